@@ -1,0 +1,60 @@
+//! Counts of what crosses the door: the hot path's costs, asserted by tests and printed by `shoal status --counters`.
+//! Counted where the call is made, so they cannot drift from the truth.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Running counts since the environment was made. Shared by the environment's threads; relaxed atomics.
+        #[derive(Default, Debug)]
+        pub struct Counters { $($(#[$doc])* pub $name: AtomicU64,)* }
+
+        /// The counts at one moment.
+        #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+        pub struct CounterSnapshot { $($(#[$doc])* pub $name: u64,)* }
+
+        impl Counters {
+            /// Read all counts.
+            pub fn snapshot(&self) -> CounterSnapshot {
+                CounterSnapshot { $($name: self.$name.load(Relaxed),)* }
+            }
+        }
+
+        impl CounterSnapshot {
+            /// What was counted since `earlier`.
+            pub fn since(&self, earlier: &CounterSnapshot) -> CounterSnapshot {
+                CounterSnapshot { $($name: self.$name.wrapping_sub(earlier.$name),)* }
+            }
+            /// Names and values, in order, for printing.
+            pub fn rows(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Reads of sockets (`recv`), and their bytes.
+    socket_reads, socket_read_bytes,
+    /// Writes to sockets (`writev`), and their bytes.
+    socket_writes, socket_write_bytes,
+    /// Reads of files, and their bytes.
+    file_reads, file_read_bytes,
+    /// Writes to files, and their bytes.
+    file_writes, file_write_bytes,
+    /// Writes made durable: `fdatasync`/`fsync` calls, and `O_DSYNC` writes.
+    syncs,
+    /// Other file calls: open, create, truncate, rename, remove, list.
+    file_calls,
+    /// Closures run off the shard's thread.
+    offloads,
+    /// Bytes copied by the store or server from buffer to buffer (the kernel's copies are in the bytes above).
+    copied_bytes,
+}
+
+impl Counters {
+    /// Add `n` to a count.
+    pub fn add(count: &AtomicU64, n: u64) {
+        count.fetch_add(n, Relaxed);
+    }
+}

@@ -1,0 +1,205 @@
+//! The handle through which all code above reaches the world.
+
+use crate::{Address, Counters, DirEntry, File, FileDoor, Instant, Listener, OpenOptions, Stream, WallTime};
+use futures_channel::oneshot;
+use futures_util::future::LocalBoxFuture;
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a world offers. Implemented by [`real`](crate::real) and [`sim`](crate::sim); used through [`Env`].
+pub trait Door {
+    /// The monotonic clock.
+    fn now(&self) -> Instant;
+    /// The wall clock.
+    fn wall(&self) -> WallTime;
+    /// Fill with random bytes (cryptographic when real, from the seed when simulated).
+    fn random(&self, buf: &mut [u8]);
+    /// Wait until a moment.
+    fn sleep_until(&self, until: Instant) -> LocalBoxFuture<'static, ()>;
+    /// Run a task on this thread.
+    fn spawn(&self, name: &'static str, future: LocalBoxFuture<'static, ()>) -> Task;
+    /// Run a closure off this thread (simulated: at once, its cost charged to virtual time).
+    fn offload(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()>;
+    /// Listen at an address.
+    fn listen(&self, at: &Address) -> LocalBoxFuture<'static, io::Result<Listener>>;
+    /// Connect to an address.
+    fn connect(&self, to: &Address) -> LocalBoxFuture<'static, io::Result<Stream>>;
+    /// Files.
+    fn files(&self) -> &dyn FileDoor;
+    /// What was counted.
+    fn counters(&self) -> &Arc<Counters>;
+    /// Keep polling for up to `span` before the thread sleeps (0: sleep at once). Real only where cores are idle.
+    fn set_polling(&self, span: Duration);
+}
+
+/// A running task. Dropping it lets the task go on; [`Task::cancel`] ends it at its next await.
+pub struct Task(pub Box<dyn Fn()>);
+
+impl Task {
+    /// End the task: its future is dropped.
+    pub fn cancel(&self) {
+        (self.0)();
+    }
+}
+
+/// A handle to the world; cheap to clone; bound to its thread.
+#[derive(Clone)]
+pub struct Env(pub Rc<dyn Door>);
+
+/// A wait ran past its deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elapsed;
+
+impl Env {
+    /// The monotonic clock.
+    pub fn now(&self) -> Instant {
+        self.0.now()
+    }
+
+    /// The wall clock.
+    pub fn wall(&self) -> WallTime {
+        self.0.wall()
+    }
+
+    /// A random number.
+    pub fn random_u64(&self) -> u64 {
+        let mut buf = [0; 8];
+        self.0.random(&mut buf);
+        u64::from_le_bytes(buf)
+    }
+
+    /// Fill with random bytes.
+    pub fn random(&self, buf: &mut [u8]) {
+        self.0.random(buf);
+    }
+
+    /// Wait for a span.
+    pub fn sleep(&self, span: Duration) -> LocalBoxFuture<'static, ()> {
+        self.0.sleep_until(self.now() + span)
+    }
+
+    /// Wait until a moment.
+    pub fn sleep_until(&self, until: Instant) -> LocalBoxFuture<'static, ()> {
+        self.0.sleep_until(until)
+    }
+
+    /// Run a task on this thread.
+    pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + 'static) -> Task {
+        self.0.spawn(name, Box::pin(future))
+    }
+
+    /// Await `future`, but not past `deadline`.
+    pub async fn deadline<T>(&self, deadline: Instant, future: impl Future<Output = T>) -> Result<T, Elapsed> {
+        let future = std::pin::pin!(future);
+        match futures_util::future::select(future, self.sleep_until(deadline)).await {
+            futures_util::future::Either::Left((value, _)) => Ok(value),
+            futures_util::future::Either::Right(_) => Err(Elapsed),
+        }
+    }
+
+    /// Run a closure off this thread and await its value. A panic inside is an error.
+    pub async fn offload<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+        let (send, receive) = oneshot::channel();
+        let run = self.0.offload(Box::new(move || {
+            let _ = send.send(work());
+        }));
+        run.await;
+        receive.await.map_err(|_| io::Error::other("off-thread work did not finish"))
+    }
+
+    /// Listen at an address.
+    pub async fn listen(&self, at: &Address) -> io::Result<Listener> {
+        self.0.listen(at).await
+    }
+
+    /// Connect to an address.
+    pub async fn connect(&self, to: &Address) -> io::Result<Stream> {
+        self.0.connect(to).await
+    }
+
+    /// Open a file.
+    pub async fn open(&self, path: impl AsRef<Path>, options: OpenOptions) -> io::Result<File> {
+        self.0.files().open(path.as_ref(), options).await
+    }
+
+    /// Entries of a directory, sorted by name.
+    pub async fn list(&self, path: impl AsRef<Path>) -> io::Result<Vec<DirEntry>> {
+        self.0.files().list(path.as_ref()).await
+    }
+
+    /// Make a directory and its parents; existing is no error.
+    pub async fn create_dir(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        self.0.files().create_dir(path.as_ref()).await
+    }
+
+    /// Make a directory's entries durable.
+    pub async fn sync_dir(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        self.0.files().sync_dir(path.as_ref()).await
+    }
+
+    /// Remove a file.
+    pub async fn remove(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        self.0.files().remove(path.as_ref()).await
+    }
+
+    /// Rename a file, replacing the target.
+    pub async fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+        self.0.files().rename(from.as_ref(), to.as_ref()).await
+    }
+
+    /// Read a whole file of at most `limit` bytes.
+    pub async fn read_file(&self, path: impl AsRef<Path>, limit: usize) -> io::Result<bytes::Bytes> {
+        let file = self.open(path, OpenOptions::default()).await?;
+        let len = file.len().await?;
+        if len > limit as u64 {
+            return Err(io::Error::other(format!("file of {len} bytes where at most {limit} are expected")));
+        }
+        file.read_at(0, usize::try_from(len).unwrap_or(limit)).await
+    }
+
+    /// Replace a whole file atomically and durably (write beside, sync, rename, sync the directory).
+    pub async fn replace_file(&self, path: impl AsRef<Path>, content: bytes::Bytes) -> io::Result<()> {
+        let path = path.as_ref();
+        let beside: PathBuf = path.with_extension("new");
+        let file = self.open(&beside, OpenOptions { create: true, ..OpenOptions::default() }).await?;
+        file.truncate(0).await?;
+        file.write_at(0, vec![content]).await?;
+        file.sync().await?;
+        self.rename(&beside, path).await?;
+        self.sync_dir(path.parent().unwrap_or(Path::new("/"))).await
+    }
+
+    /// Exclusive lock on a path for the life of the process.
+    pub async fn lock(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        self.0.files().lock(path.as_ref()).await
+    }
+
+    /// (total, available) bytes where `path` lies.
+    pub async fn space(&self, path: impl AsRef<Path>) -> io::Result<(u64, u64)> {
+        self.0.files().space(path.as_ref()).await
+    }
+
+    /// The id of what is lost together with the page cache.
+    pub fn boot_id(&self) -> [u8; 16] {
+        self.0.files().boot_id()
+    }
+
+    /// See [`FileDoor::native_path`].
+    pub fn native_path(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
+        self.0.files().native_path(path.as_ref())
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &Arc<Counters> {
+        self.0.counters()
+    }
+
+    /// Keep polling for up to `span` before the thread sleeps.
+    pub fn set_polling(&self, span: Duration) {
+        self.0.set_polling(span);
+    }
+}

@@ -1,0 +1,89 @@
+//! Ordered byte streams: TCP, Unix, in-process; and simulated ones with the same face.
+//!
+//! The hot loop reads a whole buffer, runs every complete request in it, and writes all replies by one vectored write
+//! (messages per system call are worth ten times; design §4). So the face is poll-based and buffer-oriented, not
+//! message-oriented.
+
+use crate::Address;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll};
+
+/// The reading half of a stream.
+pub trait ReaderImpl {
+    /// Read some bytes; `Ok(0)` is end of stream (for a non-empty `buf`).
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>>;
+}
+
+/// The writing half of a stream.
+pub trait WriterImpl {
+    /// Write some bytes of `bufs`, in order; returns how many.
+    fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
+    /// Say to the other side that nothing more comes. Idempotent.
+    fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+/// An accepting endpoint.
+pub trait ListenerImpl {
+    /// Wait for a connection.
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Stream>>;
+    /// Where it really listens (a port 0 is resolved).
+    fn address(&self) -> Address;
+}
+
+/// A connected stream. Dropping both halves closes it.
+pub struct Stream {
+    /// The half to read from.
+    pub reader: Reader,
+    /// The half to write to.
+    pub writer: Writer,
+    /// Who is at the other end, in words, for errors and `shoal status`.
+    pub peer: String,
+}
+
+/// See [`ReaderImpl`].
+pub struct Reader(pub Box<dyn ReaderImpl>);
+/// See [`WriterImpl`].
+pub struct Writer(pub Box<dyn WriterImpl>);
+/// See [`ListenerImpl`].
+pub struct Listener(pub Box<dyn ListenerImpl>);
+
+impl Reader {
+    /// Read some bytes into `buf`; `Ok(0)` is end of stream.
+    pub async fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|cx| self.0.poll_read(cx, buf)).await
+    }
+}
+
+impl Writer {
+    /// Write all of `bufs`, in order, in as few calls as the stream takes.
+    pub async fn write_all(&mut self, bufs: &mut [IoSlice<'_>]) -> io::Result<()> {
+        let mut rest: &mut [IoSlice<'_>] = bufs;
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            let n = poll_fn(|cx| self.0.poll_write(cx, rest)).await?;
+            if n == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            IoSlice::advance_slices(&mut rest, n);
+        }
+        Ok(())
+    }
+
+    /// Say to the other side that nothing more comes.
+    pub async fn close(&mut self) -> io::Result<()> {
+        poll_fn(|cx| self.0.poll_close(cx)).await
+    }
+}
+
+impl Listener {
+    /// Wait for a connection.
+    pub async fn accept(&mut self) -> io::Result<Stream> {
+        poll_fn(|cx| self.0.poll_accept(cx)).await
+    }
+
+    /// Where it really listens.
+    pub fn address(&self) -> Address {
+        self.0.address()
+    }
+}
