@@ -1,1 +1,4 @@
-//! To be written.
+//! The algebra of access patterns (being laid down), and the codec the wire is built on.
+
+pub mod codec;
+pub mod limits;

@@ -1,0 +1,19 @@
+//! The limits of a pattern, in one place.
+//!
+//! They hold for patterns made in this process and for patterns read from the wire alike: what cannot be sent
+//! cannot be built, so no pattern fails only when it leaves the machine. They are chosen so that no arithmetic in
+//! this crate can overflow: packed positions fit `i64`, offsets fit `i64`, and the sum of two packed positions
+//! fits `u64`.
+
+/// Levels a nested pattern may have, after levels of quantity 1 are dropped. Eight is one more than the
+/// dimensions of any array that MPI or HDF5 programs are known to describe in practice.
+pub const NESTING_DEPTH_MAX: usize = 8;
+
+/// Levels an encoded or constructed nested pattern may name, counting those that are dropped.
+pub const NESTING_LEVELS_GIVEN_MAX: usize = 32;
+
+/// Regions in a list pattern, and strided runs in a compressed one. 64 KiB of list at most in one request.
+pub const LIST_REGIONS_MAX: usize = 4096;
+
+/// Packed bytes of one pattern: the largest offset a file can have.
+pub const PACKED_BYTES_MAX: u64 = i64::MAX as u64;
