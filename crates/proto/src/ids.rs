@@ -1,0 +1,125 @@
+//! Names of things: every id is a type of its own, so that no two can be mixed up.
+
+use crate::codec::{Codec, DecodeError, Reader, Writer};
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $put:ident, $get:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(pub $inner);
+
+        impl Codec for $name {
+            fn encode(&self, w: &mut Writer) {
+                w.$put(self.0);
+            }
+            fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                Ok($name(r.$get()?))
+            }
+        }
+    };
+    ($(#[$doc:meta])* $name:ident($inner:ty), $put:ident, $get:ident, plain) => {
+        id!($(#[$doc])* $name($inner), $put, $get);
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// A server of a file system: its index in the cluster's map, from 0. Never given to another server.
+    ServerId(u16), put_u16, get_u16, plain
+);
+id!(
+    /// A collection: a file system. Unique among those of one set of servers; 0 is none.
+    CollectionId(u32), put_u32, get_u32, plain
+);
+id!(
+    /// A client's session with one server, given by that server.
+    SessionId(u64), put_u64, get_u64, plain
+);
+id!(
+    /// A slot of a session: at most one change is under way in it.
+    Slot(u16), put_u16, get_u16, plain
+);
+id!(
+    /// The layout's generation of a file's metafile and datafiles; only grows.
+    Generation(u64), put_u64, get_u64, plain
+);
+id!(
+    /// An object's id: 16 bits of server, 48 bits of a counter that only grows. Never used twice; never moves: it is also
+    /// the inode number. The zero handle means *the compound's current object*.
+    Handle(u64), put_u64, get_u64
+);
+id!(
+    /// A transaction over several servers: a handle drawn by its coordinator, so never used twice.
+    TxId(u64), put_u64, get_u64
+);
+
+impl Handle {
+    /// In a compound: the object that the group's last operation named.
+    pub const CURRENT: Handle = Handle(0);
+    /// Largest counter.
+    pub const COUNTER_MAX: u64 = (1 << 48) - 1;
+
+    /// A handle of a server.
+    pub const fn new(server: ServerId, counter: u64) -> Handle {
+        Handle((server.0 as u64) << 48 | (counter & Handle::COUNTER_MAX))
+    }
+
+    /// The root directory: counter 1 of server 0.
+    pub const ROOT: Handle = Handle::new(ServerId(0), 1);
+
+    /// The server that holds the object.
+    pub const fn server(self) -> ServerId {
+        ServerId((self.0 >> 48) as u16)
+    }
+
+    /// The counter.
+    pub const fn counter(self) -> u64 {
+        self.0 & Handle::COUNTER_MAX
+    }
+
+    /// Big-endian bytes: the order of keys.
+    pub const fn key_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+}
+
+impl TxId {
+    /// The server that decides.
+    pub const fn coordinator(self) -> ServerId {
+        Handle(self.0).server()
+    }
+}
+
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.server(), self.counter())
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for TxId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&Handle(self.0), f)
+    }
+}
+
+impl fmt::Debug for TxId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

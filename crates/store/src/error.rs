@@ -1,0 +1,54 @@
+//! What can go wrong below.
+
+use std::io;
+
+/// An error of the persistency layer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// No space left for this; removals still work.
+    #[error("no space left: {available} bytes free, {asked} asked for, {reserve} kept for removals and recovery")]
+    NoSpace {
+        /// Bytes free now, as the file system says.
+        available: u64,
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes kept back.
+        reserve: u64,
+    },
+    /// A sync or write failed once: what is in memory can no longer be trusted to reach the disk, so nothing more is
+    /// accepted until the server is started again (the kernel may drop dirty pages after a failed sync).
+    #[error("the store stopped after a failed write: {0}; start the server again once the disk is well")]
+    Poisoned(String),
+    /// The stream has another generation than the request.
+    #[error("the layout of this stream changed (it is of generation {current})")]
+    Stale {
+        /// The generation now.
+        current: u64,
+    },
+    /// No such stream.
+    #[error("no such stream")]
+    NoStream,
+    /// Damage found on disk: never skipped.
+    #[error("damaged: {0}")]
+    Damaged(String),
+    /// The folder is another's, or of a newer version, or in use.
+    #[error("{0}")]
+    Refused(String),
+    /// An error of the local file system.
+    #[error("{context}: {kind}")]
+    Io {
+        /// What was tried, on what.
+        context: String,
+        /// The kind of error, in words.
+        kind: String,
+        /// The error number, where there is one.
+        errno: Option<i32>,
+    },
+}
+
+impl StoreError {
+    /// An I/O error with what was tried.
+    pub fn io(context: impl Into<String>, error: &io::Error) -> StoreError {
+        StoreError::Io { context: context.into(), kind: error.to_string(), errno: error.raw_os_error() }
+    }
+}

@@ -1,0 +1,300 @@
+//! The module interface: what every kind of store offers to the server.
+//!
+//! The synchronous part ([`Module::lookup`], [`Module::scan`], [`Module::apply`]) never blocks and never waits: it looks
+//! in the active table, then the frozen ones, then what was loaded. What it does not find there and cannot rule out is
+//! *missing*, loaded by [`Module::load`] off the thread, and the handler runs again from its start.
+
+use crate::{Changes, StoreError, StreamInfo};
+use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
+use shoal_env::WallTime;
+use shoal_env::local::Notify;
+use shoal_pattern::ViewRun;
+use shoal_proto::Handle;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// A place in the journal's order: everything up to it is before everything after it. 0 = before the first record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Lsn(pub u64);
+
+/// An open collection.
+pub type Collection = Rc<dyn Module>;
+
+/// Which module a collection was created with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModuleKind {
+    /// Journal, tables, streams on the local disk.
+    Disk,
+    /// The same semantics; nothing kept.
+    Memory,
+    /// Metadata in memory; stream data acknowledged and not done; reads give zeros.
+    Null,
+}
+
+/// When replies to metadata changes leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum MetadataSync {
+    /// When the change is durable.
+    #[default]
+    AtReply,
+    /// When the change is written to the kernel (`write(2)` of its group); durable at the next fsync.
+    AtFsync,
+    /// At once; written behind (scratch).
+    Never,
+}
+
+/// When replies to data writes leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum DataSync {
+    /// After `write(2)`; durable at the next fsync.
+    #[default]
+    AtFsync,
+    /// When the data is durable.
+    AtReply,
+}
+
+/// A collection's sync modes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct SyncModes {
+    /// Metadata.
+    pub metadata: MetadataSync,
+    /// Data.
+    pub data: DataSync,
+}
+
+/// A row as a handler sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The value.
+    pub value: Bytes,
+    /// The newest strong change of it that may not be durable yet.
+    pub lsn: Lsn,
+}
+
+/// Result of [`Module::lookup`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// The row.
+    Found(Row),
+    /// Surely no such row; `Lsn` of its removal if that may not be durable yet.
+    Absent(Lsn),
+    /// Must be loaded first.
+    Unknown,
+}
+
+/// Rows of a range, in key order.
+#[derive(Clone, Debug, Default)]
+pub struct Scan {
+    /// Rows found.
+    pub rows: Vec<(Bytes, Bytes)>,
+    /// Where to go on (`after` of the next call); `None` at the end of the prefix. A scan may stop early with few or no
+    /// rows: it examines a bounded number of keys a turn.
+    pub resume: Option<Bytes>,
+    /// The newest strong change seen that may not be durable yet.
+    pub lsn: Lsn,
+}
+
+/// What a handler missed: to be loaded before it runs again.
+#[derive(Clone, Debug, Default)]
+pub struct Needs {
+    /// Single keys.
+    pub keys: Vec<Bytes>,
+    /// Ranges: (prefix, after, rows at most).
+    pub ranges: Vec<(Bytes, Option<Bytes>, usize)>,
+    /// Contents of small streams.
+    pub contents: Vec<Handle>,
+}
+
+impl Needs {
+    /// Whether nothing is missing.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.ranges.is_empty() && self.contents.is_empty()
+    }
+}
+
+/// What was loaded for one request, beside the module's own cache of rows. Kept by the request while it runs again.
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    /// Rows of the checkpoint's snapshot (`None`: absent there).
+    pub rows: BTreeMap<Bytes, Option<Bytes>>,
+    /// Ranges read completely: (prefix, after, last key covered or `None` = to the end of the prefix).
+    pub ranges: Vec<(Bytes, Option<Bytes>, Option<Bytes>)>,
+    /// Contents of small streams, with the [`Lsn`]-independent identity of their home (encoded stream row) so that a
+    /// stream changed since is loaded again.
+    pub contents: BTreeMap<Handle, (Bytes, Bytes)>,
+    /// The view these came from; rows from an older view are discarded.
+    pub epoch: u64,
+}
+
+/// Space asked for before a change is executed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ask {
+    /// Bytes its record will take in the journal (generous).
+    pub journal_bytes: u64,
+    /// Bytes its data will take in local files.
+    pub stream_bytes: u64,
+    /// It frees space or ends something (removal, abort, finish): it may use the reserve.
+    pub frees: bool,
+}
+
+/// Space granted; given back when dropped (what was really used is then seen by the file system itself).
+pub struct Admission(pub Option<Box<dyn FnOnce()>>);
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        if let Some(give_back) = self.0.take() {
+            give_back();
+        }
+    }
+}
+
+/// What would be lost together: when any part differs between a write's reply and its fsync's, the write may be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct LossId {
+    /// The kernel's boot id (the server's start where nothing is kept).
+    pub boot: [u8; 16],
+    /// How often this store was poisoned.
+    pub poisonings: u64,
+}
+
+/// Space of a collection, for `statfs`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes in all.
+    pub total: u64,
+    /// Bytes free for new data (the reserve not counted).
+    pub available: u64,
+}
+
+/// Counts of the store, for `shoal status --counters`; syscalls are in `env`'s counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreCounters {
+    /// Batches applied.
+    pub batches: u64,
+    /// Bytes of records appended.
+    pub journal_bytes: u64,
+    /// Groups written.
+    pub groups: u64,
+    /// Groups made durable (syncs of the journal).
+    pub group_syncs: u64,
+    /// Checkpoints finished.
+    pub checkpoints: u64,
+    /// Rows loaded from the checkpointed tables.
+    pub loads: u64,
+    /// Rows in the active and frozen tables.
+    pub table_rows: u64,
+    /// Segments in use.
+    pub segments: u64,
+    /// Bytes copied by cleaning of the value log.
+    pub cleaned_bytes: u64,
+}
+
+/// An open collection of some module. All methods belong to the shard's thread.
+pub trait Module {
+    /// Which module.
+    fn kind(&self) -> ModuleKind;
+
+    // Rows, synchronously.
+
+    /// Look a key up.
+    fn lookup(&self, key: &[u8], loaded: &Loaded) -> Lookup;
+    /// Rows whose key begins with `prefix` and is greater than `after`, at most `limit`. `None`: must be loaded first.
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize, loaded: &Loaded) -> Option<Scan>;
+    /// Facts of a stream (its row). `Err(())`: must be loaded first.
+    #[expect(clippy::result_unit_err, reason = "the only failure is `load first`")]
+    fn stream(&self, handle: Handle, loaded: &Loaded) -> Result<Option<(StreamInfo, Lsn)>, ()>;
+    /// Content of a small stream. `None`: must be loaded first.
+    fn small_content(&self, handle: Handle, loaded: &Loaded) -> Option<Bytes>;
+    /// The key of a stream's row.
+    fn stream_key(&self, handle: Handle) -> Bytes;
+    /// Load what was missed, off the thread, adding to `loaded`.
+    fn load(&self, needs: Needs, loaded: Loaded) -> LocalBoxFuture<'static, Result<Loaded, StoreError>>;
+    /// Apply a batch: visible at once, journaled in order. The caller holds an [`Admission`].
+    fn apply(&self, changes: Changes) -> Result<Lsn, StoreError>;
+
+    // Order and durability.
+
+    /// Wait for space, and for room in the tables. Removals and finishing may use the reserve.
+    fn admit(&self, ask: Ask) -> LocalBoxFuture<'static, Result<Admission, StoreError>>;
+    /// The newest batch applied.
+    fn applied(&self) -> Lsn;
+    /// Up to here groups were written to the kernel.
+    fn written(&self) -> Lsn;
+    /// Up to here everything is durable.
+    fn durable(&self) -> Lsn;
+    /// Woken whenever `written` or `durable` moves or the store is poisoned.
+    fn progress(&self) -> Notify;
+    /// Ask that everything applied so far becomes durable, whatever the mode; await with [`Module::progress`].
+    fn push_durable(&self);
+    /// `Err` once poisoned.
+    fn health(&self) -> Result<(), StoreError>;
+    /// See [`LossId`].
+    fn loss_id(&self) -> LossId;
+    /// The sync modes.
+    fn sync_modes(&self) -> SyncModes;
+    /// Change the sync modes (kept durably).
+    fn set_sync_modes(&self, modes: SyncModes) -> LocalBoxFuture<'static, Result<(), StoreError>>;
+
+    // Streams, in bulk. Each waits its turn on the stream (writes and reads together; resize and removal alone).
+
+    /// Read runs of a stream into one packed buffer of `len` bytes (`ViewRun::packed` is the position in it). Beyond the
+    /// size and in holes: zeros. Also returns the facts at that moment.
+    fn read(
+        &self,
+        handle: Handle,
+        generation: u64,
+        runs: Vec<ViewRun>,
+        len: usize,
+    ) -> LocalBoxFuture<'static, Result<(Bytes, StreamInfo), StoreError>>;
+    /// Write runs of a stream from a packed buffer. Returns after `write(2)` (or as durable as the data mode says); the
+    /// row of its size and time follows in a later group. Small streams that outgrow their home move first.
+    fn write(
+        &self,
+        handle: Handle,
+        generation: u64,
+        runs: Vec<ViewRun>,
+        data: Bytes,
+        at: WallTime,
+    ) -> LocalBoxFuture<'static, Result<StreamInfo, StoreError>>;
+    /// Append at the end, wherever that is at that moment; returns the offset the data got.
+    fn append(
+        &self,
+        handle: Handle,
+        generation: u64,
+        data: Bytes,
+        at: WallTime,
+    ) -> LocalBoxFuture<'static, Result<(u64, StreamInfo), StoreError>>;
+    /// Reserve space; `extend` lets the size grow.
+    fn allocate(
+        &self,
+        handle: Handle,
+        generation: u64,
+        offset: u64,
+        len: u64,
+        extend: bool,
+        at: WallTime,
+    ) -> LocalBoxFuture<'static, Result<StreamInfo, StoreError>>;
+    /// Make a hole; the size stays.
+    fn punch(
+        &self,
+        handle: Handle,
+        generation: u64,
+        offset: u64,
+        len: u64,
+        at: WallTime,
+    ) -> LocalBoxFuture<'static, Result<StreamInfo, StoreError>>;
+    /// Make everything written to the stream so far durable, size and metadata too.
+    fn fsync(&self, handle: Handle) -> LocalBoxFuture<'static, Result<LossId, StoreError>>;
+
+    // The rest.
+
+    /// Space, for `statfs`.
+    fn space(&self) -> LocalBoxFuture<'static, Result<Space, StoreError>>;
+    /// Counts.
+    fn counters(&self) -> StoreCounters;
+    /// Freeze and checkpoint all tables and wait (tests, clean stop).
+    fn checkpoint(&self) -> LocalBoxFuture<'static, Result<(), StoreError>>;
+    /// Stop cleanly: everything durable, background work ended.
+    fn close(&self) -> LocalBoxFuture<'static, Result<(), StoreError>>;
+}
