@@ -1,4 +1,82 @@
-//! The algebra of access patterns (being laid down), and the codec the wire is built on.
+//! The algebra of access patterns, and the codec the wire is built on. No I/O.
+//!
+//! Five works on parallel file systems (PVFS's small files and its persistency layer, Galley, PLFS, file composition)
+//! say one thing: *tell the system the shape of the access, not one request at a time*. A [`Pattern`] is that shape:
+//! a finite ordered sequence of regions in closed form. The client's call, the wire, the server's disk schedule, a
+//! container's index and a benchmark's workload all speak it, and no other list of offsets and lengths exists in the
+//! house.
+//!
+//! ```
+//! use shoal_pattern::{Cycle, Distribution, Pattern, Piece, Region, View, Window};
+//!
+//! // One column of 8 bytes of a matrix of 1,000 rows of 4,096 bytes: one request, not a thousand.
+//! let column = Pattern::strided(64, 8, 4096, 1000)?;
+//! assert_eq!(column.to_string(), "8 B x 1000 every 4,096 B from 64");
+//! assert_eq!(column.len(), 8000);
+//! assert_eq!(column.bounds(), Some((64, 64 + 999 * 4096 + 8)));
+//!
+//! // A message carries a window of its packed bytes, however the cut falls; it is a pattern again.
+//! let part = column.slice(4, 16);
+//! let regions: Vec<Region> = part.regions().collect();
+//! assert_eq!(regions, [Region::new(68, 4), Region::new(4160, 8), Region::new(8256, 4)]);
+//!
+//! // Who has it? A view is the pattern as one server sees it: nothing is computed that is not asked for.
+//! struct Stripe;
+//! # impl Stripe { const STRIP: u64 = 65_536; const SERVERS: u64 = 4; }
+//! impl Distribution for Stripe {
+//!     fn servers(&self) -> u32 {
+//!         4
+//!     }
+//!     fn locate(&self, logical: u64) -> Piece {
+//!         let (strip, inside) = (logical / 65_536, logical % 65_536);
+//!         let (server, physical) = ((strip % 4) as u32, strip / 4 * 65_536 + inside);
+//!         Piece { server, physical, run: 65_536 - inside }
+//!     }
+//!     fn cycle(&self, server: u32) -> Option<Cycle> {
+//!         Some(Cycle { period: 4 * 65_536, start: u64::from(server) * 65_536, len: 65_536 })
+//!     }
+//!     // …
+//! #   fn logical(&self, server: u32, physical: u64) -> u64 {
+//! #       (physical / Self::STRIP * Self::SERVERS + u64::from(server)) * Self::STRIP + physical % Self::STRIP
+//! #   }
+//! #   fn logical_end(&self, server: u32, physical_size: u64) -> u64 {
+//! #       physical_size.checked_sub(1).map_or(0, |last| self.logical(server, last) + 1)
+//! #   }
+//! #   fn physical_size(&self, server: u32, logical_size: u64) -> u64 {
+//! #       self.cycle(server).map_or(0, |cycle| cycle.held_below(logical_size))
+//! #   }
+//! }
+//! let view = View::new(&column, Window::all(&column), &Stripe, 1)?;
+//! let first = view.clone().next().unwrap();
+//! assert_eq!((first.physical, first.packed, first.len), (64, 16 * 8, 8)); // row 16 begins server 1's first strip
+//! assert_eq!(view.len(), 2000 - 8 * 8 + 48); // counted by arithmetic
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The modules: [`codec`], on which every message of the house is built; [`limits`]; the pattern with its forms
+//! (nests, runs), its lazy walk, its words and its encoding; distributions; views, and the cutting of transfers.
+//!
+//! The laws, held by property tests against naive expansion (`tests/laws.rs`): each operation equals itself on the
+//! expanded list of bytes; a walk of a window equals the slice; the views over all servers partition the pattern;
+//! decoding what was encoded gives the same pattern; decoding anything else never panics, never overflows and never
+//! allocates more than in proportion to the input.
 
 pub mod codec;
+mod congruence;
+mod distribution;
 pub mod limits;
+mod nest;
+mod pattern;
+mod region;
+mod regions;
+mod runs;
+mod view;
+mod wire;
+mod words;
+
+pub use distribution::{Cycle, Distribution, Piece};
+pub use nest::Level;
+pub use pattern::{Pattern, PatternError};
+pub use region::Region;
+pub use regions::Regions;
+pub use view::{Split, View, ViewError, ViewRun, Window, split};

@@ -1,0 +1,338 @@
+//! The pattern: a finite ordered sequence of regions in closed form, and the operations that keep it closed.
+//!
+//! A pattern is a **body** (a [nest](crate::nest) or [runs](crate::runs)) and a **window** of its packed bytes.
+//! The window is what makes slicing closed: the bytes 5 .. 900 of a strided pattern are the same strided pattern seen
+//! through a window, however the cut falls into its records. A slice of a slice is a smaller window; outer levels
+//! and repetitions that no longer show are dropped, so a pattern cut to one record *is* contiguous.
+//!
+//! ```text
+//!   body      ####....####....####....####       strided(0, 4, 8, 4), 16 packed bytes
+//!   window      ^^    ^^^^    ^                  slice(2, 7): window from 2, 7 bytes, three repetitions left
+//! ```
+//!
+//! Invariants: a body is valid (see its module); the window lies inside the body and is as small as it can be said;
+//! an empty pattern is the one empty nest. Equality is that of this normal form: equal patterns have equal regions,
+//! and two patterns with equal regions may yet be different forms (a list of every element of a stride is not
+//! the stride, until it is compressed).
+
+use crate::nest::{self, Level, Nest, join};
+use crate::regions::Regions;
+use crate::runs::{self, Run, Runs};
+use crate::{Region, limits};
+
+/// Why a pattern cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// A region begins or ends outside the range of offsets.
+    #[error("a region of the pattern lies outside the range of file offsets")]
+    OutOfRange,
+    /// More packed bytes than [`limits::PACKED_BYTES_MAX`].
+    #[error("the pattern has more than {} bytes", limits::PACKED_BYTES_MAX)]
+    TooLong,
+    /// More levels than [`limits::NESTING_DEPTH_MAX`].
+    #[error("the pattern has {levels} levels, above the limit of {}", limits::NESTING_DEPTH_MAX)]
+    TooDeep {
+        /// Levels with more than one repetition.
+        levels: usize,
+    },
+    /// More regions in a list, or runs in a compressed one, than [`limits::LIST_REGIONS_MAX`].
+    #[error("the list has {regions} regions, above the limit of {}", limits::LIST_REGIONS_MAX)]
+    TooManyRegions {
+        /// Regions (or runs) that are not empty.
+        regions: usize,
+    },
+}
+
+/// What a pattern's window looks at.
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    Nest(Nest),
+    Runs(Runs),
+}
+
+impl Body {
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Nest(nest) => nest.shape().len(),
+            Self::Runs(runs) => runs.len(),
+        }
+    }
+}
+
+/// A finite ordered sequence of regions in closed form. See the crate's front page for what it can do, and this
+/// module's for how.
+///
+/// Its bytes have *packed positions*: 0 is the first byte of the first region, and so on in order, gaps not counted.
+/// Regions may overlap, touch, repeat, and run backwards.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    body: Body,
+    from: u64,
+    len: u64,
+    /// Regions that touch are one; set by `coalesce` where the body cannot say it. A joined body is coalesced as far
+    /// as its form allows, so that the iterator joins two records of a nest, and as many of a list as it has runs.
+    joined: bool,
+}
+
+impl Pattern {
+    /// The pattern without regions.
+    pub const EMPTY: Self = Self { body: Body::Nest(Nest::EMPTY), from: 0, len: 0, joined: false };
+
+    /// `len` bytes from `offset`.
+    pub fn contiguous(offset: i64, len: u64) -> Result<Self, PatternError> {
+        Self::nested(offset, len, Vec::new())
+    }
+
+    /// `quantity` records of `rec_size` bytes, each `stride` bytes behind the one before it (Galley's simple-strided
+    /// request).
+    pub fn strided(offset: i64, rec_size: u64, stride: i64, quantity: u64) -> Result<Self, PatternError> {
+        Self::nested(offset, rec_size, vec![Level { stride, quantity }])
+    }
+
+    /// Records of `rec_size` bytes, repeated by each level in turn, **innermost first** (Galley's nested-strided
+    /// request). Levels of quantity 1 count for nothing; one of quantity 0 makes the pattern empty.
+    pub fn nested(offset: i64, rec_size: u64, levels: Vec<Level>) -> Result<Self, PatternError> {
+        let (nest, len) = Nest::new(offset, rec_size, levels)?;
+        Ok(Self { body: Body::Nest(nest), from: 0, len, joined: false })
+    }
+
+    /// Regions in any order (Galley's list request). Empty ones are dropped; at most
+    /// [`limits::LIST_REGIONS_MAX`] may be left.
+    pub fn list(regions: Vec<Region>) -> Result<Self, PatternError> {
+        Self::of_runs(regions.into_iter().filter(|region| region.len > 0).map(Run::once).collect())
+    }
+
+    pub(crate) fn of_runs(runs: Vec<Run>) -> Result<Self, PatternError> {
+        Runs::new(runs).map(Self::of_valid_runs)
+    }
+
+    pub(crate) fn of_valid_runs(runs: Runs) -> Self {
+        let len = runs.len();
+        Self { body: Body::Runs(runs), from: 0, len, joined: false }.narrow(0, len)
+    }
+
+    pub(crate) fn of_nest(nest: Nest) -> Self {
+        let len = nest.shape().len();
+        Self { body: Body::Nest(nest), from: 0, len, joined: false }
+    }
+
+    pub(crate) fn body(&self) -> &Body {
+        &self.body
+    }
+
+    pub(crate) fn joined(&self) -> bool {
+        self.joined
+    }
+
+    /// Where in the body the window begins.
+    pub(crate) fn from(&self) -> u64 {
+        self.from
+    }
+
+    /// The window, where it is not the whole body.
+    pub(crate) fn part_of_body(&self) -> Option<(u64, u64)> {
+        (self.len < self.body.len()).then_some((self.from, self.len))
+    }
+
+    /// Packed bytes: the sum of all regions' lengths.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether the pattern has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether the pattern is one region (or none) in its form. A list of regions that happen to touch is not,
+    /// until it is coalesced.
+    pub fn is_contiguous(&self) -> bool {
+        matches!(&self.body, Body::Nest(nest) if nest.levels.is_empty())
+    }
+
+    /// The one region of a contiguous pattern that is not empty.
+    pub fn as_region(&self) -> Option<Region> {
+        match &self.body {
+            Body::Nest(nest) if nest.levels.is_empty() && self.len > 0 => {
+                Some(Region::new(nest.offset, self.len))
+            }
+            _ => None,
+        }
+    }
+
+    /// How many regions [`Pattern::regions`] yields at most (exactly, unless coalesced); in O(runs), without
+    /// expansion.
+    pub fn regions_max(&self) -> u64 {
+        if self.is_empty() {
+            return 0;
+        }
+        let touched = |record: u64, from: u64, end: u64| (end - 1) / record - from / record + 1;
+        match &self.body {
+            Body::Nest(nest) => touched(nest.record, self.from, self.from + self.len),
+            Body::Runs(runs) => {
+                let (runs, mut from) = runs.touched(self.from, self.len);
+                let mut left = self.len;
+                let mut regions = 0;
+                for run in runs {
+                    let len = left.min(run.len() - from);
+                    regions += touched(run.record, from, from + len);
+                    left -= len;
+                    from = 0;
+                }
+                regions
+            }
+        }
+    }
+
+    /// The smallest offset and the largest end (exclusive); `None` for an empty pattern. In O(depth), or O(runs).
+    pub fn bounds(&self) -> Option<(i64, i64)> {
+        if self.is_empty() {
+            return None;
+        }
+        match &self.body {
+            Body::Nest(nest) => Some(nest.shape().window_bounds(self.from, self.len)),
+            Body::Runs(runs) => {
+                let (runs, mut from) = runs.touched(self.from, self.len);
+                let mut left = self.len;
+                let mut bounds = None;
+                for run in runs {
+                    let len = left.min(run.len() - from);
+                    bounds = join(bounds, run.shape().window_bounds(from, len));
+                    left -= len;
+                    from = 0;
+                }
+                bounds
+            }
+        }
+    }
+
+    /// The regions in order, lazily, in O(depth) memory.
+    pub fn regions(&self) -> Regions<'_> {
+        self.iter_window(0, self.len)
+    }
+
+    /// The regions of the packed bytes `from .. from + len`, without building the slice; what lies behind the
+    /// pattern's end is left away. The start is found by arithmetic, in O(depth) (O(log runs) in a list).
+    pub fn iter_window(&self, from: u64, len: u64) -> Regions<'_> {
+        let from = from.min(self.len);
+        Regions::new(self, from, len.min(self.len - from))
+    }
+
+    /// The same pattern, `delta` bytes further on. Fails when any record it touches would leave the range of offsets.
+    pub fn shift(&self, delta: i64) -> Result<Self, PatternError> {
+        if self.is_empty() {
+            return Ok(Self::EMPTY);
+        }
+        let moved = |offset: i64| offset.checked_add(delta).ok_or(PatternError::OutOfRange);
+        let (whole, from) = match &self.body {
+            Body::Nest(nest) => {
+                (Self::nested(moved(nest.offset)?, nest.record, nest.levels.clone())?, self.from)
+            }
+            Body::Runs(runs) => {
+                let (runs, from) = runs.touched(self.from, self.len);
+                let runs: Result<Vec<_>, _> =
+                    runs.iter().map(|run| Ok(Run { offset: moved(run.offset)?, ..*run })).collect();
+                (Self::of_runs(runs?)?, from)
+            }
+        };
+        Ok(Self { joined: self.joined, ..whole }.narrow(from, self.len))
+    }
+
+    /// The packed bytes `from .. from + len` as a pattern; what lies behind the end is left away. Closed, and in
+    /// O(depth) memory: a stride stays a stride, a list is shared.
+    pub fn slice(&self, from: u64, len: u64) -> Self {
+        let from = from.min(self.len);
+        self.clone().narrow(from, len.min(self.len - from))
+    }
+
+    /// Cuts to the packed bytes `from .. from + len` of the window, which are in it, and restores the normal form.
+    pub(crate) fn narrow(self, from: u64, len: u64) -> Self {
+        if len == 0 {
+            return Self::EMPTY;
+        }
+        let from = self.from + from;
+        let joined = self.joined;
+        match self.body {
+            Body::Nest(nest) => of_narrowed(nest::narrowed(nest.shape(), from, len), len, joined),
+            Body::Runs(runs) => match runs.touched(from, len) {
+                ([only], skipped) => of_narrowed(nest::narrowed(only.shape(), skipped, len), len, joined),
+                (touched, _) => {
+                    let joined = joined && runs::touch(touched);
+                    Self { body: Body::Runs(runs), from, len, joined }
+                }
+            },
+        }
+    }
+
+    /// The same bytes in the same order with regions that touch made one: exactly the regions that joining
+    /// neighbours of the expanded pattern would give.
+    pub fn coalesce(&self) -> Self {
+        let whole = match &self.body {
+            Body::Nest(nest) => Self::of_nest(coalesced(nest)),
+            Body::Runs(runs) => Self::of_valid_runs(runs.coalesced()),
+        };
+        Self { joined: true, ..whole }.narrow(self.from, self.len)
+    }
+}
+
+/// A pattern from what [`nest::narrowed`] gave.
+fn of_narrowed((nest, from): (Nest, u64), len: u64, joined: bool) -> Pattern {
+    let joined = joined && touches_where_it_turns(nest.record, &nest.levels);
+    Pattern { body: Body::Nest(nest), from, len, joined }
+}
+
+/// Swallows levels whose repetitions touch, and makes two levels one where the outer goes on where the inner stops.
+/// Packed positions stay what they were. Records that touch only where a level turns over are left to the iterator:
+/// joined, they have no closed form.
+fn coalesced(nest: &Nest) -> Nest {
+    let mut record = nest.record;
+    let mut levels: Vec<Level> = Vec::with_capacity(nest.levels.len());
+    for level in &nest.levels {
+        match levels.last_mut() {
+            None if is_stride(level.stride, record) => record *= level.quantity,
+            Some(inner) if inner.stride.checked_mul(inner.quantity as i64) == Some(level.stride) => {
+                inner.quantity *= level.quantity;
+            }
+            _ => levels.push(*level),
+        }
+    }
+    Nest { offset: nest.offset, record, levels }
+}
+
+/// Whether `stride` is exactly `bytes`.
+pub(crate) fn is_stride(stride: i64, bytes: u64) -> bool {
+    i64::try_from(bytes) == Ok(stride)
+}
+
+/// Whether the last record of one turn of the inner levels ends where the first of the next turn begins.
+fn touches_where_it_turns(record: u64, levels: &[Level]) -> bool {
+    let mut reach = i128::from(record);
+    levels.iter().any(|level| {
+        let touches = i128::from(level.stride) == reach;
+        reach = reach.saturating_add(i128::from(level.stride) * i128::from(level.quantity - 1));
+        touches
+    })
+}
+
+impl Default for Pattern {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        if self.len != other.len || self.joined != other.joined {
+            return false;
+        }
+        match (&self.body, &other.body) {
+            (Body::Nest(a), Body::Nest(b)) => a == b && self.from == other.from,
+            (Body::Runs(a), Body::Runs(b)) => {
+                a.touched(self.from, self.len) == b.touched(other.from, other.len)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Pattern {}

@@ -1,0 +1,151 @@
+//! The lazy walk over a pattern's regions, from any packed position, in O(depth) memory.
+//!
+//! One engine serves all: [`Regions`] for everyone, and through its crate-private steps the projection, which skips
+//! whole rows of records by arithmetic instead of visiting them.
+
+use crate::nest::Cursor;
+use crate::pattern::{Body, Pattern};
+use crate::runs::Run;
+use crate::{Region, nest};
+
+/// The regions of a packed window of a pattern, in order. Made by [`Pattern::regions`] and
+/// [`Pattern::iter_window`].
+#[derive(Clone, Debug)]
+pub struct Regions<'a> {
+    walk: Walk<'a>,
+    joined: bool,
+}
+
+impl<'a> Regions<'a> {
+    pub(crate) fn new(pattern: &'a Pattern, from: u64, len: u64) -> Self {
+        Self { walk: Walk::new(pattern, from, len), joined: pattern.joined() }
+    }
+
+    /// Packed bytes not yet yielded.
+    pub fn left(&self) -> u64 {
+        self.walk.left()
+    }
+}
+
+impl Iterator for Regions<'_> {
+    type Item = Region;
+
+    fn next(&mut self) -> Option<Region> {
+        let mut region = self.walk.peek()?;
+        self.walk.pass(region.len);
+        while self.joined {
+            match self.walk.peek() {
+                Some(next) if region.end() == next.offset => {
+                    region.len += next.len;
+                    self.walk.pass(next.len);
+                }
+                _ => break,
+            }
+        }
+        Some(region)
+    }
+}
+
+impl std::iter::FusedIterator for Regions<'_> {}
+
+/// A place in a pattern's packed window. Record boundaries show, also in a coalesced pattern.
+#[derive(Clone, Debug)]
+pub(crate) struct Walk<'a> {
+    /// The shape at hand; `None` at the end.
+    cursor: Option<Cursor<'a>>,
+    /// The runs behind it.
+    runs: &'a [Run],
+    /// Packed bytes of the window not yet passed.
+    left: u64,
+}
+
+impl<'a> Walk<'a> {
+    /// At packed byte `from` of `pattern`, for `len` bytes; all of them are in it.
+    pub fn new(pattern: &'a Pattern, from: u64, len: u64) -> Self {
+        if len == 0 {
+            return Self { cursor: None, runs: &[], left: 0 };
+        }
+        let from = pattern.from() + from;
+        match pattern.body() {
+            Body::Nest(nest) => Self { cursor: Some(Cursor::at(nest.shape(), from)), runs: &[], left: len },
+            Body::Runs(runs) => {
+                let (runs, skipped) = runs.touched(from, len);
+                Self { cursor: Some(Cursor::at(runs[0].shape(), skipped)), runs: &runs[1..], left: len }
+            }
+        }
+    }
+
+    /// Packed bytes not yet passed.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// What is left of the record at hand, inside the window.
+    pub fn peek(&self) -> Option<Region> {
+        let cursor = self.cursor.as_ref()?;
+        Some(Region::new(cursor.offset(), cursor.left_in_record().min(self.left)))
+    }
+
+    /// Moves `bytes` on, at most what [`Walk::peek`] gave.
+    pub fn pass(&mut self, bytes: u64) {
+        self.left -= bytes;
+        let Some(cursor) = self.cursor.as_mut() else { return };
+        if self.left == 0 {
+            self.cursor = None;
+        } else if bytes < cursor.left_in_record() {
+            cursor.skip(bytes);
+        } else if !cursor.next_record() {
+            self.next_run();
+        }
+    }
+
+    fn next_run(&mut self) {
+        self.cursor = self.runs.split_first().map(|(run, rest)| {
+            self.runs = rest;
+            nest::Cursor::at(run.shape(), 0)
+        });
+    }
+}
+
+/// The records of a row that follow the one at hand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    /// Bytes of each.
+    pub record: u64,
+    /// From one to the next.
+    pub stride: i64,
+    /// Where the first of them lies. Meaningless where none follows.
+    pub next_offset: i64,
+}
+
+impl Walk<'_> {
+    /// The row at hand.
+    pub fn row(&self) -> Option<Row> {
+        let cursor = self.cursor.as_ref()?;
+        let (stride, _) = cursor.row();
+        Some(Row {
+            record: cursor.record(),
+            stride,
+            next_offset: cursor.record_offset().wrapping_add(stride),
+        })
+    }
+
+    /// Passes what is left of the record at hand and `records` more of its row, or all of the row if they are fewer.
+    pub fn pass_records(&mut self, records: u64) {
+        let Some(cursor) = self.cursor.as_mut() else { return };
+        let (_, following) = cursor.row();
+        let passed = records.min(following);
+        // Saturated, it is past the window's end all the same.
+        let bytes = cursor.left_in_record().saturating_add(cursor.record().saturating_mul(passed));
+        if bytes >= self.left {
+            self.left = 0;
+            self.cursor = None;
+            return;
+        }
+        self.left -= bytes;
+        cursor.skip_in_row(passed);
+        if !cursor.next_record() {
+            self.next_run();
+        }
+    }
+}
