@@ -25,6 +25,7 @@ macro_rules! counters {
             pub fn since(&self, earlier: &CounterSnapshot) -> CounterSnapshot {
                 CounterSnapshot { $($name: self.$name.wrapping_sub(earlier.$name),)* }
             }
+
             /// Names and values, in order, for printing.
             pub fn rows(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name),)*]
@@ -34,21 +35,29 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Reads of sockets (`recv`), and their bytes.
-    socket_reads, socket_read_bytes,
-    /// Writes to sockets (`writev`), and their bytes.
-    socket_writes, socket_write_bytes,
-    /// Reads of files, and their bytes.
-    file_reads, file_read_bytes,
-    /// Writes to files, and their bytes.
-    file_writes, file_write_bytes,
-    /// Writes made durable: `fdatasync`/`fsync` calls, and `O_DSYNC` writes.
+    /// Reads of sockets that gave something (`recv`).
+    socket_reads,
+    /// Bytes read from sockets.
+    socket_read_bytes,
+    /// Writes to sockets that took something (`writev`).
+    socket_writes,
+    /// Bytes written to sockets.
+    socket_write_bytes,
+    /// Reads of files asked for.
+    file_reads,
+    /// Bytes read from files.
+    file_read_bytes,
+    /// Writes to files asked for.
+    file_writes,
+    /// Bytes written to files.
+    file_write_bytes,
+    /// Writes made durable: `fdatasync` and `fsync` calls, and `O_DSYNC` writes.
     syncs,
-    /// Other file calls: open, create, truncate, rename, remove, list.
+    /// Other file calls: open, create, truncate, allocate, rename, remove, list.
     file_calls,
     /// Closures run off the shard's thread.
     offloads,
-    /// Bytes copied by the store or server from buffer to buffer (the kernel's copies are in the bytes above).
+    /// Bytes copied from buffer to buffer above the kernel (the kernel's own copies are in the bytes above).
     copied_bytes,
 }
 

@@ -93,7 +93,11 @@ impl Env {
     }
 
     /// Await `future`, but not past `deadline`.
-    pub async fn deadline<T>(&self, deadline: Instant, future: impl Future<Output = T>) -> Result<T, Elapsed> {
+    pub async fn deadline<T>(
+        &self,
+        deadline: Instant,
+        future: impl Future<Output = T>,
+    ) -> Result<T, Elapsed> {
         let future = std::pin::pin!(future);
         match futures_util::future::select(future, self.sleep_until(deadline)).await {
             futures_util::future::Either::Left((value, _)) => Ok(value),
@@ -102,7 +106,10 @@ impl Env {
     }
 
     /// Run a closure off this thread and await its value. A panic inside is an error.
-    pub async fn offload<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    pub async fn offload<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
         let (send, receive) = oneshot::channel();
         let run = self.0.offload(Box::new(move || {
             let _ = send.send(work());
@@ -164,7 +171,9 @@ impl Env {
     /// Replace a whole file atomically and durably (write beside, sync, rename, sync the directory).
     pub async fn replace_file(&self, path: impl AsRef<Path>, content: bytes::Bytes) -> io::Result<()> {
         let path = path.as_ref();
-        let beside: PathBuf = path.with_extension("new");
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".new");
+        let beside = PathBuf::from(beside);
         let file = self.open(&beside, OpenOptions { create: true, ..OpenOptions::default() }).await?;
         file.truncate(0).await?;
         file.write_at(0, vec![content]).await?;

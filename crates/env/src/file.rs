@@ -56,17 +56,28 @@ impl std::ops::DerefMut for AlignedBuf {
     }
 }
 
+impl AsRef<[u8]> for AlignedBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 /// An open file. Operations on one file may run at the same time; order them by awaiting.
 pub type File = Rc<dyn FileImpl>;
 
 /// See [`File`]. Cancelling a returned future leaves the operation either done, not done, or (a write) partly done.
+#[allow(clippy::len_without_is_empty)] // No caller asks whether a file is empty.
 pub trait FileImpl {
     /// Read up to `len` bytes at `offset`; shorter at the end of the file.
     fn read_at(&self, offset: u64, len: usize) -> LocalBoxFuture<'static, io::Result<Bytes>>;
     /// Write all pieces, one behind the other, at `offset`.
     fn write_at(&self, offset: u64, pieces: Vec<Bytes>) -> LocalBoxFuture<'static, io::Result<()>>;
     /// Write an aligned buffer at an aligned offset (direct files); gives the buffer back for the next use.
-    fn write_aligned(&self, offset: u64, buf: AlignedBuf) -> LocalBoxFuture<'static, (AlignedBuf, io::Result<()>)>;
+    fn write_aligned(
+        &self,
+        offset: u64,
+        buf: AlignedBuf,
+    ) -> LocalBoxFuture<'static, (AlignedBuf, io::Result<()>)>;
     /// Make data (and the length needed to read it back) durable: `fdatasync`.
     fn sync(&self) -> LocalBoxFuture<'static, io::Result<()>>;
     /// Cut or extend (with a hole) to `len` bytes.

@@ -1,4 +1,7 @@
 //! Small tools for tasks of one thread: they hold no lock and know no runtime.
+//!
+//! Both keep one rule: *whoever stops waiting leaves no trace*. A dropped wait takes its waker with it, and a permit that
+//! was on its way to a dropped waiter goes to the next one.
 
 use futures_channel::oneshot;
 use std::cell::{Cell, RefCell};
@@ -9,27 +12,33 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 /// Wakes waiting tasks; a waiter that began before [`Notify::wake_all`] is woken by it.
+///
+/// A wait counts from the call of [`Notify::wait`], not from its first poll: call `wait`, look at the condition, then
+/// await, and no wake-up between the look and the await is lost.
 #[derive(Clone, Default)]
 pub struct Notify(Rc<NotifyState>);
 
 #[derive(Default)]
 struct NotifyState {
     round: Cell<u64>,
-    waiting: RefCell<Vec<Waker>>,
+    next_id: Cell<u64>,
+    waiting: RefCell<Vec<(u64, Waker)>>,
 }
 
 impl Notify {
     /// Wake all that wait.
     pub fn wake_all(&self) {
         self.0.round.set(self.0.round.get() + 1);
-        for waker in self.0.waiting.take() {
+        for (_, waker) in self.0.waiting.take() {
             waker.wake();
         }
     }
 
     /// Wait for the next [`Notify::wake_all`] after this call.
     pub fn wait(&self) -> NotifyWait {
-        NotifyWait { notify: self.clone(), round: self.0.round.get() }
+        let id = self.0.next_id.get();
+        self.0.next_id.set(id + 1);
+        NotifyWait { notify: self.clone(), round: self.0.round.get(), id, registered: false }
     }
 }
 
@@ -37,30 +46,46 @@ impl Notify {
 pub struct NotifyWait {
     notify: Notify,
     round: u64,
+    id: u64,
+    registered: bool,
 }
 
 impl Future for NotifyWait {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.notify.0.round.get() != self.round {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let state = self.notify.0.clone();
+        if state.round.get() != self.round {
             return Poll::Ready(());
         }
-        let mut waiting = self.notify.0.waiting.borrow_mut();
-        if !waiting.iter().any(|w| w.will_wake(cx.waker())) {
-            waiting.push(cx.waker().clone());
+        let mut waiting = state.waiting.borrow_mut();
+        let known = if self.registered { waiting.iter_mut().find(|(id, _)| *id == self.id) } else { None };
+        match known {
+            Some((_, waker)) => waker.clone_from(cx.waker()),
+            None => {
+                waiting.push((self.id, cx.waker().clone()));
+                self.registered = true;
+            }
         }
         Poll::Pending
     }
 }
 
-/// A bounded count of permits, handed out in order of asking.
+impl Drop for NotifyWait {
+    fn drop(&mut self) {
+        if self.registered && self.notify.0.round.get() == self.round {
+            self.notify.0.waiting.borrow_mut().retain(|(id, _)| *id != self.id);
+        }
+    }
+}
+
+/// A bounded count of permits, handed out in order of asking: a large request at the head is not overtaken.
 #[derive(Clone)]
 pub struct Semaphore(Rc<RefCell<SemaphoreState>>);
 
 struct SemaphoreState {
     free: u64,
-    waiting: VecDeque<(u64, oneshot::Sender<()>)>,
+    waiting: VecDeque<(u64, oneshot::Sender<Permit>)>,
 }
 
 /// Permits taken from a [`Semaphore`]; given back when dropped.
@@ -75,24 +100,30 @@ impl Semaphore {
         Semaphore(Rc::new(RefCell::new(SemaphoreState { free, waiting: VecDeque::new() })))
     }
 
-    /// Wait for `count` permits.
-    pub async fn acquire(&self, count: u64) -> Permit {
-        let turn = {
-            let mut state = self.0.borrow_mut();
-            if state.waiting.is_empty() && state.free >= count {
-                state.free -= count;
-                None
-            } else {
-                let (send, receive) = oneshot::channel();
-                state.waiting.push_back((count, send));
-                Some(receive)
-            }
-        };
-        if let Some(turn) = turn {
-            // The sender is dropped only with the semaphore's state, which `self` keeps alive.
-            let _ = turn.await;
+    /// Take `count` permits if they are free and nobody waits.
+    pub fn try_acquire(&self, count: u64) -> Option<Permit> {
+        let mut state = self.0.borrow_mut();
+        if !state.waiting.is_empty() || state.free < count {
+            return None;
         }
-        Permit { semaphore: self.clone(), count }
+        state.free -= count;
+        Some(Permit { semaphore: self.clone(), count })
+    }
+
+    /// Wait for `count` permits. Asking for more than there are in all waits for ever.
+    pub async fn acquire(&self, count: u64) -> Permit {
+        loop {
+            if let Some(permit) = self.try_acquire(count) {
+                return permit;
+            }
+            let (send, receive) = oneshot::channel();
+            self.0.borrow_mut().waiting.push_back((count, send));
+            let mut turn = Turn { semaphore: self, receive };
+            // The sender lives in the queue until it sends; a lost one (it cannot be) would only queue again.
+            if let Ok(permit) = (&mut turn.receive).await {
+                return permit;
+            }
+        }
     }
 
     /// Permits free now.
@@ -100,26 +131,109 @@ impl Semaphore {
         self.0.borrow().free
     }
 
-    fn give_back(&self, count: u64) {
-        let mut state = self.0.borrow_mut();
-        state.free += count;
-        while let Some((want, _)) = state.waiting.front() {
-            if *want > state.free {
-                break;
+    /// Hand what is free to those at the head of the queue.
+    fn hand_out(&self) {
+        loop {
+            let mut state = self.0.borrow_mut();
+            while state.waiting.front().is_some_and(|(_, turn)| turn.is_canceled()) {
+                state.waiting.pop_front();
             }
-            if let Some((want, turn)) = state.waiting.pop_front() {
-                state.free -= want;
-                if turn.send(()).is_err() {
-                    // The waiter gave up: its permits go to the next.
-                    state.free += want;
-                }
+            if state.waiting.front().is_none_or(|(want, _)| *want > state.free) {
+                return;
             }
+            let Some((want, turn)) = state.waiting.pop_front() else { return };
+            state.free -= want;
+            drop(state);
+            // A permit that cannot be delivered comes back and is dropped here, which gives it back.
+            drop(turn.send(Permit { semaphore: self.clone(), count: want }));
         }
+    }
+}
+
+/// A place in the queue. Dropped before its turn was taken, it lets go both of the place and of a permit already sent.
+struct Turn<'a> {
+    semaphore: &'a Semaphore,
+    receive: oneshot::Receiver<Permit>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.receive.close();
+        drop(self.receive.try_recv());
+        self.semaphore.hand_out();
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.semaphore.give_back(self.count);
+        self.semaphore.0.borrow_mut().free += self.count;
+        self.semaphore.hand_out();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[test]
+    fn a_permit_on_its_way_to_a_dropped_waiter_goes_to_the_next() {
+        let semaphore = Semaphore::new(1);
+        let held = semaphore.try_acquire(1).unwrap();
+        let mut first = Box::pin(semaphore.acquire(1));
+        let mut second = Box::pin(semaphore.acquire(1));
+        assert!(first.as_mut().now_or_never().is_none());
+        assert!(second.as_mut().now_or_never().is_none());
+        drop(held);
+        drop(first);
+        let permit = second.as_mut().now_or_never().expect("the second has its turn");
+        drop(permit);
+        drop(second);
+        assert_eq!(semaphore.free(), 1);
+    }
+
+    #[test]
+    fn a_large_request_that_gives_up_no_longer_blocks_small_ones() {
+        let semaphore = Semaphore::new(2);
+        let held = semaphore.try_acquire(1).unwrap();
+        let mut large = Box::pin(semaphore.acquire(2));
+        let mut small = Box::pin(semaphore.acquire(1));
+        assert!(large.as_mut().now_or_never().is_none());
+        assert!(small.as_mut().now_or_never().is_none());
+        drop(large);
+        let permit = small.as_mut().now_or_never().expect("one was free all the time");
+        drop((permit, held, small));
+        assert_eq!(semaphore.free(), 2);
+    }
+
+    #[test]
+    fn permits_are_handed_out_in_order_of_asking() {
+        let semaphore = Semaphore::new(1);
+        let held = semaphore.try_acquire(1).unwrap();
+        let mut large = Box::pin(semaphore.acquire(1));
+        assert!(large.as_mut().now_or_never().is_none());
+        assert!(semaphore.try_acquire(1).is_none());
+        drop(held);
+        assert!(semaphore.try_acquire(1).is_none(), "it went to the waiter");
+        assert!(large.as_mut().now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_wake_up_between_wait_and_first_poll_is_not_lost() {
+        let notify = Notify::default();
+        let wait = notify.wait();
+        notify.wake_all();
+        assert!(wait.now_or_never().is_some());
+        assert!(notify.wait().now_or_never().is_none());
+    }
+
+    #[test]
+    fn a_dropped_wait_leaves_no_waker_behind() {
+        let notify = Notify::default();
+        let mut wait = notify.wait();
+        assert!((&mut wait).now_or_never().is_none());
+        assert_eq!(notify.0.waiting.borrow().len(), 1);
+        drop(wait);
+        assert!(notify.0.waiting.borrow().is_empty());
     }
 }

@@ -1,1 +1,257 @@
-//! To be written.
+//! The real world: one thread, one tokio current-thread runtime, the kernel.
+//!
+//! [`run`] makes a runtime on the calling thread and drives one future and the tasks it spawns; nothing of it is shared
+//! with other threads but what is meant to be: in-process streams ([`Address::Local`]) and the few threads of two small
+//! pools, one for file calls that may block, one for [`Env::offload`]. Two, so that a long computation never delays a
+//! journal's write.
+//!
+//! **Invariant: a panic in a task ends the run.** It is carried to the caller of [`run`] and goes on there; a server with a
+//! dead task inside would be worse than none.
+//!
+//! Files are read inline where the page cache has the bytes (`preadv2` with `RWF_NOWAIT`), and through the pool otherwise.
+//! tokio's own file I/O is not used: it costs a copy and a thread hop for each call, cached or not.
+
+mod dir;
+mod file;
+mod local;
+mod polling;
+mod pool;
+mod socket;
+
+use crate::{Address, Counters, Door, Env, FileDoor, Instant, Listener, Stream, Task, WallTime};
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use polling::Polling;
+use pool::Pool;
+use std::any::Any;
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::runtime::{Builder, LocalOptions};
+
+/// Threads for file calls that may block, at most, of one environment. Started when first needed.
+const FILE_THREADS_MAX: usize = 4;
+/// Threads for [`Env::offload`], at most, of one environment. Started when first needed.
+const OFFLOAD_THREADS_MAX: usize = 4;
+
+/// Run `body` and the tasks it spawns on this thread until `body` ends; tasks left over are dropped. `name` names the
+/// threads of the environment's pools.
+///
+/// # Panics
+///
+/// If the kernel has no descriptors or memory for a runtime; and when any task panicked, with its panic.
+pub fn run<T, F>(name: &str, body: impl FnOnce(Env) -> F) -> T
+where
+    F: Future<Output = T>,
+{
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default())
+        .unwrap_or_else(|error| panic!("cannot start `{name}`: {error}"));
+    let door = Rc::new(RealDoor::new(name));
+    let env = Env(door.clone());
+    let value = runtime.block_on(async {
+        let body = std::pin::pin!(AssertUnwindSafe(body(env)).catch_unwind());
+        match futures_util::future::select(body, std::pin::pin!(door.panics.first())).await {
+            futures_util::future::Either::Left((value, _)) => value,
+            futures_util::future::Either::Right((panic, _)) => Err(panic),
+        }
+    });
+    // The tasks first (they hold files and sockets), then the pools' threads, then the locks.
+    drop(runtime);
+    door.end();
+    value.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// [`run`] in a new thread of that name.
+///
+/// # Errors
+///
+/// When the thread cannot be made.
+pub fn spawn_thread<T, F>(
+    name: &str,
+    body: impl FnOnce(Env) -> F + Send + 'static,
+) -> io::Result<std::thread::JoinHandle<T>>
+where
+    T: Send + 'static,
+    F: Future<Output = T>,
+{
+    let own_name = name.to_owned();
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&own_name, body))
+}
+
+/// The first panic of a task, and who waits for it.
+#[derive(Default)]
+struct Panics {
+    first: RefCell<Option<Box<dyn Any + Send>>>,
+    happened: crate::local::Notify,
+}
+
+impl Panics {
+    fn note(&self, panic: Box<dyn Any + Send>) {
+        self.first.borrow_mut().get_or_insert(panic);
+        self.happened.wake_all();
+    }
+
+    async fn first(&self) -> Box<dyn Any + Send> {
+        loop {
+            let wait = self.happened.wait();
+            if let Some(panic) = self.first.borrow_mut().take() {
+                return panic;
+            }
+            wait.await;
+        }
+    }
+}
+
+/// The real side of the door; one for each run.
+struct RealDoor {
+    counters: Arc<Counters>,
+    panics: Rc<Panics>,
+    polling: Rc<Polling>,
+    files: dir::RealFiles,
+    offload: Pool,
+}
+
+impl RealDoor {
+    fn new(name: &str) -> RealDoor {
+        let counters = Arc::new(Counters::default());
+        let polling = Rc::new(Polling::default());
+        let pool = Rc::new(Pool::new(format!("{name}-file"), FILE_THREADS_MAX));
+        RealDoor {
+            files: dir::RealFiles::new(pool, counters.clone(), polling.clone()),
+            offload: Pool::new(format!("{name}-off"), OFFLOAD_THREADS_MAX),
+            counters,
+            panics: Rc::default(),
+            polling,
+        }
+    }
+
+    fn end(&self) {
+        self.offload.end();
+        self.files.end();
+    }
+}
+
+/// The monotonic clock's origin: the same for all threads, so that their moments compare.
+fn origin() -> std::time::Instant {
+    static ORIGIN: OnceLock<std::time::Instant> = OnceLock::new();
+    *ORIGIN.get_or_init(std::time::Instant::now)
+}
+
+/// The monotonic clock of all real environments.
+fn now() -> Instant {
+    Instant(u64::try_from(origin().elapsed().as_nanos()).unwrap_or(u64::MAX))
+}
+
+impl Door for RealDoor {
+    fn now(&self) -> Instant {
+        now()
+    }
+
+    fn wall(&self) -> WallTime {
+        let nanos = match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
+            Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
+            Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |n| -n),
+        };
+        WallTime(nanos)
+    }
+
+    fn random(&self, buf: &mut [u8]) {
+        getrandom::fill(buf).expect("Linux's random source, once the machine is up, does not fail");
+    }
+
+    fn sleep_until(&self, until: Instant) -> LocalBoxFuture<'static, ()> {
+        // A moment centuries away is none that tokio's wheel can hold; it is cut to what nobody will see.
+        let far = origin() + Duration::from_secs(30 * 365 * 24 * 3600);
+        let at = origin().checked_add(Duration::from_nanos(until.0)).map_or(far, |at| at.min(far));
+        Box::pin(async move { tokio::time::sleep_until(at.into()).await })
+    }
+
+    fn spawn(&self, _name: &'static str, future: LocalBoxFuture<'static, ()>) -> Task {
+        let panics = self.panics.clone();
+        let task = tokio::task::spawn_local(async move {
+            if let Err(panic) = AssertUnwindSafe(future).catch_unwind().await {
+                panics.note(panic);
+            }
+        });
+        let handle = task.abort_handle();
+        Task(Box::new(move || handle.abort()))
+    }
+
+    fn offload(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
+        Counters::add(&self.counters.offloads, 1);
+        let done = self.offload.run(work);
+        let polling = self.polling.clone();
+        Box::pin(async move {
+            // After a panic in `work` this is an error, and so is what the caller awaits: its sender is gone.
+            let _ = done.await;
+            polling.note();
+        })
+    }
+
+    fn listen(&self, at: &Address) -> LocalBoxFuture<'static, io::Result<Listener>> {
+        let (meter, at) = (self.meter(), at.clone());
+        Box::pin(async move {
+            match at {
+                Address::Tcp(addr) => socket::listen_tcp(addr, meter),
+                Address::Unix(path) => socket::listen_unix(path, meter),
+                Address::Local(name) => local::listen(name, meter),
+            }
+        })
+    }
+
+    fn connect(&self, to: &Address) -> LocalBoxFuture<'static, io::Result<Stream>> {
+        let (meter, to) = (self.meter(), to.clone());
+        Box::pin(async move {
+            match to {
+                Address::Tcp(addr) => socket::connect_tcp(addr, meter).await,
+                Address::Unix(path) => socket::connect_unix(path, meter).await,
+                Address::Local(name) => local::connect(&name, meter),
+            }
+        })
+    }
+
+    fn files(&self) -> &dyn FileDoor {
+        &self.files
+    }
+
+    fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    fn set_polling(&self, span: Duration) {
+        self.polling.set_span(span);
+    }
+}
+
+impl RealDoor {
+    fn meter(&self) -> Meter {
+        Meter { counters: self.counters.clone(), polling: self.polling.clone() }
+    }
+}
+
+/// What every stream tells: its counts, and that something happened.
+#[derive(Clone)]
+struct Meter {
+    counters: Arc<Counters>,
+    polling: Rc<Polling>,
+}
+
+impl Meter {
+    fn read(&self, bytes: usize) {
+        Counters::add(&self.counters.socket_reads, 1);
+        Counters::add(&self.counters.socket_read_bytes, bytes as u64);
+        self.polling.note();
+    }
+
+    fn wrote(&self, bytes: usize) {
+        Counters::add(&self.counters.socket_writes, 1);
+        Counters::add(&self.counters.socket_write_bytes, bytes as u64);
+        self.polling.note();
+    }
+}

@@ -1,0 +1,172 @@
+//! Names, directories, locks, and what the machine is.
+//!
+//! All calls that touch a directory may block and run on the pool. Locks are `flock`s: they belong to an open file, so two
+//! environments of one process exclude each other too; they fall when the environment ends, and with the process at the
+//! latest.
+
+use super::file::{Desk, RealFile};
+use super::polling::Polling;
+use super::pool::Pool;
+use crate::{Counters, DirEntry, File, FileDoor, OpenOptions};
+use futures_util::future::LocalBoxFuture;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+
+/// Files hold users' data: nobody but their owner reads them.
+const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// The file system, for one environment.
+pub(super) struct RealFiles {
+    desk: Desk,
+    locks: Rc<RefCell<Vec<OwnedFd>>>,
+}
+
+impl RealFiles {
+    pub(super) fn new(pool: Rc<Pool>, counters: Arc<Counters>, polling: Rc<Polling>) -> RealFiles {
+        RealFiles { desk: Desk { pool, counters, polling }, locks: Rc::default() }
+    }
+
+    /// The environment ends: no call runs on behind it, and its locks are free.
+    pub(super) fn end(&self) {
+        self.desk.pool.end();
+        self.locks.borrow_mut().clear();
+    }
+
+    fn call<T: Send + 'static>(
+        &self,
+        path: &Path,
+        work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+    ) -> LocalBoxFuture<'static, io::Result<T>> {
+        Counters::add(&self.desk.counters.file_calls, 1);
+        let path = path.to_owned();
+        self.desk.call(move || work(&path))
+    }
+}
+
+fn open(path: &Path, options: OpenOptions) -> io::Result<OwnedFd> {
+    let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
+    flags.set(OFlags::CREATE, options.create);
+    flags.set(OFlags::EXCL, options.create && options.exclusive);
+    flags.set(OFlags::DSYNC, options.dsync);
+    Ok(rustix::io::retry_on_intr(|| rustix::fs::open(path, flags, FILE_MODE))?)
+}
+
+fn list(path: &Path) -> io::Result<Vec<DirEntry>> {
+    let mut entries = Vec::new();
+    for entry in std::fs::read_dir(path)? {
+        let entry = entry?;
+        let meta = match entry.metadata() {
+            // Removed since the directory was read: it is not there.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other?,
+        };
+        let name = entry.file_name().into_string().map_err(|name| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{} holds the name {name:?}, not UTF-8", path.display()),
+            )
+        })?;
+        entries.push(DirEntry {
+            name,
+            is_dir: meta.is_dir(),
+            len: if meta.is_dir() { 0 } else { meta.len() },
+        });
+    }
+    entries.sort();
+    Ok(entries)
+}
+
+fn lock(path: &Path) -> io::Result<OwnedFd> {
+    let fd = open(path, OpenOptions { create: true, ..OpenOptions::default() })?;
+    rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(fd)
+}
+
+fn space(path: &Path) -> io::Result<(u64, u64)> {
+    let stat = rustix::fs::statvfs(path)?;
+    Ok((stat.f_blocks.saturating_mul(stat.f_frsize), stat.f_bavail.saturating_mul(stat.f_frsize)))
+}
+
+/// The kernel's boot id. Where it cannot be read, one that lives as long as this process: then every restart looks like a
+/// reboot, which errs on the safe side.
+fn boot_id() -> [u8; 16] {
+    static BOOT_ID: OnceLock<[u8; 16]> = OnceLock::new();
+    *BOOT_ID.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        parse_uuid(text.trim()).unwrap_or_else(|| {
+            let mut id = [0; 16];
+            getrandom::fill(&mut id).expect("Linux's random source, once the machine is up, does not fail");
+            id
+        })
+    })
+}
+
+fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
+    let mut id = [0; 16];
+    if digits.len() != 2 * id.len() {
+        return None;
+    }
+    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(id)
+}
+
+impl FileDoor for RealFiles {
+    fn open(&self, path: &Path, options: OpenOptions) -> LocalBoxFuture<'static, io::Result<File>> {
+        let fd = self.call(path, move |path| open(path, options));
+        let desk = self.desk.clone();
+        Box::pin(async move { Ok(Rc::new(RealFile::new(fd.await?, options, desk)) as File) })
+    }
+
+    fn remove(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<()>> {
+        self.call(path, |path| std::fs::remove_file(path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> LocalBoxFuture<'static, io::Result<()>> {
+        let to = to.to_owned();
+        self.call(from, move |from| std::fs::rename(from, to))
+    }
+
+    fn create_dir(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<()>> {
+        self.call(path, |path| std::fs::create_dir_all(path))
+    }
+
+    fn list(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<Vec<DirEntry>>> {
+        self.call(path, list)
+    }
+
+    fn sync_dir(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<()>> {
+        Counters::add(&self.desk.counters.syncs, 1);
+        let path = path.to_owned();
+        self.desk.call(move || std::fs::File::open(path)?.sync_all())
+    }
+
+    fn lock(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<()>> {
+        let fd = self.call(path, lock);
+        let locks = self.locks.clone();
+        Box::pin(async move {
+            let fd = fd.await?;
+            locks.borrow_mut().push(fd);
+            Ok(())
+        })
+    }
+
+    fn space(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<(u64, u64)>> {
+        self.call(path, space)
+    }
+
+    fn boot_id(&self) -> [u8; 16] {
+        boot_id()
+    }
+
+    fn native_path(&self, path: &Path) -> Option<PathBuf> {
+        Some(path.to_owned())
+    }
+}

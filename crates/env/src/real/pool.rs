@@ -1,0 +1,124 @@
+//! A few threads for calls that may block, started when there is work and none is free.
+//!
+//! A job and its answer cross by a queue under one lock and a one-shot channel whose waker belongs to the environment's
+//! thread. Jobs start in the order given; nothing orders their ends.
+
+use futures_channel::oneshot;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// See the module.
+pub(super) struct Pool {
+    name: String,
+    threads_max: usize,
+    shared: Arc<Shared>,
+    threads: RefCell<Vec<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Job>,
+    idle: usize,
+    ended: bool,
+}
+
+impl Shared {
+    /// Jobs run outside the lock and catch their panics, so a poisoned lock still guards a sound state.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pool {
+    pub(super) fn new(name: String, threads_max: usize) -> Pool {
+        Pool { name, threads_max, shared: Arc::default(), threads: RefCell::default() }
+    }
+
+    /// Run `work` on a thread of the pool, beginning now whether the answer is awaited or not. The answer is an error if
+    /// `work` panicked or the pool ended first.
+    pub(super) fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> oneshot::Receiver<T> {
+        let (send, receive) = oneshot::channel();
+        let job: Job = Box::new(move || drop(send.send(work())));
+        let mut state = self.shared.lock();
+        if state.ended {
+            return receive;
+        }
+        state.queue.push_back(job);
+        let short_of_threads = state.queue.len() > state.idle;
+        drop(state);
+        self.shared.work.notify_one();
+        if short_of_threads {
+            self.start_thread();
+        }
+        receive
+    }
+
+    fn start_thread(&self) {
+        let mut threads = self.threads.borrow_mut();
+        if threads.len() >= self.threads_max {
+            return;
+        }
+        let shared = self.shared.clone();
+        let thread = std::thread::Builder::new().name(self.name.clone()).spawn(move || serve(&shared));
+        match thread {
+            Ok(thread) => threads.push(thread),
+            Err(_) if !threads.is_empty() => {}
+            // No thread at all: the call is made here, blocking, rather than never.
+            Err(_) => {
+                let job = self.shared.lock().queue.pop_front();
+                if let Some(job) = job {
+                    job();
+                }
+            }
+        }
+    }
+
+    /// Let jobs that run end, drop those that wait, and join the threads.
+    pub(super) fn end(&self) {
+        let waiting = {
+            let mut state = self.shared.lock();
+            state.ended = true;
+            std::mem::take(&mut state.queue)
+        };
+        drop(waiting);
+        self.shared.work.notify_all();
+        for thread in self.threads.take() {
+            // A thread's own panic has been reported by the hook; there is nothing to add.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn serve(shared: &Shared) {
+    let mut state = shared.lock();
+    while !state.ended {
+        if let Some(job) = state.queue.pop_front() {
+            drop(state);
+            drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)));
+            state = shared.lock();
+        } else {
+            state.idle += 1;
+            state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+        }
+    }
+}
