@@ -49,7 +49,7 @@
 //! let view = View::new(&column, Window::all(&column), &Stripe, 1)?;
 //! let first = view.clone().next().unwrap();
 //! assert_eq!((first.physical, first.packed, first.len), (64, 16 * 8, 8)); // row 16 begins server 1's first strip
-//! assert_eq!(view.len(), 2000 - 8 * 8 + 48); // counted by arithmetic
+//! assert_eq!(view.len(), 256 * 8); // 16 rows of every 64; counted by arithmetic
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -62,6 +62,7 @@
 //! allocates more than in proportion to the input.
 
 pub mod codec;
+mod compress;
 mod congruence;
 mod distribution;
 pub mod limits;

@@ -1,6 +1,6 @@
 //! The pattern: a finite ordered sequence of regions in closed form, and the operations that keep it closed.
 //!
-//! A pattern is a **body** (a [nest](crate::nest) or [runs](crate::runs)) and a **window** of its packed bytes.
+//! A pattern is a **body** (a [nest] or [runs]) and a **window** of its packed bytes.
 //! The window is what makes slicing closed: the bytes 5 .. 900 of a strided pattern are the same strided pattern seen
 //! through a window, however the cut falls into its records. A slice of a slice is a smaller window; outer levels
 //! and repetitions that no longer show are dropped, so a pattern cut to one record *is* contiguous.

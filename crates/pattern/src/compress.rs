@@ -1,0 +1,80 @@
+//! Compression: a list of regions as few strided runs.
+//!
+//! The writers of an N-1 checkpoint write equal records at equal distances, so the index of a PLFS container mostly
+//! *is* a stride (He, Bent, Torres et al., "I/O Acceleration with Pattern Detection", HPDC'13). The greedy rule here
+//! is simple and deterministic: from where it stands, take the longest run of regions of equal length at equal
+//! distance; three or more become a strided run, and otherwise one region is taken alone. Region boundaries and
+//! order are kept. The result is never larger than the list: where runs do not pay, the list is given back.
+
+use crate::codec::Codec;
+use crate::nest::Level;
+use crate::pattern::{Body, Pattern, PatternError};
+use crate::runs::Run;
+use crate::{Region, limits};
+
+/// Fewer regions than these do not become a run: any two regions of equal length are "at equal distance".
+const RUN_REGIONS_MIN: usize = 3;
+
+impl Pattern {
+    /// The regions as a pattern of as few strided runs as the greedy rule finds. `regions` may be longer than a
+    /// list may be, so long as the result is not.
+    pub fn compressed(regions: &[Region]) -> Result<Self, PatternError> {
+        let runs = Self::of_runs(runs_of(regions))?;
+        let short = regions.iter().filter(|region| region.len > 0).count() <= limits::LIST_REGIONS_MAX;
+        if short && !runs.is_contiguous() {
+            let list = Self::list(regions.to_vec())?;
+            return Ok(smaller(runs, list));
+        }
+        Ok(runs)
+    }
+
+    /// The same regions, a list's in as few strided runs as the greedy rule finds. What has a closed form already,
+    /// a coalesced pattern with joined regions, and what would not become smaller, is given back as it is.
+    pub fn compress(&self) -> Self {
+        let is_list = matches!(self.body(), Body::Runs(runs) if runs.all().iter().all(Run::is_plain));
+        if !is_list {
+            return self.clone();
+        }
+        let regions: Vec<Region> = self.regions().collect();
+        match Self::of_runs(runs_of(&regions)) {
+            Ok(runs) => smaller(runs, self.clone()),
+            Err(_) => self.clone(),
+        }
+    }
+}
+
+/// The one with fewer bytes on the wire; the first of equals.
+fn smaller(a: Pattern, b: Pattern) -> Pattern {
+    if a.to_bytes().len() <= b.to_bytes().len() { a } else { b }
+}
+
+fn runs_of(regions: &[Region]) -> Vec<Run> {
+    let regions: Vec<Region> = regions.iter().copied().filter(|region| region.len > 0).collect();
+    let mut rest = regions.as_slice();
+    let mut runs = Vec::new();
+    while let Some(first) = rest.first() {
+        let taken = match run_from(rest) {
+            Some((stride, regions)) if regions >= RUN_REGIONS_MIN => {
+                let level = Level { stride, quantity: regions as u64 };
+                runs.push(Run { offset: first.offset, record: first.len, level });
+                regions
+            }
+            _ => {
+                runs.push(Run::once(*first));
+                1
+            }
+        };
+        rest = &rest[taken..];
+    }
+    runs
+}
+
+/// The stride from the first region to the second, and how many regions from the first go on at it with its length.
+fn run_from(regions: &[Region]) -> Option<(i64, usize)> {
+    let [first, second, ..] = regions else { return None };
+    let stride = second.offset.checked_sub(first.offset)?;
+    let goes_on = |pair: &&[Region]| {
+        pair[1].len == first.len && pair[1].offset.checked_sub(pair[0].offset) == Some(stride)
+    };
+    Some((stride, 1 + regions.windows(2).take_while(goes_on).count()))
+}
