@@ -1,1 +1,47 @@
-//! To be written.
+//! Workloads, and the limits they are held against.
+//!
+//! A figure alone says little: machines differ, and the same machine differs from hour to hour. So everything here is
+//! measured *beside* something else in the same run: a workload runs over several [`Target`]s in turn, repetition by
+//! repetition, and the [`Report`] gives medians, spreads and ratios to a target of choice; the [`probe`]s measure what
+//! the machine itself does at that moment (round trips, syncs, a copy through one connection); and `passthrough` is a
+//! FUSE mount that does nothing but hand calls on, the upper bound of every FUSE mount.
+//!
+//! ```text
+//!   Workload (small | io) ──► Team (threads | processes) ──► Worker of a Target (directory | native client)
+//!        phases                 barriers, clocks               mkdir, create, write, read, stat, …
+//! ```
+//!
+//! * [`small`]: the nine phases of the small-file paper, timed by both of its algorithms.
+//! * [`io`]: one large file, shared or one each, in order and at random.
+//! * [`mod@compare`]: several targets, interleaved, k repetitions.
+//!
+//! This crate measures the real world and therefore reads the real clock and opens real files; it is the one crate
+//! beside `env` that does.
+
+mod buffer;
+mod clock;
+pub mod compare;
+pub mod directory;
+pub mod io;
+mod limits;
+pub mod probe;
+pub mod progress;
+pub mod report;
+pub mod small;
+pub mod spread;
+pub mod target;
+pub mod team;
+pub mod workload;
+
+pub use compare::{CompareOptions, compare};
+pub use directory::Directory;
+pub use io::{IoOptions, IoPhase, SharedLayout};
+pub use limits::raise_open_files;
+pub use progress::Progress;
+pub use report::{PhaseResult, PhaseSummary, Report, RunResult, TargetSummary, Unit};
+pub use small::SmallOptions;
+pub use spread::Spread;
+pub use target::{FileId, Listing, OpenMode, Stat, Target, Worker};
+pub use team::process::{WorkerCommand, worker_process_main};
+pub use team::{Concurrency, Team};
+pub use workload::Workload;

@@ -1,0 +1,102 @@
+//! What a workload runs against.
+//!
+//! A [`Target`] is a file system seen from its users' side; a [`Worker`] is one of its users: one process or thread
+//! with what it has open. Workers share nothing with each other, so a client that is asynchronous and lives in threads
+//! of its own implements them as one connection set each, with methods that block. Concurrency is the number of
+//! workers, never something inside one.
+//!
+//! Paths are relative to the target's root, parts joined by `/`, without a leading one: `small.4711.0/f000012`.
+
+use anyhow::Result;
+
+/// A file a worker has open. The number is the worker's own and means nothing to another worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId(pub u64);
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenMode {
+    /// For writing too; otherwise for reading only.
+    pub write: bool,
+    /// Past the page cache (`O_DIRECT`). Offsets, lengths and buffers are then multiples of 4096 bytes. A target
+    /// without a page cache does nothing else than usual.
+    pub direct: bool,
+}
+
+/// What `stat` told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Bytes; for a directory whatever the target says.
+    pub size: u64,
+    /// Whether it is a directory.
+    pub is_dir: bool,
+}
+
+/// What a listing with attributes found; `.` and `..` are not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Entries seen.
+    pub entries: u64,
+    /// The sum of the sizes of those that are not directories, in bytes.
+    pub bytes: u64,
+}
+
+/// A file system to measure.
+pub trait Target: Send + Sync {
+    /// Its name in tables, unique in a comparison.
+    fn name(&self) -> String;
+
+    /// Makes the worker `index` (from 0): for a directory nothing but a table of descriptors, for a network client a
+    /// set of connections, made before any clock starts.
+    fn worker(&self, index: usize) -> Result<Box<dyn Worker>>;
+
+    /// Words from which a worker *process* opens this same target again (see [`crate::worker_process_main`]), or `None`
+    /// where the target cannot be worked on from another process. `dir:PATH` is [`crate::Directory`]'s.
+    fn process_spec(&self) -> Option<String> {
+        None
+    }
+}
+
+/// One user of a target. Every method blocks until its effect is what the target promises at that point; an error ends
+/// the run and should name the operation and the object.
+pub trait Worker: Send {
+    /// Creates a directory; it must not exist.
+    fn mkdir(&mut self, path: &str) -> Result<()>;
+
+    /// Creates a file that must not exist and opens it for reading and writing.
+    fn create(&mut self, path: &str) -> Result<FileId>;
+
+    /// Opens a file that exists.
+    fn open(&mut self, path: &str, mode: OpenMode) -> Result<FileId>;
+
+    /// Writes all of `data` at `offset` (bytes).
+    fn write(&mut self, file: FileId, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Reads at `offset` (bytes) until `buf` is full or the file ends; returns the bytes read.
+    fn read(&mut self, file: FileId, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// Attributes by path, which for a symbolic link are its own.
+    fn stat(&mut self, path: &str) -> Result<Stat>;
+
+    /// Reads the directory and *stats* each entry by a call of its own.
+    fn readdir_stat(&mut self, dir: &str) -> Result<Listing>;
+
+    /// Reads the directory with its entries' attributes in the same messages, where the target's interface offers that;
+    /// `None` where it does not (POSIX does not).
+    fn readdir_plus(&mut self, dir: &str) -> Result<Option<Listing>> {
+        let _ = dir;
+        Ok(None)
+    }
+
+    /// Makes the file's data and size durable.
+    fn fsync(&mut self, file: FileId) -> Result<()>;
+
+    /// Closes the file; the id is not used again for it.
+    fn close(&mut self, file: FileId) -> Result<()>;
+
+    /// Removes a file's name.
+    fn remove(&mut self, path: &str) -> Result<()>;
+
+    /// Removes an empty directory.
+    fn rmdir(&mut self, path: &str) -> Result<()>;
+}

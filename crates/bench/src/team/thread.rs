@@ -1,0 +1,98 @@
+//! Workers as threads of this process, in step by one barrier.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::clock::now_ns;
+use crate::target::{Target, Worker};
+use crate::team::Timing;
+use crate::workload::{Actor, Place, Work, Workload};
+
+/// What all threads of a run share.
+struct Step {
+    barrier: Barrier,
+    /// Set between the two barriers of a phase, read after the second: all see the same.
+    failed: AtomicBool,
+    phases: usize,
+}
+
+/// Runs all phases; returns, phase by phase, the timings of all workers.
+pub(super) fn run(
+    target: &dyn Target,
+    workload: &Workload,
+    workers: usize,
+    tag: &str,
+) -> Result<Vec<Vec<Timing>>> {
+    let step = Step {
+        barrier: Barrier::new(workers),
+        failed: AtomicBool::new(false),
+        phases: workload.phases().len(),
+    };
+    let mut players = Vec::with_capacity(workers);
+    for index in 0..workers {
+        let worker = target.worker(index).with_context(|| format!("cannot start worker {index}"))?;
+        let actor = workload.actor(&Place { index, workers, tag: tag.to_owned() });
+        players.push((worker, actor));
+    }
+    let results: Vec<Result<Vec<Timing>>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = players
+            .into_iter()
+            .map(|(mut worker, mut actor)| {
+                let step = &step;
+                scope.spawn(move || play(step, worker.as_mut(), actor.as_mut()))
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("a worker panicked"))))
+            .collect()
+    });
+    transpose(results, step.phases)
+}
+
+fn play(step: &Step, worker: &mut dyn Worker, actor: &mut dyn Actor) -> Result<Vec<Timing>> {
+    let mut timings = Vec::with_capacity(step.phases);
+    let mut failure = None;
+    for phase in 0..step.phases {
+        step.barrier.wait();
+        let begun_ns = now_ns();
+        let result = run_caught(actor, phase, worker);
+        let ended_ns = now_ns();
+        let work = result.unwrap_or_else(|error| {
+            failure = Some(error);
+            step.failed.store(true, Ordering::SeqCst);
+            Work::default()
+        });
+        step.barrier.wait();
+        timings.push(Timing { begun_ns, ended_ns, left_ns: now_ns(), work });
+        if step.failed.load(Ordering::SeqCst) {
+            actor.clean(worker);
+            break;
+        }
+    }
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(timings),
+    }
+}
+
+/// A panic in one worker must not leave the others at the barrier.
+fn run_caught(actor: &mut dyn Actor, phase: usize, worker: &mut dyn Worker) -> Result<Work> {
+    let run = AssertUnwindSafe(|| actor.run(phase, worker));
+    catch_unwind(run).unwrap_or_else(|_| Err(anyhow!("the worker panicked")))
+}
+
+/// Turns each worker's list of phases into each phase's list of workers; the first error is the run's.
+fn transpose(results: Vec<Result<Vec<Timing>>>, phases: usize) -> Result<Vec<Vec<Timing>>> {
+    let mut by_phase = vec![Vec::with_capacity(results.len()); phases];
+    for (index, result) in results.into_iter().enumerate() {
+        let timings = result.with_context(|| format!("worker {index} failed"))?;
+        for (phase, timing) in timings.into_iter().enumerate() {
+            by_phase[phase].push(timing);
+        }
+    }
+    Ok(by_phase)
+}

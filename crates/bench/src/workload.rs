@@ -1,0 +1,104 @@
+//! A workload is a list of phases; every worker runs each, and all wait for each other between them.
+//!
+//! The work of one worker is an *actor*. It is made anew from the workload's description, the worker's index and the
+//! run's tag, in this process or in another, so that the description is all that has to travel.
+
+use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::io::{IoActor, IoOptions};
+use crate::report::Unit;
+use crate::small::{SmallActor, SmallOptions};
+use crate::target::Worker;
+
+/// The most workers a run takes.
+pub const WORKERS_MAX: usize = 1024;
+
+/// What to run, as data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Workload {
+    /// Many small files.
+    Small(SmallOptions),
+    /// Large files.
+    Io(IoOptions),
+}
+
+impl Workload {
+    /// One word for tables: `small` or `io`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Workload::Small(_) => "small",
+            Workload::Io(_) => "io",
+        }
+    }
+
+    /// One line that says what is run.
+    pub fn describe(&self) -> String {
+        match self {
+            Workload::Small(options) => options.describe(),
+            Workload::Io(options) => options.describe(),
+        }
+    }
+
+    /// The phases in their order, with the unit each is best told in.
+    pub fn phases(&self) -> Vec<(String, Unit)> {
+        match self {
+            Workload::Small(options) => options.phases(),
+            Workload::Io(options) => options.phases(),
+        }
+    }
+
+    /// Descriptors one worker needs.
+    pub(crate) fn open_files(&self) -> u64 {
+        match self {
+            Workload::Small(options) => options.files,
+            Workload::Io(_) => 2,
+        }
+    }
+
+    /// Refuses what cannot be run, naming the option.
+    pub fn validate(&self, workers: usize) -> Result<()> {
+        if workers == 0 || workers > WORKERS_MAX {
+            bail!("workers must be between 1 and {WORKERS_MAX}, not {workers}");
+        }
+        match self {
+            Workload::Small(options) => options.validate(),
+            Workload::Io(options) => options.validate(),
+        }
+    }
+
+    pub(crate) fn actor(&self, place: &Place) -> Box<dyn Actor> {
+        match self {
+            Workload::Small(options) => Box::new(SmallActor::new(options.clone(), place)),
+            Workload::Io(options) => Box::new(IoActor::new(options.clone(), place)),
+        }
+    }
+}
+
+/// A worker's place in its run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    /// From 0.
+    pub(crate) index: usize,
+    /// How many there are.
+    pub(crate) workers: usize,
+    /// The same for all workers of a run and for no other run at the same time on this machine.
+    pub(crate) tag: String,
+}
+
+/// What a phase did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Work {
+    pub(crate) ops: u64,
+    pub(crate) bytes: u64,
+}
+
+/// The work of one worker.
+pub(crate) trait Actor: Send {
+    /// Runs a phase, from 0. An error says what the file system did that it should not have done.
+    fn run(&mut self, phase: usize, worker: &mut dyn Worker) -> Result<Work>;
+
+    /// After a failed phase: removes what the phases so far left, as far as that goes.
+    fn clean(&mut self, worker: &mut dyn Worker);
+}
