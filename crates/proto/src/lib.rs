@@ -1,5 +1,35 @@
-//! What servers and clients say to each other. No I/O.
+//! What servers and clients say to each other: ids, limits, statuses, attributes, distributions, operations, frames. No
+//! I/O.
+//!
+//! Read it in this order: [`ids`], [`attr`] and [`layout`] (what things are), [`op`] (what can be asked), [`tx`] (what
+//! servers ask each other to do together), [`message`] (compounds, and the handshake before them), [`frame`] (bytes on a
+//! stream). `docs/WIRE.md` draws the whole.
+//!
+//! **Invariant: everything that decodes is bounded by [`limits`]; nothing here allocates by a count it was told.**
+//! **Invariant: one operation, one name** ([`op::Op::name`]).
 
+pub mod attr;
+pub mod capability;
+pub mod cluster;
+pub mod frame;
 pub mod ids;
+pub mod layout;
+pub mod limits;
+pub mod message;
+pub mod op;
+mod status;
+pub mod tx;
+pub mod wire;
+
+pub use attr::{Attr, Kind, SetAttr, StreamFacts, Time};
+pub use capability::{Capability, Rights, SecretKey};
+pub use cluster::{ClusterMap, Roles, ServerInfo};
+pub use frame::{Frame, FrameKind};
 pub use ids::{CollectionId, Generation, Handle, ServerId, SessionId, Slot, TxId};
+pub use layout::{Dist, Layout, Share, Striping, Template};
+pub use message::{Group, GroupReply, Reply, Request, SlotUse};
+pub use op::{Allocation, Answer, Entry, Held, Op, Owner, Place, Transfer};
 pub use shoal_pattern::codec;
+pub use status::Status;
+pub use tx::{Action, ClientId, Decision};
+pub use wire::{Blob, Many, Name, Text};

@@ -1,0 +1,145 @@
+//! Frames: how messages lie on a stream.
+//!
+//! ```text
+//!  0        4     5     6       8            16         20         24         28        32
+//!  ┌────────┬─────┬─────┬───────┬────────────┬──────────┬──────────┬──────────┬─────────┬── ─ ──┬── ─ ──┐
+//!  │ "SHOL" │kind │ 0   │version│ tag (u64)  │ body len │ bulk len │ body crc │head crc │ body  │ bulk  │
+//!  └────────┴─────┴─────┴───────┴────────────┴──────────┴──────────┴──────────┴─────────┴── ─ ──┴── ─ ──┘
+//! ```
+//! The tag pairs a reply with its request. Head and body carry CRC-32C; bulk data is covered by the transport's checksum
+//! and is never copied into the body, so it goes from socket to disk in the buffer it came in. Lengths are checked before
+//! anything is allocated.
+
+use crate::codec::{Codec, DecodeError, Writer};
+use crate::limits;
+use bytes::{Buf, Bytes, BytesMut};
+
+/// Bytes of a frame's head.
+pub const HEAD_BYTES: usize = 32;
+
+const MAGIC: [u8; 4] = *b"SHOL";
+
+/// What a frame holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum FrameKind {
+    /// [`Hello`](crate::message::Hello), client to server.
+    Hello = 1,
+    /// [`Challenge`](crate::message::Challenge), server to client.
+    Challenge = 2,
+    /// [`Attach`](crate::message::Attach), client to server.
+    Attach = 3,
+    /// [`Attached`](crate::message::Attached), server to client.
+    Attached = 4,
+    /// [`Request`](crate::message::Request), client to server.
+    Request = 5,
+    /// [`Reply`](crate::message::Reply), server to client.
+    Reply = 6,
+    /// [`Refusal`](crate::message::Refusal), then the connection ends.
+    Refusal = 7,
+}
+
+impl FrameKind {
+    fn from_code(code: u8) -> Result<FrameKind, DecodeError> {
+        Ok(match code {
+            1 => FrameKind::Hello,
+            2 => FrameKind::Challenge,
+            3 => FrameKind::Attach,
+            4 => FrameKind::Attached,
+            5 => FrameKind::Request,
+            6 => FrameKind::Reply,
+            7 => FrameKind::Refusal,
+            _ => return Err(DecodeError::Invalid("frame kind")),
+        })
+    }
+}
+
+/// A received frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// What it holds.
+    pub kind: FrameKind,
+    /// Version of the protocol it is written in.
+    pub version: u16,
+    /// Pairs replies with requests.
+    pub tag: u64,
+    /// The encoded message.
+    pub body: Bytes,
+    /// The data beside it.
+    pub bulk: Bytes,
+}
+
+impl Frame {
+    /// The message of a frame.
+    pub fn message<T: Codec>(&self) -> Result<T, DecodeError> {
+        T::from_bytes(&self.body)
+    }
+
+    /// Take one whole frame from the front of `buf`; `None`: not all of it is there yet (and `buf` is reserved for it).
+    ///
+    /// # Errors
+    /// When the bytes are no frame; the connection is then of no further use.
+    pub fn take(buf: &mut BytesMut) -> Result<Option<Frame>, DecodeError> {
+        let Some(head) = buf.first_chunk::<HEAD_BYTES>() else {
+            return Ok(None);
+        };
+        let u32_at = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        if head[..4] != MAGIC || head[5] != 0 || u32_at(28) != crc32c::crc32c(&head[..28]) {
+            return Err(DecodeError::Invalid("frame head"));
+        }
+        let kind = FrameKind::from_code(head[4])?;
+        let version = u16::from_le_bytes([head[6], head[7]]);
+        let tag = u64::from_le_bytes([
+            head[8], head[9], head[10], head[11], head[12], head[13], head[14], head[15],
+        ]);
+        let body_len = within("frame body", u32_at(16), limits::BODY_BYTES_MAX)?;
+        let bulk_len = within("frame bulk", u32_at(20), limits::BULK_BYTES_MAX)?;
+        let body_crc = u32_at(24);
+        let total = HEAD_BYTES + body_len + bulk_len;
+        if buf.len() < total {
+            buf.reserve(total - buf.len());
+            return Ok(None);
+        }
+        let mut frame = buf.split_to(total).freeze();
+        frame.advance(HEAD_BYTES);
+        let body = frame.split_to(body_len);
+        if crc32c::crc32c(&body) != body_crc {
+            return Err(DecodeError::Invalid("frame body's checksum"));
+        }
+        Ok(Some(Frame { kind, version, tag, body, bulk: frame }))
+    }
+
+    /// Append the frame's head and body to `out`; the caller sends `bulk_len` bytes of bulk behind them.
+    pub fn put<T: Codec>(
+        kind: FrameKind,
+        version: u16,
+        tag: u64,
+        message: &T,
+        bulk_len: usize,
+        out: &mut Vec<u8>,
+    ) {
+        let start = out.len();
+        out.resize(start + HEAD_BYTES, 0);
+        let mut writer = Writer::from_vec(std::mem::take(out));
+        message.encode(&mut writer);
+        *out = writer.into_vec();
+        let (head, body) = out[start..].split_at_mut(HEAD_BYTES);
+        head[..4].copy_from_slice(&MAGIC);
+        head[4] = kind as u8;
+        head[6..8].copy_from_slice(&version.to_le_bytes());
+        head[8..16].copy_from_slice(&tag.to_le_bytes());
+        head[16..20].copy_from_slice(&(body.len() as u32).to_le_bytes());
+        head[20..24].copy_from_slice(&(bulk_len as u32).to_le_bytes());
+        head[24..28].copy_from_slice(&crc32c::crc32c(body).to_le_bytes());
+        let crc = crc32c::crc32c(&head[..28]);
+        head[28..32].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+fn within(what: &'static str, value: u32, limit: usize) -> Result<usize, DecodeError> {
+    let value = value as usize;
+    if value > limit {
+        return Err(DecodeError::Limit { what, value: value as u64, limit: limit as u64 });
+    }
+    Ok(value)
+}

@@ -1,0 +1,198 @@
+//! Where a file's bytes are: distributions, templates, layouts.
+//!
+//! A *template* is the wish, taken from the directory at creation; a *layout* is the fact, written when a file is
+//! unstuffed. Datafile 0 is the metafile's own stream, so the first strip never moves.
+//!
+//! ```text
+//! simple_stripe, strip 4, width 3      logical   0    4    8    12   16   20
+//!                                       server   0    1    2    0    1    2
+//!                                     physical   0    0    0    4    4    4
+//! ```
+//! Source: PVFS distributions (facts 4f): `simple_stripe` round robin over strips; `basic` one datafile.
+
+use crate::codec::{Codec, DecodeError, Reader, Writer};
+use crate::wire::{Many, wire_struct};
+use crate::{Generation, Handle, limits};
+use shoal_pattern::{Distribution, Piece};
+
+/// How logical bytes are dealt to datafiles.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Dist {
+    /// All in one datafile: never unstuffed.
+    Basic,
+    /// Strips dealt round robin.
+    SimpleStripe {
+        /// Bytes of a strip.
+        strip: u64,
+    },
+}
+
+impl Codec for Dist {
+    fn encode(&self, w: &mut Writer) {
+        match self {
+            Dist::Basic => w.put_u8(1),
+            Dist::SimpleStripe { strip } => {
+                w.put_u8(2);
+                w.put_u64(*strip);
+            }
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match r.get_u8()? {
+            1 => Ok(Dist::Basic),
+            2 => {
+                let strip = r.get_u64()?;
+                if !(limits::STRIP_BYTES_MIN..=limits::STRIP_BYTES_MAX).contains(&strip) {
+                    return Err(DecodeError::Limit {
+                        what: "strip",
+                        value: strip,
+                        limit: limits::STRIP_BYTES_MAX,
+                    });
+                }
+                Ok(Dist::SimpleStripe { strip })
+            }
+            _ => Err(DecodeError::Invalid("distribution")),
+        }
+    }
+}
+
+wire_struct! {
+    /// How new files are to be laid out.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+    pub struct Template {
+        /// The distribution.
+        pub dist: Dist,
+        /// Datafiles once unstuffed; 0 = one on every data server at that moment.
+        pub width: u16,
+    }
+}
+
+impl Default for Template {
+    fn default() -> Template {
+        Template { dist: Dist::SimpleStripe { strip: Template::STRIP_DEFAULT }, width: 0 }
+    }
+}
+
+impl Template {
+    /// Bytes of a strip where nothing else is said.
+    pub const STRIP_DEFAULT: u64 = 1 << 20;
+
+    /// Up to how many bytes a file stays stuffed.
+    pub const fn stuffed_max(&self) -> u64 {
+        match self.dist {
+            Dist::Basic => limits::FILE_BYTES_MAX,
+            Dist::SimpleStripe { strip } => strip,
+        }
+    }
+}
+
+wire_struct! {
+    /// Where an unstuffed file's data is.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Layout {
+        /// The distribution.
+        pub dist: Dist,
+        /// The datafiles, in order of the distribution; the first is the metafile itself.
+        pub datafiles: Many<Handle, { limits::WIDTH_MAX }>,
+        /// The generation at which this was read.
+        pub generation: Generation,
+    }
+}
+
+wire_struct! {
+    /// One server's share of a transfer: which of the `width` datafiles of the distribution this stream is.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+    pub struct Share {
+        /// The distribution.
+        pub dist: Dist,
+        /// How many datafiles.
+        pub width: u16,
+        /// Which of them.
+        pub index: u16,
+    }
+}
+
+impl Share {
+    /// A whole file in one stream (stuffed, or `basic`).
+    pub const WHOLE: Share = Share { dist: Dist::Basic, width: 1, index: 0 };
+
+    /// The distribution over its width.
+    pub fn striping(&self) -> Striping {
+        Striping { dist: self.dist, width: u32::from(self.width.max(1)) }
+    }
+}
+
+/// A distribution over a number of datafiles: what [`shoal_pattern::View`] projects through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Striping {
+    /// The distribution.
+    pub dist: Dist,
+    /// How many datafiles; at least 1.
+    pub width: u32,
+}
+
+impl Layout {
+    /// The distribution over the file's datafiles.
+    pub fn striping(&self) -> Striping {
+        Striping { dist: self.dist, width: (self.datafiles.len().max(1)) as u32 }
+    }
+}
+
+impl Distribution for Striping {
+    fn servers(&self) -> u32 {
+        self.width
+    }
+
+    fn locate(&self, logical: u64) -> Piece {
+        match self.dist {
+            Dist::SimpleStripe { strip } if self.width > 1 => {
+                let (index, within) = (logical / strip, logical % strip);
+                let width = u64::from(self.width);
+                Piece {
+                    server: (index % width) as u32,
+                    physical: index / width * strip + within,
+                    run: strip - within,
+                }
+            }
+            _ => Piece { server: 0, physical: logical, run: u64::MAX - logical },
+        }
+    }
+
+    fn logical(&self, server: u32, physical: u64) -> u64 {
+        match self.dist {
+            Dist::SimpleStripe { strip } if self.width > 1 => {
+                let row = physical / strip;
+                let start = row.saturating_mul(u64::from(self.width)).saturating_add(u64::from(server));
+                start.saturating_mul(strip).saturating_add(physical % strip)
+            }
+            _ => physical,
+        }
+    }
+
+    fn logical_end(&self, server: u32, physical_size: u64) -> u64 {
+        match physical_size {
+            0 => 0,
+            size => self.logical(server, size - 1).saturating_add(1),
+        }
+    }
+
+    fn physical_size(&self, server: u32, logical_size: u64) -> u64 {
+        match self.dist {
+            Dist::SimpleStripe { strip } if self.width > 1 => {
+                let width = u64::from(self.width);
+                let (full_strips, within) = (logical_size / strip, logical_size % strip);
+                let (rows, last) = (full_strips / width, full_strips % width);
+                let own = u64::from(server);
+                let tail = match own.cmp(&last) {
+                    std::cmp::Ordering::Less => strip,
+                    std::cmp::Ordering::Equal => within,
+                    std::cmp::Ordering::Greater => 0,
+                };
+                rows * strip + tail
+            }
+            _ if server == 0 => logical_size,
+            _ => 0,
+        }
+    }
+}

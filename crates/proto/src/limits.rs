@@ -1,0 +1,68 @@
+//! Every limit of what goes over the wire, in one place, with the relations between them asserted at compile time.
+
+/// Longest name of a directory entry, in bytes (POSIX `NAME_MAX`).
+pub const NAME_BYTES_MAX: usize = 255;
+/// Longest path, and longest target of a symbolic link, in bytes (POSIX `PATH_MAX` less its NUL).
+pub const PATH_BYTES_MAX: usize = 4095;
+/// Most components resolved by one lookup.
+pub const PATH_COMPONENTS_MAX: usize = PATH_BYTES_MAX / 2 + 1;
+/// Longest name of an extended attribute.
+pub const XATTR_NAME_BYTES_MAX: usize = 255;
+/// Longest value of an extended attribute.
+pub const XATTR_VALUE_BYTES_MAX: usize = 65_536;
+/// Most extended attributes of one object, in bytes of their names as `listxattr` gives them.
+pub const XATTR_LIST_BYTES_MAX: usize = 65_536;
+/// Most hard links of a file.
+pub const LINKS_MAX: u32 = 65_000;
+/// Largest file, in bytes.
+pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// Groups of one compound.
+pub const GROUPS_MAX: usize = 128;
+/// Operations of one group.
+pub const GROUP_OPS_MAX: usize = 8;
+/// Data carried eagerly, in the request or reply itself.
+pub const EAGER_BYTES_MAX: usize = 16 * 1024;
+/// Data of one chunk of a flow.
+pub const FLOW_CHUNK_BYTES: usize = 256 * 1024;
+/// Chunks of one flow under way at once.
+pub const FLOW_CHUNKS_MAX: usize = 8;
+/// Data one connection may have under way (its credit).
+pub const CREDIT_BYTES: usize = FLOW_CHUNK_BYTES * FLOW_CHUNKS_MAX;
+/// Largest body of a frame (without bulk data).
+pub const BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Largest bulk data of a frame.
+pub const BULK_BYTES_MAX: usize = 1024 * 1024;
+/// Slots of one session.
+pub const SLOTS_MAX: u16 = 256;
+/// Largest reply kept with a session's slot for a retry, one group's.
+pub const KEPT_REPLY_BYTES_MAX: usize = 4096;
+/// Requests of one connection a server reads ahead of answering.
+pub const REQUESTS_UNDER_WAY_MAX: usize = 1024;
+/// Bytes of directory entries in one reply.
+pub const READDIR_BYTES_MAX: usize = 512 * 1024;
+/// Entries in one reply.
+pub const READDIR_ENTRIES_MAX: usize = 16_384;
+/// Servers of one file system.
+pub const SERVERS_MAX: usize = 1024;
+/// Datafiles of one file.
+pub const WIDTH_MAX: usize = 256;
+/// Handles a client tells that it holds open, with an unlink or rename.
+pub const HELD_MAX: usize = 256;
+/// Actions of one participant of a transaction.
+pub const ACTIONS_MAX: usize = 1024;
+/// Handles drawn or reaped by one message.
+pub const HANDLES_MAX: usize = 1024;
+/// Smallest and largest strip, in bytes.
+pub const STRIP_BYTES_MIN: u64 = 4096;
+/// See [`STRIP_BYTES_MIN`].
+pub const STRIP_BYTES_MAX: u64 = 1 << 30;
+
+const _: () = assert!(EAGER_BYTES_MAX <= FLOW_CHUNK_BYTES && FLOW_CHUNK_BYTES <= BULK_BYTES_MAX);
+const _: () = assert!(
+    GROUPS_MAX * EAGER_BYTES_MAX <= 2 * BULK_BYTES_MAX,
+    "a compound of eager writes is cut in two at worst"
+);
+const _: () = assert!(READDIR_BYTES_MAX <= BODY_BYTES_MAX);
+const _: () = assert!(XATTR_VALUE_BYTES_MAX < BODY_BYTES_MAX);
+const _: () = assert!(WIDTH_MAX <= SERVERS_MAX);

@@ -1,0 +1,164 @@
+//! The wire's unit: a compound (design §4.2).
+//!
+//! A request holds groups of operations, run in order on one server. **Each group is one atomic transaction with a status
+//! of its own**: one `Exists` does not undo the others. A group whose operations change something occupies the request's
+//! slot: its reply is kept, in the same journal record, until the slot's next sequence; a retry runs only the groups not
+//! done.
+
+use crate::op::{Answer, Op};
+use crate::wire::{Many, Text, wire_struct};
+use crate::{CollectionId, SessionId, Slot, Status, limits};
+
+wire_struct! {
+    /// Operations that succeed or fail together. The first that fails ends the group.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Group {
+        /// The operations, in order.
+        pub ops: Many<Op, { limits::GROUP_OPS_MAX }>,
+    }
+}
+
+wire_struct! {
+    /// Which change of a session this is: the slot, and a sequence that grows by one with each use of the slot (from 1).
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+    pub struct SlotUse {
+        /// The slot.
+        pub slot: Slot,
+        /// Its sequence.
+        pub sequence: u32,
+    }
+}
+
+wire_struct! {
+    /// A compound.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Request {
+        /// The slot, if any group changes something.
+        pub slot: Option<SlotUse>,
+        /// Milliseconds the client will wait: the server gives up after them.
+        pub timeout_ms: u32,
+        /// The groups, in order.
+        pub groups: Many<Group, { limits::GROUPS_MAX }>,
+    }
+}
+
+wire_struct! {
+    /// The answer to one group: its status, and the answers of the operations that succeeded, in order.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct GroupReply {
+        /// `Ok`, or why the operation behind the last answer failed. A failed group changed nothing.
+        pub status: Status,
+        /// Answers.
+        pub answers: Many<Answer, { limits::GROUP_OPS_MAX }>,
+    }
+}
+
+wire_struct! {
+    /// The answer to a compound.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Reply {
+        /// What would be lost together (a hash of boot id and poisonings): when it differs between a write's reply and the
+        /// reply to its fsync, the write may be lost, and fsync says `EIO`.
+        pub loss: u64,
+        /// Epoch of the server's map; a higher one than the client's: fetch the map.
+        pub map_epoch: u32,
+        /// One a group, in order.
+        pub groups: Many<GroupReply, { limits::GROUPS_MAX }>,
+    }
+}
+
+wire_struct! {
+    /// The first message: who connects, which versions it speaks.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Hello {
+        /// Lowest and highest version of the protocol it speaks.
+        pub version_min: u16,
+        /// See `version_min`.
+        pub version_max: u16,
+        /// The file system it wants.
+        pub fs_id: [u8; 16],
+        /// Random, for this connection.
+        pub nonce: [u8; 32],
+    }
+}
+
+wire_struct! {
+    /// The server's answer: the version, and a challenge.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Challenge {
+        /// The version both will speak.
+        pub version: u16,
+        /// Random, for this connection.
+        pub nonce: [u8; 32],
+        /// The server's id.
+        pub server: crate::ServerId,
+        /// The server's proof that it has the key, so that no client talks to an impostor.
+        pub proof: [u8; 32],
+    }
+}
+
+wire_struct! {
+    /// The client's proof that it has the key, and what it attaches to.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Attach {
+        /// Keyed hash over both nonces.
+        pub proof: [u8; 32],
+        /// The collection.
+        pub collection: CollectionId,
+        /// The client, the same over all its sessions.
+        pub client: crate::tx::ClientId,
+        /// A server that connects to its peer says which it is.
+        pub peer: Option<crate::ServerId>,
+        /// The session to go on with; `None`: a new one.
+        pub session: Option<SessionId>,
+        /// Slots wanted.
+        pub slots: u16,
+    }
+}
+
+wire_struct! {
+    /// Attached: the session.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Attached {
+        /// The session.
+        pub session: SessionId,
+        /// Slots given.
+        pub slots: u16,
+        /// Milliseconds without a message after which the session ends (and its orphans are removed).
+        pub lease_ms: u32,
+        /// Bytes of data that may be under way on this connection at once.
+        pub credit_bytes: u32,
+        /// Data carried in a request or reply itself up to this many bytes.
+        pub eager_bytes: u32,
+        /// Epoch of the server's map.
+        pub map_epoch: u32,
+        /// See [`Reply::loss`].
+        pub loss: u64,
+    }
+}
+
+wire_struct! {
+    /// The connection is refused, or ended for a reason.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub struct Refusal {
+        /// Why.
+        pub status: Status,
+        /// For people: what, and the remedy.
+        pub words: Text,
+    }
+}
+
+/// The lowest and highest version of the protocol that this program speaks. Version 1 is the first.
+pub const VERSIONS: (u16, u16) = (1, 1);
+
+/// The proof that one side has the key: over both nonces, the version and its role.
+pub fn proof(
+    key: &crate::SecretKey,
+    server_side: bool,
+    version: u16,
+    client_nonce: &[u8; 32],
+    server_nonce: &[u8; 32],
+) -> [u8; 32] {
+    let role: &[u8] = if server_side { b"server" } else { b"client" };
+    key.mac("handshake", &[role, &version.to_le_bytes(), client_nonce, server_nonce])
+}

@@ -1,0 +1,119 @@
+//! Transactions over several servers (design §4.3): what a participant is asked to do.
+//!
+//! A coordinator plans a transaction as lists of *actions*, one list a server. *Prepare* validates each action against the
+//! participant's present state and durably locks the keys it touches; *finish* carries it out or forgets it. Each action
+//! says what it expects, so that a plan made from older facts fails with `Changed` instead of doing harm.
+//!
+//! ```text
+//!   coordinator                participants
+//!   plan, lock own keys
+//!   ── prepare(tx, actions) ──▶ validate, lock, journal "prepared"
+//!   ◀────────── ok ───────────
+//!   journal "committed" + own changes       ◀─ the moment of decision
+//!   reply to the client
+//!   ── finish(tx, commit) ────▶ carry out, unlock, journal
+//!   ◀────────── ok ───────────
+//!   journal: forget tx
+//! ```
+//! Presumed abort: a coordinator that knows nothing of a transaction answers *abort*.
+
+use crate::attr::{Attr, Kind, Time};
+use crate::codec::{Codec, DecodeError, Reader, Writer};
+use crate::layout::Layout;
+use crate::wire::{Name, wire_enum};
+use crate::{Generation, Handle};
+
+/// What was decided about a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Decision {
+    /// Carry it out.
+    Commit,
+    /// Forget it.
+    Abort,
+}
+
+impl Codec for Decision {
+    fn encode(&self, w: &mut Writer) {
+        w.put_bool(*self == Decision::Commit);
+    }
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(if r.get_bool()? { Decision::Commit } else { Decision::Abort })
+    }
+}
+
+/// A client, across its sessions with all servers: drawn at random when it starts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ClientId(pub [u8; 16]);
+
+impl Codec for ClientId {
+    fn encode(&self, w: &mut Writer) {
+        w.put_raw(&self.0);
+    }
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(ClientId(r.get_array()?))
+    }
+}
+
+wire_enum! {
+    /// One action of a participant.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    pub enum Action {
+        /// Put an entry into a directory of this server.
+        EntryPut = 1 "entry put" {
+            dir: Handle, name: Name, handle: Handle, kind: Kind,
+            /// What the entry must lead to now (`None`: it must not exist).
+            expect: Option<Handle>,
+            /// Change of the directory's count of subdirectories.
+            subdirs: i32,
+            time: Time,
+        },
+        /// Remove an entry of a directory of this server.
+        EntryRemove = 2 "entry remove" {
+            dir: Handle, name: Name,
+            /// What it must lead to now.
+            expect: Handle,
+            subdirs: i32,
+            time: Time,
+        },
+        /// Make an object on this server (its handle drawn from this server before).
+        ObjectCreate = 3 "object create" { attr: Attr, },
+        /// Make a datafile.
+        DatafileCreate = 4 "datafile create" { datafile: Handle, owner: Handle, generation: Generation, },
+        /// Remove a directory that must be empty.
+        DirectoryRemove = 5 "directory remove" { dir: Handle, },
+        /// Change an object's count of links; at zero it is removed, or kept as an orphan for `keep_for`.
+        Links = 6 "links" { object: Handle, delta: i32, time: Time, keep_for: Option<ClientId>, },
+        /// Set an object's time of change; it must exist.
+        Touch = 7 "touch" { object: Handle, time: Time, },
+        /// A directory has another parent.
+        Reparent = 8 "reparent" {
+            dir: Handle,
+            /// The parent it must have now.
+            expect: Handle,
+            parent: Handle,
+            time: Time,
+        },
+        /// Hold the collection's one rename lock (server 0).
+        RenameLock = 9 "rename lock" { },
+        /// A metafile is laid out over its datafiles, from a generation on.
+        LayoutSet = 10 "layout set" { object: Handle, expect: Generation, layout: Layout, time: Time, },
+        /// A stream begins a generation; `size`: it is set to that size.
+        StreamAdvance = 11 "stream advance" {
+            stream: Handle,
+            /// The generation it must have now.
+            expect: Generation,
+            generation: Generation,
+            size: Option<u64>,
+            /// Count as a write at this time.
+            written_at: Option<Time>,
+        },
+        /// A metafile's attributes follow (sizes and explicit times of striped files).
+        AttrSet = 12 "attr set" { attr: Attr, expect: Generation, },
+        /// Remove an object and all it has, whatever its links (repair).
+        ObjectRemove = 13 "object remove" { object: Handle, },
+        /// Set the count of links (repair).
+        LinksSet = 14 "links set" { object: Handle, nlink: u32, },
+        /// Remove a datafile that no file owns (repair, reaping).
+        DatafileRemove = 15 "datafile remove" { datafile: Handle, owner: Handle, },
+    }
+}
