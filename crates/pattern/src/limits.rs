@@ -9,9 +9,6 @@
 /// dimensions of any array that MPI or HDF5 programs are known to describe in practice.
 pub const NESTING_DEPTH_MAX: usize = 8;
 
-/// Levels an encoded or constructed nested pattern may name, counting those that are dropped.
-pub const NESTING_LEVELS_GIVEN_MAX: usize = 32;
-
 /// Regions in a list pattern, and strided runs in a compressed one. 64 KiB of list at most in one request.
 pub const LIST_REGIONS_MAX: usize = 4096;
 

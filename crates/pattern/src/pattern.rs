@@ -265,7 +265,8 @@ impl Pattern {
     }
 
     /// The same bytes in the same order with regions that touch made one: exactly the regions that joining
-    /// neighbours of the expanded pattern would give.
+    /// neighbours of the expanded pattern would give. Packed positions stay what they were, so a pattern is best
+    /// coalesced where it enters the house: views of it are the same and cost less.
     pub fn coalesce(&self) -> Self {
         let whole = match &self.body {
             Body::Nest(nest) => Self::of_nest(coalesced(nest)),

@@ -17,7 +17,7 @@
 //! maximal (the next is not contiguous with it in both spaces).
 //!
 //! Cost: a server's view passes over the other servers' bytes by arithmetic when the distribution gives a
-//! [`Cycle`](crate::Cycle): whole strips inside a record, whole records inside a row. What remains is O(own runs),
+//! [`Cycle`]: whole strips inside a record, whole records inside a row. What remains is O(own runs),
 //! and O(log period) for each row in the outer levels and each run of a list.
 //!
 //! [`Split`] cuts a server's share of a transfer into messages, by packed position, which is the only cut under
