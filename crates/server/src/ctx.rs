@@ -1,0 +1,407 @@
+//! What a handler works with: one group of operations, run synchronously over the shard's view.
+//!
+//! A handler is a plain function `fn(&mut Ctx, …) -> Result<Answer, Halt>`. It reads rows through the context, which sees
+//! the group's own changes first; it changes rows directly where everything is on this server for certain (chmod, xattrs,
+//! writes), and by *actions* ([`Ctx::act`]) where other servers may be concerned. What it cannot know yet it asks for by
+//! returning [`Halt`]: the executor fetches it and **runs the handler again from its start**; so a handler has no effect
+//! but through its context, and no `await` can split a transaction.
+
+use crate::keys;
+use crate::locks::{Locks, Mode};
+use crate::rows::{Datafile, Dirent, Inode, RowValue};
+use crate::shard::Identity;
+use bytes::Bytes;
+use shoal_proto::{
+    Action, Attr, ClientId, Entry, Generation, Handle, Kind, Name, Rights, ServerId, Status, StreamFacts, Time, TxId,
+};
+use shoal_store::{Changes, Miss, Scan, StreamChange, StreamInfo, Strength, View};
+use std::collections::BTreeMap;
+
+/// Why a handler stopped.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Halt {
+    /// Rows must be loaded first (the view knows which).
+    Miss,
+    /// A transaction's lock is in the way: run again when it is released.
+    Locked,
+    /// A fact of another server is needed.
+    Fact(FactKey),
+    /// Handles of a server are needed (this one's: its durable range must grow).
+    Draw(ServerId),
+    /// Bulk data must be moved by the store before the answer is known.
+    Bulk(Box<crate::data::Bulk>),
+    /// The operation's end: an error.
+    Status(Status),
+}
+
+impl From<Miss> for Halt {
+    fn from(_: Miss) -> Halt {
+        Halt::Miss
+    }
+}
+
+impl From<Status> for Halt {
+    fn from(status: Status) -> Halt {
+        Halt::Status(status)
+    }
+}
+
+/// What a plan may need to know of another server.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FactKey {
+    /// Attributes of an object.
+    Attr(Handle),
+    /// A directory's attributes and one entry of it.
+    Entry(Handle, Name),
+    /// Facts of a datafile's stream.
+    Stream(Handle),
+}
+
+/// A fact, as it was when asked (a transaction's actions say what they expect, so an old fact does no harm).
+#[derive(Clone, Debug)]
+pub enum Fact {
+    /// Attributes, or that the object is gone.
+    Attr(Result<Attr, Status>),
+    /// A directory's attributes and the entry, or why not.
+    Entry(Result<(Attr, Option<Entry>), Status>),
+    /// A stream's facts.
+    Stream(Result<StreamFacts, Status>),
+}
+
+/// What was fetched for one request so far.
+#[derive(Default, Debug)]
+pub struct Facts {
+    /// By key.
+    pub known: BTreeMap<FactKey, Fact>,
+    /// Handles drawn from servers for this request (each run takes them from the first).
+    pub drawn: BTreeMap<ServerId, Vec<Handle>>,
+    /// Bulk work done for this request, by operation's index in its group and stream.
+    pub done: BTreeMap<(usize, Handle), Result<crate::data::Done, Status>>,
+}
+
+/// One run of one group.
+pub struct Ctx<'a> {
+    view: View<'a>,
+    /// Who this server is.
+    pub identity: &'a Identity,
+    locks: &'a Locks,
+    facts: &'a Facts,
+    /// The transaction whose own locks do not stop it.
+    own: Option<TxId>,
+    /// The moment of this run, for file times.
+    pub now: Time,
+    /// The client that asks.
+    pub client: ClientId,
+    /// Which operation of the group runs (set by the dispatcher).
+    pub op_index: usize,
+    /// The request's bulk data not taken yet by an operation of this group.
+    bulk_in: Bytes,
+    /// The reply's bulk data so far.
+    pub bulk_out: Vec<Bytes>,
+    /// The object the last operation named ([`Handle::CURRENT`]), and what it was opened for in this group.
+    pub current: Option<(Handle, Rights)>,
+    rows: BTreeMap<Bytes, Option<Bytes>>,
+    streams: BTreeMap<Handle, Option<(StreamInfo, Bytes)>>,
+    changes: Changes,
+    local: Vec<Action>,
+    remote: BTreeMap<ServerId, Vec<Action>>,
+    drawn: BTreeMap<ServerId, usize>,
+}
+
+/// What a group came to.
+pub struct Outcome {
+    /// Changes of this server's rows.
+    pub changes: Changes,
+    /// Actions of this server, to be applied at the moment of decision. Empty unless `remote` has any: then all of the
+    /// group's effects are actions.
+    pub local: Vec<Action>,
+    /// Actions of other servers.
+    pub remote: BTreeMap<ServerId, Vec<Action>>,
+}
+
+impl<'a> Ctx<'a> {
+    /// A context for one run.
+    pub fn new(
+        view: View<'a>,
+        identity: &'a Identity,
+        locks: &'a Locks,
+        facts: &'a Facts,
+        own: Option<TxId>,
+        now: Time,
+        client: ClientId,
+        bulk_in: Bytes,
+    ) -> Ctx<'a> {
+        Ctx {
+            view,
+            identity,
+            locks,
+            facts,
+            own,
+            now,
+            client,
+            op_index: 0,
+            bulk_in,
+            bulk_out: Vec::new(),
+            current: None,
+            rows: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            changes: Changes::default(),
+            local: Vec::new(),
+            remote: BTreeMap::new(),
+            drawn: BTreeMap::new(),
+        }
+    }
+
+    /// The view, for what it missed and what the reply depends on.
+    pub fn view(&self) -> &View<'a> {
+        &self.view
+    }
+
+    /// The handle meant: the current object for [`Handle::CURRENT`].
+    pub fn object(&self, handle: Handle) -> Result<Handle, Halt> {
+        match handle {
+            Handle::CURRENT => self.current.map(|(object, _)| object).ok_or(Halt::Status(Status::Invalid)),
+            handle => Ok(handle),
+        }
+    }
+
+    // Reading.
+
+    /// A row, with this group's changes; stops at another transaction's exclusive lock.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Halt> {
+        if !self.locks.is_empty() && self.locks.stops(key, Mode::Shared, self.own) {
+            return Err(Halt::Locked);
+        }
+        match self.rows.get(key) {
+            Some(row) => Ok(row.clone()),
+            None => Ok(self.view.get(key)?),
+        }
+    }
+
+    /// A decoded row; one that cannot be decoded is damage: `Io`.
+    pub fn row<T: RowValue>(&self, key: &[u8]) -> Result<Option<T>, Halt> {
+        match self.get(key)? {
+            None => Ok(None),
+            Some(bytes) => match T::from_row(&bytes) {
+                Ok(value) => Ok(Some(value)),
+                Err(error) => {
+                    tracing::error!(?key, %error, "a row cannot be decoded");
+                    Err(Halt::Status(Status::Io))
+                }
+            },
+        }
+    }
+
+    /// An object of this server that must exist: `WrongServer` if it is another's, `Stale` if it is gone.
+    pub fn inode(&self, handle: Handle) -> Result<Inode, Halt> {
+        if handle.server() != self.identity.id {
+            return Err(Halt::Status(Status::WrongServer));
+        }
+        self.row(&keys::inode(handle))?.ok_or(Halt::Status(Status::Stale))
+    }
+
+    /// A directory of this server that must exist.
+    pub fn directory(&self, handle: Handle) -> Result<Inode, Halt> {
+        let inode = self.inode(handle)?;
+        if inode.kind != Kind::Directory {
+            return Err(Halt::Status(Status::NotDirectory));
+        }
+        Ok(inode)
+    }
+
+    /// An entry of a directory of this server.
+    pub fn entry(&self, dir: Handle, name: &Name) -> Result<Option<Dirent>, Halt> {
+        self.row(&self.entry_key(dir, name))
+    }
+
+    /// The key of an entry.
+    pub fn entry_key(&self, dir: Handle, name: &Name) -> Bytes {
+        keys::entry(dir, self.identity.place_of(name.as_bytes()), name.as_bytes())
+    }
+
+    /// Rows of a range, without this group's changes (listings are groups of their own).
+    pub fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Scan, Halt> {
+        Ok(self.view.scan(prefix, after, limit)?)
+    }
+
+    /// Facts of a stream, with this group's changes.
+    pub fn stream(&self, handle: Handle) -> Result<Option<StreamInfo>, Halt> {
+        match self.streams.get(&handle) {
+            Some(state) => Ok(state.as_ref().map(|(info, _)| *info)),
+            None => Ok(self.view.stream(handle)?),
+        }
+    }
+
+    /// Content of a small stream, with this group's changes; may be shorter than its size.
+    pub fn small_content(&self, handle: Handle) -> Result<Bytes, Halt> {
+        match self.streams.get(&handle) {
+            Some(Some((_, content))) => Ok(content.clone()),
+            Some(None) => Ok(Bytes::new()),
+            None => Ok(self.view.small_content(handle)?),
+        }
+    }
+
+    /// The owner of a stream's handle for capability checks: the metafile itself, or the datafile's owner.
+    pub fn owner_of(&self, stream: Handle) -> Result<Handle, Halt> {
+        if let Some(row) = self.row::<Datafile>(&keys::datafile(stream))? {
+            return Ok(row.owner);
+        }
+        self.inode(stream).map(|_| stream)
+    }
+
+    /// Attributes of an object of this server, as the wire has them.
+    pub fn attr(&self, handle: Handle) -> Result<Attr, Halt> {
+        let inode = self.inode(handle)?;
+        let stream = if inode.kind == Kind::File { self.stream(handle)? } else { None };
+        Ok(crate::inode::attr_of(handle, &inode, stream))
+    }
+
+    /// The next `len` bytes of the request's bulk data.
+    pub fn take_bulk(&mut self, len: usize) -> Result<Bytes, Halt> {
+        if len > self.bulk_in.len() {
+            return Err(Halt::Status(Status::BadMessage));
+        }
+        Ok(self.bulk_in.split_to(len))
+    }
+
+    /// What the store did for the running operation on `stream`, if it was asked already ([`Halt::Bulk`]).
+    pub fn done(&self, stream: Handle) -> Option<Result<crate::data::Done, Status>> {
+        self.facts.done.get(&(self.op_index, stream)).cloned()
+    }
+
+    /// Whether this group changed nothing so far: bulk work is done only then, since it is done before the group's end.
+    pub fn is_unchanged(&self) -> bool {
+        self.changes.is_empty() && self.local.is_empty() && self.remote.is_empty()
+    }
+
+    // Other servers.
+
+    /// Attributes of an object of any server.
+    pub fn fact_attr(&self, handle: Handle) -> Result<Attr, Halt> {
+        if handle.server() == self.identity.id {
+            return self.attr(handle);
+        }
+        match self.facts.known.get(&FactKey::Attr(handle)) {
+            Some(Fact::Attr(fact)) => fact.clone().map_err(Halt::Status),
+            _ => Err(Halt::Fact(FactKey::Attr(handle))),
+        }
+    }
+
+    /// A directory of any server, and one entry of it.
+    pub fn fact_entry(&self, dir: Handle, name: &Name) -> Result<(Attr, Option<Dirent>), Halt> {
+        if dir.server() == self.identity.id {
+            self.directory(dir)?;
+            return Ok((self.attr(dir)?, self.entry(dir, name)?));
+        }
+        let key = FactKey::Entry(dir, name.clone());
+        match self.facts.known.get(&key) {
+            Some(Fact::Entry(fact)) => {
+                let (attr, entry) = fact.clone().map_err(Halt::Status)?;
+                Ok((attr, entry.map(|e| Dirent { handle: e.handle, kind: e.kind })))
+            }
+            _ => Err(Halt::Fact(key)),
+        }
+    }
+
+    /// Facts of a stream of any server.
+    pub fn fact_stream(&self, stream: Handle) -> Result<StreamFacts, Halt> {
+        if stream.server() == self.identity.id {
+            let info = self.stream(stream)?.ok_or(Halt::Status(Status::Stale))?;
+            return Ok(crate::inode::facts_of(&info));
+        }
+        match self.facts.known.get(&FactKey::Stream(stream)) {
+            Some(Fact::Stream(fact)) => fact.clone().map_err(Halt::Status),
+            _ => Err(Halt::Fact(FactKey::Stream(stream))),
+        }
+    }
+
+    /// A handle never used before, of any server.
+    pub fn draw(&mut self, server: ServerId) -> Result<Handle, Halt> {
+        let at = self.drawn.entry(server).or_default();
+        let handle = self.facts.drawn.get(&server).and_then(|pool| pool.get(*at)).copied();
+        *at += 1;
+        handle.ok_or(Halt::Draw(server))
+    }
+
+    // Changing.
+
+    /// Put a row of this server.
+    pub fn put<T: RowValue>(&mut self, key: Bytes, value: &T) -> Result<(), Halt> {
+        self.put_raw(key, Some(value.to_row()))
+    }
+
+    /// Remove a row of this server.
+    pub fn remove(&mut self, key: Bytes) -> Result<(), Halt> {
+        self.put_raw(key, None)
+    }
+
+    /// Put or remove a row, as bytes. Stops at another transaction's exclusive lock.
+    pub fn put_raw(&mut self, key: Bytes, value: Option<Bytes>) -> Result<(), Halt> {
+        if !self.locks.is_empty() && self.locks.stops(&key, Mode::Shared, self.own) {
+            return Err(Halt::Locked);
+        }
+        self.rows.insert(key.clone(), value.clone());
+        self.changes.rows.push((key, value));
+        Ok(())
+    }
+
+    /// Whether a lock, even a shared one, stops the removal of this key's object.
+    pub fn must_be_unlocked(&self, key: &[u8]) -> Result<(), Halt> {
+        if self.locks.stops(key, Mode::Exclusive, self.own) {
+            return Err(Halt::Locked);
+        }
+        Ok(())
+    }
+
+    /// Change a stream of this server.
+    pub fn change_stream(&mut self, handle: Handle, change: StreamChange) -> Result<(), Halt> {
+        let info = self.stream(handle)?;
+        let keeps_content = matches!(change, StreamChange::Resize { .. } | StreamChange::Advance { .. });
+        let content = match info {
+            Some(info) if info.small && keeps_content => self.small_content(handle)?,
+            _ => Bytes::new(),
+        };
+        let next = crate::inode::stream_after(info, &content, &change);
+        self.streams.insert(handle, next);
+        self.changes.streams.push((handle, change));
+        Ok(())
+    }
+
+    /// These changes are a data write's: nobody waits for their sync unless the mode says so.
+    pub fn weaken(&mut self) {
+        self.changes.strength = Strength::Weak;
+    }
+
+    /// Plan an action on the server of the object it concerns (`RenameLock`: server 0). All actions of a group are one
+    /// transaction.
+    pub fn act(&mut self, server: ServerId, action: Action) {
+        if server == self.identity.id {
+            self.local.push(action);
+        } else {
+            self.remote.entry(server).or_default().push(action);
+        }
+    }
+
+    /// Actions on other servers were planned: the group is a transaction over servers.
+    pub fn is_distributed(&self) -> bool {
+        !self.remote.is_empty()
+    }
+
+    /// End the run. Where only this server is concerned, its actions are applied now and become changes; else direct
+    /// changes and actions must not be mixed.
+    pub fn finish(mut self) -> Result<Outcome, Halt> {
+        if self.remote.is_empty() {
+            for action in std::mem::take(&mut self.local) {
+                crate::actions::apply(&mut self, &action)?;
+            }
+        } else if !self.changes.is_empty() {
+            return Err(Halt::Status(Status::NotSupported));
+        }
+        Ok(Outcome { changes: self.changes, local: self.local, remote: self.remote })
+    }
+
+    /// The generation of a file's streams, as carried by data requests.
+    pub fn generation(&self, handle: Handle) -> Result<Generation, Halt> {
+        Ok(Generation(self.stream(handle)?.map_or(0, |info| info.generation)))
+    }
+}

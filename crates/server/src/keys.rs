@@ -1,0 +1,138 @@
+//! Keys of the collection's rows: one ordered space, the first byte is the table.
+//!
+//! ```text
+//! a handle                       inode: attributes of an object            rows::Inode
+//! d dir hash(8) name             entry of a directory                      rows::Dirent
+//! x handle name                  extended attribute                        the value
+//! f datafile                     owner of a datafile                       rows::Datafile
+//! s session                      session                                   rows::Session
+//! k session slot group           reply kept for a retry                    rows::Kept
+//! o handle                       orphan: removed, but held open            rows::Orphan
+//! r server datafile              to be reaped on that server               rows::Reap
+//! t tx                           transaction prepared or committed here    rows::Tx
+//! c word                         facts of this server: map, counters
+//! ```
+//! Numbers are big-endian, so that the order of keys is the order of numbers. The store's own rows begin with other bytes
+//! (`docs/DISK.md`).
+
+use bytes::{BufMut, Bytes, BytesMut};
+use shoal_proto::{Handle, Name, ServerId, SessionId, Slot, TxId};
+
+/// A table of the key space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+#[expect(missing_docs, reason = "the module's picture says it")]
+pub enum Table {
+    Inode = b'a',
+    Entry = b'd',
+    Xattr = b'x',
+    Datafile = b'f',
+    Session = b's',
+    Kept = b'k',
+    Orphan = b'o',
+    Reap = b'r',
+    Tx = b't',
+    Config = b'c',
+}
+
+fn key(table: Table, parts: &[&[u8]]) -> Bytes {
+    let mut key = BytesMut::with_capacity(1 + parts.iter().map(|p| p.len()).sum::<usize>());
+    key.put_u8(table as u8);
+    for part in parts {
+        key.put_slice(part);
+    }
+    key.freeze()
+}
+
+/// All rows of a table.
+pub fn table(table: Table) -> Bytes {
+    key(table, &[])
+}
+
+/// An object's inode.
+pub fn inode(handle: Handle) -> Bytes {
+    key(Table::Inode, &[&handle.key_bytes()])
+}
+
+/// All entries of a directory.
+pub fn entries(dir: Handle) -> Bytes {
+    key(Table::Entry, &[&dir.key_bytes()])
+}
+
+/// An entry, by the hash of its name ([`crate::shard::Identity::place_of`]).
+pub fn entry(dir: Handle, hash: u64, name: &[u8]) -> Bytes {
+    key(Table::Entry, &[&dir.key_bytes(), &hash.to_be_bytes(), name])
+}
+
+/// The last possible key of a hash's entries: listing goes on behind it.
+pub fn entries_behind(dir: Handle, hash: u64) -> Bytes {
+    key(Table::Entry, &[&dir.key_bytes(), &hash.to_be_bytes(), &[0xff; 256]])
+}
+
+/// Hash and name of an entry's key.
+pub fn parse_entry(key: &[u8]) -> Option<(Handle, u64, &[u8])> {
+    let rest = key.strip_prefix(&[Table::Entry as u8])?;
+    let (dir, rest) = rest.split_first_chunk::<8>()?;
+    let (hash, name) = rest.split_first_chunk::<8>()?;
+    Some((Handle(u64::from_be_bytes(*dir)), u64::from_be_bytes(*hash), name))
+}
+
+/// An object's extended attributes.
+pub fn xattrs(handle: Handle) -> Bytes {
+    key(Table::Xattr, &[&handle.key_bytes()])
+}
+
+/// One extended attribute.
+pub fn xattr(handle: Handle, name: &[u8]) -> Bytes {
+    key(Table::Xattr, &[&handle.key_bytes(), name])
+}
+
+/// A datafile's owner.
+pub fn datafile(handle: Handle) -> Bytes {
+    key(Table::Datafile, &[&handle.key_bytes()])
+}
+
+/// A session.
+pub fn session(session: SessionId) -> Bytes {
+    key(Table::Session, &[&session.0.to_be_bytes()])
+}
+
+/// All replies kept of a session.
+pub fn kept_of(session: SessionId) -> Bytes {
+    key(Table::Kept, &[&session.0.to_be_bytes()])
+}
+
+/// The reply kept for a group of a slot's compound.
+pub fn kept(session: SessionId, slot: Slot, group: u8) -> Bytes {
+    key(Table::Kept, &[&session.0.to_be_bytes(), &slot.0.to_be_bytes(), &[group]])
+}
+
+/// An orphan.
+pub fn orphan(handle: Handle) -> Bytes {
+    key(Table::Orphan, &[&handle.key_bytes()])
+}
+
+/// A datafile to be reaped on another server.
+pub fn reap(server: ServerId, datafile: Handle) -> Bytes {
+    key(Table::Reap, &[&server.0.to_be_bytes(), &datafile.key_bytes()])
+}
+
+/// A transaction.
+pub fn tx(tx: TxId) -> Bytes {
+    key(Table::Tx, &[&tx.0.to_be_bytes()])
+}
+
+/// A fact of this server.
+pub fn config(word: &str) -> Bytes {
+    key(Table::Config, &[word.as_bytes()])
+}
+
+/// The lock that covers one entry's name, whatever its hash: the same key as the entry's.
+pub fn entry_lock(dir: Handle, hash: u64, name: &Name) -> Bytes {
+    entry(dir, hash, name.as_bytes())
+}
+
+/// The collection's one rename lock (server 0).
+pub fn rename_lock() -> Bytes {
+    config("rename lock")
+}

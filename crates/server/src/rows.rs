@@ -1,0 +1,178 @@
+//! Values of the collection's rows. Each begins with a version byte, so that a later format can read an older row.
+
+use bytes::Bytes;
+use shoal_proto::codec::{Codec, DecodeError, Reader, Writer};
+use shoal_proto::{
+    Action, Blob, ClientId, Handle, Kind, Layout, Many, ServerId, Template, Time, TxId, limits,
+};
+
+/// Version of all rows written.
+const VERSION: u8 = 1;
+
+/// A row's value: encoded behind its version.
+pub trait RowValue: Codec {
+    /// As bytes.
+    fn to_row(&self) -> Bytes {
+        let mut w = Writer::with_capacity(128);
+        w.put_u8(VERSION);
+        self.encode(&mut w);
+        w.into_vec().into()
+    }
+
+    /// From bytes.
+    ///
+    /// # Errors
+    /// When they are of a later version or damaged.
+    fn from_row(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader::new(bytes);
+        if r.get_u8()? != VERSION {
+            return Err(DecodeError::Invalid("row version"));
+        }
+        let value = Self::decode(&mut r)?;
+        r.finish()?;
+        Ok(value)
+    }
+}
+
+macro_rules! rows {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident: $ty:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        pub struct $name { $($(#[$fdoc])* pub $field: $ty,)* }
+
+        impl Codec for $name {
+            fn encode(&self, w: &mut Writer) { $(Codec::encode(&self.$field, w);)* }
+            fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                Ok($name { $($field: Codec::decode(r)?,)* })
+            }
+        }
+        impl RowValue for $name {}
+    )*};
+}
+
+rows! {
+    /// An object. Size, space and the newest write's time of a file are its stream's ([`shoal_store::StreamInfo`]).
+    Inode {
+        /// Kind.
+        kind: Kind,
+        /// Permission bits.
+        mode: u32,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+        /// Hard links.
+        nlink: u32,
+        /// Device number.
+        rdev: u64,
+        /// Last access, explicit.
+        atime: Time,
+        /// Last change of data: a directory's, or a file's explicit one (a newer write of the stream wins).
+        mtime: Time,
+        /// Last change of attributes (a newer write of the stream wins).
+        ctime: Time,
+        /// Birth.
+        btime: Time,
+        /// A directory's parent (the root's is itself); else zero.
+        parent: Handle,
+        /// Layout wished for.
+        template: Template,
+        /// Layout of an unstuffed file.
+        layout: Option<Layout>,
+        /// Target of a symbolic link.
+        target: Option<Blob<{ limits::PATH_BYTES_MAX }>>,
+    }
+
+    /// An entry of a directory.
+    Dirent {
+        /// What it leads to.
+        handle: Handle,
+        /// Its kind.
+        kind: Kind,
+    }
+
+    /// A datafile.
+    Datafile {
+        /// The metafile it belongs to.
+        owner: Handle,
+    }
+
+    /// A client's session.
+    Session {
+        /// The client.
+        client: ClientId,
+        /// Set for a peer server's session.
+        peer: Option<ServerId>,
+        /// Slots.
+        slots: u16,
+    }
+
+    /// A group's reply, kept for a retry: valid for this sequence of its slot.
+    Kept {
+        /// Sequence.
+        sequence: u32,
+        /// Encoded [`shoal_proto::GroupReply`].
+        reply: Blob<{ limits::KEPT_REPLY_BYTES_MAX }>,
+    }
+
+    /// An object without a name that a client holds open.
+    Orphan {
+        /// That client.
+        client: ClientId,
+    }
+
+    /// A datafile to be removed on another server.
+    Reap {
+        /// The metafile it belonged to.
+        owner: Handle,
+    }
+
+    /// A transaction, as participant (prepared) or coordinator (committed).
+    Tx {
+        /// What.
+        state: TxState,
+    }
+}
+
+/// See [`Tx`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TxState {
+    /// Participant: validated and locked; in doubt until the coordinator's decision.
+    Prepared {
+        /// What to carry out.
+        actions: Vec<Action>,
+    },
+    /// Coordinator: decided; these servers have not said yet that they finished.
+    Committed {
+        /// They.
+        unfinished: Vec<ServerId>,
+    },
+}
+
+impl Codec for TxState {
+    fn encode(&self, w: &mut Writer) {
+        match self {
+            TxState::Prepared { actions } => {
+                w.put_u8(1);
+                w.put_list(actions);
+            }
+            TxState::Committed { unfinished } => {
+                w.put_u8(2);
+                w.put_list(unfinished);
+            }
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match r.get_u8()? {
+            1 => Ok(TxState::Prepared { actions: Many::<Action, { limits::ACTIONS_MAX }>::decode(r)?.0 }),
+            2 => Ok(TxState::Committed { unfinished: Many::<ServerId, { limits::SERVERS_MAX }>::decode(r)?.0 }),
+            _ => Err(DecodeError::Invalid("transaction row")),
+        }
+    }
+}
+
+/// The transaction of a row's key.
+pub fn tx_of_key(key: &[u8]) -> Option<TxId> {
+    key.get(1..9).and_then(|b| b.try_into().ok()).map(|b| TxId(u64::from_be_bytes(b)))
+}
