@@ -186,19 +186,26 @@ impl Pattern {
 
     /// The smallest offset and the largest end (exclusive); `None` for an empty pattern. In O(depth), or O(runs).
     pub fn bounds(&self) -> Option<(i64, i64)> {
-        if self.is_empty() {
+        self.window_bounds(0, self.len)
+    }
+
+    /// The bounds of the packed bytes `from .. from + len`, as of [`Pattern::slice`], without building it.
+    pub fn window_bounds(&self, from: u64, len: u64) -> Option<(i64, i64)> {
+        let from = from.min(self.len);
+        let len = len.min(self.len - from);
+        if len == 0 {
             return None;
         }
         match &self.body {
-            Body::Nest(nest) => Some(nest.shape().window_bounds(self.from, self.len)),
+            Body::Nest(nest) => Some(nest.shape().window_bounds(self.from + from, len)),
             Body::Runs(runs) => {
-                let (runs, mut from) = runs.touched(self.from, self.len);
-                let mut left = self.len;
+                let (runs, mut from) = runs.touched(self.from + from, len);
+                let mut left = len;
                 let mut bounds = None;
                 for run in runs {
-                    let len = left.min(run.len() - from);
-                    bounds = join(bounds, run.shape().window_bounds(from, len));
-                    left -= len;
+                    let part = left.min(run.len() - from);
+                    bounds = join(bounds, run.shape().window_bounds(from, part));
+                    left -= part;
                     from = 0;
                 }
                 bounds

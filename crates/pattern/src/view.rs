@@ -198,7 +198,7 @@ fn check(pattern: &Pattern, window: Window) -> Result<(), ViewError> {
     if from.checked_add(len).is_none_or(|end| end > pattern.len()) {
         return Err(ViewError::OutsidePattern { from, len, pattern_len: pattern.len() });
     }
-    match pattern.slice(from, len).bounds() {
+    match pattern.window_bounds(from, len) {
         Some((offset, _)) if offset < 0 => Err(ViewError::NegativeOffset { offset }),
         _ => Ok(()),
     }

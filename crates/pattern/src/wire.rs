@@ -19,7 +19,7 @@ use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::nest::{Level, Nest};
 use crate::pattern::{Body, Pattern, PatternError};
 use crate::runs::Run;
-use crate::{Region, limits};
+use crate::{Region, Window, limits};
 
 const CONTIGUOUS: u8 = 1;
 const NESTED: u8 = 2;
@@ -92,6 +92,17 @@ impl Codec for Pattern {
         };
         // Coalesced anew, not believed: joining what touches could otherwise be made to take for ever.
         Ok(if form & JOINED != 0 { pattern.coalesce() } else { pattern })
+    }
+}
+
+/// Two varints: where it begins, and its length.
+impl Codec for Window {
+    fn encode(&self, writer: &mut Writer) {
+        put_window(writer, Some((self.from, self.len)));
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { from: reader.get_varint()?, len: reader.get_varint()? })
     }
 }
 

@@ -37,7 +37,10 @@ proptest! {
         let pattern = recipe.pattern();
         let walked: Vec<Region> = pattern.iter_window(from, len).collect();
         prop_assert_eq!(expand(&pattern.slice(from, len)), walked.clone());
+        prop_assert_eq!(pattern.window_bounds(from, len), pattern.slice(from, len).bounds());
         prop_assert_eq!(walked, cut(&recipe.regions(), from, len));
+        let window = Window::new(from, len);
+        prop_assert_eq!(Window::from_bytes(&window.to_bytes()), Ok(window));
     }
 
     #[test]
