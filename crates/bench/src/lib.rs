@@ -3,7 +3,7 @@
 //! A figure alone says little: machines differ, and the same machine differs from hour to hour. So everything here is
 //! measured *beside* something else in the same run: a workload runs over several [`Target`]s in turn, repetition by
 //! repetition, and the [`Report`] gives medians, spreads and ratios to a target of choice; the [`probe`]s measure what
-//! the machine itself does at that moment (round trips, syncs, a copy through one connection); and `passthrough` is a
+//! the machine itself does at that moment (round trips, syncs, a copy through one connection); and [`passthrough`] is a
 //! FUSE mount that does nothing but hand calls on, the upper bound of every FUSE mount.
 //!
 //! ```text
@@ -24,6 +24,7 @@ pub mod compare;
 pub mod directory;
 pub mod io;
 mod limits;
+pub mod passthrough;
 pub mod probe;
 pub mod progress;
 pub mod report;
