@@ -13,7 +13,7 @@
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::wire::{Many, wire_struct};
 use crate::{Generation, Handle, limits};
-use shoal_pattern::{Distribution, Piece};
+use shoal_pattern::{Cycle, Distribution, Piece};
 
 /// How logical bytes are dealt to datafiles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -193,6 +193,17 @@ impl Distribution for Striping {
             }
             _ if server == 0 => logical_size,
             _ => 0,
+        }
+    }
+
+    /// Lets views pass over other servers' records by arithmetic.
+    fn cycle(&self, server: u32) -> Option<Cycle> {
+        match self.dist {
+            Dist::SimpleStripe { strip } if self.width > 1 => {
+                let period = strip.checked_mul(u64::from(self.width))?;
+                Some(Cycle { period, start: strip.checked_mul(u64::from(server))?, len: strip })
+            }
+            _ => Some(Cycle { period: 1, start: 0, len: u64::from(server == 0) }),
         }
     }
 }
