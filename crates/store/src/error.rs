@@ -6,7 +6,9 @@ use std::io;
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// No space left for this; removals still work.
-    #[error("no space left: {available} bytes free, {asked} asked for, {reserve} kept for removals and recovery")]
+    #[error(
+        "no space left: {available} bytes free, {asked} asked for, {reserve} kept for removals and recovery"
+    )]
     NoSpace {
         /// Bytes free now, as the file system says.
         available: u64,
@@ -50,5 +52,16 @@ impl StoreError {
     /// An I/O error with what was tried.
     pub fn io(context: impl Into<String>, error: &io::Error) -> StoreError {
         StoreError::Io { context: context.into(), kind: error.to_string(), errno: error.raw_os_error() }
+    }
+
+    /// A request that no state of the store could fulfil (`EINVAL`).
+    pub(crate) fn invalid(context: impl Into<String>) -> StoreError {
+        StoreError::Io { context: context.into(), kind: "invalid argument".into(), errno: Some(22) }
+    }
+
+    /// A content or batch beyond the limits (`EFBIG`).
+    pub(crate) fn too_large(bytes: usize) -> StoreError {
+        let context = format!("{bytes} bytes in one change");
+        StoreError::Io { context, kind: "too large".into(), errno: Some(27) }
     }
 }

@@ -12,16 +12,24 @@
 //! leave before the records it depends on are durable** ([`View::depends_on`], [`Module::durable`]).
 
 mod changes;
+mod config;
+pub mod conformance;
 mod error;
+mod memory;
 mod module;
+mod null;
+mod open;
+mod runs;
 mod stream_row;
 mod view;
 
-pub use changes::{Changes, Strength, StreamChange};
+pub use changes::{Changes, StreamChange, Strength};
+pub use config::{CollectionConfig, Identity};
 pub use error::StoreError;
 pub use module::{
-    Admission, Ask, Collection, LossId, Lsn, Module, ModuleKind, Needs, Loaded, Row, Scan, Space, StoreCounters, SyncModes,
-    DataSync, MetadataSync, Lookup,
+    Admission, Ask, Collection, DataSync, Loaded, Lookup, LossId, Lsn, MetadataSync, Module, ModuleKind,
+    Needs, Row, Scan, Space, StoreCounters, SyncModes,
 };
+pub use open::open;
 pub use stream_row::{Home, StreamInfo};
-pub use view::{Miss, View};
+pub use view::{Miss, View, look, settle};

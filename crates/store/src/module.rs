@@ -210,8 +210,14 @@ pub trait Module {
     fn stream_key(&self, handle: Handle) -> Bytes;
     /// Load what was missed, off the thread, adding to `loaded`.
     fn load(&self, needs: Needs, loaded: Loaded) -> LocalBoxFuture<'static, Result<Loaded, StoreError>>;
-    /// Apply a batch: visible at once, journaled in order. The caller holds an [`Admission`].
-    fn apply(&self, changes: Changes) -> Result<Lsn, StoreError>;
+    /// Apply a batch: visible at once, journaled in order. The caller holds an [`Admission`]. Rows of the streams it
+    /// changes must be in memory: use [`Module::apply_over`] after a handler that loaded them.
+    fn apply(&self, changes: Changes) -> Result<Lsn, StoreError> {
+        self.apply_over(changes, &Loaded::default())
+    }
+    /// [`Module::apply`], in the same turn as the handler whose view was over `loaded`: what it loaded counts as in
+    /// memory. A stream whose row is nowhere in memory is an error, and nothing is applied.
+    fn apply_over(&self, changes: Changes, loaded: &Loaded) -> Result<Lsn, StoreError>;
 
     // Order and durability.
 

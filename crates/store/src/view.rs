@@ -1,6 +1,6 @@
 //! What a handler sees: rows and streams at one moment, with what it missed and what its reply will depend on.
 
-use crate::{Collection, Loaded, Lookup, Lsn, Needs, Scan, StreamInfo};
+use crate::{Collection, Loaded, Lookup, Lsn, Needs, Scan, StoreError, StreamInfo};
 use bytes::Bytes;
 use shoal_proto::Handle;
 use std::cell::{Cell, RefCell};
@@ -59,7 +59,15 @@ impl<'a> View<'a> {
                 self.depend(lsn);
                 Ok(Some(info))
             }
-            Ok(None) => Ok(None),
+            Ok(None) => {
+                // Its removal may not be durable yet.
+                if let Lookup::Absent(lsn) =
+                    self.collection.lookup(&self.collection.stream_key(handle), self.loaded)
+                {
+                    self.depend(lsn);
+                }
+                Ok(None)
+            }
             Err(()) => {
                 self.needs.borrow_mut().keys.push(self.collection.stream_key(handle));
                 Err(Miss)
@@ -69,6 +77,7 @@ impl<'a> View<'a> {
 
     /// Content of a small stream ([`StreamInfo::small`]); may be shorter than its size (the rest is zeros).
     pub fn small_content(&self, handle: Handle) -> Result<Bytes, Miss> {
+        self.stream(handle)?;
         match self.collection.small_content(handle, self.loaded) {
             Some(content) => Ok(content),
             None => {
@@ -92,5 +101,46 @@ impl<'a> View<'a> {
         if lsn > self.depends_on.get() {
             self.depends_on.set(lsn);
         }
+    }
+}
+
+/// Run a handler until it misses nothing, loading what it missed in between. The newest change it saw comes with its
+/// value.
+///
+/// # Errors
+///
+/// When loading fails.
+pub async fn look<T>(
+    collection: &Collection,
+    handler: impl Fn(&View<'_>) -> Result<T, Miss>,
+) -> Result<(T, Lsn), StoreError> {
+    let mut loaded = Loaded::default();
+    loop {
+        let view = View::new(collection, &loaded);
+        match handler(&view) {
+            Ok(value) => return Ok((value, view.depends_on())),
+            Err(Miss) => {
+                let needs = view.into_needs();
+                loaded = collection.load(needs, loaded).await?;
+            }
+        }
+    }
+}
+
+/// Wait until everything applied so far is durable, whatever the mode.
+///
+/// # Errors
+///
+/// When the store is poisoned first.
+pub async fn settle(collection: &Collection) -> Result<(), StoreError> {
+    let all = collection.applied();
+    collection.push_durable();
+    loop {
+        let moved = collection.progress().wait();
+        collection.health()?;
+        if collection.durable() >= all {
+            return Ok(());
+        }
+        moved.await;
     }
 }

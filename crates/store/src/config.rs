@@ -1,0 +1,78 @@
+//! What a collection is opened with.
+
+use crate::{ModuleKind, SyncModes};
+use std::path::PathBuf;
+
+/// Whose data a folder holds. Kept in the folder; a folder of another identity is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Identity {
+    /// The file system's id, drawn once when it was made.
+    pub fs: [u8; 16],
+    /// The collection's number.
+    pub collection: u32,
+    /// The server's number.
+    pub server: u16,
+}
+
+/// How to open a collection. [`CollectionConfig::new`] gives sensible values; the limits are for studies and tests.
+#[derive(Clone, Debug)]
+pub struct CollectionConfig {
+    /// The folder that holds everything (module `disk`; the others keep nothing).
+    pub dir: PathBuf,
+    /// The module: the one a new collection gets; an existing folder of another module is refused.
+    pub module: ModuleKind,
+    /// Whose data it is.
+    pub identity: Identity,
+    /// Make the collection if the folder holds none. Without: opening an empty folder is refused.
+    pub create: bool,
+    /// Sync modes of a new collection; an existing one has kept its own.
+    pub sync_modes: SyncModes,
+    /// Bytes of a journal segment; a multiple of 4,096. Fixed when the collection is made.
+    pub segment_bytes: u64,
+    /// A group takes no more batches beyond this many bytes (one large batch may exceed it).
+    pub group_bytes_max: usize,
+    /// Rows of the active table, at most, before it is frozen.
+    pub table_rows_max: usize,
+    /// Bytes of keys and values of the active table, at most, before it is frozen.
+    pub table_bytes_max: usize,
+    /// Rows kept in memory of those that are checkpointed.
+    pub row_cache_rows: usize,
+    /// Bytes of contents of small streams kept in memory.
+    pub data_cache_bytes: usize,
+    /// Local files of streams kept open.
+    pub open_files: usize,
+    /// Bytes of free space kept for removals and recovery.
+    pub reserve_bytes: u64,
+    /// Bytes of address space the checkpointed tables begin with; grows by itself. A multiple of the page size.
+    pub table_map_bytes: usize,
+    /// Bytes that modules which keep nothing may take of memory.
+    pub memory_bytes_max: u64,
+}
+
+impl CollectionConfig {
+    /// Smallest segment: a group of one largest batch and some.
+    pub const SEGMENT_BYTES_MIN: u64 = 64 * 1024;
+    /// Largest segment: a content's place in it is 32 bits.
+    pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+
+    /// A collection in `dir`, made if there is none, with the default limits.
+    pub fn new(dir: impl Into<PathBuf>, module: ModuleKind, identity: Identity) -> CollectionConfig {
+        CollectionConfig {
+            dir: dir.into(),
+            module,
+            identity,
+            create: true,
+            sync_modes: SyncModes::default(),
+            segment_bytes: 32 << 20,
+            group_bytes_max: 1 << 20,
+            table_rows_max: 100_000,
+            table_bytes_max: 64 << 20,
+            row_cache_rows: 200_000,
+            data_cache_bytes: 64 << 20,
+            open_files: 512,
+            reserve_bytes: 128 << 20,
+            table_map_bytes: 1 << 30,
+            memory_bytes_max: 16 << 30,
+        }
+    }
+}
