@@ -1,0 +1,33 @@
+//! What a client counts: the costs of its operations, for tests, benchmarks and `shoal status`.
+
+use std::collections::BTreeMap;
+
+/// Counts since the client was made.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ClientCounters {
+    /// Messages sent, by the operation that sent them; one sent again after a lost connection counts again.
+    pub messages: BTreeMap<&'static str, u64>,
+    /// Bytes of data sent.
+    pub sent_bytes: u64,
+    /// Bytes of data received.
+    pub received_bytes: u64,
+    /// Requests asked again after a status that says so.
+    pub retries: u64,
+    /// Connections made again.
+    pub reconnects: u64,
+    /// Lookups answered by the name cache.
+    pub name_hits: u64,
+    /// Lookups that asked a server.
+    pub name_misses: u64,
+    /// Attributes answered by the cache.
+    pub attr_hits: u64,
+    /// Attributes asked of a server.
+    pub attr_misses: u64,
+}
+
+impl ClientCounters {
+    /// All messages.
+    pub fn messages_all(&self) -> u64 {
+        self.messages.values().sum()
+    }
+}

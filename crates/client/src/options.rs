@@ -1,0 +1,48 @@
+//! What a client is told at its start, in one place.
+
+use shoal_env::Address;
+use shoal_proto::{CollectionId, SecretKey, limits};
+use std::time::Duration;
+
+/// What a client is told at its start.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where servers of the cluster listen: any of them; the first that answers gives the map.
+    pub map_from: Vec<Address>,
+    /// The file system's key.
+    pub key: SecretKey,
+    /// The file system's id: a server of another one refuses the client.
+    pub fs_id: [u8; 16],
+    /// Its collection.
+    pub collection: CollectionId,
+    /// How long a name is believed; zero: not at all.
+    pub name_cache: Duration,
+    /// How long attributes are believed; zero: not at all.
+    pub attr_cache: Duration,
+    /// Bound of every operation, retries included.
+    pub timeout: Duration,
+    /// Changes under way at once with each server, at most.
+    pub slots: u16,
+    /// Data sent or fetched as one message up to this many bytes (and up to what the server allows).
+    pub eager_bytes: usize,
+    /// How long the thread polls before it sleeps; zero where cores are scarce.
+    pub polling: Duration,
+}
+
+impl Options {
+    /// The customary options for a file system.
+    pub fn new(map_from: Vec<Address>, key: SecretKey, fs_id: [u8; 16], collection: CollectionId) -> Options {
+        Options {
+            map_from,
+            key,
+            fs_id,
+            collection,
+            name_cache: Duration::from_millis(100),
+            attr_cache: Duration::from_millis(100),
+            timeout: Duration::from_secs(30),
+            slots: 64,
+            eager_bytes: limits::EAGER_BYTES_MAX,
+            polling: Duration::ZERO,
+        }
+    }
+}
