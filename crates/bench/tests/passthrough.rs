@@ -5,7 +5,9 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use shoal_bench::passthrough::{Mounted, PassthroughOptions, spawn};
@@ -134,18 +136,49 @@ fn attributes_that_are_set_arrive_and_come_back() {
     assert!(rustix::fs::getxattr(mount.behind("a"), name, &mut value).is_err());
 }
 
+/// Runs a shell in the mount.
+fn shell(mount: &Mount, uid: u32, script: &str) {
+    let mut command = Command::new("/bin/sh");
+    command.arg("-c").arg(script).current_dir(mount.mounted.mountpoint());
+    if uid != rustix::process::getuid().as_raw() {
+        command.uid(uid).gid(uid);
+    }
+    assert!(command.status().unwrap().success(), "{script}");
+}
+
 #[test]
 fn a_mode_asked_for_is_given_though_our_own_umask_would_take_from_it() {
     let Some(mount) = Mount::new(PassthroughOptions::default()) else { return };
-    // The caller's umask applies in the kernel; a chmod-free mode of 0666 and this process's umask of usually 022 show
-    // the same on both sides.
-    fs::create_dir(mount.path("d")).unwrap();
-    fs::write(mount.path("f"), b"").unwrap();
-    fs::write(mount.behind("g"), b"").unwrap();
-    fs::create_dir(mount.behind("e")).unwrap();
-    let mode = |name: &str| fs::metadata(mount.behind(name)).unwrap().mode();
-    assert_eq!(mode("f"), mode("g"));
-    assert_eq!(mode("d"), mode("e"));
+    shell(&mount, rustix::process::getuid().as_raw(), "umask 0; : > f; mkdir d; mkfifo p");
+    let mode = |name: &str| fs::symlink_metadata(mount.behind(name)).unwrap().mode() & 0o7777;
+    assert_eq!((mode("f"), mode("d"), mode("p")), (0o666, 0o777, 0o666));
+}
+
+#[test]
+fn what_another_user_makes_is_that_users_and_a_write_takes_privileges_away() {
+    const NOBODY: u32 = 65_534;
+    if !rustix::process::getuid().is_root() {
+        eprintln!("not run: only root can become another user");
+        return;
+    }
+    let Some(mount) = Mount::new(PassthroughOptions { allow_other: true, ..PassthroughOptions::default() })
+    else {
+        return;
+    };
+    fs::set_permissions(mount.source.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    shell(&mount, NOBODY, "umask 077; : > f; mkdir d; ln -s f s; mkfifo p");
+    for name in ["f", "d", "s", "p"] {
+        let metadata = fs::symlink_metadata(mount.behind(name)).unwrap();
+        assert_eq!((metadata.uid(), metadata.gid()), (NOBODY, NOBODY), "{name}");
+    }
+    assert_eq!(fs::metadata(mount.behind("d")).unwrap().mode() & 0o7777, 0o700);
+
+    for (name, script) in [("written", "echo x >> written"), ("emptied", ": > emptied")] {
+        fs::write(mount.behind(name), b"program").unwrap();
+        fs::set_permissions(mount.behind(name), fs::Permissions::from_mode(0o6777)).unwrap();
+        shell(&mount, NOBODY, script);
+        assert_eq!(fs::metadata(mount.behind(name)).unwrap().mode() & 0o7777, 0o777, "{name}");
+    }
 }
 
 #[test]

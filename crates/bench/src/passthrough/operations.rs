@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use fuser::{FileAttr, TimeOrNow};
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timestamps, Uid};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timestamps, Uid};
 use rustix::io::{Errno, Result};
 use rustix::process::{getegid, geteuid};
 
@@ -223,15 +223,22 @@ impl Source {
         flags: i32,
     ) -> Result<(FileAttr, u64)> {
         let dir = self.inodes.get(parent)?;
-        let flags = (OFlags::from_bits_retain(flags as u32) - NOT_HANDED_ON)
-            | OFlags::CREATE
-            | OFlags::NOFOLLOW
-            | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&dir.fd, name, flags, Mode::from_raw_mode(mode & 0o7777))?;
-        if flags.contains(OFlags::EXCL) && self.needs_correction(caller, mode) {
-            self.correct(file.as_fd(), caller, mode)?;
-        }
-        let stat: Stat = rustix::fs::fstat(&file)?;
+        let asked = OFlags::from_bits_retain(flags as u32) - NOT_HANDED_ON;
+        let flags = asked | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = |flags| rustix::fs::openat(&dir.fd, name, flags, Mode::from_raw_mode(mode & 0o7777));
+        // Exclusively at first, to know whether it is new and so to be given to its maker. The kernel asks to create
+        // what it believes is missing, so this is the only try but for races.
+        let file = match open(flags | OFlags::EXCL) {
+            Ok(file) => {
+                if self.needs_correction(caller, mode) {
+                    self.correct(file.as_fd(), caller, mode)?;
+                }
+                file
+            }
+            Err(Errno::EXIST) if !asked.contains(OFlags::EXCL) => open(flags)?,
+            Err(errno) => return Err(errno),
+        };
+        let stat = rustix::fs::fstat(&file)?;
         let attr = match self.inodes.seen(key(&stat)) {
             Some(id) => attributes(id, &stat),
             // Through the open file, not by its name again: the name may lead elsewhere by now.
