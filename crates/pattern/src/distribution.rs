@@ -5,7 +5,7 @@
 //! `logical_file_size`), offers this trait; a [`View`](crate::View) is built on nothing else. The concrete
 //! distributions (`simple_stripe`, `basic`) live with the protocol, since their parameters go over the wire.
 //!
-//! Laws, which implementations test:
+//! Laws, which implementations test with [`broken_law`](crate::broken_law):
 //! - `locate(l)` names one server below `servers()`, and `logical(server, physical)` of it is `l` again;
 //! - for each `i < run`, `locate(l + i)` is the same server at `physical + i`, with a run of `run - i` or more;
 //! - `next_on(s, l) = Some(m)` means: `m >= l`, `locate(m)` names `s`, and nothing in `l .. m` does;

@@ -65,6 +65,7 @@ pub mod codec;
 mod compress;
 mod congruence;
 mod distribution;
+mod laws;
 pub mod limits;
 mod nest;
 mod pattern;
@@ -76,6 +77,7 @@ mod wire;
 mod words;
 
 pub use distribution::{Cycle, Distribution, Piece};
+pub use laws::broken_law;
 pub use nest::Level;
 pub use pattern::{Pattern, PatternError};
 pub use region::Region;

@@ -5,7 +5,9 @@ mod model;
 use std::cell::Cell;
 
 use model::{Basic, Stripe};
-use shoal_pattern::{Cycle, Distribution, Level, Pattern, Piece, View, ViewError, ViewRun, Window, split};
+use shoal_pattern::{
+    Cycle, Distribution, Level, Pattern, Piece, View, ViewError, ViewRun, Window, broken_law, split,
+};
 
 const STRIPE: Stripe = Stripe { servers: 4, strip: 65_536, told: true };
 
@@ -213,6 +215,38 @@ fn a_distribution_that_breaks_its_laws_cannot_hang_a_view() {
     let pattern = Pattern::strided(5, 10, 20, 10).unwrap();
     assert_eq!(runs(&pattern, Window::all(&pattern), &Broken, 1), []);
     assert_eq!(View::new(&pattern, Window::all(&pattern), &Broken, 0).unwrap().len(), 100);
+}
+
+#[test]
+fn distributions_are_held_to_their_laws() {
+    for told in [false, true] {
+        assert_eq!(broken_law(&Stripe { servers: 3, strip: 7, told }, 200), None);
+        assert_eq!(broken_law(&Stripe { servers: 1, strip: 7, told }, 200), None);
+        assert_eq!(broken_law(&Basic { holder: 1, told }, 200), None);
+    }
+    struct Late(Stripe);
+    impl Distribution for Late {
+        fn servers(&self) -> u32 {
+            self.0.servers()
+        }
+        fn locate(&self, logical: u64) -> Piece {
+            self.0.locate(logical)
+        }
+        fn logical(&self, server: u32, physical: u64) -> u64 {
+            self.0.logical(server, physical)
+        }
+        fn logical_end(&self, server: u32, physical_size: u64) -> u64 {
+            self.0.logical_end(server, physical_size)
+        }
+        fn physical_size(&self, server: u32, logical_size: u64) -> u64 {
+            self.0.physical_size(server, logical_size)
+        }
+        fn cycle(&self, server: u32) -> Option<Cycle> {
+            self.0.cycle(server).map(|cycle| Cycle { len: cycle.len - 1, ..cycle })
+        }
+    }
+    let law = broken_law(&Late(Stripe { servers: 3, strip: 7, told: true }), 200).unwrap();
+    assert!(law.starts_with("at byte 6: byte 21 is not the next on server 0"), "{law}");
 }
 
 #[test]
