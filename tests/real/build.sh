@@ -66,7 +66,7 @@ build_openssl() {
   source=$(crate_source openssl-src 300.5.0+3.5.0)
   cp -r "$source/openssl" "$work/openssl"
   cd "$work/openssl"
-  ./Configure linux-x86_64 no-tests no-docs no-module -O1 >"$scratch/configure.log" 2>&1 ||
+  ./Configure linux-x86_64 no-tests no-docs no-module -O0 >"$scratch/configure.log" 2>&1 ||
     { tail -n 20 "$scratch/configure.log" && die "OpenSSL's Configure fails"; }
   make -j2 >"$scratch/make.log" 2>&1 || { tail -n 20 "$scratch/make.log" && die "OpenSSL does not build"; }
   make -q build_sw >/dev/null 2>&1 || make -j2 build_sw 2>&1 | tee "$scratch/again.log" | grep -E '^(gcc|cc) ' | head -n 3 || true
