@@ -1,8 +1,8 @@
 //! The codec: how every message, journal record and pattern of the house becomes bytes and comes back.
 //!
-//! Plain and explicit: a [`Writer`] appends to a `Vec<u8>`, a [`Reader`] walks a borrowed slice. Integers are little
-//! endian and of fixed width, or varints where values are mostly small; byte strings carry a `u32` length; an option
-//! is a byte and its value; a list is a `u32` count and its items.
+//! Plain and explicit: a [`Writer`] appends to a `Vec<u8>`, a [`Reader`] walks a borrowed slice. Integers are
+//! little endian and of fixed width, or varints where values are mostly small; byte strings carry a `u32`
+//! length; an option is a byte and its value; a list is a `u32` count and its items.
 //!
 //! ```text
 //!   u64 / i64     8 bytes, little endian          bool      0 or 1, nothing else
@@ -15,8 +15,8 @@
 //! - it never panics and never reads past its slice; a short input is [`DecodeError::Truncated`];
 //! - **a length or count is checked against its limit and against the bytes that remain before anything is
 //!   allocated for it**, so an allocation is at most proportional to the input ([`Reader::get_count`]);
-//! - every value has exactly one encoding (a padded varint or a bool of 2 is [`DecodeError::Invalid`]), so equal
-//!   bytes and equal values are the same thing, and checksums and replays can rely on it.
+//! - each of these kinds has exactly one encoding of a value (a padded varint or a bool of 2 is [`DecodeError::Invalid`]), so
+//!   equal bytes and equal values are the same thing, and checksums and replays can rely on it.
 
 use std::fmt;
 
@@ -417,8 +417,9 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.get_bytes(limit)?).map_err(|_| DecodeError::Invalid("UTF-8 string"))
     }
 
-    /// A `u32` count of at most `limit` items of at least `min_item_bytes` bytes each (taken as 1 if 0). A count of
-    /// more items than the rest of the input could hold is `Truncated`, so the result may size an allocation.
+    /// A `u32` count of at most `limit` items of at least `min_item_bytes` bytes each (taken as 1 if 0). A
+    /// count of more items than the rest of the input could hold is `Truncated`, so the result may size an
+    /// allocation.
     #[inline]
     pub fn get_count(&mut self, limit: usize, min_item_bytes: usize) -> Result<usize, DecodeError> {
         let count = self.get_u32()? as usize;
@@ -432,8 +433,8 @@ impl<'a> Reader<'a> {
     /// A count as of [`Reader::get_count`], and its items.
     pub fn get_list<T: Codec>(&mut self, limit: usize, min_item_bytes: usize) -> Result<Vec<T>, DecodeError> {
         let count = self.get_count(limit, min_item_bytes)?;
-        // Items may be larger in memory than on the wire; begin with what the input's bytes would fill and let the
-        // vector grow by what is really decoded.
+        // Items may be larger in memory than on the wire; begin with what the input's bytes would fill and
+        // let the vector grow by what is really decoded.
         let mut items = Vec::with_capacity(count.min(self.remaining() / size_of::<T>().max(1) + 1));
         for _ in 0..count {
             items.push(T::decode(self)?);
@@ -447,8 +448,8 @@ impl<'a> Reader<'a> {
         T::decode(self)
     }
 
-    /// A reader of the next `len` bytes alone, which are passed over here. For values that are framed by a length:
-    /// the inner reader cannot leave its frame.
+    /// A reader of the next `len` bytes alone, which are passed over here. For values that are framed by a
+    /// length: the inner reader cannot leave its frame.
     #[inline]
     pub fn get_frame(&mut self, len: usize) -> Result<Reader<'a>, DecodeError> {
         self.get_raw(len).map(Reader::new)

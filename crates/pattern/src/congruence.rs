@@ -1,9 +1,9 @@
 //! The first member of an arithmetic progression whose remainder falls in a range.
 //!
-//! A record at stride *s* meets a server whose bytes come round with period *P* when its remainder modulo *P* falls
-//! into the server's range. Looking at one record after the other, a stride that shares much with the period can go
-//! by thousands, or for ever, without meeting; the question has an answer in O(log P) by Euclid's steps on
-//! (stride, period).
+//! A record at stride *s* meets a server whose bytes come round with period *P* when its remainder modulo *P*
+//! falls into the server's range. Looking at one record after the other, a stride that shares much with the
+//! period can go by thousands, or for ever, without meeting; the question has an answer in O(log P) by
+//! Euclid's steps on (stride, period).
 
 /// The smallest `k >= 0` with `(start + k * stride) mod modulus < width`. `modulus` > 0.
 pub(crate) fn first_below(start: u64, stride: i64, modulus: u64, width: u64) -> Option<u64> {
@@ -22,9 +22,9 @@ pub(crate) fn first_below(start: u64, stride: i64, modulus: u64, width: u64) -> 
 /// The smallest `k` with `low <= k * step mod modulus <= high`, where `0 < low <= high < modulus` and
 /// `step < modulus`.
 ///
-/// If a multiple of `step` lies in the range, the first such is the answer. Otherwise `k * step = y * modulus + r`
-/// with `r` in the range, so `y * modulus` modulo `step` must lie in `-high .. -low` modulo `step`: the same question,
-/// smaller, whose least `y` gives the least `k`.
+/// If a multiple of `step` lies in the range, the first such is the answer. Otherwise `k * step` is `y` whole
+/// moduli and a remainder in the range, so `y * modulus` modulo `step` must lie in `-high ..= -low` modulo
+/// `step`: the same question, smaller, whose least `y` gives the least `k`.
 fn first_between(step: u64, modulus: u64, low: u64, high: u64) -> Option<u64> {
     if step == 0 {
         return None;

@@ -1,13 +1,14 @@
 //! A distribution: which server holds which byte of a file, and where.
 //!
-//! From PVFS: a file's bytes are dealt to *n* datafiles by a fixed rule, and the rule is the file's own. What PVFS's
-//! distributions offer (`logical_to_physical_offset`, `next_mapped_offset`, `contiguous_length`,
+//! From PVFS: a file's bytes are dealt to *n* datafiles by a fixed rule, and the rule is the file's own. What
+//! PVFS's distributions offer (`logical_to_physical_offset`, `next_mapped_offset`, `contiguous_length`,
 //! `logical_file_size`), offers this trait; a [`View`](crate::View) is built on nothing else. The concrete
 //! distributions (`simple_stripe`, `basic`) live with the protocol, since their parameters go over the wire.
 //!
 //! Laws, which implementations test with [`broken_law`](crate::broken_law):
 //! - `locate(l)` names one server below `servers()`, and `logical(server, physical)` of it is `l` again;
-//! - for each `i < run`, `locate(l + i)` is the same server at `physical + i`, with a run of `run - i` or more;
+//! - for each `i < run`, `locate(l + i)` is the same server at `physical + i`, with a run of `run - i` or
+//!   more;
 //! - `next_on(s, l) = Some(m)` means: `m >= l`, `locate(m)` names `s`, and nothing in `l .. m` does;
 //! - `cycle(s) = Some(c)` means: `s` holds exactly the bytes that `c` says;
 //! - `logical_end(s, physical_size(s, size)) <= size`, and for the server of the last byte it is `size`.
@@ -26,8 +27,8 @@ pub struct Piece {
 
 /// The bytes a server holds under a round robin: `len` bytes from `start`, again each `period` bytes.
 ///
-/// With it a view finds the next record that touches a server by arithmetic, where it would otherwise look at every
-/// record between.
+/// With it a view finds the next record that touches a server by arithmetic, where it would otherwise look at
+/// every record between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cycle {
     /// Bytes after which the round begins again; at least 1.
@@ -78,22 +79,22 @@ pub trait Distribution {
     /// Which byte of the file lies at `physical` in `server`'s datafile.
     fn logical(&self, server: u32, physical: u64) -> u64;
 
-    /// The end of the file that a datafile of `physical_size` bytes on `server` implies: the logical position behind
-    /// its last byte, 0 if it has none. The file's size is the largest of these.
+    /// The end of the file that a datafile of `physical_size` bytes on `server` implies: the logical position
+    /// behind its last byte, 0 if it has none. The file's size is the largest of these.
     fn logical_end(&self, server: u32, physical_size: u64) -> u64;
 
     /// The size of `server`'s datafile for a file of `logical_size` bytes: what truncate sets.
     fn physical_size(&self, server: u32, logical_size: u64) -> u64;
 
-    /// The bytes of `server`, where the rule is a round robin of equal rounds. `None`, the default: it is not, or
-    /// it does not say so; views are then slower, and the same.
+    /// The bytes of `server`, where the rule is a round robin of equal rounds. `None`, the default: it is
+    /// not, or it does not say so; views are then slower, and the same.
     fn cycle(&self, server: u32) -> Option<Cycle> {
         let _ = server;
         None
     }
 
-    /// The first position at or behind `logical` that `server` holds. `None`: there is none, or the rule does not
-    /// say; a view then goes from boundary to boundary. The default asks [`Distribution::cycle`].
+    /// The first position at or behind `logical` that `server` holds. `None`: there is none, or the rule does
+    /// not say; a view then goes from boundary to boundary. The default asks [`Distribution::cycle`].
     fn next_on(&self, server: u32, logical: u64) -> Option<u64> {
         self.cycle(server).filter(Cycle::is_valid)?.next(logical)
     }

@@ -2,8 +2,8 @@
 
 use crate::Distribution;
 
-/// The first law of [`Distribution`] that `distribution` breaks for a file of some size up to `size`, in words with
-/// the place; `None` if it keeps them all. Looks at every byte for every server: for small files.
+/// The first law of [`Distribution`] that `distribution` breaks for a file of some size up to `size`, in
+/// words with the place; `None` if it keeps them all. Looks at every byte for every server: for small files.
 pub fn broken_law(distribution: &dyn Distribution, size: u64) -> Option<String> {
     let broken = |logical| {
         broken_place(distribution, logical)

@@ -1,10 +1,10 @@
 //! The algebra of access patterns, and the codec the wire is built on. No I/O.
 //!
-//! Five works on parallel file systems (PVFS's small files and its persistency layer, Galley, PLFS, file composition)
-//! say one thing: *tell the system the shape of the access, not one request at a time*. A [`Pattern`] is that shape:
-//! a finite ordered sequence of regions in closed form. The client's call, the wire, the server's disk schedule, a
-//! container's index and a benchmark's workload all speak it, and no other list of offsets and lengths exists in the
-//! house.
+//! Five works on parallel file systems (PVFS's small files and its persistency layer, Galley, PLFS, file
+//! composition) say one thing: *tell the system the shape of the access, not one request at a time*. A
+//! [`Pattern`] is that shape: a finite ordered sequence of regions in closed form. The client's call, the
+//! wire, the server's disk schedule, a container's index and a benchmark's workload all speak it, and no
+//! other list of offsets and lengths exists in the house.
 //!
 //! ```
 //! use shoal_pattern::{Cycle, Distribution, Pattern, Piece, Region, View, Window};
@@ -37,7 +37,8 @@
 //!     }
 //!     // …
 //! #   fn logical(&self, server: u32, physical: u64) -> u64 {
-//! #       (physical / Self::STRIP * Self::SERVERS + u64::from(server)) * Self::STRIP + physical % Self::STRIP
+//! #       let strip = physical / Self::STRIP * Self::SERVERS + u64::from(server);
+//! #       strip * Self::STRIP + physical % Self::STRIP
 //! #   }
 //! #   fn logical_end(&self, server: u32, physical_size: u64) -> u64 {
 //! #       physical_size.checked_sub(1).map_or(0, |last| self.logical(server, last) + 1)
@@ -48,18 +49,23 @@
 //! }
 //! let view = View::new(&column, Window::all(&column), &Stripe, 1)?;
 //! let first = view.clone().next().unwrap();
-//! assert_eq!((first.physical, first.packed, first.len), (64, 16 * 8, 8)); // row 16 begins server 1's first strip
+//! // Row 16 is the first in server 1's first strip.
+//! assert_eq!((first.physical, first.packed, first.len), (64, 16 * 8, 8));
 //! assert_eq!(view.len(), 256 * 8); // 16 rows of every 64; counted by arithmetic
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The modules: [`codec`], on which every message of the house is built; [`limits`]; the pattern with its forms
-//! (nests, runs), its lazy walk, its words and its encoding; distributions; views, and the cutting of transfers.
+//! The modules: [`codec`], on which every message of the house is built; [`limits`]; the pattern with its
+//! forms (nests, runs), its lazy walk, its words and its encoding; distributions; views, and the cutting of
+//! transfers.
 //!
-//! The laws, held by property tests against naive expansion (`tests/laws.rs`): each operation equals itself on the
-//! expanded list of bytes; a walk of a window equals the slice; the views over all servers partition the pattern;
-//! decoding what was encoded gives the same pattern; decoding anything else never panics, never overflows and never
-//! allocates more than in proportion to the input.
+//! The laws, held by property tests against naive expansion (`tests/laws.rs`; `tests/large.rs` at all sizes
+//! of numbers): each operation equals itself on the expanded list of bytes; a walk of a window equals the
+//! slice; the views over all servers partition the pattern; decoding what was encoded gives the same pattern;
+//! decoding anything else never panics, never overflows and never allocates more than in proportion to the
+//! input.
+
+#![forbid(unsafe_code)]
 
 pub mod codec;
 mod compress;

@@ -1,9 +1,11 @@
-//! The nest: records of one size, repeated by up to eight levels of strides. The closed form under everything else.
+//! The nest: records of one size, repeated by up to eight levels of strides. The closed form under everything
+//! else.
 //!
-//! From Galley (Nieuwejaar and Kotz, IOPADS'96, section 4: simple-strided and nested-strided requests): a strided
-//! request is a record and one level, a nested one has a level for each dimension, innermost first. A contiguous
-//! pattern is the nest without levels. Record number *r* is found by arithmetic: *r* in the mixed radix of the
-//! levels' quantities gives an index for each level, and the record's offset is the sum of index times stride.
+//! From Galley (Nieuwejaar and Kotz, IOPADS'96, section 3.3: simple-strided and nested-strided requests): a
+//! strided request is a record and one level, a nested one has a level for each dimension, innermost first. A
+//! contiguous pattern is the nest without levels. Record number *r* is found by arithmetic: *r* in the mixed
+//! radix of the levels' quantities gives an index for each level, and the record's offset is the sum of index
+//! times stride.
 //!
 //! ```text
 //!   nested(offset 0, rec 2, [{stride 4, quantity 3}, {stride 20, quantity 2}])
@@ -13,18 +15,19 @@
 //!   packed   01  23  45          67  89  ab        a packed byte is a byte of the records, in this order
 //! ```
 //!
-//! Invariants of every [`Nest`], held by [`Nest::new`]: a record has at least one byte or the nest is empty; every
-//! quantity is at least 2; at most [`NESTING_DEPTH_MAX`](limits::NESTING_DEPTH_MAX) levels; all its bytes number at
-//! most [`PACKED_BYTES_MAX`](limits::PACKED_BYTES_MAX); every record begins and ends within `i64`.
+//! Invariants of every [`Nest`], held by [`Nest::new`]: a record has at least one byte or the nest is empty;
+//! every quantity is at least 2; at most [`NESTING_DEPTH_MAX`](limits::NESTING_DEPTH_MAX) levels; all its
+//! bytes number at most [`PACKED_BYTES_MAX`](limits::PACKED_BYTES_MAX); every record begins and ends within
+//! `i64`.
 //!
-//! The last invariant makes wrapping arithmetic right: an index times a stride may leave `i64`, but the offset of
-//! every record, and so every partial sum of whole levels (which is the record with the other indices 0), is in
-//! range, and arithmetic modulo 2^64 that ends in range ends at the true value.
+//! The last invariant makes wrapping arithmetic right: an index times a stride may leave `i64`, but the
+//! offset of every record, and so every partial sum of whole levels (which is the record with the other
+//! indices 0), is in range, and arithmetic modulo 2^64 that ends in range ends at the true value.
 
 use crate::{PatternError, limits};
 
-/// One level of repetition: what lies inside is repeated `quantity` times, each `stride` bytes behind (or, negative,
-/// before) the one before it.
+/// One level of repetition: what lies inside is repeated `quantity` times, each `stride` bytes behind (or,
+/// negative, before) the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Level {
     /// Bytes from the start of one repetition to the start of the next. May be negative or 0.
@@ -128,10 +131,12 @@ impl Shape<'_> {
         Self { offset: moved(self.offset, stride, index), ..*self }
     }
 
-    /// Smallest offset and largest end of the packed bytes `from .. from + len` (`len` > 0, inside the shape).
+    /// Smallest offset and largest end of the packed bytes `from .. from + len` (`len` > 0, inside the
+    /// shape).
     ///
     /// A window is a tail of one repetition, whole repetitions, and a head of one more. The whole ones reach
-    /// furthest at their first and last; a tail or head recurs into one of its own kind, so depth bounds the work.
+    /// furthest at their first and last; a tail or head recurs into one of its own kind, so depth bounds the
+    /// work.
     pub fn window_bounds(&self, from: u64, len: u64) -> (i64, i64) {
         let Some((outer, inner)) = self.peel() else {
             let low = self.offset.wrapping_add(from as i64);
@@ -173,9 +178,9 @@ pub(crate) fn moved(offset: i64, stride: i64, index: u64) -> i64 {
     offset.wrapping_add(stride.wrapping_mul(index as i64))
 }
 
-/// A nest cut to the packed bytes `from .. from + len` of it, in the smallest form: outer levels in which the window
-/// does not move are gone, and the outermost that is left keeps only the repetitions that the window touches.
-/// Returns the nest and where the window begins in it. `len` > 0.
+/// A nest cut to the packed bytes `from .. from + len` of it, in the smallest form: outer levels in which the
+/// window does not move are gone, and the outermost that is left keeps only the repetitions that the window
+/// touches. Returns the nest and where the window begins in it. `len` > 0.
 pub(crate) fn narrowed(shape: Shape<'_>, mut from: u64, len: u64) -> (Nest, u64) {
     let mut shape = shape;
     while let Some((outer, inner)) = shape.peel() {
@@ -261,13 +266,14 @@ impl<'a> Cursor<'a> {
         false
     }
 
-    /// The stride from the record at hand to the next of its row, and how many records of the row follow it. A row
-    /// is one turn of the innermost level.
+    /// The stride from the record at hand to the next of its row, and how many records of the row follow it.
+    /// A row is one turn of the innermost level.
     pub fn row(&self) -> (i64, u64) {
         self.shape.levels.first().map_or((0, 0), |level| (level.stride, level.quantity - 1 - self.index[0]))
     }
 
-    /// Moves `records` on to the start of a record in the same row, at most as many as [`Cursor::row`] says follow.
+    /// Moves `records` on to the start of a record in the same row, at most as many as [`Cursor::row`] says
+    /// follow.
     pub fn skip_in_row(&mut self, records: u64) {
         if let Some(level) = self.shape.levels.first() {
             self.index[0] += records;

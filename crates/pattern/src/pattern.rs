@@ -1,19 +1,19 @@
 //! The pattern: a finite ordered sequence of regions in closed form, and the operations that keep it closed.
 //!
-//! A pattern is a **body** (a [nest] or [runs]) and a **window** of its packed bytes.
-//! The window is what makes slicing closed: the bytes 5 .. 900 of a strided pattern are the same strided pattern seen
-//! through a window, however the cut falls into its records. A slice of a slice is a smaller window; outer levels
-//! and repetitions that no longer show are dropped, so a pattern cut to one record *is* contiguous.
+//! A pattern is a **body** (a [nest] or [runs]) and a **window** of its packed bytes. The window is what
+//! makes slicing closed: the bytes 5 .. 900 of a strided pattern are the same strided pattern seen through a
+//! window, however the cut falls into its records. A slice of a slice is a smaller window; outer levels and
+//! repetitions that no longer show are dropped, so a pattern cut to one record *is* contiguous.
 //!
 //! ```text
 //!   body      ####....####....####....####       strided(0, 4, 8, 4), 16 packed bytes
 //!   window      ^^    ^^^^    ^                  slice(2, 7): window from 2, 7 bytes, three repetitions left
 //! ```
 //!
-//! Invariants: a body is valid (see its module); the window lies inside the body and is as small as it can be said;
-//! an empty pattern is the one empty nest. Equality is that of this normal form: equal patterns have equal regions,
-//! and two patterns with equal regions may yet be different forms (a list of every element of a stride is not
-//! the stride, until it is compressed).
+//! Invariants: a body is valid (see its module); the window lies inside the body and is as small as it can be
+//! said; an empty pattern is the one empty nest. Equality is that of this normal form: equal patterns have
+//! equal regions, and two patterns with equal regions may yet be different forms (a list of every element of
+//! a stride is not the stride, until it is compressed).
 
 use crate::nest::{self, Level, Nest, join};
 use crate::regions::Regions;
@@ -59,18 +59,19 @@ impl Body {
     }
 }
 
-/// A finite ordered sequence of regions in closed form. See the crate's front page for what it can do, and this
-/// module's for how.
+/// A finite ordered sequence of regions in closed form. See the crate's front page for what it can do, and
+/// this module's for how.
 ///
-/// Its bytes have *packed positions*: 0 is the first byte of the first region, and so on in order, gaps not counted.
-/// Regions may overlap, touch, repeat, and run backwards.
+/// Its bytes have *packed positions*: 0 is the first byte of the first region, and so on in order, gaps not
+/// counted. Regions may overlap, touch, repeat, and run backwards.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     body: Body,
     from: u64,
     len: u64,
-    /// Regions that touch are one; set by `coalesce` where the body cannot say it. A joined body is coalesced as far
-    /// as its form allows, so that the iterator joins two records of a nest, and as many of a list as it has runs.
+    /// Regions that touch are one; set by `coalesce` where the body cannot say it. A joined body is coalesced
+    /// as far as its form allows, so that the iterator joins two records of a nest, and as many of a list as
+    /// it has runs.
     joined: bool,
 }
 
@@ -83,14 +84,15 @@ impl Pattern {
         Self::nested(offset, len, Vec::new())
     }
 
-    /// `quantity` records of `rec_size` bytes, each `stride` bytes behind the one before it (Galley's simple-strided
-    /// request).
+    /// `quantity` records of `rec_size` bytes, each `stride` bytes behind the one before it (Galley's
+    /// simple-strided request).
     pub fn strided(offset: i64, rec_size: u64, stride: i64, quantity: u64) -> Result<Self, PatternError> {
         Self::nested(offset, rec_size, vec![Level { stride, quantity }])
     }
 
-    /// Records of `rec_size` bytes, repeated by each level in turn, **innermost first** (Galley's nested-strided
-    /// request). Levels of quantity 1 count for nothing; one of quantity 0 makes the pattern empty.
+    /// Records of `rec_size` bytes, repeated by each level in turn, **innermost first** (Galley's
+    /// nested-strided request). Levels of quantity 1 count for nothing; one of quantity 0 makes the pattern
+    /// empty.
     pub fn nested(offset: i64, rec_size: u64, levels: Vec<Level>) -> Result<Self, PatternError> {
         let (nest, len) = Nest::new(offset, rec_size, levels)?;
         Ok(Self { body: Body::Nest(nest), from: 0, len, joined: false })
@@ -144,8 +146,8 @@ impl Pattern {
         self.len == 0
     }
 
-    /// Whether the pattern is one region (or none) in its form. A list of regions that happen to touch is not,
-    /// until it is coalesced.
+    /// Whether the pattern is one region (or none) in its form. A list of regions that happen to touch is
+    /// not, until it is coalesced.
     pub fn is_contiguous(&self) -> bool {
         matches!(&self.body, Body::Nest(nest) if nest.levels.is_empty())
     }
@@ -184,7 +186,8 @@ impl Pattern {
         }
     }
 
-    /// The smallest offset and the largest end (exclusive); `None` for an empty pattern. In O(depth), or O(runs).
+    /// The smallest offset and the largest end (exclusive); `None` for an empty pattern. In O(depth), or
+    /// O(runs).
     pub fn bounds(&self) -> Option<(i64, i64)> {
         self.window_bounds(0, self.len)
     }
@@ -225,7 +228,8 @@ impl Pattern {
         Regions::new(self, from, len.min(self.len - from))
     }
 
-    /// The same pattern, `delta` bytes further on. Fails when any record it touches would leave the range of offsets.
+    /// The same pattern, `delta` bytes further on. Fails when any record it touches would leave the range of
+    /// offsets.
     pub fn shift(&self, delta: i64) -> Result<Self, PatternError> {
         if self.is_empty() {
             return Ok(Self::EMPTY);
@@ -245,14 +249,15 @@ impl Pattern {
         Ok(Self { joined: self.joined, ..whole }.narrow(from, self.len))
     }
 
-    /// The packed bytes `from .. from + len` as a pattern; what lies behind the end is left away. Closed, and in
-    /// O(depth) memory: a stride stays a stride, a list is shared.
+    /// The packed bytes `from .. from + len` as a pattern; what lies behind the end is left away. Closed, and
+    /// in O(depth) memory: a stride stays a stride, a list is shared.
     pub fn slice(&self, from: u64, len: u64) -> Self {
         let from = from.min(self.len);
         self.clone().narrow(from, len.min(self.len - from))
     }
 
-    /// Cuts to the packed bytes `from .. from + len` of the window, which are in it, and restores the normal form.
+    /// Cuts to the packed bytes `from .. from + len` of the window, which are in it, and restores the normal
+    /// form.
     pub(crate) fn narrow(self, from: u64, len: u64) -> Self {
         if len == 0 {
             return Self::EMPTY;
@@ -272,8 +277,8 @@ impl Pattern {
     }
 
     /// The same bytes in the same order with regions that touch made one: exactly the regions that joining
-    /// neighbours of the expanded pattern would give. Packed positions stay what they were, so a pattern is best
-    /// coalesced where it enters the house: views of it are the same and cost less.
+    /// neighbours of the expanded pattern would give. Packed positions stay what they were, so a pattern is
+    /// best coalesced where it enters the house: views of it are the same and cost less.
     pub fn coalesce(&self) -> Self {
         let whole = match &self.body {
             Body::Nest(nest) => Self::of_nest(coalesced(nest)),
@@ -289,9 +294,9 @@ fn of_narrowed((nest, from): (Nest, u64), len: u64, joined: bool) -> Pattern {
     Pattern { body: Body::Nest(nest), from, len, joined }
 }
 
-/// Swallows levels whose repetitions touch, and makes two levels one where the outer goes on where the inner stops.
-/// Packed positions stay what they were. Records that touch only where a level turns over are left to the iterator:
-/// joined, they have no closed form.
+/// Swallows levels whose repetitions touch, and makes two levels one where the outer goes on where the inner
+/// stops. Packed positions stay what they were. Records that touch only where a level turns over are left to
+/// the iterator: joined, they have no closed form.
 fn coalesced(nest: &Nest) -> Nest {
     let mut record = nest.record;
     let mut levels: Vec<Level> = Vec::with_capacity(nest.levels.len());

@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::words::grouped;
 
-/// `len` bytes from `offset`. Offsets are signed, since a pattern may be built relative to a place and shifted there
-/// later; a file's own offsets are never negative, which projection checks.
+/// `len` bytes from `offset`. Offsets are signed, since a pattern may be built relative to a place and
+/// shifted there later; a file's own offsets are never negative, which projection checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Region {
     /// Where the region begins, in bytes.
@@ -20,8 +20,8 @@ impl Region {
         Self { offset, len }
     }
 
-    /// The offset just behind the region. Exact for every region that a pattern yields; a region made by hand whose
-    /// end is past the largest offset ends there.
+    /// The offset just behind the region. Exact for every region that a pattern yields; a region made by hand
+    /// whose end is past the largest offset ends there.
     pub const fn end(&self) -> i64 {
         self.offset.saturating_add_unsigned(self.len)
     }

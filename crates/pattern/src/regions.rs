@@ -1,7 +1,7 @@
 //! The lazy walk over a pattern's regions, from any packed position, in O(depth) memory.
 //!
-//! One engine serves all: [`Regions`] for everyone, and through its crate-private steps the projection, which skips
-//! whole rows of records by arithmetic instead of visiting them.
+//! One engine serves all: [`Regions`] for everyone, and through its crate-private steps the projection, which
+//! skips whole rows of records by arithmetic instead of visiting them.
 
 use crate::nest::Cursor;
 use crate::pattern::{Body, Pattern};
@@ -130,7 +130,8 @@ impl Walk<'_> {
         })
     }
 
-    /// Passes what is left of the record at hand and `records` more of its row, or all of the row if they are fewer.
+    /// Passes what is left of the record at hand and `records` more of its row, or all of the row if they are
+    /// fewer.
     pub fn pass_records(&mut self, records: u64) {
         let Some(cursor) = self.cursor.as_mut() else { return };
         let (_, following) = cursor.row();

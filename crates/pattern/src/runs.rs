@@ -1,8 +1,8 @@
 //! Runs: a sequence of strided runs, each a region or a region repeated. A list is runs of one region each.
 //!
-//! A list is what is left when an access has no closed form. It is walked in its own order, and a packed position is
-//! found in it by binary search over the packed end of each run. The runs are shared, so that a slice of a list costs
-//! no copy; what a slice does not touch is left behind when it is sent.
+//! A list is what is left when an access has no closed form. It is walked in its own order, and a packed
+//! position is found in it by binary search over the packed end of each run. The runs are shared, so that a
+//! slice of a list costs no copy; what a slice does not touch is left behind when it is sent.
 
 use std::sync::Arc;
 
@@ -82,8 +82,8 @@ impl Runs {
         Ok(Self { runs: runs.into(), ends: ends.into() })
     }
 
-    /// Strided runs that touch themselves made plain, and plain neighbours that touch made one. Packed positions
-    /// stay what they were.
+    /// Strided runs that touch themselves made plain, and plain neighbours that touch made one. Packed
+    /// positions stay what they were.
     pub fn coalesced(&self) -> Self {
         let mut runs: Vec<Run> = Vec::with_capacity(self.runs.len());
         let mut ends: Vec<u64> = Vec::with_capacity(self.runs.len());
@@ -118,7 +118,8 @@ impl Runs {
         (place, packed - start)
     }
 
-    /// The runs that the packed bytes `from .. from + len` touch (`len` > 0), and how far into the first they begin.
+    /// The runs that the packed bytes `from .. from + len` touch (`len` > 0), and how far into the first they
+    /// begin.
     pub fn touched(&self, from: u64, len: u64) -> (&[Run], u64) {
         let (first, skipped) = self.find(from);
         let (last, _) = self.find(from + len - 1);

@@ -1,27 +1,27 @@
 //! The view: a pattern as one server sees it.
 //!
-//! A pattern dealt by a distribution is no pattern any more: a stride is not closed under a round robin (47,008 bytes
-//! at stride 376,064 over 4 x 64 KiB repeats only after 1,024 records). So nothing is computed and sent: the wire
-//! carries (pattern, packed window, distribution, server), and client and server walk the same view of it, lazily.
-//! PVFS does the same with MPI datatypes on both sides of its flows.
+//! A pattern dealt by a distribution is no pattern any more: a stride is not closed under a round robin
+//! (47,008 bytes at stride 376,064 over 4 x 64 KiB repeats only after 1,024 records). So nothing is computed
+//! and sent: the wire carries (pattern, packed window, distribution, server), and client and server walk the
+//! same view of it, lazily. PVFS does the same with MPI datatypes on both sides of its flows.
 //!
 //! ```text
-//!   logical     0       8       16      24          strip 4, 2 servers: server 0 has 0..4, 8..12, 16..20, 24..28
+//!   logical     0       8       16      24          two servers, strips of 4
 //!   servers     00001111000011110000111100001111
-//!   pattern     ..######..######..######..####..     strided(2, 6, 8, 4)
+//!   pattern     ..######..######..######..######    strided(2, 6, 8, 4)
 //!   packed        012345  6789ab  ...
-//!   server 0      ^^        ^^      ^^      ^^       ViewRun { physical 2, packed 0, len 2 }, { 6, 6, 2 } …
+//!   server 0      ^^      ^^      ^^      ^^        ViewRun { physical 2, packed 0, len 2 }, { 6, 6, 2 } …
 //! ```
 //!
-//! Invariants: the views over all servers partition the window's packed bytes; runs come in packed order, each
-//! maximal (the next is not contiguous with it in both spaces).
+//! Invariants: the views over all servers partition the window's packed bytes; runs come in packed order,
+//! each maximal (the next is not contiguous with it in both spaces).
 //!
 //! Cost: a server's view passes over the other servers' bytes by arithmetic when the distribution gives a
 //! [`Cycle`]: whole strips inside a record, whole records inside a row. What remains is O(own runs),
 //! and O(log period) for each row in the outer levels and each run of a list.
 //!
-//! [`Split`] cuts a server's share of a transfer into messages, by packed position, which is the only cut under
-//! which a pattern is closed.
+//! [`Split`] cuts a server's share of a transfer into messages, by packed position, which is the only cut
+//! under which a pattern is closed.
 
 use crate::congruence::first_below;
 use crate::distribution::{Cycle, Distribution};
@@ -97,8 +97,8 @@ pub enum ViewError {
     EmptyMessages,
 }
 
-/// The runs of one server in a packed window of a pattern, in packed order. An iterator; a clone starts where the
-/// original stands.
+/// The runs of one server in a packed window of a pattern, in packed order. An iterator; a clone starts where
+/// the original stands.
 #[derive(Clone)]
 pub struct View<'a> {
     walk: Walk<'a>,
@@ -204,8 +204,8 @@ fn check(pattern: &Pattern, window: Window) -> Result<(), ViewError> {
     }
 }
 
-/// Passes the record at hand, of which nothing is held, and all that follow it in its row up to the first of which
-/// something is.
+/// Passes the record at hand, of which nothing is held, and all that follow it in its row up to the first of
+/// which something is.
 fn skip_records(walk: &mut Walk<'_>, cycle: Cycle) {
     let Some(row) = walk.row() else { return };
     // A record at x of r bytes meets the server's range when (x + r - 1 - start) mod period < len + r - 1.
@@ -246,7 +246,8 @@ impl std::iter::FusedIterator for View<'_> {}
 /// Packed windows that cut a server's share of a transfer into messages. Made by [`split`].
 ///
 /// The windows are in order and disjoint; each begins and ends with a byte of the server and holds at most
-/// `max_bytes` of them; together they hold all. Packed bytes of other servers between two windows are in neither.
+/// `max_bytes` of them; together they hold all. Packed bytes of other servers between two windows are in
+/// neither.
 #[derive(Clone)]
 pub struct Split<'a> {
     view: View<'a>,
@@ -257,8 +258,8 @@ pub struct Split<'a> {
     rest: Option<ViewRun>,
 }
 
-/// Cuts the share of `server` in the packed `window` of `pattern` into windows of at most `max_bytes` of its bytes
-/// each.
+/// Cuts the share of `server` in the packed `window` of `pattern` into windows of at most `max_bytes` of its
+/// bytes each.
 pub fn split<'a>(
     pattern: &'a Pattern,
     window: Window,

@@ -4,7 +4,8 @@
 //!   u8 form    bits 0-3  what the body is      bit 6  a window follows the body
 //!                                              bit 7  regions that touch are one
 //!   1 contiguous   zigzag offset, varint length
-//!   2 nested       zigzag offset, varint record, u8 levels, { zigzag stride, varint quantity } innermost first
+//!   2 nested       zigzag offset, varint record, u8 levels, innermost first:
+//!                               { zigzag stride, varint quantity }
 //!   3 list         u32 count, { zigzag offset - end of the region before, varint length }
 //!   4 runs         u32 count, { zigzag offset - offset of the run before, varint record, varint quantity,
 //!                               zigzag stride if quantity > 1 }
@@ -12,8 +13,8 @@
 //!   window         varint from, varint length, in the body's packed bytes
 //! ```
 //!
-//! A stride of a million records is a dozen bytes. What a sliced list does not show is not sent. Decoding goes
-//! through the same checked constructors as any pattern and ends in the same normal form.
+//! A stride of a million records is a dozen bytes. What a sliced list does not show is not sent. Decoding
+//! goes through the same checked constructors as any pattern and ends in the same normal form.
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::nest::{Level, Nest};

@@ -100,8 +100,8 @@ fn records_that_touch_where_a_level_turns_over_are_joined_without_a_closed_form(
 
 #[test]
 fn a_claim_that_regions_are_joined_is_not_believed() {
-    // A contiguous file, said as 2^40 records of one byte, marked as joined: walking it record by record would take
-    // an hour before the first region came.
+    // A contiguous file, said as 2^40 records of one byte, marked as joined: walking it record by record
+    // would take an hour before the first region came.
     let mut writer = Writer::new();
     writer.put_u8(0x82);
     writer.put_zigzag(0);

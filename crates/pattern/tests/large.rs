@@ -1,10 +1,11 @@
-//! The laws where naive expansion cannot follow: offsets and quantities of all sizes, against arithmetic in 128 bits.
+//! The laws where naive expansion cannot follow: offsets and quantities of all sizes, against arithmetic in
+//! 128 bits.
 
 mod model;
 
 use proptest::prelude::*;
 use shoal_pattern::codec::Codec;
-use shoal_pattern::{Level, Pattern, Region, View, ViewRun, Window};
+use shoal_pattern::{Level, Pattern, PatternError, Region, View, ViewRun, Window};
 
 /// Numbers of every magnitude.
 fn wide() -> impl Strategy<Value = u64> {
@@ -37,6 +38,10 @@ fn nests() -> impl Strategy<Value = Nest> {
 }
 
 impl Nest {
+    fn pattern(&self) -> Result<Pattern, PatternError> {
+        Pattern::nested(self.offset, self.record, self.levels.clone())
+    }
+
     /// The offset of one packed byte, by definition.
     fn byte(&self, packed: u64) -> i128 {
         let mut turn = packed / self.record;
@@ -72,7 +77,7 @@ proptest! {
     fn every_byte_is_where_arithmetic_says_whatever_was_done(
         nest in nests(), places in prop::collection::vec(any::<prop::sample::Index>(), 4), delta in signed(),
     ) {
-        let Ok(pattern) = Pattern::nested(nest.offset, nest.record, nest.levels.clone()) else { return Ok(()) };
+        let Ok(pattern) = nest.pattern() else { return Ok(()) };
         let place = |at: usize| places[at].index(pattern.len() as usize) as u64;
         let (from, packed) = (place(0).min(place(1)), place(2).max(place(0)).max(place(1)));
         let meant = nest.byte(packed);
@@ -96,9 +101,11 @@ proptest! {
 
     #[test]
     fn a_nest_is_refused_only_for_bytes_that_leave_the_range(nest in nests()) {
-        let ends: i128 = nest.levels.iter().map(|level| i128::from(level.stride.max(0)) * i128::from(level.quantity - 1)).sum();
-        let starts: i128 = nest.levels.iter().map(|level| i128::from(level.stride.min(0)) * i128::from(level.quantity - 1)).sum();
-        let len = nest.levels.iter().map(|level| u128::from(level.quantity)).product::<u128>() * u128::from(nest.record);
+        let reach = |level: &Level| i128::from(level.stride) * i128::from(level.quantity - 1);
+        let ends: i128 = nest.levels.iter().map(|level| reach(level).max(0)).sum();
+        let starts: i128 = nest.levels.iter().map(|level| reach(level).min(0)).sum();
+        let records: u128 = nest.levels.iter().map(|level| u128::from(level.quantity)).product();
+        let len = records * u128::from(nest.record);
         let fits = len <= i64::MAX as u128
             && i128::from(nest.offset) + starts >= i128::from(i64::MIN)
             && i128::from(nest.offset) + ends + i128::from(nest.record) <= i128::from(i64::MAX);
@@ -109,7 +116,7 @@ proptest! {
     fn a_view_of_far_records_skips_to_what_it_would_find_by_walking(
         nest in nests(), strip in wide(), servers in 1..40_u32, at in any::<prop::sample::Index>(),
     ) {
-        let Ok(pattern) = Pattern::nested(nest.offset, nest.record, nest.levels.clone()) else { return Ok(()) };
+        let Ok(pattern) = nest.pattern() else { return Ok(()) };
         let from = at.index(pattern.len() as usize) as u64;
         let window = Window::new(from, (pattern.len() - from).min(nest.record.saturating_mul(300)));
         // Strips from a fifth of a record up, so that walking takes no longer than this test may.

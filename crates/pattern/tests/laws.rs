@@ -33,7 +33,9 @@ proptest! {
     }
 
     #[test]
-    fn a_walk_of_a_window_equals_the_slice_and_the_cut(recipe in recipes(-100), from in 0..90_u64, len in 0..120_u64) {
+    fn a_walk_of_a_window_equals_the_slice_and_the_cut(
+        recipe in recipes(-100), from in 0..90_u64, len in 0..120_u64,
+    ) {
         let pattern = recipe.pattern();
         let walked: Vec<Region> = pattern.iter_window(from, len).collect();
         prop_assert_eq!(expand(&pattern.slice(from, len)), walked.clone());
@@ -81,13 +83,14 @@ proptest! {
         prop_assert_eq!(pattern.shift(0).unwrap(), pattern.clone());
         prop_assert_eq!(pattern.slice(0, u64::MAX), pattern.clone());
         prop_assert_eq!(pattern.shift(77).unwrap().shift(-77).unwrap(), pattern.clone());
-        prop_assert_eq!(pattern.slice(from, len).shift(9).unwrap(), pattern.shift(9).unwrap().slice(from, len));
+        let shifted = pattern.shift(9).unwrap();
+        prop_assert_eq!(pattern.slice(from, len).shift(9).unwrap(), shifted.slice(from, len));
     }
 
     #[test]
     fn decoding_arbitrary_bytes_gives_a_pattern_that_can_be_used_or_an_error(
         input in prop::collection::vec(any::<u8>(), 0..80),
-        form in prop::sample::select(vec![1_u8, 2, 3, 4, 0x41, 0x42, 0x43, 0x44, 0x82, 0x83, 0x84, 0xc2, 0xc4]),
+        form in prop::sample::select(vec![1_u8, 2, 3, 4, 0x41, 0x42, 0x43, 0x44, 0x82, 0x84, 0xc2, 0xc4]),
     ) {
         use_if_decoded(&input);
         let mut formed = vec![form];
@@ -97,7 +100,8 @@ proptest! {
 
     #[test]
     fn decoding_a_damaged_pattern_gives_a_pattern_that_can_be_used_or_an_error(
-        recipe in recipes(-100), at in any::<prop::sample::Index>(), byte in any::<u8>(), keep in any::<prop::sample::Index>(),
+        recipe in recipes(-100), at in any::<prop::sample::Index>(), byte in any::<u8>(),
+        keep in any::<prop::sample::Index>(),
     ) {
         let mut encoded = recipe.pattern().to_bytes();
         let place = at.index(encoded.len());
@@ -142,14 +146,16 @@ proptest! {
 
     #[test]
     fn a_split_holds_the_view_in_messages_of_the_size_asked_for(
-        recipe in recipes(300), distribution in distributions(), from in 0..40_u64, len in 0..300_u64, max in 1..50_u64,
+        recipe in recipes(300), distribution in distributions(), from in 0..40_u64, len in 0..300_u64,
+        max in 1..50_u64,
     ) {
         let pattern = recipe.pattern();
         let window = clip(&pattern, from, len);
         prop_assume!(pattern.slice(window.from, window.len).bounds().is_none_or(|(low, _)| low >= 0));
         for server in 0..distribution.servers() {
             let whole = View::new(&pattern, window, &*distribution, server).unwrap();
-            let windows: Vec<Window> = split(&pattern, window, &*distribution, server, max).unwrap().collect();
+            let cuts = split(&pattern, window, &*distribution, server, max).unwrap();
+            let windows: Vec<Window> = cuts.collect();
             let mut held = Vec::new();
             let mut end = window.from;
             for (place, message) in windows.iter().enumerate() {

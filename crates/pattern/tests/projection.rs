@@ -1,4 +1,5 @@
-//! Views told by example: the design's own, the errors, and the cost, counted in questions to the distribution.
+//! Views told by example: the design's own, the errors, and the cost, counted in questions to the
+//! distribution.
 
 mod model;
 
@@ -173,7 +174,8 @@ fn a_window_deep_in_a_large_nest_is_found_by_arithmetic() {
 fn a_transfer_is_cut_into_messages_that_hold_what_was_asked_for() {
     let file = Pattern::contiguous(0, 1 << 20).unwrap();
     let cuts: Vec<_> = split(&file, Window::all(&file), &STRIPE, 1, 100_000).unwrap().collect();
-    // Server 1 has 65,536..131,072 of each 262,144: four strips, cut after 100,000 and 200,000 of their bytes.
+    // Server 1 has 65,536..131,072 of each 262,144: four strips, cut after 100,000 and 200,000 of their
+    // bytes.
     assert_eq!(
         cuts,
         [
