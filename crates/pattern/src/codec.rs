@@ -15,8 +15,8 @@
 //! - it never panics and never reads past its slice; a short input is [`DecodeError::Truncated`];
 //! - **a length or count is checked against its limit and against the bytes that remain before anything is
 //!   allocated for it**, so an allocation is at most proportional to the input ([`Reader::get_count`]);
-//! - each of these kinds has exactly one encoding of a value (a padded varint or a bool of 2 is [`DecodeError::Invalid`]), so
-//!   equal bytes and equal values are the same thing, and checksums and replays can rely on it.
+//! - each of these kinds has exactly one encoding of a value (a padded varint or a bool of 2 is
+//!   [`DecodeError::Invalid`]), so equal bytes and equal values are the same thing.
 
 use std::fmt;
 
