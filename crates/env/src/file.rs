@@ -41,6 +41,16 @@ impl AlignedBuf {
         let start = bytes.as_ptr().align_offset(AlignedBuf::ALIGN);
         AlignedBuf { bytes, start, len }
     }
+
+    /// Bytes it can hold without being made anew.
+    pub fn capacity(&self) -> usize {
+        self.bytes.len() - AlignedBuf::ALIGN
+    }
+
+    /// Make it `len` bytes long, but at most [`AlignedBuf::capacity`]. Bytes gained are whatever stood there.
+    pub fn set_len(&mut self, len: usize) {
+        self.len = len.min(self.capacity());
+    }
 }
 
 impl std::ops::Deref for AlignedBuf {
