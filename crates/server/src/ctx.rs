@@ -12,7 +12,8 @@ use crate::rows::{Datafile, Dirent, Inode, RowValue};
 use crate::shard::Identity;
 use bytes::Bytes;
 use shoal_proto::{
-    Action, Attr, ClientId, Entry, Generation, Handle, Kind, Name, Rights, ServerId, Status, StreamFacts, Time, TxId,
+    Action, Attr, ClientId, Entry, Generation, Handle, Kind, Name, Rights, ServerId, Status, StreamFacts,
+    Time, TxId,
 };
 use shoal_store::{Changes, Miss, Scan, StreamChange, StreamInfo, Strength, View};
 use std::collections::BTreeMap;
@@ -103,6 +104,8 @@ pub struct Ctx<'a> {
     rows: BTreeMap<Bytes, Option<Bytes>>,
     streams: BTreeMap<Handle, Option<(StreamInfo, Bytes)>>,
     changes: Changes,
+    /// Something else than data was changed.
+    is_strong: bool,
     local: Vec<Action>,
     remote: BTreeMap<ServerId, Vec<Action>>,
     drawn: BTreeMap<ServerId, usize>,
@@ -146,6 +149,7 @@ impl<'a> Ctx<'a> {
             rows: BTreeMap::new(),
             streams: BTreeMap::new(),
             changes: Changes::default(),
+            is_strong: false,
             local: Vec::new(),
             remote: BTreeMap::new(),
             drawn: BTreeMap::new(),
@@ -342,6 +346,7 @@ impl<'a> Ctx<'a> {
         }
         self.rows.insert(key.clone(), value.clone());
         self.changes.rows.push((key, value));
+        self.is_strong = true;
         Ok(())
     }
 
@@ -364,12 +369,17 @@ impl<'a> Ctx<'a> {
         let next = crate::inode::stream_after(info, &content, &change);
         self.streams.insert(handle, next);
         self.changes.streams.push((handle, change));
+        self.is_strong = true;
         Ok(())
     }
 
-    /// These changes are a data write's: nobody waits for their sync unless the mode says so.
-    pub fn weaken(&mut self) {
-        self.changes.strength = Strength::Weak;
+    /// Change a stream by a data write: as long as a group does nothing else, nobody waits for its sync unless the data
+    /// mode says so.
+    pub fn write_stream(&mut self, handle: Handle, change: StreamChange) -> Result<(), Halt> {
+        let strong = self.is_strong;
+        self.change_stream(handle, change)?;
+        self.is_strong = strong;
+        Ok(())
     }
 
     /// Plan an action on the server of the object it concerns (`RenameLock`: server 0). All actions of a group are one
@@ -397,6 +407,7 @@ impl<'a> Ctx<'a> {
         } else if !self.changes.is_empty() {
             return Err(Halt::Status(Status::NotSupported));
         }
+        self.changes.strength = if self.is_strong { Strength::Strong } else { Strength::Weak };
         Ok(Outcome { changes: self.changes, local: self.local, remote: self.remote })
     }
 

@@ -38,6 +38,13 @@ pub fn attr_of(handle: Handle, inode: &Inode, stream: Option<StreamInfo>) -> Att
     }
 }
 
+/// Permission bits as a write by another than root leaves them: set-user-id gone, set-group-id gone where the group may
+/// execute.
+pub fn without_privileges(mode: u32) -> u32 {
+    let mode = mode & !0o4000;
+    if mode & 0o010 != 0 { mode & !0o2000 } else { mode }
+}
+
 /// A stream's facts, as the wire has them.
 pub fn facts_of(info: &StreamInfo) -> StreamFacts {
     StreamFacts {
@@ -58,7 +65,9 @@ pub fn stream_after(
     let info = info.unwrap_or(empty);
     let kept = |size: u64| content.slice(..content.len().min(usize::try_from(size).unwrap_or(usize::MAX)));
     match change {
-        StreamChange::Create { generation } => Some((StreamInfo { generation: *generation, ..empty }, Bytes::new())),
+        StreamChange::Create { generation } => {
+            Some((StreamInfo { generation: *generation, ..empty }, Bytes::new()))
+        }
         StreamChange::Put { content, size, written_at } => {
             let space = content.len() as u64;
             Some((StreamInfo { size: *size, space, written_at: Some(*written_at), ..info }, content.clone()))

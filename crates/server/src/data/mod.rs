@@ -1,30 +1,242 @@
-//! The data engine.
+//! The data engine: one path for all data.
+//!
+//! Contiguous I/O is a pattern of one region; eager and flow are two ways to carry the same request (design §4.6). A
+//! transfer names a pattern, a packed window of it, and which share of the distribution this stream holds; both sides
+//! iterate the same view. On the wire a share's bytes lie densely, in packed order; [`share_of`] gives the runs with
+//! that dense position.
+//!
+//! Small streams are read and replaced by the handlers themselves, in the group's one batch. What is larger is moved by
+//! the store beside the handlers: a handler returns [`Halt::Bulk`] with a [`Work`], the executor awaits [`carry_out`]
+//! and runs the handler again, which finds what was done ([`Ctx::done`]). Such a group has changed nothing before.
+//!
+//! Every access shows a capability of the file, checked here ([`access`]), and the generation its client knows.
 
-use bytes::Bytes;
-use shoal_proto::{Handle, Status};
-use shoal_store::{Collection, StreamInfo};
+mod append;
+mod work;
 
-/// Bulk work: moved by the store before an operation's answer is known. Returned by a handler as
-/// [`Halt::Bulk`](crate::ctx::Halt::Bulk); the executor awaits [`carry_out`] and runs the handler again, which finds the
-/// result by [`Ctx::done`](crate::ctx::Ctx::done).
-#[derive(Debug, PartialEq, Eq)]
-pub struct Bulk {
-    /// The stream.
-    pub stream: Handle,
+pub use append::Peers;
+pub use work::{Bulk, Done, Engine, Work, carry_out};
+
+use crate::ctx::{Ctx, Halt};
+use bytes::{Bytes, BytesMut};
+use shoal_pattern::{View, ViewRun, Window};
+use shoal_proto::{Capability, Generation, Handle, Rights, Share, Status, Transfer, limits};
+use shoal_store::StreamInfo;
+
+/// A server's share of a transfer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShareRuns {
+    /// Runs of the stream; `packed` is the position in the dense data of this share.
+    pub runs: Vec<ViewRun>,
+    /// Bytes of the share.
+    pub len: u64,
+    /// First byte behind the last run, in the stream.
+    pub end: u64,
 }
 
-/// What bulk work came to.
-#[derive(Clone, Debug)]
-pub struct Done {
-    /// The stream's facts after it.
-    pub info: StreamInfo,
-    /// Data read.
-    pub data: Bytes,
-    /// Where an append went.
-    pub offset: u64,
+/// The runs of one stream in a transfer.
+///
+/// # Errors
+/// `Invalid` for a window outside its pattern, a negative offset or a share that does not exist; `FileTooBig` beyond the
+/// largest file; `OverLimit` for more bytes than a message may carry.
+pub fn share_of(transfer: &Transfer) -> Result<ShareRuns, Status> {
+    let Share { width, index, .. } = transfer.share;
+    if usize::from(width) > limits::WIDTH_MAX || index >= width.max(1) {
+        return Err(Status::Invalid);
+    }
+    let striping = transfer.share.striping();
+    let window = Window::new(transfer.window_from, transfer.window_len);
+    let view =
+        View::new(&transfer.pattern, window, &striping, u32::from(index)).map_err(|_| Status::Invalid)?;
+    let (mut runs, mut len, mut end) = (Vec::new(), 0_u64, 0_u64);
+    for run in view {
+        let run_end = run.physical.checked_add(run.len).ok_or(Status::FileTooBig)?;
+        if run_end > limits::FILE_BYTES_MAX {
+            return Err(Status::FileTooBig);
+        }
+        runs.push(ViewRun { packed: len, ..run });
+        len += run.len;
+        end = end.max(run_end);
+        if len > limits::BULK_BYTES_MAX as u64 {
+            return Err(Status::OverLimit);
+        }
+    }
+    Ok(ShareRuns { runs, len, end })
 }
 
-/// Do bulk work.
-pub async fn carry_out(_collection: Collection, _work: Bulk) -> Result<Done, Status> {
-    Err(Status::NotSupported)
+impl ShareRuns {
+    /// Without the runs (and their ends) at the back that lie behind `size`: they would be zeros that the client can
+    /// make itself.
+    pub fn trimmed(mut self, size: u64) -> ShareRuns {
+        while let Some(last) = self.runs.last_mut() {
+            if last.physical >= size {
+                self.len -= last.len;
+                self.runs.pop();
+                continue;
+            }
+            let beyond = (last.physical + last.len).saturating_sub(size);
+            last.len -= beyond;
+            self.len -= beyond;
+            break;
+        }
+        self
+    }
+
+    /// Gather the runs from a small stream's content; holes and what lies behind it are zeros.
+    pub fn gather(&self, content: &Bytes) -> Bytes {
+        if let [run] = self.runs.as_slice()
+            && let (from, to) = (run.physical as usize, (run.physical + run.len) as usize)
+            && to <= content.len()
+        {
+            return content.slice(from..to);
+        }
+        let mut out = BytesMut::zeroed(self.len as usize);
+        for run in &self.runs {
+            let from = (run.physical as usize).min(content.len());
+            let to = ((run.physical + run.len) as usize).min(content.len());
+            let at = run.packed as usize;
+            out[at..at + (to - from)].copy_from_slice(&content[from..to]);
+        }
+        out.freeze()
+    }
+
+    /// Scatter data over a small stream's content.
+    pub fn scatter(&self, content: &Bytes, data: &Bytes) -> Bytes {
+        if let [run] = self.runs.as_slice()
+            && run.physical == 0
+            && run.len as usize >= content.len()
+        {
+            return data.clone();
+        }
+        let mut out = BytesMut::with_capacity(content.len().max(self.end as usize));
+        out.extend_from_slice(content);
+        out.resize(content.len().max(self.end as usize), 0);
+        for run in &self.runs {
+            let (to, from) = (run.physical as usize, run.packed as usize);
+            out[to..to + run.len as usize].copy_from_slice(&data[from..from + run.len as usize]);
+        }
+        out.freeze()
+    }
+}
+
+/// Check the right to a stream's data. Without a capability only the current object, opened (or made) with the rights in
+/// this very group, is accessible.
+///
+/// # Errors
+/// `BadCapability`; `Stale` when the stream's file is gone.
+pub fn authorize(
+    ctx: &Ctx<'_>,
+    stream: Handle,
+    capability: Option<&Capability>,
+    rights: Rights,
+) -> Result<(), Halt> {
+    let allowed = match (capability, ctx.current) {
+        (Some(capability), _) => {
+            let owner = ctx.owner_of(stream)?;
+            let identity = ctx.identity;
+            capability.allows(&identity.key, identity.collection, owner, rights, ctx.now)
+        }
+        (None, Some((current, opened))) => current == stream && opened.contains(rights),
+        (None, None) => false,
+    };
+    if allowed { Ok(()) } else { Err(Halt::Status(Status::BadCapability)) }
+}
+
+/// The stream of an access: authorized, and of the generation that the client knows.
+///
+/// # Errors
+/// `BadCapability`, `Stale` (gone), `StaleLayout` (another generation: fetch attributes again).
+pub fn access(
+    ctx: &Ctx<'_>,
+    named: Handle,
+    generation: Generation,
+    capability: Option<&Capability>,
+    rights: Rights,
+) -> Result<(Handle, StreamInfo), Halt> {
+    let stream = ctx.object(named)?;
+    authorize(ctx, stream, capability, rights)?;
+    let info = ctx.stream(stream)?.ok_or(Halt::Status(Status::Stale))?;
+    // The current object was named in this group: its client cannot know the generation yet, and need not.
+    if named != Handle::CURRENT && info.generation != generation.0 {
+        return Err(Halt::Status(Status::StaleLayout));
+    }
+    Ok((stream, info))
+}
+
+/// A file that is still stuffed holds no more than its first strip: a write that would end behind it must have the file
+/// unstuffed first.
+pub fn must_fit_stuffed(ctx: &Ctx<'_>, stream: Handle, share: Share, end: u64) -> Result<(), Halt> {
+    if share.width > 1 {
+        return Ok(());
+    }
+    let Some(inode) = ctx.row::<crate::rows::Inode>(&crate::keys::inode(stream))? else {
+        return Ok(());
+    };
+    if inode.layout.is_none() && end > inode.template.stuffed_max() {
+        return Err(Halt::Status(Status::StaleLayout));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_pattern::Pattern;
+    use shoal_proto::Dist;
+
+    fn transfer(pattern: Pattern, width: u16, index: u16) -> Transfer {
+        Transfer {
+            stream: Handle(1),
+            generation: Generation(1),
+            capability: None,
+            window_from: 0,
+            window_len: pattern.len(),
+            pattern,
+            share: Share { dist: Dist::SimpleStripe { strip: 4096 }, width, index },
+        }
+    }
+
+    #[test]
+    fn the_shares_of_all_servers_lie_densely_and_make_the_whole() {
+        let pattern = Pattern::strided(100, 3000, 5000, 20).unwrap();
+        let shares: Vec<_> = (0..3).map(|i| share_of(&transfer(pattern.clone(), 3, i)).unwrap()).collect();
+        assert_eq!(shares.iter().map(|s| s.len).sum::<u64>(), pattern.len());
+        for share in shares {
+            let mut at = 0;
+            for run in share.runs {
+                assert_eq!(run.packed, at);
+                at += run.len;
+            }
+        }
+    }
+
+    #[test]
+    fn what_lies_behind_the_end_of_the_stream_is_not_sent() {
+        let share = share_of(&transfer(Pattern::contiguous(0, 10_000).unwrap(), 1, 0)).unwrap();
+        assert_eq!(share.clone().trimmed(2500).len, 2500);
+        assert_eq!(share.clone().trimmed(0).len, 0);
+        assert_eq!(share.trimmed(20_000).len, 10_000);
+    }
+
+    #[test]
+    fn scattered_data_is_gathered_again() {
+        let share = share_of(&transfer(Pattern::strided(10, 5, 20, 4).unwrap(), 1, 0)).unwrap();
+        let data = Bytes::from((0..20).collect::<Vec<u8>>());
+        let content = share.scatter(&Bytes::from(vec![9; 30]), &data);
+        assert_eq!(content.len(), 75);
+        assert_eq!(share.gather(&content), data);
+        assert_eq!(content[9], 9);
+        assert_eq!(content[40], 0);
+    }
+
+    #[test]
+    fn a_share_that_does_not_exist_or_is_too_large_is_refused() {
+        let whole = Pattern::contiguous(0, 10).unwrap();
+        assert_eq!(share_of(&transfer(whole.clone(), 3, 3)), Err(Status::Invalid));
+        assert_eq!(share_of(&transfer(whole, u16::MAX, 0)), Err(Status::Invalid));
+        let large = Pattern::contiguous(0, 2 * limits::BULK_BYTES_MAX as u64).unwrap();
+        assert_eq!(share_of(&transfer(large, 1, 0)), Err(Status::OverLimit));
+        let far = Pattern::contiguous(i64::MAX - 5, 5).unwrap();
+        assert!(share_of(&transfer(far, 1, 0)).is_ok());
+    }
 }

@@ -6,11 +6,22 @@
 //! its later operations only if it was a direct change, so an operation that plans actions is the last of its group that
 //! looks at what it touched.
 
+mod allocate;
+mod append;
+mod fsync;
+mod read;
+mod reap;
+mod setlayout;
+mod streamstat;
+mod truncate;
+mod unstuff;
+mod write;
+
 use crate::ctx::{Ctx, Halt};
 use shoal_proto::{Answer, Op, Status};
 
 /// Run one operation of a group.
-pub fn run(_ctx: &mut Ctx<'_>, op: &Op) -> Result<Answer, Halt> {
+pub fn run(ctx: &mut Ctx<'_>, op: &Op) -> Result<Answer, Halt> {
     match op {
         Op::Lookup { .. }
         | Op::Getattr { .. }
@@ -35,16 +46,20 @@ pub fn run(_ctx: &mut Ctx<'_>, op: &Op) -> Result<Answer, Halt> {
         | Op::Entry { .. } => Err(Status::NotSupported.into()),
 
         // Data.
-        Op::Setlayout { .. } => Err(Status::NotSupported.into()),
-        Op::Read { .. } => Err(Status::NotSupported.into()),
-        Op::Write { .. } => Err(Status::NotSupported.into()),
-        Op::Append { .. } => Err(Status::NotSupported.into()),
-        Op::Truncate { .. } => Err(Status::NotSupported.into()),
-        Op::Allocate { .. } => Err(Status::NotSupported.into()),
-        Op::Fsync { .. } => Err(Status::NotSupported.into()),
-        Op::Streamstat { .. } => Err(Status::NotSupported.into()),
-        Op::Unstuff { .. } => Err(Status::NotSupported.into()),
-        Op::Reap { .. } => Err(Status::NotSupported.into()),
+        Op::Setlayout { object, template } => setlayout::run(ctx, *object, *template),
+        Op::Read { transfer } => read::run(ctx, transfer),
+        Op::Write { transfer, len } => write::run(ctx, transfer, *len),
+        Op::Append { object, capability, len } => append::run(ctx, *object, capability.as_ref(), *len),
+        Op::Truncate { object, size, kill_privileges } => {
+            truncate::run(ctx, *object, *size, *kill_privileges)
+        }
+        Op::Allocate { stream, generation, capability, from, len, mode } => {
+            allocate::run(ctx, *stream, *generation, capability.as_ref(), *from, *len, *mode)
+        }
+        Op::Fsync { stream } => fsync::run(ctx, *stream),
+        Op::Streamstat { stream } => streamstat::run(ctx, *stream),
+        Op::Unstuff { object } => unstuff::run(ctx, *object),
+        Op::Reap { owner, datafiles } => reap::run(ctx, *owner, datafiles),
 
         // The runtime answers these itself; none is part of a group's transaction.
         Op::Draw { .. }

@@ -1,0 +1,196 @@
+//! Bulk work: what the store does beside the handlers.
+
+use super::Peers;
+use crate::shard::Identity;
+use bytes::Bytes;
+use shoal_env::{Env, WallTime};
+use shoal_pattern::ViewRun;
+use shoal_proto::{Allocation, Handle, Status};
+use shoal_store::{Collection, StoreError, StreamInfo};
+use std::rc::Rc;
+
+/// Work on one stream. Returned by a handler as [`Halt::Bulk`](crate::ctx::Halt::Bulk).
+#[derive(Debug, PartialEq, Eq)]
+pub struct Bulk {
+    /// The stream (an append: the metafile).
+    pub stream: Handle,
+    /// What to do.
+    pub work: Work,
+}
+
+/// See [`Bulk`].
+#[derive(Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Read runs into a dense buffer of `len` bytes.
+    Read {
+        /// Generation the stream must have.
+        generation: u64,
+        /// The runs.
+        runs: Vec<ViewRun>,
+        /// Bytes of all.
+        len: usize,
+    },
+    /// Write runs from dense data.
+    Write {
+        /// Generation the stream must have.
+        generation: u64,
+        /// The runs.
+        runs: Vec<ViewRun>,
+        /// Their bytes.
+        data: Bytes,
+    },
+    /// Append to a file, wherever its end is: in one stream, or over a layout.
+    Append {
+        /// The file's layout; `None`: this stream is the file.
+        layout: Option<Box<shoal_proto::Layout>>,
+        /// Generation the streams must have.
+        generation: u64,
+        /// The data.
+        data: Bytes,
+    },
+    /// Reserve space, make a hole, or zero.
+    Allocate {
+        /// Generation the stream must have.
+        generation: u64,
+        /// First byte.
+        from: u64,
+        /// Bytes.
+        len: u64,
+        /// Which of them.
+        mode: Allocation,
+    },
+    /// Make the stream durable, and everything applied before.
+    Fsync,
+}
+
+/// What bulk work came to.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// The stream's facts after it.
+    pub info: StreamInfo,
+    /// Data read.
+    pub data: Bytes,
+    /// Where an append went.
+    pub offset: u64,
+}
+
+/// What bulk work is done with.
+#[derive(Clone)]
+pub struct Engine {
+    /// The world.
+    pub env: Env,
+    /// The store.
+    pub collection: Collection,
+    /// Who this server is.
+    pub identity: Rc<Identity>,
+    /// Other data servers, for appends to laid-out files.
+    pub peers: Rc<dyn Peers>,
+    /// One append at a time and file.
+    pub appends: super::append::Turns,
+}
+
+/// Do bulk work. The time of a write is the moment it is begun.
+pub async fn carry_out(engine: Engine, bulk: Bulk) -> Result<Done, Status> {
+    let Bulk { stream, work } = bulk;
+    let at = engine.env.wall();
+    let store = &engine.collection;
+    let nothing = StreamInfo { generation: 0, size: 0, space: 0, written_at: None, small: false };
+    let facts = |info| Done { info, data: Bytes::new(), offset: 0 };
+    match work {
+        Work::Read { generation, runs, len } => {
+            let (data, info) = store.read(stream, generation, runs, len).await.map_err(status_of)?;
+            Ok(Done { info, data, offset: 0 })
+        }
+        Work::Write { generation, runs, data } => {
+            admit(&engine, data.len() as u64).await?;
+            store.write(stream, generation, runs, data, at).await.map(facts).map_err(status_of)
+        }
+        Work::Append { layout: None, generation, data } => {
+            admit(&engine, data.len() as u64).await?;
+            let (offset, info) = store.append(stream, generation, data, at).await.map_err(status_of)?;
+            Ok(Done { info, data: Bytes::new(), offset })
+        }
+        Work::Append { layout: Some(layout), data, .. } => {
+            let (offset, size) = super::append::over_layout(&engine, stream, &layout, data, at).await?;
+            Ok(Done { info: StreamInfo { size, ..nothing }, data: Bytes::new(), offset })
+        }
+        Work::Allocate { generation, from, len, mode } => {
+            if !matches!(mode, Allocation::Punch) {
+                admit(&engine, len).await?;
+            }
+            allocate(store, stream, generation, from, len, mode, at).await.map(facts).map_err(status_of)
+        }
+        Work::Fsync => {
+            fsync(store, stream).await.map_err(status_of)?;
+            Ok(facts(nothing))
+        }
+    }
+}
+
+/// Ask for the space of data before it is written: `NoSpace` is an answer, not an accident.
+pub(super) async fn admit(engine: &Engine, bytes: u64) -> Result<(), Status> {
+    let ask = shoal_store::Ask { journal_bytes: 512, stream_bytes: bytes, frees: false };
+    engine.collection.admit(ask).await.map(drop).map_err(status_of)
+}
+
+async fn allocate(
+    store: &Collection,
+    stream: Handle,
+    generation: u64,
+    from: u64,
+    len: u64,
+    mode: Allocation,
+    at: WallTime,
+) -> Result<StreamInfo, StoreError> {
+    match mode {
+        Allocation::Extend => store.allocate(stream, generation, from, len, true, at).await,
+        Allocation::KeepSize => store.allocate(stream, generation, from, len, false, at).await,
+        Allocation::Punch => store.punch(stream, generation, from, len, at).await,
+        Allocation::Zero | Allocation::ZeroKeepSize => {
+            store.punch(stream, generation, from, len, at).await?;
+            store.allocate(stream, generation, from, len, mode == Allocation::Zero, at).await
+        }
+    }
+}
+
+/// Make a stream durable; an object without one (a directory, a link) is durable when its rows are.
+async fn fsync(store: &Collection, stream: Handle) -> Result<(), StoreError> {
+    match store.fsync(stream).await {
+        Ok(_) => Ok(()),
+        Err(StoreError::NoStream) => sync_rows(store).await,
+        Err(error) => Err(error),
+    }
+}
+
+/// Make every row applied so far durable.
+pub async fn sync_rows(store: &Collection) -> Result<(), StoreError> {
+    let goal = store.applied();
+    store.push_durable();
+    loop {
+        let progress = store.progress().wait();
+        store.health()?;
+        if store.durable() >= goal {
+            return Ok(());
+        }
+        progress.await;
+    }
+}
+
+/// The store's errors, as a client sees them; what is not the client's to know is logged.
+pub fn status_of(error: StoreError) -> Status {
+    const ENOSPC: i32 = 28;
+    const EDQUOT: i32 = 122;
+    const EFBIG: i32 = 27;
+    match error {
+        StoreError::NoSpace { .. } => Status::NoSpace,
+        StoreError::Io { errno: Some(ENOSPC | EDQUOT), .. } => Status::NoSpace,
+        StoreError::Io { errno: Some(EFBIG), .. } => Status::FileTooBig,
+        StoreError::Poisoned(_) => Status::Poisoned,
+        StoreError::Stale { .. } => Status::StaleLayout,
+        StoreError::NoStream => Status::Stale,
+        StoreError::Damaged(_) | StoreError::Refused(_) | StoreError::Io { .. } => {
+            tracing::error!(%error, "the store failed");
+            Status::Io
+        }
+    }
+}

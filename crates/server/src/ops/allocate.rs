@@ -1,0 +1,35 @@
+//! allocate: reserve space, make a hole, or zero a range of one stream.
+
+use crate::ctx::{Ctx, Halt};
+use crate::data::{self, Bulk, Work};
+use crate::inode::facts_of;
+use shoal_proto::{Allocation, Answer, Capability, Generation, Handle, Rights, Share, Status, limits};
+
+/// Reserve, punch or zero `from..from+len` of the stream.
+pub fn run(
+    ctx: &mut Ctx<'_>,
+    stream: Handle,
+    generation: Generation,
+    capability: Option<&Capability>,
+    from: u64,
+    len: u64,
+    mode: Allocation,
+) -> Result<Answer, Halt> {
+    let (stream, info) = data::access(ctx, stream, generation, capability, Rights::WRITE)?;
+    if let Some(done) = ctx.done(stream) {
+        return Ok(Answer::Facts { facts: facts_of(&done?.info) });
+    }
+    if len == 0 {
+        return Err(Halt::Status(Status::Invalid));
+    }
+    let end = from.checked_add(len).filter(|&end| end <= limits::FILE_BYTES_MAX);
+    let end = end.ok_or(Halt::Status(Status::FileTooBig))?;
+    if matches!(mode, Allocation::Extend | Allocation::Zero) {
+        data::must_fit_stuffed(ctx, stream, Share::WHOLE, end)?;
+    }
+    if !ctx.is_unchanged() {
+        return Err(Halt::Status(Status::NotSupported));
+    }
+    let work = Work::Allocate { generation: info.generation, from, len, mode };
+    Err(Halt::Bulk(Box::new(Bulk { stream, work })))
+}

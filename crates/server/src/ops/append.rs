@@ -1,0 +1,57 @@
+//! append: at the end of the file, wherever that is at that moment. See [`crate::data`] for laid-out files.
+
+use crate::ctx::{Ctx, Halt};
+use crate::data::{self, Bulk, Work};
+use shoal_env::WallTime;
+use shoal_proto::{Answer, Capability, Handle, Rights, Status, limits};
+use shoal_store::{Changes, StreamChange};
+
+/// Append `len` bytes of the request's bulk data.
+///
+/// # Errors
+/// `StaleLayout` for a stuffed file that would outgrow its first strip: unstuff it first.
+pub fn run(
+    ctx: &mut Ctx<'_>,
+    object: Handle,
+    capability: Option<&Capability>,
+    len: u32,
+) -> Result<Answer, Halt> {
+    let data = ctx.take_bulk(len as usize)?;
+    let file = ctx.object(object)?;
+    data::authorize(ctx, file, capability, Rights::WRITE)?;
+    let inode = ctx.inode(file)?;
+    if let Some(done) = ctx.done(file) {
+        let done = done?;
+        return Ok(Answer::Appended { offset: done.offset, size: done.info.size });
+    }
+    let Some(info) = ctx.stream(file)? else {
+        // On a server without the data role the metafile has no stream of its own.
+        let layout = inode.layout.map(Box::new).ok_or(Halt::Status(Status::Stale))?;
+        return Err(bulk(file, Work::Append { generation: layout.generation.0, layout: Some(layout), data }));
+    };
+    if let Some(layout) = inode.layout {
+        let layout = Some(Box::new(layout));
+        return Err(bulk(file, Work::Append { layout, generation: info.generation, data }));
+    }
+    let end = info.size.checked_add(u64::from(len)).filter(|&end| end <= limits::FILE_BYTES_MAX);
+    let end = end.ok_or(Halt::Status(Status::FileTooBig))?;
+    if end > inode.template.stuffed_max() {
+        return Err(Halt::Status(Status::StaleLayout));
+    }
+    if info.small && end <= Changes::SMALL_MAX as u64 {
+        let mut content = bytes::BytesMut::from(ctx.small_content(file)?.as_ref());
+        content.resize(info.size as usize, 0);
+        content.extend_from_slice(&data);
+        let written_at = WallTime(ctx.now.0);
+        ctx.write_stream(file, StreamChange::Put { content: content.freeze(), size: end, written_at })?;
+        return Ok(Answer::Appended { offset: info.size, size: end });
+    }
+    if !ctx.is_unchanged() {
+        return Err(Halt::Status(Status::NotSupported));
+    }
+    Err(bulk(file, Work::Append { layout: None, generation: info.generation, data }))
+}
+
+fn bulk(stream: Handle, work: Work) -> Halt {
+    Halt::Bulk(Box::new(Bulk { stream, work }))
+}

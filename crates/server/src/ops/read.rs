@@ -1,0 +1,27 @@
+//! read: one stream's share of a pattern.
+
+use crate::ctx::{Ctx, Halt};
+use crate::data::{self, Bulk, Work};
+use crate::inode::facts_of;
+use shoal_proto::{Answer, Rights, Transfer};
+
+/// Read. What lies behind the stream's end is not sent: the client, who knows the other datafiles, makes it zeros or the
+/// end of the file.
+pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer) -> Result<Answer, Halt> {
+    let capability = transfer.capability.as_ref();
+    let (stream, info) = data::access(ctx, transfer.stream, transfer.generation, capability, Rights::READ)?;
+    if let Some(done) = ctx.done(stream) {
+        let done = done?;
+        let len = done.data.len() as u32;
+        ctx.bulk_out.push(done.data);
+        return Ok(Answer::Data { len, facts: facts_of(&done.info) });
+    }
+    let share = data::share_of(transfer)?.trimmed(info.size);
+    if info.small || share.len == 0 {
+        let content = if share.len == 0 { bytes::Bytes::new() } else { ctx.small_content(stream)? };
+        ctx.bulk_out.push(share.gather(&content));
+        return Ok(Answer::Data { len: share.len as u32, facts: facts_of(&info) });
+    }
+    let work = Work::Read { generation: info.generation, runs: share.runs, len: share.len as usize };
+    Err(Halt::Bulk(Box::new(Bulk { stream, work })))
+}

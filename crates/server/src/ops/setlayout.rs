@@ -1,0 +1,32 @@
+//! setlayout: how a directory's new files, or a file that is still empty, are to be laid out.
+
+use crate::ctx::{Ctx, Halt};
+use crate::keys;
+use shoal_proto::{Answer, Handle, Kind, Status, Template, limits};
+
+/// Set the template.
+///
+/// # Errors
+/// `Invalid` for what is neither a directory nor a file, or a width over the limit; `Exists` for a file that has data: a
+/// layout is chosen before the first byte.
+pub fn run(ctx: &mut Ctx<'_>, object: Handle, template: Template) -> Result<Answer, Halt> {
+    let object = ctx.object(object)?;
+    let mut inode = ctx.inode(object)?;
+    if usize::from(template.width) > limits::WIDTH_MAX {
+        return Err(Halt::Status(Status::Invalid));
+    }
+    match inode.kind {
+        Kind::Directory => {}
+        Kind::File => {
+            let empty = ctx.stream(object)?.is_some_and(|stream| stream.size == 0);
+            if inode.layout.is_some() || !empty {
+                return Err(Halt::Status(Status::Exists));
+            }
+        }
+        _ => return Err(Halt::Status(Status::Invalid)),
+    }
+    inode.template = template;
+    inode.ctime = ctx.now;
+    ctx.put(keys::inode(object), &inode)?;
+    Ok(Answer::Done {})
+}

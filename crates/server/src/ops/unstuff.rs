@@ -1,0 +1,54 @@
+//! unstuff: lay a file out over its datafiles, in one transaction that creates them.
+//!
+//! The metafile's own stream becomes datafile 0 with what it holds, so nothing is copied. The generation advances: a
+//! client that still believes the file stuffed is told so by the next data request. Idempotent: a laid-out file's layout
+//! is the answer. Source: PVFS small files, section III-B; design §4.5.
+
+use crate::ctx::{Ctx, Halt};
+use shoal_proto::{Action, Answer, Dist, Generation, Handle, Kind, Layout, Roles, ServerId, Status, limits};
+
+/// Lay the file out.
+pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Halt> {
+    let file = ctx.object(object)?;
+    let inode = ctx.inode(file)?;
+    if inode.kind != Kind::File {
+        return Err(Halt::Status(Status::Invalid));
+    }
+    if let Some(mut layout) = inode.layout {
+        if let Some(&first) = layout.datafiles.first() {
+            layout.generation = ctx.fact_stream(first)?.generation;
+        }
+        return Ok(Answer::Laid { layout });
+    }
+    if inode.template.dist == Dist::Basic {
+        return Err(Halt::Status(Status::Invalid));
+    }
+    let info = ctx.stream(file)?.ok_or(Halt::Status(Status::Stale))?;
+    let (expect, generation) = (Generation(info.generation), Generation(info.generation + 1));
+    let mut datafiles = vec![file];
+    for server in other_servers(ctx, inode.template.width) {
+        let datafile = ctx.draw(server)?;
+        ctx.act(server, Action::DatafileCreate { datafile, owner: file, generation });
+        datafiles.push(datafile);
+    }
+    let layout = Layout { dist: inode.template.dist, datafiles: datafiles.into(), generation };
+    let me = ctx.identity.id;
+    let now = ctx.now;
+    // First the layout, which expects the generation that the advance then replaces.
+    ctx.act(me, Action::LayoutSet { object: file, expect, layout: layout.clone(), time: now });
+    let written_at = info.written_at.map(|t| shoal_proto::Time(t.0));
+    let advance =
+        Action::StreamAdvance { stream: file, expect, generation, size: Some(info.size), written_at };
+    ctx.act(me, advance);
+    Ok(Answer::Laid { layout })
+}
+
+/// The data servers of the datafiles behind the first: in order from this server on, so that files of different servers
+/// begin their rounds at different places.
+fn other_servers(ctx: &Ctx<'_>, width: u16) -> Vec<ServerId> {
+    let all: Vec<ServerId> = ctx.identity.map.with_roles(Roles::DATA).collect();
+    let me = all.iter().position(|&server| server == ctx.identity.id).unwrap_or(0);
+    let width = if width == 0 { all.len() } else { usize::from(width) };
+    let width = width.clamp(1, all.len().clamp(1, limits::WIDTH_MAX));
+    (1..width).map(|step| all[(me + step) % all.len()]).collect()
+}

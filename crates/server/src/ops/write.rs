@@ -1,0 +1,40 @@
+//! write: one stream's share of a pattern.
+//!
+//! Small content is replaced in the group's own batch, so that a whole small file is one durable record. Larger data
+//! goes to the store first.
+
+use crate::ctx::{Ctx, Halt};
+use crate::data::{self, Bulk, Work};
+use crate::inode::facts_of;
+use shoal_env::WallTime;
+use shoal_proto::{Answer, Rights, Status, Transfer};
+use shoal_store::{Changes, StreamChange};
+
+/// Write `len` bytes of the request's bulk data.
+pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer, len: u32) -> Result<Answer, Halt> {
+    let data = ctx.take_bulk(len as usize)?;
+    let capability = transfer.capability.as_ref();
+    let (stream, info) = data::access(ctx, transfer.stream, transfer.generation, capability, Rights::WRITE)?;
+    if let Some(done) = ctx.done(stream) {
+        return Ok(Answer::Facts { facts: facts_of(&done?.info) });
+    }
+    let share = data::share_of(transfer)?;
+    if share.len != u64::from(len) {
+        return Err(Halt::Status(Status::BadMessage));
+    }
+    data::must_fit_stuffed(ctx, stream, transfer.share, share.end)?;
+    if info.small && share.end.max(info.size) <= Changes::SMALL_MAX as u64 {
+        let content = ctx.small_content(stream)?;
+        let content = share.scatter(&content, &data);
+        let size = info.size.max(share.end);
+        let change = StreamChange::Put { content, size, written_at: WallTime(ctx.now.0) };
+        ctx.write_stream(stream, change)?;
+        let after = ctx.stream(stream)?.ok_or(Halt::Status(Status::Stale))?;
+        return Ok(Answer::Facts { facts: facts_of(&after) });
+    }
+    if !ctx.is_unchanged() {
+        return Err(Halt::Status(Status::NotSupported));
+    }
+    let work = Work::Write { generation: info.generation, runs: share.runs, data };
+    Err(Halt::Bulk(Box::new(Bulk { stream, work })))
+}
