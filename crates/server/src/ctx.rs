@@ -60,6 +60,7 @@ pub enum FactKey {
 
 /// A fact, as it was when asked (a transaction's actions say what they expect, so an old fact does no harm).
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a request has few facts, each for a moment")]
 pub enum Fact {
     /// Attributes, or that the object is gone.
     Attr(Result<Attr, Status>),
@@ -124,6 +125,7 @@ pub struct Outcome {
 
 impl<'a> Ctx<'a> {
     /// A context for one run.
+    #[expect(clippy::too_many_arguments, reason = "all that a run depends on, said in one place")]
     pub fn new(
         view: View<'a>,
         identity: &'a Identity,
@@ -314,7 +316,7 @@ impl<'a> Ctx<'a> {
             return Ok(crate::inode::facts_of(&info));
         }
         match self.facts.known.get(&FactKey::Stream(stream)) {
-            Some(Fact::Stream(fact)) => fact.clone().map_err(Halt::Status),
+            Some(Fact::Stream(fact)) => (*fact).map_err(Halt::Status),
             _ => Err(Halt::Fact(FactKey::Stream(stream))),
         }
     }
