@@ -8,10 +8,10 @@
 //! ([`inodes`]); every call relative to such a descriptor, so that renames by others cannot lead it astray; files open
 //! as descriptors of their own. Inode numbers are those of the source.
 //!
-//! Two choices matter for speed. The `security.capability` attribute, which the kernel would ask for before *each*
-//! cached write, is not asked for if the file system says that it clears privileges itself
-//! (`FUSE_HANDLE_KILLPRIV_V2`); it does so. And a name the kernel asks for again costs one `fstatat`, no open, as long as
-//! its object is in the table.
+//! Two choices matter for speed. The kernel would ask for the `security.capability` attribute before *each* cached
+//! write; it asks once for each file it knows if the file system says that it clears privileges itself
+//! (`FUSE_HANDLE_KILLPRIV_V2`), which this one then does. And a name the kernel asks for again costs one `fstatat`, no
+//! open, as long as its object is in the table.
 //!
 //! Rights: the kernel checks them (`default_permissions`); what a caller other than ourselves makes is given to it.
 
@@ -34,6 +34,8 @@ use operations::Source;
 
 /// Descriptors to ask for: two for each file that is open, one for each object the kernel remembers.
 const OPEN_FILES_WANTED: u64 = 1 << 20;
+/// Descriptors for everything else.
+const OPEN_FILES_SPARE: u64 = 512;
 /// How often an unmount is tried again while something still uses the mount, and how long between.
 const UNMOUNT_TRIES: u32 = 50;
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(20);
@@ -53,6 +55,12 @@ pub struct PassthroughOptions {
     pub direct_io: bool,
     /// An open leaves the pages the kernel has of the file; otherwise it drops them, as a shared file system must.
     pub keep_cache: bool,
+    /// A read first asks whether the file has changed, and if it has, drops the kernel's pages; a file's own writes count
+    /// as a change. Costs a message where nothing is known for sure, so a write followed by a read costs two more.
+    pub auto_inval: bool,
+    /// Extended attributes are offered. With them the kernel asks for `security.capability` before the first cached write
+    /// of each file it has not asked about, which doubles the messages of writing many small files once.
+    pub xattr: bool,
     /// Listings carry attributes where the kernel thinks they will be wanted.
     pub readdirplus: bool,
     /// Other users may use the mount too.
@@ -69,6 +77,8 @@ impl Default for PassthroughOptions {
             clone_fd: true,
             direct_io: false,
             keep_cache: false,
+            auto_inval: false,
+            xattr: true,
             readdirplus: true,
             allow_other: false,
             name: "passthrough".to_owned(),
@@ -81,6 +91,12 @@ impl Default for PassthroughOptions {
 pub struct Mounted {
     mountpoint: PathBuf,
     session: Option<BackgroundSession>,
+}
+
+/// Files that may be open in all pass-through mounts of this process together: each takes two descriptors here, besides
+/// the one of whoever opened it. Beyond that an open fails with `EMFILE`.
+pub fn files_max() -> u64 {
+    raise_open_files(OPEN_FILES_WANTED).saturating_sub(OPEN_FILES_SPARE) / 2
 }
 
 /// Mounts `source` at `mountpoint`, both directories that exist; returns when it can be used. As root this mounts by

@@ -136,6 +136,22 @@ fn attributes_that_are_set_arrive_and_come_back() {
     assert!(rustix::fs::getxattr(mount.behind("a"), name, &mut value).is_err());
 }
 
+#[test]
+fn a_mount_without_extended_attributes_says_so_and_one_that_asks_for_changes_sees_them() {
+    let options =
+        PassthroughOptions { xattr: false, auto_inval: true, ttl: Duration::ZERO, ..Default::default() };
+    let Some(mount) = Mount::new(options) else { return };
+    fs::write(mount.path("a"), b"old").unwrap();
+    let mut value = [0u8; 8];
+    let result = rustix::fs::getxattr(mount.path("a"), "user.shoal", &mut value);
+    assert_eq!(result, Err(rustix::io::Errno::OPNOTSUPP));
+    let open = File::open(mount.path("a")).unwrap();
+    open.read_exact_at(&mut value[..3], 0).unwrap();
+    fs::write(mount.behind("a"), b"newer").unwrap();
+    open.read_exact_at(&mut value[..5], 0).unwrap();
+    assert_eq!(&value[..5], b"newer", "though it was open all the time");
+}
+
 /// Runs a shell in the mount.
 fn shell(mount: &Mount, uid: u32, script: &str) {
     let mut command = Command::new("/bin/sh");

@@ -44,6 +44,8 @@ pub(super) struct Source {
     pub(super) ttl: Duration,
     pub(super) direct_io: bool,
     pub(super) keep_cache: bool,
+    pub(super) auto_inval: bool,
+    pub(super) xattr: bool,
     pub(super) readdirplus: bool,
     pub(super) inodes: Inodes,
     pub(super) files: Table<OwnedFd>,
@@ -63,6 +65,8 @@ impl Source {
             ttl: options.ttl,
             direct_io: options.direct_io,
             keep_cache: options.keep_cache,
+            auto_inval: options.auto_inval,
+            xattr: options.xattr,
             readdirplus: options.readdirplus,
             inodes: Inodes::new(root, key(&stat)),
             files: Table::new(),
@@ -260,8 +264,12 @@ impl Source {
         rustix::io::pwrite(file.as_ref(), data, offset)
     }
 
-    /// The path through which calls that take no descriptor reach an object.
-    pub(super) fn path(&self, id: u64) -> Result<CString> {
+    /// The path through which calls for extended attributes, which take no `O_PATH` descriptor, reach an object.
+    /// `ENOSYS` if there are none: the kernel then asks no more.
+    pub(super) fn xattr_path(&self, id: u64) -> Result<CString> {
+        if !self.xattr {
+            return Err(Errno::NOSYS);
+        }
         through(&self.inodes.get(id)?.fd)
     }
 }

@@ -153,11 +153,13 @@ impl Filesystem for Source {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         let mut wanted = vec![
             InitFlags::FUSE_ATOMIC_O_TRUNC,
-            InitFlags::FUSE_AUTO_INVAL_DATA,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ];
+        if self.auto_inval {
+            wanted.push(InitFlags::FUSE_AUTO_INVAL_DATA);
+        }
         if self.readdirplus {
             wanted.extend([InitFlags::FUSE_DO_READDIRPLUS, InitFlags::FUSE_READDIRPLUS_AUTO]);
         }
@@ -434,26 +436,29 @@ impl Filesystem for Source {
     ) {
         let flags = XattrFlags::from_bits_retain(flags as u32);
         let result =
-            self.path(ino.0).and_then(|path| rustix::fs::setxattr(path.as_c_str(), name, value, flags));
+            self.xattr_path(ino.0).and_then(|path| rustix::fs::setxattr(path.as_c_str(), name, value, flags));
         answer_empty(result, reply);
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        match self.path(ino.0) {
+        match self.xattr_path(ino.0) {
             Ok(path) => answer_xattr(size, reply, |value| rustix::fs::getxattr(path.as_c_str(), name, value)),
             Err(errno) => reply.error(failed(errno)),
         }
     }
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        match self.path(ino.0) {
+        match self.xattr_path(ino.0) {
             Ok(path) => answer_xattr(size, reply, |names| rustix::fs::listxattr(path.as_c_str(), names)),
             Err(errno) => reply.error(failed(errno)),
         }
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer_empty(self.path(ino.0).and_then(|path| rustix::fs::removexattr(path.as_c_str(), name)), reply);
+        answer_empty(
+            self.xattr_path(ino.0).and_then(|path| rustix::fs::removexattr(path.as_c_str(), name)),
+            reply,
+        );
     }
 
     fn fallocate(
