@@ -1,9 +1,10 @@
-//! A report as a table: a row a phase, and for each target its median, its spread, mdtest's figure and the ratio.
+//! A report as a table: for each phase a row a target, with its median, its spread, the ratio to the reference and what
+//! mdtest would have said. Rows, not columns, for the targets: five of them still fit a terminal.
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
-use crate::report::{PhaseSummary, Report, Unit};
+use crate::report::{Report, Unit};
 use crate::spread::{Spread, short};
 
 const NOTHING: &str = "–";
@@ -11,7 +12,7 @@ const NOTHING: &str = "–";
 /// In a terminal the table fits its width where `arrangement` says so; elsewhere it is as wide as it must be.
 pub(super) fn render(report: &Report, arrangement: ContentArrangement) -> String {
     let mut text = format!(
-        "{}: {}; {}; {} repetition{}, medians (smallest to largest)\n",
+        "{}: {}; {}; {} repetition{}, medians\n",
         report.workload.name(),
         report.workload.describe(),
         report.team,
@@ -29,43 +30,41 @@ pub(super) fn render(report: &Report, arrangement: ContentArrangement) -> String
 fn phases(report: &Report) -> Table {
     let compared = report.targets.len() > 1;
     let mut header = vec!["phase".to_owned()];
-    for target in &report.targets {
-        header.push(target.name.clone());
-        header.push("mdtest's".to_owned());
-        if compared {
-            header.push(format!("to {}", report.reference));
-        }
+    if compared {
+        header.push("target".to_owned());
+        header.push(format!("to {}", report.reference));
     }
+    header.extend(["rate", "smallest – largest", "by mdtest's clock"].map(str::to_owned));
     let mut table = plain_table(header);
-    for (index, phase) in report.targets.iter().flat_map(|target| &target.phases).enumerate() {
-        if index >= report.targets[0].phases.len() {
-            break;
+    let names =
+        report.targets.first().map_or(Vec::new(), |target| target.phases.iter().map(|p| &p.phase).collect());
+    for (index, name) in names.into_iter().enumerate() {
+        for (place, target) in report.targets.iter().enumerate() {
+            // The name stands once, before the first of its rows.
+            let mut row = vec![Cell::new(if place == 0 { name } else { "" })];
+            let Some(phase) = target.phases.get(index) else { continue };
+            if compared {
+                row.push(Cell::new(&target.name));
+                row.push(right(phase.ratio.map_or(NOTHING.to_owned(), |ratio| format!("{ratio:.2} ×"))));
+            }
+            row.push(right(median(phase.rate, phase.unit)));
+            row.push(right(extremes(phase.rate)));
+            row.push(right(median(phase.rate_rank0, phase.unit)));
+            table.add_row(row);
         }
-        let mut row = vec![Cell::new(&phase.phase)];
-        for target in &report.targets {
-            row.extend(cells(&target.phases[index], compared));
-        }
-        table.add_row(row);
     }
     table
 }
 
-fn cells(phase: &PhaseSummary, compared: bool) -> Vec<Cell> {
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    let mut cells = vec![right(spread(phase.rate, phase.unit)), right(median(phase.rate_rank0, phase.unit))];
-    if compared {
-        cells.push(right(phase.ratio.map_or(NOTHING.to_owned(), |ratio| format!("{ratio:.2} ×"))));
-    }
-    cells
+fn right(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
-fn spread(rate: Option<Spread>, unit: Unit) -> String {
-    let Some(rate) = rate else { return NOTHING.to_owned() };
-    let middle = with_unit(rate.median, unit);
-    if rate.min == rate.max {
-        return middle;
+fn extremes(rate: Option<Spread>) -> String {
+    match rate {
+        Some(rate) if rate.min < rate.max => format!("{} – {}", short(rate.min), short(rate.max)),
+        _ => String::new(),
     }
-    format!("{middle} ({} – {})", short(rate.min), short(rate.max))
 }
 
 fn median(rate: Option<Spread>, unit: Unit) -> String {
