@@ -1,0 +1,176 @@
+//! Listening and connecting: a request travels one way, the answer back.
+
+use super::core::Core;
+use super::door::Place;
+use super::stream::{Conn, End};
+use super::timer::Sleep;
+use super::trace::Kind;
+use crate::{Address, Listener, ListenerImpl, Stream};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// Connections not yet accepted, at most; further ones are refused.
+const BACKLOG: usize = 1024;
+
+/// Somebody listens at an address.
+pub(super) struct Listening {
+    core: Rc<Core>,
+    at: Place,
+    /// Connections whose end 1 is to be accepted.
+    waiting: RefCell<VecDeque<Rc<Conn>>>,
+    accepting: RefCell<Option<Waker>>,
+    closed: Cell<bool>,
+}
+
+impl Listening {
+    pub(super) fn is_of(&self, process: usize, incarnation: u64) -> bool {
+        (self.at.process, self.at.incarnation) == (process, incarnation)
+    }
+
+    /// Nobody accepts any more: what waits is reset.
+    pub(super) fn close(&self) {
+        self.closed.set(true);
+        for conn in self.waiting.take() {
+            conn.abandon(&self.core, 1);
+        }
+    }
+
+    /// Take a connection in, if there is room.
+    fn offer(&self, conn: &Rc<Conn>) -> bool {
+        if self.closed.get() || self.waiting.borrow().len() >= BACKLOG {
+            return false;
+        }
+        self.waiting.borrow_mut().push_back(conn.clone());
+        let accepting = self.accepting.take();
+        if let Some(waker) = accepting {
+            waker.wake();
+        }
+        true
+    }
+}
+
+struct SimListener {
+    listening: Rc<Listening>,
+    address: Address,
+}
+
+impl ListenerImpl for SimListener {
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
+        let conn = self.listening.waiting.borrow_mut().pop_front();
+        if let Some(conn) = conn {
+            return Poll::Ready(Ok(conn.stream(&self.listening.core, 1)));
+        }
+        self.listening.accepting.replace(Some(cx.waker().clone()));
+        Poll::Pending
+    }
+
+    fn address(&self) -> Address {
+        self.address.clone()
+    }
+}
+
+impl Drop for SimListener {
+    fn drop(&mut self) {
+        let name = self.address.to_string();
+        let mut net = self.listening.core.net.borrow_mut();
+        let registered =
+            net.listeners.get(&name).is_some_and(|listening| Rc::ptr_eq(listening, &self.listening));
+        let gone = if registered { net.listeners.remove(&name) } else { None };
+        drop(net);
+        drop(gone);
+        self.listening.close();
+    }
+}
+
+fn dead() -> io::Error {
+    io::Error::other("the process has ended")
+}
+
+/// Listen; port 0 is resolved to one nobody uses.
+pub(super) fn listen(core: &Rc<Core>, at: Place, address: &Address) -> io::Result<Listener> {
+    if !core.lives(at.process, at.incarnation) {
+        return Err(dead());
+    }
+    let mut net = core.net.borrow_mut();
+    let mut address = address.clone();
+    if let Address::Tcp(addr) = &mut address
+        && addr.port() == 0
+    {
+        let mut tries = 0..=u16::MAX;
+        while addr.port() == 0 || net.listeners.contains_key(&Address::Tcp(*addr).to_string()) {
+            tries.next().ok_or(io::ErrorKind::AddrInUse)?;
+            *addr = SocketAddr::new(addr.ip(), net.next_port.max(1024));
+            net.next_port = net.next_port.wrapping_add(1);
+        }
+    }
+    let name = address.to_string();
+    if net.listeners.contains_key(&name) {
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, format!("{name} is taken")));
+    }
+    let listening = Rc::new(Listening {
+        core: core.clone(),
+        at,
+        waiting: RefCell::default(),
+        accepting: RefCell::default(),
+        closed: Cell::new(false),
+    });
+    net.homes.insert(name.clone(), at.machine);
+    net.listeners.insert(name, listening.clone());
+    Ok(Listener(Box::new(SimListener { listening, address })))
+}
+
+async fn travel(core: &Rc<Core>, from: usize, to: usize) {
+    let span = core.one_way_ns(from, to);
+    Sleep::new(core.clone(), core.now() + span).await;
+}
+
+/// Wait until no partition is between; false if that took too long.
+async fn reachable(core: &Rc<Core>, from: usize, to: usize, until: u64) -> bool {
+    loop {
+        let healed = {
+            let net = core.net.borrow();
+            if !net.is_cut(from, to) {
+                return true;
+            }
+            net.healed.wait()
+        };
+        let sleep = Sleep::new(core.clone(), until);
+        if let futures_util::future::Either::Right(_) = futures_util::future::select(healed, sleep).await {
+            return false;
+        }
+    }
+}
+
+/// Connect. Through a partition it waits until that heals, up to the time limit.
+pub(super) async fn connect(core: Rc<Core>, from: Place, address: Address) -> io::Result<Stream> {
+    let name = address.to_string();
+    let until = core.now().saturating_add(core.config.connect_ns_max);
+    let home = core.net.borrow().homes.get(&name).copied().unwrap_or(from.machine);
+    if !reachable(&core, from.machine, home, until).await {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no way to {name}")));
+    }
+    travel(&core, from.machine, home).await;
+    if !core.lives(from.process, from.incarnation) {
+        return Err(dead());
+    }
+    let listening = core.net.borrow().listeners.get(&name).cloned();
+    let stream = listening.and_then(|listening| {
+        let to = listening.at;
+        let near = End { process: from.process, incarnation: from.incarnation, machine: from.machine };
+        let far = End { process: to.process, incarnation: to.incarnation, machine: to.machine };
+        let conn = core.net.borrow_mut().register(|_| Rc::new(Conn::new([near, far])));
+        // The near end first, so that a connection not wanted by either side closes like any other.
+        listening.offer(&conn).then(|| conn.stream(&core, 0))
+    });
+    core.trace.add(core.now(), from.process, Kind::Connect, u64::from(stream.is_some()));
+    if !reachable(&core, home, from.machine, until).await {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer from {name}")));
+    }
+    travel(&core, home, from.machine).await;
+    stream
+        .ok_or_else(|| io::Error::new(io::ErrorKind::ConnectionRefused, format!("nobody listens at {name}")))
+}

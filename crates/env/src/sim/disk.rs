@@ -1,0 +1,262 @@
+//! A machine's disk: when calls end, what space there is, and what a stop does to calls in flight.
+//!
+//! Every call takes effect at its end. Those in flight when a process is killed are done, not done, or (writes) done up to
+//! some byte; those in flight at a power cut count as written but not synced, and the cut decides.
+
+use super::config::{self, span_ns};
+use super::image::{FileImage, Op, PAGE};
+use super::names::{Change, DirImage, ROOT};
+use super::rng::Rng;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::io;
+
+/// What an inode is.
+pub(super) enum Kind {
+    File(FileImage),
+    Dir(DirImage),
+}
+
+/// A file or directory, and how many things lead to it.
+pub(super) struct Inode {
+    pub(super) kind: Kind,
+    pub(super) refs: u64,
+}
+
+/// How a call in flight ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// In good order.
+    Done,
+    /// Its process was killed.
+    Killed,
+    /// Its machine lost power.
+    PowerCut,
+}
+
+/// What a call does to the disk. What it returns tells the caller, and runs when the disk is borrowed no more.
+type Effect = Box<dyn FnOnce(&mut DiskState, Fate) -> Answer>;
+pub(super) type Answer = Box<dyn FnOnce()>;
+
+struct InFlight {
+    process: usize,
+    incarnation: u64,
+    effect: Effect,
+}
+
+/// See the module.
+pub(super) struct DiskState {
+    pub(super) config: config::Disk,
+    pub(super) inodes: BTreeMap<u64, Inode>,
+    pub(super) next_inode: u64,
+    /// Changes of names not yet durable, in order.
+    pub(super) changes: Vec<Change>,
+    /// Locked inodes, and by which incarnation of which process.
+    locks: BTreeMap<u64, (usize, u64)>,
+    in_flight: BTreeMap<u64, InFlight>,
+    next_call: u64,
+    pages_used: u64,
+    /// This many syncs to come fail.
+    pub(super) failing_syncs: u64,
+    /// Handles opened before a power cut count for nothing after it.
+    pub(super) boots: u64,
+    free_at: u64,
+    pub(super) rng: Rng,
+}
+
+impl DiskState {
+    pub(super) fn new(config: config::Disk, rng: Rng) -> DiskState {
+        let root = Inode { kind: Kind::Dir(DirImage::default()), refs: 1 };
+        DiskState {
+            config,
+            inodes: BTreeMap::from([(ROOT, root)]),
+            next_inode: ROOT + 1,
+            changes: Vec::new(),
+            locks: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            next_call: 0,
+            pages_used: 0,
+            failing_syncs: 0,
+            boots: 0,
+            free_at: 0,
+            rng,
+        }
+    }
+
+    /// When a transfer given to the device now is done: behind earlier transfers, then its own latency.
+    pub(super) fn device(&mut self, now: u64, bytes: u64, bytes_per_s: u64, latency_ns: u64) -> u64 {
+        let begins = now.max(self.free_at);
+        self.free_at = begins + self.config.gap_ns + span_ns(bytes, bytes_per_s);
+        self.free_at + latency_ns
+    }
+
+    /// When a transfer between memory and the page cache is done.
+    pub(super) fn cache(&self, now: u64, bytes: u64) -> u64 {
+        now + self.config.cache_ns + span_ns(bytes, self.config.cache_bytes_per_s)
+    }
+
+    /// Begin a call; its number.
+    pub(super) fn begin(&mut self, process: usize, incarnation: u64, effect: Effect) -> u64 {
+        let call = self.next_call;
+        self.next_call += 1;
+        self.in_flight.insert(call, InFlight { process, incarnation, effect });
+        call
+    }
+
+    /// A call ends, unless a stop ended it before.
+    pub(super) fn end(&mut self, call: u64) -> Option<Answer> {
+        let InFlight { effect, .. } = self.in_flight.remove(&call)?;
+        Some(effect(self, Fate::Done))
+    }
+
+    /// A process is gone: its calls are decided, its locks are free.
+    pub(super) fn process_ended(&mut self, process: usize, incarnation: u64) {
+        let theirs = |call: &InFlight| (call.process, call.incarnation) == (process, incarnation);
+        let calls: Vec<u64> = self.in_flight.iter().filter(|(_, c)| theirs(c)).map(|(n, _)| *n).collect();
+        for call in calls {
+            if let Some(InFlight { effect, .. }) = self.in_flight.remove(&call) {
+                drop(effect(self, Fate::Killed));
+            }
+        }
+        self.locks.retain(|_, holder| *holder != (process, incarnation));
+    }
+
+    /// The power goes: calls in flight become unsynced writes and unsynced changes of names.
+    pub(super) fn stop_for_power_cut(&mut self) {
+        for (_, InFlight { effect, .. }) in std::mem::take(&mut self.in_flight) {
+            drop(effect(self, Fate::PowerCut));
+        }
+    }
+
+    /// The power is gone: decide what was kept.
+    pub(super) fn lose_power(&mut self, now: u64) {
+        let kept = self.rng.index(self.changes.len() + 1);
+        let mut changes = std::mem::take(&mut self.changes);
+        changes.truncate(kept);
+        changes.into_iter().for_each(|change| self.make_durable(change));
+        for inode in self.inodes.values_mut() {
+            if let Kind::File(file) = &mut inode.kind {
+                file.lose_power(self.config.sector, &mut self.rng);
+            }
+        }
+        self.locks.clear();
+        self.forget_the_unreachable();
+        self.pages_used = self.inodes.values().map(Inode::pages).sum();
+        self.boots += 1;
+        self.free_at = now;
+    }
+
+    pub(super) fn hold(&mut self, inode: u64) {
+        if let Some(inode) = self.inodes.get_mut(&inode) {
+            inode.refs += 1;
+        }
+    }
+
+    pub(super) fn let_go(&mut self, inode: u64) {
+        let Some(entry) = self.inodes.get_mut(&inode) else { return };
+        entry.refs = entry.refs.saturating_sub(1);
+        if entry.refs == 0
+            && let Some(gone) = self.inodes.remove(&inode)
+        {
+            self.pages_used -= gone.pages();
+            self.locks.remove(&inode);
+        }
+    }
+
+    pub(super) fn file(&mut self, inode: u64) -> io::Result<&mut FileImage> {
+        match self.inodes.get_mut(&inode).map(|inode| &mut inode.kind) {
+            Some(Kind::File(file)) => Ok(file),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// (total, available) bytes.
+    pub(super) fn space(&self) -> (u64, u64) {
+        (self.config.capacity, self.config.capacity.saturating_sub(self.pages_used * PAGE))
+    }
+
+    /// Fail with `ENOSPC` if `pages` more do not fit.
+    pub(super) fn check_room(&self, pages: u64) -> io::Result<()> {
+        if pages > 0 && self.space().1 < pages.saturating_mul(PAGE) {
+            return Err(rustix::io::Errno::NOSPC.into());
+        }
+        Ok(())
+    }
+
+    /// Apply a change of contents to the cache; its number.
+    pub(super) fn apply(&mut self, inode: u64, op: Op) -> io::Result<u64> {
+        let added = self.file(inode)?.cached.pages_added(&op);
+        self.check_room(added)?;
+        let file = self.file(inode)?;
+        let before = file.cached.pages();
+        let number = file.apply(op);
+        let after = file.cached.pages();
+        self.pages_used = self.pages_used + after - before;
+        Ok(number)
+    }
+
+    /// A write whose fate is known.
+    pub(super) fn write(&mut self, inode: u64, mut op: Op, dsync: bool, fate: Fate) -> io::Result<()> {
+        if fate == Fate::Killed
+            && let Op::Write { pieces, .. } = &mut op
+        {
+            let total: usize = pieces.iter().map(Bytes::len).sum();
+            cut(pieces, self.rng.index(total + 1));
+        }
+        let number = self.apply(inode, op)?;
+        if !dsync || fate != Fate::Done {
+            return Ok(());
+        }
+        if self.sync_fails() {
+            self.file(inode)?.lose_one(number);
+            return Err(rustix::io::Errno::IO.into());
+        }
+        self.file(inode)?.sync_one(number);
+        Ok(())
+    }
+
+    /// Make the changes of a file below `end` durable, if syncs do not fail.
+    pub(super) fn sync(&mut self, inode: u64, end: u64) -> io::Result<()> {
+        if self.sync_fails() {
+            self.file(inode)?.lose(end);
+            return Err(rustix::io::Errno::IO.into());
+        }
+        self.file(inode)?.sync(end);
+        Ok(())
+    }
+
+    /// Whether this sync is one that fails.
+    pub(super) fn sync_fails(&mut self) -> bool {
+        let fails = self.failing_syncs > 0;
+        self.failing_syncs -= u64::from(fails);
+        fails
+    }
+
+    pub(super) fn lock(&mut self, inode: u64, process: usize, incarnation: u64) -> io::Result<()> {
+        match self.locks.insert(inode, (process, incarnation)) {
+            None => Ok(()),
+            Some(holder) => {
+                self.locks.insert(inode, holder);
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+        }
+    }
+}
+
+impl Inode {
+    fn pages(&self) -> u64 {
+        match &self.kind {
+            Kind::File(file) => file.cached.pages(),
+            Kind::Dir(_) => 0,
+        }
+    }
+}
+
+/// Keep the first `len` bytes.
+fn cut(pieces: &mut Vec<Bytes>, mut len: usize) {
+    for piece in pieces.iter_mut() {
+        piece.truncate(len);
+        len -= piece.len();
+    }
+    pieces.retain(|piece| !piece.is_empty());
+}

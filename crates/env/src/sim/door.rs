@@ -1,0 +1,99 @@
+//! One process's door to its world.
+
+use super::connect;
+use super::core::Core;
+use super::files::SimFiles;
+use super::timer::Sleep;
+use crate::{Address, Counters, Door, Env, FileDoor, Instant, Listener, Stream, Task, WallTime};
+use futures_util::future::LocalBoxFuture;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Who acts: an incarnation of a process, and where.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) process: usize,
+    pub(super) incarnation: u64,
+    pub(super) machine: usize,
+}
+
+struct SimDoor {
+    core: Rc<Core>,
+    place: Place,
+    counters: Arc<Counters>,
+    files: SimFiles,
+}
+
+/// The environment of a process's present incarnation.
+pub(super) fn env(core: &Rc<Core>, process: usize) -> Env {
+    let (place, counters) = {
+        let state = &core.processes.borrow()[process];
+        let place = Place { process, incarnation: state.incarnation, machine: state.machine };
+        (place, state.counters.clone())
+    };
+    let files = SimFiles { core: core.clone(), place, counters: counters.clone() };
+    Env(Rc::new(SimDoor { core: core.clone(), place, counters, files }))
+}
+
+impl Door for SimDoor {
+    fn now(&self) -> Instant {
+        Instant(self.core.now())
+    }
+
+    fn wall(&self) -> WallTime {
+        let passed = i64::try_from(self.core.now()).unwrap_or(i64::MAX);
+        let offset = self.core.machines.borrow()[self.place.machine].wall_offset_ns;
+        WallTime(self.core.config.wall_start.0.saturating_add(passed).saturating_add(offset))
+    }
+
+    fn random(&self, buf: &mut [u8]) {
+        self.core.processes.borrow_mut()[self.place.process].rng.fill(buf);
+    }
+
+    fn sleep_until(&self, until: Instant) -> LocalBoxFuture<'static, ()> {
+        Box::pin(Sleep::new(self.core.clone(), until.0))
+    }
+
+    fn spawn(&self, _name: &'static str, future: LocalBoxFuture<'static, ()>) -> Task {
+        let Place { process, incarnation, .. } = self.place;
+        let key = self.core.spawn(process, incarnation, false, future);
+        // A task may outlive its world in somebody's hands; it must not keep the world.
+        let core = Rc::downgrade(&self.core);
+        Task(Box::new(move || {
+            if let (Some(core), Some(key)) = (core.upgrade(), key) {
+                core.cancel(key);
+            }
+        }))
+    }
+
+    fn offload(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
+        Counters::add(&self.counters.offloads, 1);
+        // As in the real world a panic in there is the caller's error, not the end of the process.
+        drop(catch_unwind(AssertUnwindSafe(work)));
+        let cost_ns = self.core.machines.borrow()[self.place.machine].config.cpu.offload_ns;
+        self.sleep_until(Instant(self.core.now() + cost_ns))
+    }
+
+    fn listen(&self, at: &Address) -> LocalBoxFuture<'static, io::Result<Listener>> {
+        let listener = connect::listen(&self.core, self.place, at);
+        Box::pin(async move { listener })
+    }
+
+    fn connect(&self, to: &Address) -> LocalBoxFuture<'static, io::Result<Stream>> {
+        Box::pin(connect::connect(self.core.clone(), self.place, to.clone()))
+    }
+
+    fn files(&self) -> &dyn FileDoor {
+        &self.files
+    }
+
+    fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// Virtual time polls for nothing.
+    fn set_polling(&self, _span: Duration) {}
+}

@@ -1,0 +1,361 @@
+//! The contents of one file: what the cache holds, what is durable, and the writes between the two.
+//!
+//! ```text
+//!   write ──> cached image ──────────────┐ read
+//!         └─> unsynced [op 7, op 8, op 9] ── sync of ≤ 8 ──> durable image
+//!                                └── power cut: each kept, lost or torn ──> durable image, and that is the cache then
+//! ```
+//!
+//! Images are sparse maps of pages, shared between the two where they are equal.
+
+use super::rng::Rng;
+use bytes::{Bytes, BytesMut};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+/// Bytes of a page, and the unit of space.
+pub(super) const PAGE: u64 = 4096;
+
+type Page = Rc<[u8; PAGE as usize]>;
+
+/// A change of contents.
+#[derive(Clone)]
+pub(super) enum Op {
+    Write { offset: u64, pieces: Vec<Bytes> },
+    Truncate { len: u64 },
+    Punch { offset: u64, len: u64 },
+    Allocate { offset: u64, len: u64, extend: bool },
+}
+
+impl Op {
+    /// Bytes it carries.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Op::Write { pieces, .. } => pieces.iter().map(|piece| piece.len() as u64).sum(),
+            _ => 0,
+        }
+    }
+
+    /// The range it may touch.
+    fn range(&self) -> (u64, u64) {
+        match self {
+            Op::Write { offset, .. } => (*offset, offset.saturating_add(self.bytes())),
+            Op::Truncate { len } => (*len, u64::MAX),
+            Op::Punch { offset, len } | Op::Allocate { offset, len, .. } => {
+                (*offset, offset.saturating_add(*len))
+            }
+        }
+    }
+}
+
+/// A length and the pages that are not holes.
+#[derive(Clone, Default)]
+pub(super) struct Image {
+    pub(super) len: u64,
+    pages: BTreeMap<u64, Page>,
+}
+
+impl Image {
+    pub(super) fn pages(&self) -> u64 {
+        self.pages.len() as u64
+    }
+
+    fn page_mut(&mut self, page: u64) -> &mut [u8; PAGE as usize] {
+        Rc::make_mut(self.pages.entry(page).or_insert_with(|| Rc::new([0; PAGE as usize])))
+    }
+
+    pub(super) fn read(&self, offset: u64, len: usize) -> Bytes {
+        let end = offset.saturating_add(len as u64).min(self.len);
+        let mut out = BytesMut::zeroed(usize::try_from(end.saturating_sub(offset)).unwrap_or(0));
+        if out.is_empty() {
+            return Bytes::new();
+        }
+        for (number, page) in self.pages.range(offset / PAGE..=(end - 1) / PAGE) {
+            let start = number * PAGE;
+            let (from, to) = (offset.max(start), end.min(start + PAGE));
+            out[(from - offset) as usize..(to - offset) as usize]
+                .copy_from_slice(&page[(from - start) as usize..(to - start) as usize]);
+        }
+        out.freeze()
+    }
+
+    /// Apply a change; of a write only those parts for which `keep` says so, asked for each part within one unit of
+    /// `unit` bytes (on the file's grid) with the unit's number.
+    fn apply(&mut self, op: &Op, unit: u64, mut keep: impl FnMut(u64) -> bool) {
+        match op {
+            Op::Write { offset, pieces } => {
+                let mut at = *offset;
+                for piece in pieces {
+                    self.write(at, piece, unit, &mut keep);
+                    at += piece.len() as u64;
+                }
+            }
+            Op::Truncate { len } => self.truncate(*len),
+            Op::Punch { offset, len } => self.zero(*offset, offset.saturating_add(*len).min(self.len)),
+            Op::Allocate { offset, len, extend } => self.allocate(*offset, *len, *extend),
+        }
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8], unit: u64, keep: &mut impl FnMut(u64) -> bool) {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let room = (unit - at % unit).min(PAGE - at % PAGE) as usize;
+            let part = room.min(bytes.len() - done);
+            if keep(at / unit) {
+                let within = (at % PAGE) as usize;
+                self.page_mut(at / PAGE)[within..within + part].copy_from_slice(&bytes[done..done + part]);
+                self.len = self.len.max(at + part as u64);
+            }
+            done += part;
+        }
+    }
+
+    fn truncate(&mut self, len: u64) {
+        if len < self.len {
+            let whole = len.div_ceil(PAGE);
+            self.pages.split_off(&whole);
+            self.zero(len, whole * PAGE);
+        }
+        self.len = len;
+    }
+
+    /// Make `from..to` zeros; whole pages become holes.
+    fn zero(&mut self, from: u64, to: u64) {
+        if from >= to {
+            return;
+        }
+        let touched: Vec<u64> =
+            self.pages.range(from / PAGE..=(to - 1) / PAGE).map(|(page, _)| *page).collect();
+        for page in touched {
+            let start = page * PAGE;
+            let (a, b) = (from.max(start) - start, to.min(start + PAGE) - start);
+            // The tail of the last page is beyond the length: nothing of it is seen.
+            let whole = a == 0 && (b == PAGE || start + b >= self.len);
+            if whole {
+                self.pages.remove(&page);
+            } else {
+                self.page_mut(page)[a as usize..b as usize].fill(0);
+            }
+        }
+    }
+
+    fn allocate(&mut self, offset: u64, len: u64, extend: bool) {
+        let end = offset.saturating_add(len);
+        if len > 0 {
+            let zeros: Page = Rc::new([0; PAGE as usize]);
+            for page in offset / PAGE..=(end - 1) / PAGE {
+                self.pages.entry(page).or_insert_with(|| zeros.clone());
+            }
+        }
+        if extend {
+            self.len = self.len.max(end);
+        }
+    }
+
+    /// Pages that a change would add, at most.
+    pub(super) fn pages_added(&self, op: &Op) -> u64 {
+        let (from, to) = match op {
+            Op::Write { .. } | Op::Allocate { .. } => op.range(),
+            Op::Truncate { .. } | Op::Punch { .. } => return 0,
+        };
+        if from >= to {
+            return 0;
+        }
+        let (first, last) = (from / PAGE, (to - 1) / PAGE);
+        (last - first + 1) - self.pages.range(first..=last).count() as u64
+    }
+}
+
+/// What became of an unsynced write at a power cut.
+enum Lot {
+    Kept,
+    Lost,
+    Torn,
+}
+
+/// See the module.
+#[derive(Clone, Default)]
+pub(super) struct FileImage {
+    pub(super) cached: Image,
+    durable: Image,
+    unsynced: VecDeque<(u64, Op)>,
+    next_op: u64,
+    /// A failed sync left the cache with what will never be durable: pages are shared no more.
+    lost_some: bool,
+    /// Pages read or written since the machine lost power; `None` while all are.
+    warm: Option<BTreeSet<u64>>,
+}
+
+impl FileImage {
+    /// Apply a change to the cache; its number.
+    pub(super) fn apply(&mut self, op: Op) -> u64 {
+        self.cached.apply(&op, PAGE, |_| true);
+        self.note_warm(op.range().0, op.bytes());
+        self.unsynced.push_back((self.next_op, op));
+        self.next_op += 1;
+        self.next_op - 1
+    }
+
+    /// Changes numbered below this have been made by now.
+    pub(super) fn made(&self) -> u64 {
+        self.next_op
+    }
+
+    /// Bytes that a sync would have to write.
+    pub(super) fn unsynced_bytes(&self) -> u64 {
+        self.unsynced.iter().map(|(_, op)| op.bytes()).sum()
+    }
+
+    /// Make all changes below `end` durable.
+    pub(super) fn sync(&mut self, end: u64) {
+        let all = !self.lost_some && self.unsynced.back().is_some_and(|(number, _)| *number < end);
+        while self.unsynced.front().is_some_and(|(number, _)| *number < end) {
+            let Some((_, op)) = self.unsynced.pop_front() else { break };
+            if all { self.share(&op) } else { self.durable.apply(&op, PAGE, |_| true) }
+        }
+        if all {
+            self.durable.len = self.cached.len;
+        }
+    }
+
+    /// Make one change durable, though earlier ones may not be.
+    pub(super) fn sync_one(&mut self, number: u64) {
+        let Ok(at) = self.unsynced.binary_search_by_key(&number, |(n, _)| *n) else { return };
+        if let Some((_, op)) = self.unsynced.remove(at) {
+            self.durable.apply(&op, PAGE, |_| true);
+        }
+    }
+
+    /// A sync failed: the changes below `end` are clean in the cache and will never be written.
+    pub(super) fn lose(&mut self, end: u64) {
+        self.lost_some = true;
+        self.unsynced.retain(|(number, _)| *number >= end);
+    }
+
+    /// [`FileImage::lose`], for one change alone.
+    pub(super) fn lose_one(&mut self, number: u64) {
+        self.lost_some = true;
+        self.unsynced.retain(|(n, _)| *n != number);
+    }
+
+    /// Take over from the cache the pages a change touched.
+    fn share(&mut self, op: &Op) {
+        let (from, to) = op.range();
+        if from >= to {
+            return;
+        }
+        let (first, last) = (from / PAGE, (to - 1) / PAGE);
+        let stale: Vec<u64> = self.durable.pages.range(first..=last).map(|(page, _)| *page).collect();
+        for page in stale.iter().filter(|page| !self.cached.pages.contains_key(page)) {
+            self.durable.pages.remove(page);
+        }
+        for (page, content) in self.cached.pages.range(first..=last) {
+            self.durable.pages.insert(*page, content.clone());
+        }
+    }
+
+    /// The power is cut: every unsynced change is, by itself, kept, lost, or (a write) torn by sectors.
+    pub(super) fn lose_power(&mut self, sector: u64, rng: &mut Rng) {
+        for (_, op) in std::mem::take(&mut self.unsynced) {
+            let tears = matches!(op, Op::Write { .. });
+            match [Lot::Kept, Lot::Lost, Lot::Torn][rng.index(if tears { 3 } else { 2 })] {
+                Lot::Kept => self.durable.apply(&op, PAGE, |_| true),
+                Lot::Lost => {}
+                Lot::Torn => {
+                    // Pieces meet within a sector: one draw for each sector of the write.
+                    let mut last = (u64::MAX, false);
+                    self.durable.apply(&op, sector, |unit| {
+                        if last.0 != unit {
+                            last = (unit, rng.below(2) == 0);
+                        }
+                        last.1
+                    });
+                }
+            }
+        }
+        self.cached = self.durable.clone();
+        self.lost_some = false;
+        self.warm = Some(BTreeSet::new());
+    }
+
+    /// Whether a range is in the page cache; afterwards it is.
+    pub(super) fn warm_up(&mut self, offset: u64, len: u64) -> bool {
+        let Some(warm) = &self.warm else { return true };
+        let end = offset.saturating_add(len).min(self.cached.len);
+        let cold = end > offset && (offset / PAGE..=(end - 1) / PAGE).any(|page| !warm.contains(&page));
+        self.note_warm(offset, end.saturating_sub(offset));
+        !cold
+    }
+
+    fn note_warm(&mut self, offset: u64, len: u64) {
+        if let Some(warm) = &mut self.warm
+            && len > 0
+        {
+            warm.extend(offset / PAGE..=(offset + len - 1) / PAGE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(offset: u64, len: usize, byte: u8) -> Op {
+        Op::Write { offset, pieces: vec![Bytes::from(vec![byte; len])] }
+    }
+
+    #[test]
+    fn a_torn_write_keeps_or_loses_whole_sectors_on_the_grid_of_the_file() {
+        let mut torn = 0;
+        for seed in 0..60 {
+            let mut file = FileImage::default();
+            file.apply(write(0, 8192, 1));
+            file.sync(file.made());
+            file.apply(Op::Write { offset: 100, pieces: vec![vec![2; 1000].into(), vec![2; 5000].into()] });
+            file.lose_power(512, &mut Rng::new(seed, 0));
+            let bytes = file.cached.read(0, 10_000);
+            assert_eq!(bytes.len(), 8192);
+            let mut kept = 0;
+            for (number, sector) in bytes.chunks(512).enumerate() {
+                let written = |i: &usize| (100..6100).contains(&(number * 512 + i));
+                let inside: Vec<u8> = (0..512).filter(written).map(|i| sector[i]).collect();
+                assert!(inside.iter().all(|byte| *byte == 1) || inside.iter().all(|byte| *byte == 2));
+                kept += usize::from(inside.first() == Some(&2));
+            }
+            torn += usize::from(kept > 0 && kept < 12);
+        }
+        assert!(torn > 5, "{torn}");
+    }
+
+    #[test]
+    fn a_sync_covers_what_was_written_before_it_and_no_more() {
+        for seed in 0..20 {
+            let mut file = FileImage::default();
+            file.apply(write(0, 100, 1));
+            let end = file.made();
+            file.apply(write(50, 100, 2));
+            file.sync(end);
+            file.lose_power(512, &mut Rng::new(seed, 0));
+            let bytes = file.cached.read(0, 1000);
+            assert!(bytes.len() == 100 || bytes.len() == 150);
+            assert!(bytes[..50].iter().all(|byte| *byte == 1));
+        }
+    }
+
+    #[test]
+    fn a_shrink_that_was_synced_frees_and_does_not_come_back() {
+        let mut file = FileImage::default();
+        file.apply(write(0, 20_000, 3));
+        file.sync(file.made());
+        file.apply(Op::Truncate { len: 5000 });
+        file.sync(file.made());
+        file.apply(Op::Truncate { len: 9000 });
+        file.sync(file.made());
+        file.lose_power(512, &mut Rng::new(1, 0));
+        assert_eq!(file.cached.pages(), 2);
+        let bytes = file.cached.read(0, 20_000);
+        assert_eq!(bytes.len(), 9000);
+        assert!(bytes[..5000].iter().all(|byte| *byte == 3) && bytes[5000..].iter().all(|byte| *byte == 0));
+    }
+}

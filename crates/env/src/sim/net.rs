@@ -1,0 +1,201 @@
+//! Links between machines: when what is sent arrives.
+//!
+//! A segment of n bytes leaves when the sender's card and the link are free; its first bit is there after the latency; its
+//! last when the link has carried, and the receiver's card has taken, n bytes behind all earlier ones. So many senders share
+//! the receiver's card, and one sender's card is shared by its receivers. Within a machine only the loopback link counts.
+
+use super::config::{Link, wire_ns};
+use super::connect::Listening;
+use super::core::Core;
+use super::rng::Rng;
+use super::stream::Conn;
+use crate::local::Notify;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::{Rc, Weak};
+
+/// Not before the partition heals.
+pub(super) const HELD: u64 = u64::MAX - 1;
+/// Not at all.
+pub(super) const NEVER: u64 = u64::MAX;
+/// Dead connections are not swept below this many.
+const CONNS_KEPT: usize = 1024;
+
+/// The state of all links, and who listens where.
+pub(super) struct Net {
+    rng: Rng,
+    links: BTreeMap<(usize, usize), Link>,
+    link_free: BTreeMap<(usize, usize), u64>,
+    card_out_free: BTreeMap<usize, u64>,
+    card_in_free: BTreeMap<usize, u64>,
+    partitions: BTreeSet<(usize, usize)>,
+    /// Wakes those who wait for a partition to heal.
+    pub(super) healed: Notify,
+    pub(super) listeners: BTreeMap<String, Rc<Listening>>,
+    /// The machine that last listened at an address: where a connection attempt travels, listener or not.
+    pub(super) homes: BTreeMap<String, usize>,
+    pub(super) next_port: u16,
+    conns: BTreeMap<u64, Weak<Conn>>,
+    conns_swept: usize,
+    next_conn: u64,
+}
+
+impl Net {
+    pub(super) fn new(rng: Rng) -> Net {
+        Net {
+            rng,
+            links: BTreeMap::new(),
+            link_free: BTreeMap::new(),
+            card_out_free: BTreeMap::new(),
+            card_in_free: BTreeMap::new(),
+            partitions: BTreeSet::new(),
+            healed: Notify::default(),
+            listeners: BTreeMap::new(),
+            homes: BTreeMap::new(),
+            next_port: 49_152,
+            conns: BTreeMap::new(),
+            conns_swept: 0,
+            next_conn: 0,
+        }
+    }
+
+    pub(super) fn is_cut(&self, a: usize, b: usize) -> bool {
+        !self.partitions.is_empty() && self.partitions.contains(&pair(a, b))
+    }
+
+    /// Keep a connection in sight of crashes and partitions, as long as an end lives.
+    pub(super) fn register(&mut self, make: impl FnOnce(u64) -> Rc<Conn>) -> Rc<Conn> {
+        if self.conns.len() > 2 * self.conns_swept + CONNS_KEPT {
+            self.conns.retain(|_, conn| conn.strong_count() > 0);
+            self.conns_swept = self.conns.len();
+        }
+        let id = self.next_conn;
+        self.next_conn += 1;
+        let conn = make(id);
+        self.conns.insert(id, Rc::downgrade(&conn));
+        conn
+    }
+
+    fn living(&self) -> Vec<Rc<Conn>> {
+        self.conns.values().filter_map(Weak::upgrade).collect()
+    }
+}
+
+fn pair(a: usize, b: usize) -> (usize, usize) {
+    (a.min(b), a.max(b))
+}
+
+/// What becomes of a segment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// It arrives then ([`HELD`]: when the partition heals).
+    At(u64),
+    /// It breaks its connection.
+    Reset,
+}
+
+impl Core {
+    fn link(&self, net: &Net, from: usize, to: usize) -> Link {
+        let usual = if from == to { self.config.loopback } else { self.config.network };
+        if net.links.is_empty() { usual } else { net.links.get(&(from, to)).copied().unwrap_or(usual) }
+    }
+
+    /// Set the link in both directions.
+    pub(super) fn set_link(&self, a: usize, b: usize, link: Link) {
+        let mut net = self.net.borrow_mut();
+        net.links.insert((a, b), link);
+        net.links.insert((b, a), link);
+    }
+
+    /// One way from machine to machine for something without size, now.
+    pub(super) fn one_way_ns(&self, from: usize, to: usize) -> u64 {
+        let mut net = self.net.borrow_mut();
+        let link = self.link(&net, from, to);
+        link.latency_ns + if link.jitter_ns > 0 { net.rng.below(link.jitter_ns + 1) } else { 0 }
+    }
+
+    /// When something without size sent now arrives.
+    pub(super) fn signal(&self, from: usize, to: usize) -> u64 {
+        if self.net.borrow().is_cut(from, to) { HELD } else { self.now() + self.one_way_ns(from, to) }
+    }
+
+    /// Send a segment.
+    pub(super) fn send(&self, from: usize, to: usize, bytes: usize) -> Arrival {
+        let mut net = self.net.borrow_mut();
+        if net.is_cut(from, to) {
+            return Arrival::At(HELD);
+        }
+        let link = self.link(&net, from, to);
+        let Net { rng, link_free, card_out_free, card_in_free, .. } = &mut *net;
+        if rng.chance(link.reset_ppm) {
+            return Arrival::Reset;
+        }
+        let bytes = bytes as u64;
+        let mut leaves = self.now();
+        if from != to {
+            leaves = queue(card_out_free.entry(from).or_default(), leaves, self.card_ns(from, bytes));
+        }
+        leaves = queue(link_free.entry((from, to)).or_default(), leaves, wire_ns(bytes, link.bits_per_s));
+        let jitter = if link.jitter_ns > 0 { rng.below(link.jitter_ns + 1) } else { 0 };
+        let begins = leaves + link.latency_ns + jitter;
+        let mut done = begins + wire_ns(bytes, link.bits_per_s);
+        if from != to {
+            let taken_ns = self.card_ns(to, bytes);
+            done = done.max(queue(card_in_free.entry(to).or_default(), begins, taken_ns) + taken_ns);
+        }
+        if rng.chance(link.loss_ppm) {
+            done += link.retransmit_ns;
+        }
+        Arrival::At(done)
+    }
+
+    fn card_ns(&self, machine: usize, bytes: u64) -> u64 {
+        wire_ns(bytes, self.machines.borrow()[machine].config.nic_bits_per_s)
+    }
+
+    /// Cut or heal the way between two machines.
+    pub(super) fn set_partition(self: &Rc<Core>, a: usize, b: usize, cut: bool) {
+        let (conns, healed) = {
+            let mut net = self.net.borrow_mut();
+            let changed =
+                if cut { net.partitions.insert(pair(a, b)) } else { net.partitions.remove(&pair(a, b)) };
+            if !changed {
+                return;
+            }
+            (net.living(), net.healed.clone())
+        };
+        self.trace.add(self.now(), a, super::trace::Kind::Fault, 4 + u64::from(cut));
+        let word = if cut { "cut" } else { "healed" };
+        self.trace.line(self.now(), || format!("the way between machines {a} and {b} is {word}"));
+        for conn in conns.iter().filter(|conn| conn.joins(a, b)) {
+            if cut { conn.hold(self) } else { conn.release(self) }
+        }
+        if !cut {
+            healed.wake_all();
+        }
+    }
+
+    /// Break every connection of a process; its peers see it after the link's latency.
+    pub(super) fn reset_all_of(self: &Rc<Core>, process: usize, incarnation: u64) {
+        let (conns, orphans) = {
+            let mut net = self.net.borrow_mut();
+            let theirs = |listening: &Rc<Listening>| listening.is_of(process, incarnation);
+            let names: Vec<String> =
+                net.listeners.iter().filter(|(_, l)| theirs(l)).map(|(name, _)| name.clone()).collect();
+            let orphans: Vec<_> = names.iter().filter_map(|name| net.listeners.remove(name)).collect();
+            (net.living(), orphans)
+        };
+        for conn in &conns {
+            conn.reset_by(self, process, incarnation);
+        }
+        for listening in orphans {
+            listening.close();
+        }
+    }
+}
+
+/// Queue behind what uses it already: when it begins.
+fn queue(free: &mut u64, from: u64, span_ns: u64) -> u64 {
+    let begins = from.max(*free);
+    *free = begins + span_ns;
+    begins
+}

@@ -1,0 +1,449 @@
+//! Connections: two directions of ordered bytes, each mark saying when the bytes up to it arrive.
+//!
+//! A direction is one ring of bytes and a queue of marks (arrival, count), so a small message costs no allocation, and an idle
+//! connection holds none. An end that waits is woken by an event at the next arrival. What is in flight at a reset and would
+//! arrive behind it is lost; what has arrived is read first, as from a kernel's buffer.
+
+use super::core::{Core, Event};
+use super::net::{Arrival, HELD, NEVER};
+use super::trace::Kind;
+use crate::{Counters, Reader, ReaderImpl, Stream, Writer, WriterImpl};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// A ring that has grown past this is given back when it runs empty.
+const RING_KEPT: usize = 1024;
+
+/// Who holds an end of a connection.
+#[derive(Clone, Copy)]
+pub(super) struct End {
+    pub(super) process: usize,
+    pub(super) incarnation: u64,
+    pub(super) machine: usize,
+}
+
+/// A connection between two ends.
+pub(super) struct Conn {
+    ends: [End; 2],
+    /// `pipes[e]` carries what end e writes.
+    pipes: [RefCell<Pipe>; 2],
+    /// When end e learns that the connection is broken.
+    reset_at: [Cell<u64>; 2],
+}
+
+struct Pipe {
+    bytes: VecDeque<u8>,
+    marks: VecDeque<(u64, usize)>,
+    /// Nothing sent later arrives before this.
+    last_at: u64,
+    /// When the reader learns that nothing more comes.
+    end_at: u64,
+    /// When the writer learns that nobody reads.
+    unread_at: u64,
+    write_closed: bool,
+    read_closed: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+    /// The reader has an event at this time.
+    event_at: u64,
+}
+
+impl Default for Pipe {
+    fn default() -> Pipe {
+        Pipe {
+            bytes: VecDeque::new(),
+            marks: VecDeque::new(),
+            last_at: 0,
+            end_at: NEVER,
+            unread_at: NEVER,
+            write_closed: false,
+            read_closed: false,
+            reader: None,
+            writer: None,
+            event_at: NEVER,
+        }
+    }
+}
+
+impl Pipe {
+    /// Move what has arrived into `buf`; how many bytes.
+    fn take(&mut self, now: u64, buf: &mut [u8]) -> usize {
+        let mut n = 0;
+        while let Some((at, count)) = self.marks.front_mut()
+            && *at <= now
+            && n < buf.len()
+        {
+            let part = (*count).min(buf.len() - n);
+            *count -= part;
+            n += part;
+            if *count == 0 {
+                self.marks.pop_front();
+            }
+        }
+        let (front, back) = self.bytes.as_slices();
+        let split = front.len().min(n);
+        buf[..split].copy_from_slice(&front[..split]);
+        buf[split..n].copy_from_slice(&back[..n - split]);
+        self.bytes.drain(..n);
+        if self.bytes.is_empty() && self.bytes.capacity() > RING_KEPT {
+            self.bytes = VecDeque::new();
+            self.marks = VecDeque::new();
+        }
+        n
+    }
+
+    /// When the reader has something new to see.
+    fn next_at(&self) -> u64 {
+        self.marks.front().map_or(NEVER, |(at, _)| *at).min(self.end_at)
+    }
+
+    fn discard(&mut self) {
+        self.bytes = VecDeque::new();
+        self.marks = VecDeque::new();
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+impl Conn {
+    pub(super) fn new(ends: [End; 2]) -> Conn {
+        Conn { ends, pipes: Default::default(), reset_at: [Cell::new(NEVER), Cell::new(NEVER)] }
+    }
+
+    /// Whether it runs between these machines.
+    pub(super) fn joins(&self, a: usize, b: usize) -> bool {
+        let [x, y] = [self.ends[0].machine, self.ends[1].machine];
+        (x, y) == (a, b) || (x, y) == (b, a)
+    }
+
+    fn signal_to(&self, core: &Core, end: usize) -> u64 {
+        core.signal(self.ends[1 - end].machine, self.ends[end].machine)
+    }
+
+    /// Something may be new for an end: wake whom it concerns.
+    pub(super) fn arrive(self: &Rc<Conn>, core: &Core, end: usize) {
+        let now = core.now();
+        let broken = self.reset_at[end].get() <= now;
+        let reader = {
+            let mut pipe = self.pipes[1 - end].borrow_mut();
+            pipe.event_at = NEVER;
+            if broken || pipe.next_at() <= now { pipe.reader.take() } else { None }
+        };
+        let writer = {
+            let mut pipe = self.pipes[end].borrow_mut();
+            if broken || pipe.unread_at <= now { pipe.writer.take() } else { None }
+        };
+        wake(reader);
+        wake(writer);
+        self.await_next(core, end);
+    }
+
+    /// If the end's reader waits, have an event at the next arrival.
+    fn await_next(self: &Rc<Conn>, core: &Core, end: usize) {
+        let mut pipe = self.pipes[1 - end].borrow_mut();
+        let at = pipe.next_at().min(self.reset_at[end].get());
+        if pipe.reader.is_some() && at < HELD && at < pipe.event_at {
+            pipe.event_at = at;
+            drop(pipe);
+            core.schedule(at, Event::Arrive(self.clone(), end));
+        }
+    }
+
+    fn poll_read(
+        self: &Rc<Conn>,
+        core: &Core,
+        end: usize,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let now = core.now();
+        let reset_at = self.reset_at[end].get();
+        let mut pipe = self.pipes[1 - end].borrow_mut();
+        let n = pipe.take(now.min(reset_at), buf);
+        if n > 0 || buf.is_empty() {
+            let writer = pipe.writer.take();
+            drop(pipe);
+            wake(writer);
+            return Poll::Ready(Ok(n));
+        }
+        if reset_at <= now {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        if pipe.end_at <= now && pipe.marks.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        pipe.reader = Some(cx.waker().clone());
+        drop(pipe);
+        self.await_next(core, end);
+        Poll::Pending
+    }
+
+    fn poll_write(
+        self: &Rc<Conn>,
+        core: &Core,
+        end: usize,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let now = core.now();
+        if self.reset_at[end].get() <= now {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        let mut pipe = self.pipes[end].borrow_mut();
+        if pipe.write_closed || pipe.unread_at <= now {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let total: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let room = core.config.stream_window.saturating_sub(pipe.bytes.len());
+        if room == 0 && total > 0 {
+            pipe.writer = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let n = total.min(room);
+        if !pipe.read_closed {
+            append(&mut pipe.bytes, bufs, n);
+        }
+        drop(pipe);
+        self.send(core, end, n);
+        Poll::Ready(Ok(n))
+    }
+
+    /// Put `n` bytes just appended on their way.
+    fn send(self: &Rc<Conn>, core: &Core, end: usize, n: usize) {
+        let (from, to) = (self.ends[end].machine, self.ends[1 - end].machine);
+        let mut pipe = self.pipes[end].borrow_mut();
+        let mut left = if pipe.read_closed { 0 } else { n };
+        while left > 0 {
+            let part = left.min(core.config.segment.max(1));
+            let at = match core.send(from, to, part) {
+                Arrival::At(at) => at,
+                Arrival::Reset => {
+                    drop(pipe);
+                    return self.break_both(core);
+                }
+            };
+            pipe.last_at = pipe.last_at.max(at);
+            let at = pipe.last_at;
+            pipe.marks.push_back((at, part));
+            left -= part;
+        }
+        drop(pipe);
+        self.await_next(core, 1 - end);
+    }
+
+    fn close_write(self: &Rc<Conn>, core: &Core, end: usize) {
+        if self.is_abandoned(end) {
+            return;
+        }
+        let at = self.signal_to(core, 1 - end);
+        let mut pipe = self.pipes[end].borrow_mut();
+        if pipe.write_closed {
+            return;
+        }
+        pipe.write_closed = true;
+        pipe.end_at = at.max(pipe.last_at);
+        let writer = pipe.writer.take();
+        drop(pipe);
+        wake(writer);
+        core.trace.add(core.now(), self.ends[end].process, Kind::Close, 0);
+        self.await_next(core, 1 - end);
+    }
+
+    fn close_read(self: &Rc<Conn>, core: &Core, end: usize) {
+        if self.is_abandoned(end) {
+            return;
+        }
+        let at = self.signal_to(core, 1 - end);
+        let mut pipe = self.pipes[1 - end].borrow_mut();
+        pipe.read_closed = true;
+        pipe.reader = None;
+        pipe.unread_at = at;
+        pipe.discard();
+        drop(pipe);
+        self.event_for_writer(core, 1 - end, at);
+    }
+
+    /// A writer that waits for room learns of a break by an event of its own.
+    fn event_for_writer(self: &Rc<Conn>, core: &Core, end: usize, at: u64) {
+        if at < HELD && self.pipes[end].borrow().writer.is_some() {
+            core.schedule(at, Event::Arrive(self.clone(), end));
+        }
+    }
+
+    fn reset_at(self: &Rc<Conn>, core: &Core, end: usize, at: u64) {
+        if at < self.reset_at[end].get() {
+            self.reset_at[end].set(at);
+            self.event_for_writer(core, end, at);
+            self.await_next(core, end);
+        }
+    }
+
+    /// The network broke it: both ends learn it.
+    fn break_both(self: &Rc<Conn>, core: &Core) {
+        for end in [0, 1] {
+            let at = self.signal_to(core, end);
+            self.reset_at(core, end, at);
+        }
+    }
+
+    /// The process of an end is gone: the other end learns it after the latency.
+    pub(super) fn reset_by(self: &Rc<Conn>, core: &Core, process: usize, incarnation: u64) {
+        for end in [0, 1] {
+            let End { process: p, incarnation: i, .. } = self.ends[end];
+            if (p, i) == (process, incarnation) {
+                self.abandon(core, end);
+            }
+        }
+    }
+
+    /// This end is gone, without a word but the kernel's.
+    pub(super) fn abandon(self: &Rc<Conn>, core: &Core, end: usize) {
+        let closed = self.pipes[end].borrow().write_closed && self.pipes[1 - end].borrow().read_closed;
+        if self.reset_at[end].replace(0) > 0 && !closed {
+            let at = self.signal_to(core, 1 - end);
+            self.reset_at(core, 1 - end, at);
+        }
+    }
+
+    /// What the tasks of a crashed process do while they are dropped reaches nobody.
+    fn is_abandoned(&self, end: usize) -> bool {
+        self.reset_at[end].get() == 0
+    }
+
+    /// A partition begins: nothing more arrives.
+    pub(super) fn hold(&self, core: &Core) {
+        let now = core.now();
+        let held = |at: u64| if at > now && at != NEVER { HELD } else { at };
+        for end in [0, 1] {
+            self.reset_at[end].set(held(self.reset_at[end].get()));
+            let mut pipe = self.pipes[end].borrow_mut();
+            pipe.marks.iter_mut().for_each(|(at, _)| *at = held(*at));
+            pipe.last_at = held(pipe.last_at);
+            pipe.end_at = held(pipe.end_at);
+            pipe.unread_at = held(pipe.unread_at);
+        }
+    }
+
+    /// A partition has healed: what was held is sent again.
+    pub(super) fn release(self: &Rc<Conn>, core: &Core) {
+        for end in [0, 1] {
+            let (from, to) = (self.ends[end].machine, self.ends[1 - end].machine);
+            let (there, back) = (core.signal(from, to), core.signal(to, from));
+            let freed = |at: u64, then: u64| if at == HELD { then } else { at };
+            self.reset_at[1 - end].set(freed(self.reset_at[1 - end].get(), there));
+            let mut pipe = self.pipes[end].borrow_mut();
+            let mut last = freed(pipe.last_at, there);
+            for (at, count) in pipe.marks.iter_mut().filter(|(at, _)| *at == HELD) {
+                last = match core.send(from, to, *count) {
+                    Arrival::At(sent) => last.max(sent),
+                    Arrival::Reset => last,
+                };
+                *at = last;
+            }
+            pipe.last_at = last;
+            pipe.end_at = freed(pipe.end_at, last.max(there));
+            pipe.unread_at = freed(pipe.unread_at, back);
+        }
+        for end in [0, 1] {
+            let at = self.pipes[end].borrow().unread_at.min(self.reset_at[end].get());
+            self.event_for_writer(core, end, at);
+            self.await_next(core, end);
+        }
+    }
+
+    /// The stream of one end.
+    pub(super) fn stream(self: &Rc<Conn>, core: &Rc<Core>, end: usize) -> Stream {
+        let processes = core.processes.borrow();
+        let counters = processes[self.ends[end].process].counters.clone();
+        let peer = format!("sim:{}", processes[self.ends[1 - end].process].name);
+        let half = Half { core: core.clone(), conn: self.clone(), end, counters };
+        Stream {
+            reader: Reader(Box::new(SimReader(half.clone()))),
+            writer: Writer(Box::new(SimWriter(half))),
+            peer,
+        }
+    }
+}
+
+/// Append the first `n` bytes of `bufs`.
+fn append(ring: &mut VecDeque<u8>, bufs: &[IoSlice<'_>], n: usize) {
+    let mut left = n;
+    for buf in bufs {
+        let part = buf.len().min(left);
+        ring.extend(&buf[..part]);
+        left -= part;
+    }
+}
+
+#[derive(Clone)]
+struct Half {
+    core: Rc<Core>,
+    conn: Rc<Conn>,
+    end: usize,
+    counters: Arc<Counters>,
+}
+
+impl Half {
+    fn process(&self) -> usize {
+        self.conn.ends[self.end].process
+    }
+
+    fn count(&self, kind: Kind, n: usize) {
+        self.core.trace.add(self.core.now(), self.process(), kind, n as u64);
+        self.core.charge_socket(self.process());
+    }
+}
+
+struct SimReader(Half);
+struct SimWriter(Half);
+
+impl ReaderImpl for SimReader {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        let half = &self.0;
+        let polled = half.conn.poll_read(&half.core, half.end, cx, buf);
+        if let Poll::Ready(Ok(n)) = polled {
+            half.count(Kind::Receive, n);
+            Counters::add(&half.counters.socket_reads, 1);
+            Counters::add(&half.counters.socket_read_bytes, n as u64);
+        }
+        polled
+    }
+}
+
+impl WriterImpl for SimWriter {
+    fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let half = &self.0;
+        let polled = half.conn.poll_write(&half.core, half.end, cx, bufs);
+        if let Poll::Ready(Ok(n)) = polled {
+            half.count(Kind::Send, n);
+            Counters::add(&half.counters.socket_writes, 1);
+            Counters::add(&half.counters.socket_write_bytes, n as u64);
+        }
+        polled
+    }
+
+    fn poll_close(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.conn.close_write(&self.0.core, self.0.end);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for SimReader {
+    fn drop(&mut self) {
+        self.0.conn.close_read(&self.0.core, self.0.end);
+    }
+}
+
+impl Drop for SimWriter {
+    fn drop(&mut self) {
+        self.0.conn.close_write(&self.0.core, self.0.end);
+    }
+}

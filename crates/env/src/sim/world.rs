@@ -1,0 +1,266 @@
+//! The hands on a simulated world: build it, run it, break it.
+
+use super::config::{self, Config, Cpu, Link};
+use super::core::{Core, Event, Step};
+use super::door;
+use super::process::{Machine, Process};
+use super::rng::Rng;
+use super::trace::Kind;
+use crate::{Counters, Env, Instant};
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A machine of a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MachineId(usize);
+
+/// A process of a world. It keeps its id over crashes and restarts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId(usize);
+
+/// Why a run came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The moment was reached, with events still to come.
+    Deadline,
+    /// The moment was reached, and nothing will ever happen again by itself.
+    Idle,
+}
+
+/// A handle to a simulated world; cheap to clone. When the last one is dropped, all processes are.
+#[derive(Clone)]
+pub struct World {
+    core: Rc<Core>,
+    /// Absent in the handle a scheduled call gets: that one keeps nothing alive.
+    _life: Option<Rc<Life>>,
+}
+
+struct Life(Rc<Core>);
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        let count = self.0.processes.borrow().len();
+        for process in 0..count {
+            self.0.crash_process(process);
+        }
+        self.0.drop_events();
+    }
+}
+
+impl World {
+    /// An empty world. The same seed, config and program give the same run.
+    pub fn new(seed: u64, config: Config) -> World {
+        let core = Core::new(seed, config);
+        World { _life: Some(Rc::new(Life(core.clone()))), core }
+    }
+
+    /// The seed it was made from.
+    pub fn seed(&self) -> u64 {
+        self.core.seed
+    }
+
+    /// Add a machine, as the config describes machines.
+    pub fn machine(&self, name: &str) -> MachineId {
+        self.machine_like(name, self.core.config.machine)
+    }
+
+    /// Add a machine of its own kind.
+    pub fn machine_like(&self, name: &str, config: config::Machine) -> MachineId {
+        let mut machines = self.core.machines.borrow_mut();
+        let rng = Rng::new(self.core.seed, (1 << 32) + machines.len() as u64);
+        machines.push(Machine::new(name, config, rng));
+        MachineId(machines.len() - 1)
+    }
+
+    /// Add a process to a machine; [`World::start`] brings it to life.
+    pub fn process(&self, name: &str, machine: MachineId) -> ProcessId {
+        let cpu = self.core.machines.borrow()[machine.0].config.cpu;
+        let mut processes = self.core.processes.borrow_mut();
+        processes.push(Process::new(name, machine.0, cpu));
+        ProcessId(processes.len() - 1)
+    }
+
+    /// Run `body` as a root task of the process: of its present life, or, if it does not live, of a new one. The process
+    /// ends when its last root task has; its other tasks are dropped then.
+    pub fn start<F>(&self, process: ProcessId, body: impl FnOnce(Env) -> F)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        let incarnation = self.core.bring_up(process.0);
+        self.core.trace.line(self.core.now(), || format!("{} starts", self.name(process)));
+        let future = body(door::env(&self.core, process.0));
+        self.core.spawn(process.0, incarnation, true, Box::pin(future));
+    }
+
+    /// [`World::start`], then run the world until `body` has ended; its value. Other processes run on beside it.
+    ///
+    /// # Panics
+    ///
+    /// If it can never end (nothing is left to happen, or its process was stopped).
+    pub fn complete<T, F>(&self, process: ProcessId, body: impl FnOnce(Env) -> F) -> T
+    where
+        T: 'static,
+        F: Future<Output = T> + 'static,
+    {
+        let value = Rc::new(RefCell::new(None));
+        let slot = value.clone();
+        self.start(process, |env| {
+            let future = body(env);
+            async move {
+                let done = future.await;
+                slot.replace(Some(done));
+            }
+        });
+        // The root task owns one of the two handles to the value: when it is gone, so is the chance of a value.
+        while value.borrow().is_none() && Rc::strong_count(&value) > 1 {
+            if self.core.step(u64::MAX) != Step::Ran {
+                break;
+            }
+        }
+        let done = value.take();
+        done.unwrap_or_else(|| {
+            panic!("{} stands still at {:?} (seed {})", self.name(process), self.now(), self.core.seed)
+        })
+    }
+
+    /// The moment it is.
+    pub fn now(&self) -> Instant {
+        Instant(self.core.now())
+    }
+
+    /// Run all that happens up to and at `deadline`; then it is `deadline`.
+    pub fn run_until(&self, deadline: Instant) -> Ended {
+        loop {
+            let step = self.core.step(deadline.0);
+            if step != Step::Ran {
+                self.core.pass_to(deadline.0);
+                return if step == Step::Idle { Ended::Idle } else { Ended::Deadline };
+            }
+        }
+    }
+
+    /// [`World::run_until`] so much later than now.
+    pub fn run_for(&self, span: Duration) -> Ended {
+        self.run_until(self.now() + span)
+    }
+
+    /// Run until `holds` does, asking after every step; whether it did by `deadline`.
+    pub fn run_until_true(&self, deadline: Instant, mut holds: impl FnMut() -> bool) -> bool {
+        while !holds() {
+            if self.core.step(deadline.0) != Step::Ran {
+                self.core.pass_to(deadline.0);
+                return holds();
+            }
+        }
+        true
+    }
+
+    /// Call `then` at a moment: a fault planned ahead.
+    pub fn at(&self, moment: Instant, then: impl FnOnce(&World) + 'static) {
+        let call = move |core: &Rc<Core>| then(&World { core: core.clone(), _life: None });
+        self.core.schedule(moment.0, Event::Call(Box::new(call)));
+    }
+
+    /// `kill -9`: tasks vanish, peers see a reset after the link's latency, file calls in flight are done, not done, or
+    /// (writes) done in part. What was written stays, durable or not; locks are free; the boot id stays.
+    pub fn crash(&self, process: ProcessId) {
+        self.core.crash_process(process.0);
+    }
+
+    /// All processes of the machine crash, its disk loses what was not synced (see [`sim`](crate::sim)), and its boot id
+    /// is another. [`World::start`] processes again at any time.
+    pub fn power_cut(&self, machine: MachineId) {
+        self.core.cut_power(machine.0);
+    }
+
+    /// Cut (or heal) the way between two machines: what is sent is held, and arrives after it is healed.
+    pub fn partition(&self, a: MachineId, b: MachineId, on: bool) {
+        self.core.set_partition(a.0, b.0, on);
+    }
+
+    /// Set the link between two machines, both ways; for what is sent from now on.
+    pub fn set_link(&self, a: MachineId, b: MachineId, link: Link) {
+        self.core.set_link(a.0, b.0, link);
+    }
+
+    /// Set a machine's disk, for calls from now on. A capacity below what is used makes it full.
+    pub fn set_disk(&self, machine: MachineId, disk: config::Disk) {
+        self.core.machines.borrow_mut()[machine.0].disk.config = disk;
+    }
+
+    /// Set what computing costs a process.
+    pub fn set_cpu(&self, process: ProcessId, cpu: Cpu) {
+        self.core.processes.borrow_mut()[process.0].cpu = cpu;
+    }
+
+    /// (total, available) bytes of a machine's disk.
+    pub fn disk_space(&self, machine: MachineId) -> (u64, u64) {
+        self.core.machines.borrow()[machine.0].disk.space()
+    }
+
+    /// The next `count` syncs (and durable writes) of the machine fail with `EIO`; what they covered is never durable.
+    pub fn fail_syncs(&self, machine: MachineId, count: u64) {
+        self.core.machines.borrow_mut()[machine.0].disk.failing_syncs = count;
+    }
+
+    /// Set the machine's wall clock forward or back. The monotonic clock does not move.
+    pub fn jump_wall(&self, machine: MachineId, ns: i64) {
+        let mut machines = self.core.machines.borrow_mut();
+        let offset = &mut machines[machine.0].wall_offset_ns;
+        *offset = offset.saturating_add(ns);
+    }
+
+    /// The process gets no processor for a span, as if stopped or swapped out; its sockets and files live on.
+    pub fn pause(&self, process: ProcessId, span: Duration) {
+        self.core.pause_process(process.0, (self.now() + span).0);
+    }
+
+    /// Whether the process lives.
+    pub fn is_alive(&self, process: ProcessId) -> bool {
+        self.core.processes.borrow()[process.0].alive
+    }
+
+    /// Tasks of the process.
+    pub fn tasks(&self, process: ProcessId) -> usize {
+        self.core.processes.borrow()[process.0].tasks.len()
+    }
+
+    /// What the process's present (or last) life has counted.
+    pub fn counters(&self, process: ProcessId) -> Arc<Counters> {
+        self.core.processes.borrow()[process.0].counters.clone()
+    }
+
+    /// The process's name.
+    pub fn name(&self, process: ProcessId) -> String {
+        self.core.processes.borrow()[process.0].name.clone()
+    }
+
+    /// The machine a process is on.
+    pub fn machine_of(&self, process: ProcessId) -> MachineId {
+        MachineId(self.core.processes.borrow()[process.0].machine)
+    }
+
+    /// A hash over everything that happened up to now.
+    pub fn trace_hash(&self) -> u64 {
+        self.core.trace.hash()
+    }
+
+    /// Put a line into the timeline. It goes into the hash, too.
+    pub fn log(&self, text: impl Into<String>) {
+        let text = text.into();
+        for part in text.as_bytes().chunks(8) {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            self.core.trace.add(self.core.now(), 0, Kind::Note, u64::from_le_bytes(word));
+        }
+        self.core.trace.line(self.core.now(), || text);
+    }
+
+    /// The last lines of the timeline (see [`Config::timeline`]).
+    pub fn timeline(&self) -> Vec<(Instant, String)> {
+        self.core.trace.lines()
+    }
+}

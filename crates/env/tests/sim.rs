@@ -1,0 +1,596 @@
+//! The suite in the simulated world, and what only a simulated world can be put through.
+
+mod suite;
+
+use bytes::Bytes;
+use shoal_env::sim::{Config, Cpu, Disk, Ended, Link, World};
+use shoal_env::{Address, Env, Instant, OpenOptions};
+use std::cell::{Cell, RefCell};
+use std::io::{self, ErrorKind, IoSlice};
+use std::rc::Rc;
+use std::time::Duration;
+use suite::Place;
+
+macro_rules! in_the_simulated_world {
+    ($($case:ident),* $(,)?) => {
+        $(#[test]
+        fn $case() {
+            for (seed, address) in ["tcp:10.0.0.1:0", "unix:/run/socket", "local:name"].iter().enumerate() {
+                let world = World::new(seed as u64, Config::default());
+                let process = world.process("p", world.machine("m"));
+                let place = Place { address: address.parse().unwrap(), root: "/".into() };
+                world.complete(process, |env| suite::$case(env, place));
+            }
+        })*
+    };
+}
+suite::all!(in_the_simulated_world);
+
+const CREATE: OpenOptions = OpenOptions { create: true, exclusive: false, direct: false, dsync: false };
+
+fn address() -> Address {
+    "tcp:10.0.0.1:7441".parse().unwrap()
+}
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// A server that echoes on every connection.
+async fn echo(env: Env) {
+    let mut listener = env.listen(&address()).await.unwrap();
+    loop {
+        let mut stream = listener.accept().await.unwrap();
+        env.spawn("echo", async move {
+            let mut buf = [0; 4096];
+            while let Ok(n @ 1..) = stream.reader.read(&mut buf).await {
+                if stream.writer.write_all(&mut [IoSlice::new(&buf[..n])]).await.is_err() {
+                    break;
+                }
+            }
+        });
+    }
+}
+
+/// One message there and back.
+async fn ask(env: &Env) -> io::Result<()> {
+    let mut stream = env.connect(&address()).await?;
+    stream.writer.write_all(&mut [IoSlice::new(b"question")]).await?;
+    suite::read_exact(&mut stream.reader, &mut [0; 8]).await
+}
+
+/// Some clients, each with several connections, random work and files; the hash and a log of who finished when.
+fn a_busy_run(seed: u64) -> (u64, Vec<u32>) {
+    let config = Config { network: Link { loss_ppm: 20_000, ..Link::default() }, ..Config::default() };
+    let world = World::new(seed, config);
+    let server = world.process("server", world.machine("a"));
+    world.start(server, echo);
+    let log = Rc::new(RefCell::new(Vec::new()));
+    let there = world.machine("b");
+    for number in 0..4u32 {
+        let client = world.process("client", there);
+        let log = log.clone();
+        world.start(client, move |env| async move {
+            env.sleep(ms(1)).await;
+            for round in 0..10 {
+                if env.random_u64().is_multiple_of(3) {
+                    let file = env.open(format!("/{number}"), CREATE).await.unwrap();
+                    file.write_at(round, vec![Bytes::from_static(b"x")]).await.unwrap();
+                    file.sync().await.unwrap();
+                }
+                ask(&env).await.unwrap();
+                log.borrow_mut().push(number);
+            }
+        });
+    }
+    assert_eq!(world.run_until(Instant(60_000_000_000)), Ended::Idle);
+    assert_eq!(log.borrow().len(), 40);
+    (world.trace_hash(), log.take())
+}
+
+#[test]
+fn one_seed_gives_one_run_and_another_seed_another() {
+    let runs: Vec<_> = (0..4).map(a_busy_run).collect();
+    for (seed, run) in runs.iter().enumerate() {
+        assert_eq!(*run, a_busy_run(seed as u64));
+    }
+    assert_ne!(runs[0].0, runs[1].0);
+    assert!(runs.iter().any(|run| run.1 != runs[0].1), "the order of work depends on the seed");
+}
+
+#[test]
+fn tasks_ready_at_one_moment_run_in_an_order_drawn_from_the_seed() {
+    let order = |seed| {
+        let world = World::new(seed, Config::default());
+        let process = world.process("p", world.machine("m"));
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let log = seen.clone();
+        world.complete(process, move |env| async move {
+            for number in 0..8 {
+                let log = log.clone();
+                env.spawn("one of many", async move { log.borrow_mut().push(number) });
+            }
+            env.sleep(ms(1)).await;
+        });
+        seen.take()
+    };
+    assert_eq!(order(1), order(1));
+    assert!((2..10).any(|seed| order(seed) != order(1)));
+}
+
+#[test]
+fn time_jumps_over_what_nobody_does() {
+    let world = World::new(1, Config::default());
+    let process = world.process("p", world.machine("m"));
+    world.complete(process, |env| async move {
+        let begun = env.now();
+        env.sleep(Duration::from_secs(86_400 * 365)).await;
+        assert!(env.now() - begun < Duration::from_secs(86_400 * 365 + 1));
+    });
+    let at = world.now() + Duration::from_secs(5);
+    assert_eq!(world.run_until(at), Ended::Idle);
+    assert_eq!(world.now(), at);
+}
+
+#[test]
+fn deadlines_not_reached_cost_no_time_and_no_memory() {
+    let world = World::new(1, Config::default());
+    let process = world.process("p", world.machine("m"));
+    world.complete(process, |env| async move {
+        for _ in 0..10_000 {
+            let until = env.now() + Duration::from_secs(3600);
+            env.deadline(until, env.sleep(Duration::from_nanos(100))).await.unwrap();
+        }
+    });
+    assert!(world.now() < Instant(1_000_000_000), "{:?}", world.now());
+    world.run_for(ms(1));
+    assert!(world.now() < Instant(1_000_000_000));
+}
+
+#[test]
+fn a_message_takes_the_links_time_and_the_bandwidths() {
+    let link = Link { latency_ns: 1_000_000, jitter_ns: 0, bits_per_s: 8_000_000_000, ..Link::default() };
+    let mut config = Config { network: link, ..Config::default() };
+    config.machine.nic_bits_per_s = 0;
+    config.machine.cpu = Cpu { poll_ns: 0, socket_ns: 0, offload_ns: 0 };
+    let world = World::new(1, config);
+    let server = world.process("server", world.machine("a"));
+    let client = world.process("client", world.machine("b"));
+    world.start(server, echo);
+    let rtt = world.complete(client, |env| async move {
+        env.sleep(ms(1)).await;
+        let mut stream = env.connect(&address()).await.unwrap();
+        let begun = env.now();
+        stream.writer.write_all(&mut [IoSlice::new(&[1; 1000])]).await.unwrap();
+        suite::read_exact(&mut stream.reader, &mut [0; 1000]).await.unwrap();
+        env.now() - begun
+    });
+    assert_eq!(rtt, Duration::from_nanos(2_000_000 + 2 * 1000));
+}
+
+#[test]
+fn many_senders_share_the_card_of_the_receiver() {
+    const EACH: usize = 1 << 20;
+    let mut config = Config::default();
+    config.machine.nic_bits_per_s = 8_000_000_000;
+    let world = World::new(3, config);
+    let server = world.process("server", world.machine("a"));
+    let done = Rc::new(Cell::new(0));
+    let count = done.clone();
+    world.start(server, move |env| async move {
+        let mut listener = env.listen(&address()).await.unwrap();
+        loop {
+            let mut stream = listener.accept().await.unwrap();
+            let count = count.clone();
+            env.spawn("sink", async move {
+                let got = suite::read_to_end(&mut stream.reader).await.unwrap().len();
+                count.set(count.get() + got);
+            });
+        }
+    });
+    for _ in 0..8 {
+        let client = world.process("client", world.machine("b"));
+        world.start(client, |env| async move {
+            env.sleep(ms(1)).await;
+            let mut stream = env.connect(&address()).await.unwrap();
+            stream.writer.write_all(&mut [IoSlice::new(&vec![0; EACH])]).await.unwrap();
+            stream.writer.close().await.unwrap();
+            stream.reader.read(&mut [0; 1]).await.unwrap();
+        });
+    }
+    let begun = world.now();
+    assert!(world.run_until_true(Instant(1_000_000_000), || done.get() == 8 * EACH));
+    let took = world.now() - begun;
+    assert!(took >= ms(8) && took < ms(12), "8 MiB by 1 GB/s: {took:?}");
+}
+
+#[test]
+fn a_crash_resets_its_streams_after_the_links_latency() {
+    let world = World::new(1, Config::default());
+    let server = world.process("server", world.machine("a"));
+    let client = world.process("client", world.machine("b"));
+    world.start(server, echo);
+    world.run_for(ms(1));
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let log = seen.clone();
+    world.start(client, move |env| async move {
+        let mut stream = env.connect(&address()).await.unwrap();
+        stream.writer.write_all(&mut [IoSlice::new(b"question")]).await.unwrap();
+        suite::read_exact(&mut stream.reader, &mut [0; 8]).await.unwrap();
+        let read = stream.reader.read(&mut [0; 8]).await;
+        log.borrow_mut().push((env.now(), read.unwrap_err().kind()));
+        let written = stream.writer.write_all(&mut [IoSlice::new(b"more")]).await;
+        log.borrow_mut().push((env.now(), written.unwrap_err().kind()));
+    });
+    world.run_for(ms(5));
+    let crashed = world.now();
+    world.crash(server);
+    world.run_for(ms(5));
+    let seen = seen.take();
+    assert_eq!(seen.len(), 2);
+    for (at, kind) in seen {
+        assert_eq!(kind, ErrorKind::ConnectionReset);
+        assert!(at - crashed >= Duration::from_micros(20) && at - crashed < ms(1));
+    }
+}
+
+#[test]
+fn a_crashed_server_is_refused_until_it_starts_again() {
+    let world = World::new(1, Config::default());
+    let server = world.process("server", world.machine("a"));
+    let client = world.process("client", world.machine("b"));
+    world.start(server, echo);
+    world.run_for(ms(1));
+    assert!(world.complete(client, |env| async move { ask(&env).await }).is_ok());
+    world.crash(server);
+    assert!(!world.is_alive(server));
+    let refused = world.complete(client, |env| async move { ask(&env).await });
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    world.start(server, echo);
+    world.run_for(ms(1));
+    assert!(world.complete(client, |env| async move { ask(&env).await }).is_ok());
+}
+
+#[test]
+fn a_partition_holds_what_is_sent_and_healing_delivers_it() {
+    let world = World::new(1, Config::default());
+    let (a, b) = (world.machine("a"), world.machine("b"));
+    let server = world.process("server", a);
+    let client = world.process("client", b);
+    world.start(server, echo);
+    world.run_for(ms(1));
+    let answered = Rc::new(Cell::new(0));
+    let count = answered.clone();
+    world.start(client, move |env| async move {
+        let mut stream = env.connect(&address()).await.unwrap();
+        loop {
+            stream.writer.write_all(&mut [IoSlice::new(b"question")]).await.unwrap();
+            suite::read_exact(&mut stream.reader, &mut [0; 8]).await.unwrap();
+            count.set(count.get() + 1);
+            env.sleep(ms(1)).await;
+        }
+    });
+    world.run_for(ms(50));
+    world.partition(a, b, true);
+    world.run_for(ms(1));
+    let before = answered.get();
+    assert!(before > 10);
+    world.run_for(Duration::from_secs(10));
+    assert_eq!(answered.get(), before);
+    let late = world.process("late", b);
+    let connected = Rc::new(Cell::new(false));
+    let says = connected.clone();
+    world.start(late, move |env| async move {
+        ask(&env).await.unwrap();
+        says.set(true);
+    });
+    world.run_for(ms(50));
+    assert!(!connected.get(), "a connection waits for the way");
+    world.partition(a, b, false);
+    world.run_for(ms(50));
+    assert!(connected.get());
+    assert!(answered.get() > before + 10);
+}
+
+#[test]
+fn an_end_behind_a_partition_is_seen_when_it_heals() {
+    let world = World::new(1, Config::default());
+    let (a, b) = (world.machine("a"), world.machine("b"));
+    let server = world.process("server", a);
+    let client = world.process("client", b);
+    world.start(server, echo);
+    world.run_for(ms(1));
+    let seen = Rc::new(Cell::new(None));
+    let says = seen.clone();
+    world.start(client, move |env| async move {
+        let mut stream = env.connect(&address()).await.unwrap();
+        says.set(Some(stream.reader.read(&mut [0; 8]).await.map_err(|error| error.kind())));
+    });
+    world.run_for(ms(5));
+    world.partition(a, b, true);
+    world.crash(server);
+    world.run_for(Duration::from_secs(100));
+    assert_eq!(seen.get(), None);
+    world.partition(a, b, false);
+    world.run_for(ms(5));
+    assert_eq!(seen.get(), Some(Err(ErrorKind::ConnectionReset)));
+}
+
+#[test]
+fn a_paused_process_does_nothing_and_then_goes_on() {
+    let world = World::new(1, Config::default());
+    let process = world.process("p", world.machine("m"));
+    let ticks = Rc::new(Cell::new(0));
+    let count = ticks.clone();
+    world.start(process, move |env| async move {
+        loop {
+            env.sleep(ms(1)).await;
+            count.set(count.get() + 1);
+        }
+    });
+    world.run_for(ms(10));
+    world.pause(process, ms(500));
+    let before = ticks.get();
+    world.run_for(ms(499));
+    assert_eq!(ticks.get(), before);
+    world.run_for(ms(11));
+    assert!(ticks.get() > before + 5);
+}
+
+#[test]
+fn the_wall_clock_jumps_and_the_monotonic_one_does_not() {
+    let world = World::new(1, Config::default());
+    let machine = world.machine("m");
+    let process = world.process("p", machine);
+    let read = |env: Env| async move { (env.wall(), env.now()) };
+    let (wall, now) = world.complete(process, read);
+    world.jump_wall(machine, -3_600_000_000_000);
+    let (wall_after, now_after) = world.complete(process, read);
+    assert!(wall_after < wall);
+    assert!(now_after >= now);
+}
+
+#[test]
+fn a_power_cut_keeps_what_was_synced_and_may_lose_the_rest() {
+    let (mut kept, mut lost) = (0, 0);
+    for seed in 0..40 {
+        let world = World::new(seed, Config::default());
+        let machine = world.machine("m");
+        let process = world.process("p", machine);
+        let before = world.complete(process, |env| async move {
+            env.create_dir("/d").await.unwrap();
+            env.sync_dir("/").await.unwrap();
+            let file = env.open("/d/file", CREATE).await.unwrap();
+            file.write_at(0, vec![vec![1; 8192].into()]).await.unwrap();
+            file.sync().await.unwrap();
+            env.sync_dir("/d").await.unwrap();
+            file.write_at(8192, vec![vec![2; 4096].into()]).await.unwrap();
+            env.open("/d/unsynced", CREATE).await.unwrap();
+            env.boot_id()
+        });
+        world.power_cut(machine);
+        let (after, read, names) = world.complete(process, |env| async move {
+            let file = env.open("/d/file", OpenOptions::default()).await.unwrap();
+            let names = env.list("/d").await.unwrap().len();
+            (env.boot_id(), file.read_at(0, 1 << 20).await.unwrap(), names)
+        });
+        assert_ne!(before, after);
+        assert!(read[..8192].iter().all(|byte| *byte == 1), "what was synced is there");
+        assert!(read[8192..].iter().all(|byte| [0, 2].contains(byte)));
+        kept += usize::from(read.len() > 8192) + usize::from(names == 2);
+        lost += usize::from(read.len() == 8192) + usize::from(names == 1);
+    }
+    assert!(kept > 10 && lost > 10, "{kept} kept, {lost} lost");
+}
+
+#[test]
+fn a_durable_write_survives_a_power_cut_though_earlier_ones_may_not() {
+    for seed in 0..30 {
+        let world = World::new(seed, Config::default());
+        let machine = world.machine("m");
+        let process = world.process("p", machine);
+        world.complete(process, |env| async move {
+            let options = OpenOptions { direct: true, dsync: true, ..CREATE };
+            let journal = env.open("/journal", options).await.unwrap();
+            env.sync_dir("/").await.unwrap();
+            let buffered = env.open("/journal", OpenOptions::default()).await.unwrap();
+            buffered.write_at(0, vec![vec![1; 4096].into()]).await.unwrap();
+            journal.write_at(4096, vec![vec![2; 4096].into()]).await.unwrap();
+        });
+        world.power_cut(machine);
+        let read =
+            world.complete(process, |env| async move { env.read_file("/journal", 9000).await.unwrap() });
+        assert_eq!(read.len(), 8192);
+        assert!(read[4096..].iter().all(|byte| *byte == 2));
+    }
+}
+
+#[test]
+fn a_write_in_flight_at_a_power_cut_may_be_torn_by_sectors() {
+    let mut torn = 0;
+    for seed in 0..60 {
+        let world = World::new(seed, Config::default());
+        let machine = world.machine("m");
+        let process = world.process("p", machine);
+        world.complete(process, |env| async move {
+            let file = env.open("/journal", CREATE).await.unwrap();
+            file.allocate(0, 8192, true).await.unwrap();
+            file.sync().await.unwrap();
+            env.sync_dir("/").await.unwrap();
+        });
+        world.start(process, |env| async move {
+            let options = OpenOptions { direct: true, dsync: true, ..OpenOptions::default() };
+            let journal = env.open("/journal", options).await.unwrap();
+            journal.write_at(0, vec![vec![7; 8192].into()]).await.unwrap();
+        });
+        world.run_for(Duration::from_micros(50));
+        assert!(world.is_alive(process), "the write is in flight");
+        world.power_cut(machine);
+        let read =
+            world.complete(process, |env| async move { env.read_file("/journal", 9000).await.unwrap() });
+        let sectors: Vec<bool> = read.chunks(512).map(|sector| sector[0] == 7).collect();
+        for sector in read.chunks(512) {
+            assert!(sector.iter().all(|byte| *byte == sector[0]), "a sector is written whole or not at all");
+        }
+        torn += usize::from(sectors.contains(&true) && sectors.contains(&false));
+    }
+    assert!(torn > 5, "{torn}");
+}
+
+#[test]
+fn a_crash_keeps_what_was_written_and_the_boot_id_and_frees_locks() {
+    let world = World::new(5, Config::default());
+    let process = world.process("p", world.machine("m"));
+    let before = world.complete(process, |env| async move {
+        env.lock("/lock").await.unwrap();
+        let file = env.open("/file", CREATE).await.unwrap();
+        file.write_at(0, vec![vec![1; 100_000].into()]).await.unwrap();
+        env.boot_id()
+    });
+    world.start(process, |env| async move {
+        env.lock("/lock").await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    world.run_for(ms(1));
+    world.crash(process);
+    let (after, read) = world.complete(process, |env| async move {
+        env.lock("/lock").await.unwrap();
+        (env.boot_id(), env.read_file("/file", 1 << 20).await.unwrap())
+    });
+    assert_eq!(before, after);
+    assert!(read.len() == 100_000 && read.iter().all(|byte| *byte == 1));
+}
+
+#[test]
+fn names_survive_a_power_cut_as_a_prefix_of_what_was_done() {
+    let mut lengths = std::collections::BTreeSet::new();
+    for seed in 0..40 {
+        let world = World::new(seed, Config::default());
+        let machine = world.machine("m");
+        let process = world.process("p", machine);
+        world.complete(process, |env| async move {
+            for number in 0..5 {
+                env.open(format!("/{number}"), CREATE).await.unwrap();
+            }
+        });
+        world.power_cut(machine);
+        let names = world.complete(process, |env| async move { env.list("/").await.unwrap() });
+        let found: Vec<String> = names.into_iter().map(|entry| entry.name).collect();
+        let prefix: Vec<String> = (0..found.len()).map(|number| number.to_string()).collect();
+        assert_eq!(found, prefix);
+        lengths.insert(found.len());
+    }
+    assert!(lengths.len() > 3);
+}
+
+#[test]
+fn a_file_is_replaced_whole_or_not_at_all_by_a_power_cut() {
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 0..60 {
+        let world = World::new(seed, Config::default());
+        let machine = world.machine("m");
+        let process = world.process("p", machine);
+        world.complete(process, |env| async move {
+            env.replace_file("/config", Bytes::from_static(b"old")).await.unwrap();
+        });
+        world.start(process, |env| async move {
+            env.replace_file("/config", Bytes::from(vec![b'n'; 9000])).await.unwrap();
+        });
+        world.run_for(Duration::from_micros(seed * 7));
+        world.power_cut(machine);
+        let read =
+            world.complete(process, |env| async move { env.read_file("/config", 10_000).await.unwrap() });
+        assert!(read[..] == *b"old" || read[..] == [b'n'; 9000], "seed {seed}: {} bytes", read.len());
+        seen.insert(read.len());
+    }
+    assert_eq!(seen.len(), 2);
+}
+
+#[test]
+fn a_full_disk_says_so_and_freed_space_counts_again() {
+    let mut config = Config::default();
+    config.machine.disk.capacity = 100 * 4096;
+    let world = World::new(1, config);
+    let machine = world.machine("m");
+    let process = world.process("p", machine);
+    world.complete(process, |env| async move {
+        let file = env.open("/big", CREATE).await.unwrap();
+        file.write_at(0, vec![vec![1; 90 * 4096].into()]).await.unwrap();
+        let full = file.write_at(90 * 4096, vec![vec![1; 11 * 4096].into()]).await.unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::StorageFull);
+        assert_eq!(file.allocate(0, 101 * 4096, false).await.unwrap_err().kind(), ErrorKind::StorageFull);
+        file.write_at(0, vec![vec![2; 90 * 4096].into()]).await.unwrap();
+        file.truncate(4096).await.unwrap();
+        file.write_at(4096, vec![vec![1; 99 * 4096].into()]).await.unwrap();
+        assert_eq!(env.space("/").await.unwrap(), (100 * 4096, 0));
+        drop(file);
+        env.remove("/big").await.unwrap();
+        assert_eq!(env.space("/").await.unwrap().1, 0, "the removal is not durable yet");
+        env.sync_dir("/").await.unwrap();
+        assert_eq!(env.space("/").await.unwrap().1, 100 * 4096);
+    });
+    world.set_disk(machine, Disk { capacity: 4096, ..Disk::default() });
+    assert_eq!(world.disk_space(machine), (4096, 4096));
+}
+
+#[test]
+fn what_a_failed_sync_covered_is_never_durable_though_a_later_sync_succeeds() {
+    for seed in 0..20 {
+        let world = World::new(seed, Config::default());
+        let machine = world.machine("m");
+        let process = world.process("p", machine);
+        world.complete(process, |env| async move {
+            env.open("/file", CREATE).await.unwrap();
+            env.sync_dir("/").await.unwrap();
+        });
+        world.fail_syncs(machine, 1);
+        world.complete(process, |env| async move {
+            let file = env.open("/file", OpenOptions::default()).await.unwrap();
+            file.write_at(0, vec![vec![1; 4096].into()]).await.unwrap();
+            assert!(file.sync().await.is_err());
+            file.write_at(4096, vec![vec![2; 4096].into()]).await.unwrap();
+            file.sync().await.unwrap();
+            assert_eq!(file.read_at(0, 1).await.unwrap()[0], 1, "the cache still shows it");
+        });
+        world.power_cut(machine);
+        let read = world.complete(process, |env| async move { env.read_file("/file", 9000).await.unwrap() });
+        assert!(read[..4096].iter().all(|byte| *byte == 0));
+        assert!(read[4096..].iter().all(|byte| *byte == 2));
+    }
+}
+
+#[test]
+fn planned_faults_happen_at_their_moment_and_the_timeline_tells() {
+    let world = World::new(1, Config { timeline: 4, ..Config::default() });
+    let process = world.process("victim", world.machine("m"));
+    world.start(process, |_env| std::future::pending());
+    world.at(Instant(7_000_000), move |world| {
+        world.log("now");
+        world.crash(process);
+    });
+    world.run_for(ms(6));
+    assert!(world.is_alive(process));
+    world.run_for(ms(2));
+    assert!(!world.is_alive(process));
+    let lines = world.timeline();
+    assert_eq!(lines[1], (Instant(7_000_000), "now".to_owned()));
+    assert_eq!(lines[2], (Instant(7_000_000), "victim crashes".to_owned()));
+}
+
+#[test]
+fn a_world_that_is_dropped_drops_its_tasks() {
+    let here = Rc::new(());
+    let world = World::new(1, Config::default());
+    let process = world.process("p", world.machine("m"));
+    let there = here.clone();
+    world.start(process, |env| async move {
+        let file = env.open("/file", CREATE).await.unwrap();
+        env.listen(&address()).await.unwrap();
+        std::future::pending::<()>().await;
+        drop((there, file));
+    });
+    world.run_for(ms(1));
+    assert_eq!(Rc::strong_count(&here), 2);
+    drop(world);
+    assert_eq!(Rc::strong_count(&here), 1);
+}
