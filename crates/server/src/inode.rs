@@ -1,16 +1,95 @@
-//! From rows and streams to attributes.
+//! From rows and streams to attributes, and what a new object begins with.
+//!
+//! A file's generation and the time of its newest write are its streams'. Datafile 0 is the metafile's own stream where
+//! the metafile's server holds data. **A metafile on a server that holds metadata only still has an (always empty) stream
+//! of its own: it keeps the generation**, and [`Action::AttrSet`](shoal_proto::Action::AttrSet) advances it together with
+//! the datafiles elsewhere. So the generation to send with data requests is in the attributes wherever a file lies.
 
 use crate::rows::Inode;
 use bytes::Bytes;
 use shoal_env::WallTime;
-use shoal_proto::{Attr, Generation, Handle, Kind, StreamFacts, Time};
+use shoal_proto::{Attr, Generation, Handle, Kind, Layout, Owner, StreamFacts, Template, Time};
 use shoal_store::{StreamChange, StreamInfo};
 
 /// Size reported for a directory, in bytes.
 pub const DIRECTORY_SIZE: u64 = 4096;
 
+/// Set-group-id, in a mode.
+const SET_GROUP_ID: u32 = 0o2000;
+/// Bits of a mode that are kept.
+const MODE_BITS: u32 = 0o7777;
+/// Bits of a mode that mkdir takes: set-group-id comes from the directory alone.
+const MKDIR_BITS: u32 = 0o1777;
+
+/// A new object in a directory: its owner's, but of the directory's group where that has set-group-id, which a directory
+/// inherits too. A file or directory also inherits the template.
+pub fn made_in(dir: Handle, parent: &Inode, kind: Kind, owner: &Owner, now: Time) -> Inode {
+    let is_directory = kind == Kind::Directory;
+    let inherited = parent.mode & SET_GROUP_ID;
+    Inode {
+        kind,
+        mode: if is_directory { owner.mode & MKDIR_BITS | inherited } else { owner.mode & MODE_BITS },
+        uid: owner.uid,
+        gid: if inherited != 0 { parent.gid } else { owner.gid },
+        nlink: if is_directory { 2 } else { 1 },
+        rdev: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        parent: if is_directory { dir } else { Handle::default() },
+        template: parent.template,
+        layout: None,
+        target: None,
+        xattr_bytes: 0,
+    }
+}
+
+/// The root directory of a new file system: its own parent.
+pub fn root(owner: &Owner, template: Template, now: Time) -> Inode {
+    Inode {
+        kind: Kind::Directory,
+        mode: owner.mode & MODE_BITS,
+        uid: owner.uid,
+        gid: owner.gid,
+        nlink: 2,
+        rdev: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        parent: Handle::ROOT,
+        template,
+        layout: None,
+        target: None,
+        xattr_bytes: 0,
+    }
+}
+
+/// The inode of attributes that came over the wire: an object made by a transaction.
+pub fn of_attr(attr: &Attr) -> Inode {
+    Inode {
+        kind: attr.kind,
+        mode: attr.mode,
+        uid: attr.uid,
+        gid: attr.gid,
+        nlink: attr.nlink,
+        rdev: attr.rdev,
+        atime: attr.atime,
+        mtime: attr.mtime,
+        ctime: attr.ctime,
+        btime: attr.btime,
+        parent: attr.parent,
+        template: attr.template,
+        layout: attr.layout.clone(),
+        target: None,
+        xattr_bytes: 0,
+    }
+}
+
 /// Attributes of an object, as the wire has them: a newer write of the stream wins over the row's times.
 pub fn attr_of(handle: Handle, inode: &Inode, stream: Option<StreamInfo>) -> Attr {
+    let generation = Generation(stream.map_or(0, |s| s.generation));
     let written = stream.and_then(|s| s.written_at).map(|t| Time(t.0));
     let size = match inode.kind {
         Kind::Directory => DIRECTORY_SIZE,
@@ -31,10 +110,10 @@ pub fn attr_of(handle: Handle, inode: &Inode, stream: Option<StreamInfo>) -> Att
         mtime: written.unwrap_or(inode.mtime),
         ctime: written.map_or(inode.ctime, |w| w.max(inode.ctime)),
         btime: inode.btime,
-        generation: Generation(stream.map_or(0, |s| s.generation)),
+        generation,
         parent: inode.parent,
         template: inode.template,
-        layout: inode.layout.clone(),
+        layout: inode.layout.clone().map(|layout| Layout { generation, ..layout }),
     }
 }
 

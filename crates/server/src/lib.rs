@@ -20,5 +20,6 @@ pub mod inode;
 pub mod keys;
 pub mod locks;
 pub mod ops;
+pub mod placement;
 pub mod rows;
 pub mod shard;

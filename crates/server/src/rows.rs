@@ -81,6 +81,8 @@ rows! {
         layout: Option<Layout>,
         /// Target of a symbolic link.
         target: Option<Blob<{ limits::PATH_BYTES_MAX }>>,
+        /// Bytes of the extended attributes' names, as they are listed; 0: there are none, and nothing need be searched.
+        xattr_bytes: u32,
     }
 
     /// An entry of a directory.
@@ -166,7 +168,9 @@ impl Codec for TxState {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match r.get_u8()? {
             1 => Ok(TxState::Prepared { actions: Many::<Action, { limits::ACTIONS_MAX }>::decode(r)?.0 }),
-            2 => Ok(TxState::Committed { unfinished: Many::<ServerId, { limits::SERVERS_MAX }>::decode(r)?.0 }),
+            2 => {
+                Ok(TxState::Committed { unfinished: Many::<ServerId, { limits::SERVERS_MAX }>::decode(r)?.0 })
+            }
             _ => Err(DecodeError::Invalid("transaction row")),
         }
     }
