@@ -1,5 +1,5 @@
-//! What FUSE alone costs here: the small-file workload over a directory and over a pass-through mount of it, with the
-//! machine's own limits beside.
+//! What FUSE alone costs here: the small-file workload over a directory and over a pass-through mount of it,
+//! with the machine's own limits beside.
 //!
 //! ```text
 //! cargo run --release -p shoal-bench --example passthrough -- DIRECTORY [WORKERS [FILES [REPETITIONS]]]

@@ -1,4 +1,5 @@
-//! The machine's monotonic clock as plain nanoseconds, so that the times of several processes can be compared.
+//! The machine's monotonic clock as plain nanoseconds, so that the times of several processes can be
+//! compared.
 
 use rustix::time::{ClockId, clock_gettime};
 

@@ -1,8 +1,8 @@
 //! One workload over several targets in one run.
 //!
-//! Machines drift: another program starts, a disk cleans up. So targets take turns within each repetition, and every
-//! other repetition goes through them backwards, so that none always runs in the wake of the same other. The machine's
-//! own limits ([`crate::probe`]), if asked for, take their turn in every repetition too.
+//! Machines drift: another program starts, a disk cleans up. So targets take turns within each repetition,
+//! and every other repetition goes through them backwards, so that none always runs in the wake of the same
+//! other. The machine's own limits ([`crate::probe`]), if asked for, take their turn in every repetition too.
 
 use std::collections::HashSet;
 
@@ -37,8 +37,8 @@ impl Default for CompareOptions {
     }
 }
 
-/// Measures the targets in turn. `progress` is called between measurements, never during one. With one target this is
-/// simply a measurement of it.
+/// Measures the targets in turn. `progress` is called between measurements, never during one. With one target
+/// this is simply a measurement of it.
 pub fn compare(
     targets: &[&dyn Target],
     workload: &Workload,

@@ -1,8 +1,8 @@
 //! A directory as a target: any mounted file system.
 //!
-//! Calls go by full path, as programs make them, so a file system whose names are not cached pays for each component as
-//! it would in use. Files stay open as descriptors in a table; the process must be allowed that many
-//! ([`crate::raise_open_files`]).
+//! Calls go by full path, as programs make them, so a file system whose names are not cached pays for each
+//! component as it would in use. Files stay open as descriptors in a table; the process must be allowed that
+//! many ([`crate::raise_open_files`]).
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;

@@ -1,12 +1,12 @@
 //! Large files: in order and at random, one each or one shared.
 //!
-//! Each worker moves `bytes` bytes in blocks of `block` bytes. With files of its own, its blocks are the whole file.
-//! In one shared file they are either a *segment* (worker 0's blocks, then worker 1's) or *strided* (block i of P
-//! workers at i·P + worker, the shape of most checkpoints; 47,008-byte blocks give the papers' unaligned records).
-//! Random phases touch every block exactly once in an order a seed repeats.
+//! Each worker moves `bytes` bytes in blocks of `block` bytes. With files of its own, its blocks are the
+//! whole file. In one shared file they are either a *segment* (worker 0's blocks, then worker 1's) or
+//! *strided* (block i of P workers at i·P + worker, the shape of most checkpoints; 47,008-byte blocks give
+//! the papers' unaligned records). Random phases touch every block exactly once in an order a seed repeats.
 //!
-//! Reads are warm: the files were written moments before, and whoever caches has them. A write with `fsync` counts the
-//! sync at its end as part of its time.
+//! Reads are warm: the files were written moments before, and whoever caches has them. A write with `fsync`
+//! counts the sync at its end as part of its time.
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,11 @@
 //! Workloads, and the limits they are held against.
 //!
-//! A figure alone says little: machines differ, and the same machine differs from hour to hour. So everything here is
-//! measured *beside* something else in the same run: a workload runs over several [`Target`]s in turn, repetition by
-//! repetition, and the [`Report`] gives medians, spreads and ratios to a target of choice; the [`probe`]s measure what
-//! the machine itself does at that moment (round trips, syncs, a copy through one connection); and [`passthrough`] is a
-//! FUSE mount that does nothing but hand calls on, the upper bound of every FUSE mount.
+//! A figure alone says little: machines differ, and the same machine differs from hour to hour. So everything
+//! here is measured *beside* something else in the same run: a workload runs over several [`Target`]s in
+//! turn, repetition by repetition, and the [`Report`] gives medians, spreads and ratios to a target of
+//! choice; the [`probe`]s measure what the machine itself does at that moment (round trips, syncs, a copy
+//! through one connection); and [`passthrough`] is a FUSE mount that does nothing but hand calls on, the
+//! upper bound of every FUSE mount.
 //!
 //! ```text
 //!   Workload (small | io) ──► Team (threads | processes) ──► Worker of a Target (directory | native client)
@@ -15,8 +16,8 @@
 //! * [`io`]: one large file, shared or one each, in order and at random.
 //! * [`mod@compare`]: several targets, interleaved, k repetitions.
 //!
-//! This crate measures the real world and therefore reads the real clock and opens real files; it is the one crate
-//! beside `env` that does.
+//! This crate measures the real world and therefore reads the real clock and opens real files; it is the one
+//! crate beside `env` that does.
 
 mod buffer;
 mod clock;

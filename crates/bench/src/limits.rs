@@ -1,12 +1,12 @@
 //! How many files this process may hold open.
 //!
-//! The paper's phases keep every file of a worker open from create to close: four workers of 12,000 files need 48,000
-//! descriptors, far above the usual limit.
+//! The paper's phases keep every file of a worker open from create to close: four workers of 12,000 files
+//! need 48,000 descriptors, far above the usual limit.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Allows this process at least `wanted` open files if that is in its power (the hard limit, or beyond it with the
-/// privilege), and returns how many it may open now.
+/// Allows this process at least `wanted` open files if that is in its power (the hard limit, or beyond it
+/// with the privilege), and returns how many it may open now.
 pub fn raise_open_files(wanted: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let soft = limit.current.unwrap_or(u64::MAX);

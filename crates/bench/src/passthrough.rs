@@ -1,19 +1,21 @@
 //! A FUSE mount that does nothing but hand calls on to a directory: the upper bound of every FUSE mount.
 //!
-//! Whatever a file system behind FUSE does, the kernel's part of the way stays: a message to another thread, a wake-up,
-//! the caches. This mount has only that part. So a mount is held against this one over the same disk, with the same
-//! options: the same time names and attributes are kept, the same threads, cached and write-through or direct.
+//! Whatever a file system behind FUSE does, the kernel's part of the way stays: a message to another thread,
+//! a wake-up, the caches. This mount has only that part. So a mount is held against this one over the same
+//! disk, with the same options: the same time names and attributes are kept, the same threads, cached and
+//! write-through or direct.
 //!
 //! It works as libfuse's `passthrough_hp` does: for every object the kernel knows, an `O_PATH` descriptor
-//! ([`inodes`]); every call relative to such a descriptor, so that renames by others cannot lead it astray; files open
-//! as descriptors of their own. Inode numbers are those of the source.
+//! (`inodes`); every call relative to such a descriptor, so that renames by others cannot lead it astray;
+//! files open as descriptors of their own. Inode numbers are those of the source.
 //!
-//! Two choices matter for speed. The kernel would ask for the `security.capability` attribute before *each* cached
-//! write; it asks once for each file it knows if the file system says that it clears privileges itself
-//! (`FUSE_HANDLE_KILLPRIV_V2`), which this one then does. And a name the kernel asks for again costs one `fstatat`, no
-//! open, as long as its object is in the table.
+//! Two choices matter for speed. The kernel would ask for the `security.capability` attribute before *each*
+//! cached write; it asks once for each file it knows if the file system says that it clears privileges itself
+//! (`FUSE_HANDLE_KILLPRIV_V2`), which this one then does. And a name the kernel asks for again costs one
+//! `fstatat`, no open, as long as its object is in the table.
 //!
-//! Rights: the kernel checks them (`default_permissions`); what a caller other than ourselves makes is given to it.
+//! Rights: the kernel checks them (`default_permissions`); what a caller other than ourselves makes is given
+//! to it.
 
 mod attributes;
 mod directory;
@@ -53,13 +55,16 @@ pub struct PassthroughOptions {
     pub clone_fd: bool,
     /// Reads and writes go past the kernel's cache. `mmap` for sharing is not possible then.
     pub direct_io: bool,
-    /// An open leaves the pages the kernel has of the file; otherwise it drops them, as a shared file system must.
+    /// An open leaves the pages the kernel has of the file; otherwise it drops them, as a shared file system
+    /// must.
     pub keep_cache: bool,
-    /// A read first asks whether the file has changed, and if it has, drops the kernel's pages; a file's own writes count
-    /// as a change. Costs a message where nothing is known for sure, so a write followed by a read costs two more.
+    /// A read first asks whether the file has changed, and if it has, drops the kernel's pages; a file's own
+    /// writes count as a change. Costs a message where nothing is known for sure, so a write followed by a
+    /// read costs two more.
     pub auto_inval: bool,
-    /// Extended attributes are offered. With them the kernel asks for `security.capability` before the first cached write
-    /// of each file it has not asked about, which doubles the messages of writing many small files once.
+    /// Extended attributes are offered. With them the kernel asks for `security.capability` before the first
+    /// cached write of each file it has not asked about, which doubles the messages of writing many small
+    /// files once.
     pub xattr: bool,
     /// Listings carry attributes where the kernel thinks they will be wanted.
     pub readdirplus: bool,
@@ -93,14 +98,15 @@ pub struct Mounted {
     session: Option<BackgroundSession>,
 }
 
-/// Files that may be open in all pass-through mounts of this process together: each takes two descriptors here, besides
-/// the one of whoever opened it. Beyond that an open fails with `EMFILE`.
+/// Files that may be open in all pass-through mounts of this process together: each takes two descriptors
+/// here, besides the one of whoever opened it, and every object the kernel still remembers takes one. Beyond
+/// that calls fail with `EMFILE`.
 pub fn files_max() -> u64 {
     raise_open_files(OPEN_FILES_WANTED).saturating_sub(OPEN_FILES_SPARE) / 2
 }
 
-/// Mounts `source` at `mountpoint`, both directories that exist; returns when it can be used. As root this mounts by
-/// itself, otherwise by `fusermount3`.
+/// Mounts `source` at `mountpoint`, both directories that exist; returns when it can be used. As root this
+/// mounts by itself, otherwise by `fusermount3`.
 pub fn spawn(source: &Path, mountpoint: &Path, options: &PassthroughOptions) -> Result<Mounted> {
     if options.threads == 0 || options.threads > THREADS_MAX {
         bail!("threads must be between 1 and {THREADS_MAX}, not {}", options.threads);
@@ -148,8 +154,8 @@ impl Mounted {
         session.join().with_context(|| format!("the mount at {} failed", self.mountpoint.display()))
     }
 
-    /// Unmounts it and waits for its threads. An error if it is still in use after a moment; it is then detached: it
-    /// has left the tree of names and ends with its last user.
+    /// Unmounts it and waits for its threads. An error if it is still in use after a moment; it is then
+    /// detached: it has left the tree of names and ends with its last user.
     pub fn unmount(mut self) -> Result<()> {
         self.end()
     }

@@ -1,8 +1,10 @@
 //! What the machine itself does at this moment: the limits that everything else is held against.
 //!
-//! * [`echo`]: round trips over loopback TCP with one server thread, the shape of a metadata server and its clients;
+//! * [`echo`]: round trips over loopback TCP with one server thread, the shape of a metadata server and its
+//!   clients;
 //! * [`sync`]: how fast four kilobytes become durable, as a journal writes them and as an append does;
-//! * [`copy`]: a file through one connection into another file, what a large file by a network client can reach.
+//! * [`copy`]: a file through one connection into another file, what a large file by a network client can
+//!   reach.
 //!
 //! A [`Probe`] is measured in rounds, so that it can take turns with whatever it is compared to.
 
@@ -26,8 +28,8 @@ use sync::{SyncFiles, SyncMethod};
 /// What to measure of the machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeOptions {
-    /// Where files are written: a directory on the file system the servers use. The probe makes a directory of its own
-    /// in it and removes that at the end.
+    /// Where files are written: a directory on the file system the servers use. The probe makes a directory
+    /// of its own in it and removes that at the end.
     pub dir: PathBuf,
     /// How long each measurement but the copy lasts in each round.
     pub duration: Duration,
@@ -59,8 +61,8 @@ impl Default for ProbeOptions {
 pub struct EchoResult {
     /// Concurrent connections, one thread each; the server is one thread.
     pub connections: usize,
-    /// Whether both sides sleep while they wait or poll without sleep. A sleeping pair on idle cores is bound by
-    /// waking up, so the two differ much for one connection.
+    /// Whether both sides sleep while they wait or poll without sleep. A sleeping pair on idle cores is bound
+    /// by waking up, so the two differ much for one connection.
     pub kind: EchoKind,
     /// Round trips a second, all connections together.
     pub round_trips_per_s: Spread,

@@ -1,7 +1,7 @@
 //! What a long measurement says while it runs.
 //!
-//! The library calls a function with each [`Progress`]; [`bar`] makes one that draws a line on standard error, and
-//! `|_| {}` says nothing. It is never called while a clock runs.
+//! The library calls a function with each [`Progress`]; [`bar`] makes one that draws a line on standard
+//! error, and `|_| {}` says nothing. It is never called while a clock runs.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -26,8 +26,8 @@ pub enum Progress {
     End,
 }
 
-/// A function that draws progress as one line, and clears it at the end. Draws nothing where standard error is no
-/// terminal.
+/// A function that draws progress as one line, and clears it at the end. Draws nothing where standard error
+/// is no terminal.
 pub fn bar() -> impl FnMut(Progress) {
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("{spinner} {pos}/{len} {msg} {wide_bar:.dim} {elapsed}") {

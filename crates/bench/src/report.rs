@@ -1,7 +1,7 @@
 //! What was measured, as data and as a table.
 //!
-//! A [`Report`] holds every single run, and beside them the medians, spreads and ratios made of them, so that a reader
-//! of the JSON needs no arithmetic and a doubter has all figures.
+//! A [`Report`] holds every single run, and beside them the medians, spreads and ratios made of them, so that
+//! a reader of the JSON needs no arithmetic and a doubter has all figures.
 
 mod table;
 

@@ -1,12 +1,14 @@
 //! Many small files: the paper's microbenchmark.
 //!
-//! From "Small-File Access in Parallel File Systems", section IV: each process (1) creates a directory of its own,
-//! (2) creates N files in it, (3) reads the directory and *stats* each file, (4) writes M bytes to each, (5) reads M
-//! bytes from each, (6) reads the directory and *stats* each file again, (7) closes each, (8) removes each, (9) removes
-//! the directory. The files stay open from create to close. The paper's own figures are for N = 12,000 and M = 8 KiB.
+//! From "Small-File Access in Parallel File Systems", section IV: each process (1) creates a directory of its
+//! own, (2) creates N files in it, (3) reads the directory and *stats* each file, (4) writes M bytes to each,
+//! (5) reads M bytes from each, (6) reads the directory and *stats* each file again, (7) closes each, (8)
+//! removes each, (9) removes the directory. The files stay open from create to close. The paper's own figures
+//! are for N = 12,000 and M = 8 KiB.
 //!
-//! Phases check what they see: a listing must show N files of 0 bytes before the writes and of M bytes after them, and
-//! a read must return M bytes. Comparing the bytes read is an option, since it costs time that is not the file system's.
+//! Phases check what they see: a listing must show N files of 0 bytes before the writes and of M bytes after
+//! them, and a read must return M bytes. Comparing the bytes read is an option, since it costs time that is
+//! not the file system's.
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
@@ -27,13 +29,14 @@ pub const SMALL_BYTES_MAX: usize = 64 << 20;
 pub struct SmallOptions {
     /// Files of each worker (the paper's N).
     pub files: u64,
-    /// Bytes written to and read from each file by one call (the paper's M). With 0 the write and read phases call with
-    /// an empty buffer.
+    /// Bytes written to and read from each file by one call (the paper's M). With 0 the write and read phases
+    /// call with an empty buffer.
     pub bytes: usize,
-    /// Compare every byte read with what was written. Costs a memory comparison a file, inside the read phase's time.
+    /// Compare every byte read with what was written. Costs a memory comparison a file, inside the read
+    /// phase's time.
     pub verify: bool,
-    /// After each *readdir and stat* phase one that lists with attributes in the same messages, for targets that offer
-    /// that; others show nothing there.
+    /// After each *readdir and stat* phase one that lists with attributes in the same messages, for targets
+    /// that offer that; others show nothing there.
     pub readdirplus: bool,
 }
 

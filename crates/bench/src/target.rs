@@ -1,11 +1,12 @@
 //! What a workload runs against.
 //!
-//! A [`Target`] is a file system seen from its users' side; a [`Worker`] is one of its users: one process or thread
-//! with what it has open. Workers share nothing with each other, so a client that is asynchronous and lives in threads
-//! of its own implements them as one connection set each, with methods that block. Concurrency is the number of
-//! workers, never something inside one.
+//! A [`Target`] is a file system seen from its users' side; a [`Worker`] is one of its users: one process or
+//! thread with what it has open. Workers share nothing with each other, so a client that is asynchronous and
+//! lives in threads of its own implements them as one connection set each, with methods that block.
+//! Concurrency is the number of workers, never something inside one.
 //!
-//! Paths are relative to the target's root, parts joined by `/`, without a leading one: `small.4711.0/f000012`.
+//! Paths are relative to the target's root, parts joined by `/`, without a leading one:
+//! `small.4711.0/f000012`.
 
 use anyhow::Result;
 
@@ -18,8 +19,8 @@ pub struct FileId(pub u64);
 pub struct OpenMode {
     /// For writing too; otherwise for reading only.
     pub write: bool,
-    /// Past the page cache (`O_DIRECT`). Offsets, lengths and buffers are then multiples of 4096 bytes. A target
-    /// without a page cache does nothing else than usual.
+    /// Past the page cache (`O_DIRECT`). Offsets, lengths and buffers are then multiples of 4096 bytes. A
+    /// target without a page cache does nothing else than usual.
     pub direct: bool,
 }
 
@@ -46,19 +47,20 @@ pub trait Target: Send + Sync {
     /// Its name in tables, unique in a comparison.
     fn name(&self) -> String;
 
-    /// Makes the worker `index` (from 0): for a directory nothing but a table of descriptors, for a network client a
-    /// set of connections, made before any clock starts.
+    /// Makes the worker `index` (from 0): for a directory nothing but a table of descriptors, for a network
+    /// client a set of connections, made before any clock starts.
     fn worker(&self, index: usize) -> Result<Box<dyn Worker>>;
 
-    /// Words from which a worker *process* opens this same target again (see [`crate::worker_process_main`]), or `None`
-    /// where the target cannot be worked on from another process. `dir:PATH` is [`crate::Directory`]'s.
+    /// Words from which a worker *process* opens this same target again (see [`crate::worker_process_main`]),
+    /// or `None` where the target cannot be worked on from another process. `dir:PATH` is
+    /// [`crate::Directory`]'s.
     fn process_spec(&self) -> Option<String> {
         None
     }
 }
 
-/// One user of a target. Every method blocks until its effect is what the target promises at that point; an error ends
-/// the run and should name the operation and the object.
+/// One user of a target. Every method blocks until its effect is what the target promises at that point; an
+/// error ends the run and should name the operation and the object.
 pub trait Worker: Send {
     /// Creates a directory; it must not exist.
     fn mkdir(&mut self, path: &str) -> Result<()>;
@@ -81,8 +83,8 @@ pub trait Worker: Send {
     /// Reads the directory and *stats* each entry by a call of its own.
     fn readdir_stat(&mut self, dir: &str) -> Result<Listing>;
 
-    /// Reads the directory with its entries' attributes in the same messages, where the target's interface offers that;
-    /// `None` where it does not (POSIX does not).
+    /// Reads the directory with its entries' attributes in the same messages, where the target's interface
+    /// offers that; `None` where it does not (POSIX does not).
     fn readdir_plus(&mut self, dir: &str) -> Result<Option<Listing>> {
         let _ = dir;
         Ok(None)

@@ -1,13 +1,14 @@
 //! Several workers in step, and the clocks on them.
 //!
-//! The paper's Algorithm 1 (its microbenchmark): all meet at a barrier; each takes t1, runs its loop, takes t2; the
-//! phase took the *largest* t2 - t1. Algorithm 2 (mdtest): all meet again before t2 is taken, and only the first
-//! worker's time counts; if that one leaves the first barrier late, the phase looks shorter than it was. Both are kept,
-//! and a third: from the first t1 to the last t2, which is what a watch on the wall would say (where workers outnumber
-//! processors, Algorithm 1 too can flatter, since a worker may end before another begins).
+//! The paper's Algorithm 1 (its microbenchmark): all meet at a barrier; each takes t1, runs its loop, takes
+//! t2; the phase took the *largest* t2 - t1. Algorithm 2 (mdtest): all meet again before t2 is taken, and
+//! only the first worker's time counts; if that one leaves the first barrier late, the phase looks shorter
+//! than it was. Both are kept, and a third: from the first t1 to the last t2, which is what a watch on the
+//! wall would say (where workers outnumber processors, Algorithm 1 too can flatter, since a worker may end
+//! before another begins).
 //!
-//! A worker that fails still comes to every barrier of the phase, so nobody waits for ever; then all stop, clean up,
-//! and the run is an error.
+//! A worker that fails still comes to every barrier of the phase, so nobody waits for ever; then all stop,
+//! clean up, and the run is an error.
 
 pub mod process;
 mod thread;
@@ -32,8 +33,8 @@ pub enum Concurrency {
     /// A thread of this process.
     #[default]
     Threads,
-    /// A process of its own, started with this command. The kernel's work for several processes differs from that for
-    /// threads (they share no table of descriptors), so a mount is best measured this way.
+    /// A process of its own, started with this command. The kernel's work for several processes differs from
+    /// that for threads (they share no table of descriptors), so a mount is best measured this way.
     Processes(WorkerCommand),
 }
 
@@ -102,8 +103,8 @@ pub(crate) fn need_open_files(files: u64) -> Result<()> {
     let allowed = raise_open_files(wanted);
     if allowed < wanted {
         bail!(
-            "this run keeps {files} files open in one process, which may open only {allowed}: use fewer files, raise the \
-             limit (ulimit -n), or run the workers as processes"
+            "this run keeps {files} files open in one process, which may open only {allowed}: \
+             use fewer files, raise the limit (ulimit -n), or run the workers as processes"
         );
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! Workers as processes. This test program starts copies of itself, so it brings its own `main`: with the argument
-//! `worker` it is a worker.
+//! Workers as processes. This test program starts copies of itself, so it brings its own `main`: with the
+//! argument `worker` it is a worker.
 
 use anyhow::{Result, bail};
 use shoal_bench::{

@@ -1,7 +1,7 @@
 //! An open directory: a stream of entries that can go on from any of them.
 //!
-//! The kernel asks for entries behind an offset, which is the source's own cookie of the entry before. A listing in
-//! order goes on from what was read ahead; any other offset throws that away and seeks.
+//! The kernel asks for entries behind an offset, which is the source's own cookie of the entry before. A
+//! listing in order goes on from what was read ahead; any other offset throws that away and seeks.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};

@@ -1,11 +1,12 @@
 //! What the kernel holds: tables from the numbers it was given to what they stand for.
 //!
-//! An inode lives in the table as long as the kernel remembers it: every answer that names it adds one to its count,
-//! and `forget` takes away. Its number is the source's own, so that programs see the numbers of the source; only two
-//! need care: FUSE's root is always 1, so the root's number and 1 change places; and objects of other file systems
-//! mounted below the source get numbers from the upper half, since theirs may collide.
+//! An inode lives in the table as long as the kernel remembers it: every answer that names it adds one to its
+//! count, and `forget` takes away. Its number is the source's own, so that programs see the numbers of the
+//! source; only two need care: FUSE's root is always 1, so the root's number and 1 change places; and objects
+//! of other file systems mounted below the source get numbers from the upper half, since theirs may collide.
 //!
-//! While an inode is in the table its descriptor keeps the object, so its number in the source cannot be used again.
+//! While an inode is in the table its descriptor keeps the object, so its number in the source cannot be used
+//! again.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -127,7 +128,8 @@ impl Inodes {
         Some(id)
     }
 
-    /// Counts one answer that names an object, which enters the table with this descriptor if it is not in it.
+    /// Counts one answer that names an object, which enters the table with this descriptor if it is not in
+    /// it.
     pub(super) fn enter(&self, key: Key, fd: OwnedFd) -> u64 {
         let id = self.id(key);
         let mut shard = self.table.write(id);

@@ -18,8 +18,8 @@ use super::inodes::{Inodes, Table};
 
 /// Set-user-id and set-group-id.
 const PRIVILEGES: u32 = 0o6000;
-/// Open flags that are not handed on: the first two would act on our descriptor instead of the object; direct I/O would
-/// ask our buffers to be aligned, and is the kernel's own business with the caller.
+/// Open flags that are not handed on: the first two would act on our descriptor instead of the object; direct
+/// I/O would ask our buffers to be aligned, and is the kernel's own business with the caller.
 const NOT_HANDED_ON: OFlags = OFlags::NOFOLLOW.union(OFlags::PATH).union(OFlags::DIRECT);
 
 /// Who asks.
@@ -230,8 +230,8 @@ impl Source {
         let asked = OFlags::from_bits_retain(flags as u32) - NOT_HANDED_ON;
         let flags = asked | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = |flags| rustix::fs::openat(&dir.fd, name, flags, Mode::from_raw_mode(mode & 0o7777));
-        // Exclusively at first, to know whether it is new and so to be given to its maker. The kernel asks to create
-        // what it believes is missing, so this is the only try but for races.
+        // Exclusively at first, to know whether it is new and so to be given to its maker. The kernel asks to
+        // create what it believes is missing, so this is the only try but for races.
         let file = match open(flags | OFlags::EXCL) {
             Ok(file) => {
                 if self.needs_correction(caller, mode) {
@@ -264,8 +264,8 @@ impl Source {
         rustix::io::pwrite(file.as_ref(), data, offset)
     }
 
-    /// The path through which calls for extended attributes, which take no `O_PATH` descriptor, reach an object.
-    /// `ENOSYS` if there are none: the kernel then asks no more.
+    /// The path through which calls for extended attributes, which take no `O_PATH` descriptor, reach an
+    /// object. `ENOSYS` if there are none: the kernel then asks no more.
     pub(super) fn xattr_path(&self, id: u64) -> Result<CString> {
         if !self.xattr {
             return Err(Errno::NOSYS);
@@ -289,7 +289,8 @@ fn truncate(fd: BorrowedFd<'_>, size: u64, caller: Caller) -> Result<()> {
     if caller.uid != 0 { drop_privileges(fd) } else { Ok(()) }
 }
 
-/// Takes set-user-id and set-group-id from a file that someone else than root changed; the kernel leaves that to us.
+/// Takes set-user-id and set-group-id from a file that someone else than root changed; the kernel leaves that
+/// to us.
 fn drop_privileges(fd: BorrowedFd<'_>) -> Result<()> {
     let mode = rustix::fs::fstat(fd)?.st_mode;
     if mode & PRIVILEGES == 0 {

@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
 use fuser::{
@@ -112,7 +112,8 @@ impl Source {
                     stream.pass();
                     continue;
                 }
-                // What was added is counted already, so it has to be sent; the error comes with the next request.
+                // What was added is counted already, so it has to be sent; the error comes with the next
+                // request.
                 Err(_) if added => break,
                 Err(errno) => return Err(errno),
             };
@@ -128,8 +129,8 @@ impl Source {
         Ok(())
     }
 
-    /// The attributes of an entry, counted as an answer that names it; of `.` and `..` only the number and kind matter,
-    /// and the kernel does not count them, so neither do we.
+    /// The attributes of an entry, counted as an answer that names it; of `.` and `..` only the number and
+    /// kind matter, and the kernel does not count them, so neither do we.
     fn list_entry(&self, parent: u64, entry: &Entry) -> Result<fuser::FileAttr> {
         if !is_dot(&entry.name) {
             return self.lookup(parent, &entry.name);
@@ -339,7 +340,8 @@ impl Filesystem for Source {
         reply: ReplyEmpty,
     ) {
         // A close of a copy makes the source do what it does at each close.
-        answer_empty(self.files.get(fh.0).and_then(|file| rustix::io::dup(file.as_ref()).map(drop)), reply);
+        let close_copy = |file: Arc<OwnedFd>| rustix::io::fcntl_dupfd_cloexec(file.as_ref(), 0).map(drop);
+        answer_empty(self.files.get(fh.0).and_then(close_copy), reply);
     }
 
     fn release(
@@ -357,7 +359,7 @@ impl Filesystem for Source {
     }
 
     fn fsync(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        let sync = |fd: &std::os::fd::OwnedFd| {
+        let sync = |fd: &OwnedFd| {
             if datasync { rustix::fs::fdatasync(fd) } else { rustix::fs::fsync(fd) }
         };
         answer_empty(self.files.get(fh.0).and_then(|file| sync(&file)), reply);

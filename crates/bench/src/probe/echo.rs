@@ -1,8 +1,8 @@
 //! Round trips over loopback TCP.
 //!
-//! The server is one thread that waits for all its connections at once and returns what each sent; every client is a
-//! thread that sends a message and waits for it to come back. So one connection shows what a lone synchronous client
-//! can reach, and sixteen what one server thread can.
+//! The server is one thread that waits for all its connections at once and returns what each sent; every
+//! client is a thread that sends a message and waits for it to come back. So one connection shows what a lone
+//! synchronous client can reach, and sixteen what one server thread can.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

@@ -11,8 +11,8 @@
 //!                      (end of file)    go
 //! ```
 //!
-//! A failed worker answers `{"failed": "…"}`. Standard error stays the first process's own, for whatever the worker
-//! has to say.
+//! A failed worker answers `{"failed": "…"}`. Standard error stays the first process's own, for whatever the
+//! worker has to say.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -67,8 +67,8 @@ enum Answer {
     Failed(String),
 }
 
-/// What a worker process runs instead of the program's usual work, until its input ends. `open_target` opens the
-/// targets that are not directories from their [`Target::process_spec`]; a program without such passes
+/// What a worker process runs instead of the program's usual work, until its input ends. `open_target` opens
+/// the targets that are not directories from their [`Target::process_spec`]; a program without such passes
 /// `|spec| Err(…)`.
 pub fn worker_process_main(open_target: impl Fn(&str) -> Result<Box<dyn Target>>) -> Result<()> {
     let mut input = BufReader::new(std::io::stdin());

@@ -1,5 +1,5 @@
-//! A target that looks: it hands every call to a directory and, where a phase first does something, checks what is on
-//! the disk at that moment.
+//! A target that looks: it hands every call to a directory and, where a phase first does something, checks
+//! what is on the disk at that moment.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
