@@ -15,7 +15,7 @@ use shoal_proto::{
     Action, Attr, ClientId, Entry, Generation, Handle, Kind, Name, Rights, ServerId, Status, StreamFacts,
     Time, TxId,
 };
-use shoal_store::{Changes, Miss, Scan, StreamChange, StreamInfo, Strength, View};
+use shoal_store::{Changes, Miss, Needs, Scan, StreamChange, StreamInfo, Strength, View};
 use std::collections::BTreeMap;
 
 /// Why a handler stopped.
@@ -116,8 +116,8 @@ pub struct Ctx<'a> {
 pub struct Outcome {
     /// Changes of this server's rows.
     pub changes: Changes,
-    /// Actions of this server, to be applied at the moment of decision. Empty unless `remote` has any: then all of the
-    /// group's effects are actions.
+    /// Actions of this server, to be applied at the moment of decision. Empty unless `remote` has any, or they hold the
+    /// rename lock (what the plan rests on was read from other servers): then all of the group's effects are actions.
     pub local: Vec<Action>,
     /// Actions of other servers.
     pub remote: BTreeMap<ServerId, Vec<Action>>,
@@ -161,6 +161,11 @@ impl<'a> Ctx<'a> {
     /// The view, for what it missed and what the reply depends on.
     pub fn view(&self) -> &View<'a> {
         &self.view
+    }
+
+    /// What the view missed.
+    pub fn into_needs(self) -> Needs {
+        self.view.into_needs()
     }
 
     /// The handle meant: the current object for [`Handle::CURRENT`].
@@ -228,6 +233,13 @@ impl<'a> Ctx<'a> {
     /// Rows of a range, without this group's changes (listings are groups of their own).
     pub fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Scan, Halt> {
         Ok(self.view.scan(prefix, after, limit)?)
+    }
+
+    /// Keys under a prefix that this group itself put (`true`) or removed: what a scan does not show.
+    pub fn own_under(&self, prefix: &[u8]) -> impl Iterator<Item = (&Bytes, bool)> {
+        let from = Bytes::copy_from_slice(prefix);
+        let rows = self.rows.range(from.clone()..).take_while(move |(key, _)| key.starts_with(&from));
+        rows.map(|(key, value)| (key, value.is_some()))
     }
 
     /// Facts of a stream, with this group's changes.
@@ -401,16 +413,18 @@ impl<'a> Ctx<'a> {
 
     /// End the run. Where only this server is concerned, its actions are applied now and become changes; else direct
     /// changes and actions must not be mixed.
-    pub fn finish(mut self) -> Result<Outcome, Halt> {
-        if self.remote.is_empty() {
+    pub fn finish(&mut self) -> Result<Outcome, Halt> {
+        if self.remote.is_empty() && !self.local.contains(&Action::RenameLock {}) {
             for action in std::mem::take(&mut self.local) {
-                crate::actions::apply(&mut self, &action)?;
+                crate::actions::apply(self, &action)?;
             }
         } else if !self.changes.is_empty() {
             return Err(Halt::Status(Status::NotSupported));
         }
         self.changes.strength = if self.is_strong { Strength::Strong } else { Strength::Weak };
-        Ok(Outcome { changes: self.changes, local: self.local, remote: self.remote })
+        let changes = std::mem::take(&mut self.changes);
+        let (local, remote) = (std::mem::take(&mut self.local), std::mem::take(&mut self.remote));
+        Ok(Outcome { changes, local, remote })
     }
 
     /// The generation of a file's streams, as carried by data requests.

@@ -1,0 +1,192 @@
+//! Actions on objects: their making, their links, their end.
+
+use crate::ctx::{Ctx, Halt};
+use crate::keys;
+use crate::rows::{Datafile, Inode, Orphan, Reap};
+use bytes::Bytes;
+use shoal_proto::{Attr, ClientId, Handle, Kind, Status, Time, limits};
+use shoal_store::StreamChange;
+use std::collections::BTreeSet;
+
+/// Rows looked at by one scan.
+const SCAN_ROWS: usize = 1024;
+
+/// An object that a plan takes for granted: gone means that the plan is old.
+pub fn expected(ctx: &Ctx<'_>, object: Handle) -> Result<Inode, Halt> {
+    ctx.inode(object).map_err(|halt| match halt {
+        Halt::Status(Status::Stale) => Halt::Status(Status::Changed),
+        other => other,
+    })
+}
+
+/// Change an object's row.
+pub fn change(ctx: &mut Ctx<'_>, object: Handle, change: impl FnOnce(&mut Inode)) -> Result<(), Halt> {
+    let mut inode = ctx.inode(object)?;
+    change(&mut inode);
+    ctx.put(keys::inode(object), &inode)
+}
+
+/// An entry of a directory was made or removed, and with it so many subdirectories.
+pub fn directory_changed(ctx: &mut Ctx<'_>, dir: Handle, subdirs: i32, time: Time) -> Result<(), Halt> {
+    change(ctx, dir, |inode| {
+        inode.nlink = inode.nlink.saturating_add_signed(subdirs);
+        inode.mtime = time;
+        inode.ctime = time;
+    })
+}
+
+pub fn validate_create(ctx: &Ctx<'_>, attr: &Attr) -> Result<(), Halt> {
+    if attr.handle.server() != ctx.identity.id {
+        return Err(Halt::Status(Status::WrongServer));
+    }
+    if matches!(attr.kind, Kind::Symlink | Kind::Datafile) {
+        return Err(Halt::Status(Status::Invalid));
+    }
+    match ctx.get(&keys::inode(attr.handle))? {
+        Some(_) => Err(Halt::Status(Status::Changed)),
+        None => Ok(()),
+    }
+}
+
+pub fn create(ctx: &mut Ctx<'_>, attr: &Attr) -> Result<(), Halt> {
+    if attr.kind == Kind::File {
+        ctx.change_stream(attr.handle, StreamChange::Create { generation: attr.generation.0 })?;
+    }
+    ctx.put(keys::inode(attr.handle), &crate::inode::of_attr(attr))
+}
+
+pub fn validate_reparent(ctx: &Ctx<'_>, dir: Handle, expect: Handle) -> Result<(), Halt> {
+    let inode = expected(ctx, dir)?;
+    if inode.kind != Kind::Directory || inode.parent != expect {
+        return Err(Halt::Status(Status::Changed));
+    }
+    Ok(())
+}
+
+pub fn validate_directory_remove(ctx: &Ctx<'_>, dir: Handle) -> Result<(), Halt> {
+    if expected(ctx, dir)?.kind != Kind::Directory {
+        return Err(Halt::Status(Status::Changed));
+    }
+    ctx.must_be_unlocked(&keys::inode(dir))?;
+    if is_empty(ctx, dir)? { Ok(()) } else { Err(Halt::Status(Status::NotEmpty)) }
+}
+
+/// Whether a directory has no entry. Removed entries not yet cleared from the tables cost the scan turns, no more.
+fn is_empty(ctx: &Ctx<'_>, dir: Handle) -> Result<bool, Halt> {
+    let prefix = keys::entries(dir);
+    if ctx.own_under(&prefix).any(|(_, put)| put) {
+        return Ok(false);
+    }
+    let mut after: Option<Bytes> = None;
+    loop {
+        let scan = ctx.scan(&prefix, after.as_deref(), 1)?;
+        for (key, _) in &scan.rows {
+            // One that this group removed is gone.
+            if ctx.get(key)?.is_some() {
+                return Ok(false);
+            }
+        }
+        match scan.resume {
+            Some(resume) => after = Some(resume),
+            None => return Ok(true),
+        }
+    }
+}
+
+pub fn validate_links(ctx: &Ctx<'_>, object: Handle, delta: i32) -> Result<(), Halt> {
+    let inode = expected(ctx, object)?;
+    let links = inode.nlink.checked_add_signed(delta);
+    let possible = inode.nlink > 0 && links.is_some_and(|links| links <= limits::LINKS_MAX);
+    if inode.kind == Kind::Directory || !possible {
+        return Err(Halt::Status(Status::Changed));
+    }
+    Ok(())
+}
+
+pub fn links(
+    ctx: &mut Ctx<'_>,
+    object: Handle,
+    delta: i32,
+    time: Time,
+    keep_for: Option<ClientId>,
+) -> Result<(), Halt> {
+    let mut inode = ctx.inode(object)?;
+    inode.nlink = inode.nlink.saturating_add_signed(delta);
+    inode.ctime = time;
+    match (inode.nlink, keep_for) {
+        (0, None) => return remove_object(ctx, object, &inode),
+        (0, Some(client)) => ctx.put(keys::orphan(object), &Orphan { client })?,
+        _ => {}
+    }
+    ctx.put(keys::inode(object), &inode)
+}
+
+/// Remove an object and all it has: extended attributes, streams, the orphan's row; datafiles of other servers are
+/// entered for reaping.
+pub fn remove_object(ctx: &mut Ctx<'_>, object: Handle, inode: &Inode) -> Result<(), Halt> {
+    remove_xattrs(ctx, object, inode)?;
+    if inode.kind == Kind::File {
+        remove_stream(ctx, object)?;
+        let datafiles = inode.layout.iter().flat_map(|layout| layout.datafiles.iter());
+        for &datafile in datafiles.filter(|&&datafile| datafile != object) {
+            remove_datafile(ctx, object, datafile)?;
+        }
+    }
+    if inode.nlink == 0 {
+        ctx.remove(keys::orphan(object))?;
+    }
+    ctx.remove(keys::inode(object))
+}
+
+fn remove_datafile(ctx: &mut Ctx<'_>, owner: Handle, datafile: Handle) -> Result<(), Halt> {
+    if datafile.server() != ctx.identity.id {
+        return ctx.put(keys::reap(datafile.server(), datafile), &Reap { owner });
+    }
+    let key = keys::datafile(datafile);
+    if ctx.row::<Datafile>(&key)?.is_some_and(|row| row.owner == owner) {
+        remove_stream(ctx, datafile)?;
+        ctx.remove(key)?;
+    }
+    Ok(())
+}
+
+/// Remove a stream, if it is there.
+pub fn remove_stream(ctx: &mut Ctx<'_>, stream: Handle) -> Result<(), Halt> {
+    match ctx.stream(stream)? {
+        Some(_) => ctx.change_stream(stream, StreamChange::Remove),
+        None => Ok(()),
+    }
+}
+
+fn remove_xattrs(ctx: &mut Ctx<'_>, object: Handle, inode: &Inode) -> Result<(), Halt> {
+    if inode.xattr_bytes == 0 {
+        return Ok(());
+    }
+    for key in xattr_keys(ctx, object)? {
+        ctx.remove(key)?;
+    }
+    Ok(())
+}
+
+/// Keys of an object's extended attributes, those of this group's changes too.
+pub fn xattr_keys(ctx: &Ctx<'_>, object: Handle) -> Result<BTreeSet<Bytes>, Halt> {
+    let prefix = keys::xattrs(object);
+    let mut found = BTreeSet::new();
+    let mut after: Option<Bytes> = None;
+    loop {
+        let scan = ctx.scan(&prefix, after.as_deref(), SCAN_ROWS)?;
+        found.extend(scan.rows.into_iter().map(|(key, _)| key));
+        match scan.resume {
+            Some(resume) => after = Some(resume),
+            None => break,
+        }
+    }
+    for (key, put) in ctx.own_under(&prefix) {
+        if put {
+            found.insert(key.clone());
+        } else {
+            found.remove(key);
+        }
+    }
+    Ok(found)
+}
