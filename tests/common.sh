@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034,SC2154
 # Sourced by the test scripts: where things are kept, how a tool is installed, how a result is said.
 # Nothing here belongs to ShoalFS alone: every script under tests/ runs against any directory.
 
@@ -9,7 +10,8 @@ mkdir -p "$cache"
 
 # No script ends without saying where: a command that fails unexpectedly is named.
 set -E
-trap 'printf "%s: line %s: failed (%s): %s\n" "${BASH_SOURCE[0]}" "$LINENO" "$?" "$BASH_COMMAND" >&2' ERR
+say_where() { printf '%s: line %s: failed (%s): %s\n' "$1" "$2" "$3" "${4%%$'\n'*}" >&2; }
+trap 'say_where "${BASH_SOURCE[0]}" "$LINENO" "$?" "$BASH_COMMAND"' ERR
 
 say() { printf '%s\n' "$*"; }
 die() {
