@@ -7,7 +7,9 @@
 //! one seed gives one run, exactly.
 //!
 //! **Invariant: no runtime's type appears above this crate.** Code above holds an [`Env`] and awaits plain futures.
-//! **Invariant: above this crate nothing reads a clock, draws a random number, or opens a file or socket by itself.**
+//! **Invariant: above this crate nothing reads a clock, draws a random number, or opens a file or socket by itself.** Two
+//! quiet ways to break that: iterating over a `HashMap` (its order differs from run to run: use a `BTreeMap`), and
+//! `futures_util::select!` (it draws its order from a generator of its own: use `select_biased!`).
 //!
 //! An [`Env`] belongs to one thread (it is neither `Send` nor `Sync`): a server is one thread that owns one shard.
 

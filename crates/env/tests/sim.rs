@@ -462,6 +462,126 @@ fn a_crash_keeps_what_was_written_and_the_boot_id_and_frees_locks() {
 }
 
 #[test]
+fn a_write_in_flight_at_a_crash_is_done_up_to_some_byte() {
+    let mut lengths = std::collections::BTreeSet::new();
+    for seed in 0..20 {
+        let world = World::new(seed, Config::default());
+        let process = world.process("p", world.machine("m"));
+        world.start(process, |env| async move {
+            let file = env.open("/file", CREATE).await.unwrap();
+            file.write_at(0, vec![vec![7; 1 << 20].into()]).await.unwrap();
+            std::future::pending::<()>().await;
+        });
+        world.run_for(Duration::from_micros(50));
+        world.crash(process);
+        let read =
+            world.complete(process, |env| async move { env.read_file("/file", 1 << 20).await.unwrap() });
+        assert!(read.iter().all(|byte| *byte == 7));
+        lengths.insert(read.len());
+    }
+    assert!(lengths.len() > 10);
+}
+
+#[test]
+fn a_process_killed_while_paused_starts_again_at_once() {
+    let world = World::new(1, Config::default());
+    let process = world.process("p", world.machine("m"));
+    world.start(process, |env| async move {
+        loop {
+            env.sleep(ms(1)).await;
+        }
+    });
+    world.run_for(ms(2));
+    world.pause(process, Duration::from_secs(3600));
+    world.run_for(ms(5));
+    world.crash(process);
+    world.complete(process, |env| async move { env.sleep(ms(1)).await });
+    assert!(world.now() < Instant(20_000_000), "{:?}", world.now());
+}
+
+/// Clients that never give up ask a server that keeps a log, while faults fall; what happened, as a hash.
+fn chaos(seed: u64) -> u64 {
+    let lossy = Link { loss_ppm: 1000, reset_ppm: 500, ..Link::default() };
+    let world = World::new(seed, Config { network: lossy, timeline: 100, ..Config::default() });
+    let machines: Vec<_> = (0..3).map(|n| world.machine(&format!("m{n}"))).collect();
+    let server = world.process("server", machines[0]);
+    world.start(server, logging_server);
+    let clients: Vec<_> = machines.iter().map(|machine| world.process("client", *machine)).collect();
+    let answered = Rc::new(Cell::new(0));
+    let start_client = |process| {
+        let answered = answered.clone();
+        world.start(process, move |env| async move {
+            loop {
+                let until = env.now() + ms(20);
+                if let Ok(Ok(())) = env.deadline(until, ask(&env)).await {
+                    answered.set(answered.get() + 1);
+                }
+                env.sleep(Duration::from_micros(env.random_u64() % 1000)).await;
+            }
+        });
+    };
+    clients.iter().for_each(|client| start_client(*client));
+    let mut dice = seed;
+    for _ in 0..60 {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (what, who) = ((dice >> 33) % 8, (dice >> 40) as usize % 3);
+        match what {
+            0 => world.crash(server),
+            1 => world.crash(clients[who]),
+            2 => world.power_cut(machines[who]),
+            3 => world.partition(machines[who], machines[(who + 1) % 3], true),
+            4 => world.pause(server, ms(3)),
+            5 => world.fail_syncs(machines[0], 2),
+            _ => (0..3).for_each(|n| world.partition(machines[n], machines[(n + 1) % 3], false)),
+        }
+        world.run_for(Duration::from_micros(dice >> 50));
+        if !world.is_alive(server) {
+            world.start(server, logging_server);
+        }
+        clients.iter().filter(|client| !world.is_alive(**client)).for_each(|client| start_client(*client));
+    }
+    (0..3).for_each(|n| world.partition(machines[n], machines[(n + 1) % 3], false));
+    world.fail_syncs(machines[0], 0);
+    world.run_for(ms(10));
+    if !world.is_alive(server) {
+        world.start(server, logging_server);
+    }
+    let before = answered.get();
+    world.run_for(ms(100));
+    assert!(answered.get() > before, "seed {seed}: all is well again");
+    world.trace_hash()
+}
+
+/// Answers each question when its log is durable; ends its life when a sync fails.
+async fn logging_server(env: Env) {
+    env.lock("/lock").await.expect("the former life is over");
+    let log = env.open("/log", CREATE).await.unwrap();
+    let mut listener = env.listen(&address()).await.expect("the address is free");
+    let mut at = log.len().await.unwrap();
+    loop {
+        let Ok(mut stream) = listener.accept().await else { return };
+        let mut buf = [0; 8];
+        let asked = env.deadline(env.now() + ms(1), suite::read_exact(&mut stream.reader, &mut buf)).await;
+        if !matches!(asked, Ok(Ok(()))) {
+            continue;
+        }
+        log.write_at(at, vec![Bytes::copy_from_slice(&buf)]).await.unwrap();
+        at += 8;
+        if log.sync().await.is_err() {
+            return;
+        }
+        let _ = stream.writer.write_all(&mut [IoSlice::new(&buf)]).await;
+    }
+}
+
+#[test]
+fn under_faults_of_all_kinds_the_world_goes_on_and_repeats_itself() {
+    for seed in 0..10 {
+        assert_eq!(chaos(seed), chaos(seed), "seed {seed}");
+    }
+}
+
+#[test]
 fn names_survive_a_power_cut_as_a_prefix_of_what_was_done() {
     let mut lengths = std::collections::BTreeSet::new();
     for seed in 0..40 {

@@ -223,6 +223,9 @@ impl Inner {
     /// Reserve, or, where the file system cannot, make only the length so.
     fn allocate(&self, offset: u64, len: u64, extend: bool) -> io::Result<()> {
         let flags = if extend { FallocateFlags::empty() } else { FallocateFlags::KEEP_SIZE };
+        if len == 0 {
+            return Ok(());
+        }
         match repeated(|| rustix::fs::fallocate(&self.fd, flags, offset, len)) {
             Err(error) if is_unsupported(&error) && extend => {
                 let end = offset.saturating_add(len);
@@ -236,6 +239,9 @@ impl Inner {
     /// Make a hole, or, where the file system cannot, write zeros.
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if len == 0 {
+            return Ok(());
+        }
         match repeated(|| rustix::fs::fallocate(&self.fd, flags, offset, len)) {
             Err(error) if is_unsupported(&error) => self.write_zeros(offset, len),
             other => other,

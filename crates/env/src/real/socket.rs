@@ -6,6 +6,7 @@
 
 use super::Meter;
 use crate::{Address, Listener, ListenerImpl, Reader, ReaderImpl, Stream, Writer, WriterImpl};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
@@ -129,8 +130,13 @@ pub(super) fn listen_unix(at: PathBuf, meter: Meter) -> io::Result<Listener> {
 /// Whether `path` is a socket at which nobody listens.
 fn is_stale(path: &Path) -> bool {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
-    let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    is_socket && std::os::unix::net::UnixStream::connect(path).is_err_and(|error| refused(&error))
+    // Without blocking: a living listener whose queue is full would make us wait for it.
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let connected = rustix::net::SocketAddrUnix::new(path).and_then(|addr| {
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&socket, &addr)
+    });
+    is_socket && connected == Err(rustix::io::Errno::CONNREFUSED)
 }
 
 struct UnixAccept {

@@ -4,7 +4,7 @@
 //! foreign code, which comes back in here.
 
 use super::config::Config;
-use super::net::Net;
+use super::net::{NEVER, Net};
 use super::process::{Machine, Process};
 use super::rng::Rng;
 use super::stream::Conn;
@@ -185,7 +185,10 @@ impl Core {
 
     /// Let time pass up to `until` without anything happening (the caller has seen that nothing does).
     pub(super) fn pass_to(&self, until: u64) {
-        self.now.set(self.now.get().max(until));
+        // The end of time is no moment to be at: nothing could be added to it.
+        if until < NEVER {
+            self.now.set(self.now.get().max(until));
+        }
     }
 
     pub(super) fn schedule(&self, at: u64, event: Event) {
@@ -360,7 +363,7 @@ impl Core {
             let mut processes = self.processes.borrow_mut();
             let state = &mut processes[process];
             state.queued = false;
-            if state.ready.is_empty() || state.paused_until > now {
+            if state.ready.is_empty() || state.paused_until.max(state.busy_until) > now {
                 None
             } else {
                 let len = state.ready.len();

@@ -73,7 +73,7 @@ impl Door for SimDoor {
         Counters::add(&self.counters.offloads, 1);
         // As in the real world a panic in there is the caller's error, not the end of the process.
         drop(catch_unwind(AssertUnwindSafe(work)));
-        let cost_ns = self.core.machines.borrow()[self.place.machine].config.cpu.offload_ns;
+        let cost_ns = self.core.processes.borrow()[self.place.process].cpu.offload_ns;
         self.sleep_until(Instant(self.core.now() + cost_ns))
     }
 

@@ -103,15 +103,17 @@ struct SimFile {
 impl SimFile {
     fn check_range(&self, offset: u64, len: u64) -> io::Result<()> {
         let align = AlignedBuf::ALIGN as u64;
-        let far = offset.checked_add(len).is_none_or(|end| i64::try_from(end).is_err());
-        let unaligned = self.options.direct && !(offset.is_multiple_of(align) && len.is_multiple_of(align));
-        if far || unaligned {
+        if self.options.direct && !(offset.is_multiple_of(align) && len.is_multiple_of(align)) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("a write of {len} bytes at {offset}"),
+                format!("a direct write of {len} bytes at {offset} is not aligned to {align}"),
             ));
         }
-        Ok(())
+        self.check_length(offset.saturating_add(len))
+    }
+
+    fn check_length(&self, len: u64) -> io::Result<()> {
+        i64::try_from(len).map(|_| ()).map_err(|_| io::ErrorKind::InvalidInput.into())
     }
 
     fn write(&self, offset: u64, pieces: Vec<Bytes>) -> LocalBoxFuture<'static, io::Result<()>> {
@@ -189,10 +191,16 @@ impl FileImpl for SimFile {
     }
 
     fn truncate(&self, len: u64) -> LocalBoxFuture<'static, io::Result<()>> {
+        if let Err(error) = self.check_length(len) {
+            return Box::pin(async { Err(error) });
+        }
         self.change(Op::Truncate { len })
     }
 
     fn allocate(&self, offset: u64, len: u64, extend: bool) -> LocalBoxFuture<'static, io::Result<()>> {
+        if let Err(error) = self.check_length(offset.saturating_add(len)) {
+            return Box::pin(async { Err(error) });
+        }
         self.change(Op::Allocate { offset, len, extend })
     }
 

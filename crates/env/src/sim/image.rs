@@ -343,6 +343,64 @@ mod tests {
         }
     }
 
+    fn random_op(rng: &mut Rng) -> Op {
+        let (offset, len) = (rng.below(40_000), rng.below(12_000));
+        match rng.below(6) {
+            0 => Op::Truncate { len: offset },
+            1 => Op::Punch { offset, len },
+            2 => Op::Allocate { offset, len, extend: rng.below(2) == 0 },
+            _ => write(offset, len as usize, rng.below(256) as u8),
+        }
+    }
+
+    fn apply_naively(model: &mut Vec<u8>, op: &Op) {
+        let grow = |model: &mut Vec<u8>, end: u64| {
+            if model.len() < end as usize {
+                model.resize(end as usize, 0);
+            }
+        };
+        match op {
+            Op::Truncate { len } => model.resize(*len as usize, 0),
+            Op::Punch { offset, len } => {
+                let end = ((offset + len) as usize).min(model.len());
+                model[(*offset as usize).min(end)..end].fill(0);
+            }
+            Op::Allocate { offset, len, extend: true } => grow(model, offset + len),
+            Op::Allocate { .. } => {}
+            Op::Write { offset, pieces } => {
+                let bytes = pieces.concat();
+                if !bytes.is_empty() {
+                    grow(model, offset + bytes.len() as u64);
+                    model[*offset as usize..*offset as usize + bytes.len()].copy_from_slice(&bytes);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn random_changes_equal_a_plain_array_cached_and_after_sync_and_power_cut() {
+        for seed in 0..150 {
+            let mut rng = Rng::new(seed, 9);
+            let (mut file, mut model) = (FileImage::default(), Vec::new());
+            for _ in 0..40 {
+                match rng.below(8) {
+                    0 => file.sync(file.made()),
+                    1 => file.sync(file.made() - rng.below(3).min(file.made())),
+                    2 => {
+                        file.sync(file.made());
+                        file.lose_power(512, &mut rng);
+                    }
+                    _ => {
+                        let op = random_op(&mut rng);
+                        apply_naively(&mut model, &op);
+                        file.apply(op);
+                    }
+                }
+                assert!(file.cached.read(0, 1 << 20) == model, "seed {seed}");
+            }
+        }
+    }
+
     #[test]
     fn a_shrink_that_was_synced_frees_and_does_not_come_back() {
         let mut file = FileImage::default();

@@ -83,6 +83,8 @@ impl Core {
             state.incarnation += 1;
             state.busy_until = self.now();
             state.paused_until = 0;
+            // A turn set for the former life may lie far ahead; at worst there will be one turn too many.
+            state.queued = false;
             state.counters = Arc::default();
             state.rng = Rng::new(self.seed ^ state.incarnation.rotate_left(32), process as u64 + 16);
         }

@@ -2,6 +2,7 @@
 //! not stay in the heap until its time. Its entry becomes stale; when stale entries are the greater part, they are swept.
 
 use super::core::Core;
+use super::net::NEVER;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -77,6 +78,9 @@ impl Future for Sleep {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         if self.core.now() >= self.until {
             return Poll::Ready(());
+        }
+        if self.until == NEVER {
+            return Poll::Pending;
         }
         match self.key {
             Some(key) => self.core.timers.borrow_mut().change_waker(key, cx.waker()),

@@ -24,6 +24,7 @@ macro_rules! all {
             one_direction_may_end_while_the_other_goes_on,
             a_dropped_peer_breaks_writing,
             connecting_where_nobody_listens_is_refused,
+            what_was_not_accepted_is_reset_with_its_listener,
             an_address_is_taken_until_its_listener_is_dropped,
             a_deadline_ends_a_wait_and_lets_a_quick_answer_through,
             tasks_run_side_by_side_and_can_be_cancelled,
@@ -158,6 +159,14 @@ pub async fn connecting_where_nobody_listens_is_refused(env: Env, place: Place) 
     drop(listener);
     let error = env.connect(&address).await.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+}
+
+pub async fn what_was_not_accepted_is_reset_with_its_listener(env: Env, place: Place) {
+    let listener = env.listen(&place.address).await.unwrap();
+    let mut stream = env.connect(&listener.address()).await.unwrap();
+    drop(listener);
+    let error = stream.reader.read(&mut [0; 4]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
 pub async fn an_address_is_taken_until_its_listener_is_dropped(env: Env, place: Place) {
