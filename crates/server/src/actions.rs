@@ -15,7 +15,7 @@
 mod object;
 mod stream;
 
-pub use object::remove_object;
+pub use object::{remove_object, xattr_keys};
 
 use crate::ctx::{Ctx, Halt};
 use crate::keys;
@@ -174,15 +174,20 @@ pub fn server_of(action: &Action) -> ServerId {
 }
 
 /// Carry a whole plan out: at once where all of it is on this server (the rest of the group sees it), else as one
-/// transaction over servers, after a look at this server's own part, so that what cannot be is not begun.
-pub fn carry_out(ctx: &mut Ctx<'_>, plan: Vec<Action>) -> Result<(), Halt> {
+/// transaction over servers ([`plan`]).
+pub fn carry_out(ctx: &mut Ctx<'_>, actions: Vec<Action>) -> Result<(), Halt> {
     let me = ctx.identity.id;
-    let is_local = !ctx.is_distributed() && plan.iter().all(|action| server_of(action) == me);
-    if is_local {
-        return plan.iter().try_for_each(|action| apply(ctx, action));
+    if !ctx.is_distributed() && actions.iter().all(|action| server_of(action) == me) {
+        return actions.iter().try_for_each(|action| apply(ctx, action));
     }
-    plan.iter().filter(|action| server_of(action) == me).try_for_each(|action| validate(ctx, action))?;
-    for action in plan {
+    plan(ctx, actions)
+}
+
+/// Plan a transaction, after a look at this server's own part of it, so that what cannot be is not begun.
+pub fn plan(ctx: &mut Ctx<'_>, actions: Vec<Action>) -> Result<(), Halt> {
+    let me = ctx.identity.id;
+    actions.iter().filter(|action| server_of(action) == me).try_for_each(|action| validate(ctx, action))?;
+    for action in actions {
         ctx.act(server_of(&action), action);
     }
     Ok(())

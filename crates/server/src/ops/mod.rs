@@ -8,12 +8,33 @@
 
 mod allocate;
 mod append;
+mod create;
+mod entry;
 mod fsync;
+mod getattr;
+mod getxattr;
+mod link;
+mod listxattr;
+mod lookup;
+mod make;
+mod mkdir;
+mod mknod;
+mod open;
 mod read;
+mod readdir;
+mod readlink;
 mod reap;
+mod release;
+mod removexattr;
+mod rename;
+mod rmdir;
+mod setattr;
 mod setlayout;
+mod setxattr;
 mod streamstat;
+mod symlink;
 mod truncate;
+mod unlink;
 mod unstuff;
 mod write;
 
@@ -23,27 +44,36 @@ use shoal_proto::{Answer, Op, Status};
 /// Run one operation of a group.
 pub fn run(ctx: &mut Ctx<'_>, op: &Op) -> Result<Answer, Halt> {
     match op {
-        Op::Lookup { .. }
-        | Op::Getattr { .. }
-        | Op::Setattr { .. }
-        | Op::Create { .. }
-        | Op::Mknod { .. }
-        | Op::Symlink { .. }
-        | Op::Mkdir { .. }
-        | Op::Unlink { .. }
-        | Op::Rmdir { .. }
-        | Op::Rename { .. }
-        | Op::Link { .. }
-        | Op::Readlink { .. }
-        | Op::Readdir { .. }
-        | Op::Getxattr { .. }
-        | Op::Setxattr { .. }
-        | Op::Listxattr { .. }
-        | Op::Removexattr { .. }
-        | Op::Open { .. }
-        | Op::Release { .. }
-        | Op::Statfs {}
-        | Op::Entry { .. } => Err(Status::NotSupported.into()),
+        Op::Lookup { dir, path } => lookup::run(ctx, *dir, path),
+        Op::Getattr { object } => getattr::run(ctx, *object),
+        Op::Setattr { object, set } => setattr::run(ctx, *object, set),
+        Op::Create { dir, name, owner, exclusive, open, template } => {
+            create::run(ctx, *dir, name, owner, *exclusive, *open, *template)
+        }
+        Op::Mknod { dir, name, owner, kind, rdev } => mknod::run(ctx, *dir, name, owner, *kind, *rdev),
+        Op::Symlink { dir, name, owner, target } => symlink::run(ctx, *dir, name, owner, target),
+        Op::Mkdir { dir, name, owner } => mkdir::run(ctx, *dir, name, owner),
+        Op::Unlink { dir, name, held } => unlink::run(ctx, *dir, name, held),
+        Op::Rmdir { dir, name } => rmdir::run(ctx, *dir, name),
+        Op::Rename { from_dir, from_name, to_dir, to_name, no_replace, exchange, held } => {
+            let (from, to) = ((*from_dir, from_name), (*to_dir, to_name));
+            let asked = rename::Move { from, to, no_replace: *no_replace, exchange: *exchange, held };
+            rename::run(ctx, asked)
+        }
+        Op::Link { object, dir, name } => link::run(ctx, *object, *dir, name),
+        Op::Readlink { object } => readlink::run(ctx, *object),
+        Op::Readdir { dir, after, bytes_max, plus } => {
+            readdir::run(ctx, *dir, after.as_ref(), *bytes_max, *plus)
+        }
+        Op::Getxattr { object, name } => getxattr::run(ctx, *object, name),
+        Op::Setxattr { object, name, value, create, replace } => {
+            setxattr::run(ctx, *object, name, value, *create, *replace)
+        }
+        Op::Listxattr { object } => listxattr::run(ctx, *object),
+        Op::Removexattr { object, name } => removexattr::run(ctx, *object, name),
+        Op::Open { object, rights } => open::run(ctx, *object, *rights),
+        Op::Release { object } => release::run(ctx, *object),
+        Op::Entry { dir, name } => entry::run(ctx, *dir, name),
 
         // Data.
         Op::Setlayout { object, template } => setlayout::run(ctx, *object, *template),
@@ -67,6 +97,7 @@ pub fn run(ctx: &mut Ctx<'_>, op: &Op) -> Result<Answer, Halt> {
         | Op::Finish { .. }
         | Op::Outcome { .. }
         | Op::Ping {}
+        | Op::Statfs {}
         | Op::Map {}
         | Op::Setmap { .. }
         | Op::Addserver { .. }

@@ -1,0 +1,47 @@
+//! create: a regular file, made and opened in one.
+//!
+//! As `open(O_CREAT)`: without `exclusive` a name that exists is opened, wherever its object is; a symbolic link is
+//! answered as it is, for the client to follow. The paper's augmented create (metafile, stuffed first strip and entry at
+//! once) is what every create does here.
+
+use super::{make, open};
+use crate::ctx::{Ctx, Halt};
+use crate::inode::made_in;
+use crate::rows::Dirent;
+use shoal_proto::{Answer, Handle, Kind, Name, Owner, Rights, Status, Template, limits};
+
+/// Make, or find, and open. The file becomes current.
+///
+/// # Errors
+/// `Exists` if `exclusive`; `IsDirectory`; `Invalid` for a template wider than any file.
+pub fn run(
+    ctx: &mut Ctx<'_>,
+    dir: Handle,
+    name: &Name,
+    owner: &Owner,
+    exclusive: bool,
+    rights: Rights,
+    template: Option<Template>,
+) -> Result<Answer, Halt> {
+    let dir = ctx.object(dir)?;
+    let parent = ctx.directory(dir)?;
+    if let Some(found) = ctx.entry(dir, name)? {
+        return if exclusive { Err(Halt::Status(Status::Exists)) } else { opened(ctx, &found, rights) };
+    }
+    if template.is_some_and(|template| usize::from(template.width) > limits::WIDTH_MAX) {
+        return Err(Halt::Status(Status::Invalid));
+    }
+    let mut inode = made_in(dir, &parent, Kind::File, owner, ctx.now);
+    inode.template = template.unwrap_or(inode.template);
+    let attr = make::colocated(ctx, dir, name, inode, rights)?;
+    let capability = open::capability(ctx, attr.handle, rights);
+    Ok(Answer::Made { attr, capability, created: true })
+}
+
+fn opened(ctx: &mut Ctx<'_>, found: &Dirent, rights: Rights) -> Result<Answer, Halt> {
+    if found.kind == Kind::Directory {
+        return Err(Halt::Status(Status::IsDirectory));
+    }
+    let attr = ctx.fact_attr(found.handle)?;
+    open::opened(ctx, attr, rights)
+}

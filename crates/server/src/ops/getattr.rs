@@ -1,0 +1,10 @@
+//! getattr: an object's attributes.
+
+use crate::ctx::{Ctx, Halt};
+use shoal_proto::{Answer, Handle};
+
+/// Attributes.
+pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Halt> {
+    let object = ctx.object(object)?;
+    Ok(Answer::Attr { attr: ctx.attr(object)? })
+}

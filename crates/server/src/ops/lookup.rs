@@ -1,0 +1,37 @@
+//! lookup: walk a path as far as this server can.
+//!
+//! One message resolves as many components as lie on this server. The walk ends early at an entry whose object is on
+//! another server (the client goes on there) and at a symbolic link with components behind it (the client follows it);
+//! the answer says how many components were resolved and what was reached.
+
+use crate::ctx::{Ctx, Halt};
+use crate::rows::Dirent;
+use shoal_proto::{Answer, Handle, Kind, Name, Rights, Status};
+
+/// Walk. What is reached becomes the current object.
+///
+/// # Errors
+/// `NotFound` for a component that is not there; `NotDirectory` for one that is neither a directory nor a link and has
+/// components behind it.
+pub fn run(ctx: &mut Ctx<'_>, dir: Handle, path: &[Name]) -> Result<Answer, Halt> {
+    let dir = ctx.object(dir)?;
+    let mut at = Dirent { handle: dir, kind: ctx.inode(dir)?.kind };
+    for (resolved, name) in path.iter().enumerate() {
+        match at.kind {
+            Kind::Directory if at.handle.server() != ctx.identity.id => return reached(ctx, resolved, at),
+            Kind::Symlink if resolved > 0 => return reached(ctx, resolved, at),
+            Kind::Directory => {}
+            _ => return Err(Halt::Status(Status::NotDirectory)),
+        }
+        ctx.directory(at.handle)?;
+        at = ctx.entry(at.handle, name)?.ok_or(Halt::Status(Status::NotFound))?;
+    }
+    reached(ctx, path.len(), at)
+}
+
+fn reached(ctx: &mut Ctx<'_>, resolved: usize, at: Dirent) -> Result<Answer, Halt> {
+    let is_here = at.handle.server() == ctx.identity.id;
+    let attr = if is_here { Some(ctx.attr(at.handle)?) } else { None };
+    ctx.current = Some((at.handle, Rights::empty()));
+    Ok(Answer::Looked { resolved: resolved as u16, handle: at.handle, kind: at.kind, attr })
+}

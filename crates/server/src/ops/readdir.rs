@@ -1,0 +1,125 @@
+//! readdir: entries of a directory, with attributes if asked for.
+//!
+//! Entries come in the order of (keyed hash of the name, name), which nothing changes: a listing that goes on behind an
+//! entry meets every entry that stays, once, whatever is made or removed meanwhile. Attributes come for the objects of
+//! this server that can be read at once; for the others the client asks.
+
+use crate::ctx::{Ctx, Halt};
+use crate::keys;
+use crate::rows::{Dirent, RowValue};
+use bytes::Bytes;
+use shoal_proto::{Answer, Attr, Entry, Handle, Kind, Name, Place, Status, limits};
+
+/// Bytes an entry takes beside its name, about (never less).
+const ENTRY_BYTES: usize = 32;
+/// Bytes attributes take, about (never less): with a layout come eight for each datafile.
+const ATTR_BYTES: usize = 144;
+/// Entries looked at in one scan.
+const SCAN_ENTRIES_MAX: usize = 4096;
+
+/// List behind `after`.
+pub fn run(
+    ctx: &mut Ctx<'_>,
+    dir: Handle,
+    after: Option<&Place>,
+    bytes_max: u32,
+    plus: bool,
+) -> Result<Answer, Halt> {
+    let dir = ctx.object(dir)?;
+    ctx.directory(dir)?;
+    let bytes_max = (bytes_max as usize).min(limits::READDIR_BYTES_MAX);
+    let entry_bytes = ENTRY_BYTES + if plus { ATTR_BYTES } else { 0 };
+    let (mut entries, mut end) = listed(ctx, dir, after, bytes_max, entry_bytes)?;
+    if plus {
+        add_attributes(ctx, &mut entries)?;
+        end &= cut(&mut entries, bytes_max);
+    }
+    Ok(Answer::Entries { entries: entries.into(), end })
+}
+
+/// Entries of about `bytes_max` bytes, at least one if there is any; and whether they are the last.
+fn listed(
+    ctx: &Ctx<'_>,
+    dir: Handle,
+    after: Option<&Place>,
+    bytes_max: usize,
+    entry_bytes: usize,
+) -> Result<(Vec<Entry>, bool), Halt> {
+    let prefix = keys::entries(dir);
+    let mut from: Option<Bytes> = after.map(|place| match place.name.len() {
+        0 => keys::entries_behind(dir, place.hash),
+        _ => keys::entry(dir, place.hash, &place.name),
+    });
+    let mut entries = Vec::new();
+    let mut bytes = 0;
+    loop {
+        // One more than can be used tells whether there is more.
+        let wanted = (bytes_max.saturating_sub(bytes) / entry_bytes).min(SCAN_ENTRIES_MAX) + 1;
+        let scan = ctx.scan(&prefix, from.as_deref(), wanted)?;
+        for (key, row) in &scan.rows {
+            let entry = entry_of(ctx, key, row)?;
+            bytes += entry_bytes + entry.name.as_bytes().len();
+            let is_full = bytes > bytes_max || entries.len() == limits::READDIR_ENTRIES_MAX;
+            if is_full && !entries.is_empty() {
+                return Ok((entries, false));
+            }
+            entries.push(entry);
+        }
+        match scan.resume {
+            Some(resume) => from = Some(resume),
+            None => return Ok((entries, true)),
+        }
+    }
+}
+
+/// An entry as listed. One that a transaction is about to change is waited for: its client may know the outcome already.
+fn entry_of(ctx: &Ctx<'_>, key: &Bytes, row: &Bytes) -> Result<Entry, Halt> {
+    ctx.must_be_unlocked(key)?;
+    let damaged = |what: &str| {
+        tracing::error!(?key, what, "an entry's row cannot be decoded");
+        Halt::Status(Status::Io)
+    };
+    let (_, place, name) = keys::parse_entry(key).ok_or_else(|| damaged("key"))?;
+    let name = Name::new(name).map_err(|_| damaged("name"))?;
+    let Dirent { handle, kind } = Dirent::from_row(row).map_err(|_| damaged("value"))?;
+    Ok(Entry { name, handle, kind, place, attr: None })
+}
+
+/// Attributes of this server's objects. All rows are asked for before the first miss is reported, so that one load
+/// brings them.
+fn add_attributes(ctx: &Ctx<'_>, entries: &mut [Entry]) -> Result<(), Halt> {
+    let mut has_missed = false;
+    for entry in entries.iter_mut().filter(|entry| entry.handle.server() == ctx.identity.id) {
+        if entry.kind == Kind::File && ctx.stream(entry.handle) == Err(Halt::Miss) {
+            has_missed = true;
+        }
+        match ctx.attr(entry.handle) {
+            Ok(attr) => entry.attr = Some(attr),
+            Err(Halt::Miss) => has_missed = true,
+            // Being changed, or removed since: the client will ask, and wait or learn of it.
+            Err(Halt::Locked | Halt::Status(Status::Stale)) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    if has_missed { Err(Halt::Miss) } else { Ok(()) }
+}
+
+/// Cut what exceeds the bytes now that layouts are known; `true`: nothing was.
+fn cut(entries: &mut Vec<Entry>, bytes_max: usize) -> bool {
+    let mut bytes = 0;
+    let fits = entries.iter().position(|entry| {
+        bytes += ENTRY_BYTES + entry.name.as_bytes().len() + entry.attr.as_ref().map_or(0, attr_bytes);
+        bytes > bytes_max
+    });
+    match fits {
+        Some(at) if at.max(1) < entries.len() => {
+            entries.truncate(at.max(1));
+            false
+        }
+        _ => true,
+    }
+}
+
+fn attr_bytes(attr: &Attr) -> usize {
+    ATTR_BYTES + attr.layout.as_ref().map_or(0, |layout| 32 + 8 * layout.datafiles.len())
+}

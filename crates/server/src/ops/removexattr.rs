@@ -1,0 +1,24 @@
+//! removexattr: remove an extended attribute.
+
+use super::setxattr::listed_bytes;
+use crate::ctx::{Ctx, Halt};
+use crate::keys;
+use shoal_proto::{Answer, Handle, Status};
+
+/// Remove it.
+///
+/// # Errors
+/// `NoAttribute`.
+pub fn run(ctx: &mut Ctx<'_>, object: Handle, name: &[u8]) -> Result<Answer, Halt> {
+    let object = ctx.object(object)?;
+    let mut inode = ctx.inode(object)?;
+    let key = keys::xattr(object, name);
+    if inode.xattr_bytes == 0 || ctx.get(&key)?.is_none() {
+        return Err(Halt::Status(Status::NoAttribute));
+    }
+    inode.xattr_bytes = inode.xattr_bytes.saturating_sub(listed_bytes(name));
+    inode.ctime = ctx.now;
+    ctx.remove(key)?;
+    ctx.put(keys::inode(object), &inode)?;
+    Ok(Answer::Done {})
+}

@@ -1,0 +1,49 @@
+//! unlink: remove an entry that is no directory, and with an object's last name the object.
+//!
+//! An object that its own client holds open stays without a name, as an orphan of that client, until it is released or
+//! the client's lease ends.
+
+use crate::actions;
+use crate::ctx::{Ctx, Halt};
+use crate::rows::Dirent;
+use shoal_proto::{Action, Answer, Handle, Held, Kind, Name, Status};
+
+/// Remove it.
+///
+/// # Errors
+/// `NotFound`; `IsDirectory`.
+pub fn run(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, held: &Held) -> Result<Answer, Halt> {
+    let dir = ctx.object(dir)?;
+    ctx.directory(dir)?;
+    let found = ctx.entry(dir, name)?.ok_or(Halt::Status(Status::NotFound))?;
+    if found.kind == Kind::Directory {
+        return Err(Halt::Status(Status::IsDirectory));
+    }
+    let lost = lose_name(ctx, &found, held)?;
+    let (name, expect, time) = (name.clone(), found.handle, ctx.now);
+    let plan = vec![Action::EntryRemove { dir, name, expect, subdirs: 0, time }, lost.action];
+    actions::carry_out(ctx, plan)?;
+    Ok(lost.answer)
+}
+
+/// An object loses one of its names.
+pub struct Lost {
+    /// What to do.
+    pub action: Action,
+    /// What to answer.
+    pub answer: Answer,
+}
+
+/// What becomes of a file, link or special file that loses one name. Whether it is the last one is only asked for what
+/// may be held; should that change until the transaction, the object is still kept or removed rightly: the client is told
+/// of an orphan that is none, or the orphan is reaped with its lease.
+pub fn lose_name(ctx: &Ctx<'_>, found: &Dirent, held: &Held) -> Result<Lost, Halt> {
+    let Dirent { handle, kind } = *found;
+    let is_held = held.holds(handle);
+    let orphaned = is_held && ctx.fact_attr(handle)?.nlink <= 1;
+    let keep_for = is_held.then_some(ctx.client);
+    Ok(Lost {
+        action: Action::Links { object: handle, delta: -1, time: ctx.now, keep_for },
+        answer: Answer::Removed { handle, kind, orphaned },
+    })
+}
