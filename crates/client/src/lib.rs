@@ -1,17 +1,35 @@
 //! The system interface: path walk, caches, distribution, transfers. A core without I/O, and its drivers.
+//!
+//! Read it in this order: [`Options`] and [`Client`] (the face), `core` (asking, deadlines, retries), `session` (what is
+//! sent, in which slot, exactly once), `driver` (sockets), `ops/` (one verb, one file), `transfer/` (data), `cache`.
+//!
+//! **Invariants.** Every wait has a deadline, every retry a bound ([`Options::timeout`]). Every error names server,
+//! operation and object ([`Error`]). A change is executed exactly once, whatever happens to the connection. A negative
+//! cache entry never answers an open; an open asks its server always; a name may lead to its former object for the cache
+//! time.
 
+mod cache;
 mod client;
+mod core;
 mod counters;
-mod dir;
+mod driver;
 mod error;
+#[cfg(test)]
+mod fake;
 mod file;
+mod held;
+mod ops;
 mod options;
+mod session;
+mod timers;
+mod transfer;
 mod words;
+mod world;
 
 pub use client::Client;
 pub use counters::ClientCounters;
-pub use dir::DirStream;
 pub use error::Error;
 pub use file::OpenFile;
+pub use ops::DirStream;
 pub use options::Options;
 pub use words::{RenameFlags, Statfs};

@@ -1,0 +1,180 @@
+//! Names and attributes believed for a moment.
+//!
+//! Both papers' choice: 100 ms, which saves the lookups and stats that one command repeats, and bounds what other clients'
+//! changes can be missed by. Zero is strict: nothing is kept.
+//!
+//! **Invariant: what this client changed, it sees at once.** A change forgets what it touched and gives it a *stamp*; an
+//! answer that was asked for before the stamp is not kept.
+//! **Invariant: a negative entry never answers an open**: only [`Cache::name`] callers that ask for it get one.
+
+use lru::LruCache;
+use shoal_env::Instant;
+use shoal_proto::{Attr, Handle, Kind, Name};
+use std::time::Duration;
+
+/// Names kept, at most.
+const NAMES_MAX: usize = 65_536;
+/// Attributes kept, at most.
+const ATTRS_MAX: usize = 65_536;
+/// Stamps kept; beyond, all older answers are distrusted.
+const STAMPS_MAX: usize = 4096;
+
+/// What a name leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Leads {
+    To(Handle, Kind),
+    Nowhere,
+}
+
+/// See the module's page.
+pub(crate) struct Cache {
+    name_ttl: Duration,
+    attr_ttl: Duration,
+    names: LruCache<(Handle, Name), (Leads, Instant)>,
+    attrs: LruCache<Handle, (Attr, Instant)>,
+    stamps: LruCache<Handle, u64>,
+    now_stamp: u64,
+    floor: u64,
+}
+
+/// When something was asked, for [`Cache::put_attr`] and [`Cache::put_name`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Stamp(u64);
+
+impl Cache {
+    pub(crate) fn new(name_ttl: Duration, attr_ttl: Duration) -> Cache {
+        Cache {
+            name_ttl,
+            attr_ttl,
+            names: LruCache::unbounded(),
+            attrs: LruCache::unbounded(),
+            stamps: LruCache::unbounded(),
+            now_stamp: 0,
+            floor: 0,
+        }
+    }
+
+    /// To be taken before asking.
+    pub(crate) fn stamp(&self) -> Stamp {
+        Stamp(self.now_stamp)
+    }
+
+    fn trusts(&self, object: Handle, asked: Stamp) -> bool {
+        let changed = self.stamps.peek(&object).copied().unwrap_or(self.floor);
+        changed <= asked.0
+    }
+
+    /// What a name leads to, if it is known.
+    pub(crate) fn name(&mut self, dir: Handle, name: &Name, now: Instant) -> Option<Leads> {
+        let key = (dir, name.clone());
+        let &(leads, until) = self.names.get(&key)?;
+        if until <= now {
+            self.names.pop(&key);
+            return None;
+        }
+        Some(leads)
+    }
+
+    /// Attributes, if they are known.
+    pub(crate) fn attr(&mut self, object: Handle, now: Instant) -> Option<Attr> {
+        let (attr, until) = self.attrs.get(&object)?;
+        if *until <= now {
+            return None;
+        }
+        Some(attr.clone())
+    }
+
+    /// Attributes however old: to guess by, never to answer with.
+    pub(crate) fn attr_once(&self, object: Handle) -> Option<&Attr> {
+        self.attrs.peek(&object).map(|(attr, _)| attr)
+    }
+
+    /// Keep what a name leads to.
+    pub(crate) fn put_name(&mut self, dir: Handle, name: &Name, leads: Leads, asked: Stamp, now: Instant) {
+        if self.name_ttl.is_zero() || !self.trusts(dir, asked) {
+            return;
+        }
+        self.names.put((dir, name.clone()), (leads, now + self.name_ttl));
+        if self.names.len() > NAMES_MAX {
+            self.names.pop_lru();
+        }
+    }
+
+    /// Keep attributes (merged ones).
+    pub(crate) fn put_attr(&mut self, attr: &Attr, asked: Stamp, now: Instant) {
+        if self.attr_ttl.is_zero() || !self.trusts(attr.handle, asked) {
+            return;
+        }
+        self.attrs.put(attr.handle, (attr.clone(), now + self.attr_ttl));
+        if self.attrs.len() > ATTRS_MAX {
+            self.attrs.pop_lru();
+        }
+    }
+
+    /// This client changed the object: its attributes, and as a directory its entries, are asked anew.
+    pub(crate) fn changed(&mut self, object: Handle) {
+        self.now_stamp += 1;
+        self.attrs.pop(&object);
+        self.stamps.put(object, self.now_stamp);
+        if self.stamps.len() > STAMPS_MAX
+            && let Some((_, stamp)) = self.stamps.pop_lru()
+        {
+            self.floor = self.floor.max(stamp);
+        }
+    }
+
+    /// This client changed an entry.
+    pub(crate) fn changed_name(&mut self, dir: Handle, name: &Name) {
+        self.names.pop(&(dir, name.clone()));
+        self.changed(dir);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::file_attr;
+
+    const DIR: Handle = Handle(7);
+
+    fn cache() -> Cache {
+        Cache::new(Duration::from_millis(100), Duration::from_millis(100))
+    }
+
+    #[test]
+    fn what_is_kept_is_believed_until_its_time_and_not_after() {
+        let mut cache = cache();
+        let name = Name::new(b"a").unwrap();
+        let stamp = cache.stamp();
+        cache.put_name(DIR, &name, Leads::Nowhere, stamp, Instant(0));
+        cache.put_attr(&file_attr(Handle(9)), stamp, Instant(0));
+        assert_eq!(cache.name(DIR, &name, Instant(99_999_999)), Some(Leads::Nowhere));
+        assert!(cache.attr(Handle(9), Instant(99_999_999)).is_some());
+        assert_eq!(cache.name(DIR, &name, Instant(100_000_000)), None);
+        assert!(cache.attr(Handle(9), Instant(100_000_000)).is_none());
+    }
+
+    #[test]
+    fn an_answer_asked_for_before_a_change_is_not_kept_behind_it() {
+        let mut cache = cache();
+        let name = Name::new(b"a").unwrap();
+        let before = cache.stamp();
+        cache.changed(Handle(9));
+        cache.changed_name(DIR, &name);
+        cache.put_attr(&file_attr(Handle(9)), before, Instant(0));
+        cache.put_name(DIR, &name, Leads::Nowhere, before, Instant(0));
+        assert!(cache.attr(Handle(9), Instant(1)).is_none());
+        assert_eq!(cache.name(DIR, &name, Instant(1)), None);
+        let after = cache.stamp();
+        cache.put_attr(&file_attr(Handle(9)), after, Instant(0));
+        assert!(cache.attr(Handle(9), Instant(1)).is_some());
+    }
+
+    #[test]
+    fn strict_keeps_nothing() {
+        let mut cache = Cache::new(Duration::ZERO, Duration::ZERO);
+        let stamp = cache.stamp();
+        cache.put_attr(&file_attr(Handle(9)), stamp, Instant(0));
+        assert!(cache.attr(Handle(9), Instant(0)).is_none());
+    }
+}

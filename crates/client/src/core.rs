@@ -1,0 +1,489 @@
+//! The core without I/O: it holds the map, the sessions, the caches and what is held open, and turns operations into
+//! requests and replies into answers. It opens no socket and reads no clock; a driver does ([`World`]).
+//!
+//! An operation is a plain `async fn` over the core. It *asks* a server ([`Core::ask`]); asking puts a request in the
+//! session's queue, signals the driver and waits for the answer or the operation's deadline.
+//!
+//! **Invariant: every wait ends by the operation's deadline, every retry has a bound** ([`Operation`]).
+//! **Invariant: no borrow of the core's state is held over an await.**
+
+use crate::cache::Cache;
+use crate::held::HeldFiles;
+use crate::session::{Answered, Asked, Outgoing, Session, Waiter};
+use crate::timers::Timers;
+use crate::world::World;
+use crate::{ClientCounters, Error, Options};
+use bytes::Bytes;
+use futures_channel::oneshot;
+use futures_util::future::{Either, select};
+use shoal_env::{Instant, WallTime};
+use shoal_proto::message::{Attached, Reply};
+use shoal_proto::op::Answer;
+use shoal_proto::{ClientId, ClusterMap, Group, GroupReply, Handle, Op, ServerId, SessionId, Status};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Tries of one request, at most; the deadline usually ends it before.
+const TRIES_MAX: u32 = 64;
+/// The first pause before a retry, and the longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(200));
+
+/// One operation under way: for its deadline, its errors, and the pauses between its tries.
+pub(crate) struct Operation {
+    pub(crate) op: &'static str,
+    pub(crate) object: Option<Handle>,
+    pub(crate) deadline: Instant,
+    tries: Cell<u32>,
+}
+
+impl Operation {
+    /// An error of this operation.
+    pub(crate) fn error(&self, status: Status) -> Error {
+        Error { object: self.object, ..Error::new(status, self.op) }
+    }
+}
+
+/// What a group's operations answered.
+pub(crate) struct Told {
+    pub(crate) answers: Vec<Answer>,
+    pub(crate) bulk: Bytes,
+    pub(crate) loss: u64,
+}
+
+/// The same, when the group may have failed on its way.
+pub(crate) struct ToldGroup {
+    pub(crate) status: Status,
+    pub(crate) answers: Vec<Answer>,
+    pub(crate) bulk: Bytes,
+    pub(crate) loss: u64,
+}
+
+/// See the module's page.
+pub(crate) struct Core {
+    pub(crate) world: Box<dyn World>,
+    pub(crate) options: Options,
+    pub(crate) id: ClientId,
+    pub(crate) cache: RefCell<Cache>,
+    pub(crate) held: RefCell<HeldFiles>,
+    pub(crate) counters: RefCell<ClientCounters>,
+    map: RefCell<Rc<ClusterMap>>,
+    map_asked: Cell<bool>,
+    sessions: RefCell<BTreeMap<ServerId, Session>>,
+    timers: Timers,
+    closed: Cell<bool>,
+}
+
+impl Core {
+    pub(crate) fn new(world: Box<dyn World>, options: Options, id: ClientId, map: ClusterMap) -> Rc<Core> {
+        Rc::new(Core {
+            cache: RefCell::new(Cache::new(options.name_cache, options.attr_cache)),
+            world,
+            options,
+            id,
+            held: RefCell::default(),
+            counters: RefCell::default(),
+            map: RefCell::new(Rc::new(map)),
+            map_asked: Cell::new(false),
+            sessions: RefCell::default(),
+            timers: Timers::default(),
+            closed: Cell::new(false),
+        })
+    }
+
+    // The map.
+
+    pub(crate) fn map(&self) -> Rc<ClusterMap> {
+        self.map.borrow().clone()
+    }
+
+    /// Take a map, if it is newer and of this file system.
+    pub(crate) fn install_map(&self, map: ClusterMap) {
+        let newer = map.epoch > self.map().epoch || self.map().servers.is_empty();
+        if newer && map.fs_id == self.options.fs_id && map.collection == self.options.collection {
+            *self.map.borrow_mut() = Rc::new(map);
+        }
+    }
+
+    /// A server told its map's epoch: a newer one is fetched, beside what is under way.
+    fn note_epoch(&self, server: ServerId, epoch: u32) {
+        if epoch <= self.map().epoch || self.map_asked.replace(true) {
+            return;
+        }
+        self.enqueue(
+            server,
+            Asked {
+                op: "map",
+                groups: vec![Group { ops: vec![Op::Map {}].into() }],
+                bulk: Vec::new(),
+                reply_bytes: 0,
+                deadline: self.world.now() + self.options.timeout,
+                waiter: Waiter::Map,
+            },
+        );
+    }
+
+    /// Fetch the map from `server`.
+    pub(crate) async fn fetch_map(self: &Rc<Core>, o: &Operation, server: ServerId) -> Result<(), Error> {
+        let groups = vec![Group { ops: vec![Op::Map {}].into() }];
+        let answered = self.call(o, server, groups, Vec::new(), 0).await?;
+        match answered.reply.groups.0.into_iter().next().and_then(|group| group.answers.0.into_iter().next())
+        {
+            Some(Answer::Map { map }) => {
+                if map.fs_id != self.options.fs_id || map.collection != self.options.collection {
+                    let words = format!("its map is of `{}`, another file system", map.name);
+                    return Err(o.error(Status::BadCollection).from(server).because(words));
+                }
+                self.install_map(map);
+                Ok(())
+            }
+            _ => Err(o.error(Status::BadMessage).from(server).because("no map in its answer")),
+        }
+    }
+
+    // Time.
+
+    /// Begin an operation: its deadline counts from now.
+    pub(crate) fn begin(&self, op: &'static str, object: Option<Handle>) -> Operation {
+        Operation { op, object, deadline: self.world.now() + self.options.timeout, tries: Cell::new(0) }
+    }
+
+    /// The driver's alarm rang; when it is to ring next.
+    pub(crate) fn tick(&self, now: Instant) -> Option<Instant> {
+        self.timers.tick(now)
+    }
+
+    /// Await `future`, but not past `deadline`.
+    async fn by<T>(&self, deadline: Instant, future: impl Future<Output = T>) -> Option<T> {
+        let arm = |at| self.world.wake_at(at);
+        match select(pin!(future), self.timers.sleep_until(deadline, &arm)).await {
+            Either::Left((value, _)) => Some(value),
+            Either::Right(_) => None,
+        }
+    }
+
+    /// Pause before the next try, longer each time, with jitter.
+    ///
+    /// # Errors
+    /// `why`, when the tries or the time are used up.
+    pub(crate) async fn back_off(&self, o: &Operation, why: Error) -> Result<(), Error> {
+        let tries = o.tries.get();
+        o.tries.set(tries + 1);
+        let full = BACKOFF.0.saturating_mul(1 << tries.min(16)).min(BACKOFF.1);
+        let nanos = u64::try_from(full.as_nanos()).unwrap_or(u64::MAX).max(2);
+        let pause = Duration::from_nanos(nanos / 2 + self.world.random_u64() % nanos);
+        let until = self.world.now() + pause;
+        if tries >= TRIES_MAX || until >= o.deadline {
+            let words = format!("gave up after {} tries: {}", tries + 1, why.status);
+            return Err(Error { status: Status::TimedOut, words, ..why });
+        }
+        self.counters.borrow_mut().retries += 1;
+        let arm = |at| self.world.wake_at(at);
+        self.timers.sleep_until(until, &arm).await;
+        Ok(())
+    }
+
+    /// The wall clock.
+    pub(crate) fn wall(&self) -> WallTime {
+        self.world.wall()
+    }
+
+    // Asking.
+
+    /// Ask a server for one group that must succeed; retried while the server says that it may be.
+    pub(crate) async fn ask(
+        self: &Rc<Core>,
+        o: &Operation,
+        server: ServerId,
+        ops: Vec<Op>,
+    ) -> Result<Told, Error> {
+        self.ask_with(o, server, ops, Vec::new(), 0).await
+    }
+
+    /// The same with data: `bulk` goes with the request, `reply_bytes` are expected with the reply.
+    pub(crate) async fn ask_with(
+        self: &Rc<Core>,
+        o: &Operation,
+        server: ServerId,
+        ops: Vec<Op>,
+        bulk: Vec<Bytes>,
+        reply_bytes: u64,
+    ) -> Result<Told, Error> {
+        let count = ops.len();
+        let told = self.ask_group(o, server, ops, bulk, reply_bytes).await?;
+        if told.status != Status::Ok {
+            return Err(o.error(told.status).from(server));
+        }
+        if told.answers.len() != count {
+            return Err(o.error(Status::BadMessage).from(server).because("answers are missing in its reply"));
+        }
+        Ok(Told { answers: told.answers, bulk: told.bulk, loss: told.loss })
+    }
+
+    /// The same for a group that may fail on its way.
+    pub(crate) async fn ask_group(
+        self: &Rc<Core>,
+        o: &Operation,
+        server: ServerId,
+        ops: Vec<Op>,
+        bulk: Vec<Bytes>,
+        reply_bytes: u64,
+    ) -> Result<ToldGroup, Error> {
+        let mut groups = vec![Group { ops: ops.into() }];
+        let mut bulk = bulk;
+        let mut map_fetched = false;
+        loop {
+            let answered = self.call(o, server, groups, bulk, reply_bytes).await?;
+            let loss = answered.reply.loss;
+            let Some(group) = answered.reply.groups.0.into_iter().next() else {
+                return Err(o.error(Status::BadMessage).from(server));
+            };
+            match group.status {
+                status @ (Status::Busy | Status::Changed | Status::Unavailable) => {
+                    self.back_off(o, o.error(status).from(server)).await?;
+                }
+                Status::WrongServer if !map_fetched => {
+                    map_fetched = true;
+                    self.fetch_map(o, server).await?;
+                }
+                status => {
+                    let answers = group.answers.0;
+                    return Ok(ToldGroup { status, answers, bulk: answered.bulk, loss });
+                }
+            }
+            groups = answered.groups;
+            bulk = answered.sent;
+        }
+    }
+
+    /// Ask a server for groups that only read, each with a status of its own. No retries but those of the connection.
+    pub(crate) async fn ask_many(
+        self: &Rc<Core>,
+        o: &Operation,
+        server: ServerId,
+        groups: Vec<Vec<Op>>,
+    ) -> Result<Vec<GroupReply>, Error> {
+        let groups = groups.into_iter().map(|ops| Group { ops: ops.into() }).collect();
+        Ok(self.call(o, server, groups, Vec::new(), 0).await?.reply.groups.0)
+    }
+
+    /// Send a request and await its reply.
+    pub(crate) async fn call(
+        self: &Rc<Core>,
+        o: &Operation,
+        server: ServerId,
+        groups: Vec<Group>,
+        bulk: Vec<Bytes>,
+        reply_bytes: u64,
+    ) -> Result<Answered, Error> {
+        if self.closed.get() {
+            return Err(o.error(Status::Unavailable).because("the client is closed"));
+        }
+        let known = self.map().servers.len();
+        if known > 0 && usize::from(server.0) >= known {
+            let words = format!("the map (epoch {}) has {known} servers only", self.map().epoch);
+            return Err(o.error(Status::Stale).from(server).because(words));
+        }
+        let (send, receive) = oneshot::channel();
+        let waiter = Waiter::Caller(send);
+        let asked = Asked { op: o.op, groups, bulk, reply_bytes, deadline: o.deadline, waiter };
+        let mut waiting = Waiting { core: self, server, tag: Some(self.enqueue(server, asked)) };
+        let answer = self.by(o.deadline, receive).await;
+        match answer {
+            Some(Ok(result)) => {
+                waiting.tag = None;
+                result.map_err(|error| Error { object: o.object, ..error })
+            }
+            Some(Err(_)) => {
+                waiting.tag = None;
+                Err(o.error(Status::Unavailable).from(server).because("the client was closed meanwhile"))
+            }
+            None => Err(self.timed_out(o, server)),
+        }
+    }
+
+    fn timed_out(&self, o: &Operation, server: ServerId) -> Error {
+        let sessions = self.sessions.borrow();
+        let trouble = sessions.get(&server).map(|session| session.trouble.as_str()).unwrap_or_default();
+        let bound = self.options.timeout;
+        let words = if trouble.is_empty() {
+            format!("no answer within {bound:?}; is the server overloaded or cut off?")
+        } else {
+            format!("not reached within {bound:?}: {trouble}; is the server running?")
+        };
+        o.error(Status::TimedOut).from(server).because(words)
+    }
+
+    /// Say something, so that the session lives on.
+    pub(crate) fn ping_unasked(&self, server: ServerId) {
+        self.post(server, "ping", vec![Op::Ping {}]);
+    }
+
+    /// Send what nobody waits for.
+    pub(crate) fn post(&self, server: ServerId, op: &'static str, ops: Vec<Op>) {
+        self.enqueue(
+            server,
+            Asked {
+                op,
+                groups: vec![Group { ops: ops.into() }],
+                bulk: Vec::new(),
+                reply_bytes: 0,
+                deadline: self.world.now() + self.options.timeout,
+                waiter: Waiter::Nobody,
+            },
+        );
+    }
+
+    fn enqueue(&self, server: ServerId, asked: Asked) -> u64 {
+        let tag = {
+            let mut sessions = self.sessions.borrow_mut();
+            sessions.entry(server).or_insert_with(|| Session::new(server)).enqueue(asked)
+        };
+        self.world.outgoing(server);
+        tag
+    }
+
+    /// Data carried in one message to `server`, at most.
+    pub(crate) fn eager_bytes(&self, server: ServerId) -> usize {
+        let allowed = self.sessions.borrow().get(&server).map(|session| session.eager_bytes);
+        allowed.unwrap_or(usize::MAX).min(self.options.eager_bytes)
+    }
+
+    // The driver's side.
+
+    fn with<T>(&self, server: ServerId, f: impl FnOnce(&mut Session) -> T) -> T {
+        let mut sessions = self.sessions.borrow_mut();
+        f(sessions.entry(server).or_insert_with(|| Session::new(server)))
+    }
+
+    /// Whether a connection to `server` is wanted.
+    pub(crate) fn is_wanted(&self, server: ServerId) -> bool {
+        !self.closed.get() && self.with(server, |session| session.is_wanted())
+    }
+
+    /// The session to ask for in the next attachment.
+    pub(crate) fn attach_id(&self, server: ServerId) -> Option<SessionId> {
+        self.with(server, Session::attach_id)
+    }
+
+    /// A connection stands.
+    pub(crate) fn attached(&self, server: ServerId, attached: &Attached, version: u16) {
+        let again = self.with(server, |session| {
+            session.attached(attached, version, self.options.slots);
+            session.attachments > 1
+        });
+        if again {
+            self.counters.borrow_mut().reconnects += 1;
+        }
+        self.note_epoch(server, attached.map_epoch);
+        self.world.outgoing(server);
+    }
+
+    /// The connection is gone, or could not be made.
+    pub(crate) fn lost(&self, server: ServerId, words: &str) {
+        self.with(server, |session| session.lost(words));
+    }
+
+    /// The server does not know the session any more.
+    pub(crate) fn session_lost(&self, server: ServerId) {
+        self.with(server, Session::session_lost);
+    }
+
+    /// The server refuses for good.
+    pub(crate) fn refused(&self, server: ServerId, status: Status, words: &str) {
+        self.map_asked.set(false);
+        self.with(server, |session| session.refused(status, words));
+    }
+
+    /// What is to be written to `server` now.
+    pub(crate) fn take(&self, server: ServerId) -> Option<Outgoing> {
+        let out = self.with(server, |session| session.take(self.world.now()))?;
+        let mut counters = self.counters.borrow_mut();
+        for (op, bytes) in &out.ops {
+            *counters.messages.entry(op).or_default() += 1;
+            counters.sent_bytes += bytes;
+        }
+        Some(out)
+    }
+
+    /// A reply came.
+    ///
+    /// # Errors
+    /// When the connection is of no further use.
+    pub(crate) fn replied(
+        &self,
+        server: ServerId,
+        tag: u64,
+        reply: Reply,
+        bulk: Bytes,
+    ) -> Result<(), String> {
+        self.counters.borrow_mut().received_bytes += bulk.len() as u64;
+        let epoch = reply.map_epoch;
+        let (waiter, more) = self.with(server, |session| {
+            let waiter = session.replied(tag, reply, bulk);
+            (waiter, session.has_outgoing())
+        });
+        if more {
+            self.world.outgoing(server);
+        }
+        match waiter? {
+            // A caller that has gone meanwhile needs no answer.
+            Some((Waiter::Caller(waiter), answered)) => drop(waiter.send(Ok(answered))),
+            Some((Waiter::Map, answered)) => {
+                self.map_asked.set(false);
+                for answer in answered.reply.groups.0.into_iter().flat_map(|group| group.answers.0) {
+                    if let Answer::Map { map } = answer {
+                        self.install_map(map);
+                    }
+                }
+                return Ok(());
+            }
+            Some((Waiter::Nobody, _)) | None => {}
+        }
+        self.note_epoch(server, epoch);
+        Ok(())
+    }
+
+    /// Batches written to `server` so far, while it is attached.
+    pub(crate) fn batches(&self, server: ServerId) -> Option<u64> {
+        self.with(server, |session| session.is_up().then_some(session.batches))
+    }
+
+    /// Nothing more is asked; the drivers end.
+    pub(crate) fn close(&self) {
+        self.closed.set(true);
+        let servers: Vec<ServerId> = self.sessions.borrow().keys().copied().collect();
+        for server in servers {
+            self.world.outgoing(server);
+        }
+        self.world.wake_at(self.world.now());
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+}
+
+/// A caller that waits: dropped before the answer, it takes its request back.
+struct Waiting<'a> {
+    core: &'a Core,
+    server: ServerId,
+    tag: Option<u64>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(tag) = self.tag {
+            let more = self.core.with(self.server, |session| {
+                session.abandon(tag);
+                session.has_outgoing()
+            });
+            if more {
+                self.core.world.outgoing(self.server);
+            }
+        }
+    }
+}

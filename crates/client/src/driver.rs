@@ -1,0 +1,135 @@
+//! The driver over `env`: one task for the alarm, one for each server that is talked to.
+//!
+//! A server's task waits until something is wanted, connects, shakes hands, and then reads and writes at once: the writer
+//! takes everything queued and writes it by one vectored write, the reader reads a whole buffer and completes every reply
+//! in it (messages per system call are worth ten times; design §4). When the connection is lost it connects again, with
+//! growing pauses, for as long as somebody waits; the core sends again what was under way.
+
+mod handshake;
+mod link;
+
+use crate::core::Core;
+use crate::world::World;
+use crate::{Error, Options};
+use handshake::Established;
+use shoal_env::local::Notify;
+use shoal_env::{Env, Instant, WallTime};
+use shoal_proto::{ClientId, ClusterMap, ServerId, Status};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+
+/// What the core and the driver's tasks share.
+struct Shared {
+    env: Env,
+    core: OnceCell<Weak<Core>>,
+    links: RefCell<BTreeMap<ServerId, Notify>>,
+    alarm: Cell<Option<Instant>>,
+    alarm_set: Notify,
+}
+
+/// The world as `env` shows it.
+struct EnvWorld(Rc<Shared>);
+
+impl World for EnvWorld {
+    fn now(&self) -> Instant {
+        self.0.env.now()
+    }
+
+    fn wall(&self) -> WallTime {
+        self.0.env.wall()
+    }
+
+    fn random_u64(&self) -> u64 {
+        self.0.env.random_u64()
+    }
+
+    fn outgoing(&self, server: ServerId) {
+        let known = self.0.links.borrow().get(&server).cloned();
+        match known {
+            Some(wake) => wake.wake_all(),
+            None => open_link(&self.0, server, None),
+        }
+    }
+
+    fn wake_at(&self, at: Instant) {
+        if self.0.alarm.get().is_none_or(|set| at < set) {
+            self.0.alarm.set(Some(at));
+            self.0.alarm_set.wake_all();
+        }
+    }
+}
+
+/// Begin the task that talks to `server`.
+fn open_link(shared: &Rc<Shared>, server: ServerId, established: Option<Established>) {
+    let Some(core) = shared.core.get().and_then(Weak::upgrade).filter(|core| !core.is_closed()) else {
+        return;
+    };
+    let wake = Notify::default();
+    shared.links.borrow_mut().insert(server, wake.clone());
+    let link = link::Link { env: shared.env.clone(), core, server, wake };
+    drop(shared.env.spawn("client link", link.run(established)));
+}
+
+/// Ring the core's alarm when it is to ring.
+async fn ring(shared: Rc<Shared>) {
+    loop {
+        let set = shared.alarm_set.wait();
+        match shared.alarm.get() {
+            None => set.await,
+            Some(at) if at > shared.env.now() => {
+                futures_util::future::select(set, shared.env.sleep_until(at)).await;
+            }
+            Some(_) => {
+                let Some(core) = shared.core.get().and_then(Weak::upgrade) else { return };
+                if core.is_closed() {
+                    return;
+                }
+                // Cleared first: who is woken may set it anew.
+                shared.alarm.set(None);
+                let next = core.tick(shared.env.now());
+                if let Some(next) = next {
+                    shared.alarm.set(Some(shared.alarm.get().map_or(next, |set| set.min(next))));
+                }
+            }
+        }
+    }
+}
+
+/// Connect to any server of `options.map_from`, and fetch the map.
+pub(crate) async fn connect(env: Env, options: Options) -> Result<Rc<Core>, Error> {
+    env.set_polling(options.polling);
+    let mut id = [0; 16];
+    env.random(&mut id);
+    let id = ClientId(id);
+    let (server, first) = handshake::first_of(&env, &options, id).await?;
+    let shared = Rc::new(Shared {
+        env: env.clone(),
+        core: OnceCell::new(),
+        links: RefCell::default(),
+        alarm: Cell::new(None),
+        alarm_set: Notify::default(),
+    });
+    let map = ClusterMap {
+        fs_id: options.fs_id,
+        name: "".into(),
+        collection: options.collection,
+        epoch: 0,
+        template: shoal_proto::Template::default(),
+        servers: Vec::new().into(),
+    };
+    let core = Core::new(Box::new(EnvWorld(shared.clone())), options, id, map);
+    if shared.core.set(Rc::downgrade(&core)).is_err() {
+        return Err(Error::new(Status::Invalid, "connect"));
+    }
+    drop(env.spawn("client alarm", ring(shared.clone())));
+    open_link(&shared, server, Some(first));
+    let o = core.begin("connect", None);
+    match core.fetch_map(&o, server).await {
+        Ok(()) => Ok(core),
+        Err(error) => {
+            core.close();
+            Err(error)
+        }
+    }
+}

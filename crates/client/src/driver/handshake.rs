@@ -1,0 +1,186 @@
+//! The handshake: Hello → Challenge → Attach → Attached.
+//!
+//! Both sides prove that they have the file system's key, over both nonces, so that no client talks to an impostor and no
+//! impostor is served. A refusal says why, and what to do.
+
+use crate::{Error, Options};
+use bytes::BytesMut;
+use shoal_env::{Address, Env, Reader, Stream, Writer};
+use shoal_proto::message::{self, Attach, Attached, Challenge, Hello, Refusal};
+use shoal_proto::{ClientId, Frame, FrameKind, SecretKey, ServerId, SessionId, Status, codec::Codec};
+use std::io::{self, IoSlice};
+use std::time::Duration;
+
+/// A connection and its handshake take at most this.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// Bytes read at once during the handshake.
+const READ_BYTES: usize = 4096;
+
+/// A connection that stands.
+pub(super) struct Established {
+    pub(super) reader: Reader,
+    pub(super) writer: Writer,
+    /// Read, and not yet taken.
+    pub(super) rest: BytesMut,
+    pub(super) attached: Attached,
+    pub(super) version: u16,
+}
+
+/// Why there is no connection.
+pub(super) struct Trouble {
+    pub(super) status: Status,
+    pub(super) words: String,
+}
+
+impl Trouble {
+    /// Whether trying again cannot help.
+    pub(super) fn is_final(&self) -> bool {
+        matches!(
+            self.status,
+            Status::BadKey
+                | Status::BadVersion
+                | Status::BadCollection
+                | Status::Forbidden
+                | Status::Poisoned
+        )
+    }
+
+    fn broken(error: &io::Error) -> Trouble {
+        Trouble { status: Status::Unavailable, words: error.to_string() }
+    }
+
+    fn garbled() -> Trouble {
+        Trouble { status: Status::BadMessage, words: "it does not speak this protocol".to_owned() }
+    }
+}
+
+/// What a client says of itself.
+pub(super) struct Identity<'a> {
+    pub(super) options: &'a Options,
+    pub(super) client: ClientId,
+    pub(super) session: Option<SessionId>,
+    /// Which server it must be, if that is known.
+    pub(super) server: Option<ServerId>,
+}
+
+/// Connect to the first of `addresses` that answers, `local:` ones first, and shake hands.
+pub(super) async fn reach(
+    env: &Env,
+    addresses: &[Address],
+    identity: &Identity<'_>,
+) -> Result<(ServerId, Established), Trouble> {
+    let (near, far): (Vec<&Address>, Vec<&Address>) =
+        addresses.iter().partition(|address| matches!(address, Address::Local(_)));
+    let mut words = Vec::new();
+    for address in near.into_iter().chain(far) {
+        let trouble = match env.deadline(env.now() + CONNECT_MAX, try_one(env, address, identity)).await {
+            Ok(Ok(reached)) => return Ok(reached),
+            Ok(Err(trouble)) => trouble,
+            Err(_) => Trouble { status: Status::Unavailable, words: format!("no answer in {CONNECT_MAX:?}") },
+        };
+        if trouble.is_final() || trouble.status == Status::NoSession {
+            return Err(Trouble { words: format!("{address}: {}", trouble.words), ..trouble });
+        }
+        words.push(format!("{address}: {}", trouble.words));
+    }
+    let words = if words.is_empty() { "no address of it is known".to_owned() } else { words.join("; ") };
+    Err(Trouble { status: Status::Unavailable, words })
+}
+
+/// The first connection, to whichever server it is.
+pub(super) async fn first_of(
+    env: &Env,
+    options: &Options,
+    client: ClientId,
+) -> Result<(ServerId, Established), Error> {
+    let identity = Identity { options, client, session: None, server: None };
+    reach(env, &options.map_from, &identity)
+        .await
+        .map_err(|trouble| Error::new(trouble.status, "connect").because(trouble.words))
+}
+
+async fn try_one(
+    env: &Env,
+    address: &Address,
+    identity: &Identity<'_>,
+) -> Result<(ServerId, Established), Trouble> {
+    let Stream { mut reader, mut writer, .. } =
+        env.connect(address).await.map_err(|e| Trouble::broken(&e))?;
+    let mut rest = BytesMut::new();
+    let key = &identity.options.key;
+    let mut nonce = [0; 32];
+    env.random(&mut nonce);
+    let (version_min, version_max) = message::VERSIONS;
+    let hello = Hello { version_min, version_max, fs_id: identity.options.fs_id, nonce };
+    send(&mut writer, FrameKind::Hello, version_max, &hello).await?;
+
+    let challenge: Challenge = expect(&mut reader, &mut rest, FrameKind::Challenge).await?;
+    if !(version_min..=version_max).contains(&challenge.version) {
+        let words = format!(
+            "it wants version {} of the protocol; this program speaks {version_min} to {version_max}",
+            challenge.version
+        );
+        return Err(Trouble { status: Status::BadVersion, words });
+    }
+    let proof = message::proof(key, true, challenge.version, &nonce, &challenge.nonce);
+    if !SecretKey::equal(&proof, &challenge.proof) {
+        let words =
+            "the server could not prove that it has the file system's key; is this the right key file?";
+        return Err(Trouble { status: Status::BadKey, words: words.to_owned() });
+    }
+    if identity.server.is_some_and(|server| server != challenge.server) {
+        let words =
+            format!("server {} listens there; does the map name the right address?", challenge.server);
+        return Err(Trouble { status: Status::Unavailable, words });
+    }
+    let attach = Attach {
+        proof: message::proof(key, false, challenge.version, &nonce, &challenge.nonce),
+        collection: identity.options.collection,
+        client: identity.client,
+        peer: None,
+        session: identity.session,
+        slots: identity.options.slots.clamp(1, shoal_proto::limits::SLOTS_MAX),
+    };
+    send(&mut writer, FrameKind::Attach, challenge.version, &attach).await?;
+    let attached: Attached = expect(&mut reader, &mut rest, FrameKind::Attached).await?;
+    let version = challenge.version;
+    Ok((challenge.server, Established { reader, writer, rest, attached, version }))
+}
+
+async fn send<T: Codec>(
+    writer: &mut Writer,
+    kind: FrameKind,
+    version: u16,
+    message: &T,
+) -> Result<(), Trouble> {
+    let mut bytes = Vec::new();
+    Frame::put(kind, version, 0, message, 0, &mut bytes);
+    writer.write_all(&mut [IoSlice::new(&bytes)]).await.map_err(|error| Trouble::broken(&error))
+}
+
+async fn expect<T: Codec>(reader: &mut Reader, rest: &mut BytesMut, kind: FrameKind) -> Result<T, Trouble> {
+    loop {
+        match Frame::take(rest) {
+            Ok(Some(frame)) if frame.kind == kind => return frame.message().map_err(|_| Trouble::garbled()),
+            Ok(Some(frame)) if frame.kind == FrameKind::Refusal => return Err(refusal(&frame)),
+            Ok(None) => {}
+            Ok(Some(_)) | Err(_) => return Err(Trouble::garbled()),
+        }
+        let filled = rest.len();
+        rest.resize(filled + READ_BYTES, 0);
+        let n = reader.read(&mut rest[filled..]).await.map_err(|error| Trouble::broken(&error))?;
+        rest.truncate(filled + n);
+        if n == 0 {
+            let words = "it closed the connection during the handshake".to_owned();
+            return Err(Trouble { status: Status::Unavailable, words });
+        }
+    }
+}
+
+/// What a refusal says.
+pub(super) fn refusal(frame: &Frame) -> Trouble {
+    match frame.message::<Refusal>() {
+        Ok(Refusal { status, words }) => Trouble { status, words: words.0 },
+        Err(_) => Trouble::garbled(),
+    }
+}

@@ -1,0 +1,205 @@
+//! The task that talks to one server.
+
+use super::handshake::{Established, Identity, Trouble, reach, refusal};
+use crate::core::Core;
+use bytes::BytesMut;
+use futures_util::future::{Either, select};
+use shoal_env::local::Notify;
+use shoal_env::{Address, Env, Reader, Writer};
+use shoal_proto::message::Reply;
+use shoal_proto::{Frame, FrameKind, ServerId, Status};
+use std::cell::Cell;
+use std::io::IoSlice;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The first pause before connecting again, and the longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// Bytes read at once: at first, and when replies fill that.
+const READ_BYTES: (usize, usize) = (16 << 10, 256 << 10);
+
+/// See the module's page.
+pub(super) struct Link {
+    pub(super) env: Env,
+    pub(super) core: Rc<Core>,
+    pub(super) server: ServerId,
+    pub(super) wake: Notify,
+}
+
+impl Link {
+    /// Until the client is closed.
+    pub(super) async fn run(self, mut established: Option<Established>) {
+        let mut failures = 0_u32;
+        loop {
+            if established.is_none() && !self.wanted().await {
+                return;
+            }
+            let reached = match established.take() {
+                Some(established) => Ok(established),
+                None => self.connect().await,
+            };
+            match reached {
+                Ok(established) => {
+                    if self.converse(established).await {
+                        failures = 0;
+                    }
+                }
+                Err(trouble) => self.note(&trouble),
+            }
+            if self.core.is_closed() {
+                return;
+            }
+            if failures > 0 {
+                self.env.sleep(self.pause(failures)).await;
+            }
+            failures = failures.saturating_add(1);
+        }
+    }
+
+    /// Wait until a connection is wanted; false: the client is closed.
+    async fn wanted(&self) -> bool {
+        loop {
+            let wake = self.wake.wait();
+            if self.core.is_closed() {
+                return false;
+            }
+            if self.core.is_wanted(self.server) {
+                return true;
+            }
+            wake.await;
+        }
+    }
+
+    fn pause(&self, failures: u32) -> Duration {
+        let full = BACKOFF.0.saturating_mul(1 << (failures - 1).min(16)).min(BACKOFF.1);
+        let nanos = u64::try_from(full.as_nanos()).unwrap_or(u64::MAX).max(2);
+        Duration::from_nanos(nanos / 2 + self.env.random_u64() % nanos)
+    }
+
+    fn note(&self, trouble: &Trouble) {
+        match trouble.status {
+            Status::NoSession => self.core.session_lost(self.server),
+            status if trouble.is_final() => self.core.refused(self.server, status, &trouble.words),
+            _ => self.core.lost(self.server, &trouble.words),
+        }
+    }
+
+    async fn connect(&self) -> Result<Established, Trouble> {
+        let map = self.core.map();
+        let addresses: Vec<Address> = match map.server(self.server) {
+            Some(info) => info.addresses.iter().filter_map(|text| text.0.parse().ok()).collect(),
+            None => self.core.options.map_from.clone(),
+        };
+        let identity = Identity {
+            options: &self.core.options,
+            client: self.core.id,
+            session: self.core.attach_id(self.server),
+            server: Some(self.server),
+        };
+        reach(&self.env, &addresses, &identity).await.map(|(_, established)| established)
+    }
+
+    /// Read and write until the connection ends; whether it was of use.
+    async fn converse(&self, established: Established) -> bool {
+        let Established { mut reader, mut writer, rest, attached, version } = established;
+        self.core.attached(self.server, &attached, version);
+        let answered = Cell::new(false);
+        let lease = Duration::from_millis(u64::from(attached.lease_ms));
+        let reading = pin!(self.read(&mut reader, rest, &answered));
+        let writing = pin!(self.write(&mut writer));
+        let keeping = pin!(self.keep(lease));
+        let ended = match select(reading, select(writing, keeping)).await {
+            Either::Left((trouble, _)) => trouble,
+            Either::Right((Either::Left((trouble, _)) | Either::Right((trouble, _)), _)) => trouble,
+        };
+        // First the state, then what the end means for it.
+        self.core.lost(self.server, &ended.words);
+        if ended.status != Status::Unavailable {
+            self.note(&ended);
+        }
+        answered.get()
+    }
+
+    async fn read(&self, reader: &mut Reader, mut buf: BytesMut, answered: &Cell<bool>) -> Trouble {
+        let broken = |words: String| Trouble { status: Status::Unavailable, words };
+        let mut chunk = READ_BYTES.0;
+        loop {
+            loop {
+                let frame = match Frame::take(&mut buf) {
+                    Ok(Some(frame)) => frame,
+                    Ok(None) => break,
+                    Err(error) => return broken(format!("garbage on the connection: {error}")),
+                };
+                if frame.kind == FrameKind::Refusal {
+                    return refusal(&frame);
+                }
+                let reply: Reply = match frame.message() {
+                    Ok(reply) if frame.kind == FrameKind::Reply => reply,
+                    _ => return broken("a message that is no reply".to_owned()),
+                };
+                answered.set(true);
+                if let Err(words) = self.core.replied(self.server, frame.tag, reply, frame.bulk) {
+                    return broken(words);
+                }
+            }
+            // A frame begun has its room reserved: read all of it.
+            let filled = buf.len();
+            let room = (buf.capacity() - filled).clamp(chunk, READ_BYTES.1.max(chunk));
+            buf.resize(filled + room, 0);
+            let n = match reader.read(&mut buf[filled..]).await {
+                Ok(0) => return broken("the server closed the connection".to_owned()),
+                Ok(n) => n,
+                Err(error) => return broken(error.to_string()),
+            };
+            buf.truncate(filled + n);
+            chunk = if n == room { READ_BYTES.1 } else { READ_BYTES.0 };
+        }
+    }
+
+    async fn write(&self, writer: &mut Writer) -> Trouble {
+        let broken = |words: String| Trouble { status: Status::Unavailable, words };
+        loop {
+            let wake = self.wake.wait();
+            if self.core.is_closed() {
+                // The other side learns it from the end of the stream, with this or without.
+                drop(writer.close().await);
+                return broken("the client is closed".to_owned());
+            }
+            let Some(out) = self.core.take(self.server) else {
+                wake.await;
+                continue;
+            };
+            let mut slices = Vec::with_capacity(1 + 2 * out.bulks.len());
+            let mut from = 0;
+            for (at, bulk) in &out.bulks {
+                slices.push(IoSlice::new(&out.bytes[from..*at]));
+                slices.extend(bulk.iter().map(|part| IoSlice::new(part)));
+                from = *at;
+            }
+            slices.push(IoSlice::new(&out.bytes[from..]));
+            if let Err(error) = writer.write_all(&mut slices).await {
+                return broken(error.to_string());
+            }
+        }
+    }
+
+    /// Keep the session: something is said at least three times a lease.
+    async fn keep(&self, lease: Duration) -> Trouble {
+        if lease.is_zero() {
+            return std::future::pending().await;
+        }
+        let mut seen = 0;
+        loop {
+            self.env.sleep(lease / 3).await;
+            match self.core.batches(self.server) {
+                Some(batches) if batches == seen => {
+                    self.core.ping_unasked(self.server);
+                    seen = batches + 1;
+                }
+                Some(batches) => seen = batches,
+                None => {}
+            }
+        }
+    }
+}

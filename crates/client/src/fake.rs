@@ -1,0 +1,28 @@
+//! For the tests: a cluster in memory that a core is driven against by hand, and the hand.
+//!
+//! The cluster keeps its promises as servers do: a change is executed once for its (session, slot, sequence), a data
+//! request of an older generation is refused, a stream's data ends where the stream ends.
+
+mod cluster;
+mod hand;
+mod serve;
+
+pub(crate) use cluster::{FakeCluster, file_attr};
+pub(crate) use hand::{Hand, Lost};
+pub(crate) use serve::{Fault, serve};
+
+use shoal_proto::{CollectionId, Name, Owner, SecretKey};
+
+/// The key of all fake clusters.
+pub(crate) const KEY: SecretKey = SecretKey::new([7; 32]);
+/// Their id.
+pub(crate) const FS_ID: [u8; 16] = [3; 16];
+/// Their collection.
+pub(crate) const COLLECTION: CollectionId = CollectionId(9);
+/// Who makes files.
+pub(crate) const OWNER: Owner = Owner { mode: 0o644, uid: 1000, gid: 1000 };
+
+/// A name.
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}

@@ -1,0 +1,410 @@
+//! The cluster in memory.
+
+use super::{COLLECTION, FS_ID};
+use bytes::{Bytes, BytesMut};
+use shoal_pattern::{View, Window};
+use shoal_proto::message::{GroupReply, Reply, Request};
+use shoal_proto::op::{Answer, Entry, OpResult, Transfer};
+use shoal_proto::{
+    Attr, Capability, ClusterMap, Dist, Generation, Handle, Kind, Layout, Name, Op, Rights, Roles, ServerId,
+    ServerInfo, SessionId, Status, StreamFacts, Template, Time,
+};
+use std::collections::BTreeMap;
+
+/// A stream of bytes.
+#[derive(Default, Clone)]
+pub(crate) struct FakeStream {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) generation: Generation,
+    pub(crate) written_at: Option<Time>,
+}
+
+/// See the module's page.
+pub(crate) struct FakeCluster {
+    pub(crate) map: ClusterMap,
+    pub(crate) objects: BTreeMap<Handle, Attr>,
+    pub(crate) streams: BTreeMap<Handle, FakeStream>,
+    pub(crate) names: BTreeMap<(Handle, Name), Handle>,
+    pub(crate) orphans: Vec<Handle>,
+    /// By server: what it would lose together.
+    pub(crate) loss: Vec<u64>,
+    /// Requests that executed something, in order.
+    pub(crate) log: Vec<(ServerId, &'static str)>,
+    /// Statuses to be given to the next groups instead of executing them.
+    pub(crate) refuse_next: Vec<Status>,
+    pub(crate) capability_until: Time,
+    kept: BTreeMap<(ServerId, SessionId, u16), (u32, Reply, Bytes)>,
+    clock: i64,
+    next: u64,
+}
+
+/// Attributes of a new file.
+pub(crate) fn file_attr(handle: Handle) -> Attr {
+    Attr {
+        handle,
+        kind: Kind::File,
+        mode: 0o644,
+        uid: 0,
+        gid: 0,
+        nlink: 1,
+        rdev: 0,
+        size: 0,
+        space: 0,
+        atime: Time(0),
+        mtime: Time(0),
+        ctime: Time(0),
+        btime: Time(0),
+        generation: Generation(1),
+        parent: Handle(0),
+        template: Template::default(),
+        layout: None,
+    }
+}
+
+impl FakeCluster {
+    /// `servers` servers whose files have strips of `strip` bytes.
+    pub(crate) fn new(servers: u16, strip: u64) -> FakeCluster {
+        let template = Template { dist: Dist::SimpleStripe { strip }, width: 0 };
+        let infos = (0..servers).map(|id| ServerInfo {
+            id: ServerId(id),
+            addresses: Vec::new().into(),
+            roles: Roles::METADATA | Roles::DATA,
+        });
+        let map = ClusterMap {
+            fs_id: FS_ID,
+            name: "fake".into(),
+            collection: COLLECTION,
+            epoch: 1,
+            template,
+            servers: infos.collect::<Vec<_>>().into(),
+        };
+        let root = Attr { kind: Kind::Directory, parent: Handle::ROOT, template, ..file_attr(Handle::ROOT) };
+        FakeCluster {
+            objects: BTreeMap::from([(Handle::ROOT, root)]),
+            streams: BTreeMap::new(),
+            names: BTreeMap::new(),
+            orphans: Vec::new(),
+            loss: vec![1; usize::from(servers)],
+            log: Vec::new(),
+            refuse_next: Vec::new(),
+            capability_until: Time(i64::MAX),
+            kept: BTreeMap::new(),
+            clock: 100,
+            next: 100,
+            map,
+        }
+    }
+
+    fn draw(&mut self, server: ServerId) -> Handle {
+        self.next += 1;
+        Handle::new(server, self.next)
+    }
+
+    fn tick(&mut self) -> Time {
+        self.clock += 1;
+        Time(self.clock)
+    }
+
+    /// Make an object under a name.
+    pub(crate) fn make(&mut self, server: ServerId, dir: Handle, name: Name, kind: Kind) -> Handle {
+        let handle = self.draw(server);
+        let now = self.tick();
+        let template = self.map.template;
+        let times = Attr { mtime: now, ctime: now, btime: now, ..file_attr(handle) };
+        self.objects.insert(handle, Attr { kind, parent: dir, template, ..times });
+        if kind == Kind::File {
+            self.streams.insert(handle, FakeStream { generation: Generation(1), ..FakeStream::default() });
+        }
+        self.names.insert((dir, name), handle);
+        handle
+    }
+
+    /// Lay a file out over all servers, beginning with its own.
+    pub(crate) fn unstuff(&mut self, object: Handle) -> Layout {
+        if let Some(layout) = &self.objects[&object].layout {
+            return layout.clone();
+        }
+        let generation = Generation(self.objects[&object].generation.0 + 1);
+        let all = self.map.servers.len() as u16;
+        let others: Vec<Handle> =
+            (1..all).map(|step| self.draw(ServerId((object.server().0 + step) % all))).collect();
+        for &stream in &others {
+            self.streams.insert(stream, FakeStream { generation, ..FakeStream::default() });
+        }
+        self.streams.get_mut(&object).unwrap().generation = generation;
+        let datafiles: Vec<Handle> = std::iter::once(object).chain(others).collect();
+        let attr = self.objects.get_mut(&object).unwrap();
+        let layout = Layout { dist: attr.template.dist, datafiles: datafiles.into(), generation };
+        attr.generation = generation;
+        attr.layout = Some(layout.clone());
+        layout
+    }
+
+    /// Begin a new generation of a file, as truncate does.
+    pub(crate) fn advance(&mut self, object: Handle) {
+        let attr = self.objects.get_mut(&object).unwrap();
+        attr.generation.0 += 1;
+        let generation = attr.generation;
+        let mut streams = vec![object];
+        if let Some(layout) = &mut attr.layout {
+            layout.generation = generation;
+            streams = layout.datafiles.0.clone();
+        }
+        for stream in streams {
+            self.streams.get_mut(&stream).unwrap().generation = generation;
+        }
+    }
+
+    /// Execute a request, or give the reply kept of it.
+    pub(crate) fn execute(
+        &mut self,
+        server: ServerId,
+        session: SessionId,
+        request: &Request,
+        bulk: Bytes,
+    ) -> (Reply, Bytes) {
+        let kept = request.slot.map(|slot| (server, session, slot.slot.0));
+        if let (Some(key), Some(slot)) = (kept, request.slot) {
+            let last = self.kept.get(&key).map_or(0, |(sequence, ..)| *sequence);
+            if slot.sequence == last {
+                let (_, reply, bulk) = &self.kept[&key];
+                return (reply.clone(), bulk.clone());
+            }
+            assert_eq!(slot.sequence, last + 1, "the sequence of {slot:?} grows by one");
+        }
+        let changes = request.groups.iter().flat_map(|group| group.ops.iter()).any(Op::changes);
+        assert_eq!(changes, request.slot.is_some(), "exactly the changes have slots");
+        let (mut rest, mut back) = (bulk, BytesMut::new());
+        let groups = request.groups.iter().map(|group| self.group(server, &group.ops, &mut rest, &mut back));
+        let groups: Vec<GroupReply> = groups.collect();
+        let loss = self.loss[usize::from(server.0)];
+        let reply = Reply { loss, map_epoch: self.map.epoch, groups: groups.into() };
+        let back = back.freeze();
+        if let (Some(key), Some(slot)) = (kept, request.slot) {
+            self.kept.insert(key, (slot.sequence, reply.clone(), back.clone()));
+        }
+        (reply, back)
+    }
+
+    fn group(&mut self, server: ServerId, ops: &[Op], bulk: &mut Bytes, back: &mut BytesMut) -> GroupReply {
+        let mut answers = Vec::new();
+        let mut current = Handle(0);
+        if !self.refuse_next.is_empty() {
+            return GroupReply { status: self.refuse_next.remove(0), answers: answers.into() };
+        }
+        for op in ops {
+            self.log.push((server, op.name()));
+            match self.op(server, op, &mut current, bulk, back) {
+                Ok(answer) => answers.push(answer),
+                Err(status) => return GroupReply { status, answers: answers.into() },
+            }
+        }
+        GroupReply { status: Status::Ok, answers: answers.into() }
+    }
+
+    fn attr(&self, object: Handle) -> Result<Attr, Status> {
+        let mut attr = self.objects.get(&object).cloned().ok_or(Status::Stale)?;
+        if let Some(stream) = self.streams.get(&object) {
+            attr.size = stream.bytes.len() as u64;
+            attr.mtime = stream.written_at.unwrap_or(attr.mtime);
+        }
+        Ok(attr)
+    }
+
+    fn facts(&self, stream: Handle) -> Result<StreamFacts, Status> {
+        let stream = self.streams.get(&stream).ok_or(Status::Stale)?;
+        Ok(StreamFacts {
+            generation: stream.generation,
+            size: stream.bytes.len() as u64,
+            space: stream.bytes.len() as u64,
+            written_at: stream.written_at,
+        })
+    }
+
+    fn capability(&self, object: Handle, rights: Rights) -> Option<Capability> {
+        (!rights.is_empty())
+            .then(|| Capability::sign(&super::KEY, super::COLLECTION, object, rights, self.capability_until))
+    }
+
+    fn stream(&mut self, transfer: &Transfer, current: Handle) -> Result<Handle, Status> {
+        let stream = if transfer.stream == Handle::CURRENT { current } else { transfer.stream };
+        let own = self.streams.get(&stream).ok_or(Status::Stale)?;
+        if transfer.stream != Handle::CURRENT {
+            if transfer.capability.is_none_or(|cap| cap.expires_at != self.capability_until) {
+                return Err(Status::BadCapability);
+            }
+            if transfer.generation != own.generation {
+                return Err(Status::StaleLayout);
+            }
+        }
+        Ok(stream)
+    }
+
+    fn op(
+        &mut self,
+        server: ServerId,
+        op: &Op,
+        current: &mut Handle,
+        bulk: &mut Bytes,
+        back: &mut BytesMut,
+    ) -> OpResult {
+        let of = |object: Handle, current: Handle| if object == Handle::CURRENT { current } else { object };
+        Ok(match op {
+            Op::Ping {} | Op::Sync {} => Answer::Done {},
+            Op::Map {} => Answer::Map { map: self.map.clone() },
+            Op::Lookup { dir, path } => {
+                let (mut at, mut resolved) = (*dir, 0);
+                for name in path.iter() {
+                    at = *self.names.get(&(at, name.clone())).ok_or(Status::NotFound)?;
+                    resolved += 1;
+                    if at.server() != server || self.objects[&at].kind == Kind::Symlink {
+                        break;
+                    }
+                }
+                *current = at;
+                let attr = if at.server() == server { Some(self.attr(at)?) } else { None };
+                Answer::Looked { resolved, handle: at, kind: self.objects[&at].kind, attr }
+            }
+            Op::Getattr { object } => Answer::Attr { attr: self.attr(of(*object, *current))? },
+            Op::Setattr { object, set } => {
+                let attr = self.objects.get_mut(object).ok_or(Status::Stale)?;
+                attr.mode = set.mode.unwrap_or(attr.mode);
+                Answer::Attr { attr: self.attr(*object)? }
+            }
+            Op::Create { dir, name, exclusive, open, .. } => {
+                let found = self.names.get(&(*dir, name.clone())).copied();
+                if found.is_some() && *exclusive {
+                    return Err(Status::Exists);
+                }
+                let handle = match found {
+                    Some(handle) => handle,
+                    None => self.make(server, *dir, name.clone(), Kind::File),
+                };
+                *current = handle;
+                let capability = self.capability(handle, *open);
+                Answer::Made { attr: self.attr(handle)?, capability, created: found.is_none() }
+            }
+            Op::Mkdir { dir, name, .. } => {
+                let place = ServerId((server.0 + 1) % self.map.servers.len() as u16);
+                let handle = self.make(place, *dir, name.clone(), Kind::Directory);
+                Answer::Made { attr: self.attr(handle)?, capability: None, created: true }
+            }
+            Op::Readlink { .. } => Answer::Bytes { bytes: b"../target"[..].into() },
+            Op::Open { object, rights } => {
+                let object = of(*object, *current);
+                if object.server() != server {
+                    return Err(Status::WrongServer);
+                }
+                Answer::Made {
+                    attr: self.attr(object)?,
+                    capability: self.capability(object, *rights),
+                    created: false,
+                }
+            }
+            Op::Unlink { dir, name, held } => {
+                let handle = self.names.remove(&(*dir, name.clone())).ok_or(Status::NotFound)?;
+                let orphaned = held.holds(handle);
+                if orphaned {
+                    self.orphans.push(handle);
+                } else {
+                    self.objects.remove(&handle);
+                }
+                Answer::Removed { handle, kind: Kind::File, orphaned }
+            }
+            Op::Release { object } => {
+                self.orphans.retain(|orphan| orphan != object);
+                self.objects.remove(object);
+                Answer::Done {}
+            }
+            Op::Readdir { dir, after, plus, .. } => {
+                self.list(server, *dir, after.as_ref().map_or(0, |a| a.hash), *plus)?
+            }
+            Op::Streamstat { stream } => Answer::Facts { facts: self.facts(*stream)? },
+            Op::Fsync { stream } => self.facts(*stream).map(|_| Answer::Synced {})?,
+            Op::Unstuff { object } => Answer::Laid { layout: self.unstuff(*object) },
+            Op::Read { transfer } => {
+                let stream = self.stream(transfer, *current)?;
+                let mut len = 0;
+                for run in view(transfer)? {
+                    let bytes = &self.streams[&stream].bytes;
+                    let from = (run.0 as usize).min(bytes.len());
+                    let end = (from + run.1 as usize).min(bytes.len());
+                    back.extend_from_slice(&bytes[from..end]);
+                    len += (end - from) as u32;
+                }
+                Answer::Data { len, facts: self.facts(stream)? }
+            }
+            Op::Write { transfer, len } => {
+                let stream = self.stream(transfer, *current)?;
+                let mut data = bulk.split_to(*len as usize);
+                for (physical, len) in view(transfer)? {
+                    let piece = data.split_to(len as usize);
+                    put(&mut self.streams.get_mut(&stream).unwrap().bytes, physical as usize, &piece);
+                }
+                assert!(data.is_empty(), "the data is as long as the view");
+                let now = self.tick();
+                self.streams.get_mut(&stream).unwrap().written_at = Some(now);
+                Answer::Facts { facts: self.facts(stream)? }
+            }
+            Op::Append { object, len, .. } => {
+                let data = bulk.split_to(*len as usize);
+                let attr = self.attr(*object)?;
+                if attr.layout.is_some() {
+                    return Err(Status::NotSupported);
+                }
+                if attr.size + u64::from(*len) > attr.template.stuffed_max() {
+                    return Err(Status::StaleLayout);
+                }
+                self.streams.get_mut(object).unwrap().bytes.extend_from_slice(&data);
+                Answer::Appended { offset: attr.size, size: attr.size + u64::from(*len) }
+            }
+            Op::Allocate { stream, from, len, mode, .. } => {
+                let bytes = &mut self.streams.get_mut(stream).ok_or(Status::Stale)?.bytes;
+                let end = (from + len) as usize;
+                if *mode == shoal_proto::Allocation::Extend && bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                if *mode == shoal_proto::Allocation::Punch {
+                    let end = end.min(bytes.len());
+                    bytes[(*from as usize).min(end)..end].fill(0);
+                }
+                Answer::Facts { facts: self.facts(*stream)? }
+            }
+            _ => return Err(Status::NotSupported),
+        })
+    }
+
+    fn list(&self, server: ServerId, dir: Handle, after: u64, plus: bool) -> OpResult {
+        let mut entries = Vec::new();
+        let here = self.names.iter().filter(|((of, _), _)| *of == dir);
+        for (place, ((_, name), &handle)) in (1..).zip(here) {
+            if place > after {
+                let attr = if plus && handle.server() == server { Some(self.attr(handle)?) } else { None };
+                entries.push(Entry {
+                    name: name.clone(),
+                    handle,
+                    kind: self.objects[&handle].kind,
+                    place,
+                    attr,
+                });
+            }
+        }
+        let end = entries.len() <= 3;
+        entries.truncate(3);
+        Ok(Answer::Entries { entries: entries.into(), end })
+    }
+}
+
+fn view(transfer: &Transfer) -> Result<Vec<(u64, u64)>, Status> {
+    let window = Window::new(transfer.window_from, transfer.window_len);
+    let striping = transfer.share.striping();
+    let view = View::new(&transfer.pattern, window, &striping, u32::from(transfer.share.index));
+    Ok(view.map_err(|_| Status::Invalid)?.map(|run| (run.physical, run.len)).collect())
+}
+
+fn put(bytes: &mut Vec<u8>, at: usize, piece: &[u8]) {
+    if bytes.len() < at + piece.len() {
+        bytes.resize(at + piece.len(), 0);
+    }
+    bytes[at..at + piece.len()].copy_from_slice(piece);
+}

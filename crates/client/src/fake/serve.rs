@@ -1,0 +1,142 @@
+//! One server of a fake cluster behind a real listener, with faults by script.
+
+use super::{FakeCluster, KEY};
+use bytes::{Bytes, BytesMut};
+use shoal_env::{Env, Listener, Stream};
+use shoal_proto::codec::Codec;
+use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, Request, proof};
+use shoal_proto::{Frame, FrameKind, SecretKey, ServerId, SessionId, Status};
+use std::cell::RefCell;
+use std::io::IoSlice;
+use std::rc::Rc;
+
+/// What goes wrong with the next connection or request.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// All is well for so many requests.
+    Serve(usize),
+    /// The handshake is refused.
+    Refuse(Status, &'static str),
+    /// The server does not have the key.
+    Impostor,
+    /// The connection ends before the request is read.
+    CutBefore,
+    /// The connection ends behind the request's execution.
+    CutBehind,
+    /// The request is never answered.
+    Silence,
+}
+
+/// Serve the connections of `listener`, one after the other; when the script ends all is well.
+pub(crate) async fn serve(
+    env: Env,
+    mut listener: Listener,
+    server: ServerId,
+    cluster: Rc<RefCell<FakeCluster>>,
+    mut script: Vec<Fault>,
+) {
+    script.reverse();
+    let mut sessions = 0;
+    while let Ok(stream) = listener.accept().await {
+        let mut session = Connection { stream, buf: BytesMut::new() };
+        // A client that goes away in the middle ends its connection only.
+        let _ = session.serve(&env, server, &cluster, &mut script, &mut sessions).await;
+    }
+}
+
+struct Connection {
+    stream: Stream,
+    buf: BytesMut,
+}
+
+impl Connection {
+    async fn next(&mut self) -> Option<Frame> {
+        loop {
+            if let Some(frame) = Frame::take(&mut self.buf).unwrap() {
+                return Some(frame);
+            }
+            let mut chunk = [0; 4096];
+            match self.stream.reader.read(&mut chunk).await {
+                Ok(n) if n > 0 => self.buf.extend_from_slice(&chunk[..n]),
+                _ => return None,
+            }
+        }
+    }
+
+    async fn send<T: Codec>(&mut self, kind: FrameKind, tag: u64, message: &T, bulk: &Bytes) -> Option<()> {
+        let mut bytes = Vec::new();
+        Frame::put(kind, 1, tag, message, bulk.len(), &mut bytes);
+        self.stream.writer.write_all(&mut [IoSlice::new(&bytes), IoSlice::new(bulk)]).await.ok()
+    }
+
+    async fn serve(
+        &mut self,
+        env: &Env,
+        server: ServerId,
+        cluster: &RefCell<FakeCluster>,
+        script: &mut Vec<Fault>,
+        sessions: &mut u64,
+    ) -> Option<()> {
+        let hello: Hello = self.next().await?.message().unwrap();
+        let mut nonce = [0; 32];
+        env.random(&mut nonce);
+        let key = match script.last() {
+            Some(Fault::Impostor) => {
+                script.pop();
+                SecretKey::new([0; 32])
+            }
+            _ => KEY,
+        };
+        let own = proof(&key, true, 1, &hello.nonce, &nonce);
+        self.send(
+            FrameKind::Challenge,
+            0,
+            &Challenge { version: 1, nonce, server, proof: own },
+            &Bytes::new(),
+        )
+        .await?;
+        let attach: Attach = self.next().await?.message().unwrap();
+        assert_eq!(attach.proof, proof(&KEY, false, 1, &hello.nonce, &nonce), "the client has the key");
+        if let Some(Fault::Refuse(status, words)) = script.last().cloned() {
+            script.pop();
+            return self
+                .send(FrameKind::Refusal, 0, &Refusal { status, words: words.into() }, &Bytes::new())
+                .await;
+        }
+        let session = attach.session.unwrap_or_else(|| {
+            *sessions += 1;
+            SessionId(*sessions)
+        });
+        let map_epoch = cluster.borrow().map.epoch;
+        let (credit_bytes, eager_bytes) = (1 << 20, 16 << 10);
+        let attached =
+            Attached { session, slots: 4, lease_ms: 30_000, credit_bytes, eager_bytes, map_epoch, loss: 1 };
+        self.send(FrameKind::Attached, 0, &attached, &Bytes::new()).await?;
+        loop {
+            let frame = self.next().await?;
+            let request: Request = frame.message().unwrap();
+            let fault = match script.last_mut() {
+                Some(Fault::Serve(left)) if *left > 0 => {
+                    *left -= 1;
+                    None
+                }
+                Some(Fault::Serve(_)) => {
+                    script.pop();
+                    script.pop()
+                }
+                Some(Fault::CutBefore | Fault::CutBehind | Fault::Silence) => script.pop(),
+                _ => None,
+            };
+            match fault {
+                Some(Fault::CutBefore) => return None,
+                Some(Fault::Silence) => continue,
+                _ => {}
+            }
+            let (reply, bulk) = cluster.borrow_mut().execute(server, session, &request, frame.bulk);
+            if matches!(fault, Some(Fault::CutBehind)) {
+                return None;
+            }
+            self.send(FrameKind::Reply, frame.tag, &reply, &bulk).await?;
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What administrators and tools ask of single servers.
+
+use crate::core::Operation;
+use crate::{Client, Error};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use shoal_proto::op::{Answer, Row};
+use shoal_proto::{Action, ClusterMap, Op, Roles, ServerId, Status, Text, limits};
+use std::rc::Rc;
+use std::time::Duration;
+
+impl Client {
+    /// The time of the way to a server and back.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn ping(&self, server: ServerId) -> Result<Duration, Error> {
+        let o = self.core.begin("ping", None);
+        let begin = self.core.world.now();
+        self.core.ask(&o, server, vec![Op::Ping {}]).await?;
+        Ok(self.core.world.now().since(begin))
+    }
+
+    /// State and counts of a server, as JSON.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn status(&self, server: ServerId) -> Result<String, Error> {
+        let o = self.core.begin("status", None);
+        let told = self.core.ask(&o, server, vec![Op::Status {}]).await?;
+        match told.answers.first() {
+            Some(Answer::Json { json }) => Ok(String::from_utf8_lossy(json).into_owned()),
+            _ => Err(unfit(&o, server)),
+        }
+    }
+
+    /// Rows of a server's store that begin with `prefix`, behind the key `after`; whether these are the last.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn rows(
+        &self,
+        server: ServerId,
+        prefix: &[u8],
+        after: &[u8],
+        limit: u32,
+    ) -> Result<(Vec<Row>, bool), Error> {
+        let o = self.core.begin("rows", None);
+        let op = Op::Rows { prefix: prefix.into(), after: after.into(), limit };
+        let told = self.core.ask(&o, server, vec![op]).await?;
+        match told.answers.into_iter().next() {
+            Some(Answer::Rows { rows, end }) => Ok((rows.0, end)),
+            _ => Err(unfit(&o, server)),
+        }
+    }
+
+    /// Carry out repairs on a server, as one local transaction.
+    ///
+    /// # Errors
+    /// When one of them does not fit what the server has: then none is done.
+    pub async fn repair(&self, server: ServerId, actions: Vec<Action>) -> Result<(), Error> {
+        let o = self.core.begin("repair", None);
+        if actions.len() > limits::ACTIONS_MAX {
+            return Err(o.error(Status::OverLimit).because("repair in several steps"));
+        }
+        self.core.ask(&o, server, vec![Op::Repair { actions: actions.into() }]).await?;
+        Ok(())
+    }
+
+    /// Add a server to the running file system; the new map.
+    ///
+    /// # Errors
+    /// What server 0 says.
+    pub async fn add_server(&self, addresses: Vec<String>, roles: Roles) -> Result<Rc<ClusterMap>, Error> {
+        let o = self.core.begin("addserver", None);
+        let addresses: Vec<Text> = addresses.into_iter().map(Text).collect();
+        let server = ServerId(0);
+        let op = Op::Addserver { addresses: addresses.into(), roles };
+        match self.core.ask(&o, server, vec![op]).await?.answers.into_iter().next() {
+            Some(Answer::Map { map }) => self.core.install_map(map),
+            _ => self.core.fetch_map(&o, server).await?,
+        }
+        Ok(self.map())
+    }
+
+    /// Change the sync modes of all servers.
+    ///
+    /// # Errors
+    /// `Invalid`: a mode that is none; or what a server says (the others may have changed).
+    pub async fn set_sync(&self, metadata: &str, data: &str) -> Result<(), Error> {
+        let op = Op::Setsync { metadata: metadata.into(), data: data.into() };
+        self.of_all("setsync", &op).await
+    }
+
+    /// Make everything applied so far durable on all servers.
+    ///
+    /// # Errors
+    /// What a server says.
+    pub async fn sync_all(&self) -> Result<(), Error> {
+        self.of_all("sync", &Op::Sync {}).await
+    }
+
+    async fn of_all(&self, word: &'static str, op: &Op) -> Result<(), Error> {
+        let o = self.core.begin(word, None);
+        let map = self.map();
+        let all = map.servers.iter().map(|info| self.core.ask(&o, info.id, vec![op.clone()]));
+        join_all(all).await.into_iter().try_for_each(|told| told.map(drop))
+    }
+
+    /// Any operation as it is, to a server; the answer and the data beside it.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn request(&self, server: ServerId, op: Op, bulk: Bytes) -> Result<(Answer, Bytes), Error> {
+        let o = self.core.begin(op.name(), None);
+        if bulk.len() > limits::BULK_BYTES_MAX {
+            return Err(o.error(Status::OverLimit));
+        }
+        let bulk = if bulk.is_empty() { Vec::new() } else { vec![bulk] };
+        let told = self.core.ask_with(&o, server, vec![op], bulk, 0).await?;
+        let answer = told.answers.into_iter().next().ok_or_else(|| unfit(&o, server))?;
+        Ok((answer, told.bulk))
+    }
+}
+
+fn unfit(o: &Operation, server: ServerId) -> Error {
+    o.error(Status::BadMessage).from(server).because("its answer does not fit the question")
+}

@@ -1,0 +1,89 @@
+//! The verbs by path, for programs that hold no handles.
+
+use crate::{Client, Error, OpenFile, RenameFlags};
+use shoal_proto::{Attr, Owner, Rights, Template};
+
+impl Client {
+    /// [`Client::create`] by path.
+    ///
+    /// # Errors
+    /// As there, and as [`Client::walk`].
+    pub async fn create_at(
+        &self,
+        path: &[u8],
+        owner: Owner,
+        exclusive: bool,
+        rights: Rights,
+        template: Option<Template>,
+    ) -> Result<(Attr, bool, OpenFile), Error> {
+        let (dir, name) = self.walk_parent(path).await?;
+        self.create(dir, &name, owner, exclusive, rights, template).await
+    }
+
+    /// [`Client::open`] by path; follows symbolic links.
+    ///
+    /// # Errors
+    /// As there, and as [`Client::walk`].
+    pub async fn open_at(&self, path: &[u8], rights: Rights) -> Result<OpenFile, Error> {
+        // As an open, so that no negative entry answers it.
+        let o = self.core.begin("open", None);
+        let attr = self.core.walk(&o, path, true).await?;
+        self.open(attr.handle, rights).await
+    }
+
+    /// [`Client::mkdir`] by path.
+    ///
+    /// # Errors
+    /// As there, and as [`Client::walk`].
+    pub async fn mkdir_at(&self, path: &[u8], owner: Owner) -> Result<Attr, Error> {
+        let (dir, name) = self.walk_parent(path).await?;
+        self.mkdir(dir, &name, owner).await
+    }
+
+    /// [`Client::symlink`] by path.
+    ///
+    /// # Errors
+    /// As there, and as [`Client::walk`].
+    pub async fn symlink_at(&self, path: &[u8], owner: Owner, target: &[u8]) -> Result<Attr, Error> {
+        let (dir, name) = self.walk_parent(path).await?;
+        self.symlink(dir, &name, owner, target).await
+    }
+
+    /// [`Client::unlink`] by path.
+    ///
+    /// # Errors
+    /// As there, and as [`Client::walk`].
+    pub async fn unlink_at(&self, path: &[u8]) -> Result<(), Error> {
+        let (dir, name) = self.walk_parent(path).await?;
+        self.unlink(dir, &name).await
+    }
+
+    /// [`Client::rmdir`] by path.
+    ///
+    /// # Errors
+    /// As there, and as [`Client::walk`].
+    pub async fn rmdir_at(&self, path: &[u8]) -> Result<(), Error> {
+        let (dir, name) = self.walk_parent(path).await?;
+        self.rmdir(dir, &name).await
+    }
+
+    /// [`Client::rename`] by paths.
+    ///
+    /// # Errors
+    /// As there, and as [`Client::walk`].
+    pub async fn rename_at(&self, from: &[u8], to: &[u8], flags: RenameFlags) -> Result<(), Error> {
+        let (from_dir, from_name) = self.walk_parent(from).await?;
+        let (to_dir, to_name) = self.walk_parent(to).await?;
+        self.rename(from_dir, &from_name, to_dir, &to_name, flags).await
+    }
+
+    /// [`Client::link`] by paths; does not follow a symbolic link.
+    ///
+    /// # Errors
+    /// As there, and as [`Client::walk`].
+    pub async fn link_at(&self, from: &[u8], to: &[u8]) -> Result<Attr, Error> {
+        let object = self.walk(from, false).await?.handle;
+        let (dir, name) = self.walk_parent(to).await?;
+        self.link(object, dir, &name).await
+    }
+}

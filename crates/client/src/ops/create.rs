@@ -1,0 +1,85 @@
+//! Make a regular file and open it, in one message.
+
+use super::{attr_among, capability_among};
+use crate::core::{Core, Operation};
+use crate::{Client, Error, OpenFile};
+use shoal_proto::op::Answer;
+use shoal_proto::{Attr, Handle, Name, Op, Owner, Rights, Status, Template};
+use std::rc::Rc;
+
+impl Client {
+    /// Make a regular file and open it with `rights`; without `exclusive`, an existing one is opened. The attributes,
+    /// whether it was made, and the open file.
+    ///
+    /// # Errors
+    /// `Exists` (exclusive), `IsDirectory`, `NotDirectory`, `Stale`, `NoSpace`; `Loop`: the name is a symbolic link.
+    pub async fn create(
+        &self,
+        dir: Handle,
+        name: &Name,
+        owner: Owner,
+        exclusive: bool,
+        rights: Rights,
+        template: Option<Template>,
+    ) -> Result<(Attr, bool, OpenFile), Error> {
+        let o = self.core.begin("create", Some(dir));
+        let op = Op::Create { dir, name: name.clone(), owner, exclusive, open: rights, template };
+        loop {
+            let told = self.core.ask(&o, dir.server(), vec![op.clone()]).await;
+            let elsewhere = match told {
+                Ok(told) => match told.answers.first() {
+                    Some(Answer::Made { created, .. }) => {
+                        let created = *created;
+                        return self.created(&o, dir, name, created, rights, &told.answers).await;
+                    }
+                    // The name leads to an object of another server.
+                    Some(Answer::Looked { handle, .. }) => *handle,
+                    _ => return Err(o.error(Status::BadMessage).from(dir.server())),
+                },
+                Err(error) if error.status == Status::Exists && !exclusive => {
+                    self.core.lookup_path(&o, dir, std::slice::from_ref(name)).await?.handle
+                }
+                Err(error) => return Err(error),
+            };
+            match self.open_of(&o, elsewhere, rights).await {
+                Ok((attr, file)) => return Ok((attr, false, file)),
+                // Removed between the two: it is made after all.
+                Err(error) if matches!(error.status, Status::Stale | Status::NotFound) => {
+                    self.core.back_off(&o, error).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn created(
+        &self,
+        o: &Operation,
+        dir: Handle,
+        name: &Name,
+        created: bool,
+        rights: Rights,
+        answers: &[Answer],
+    ) -> Result<(Attr, bool, OpenFile), Error> {
+        let Some(attr) = attr_among(answers) else {
+            return Err(o.error(Status::BadMessage).from(dir.server()));
+        };
+        let file = OpenFile::new(self.clone(), &attr, rights, capability_among(answers));
+        if created {
+            self.core.cache.borrow_mut().changed_name(dir, name);
+        }
+        let attr = self.core.made(o, dir, name, attr).await?;
+        Ok((attr, created, file))
+    }
+}
+
+impl Core {
+    /// An object lost its last name on the server; if nobody here holds it, it is released.
+    pub(crate) async fn orphaned(self: &Rc<Core>, o: &Operation, object: Handle) -> Result<(), Error> {
+        let unheld = self.held.borrow_mut().orphaned(object);
+        if unheld {
+            self.ask(o, object.server(), vec![Op::Release { object }]).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! Attributes, merged over a file's datafiles.
+//!
+//! The metadata server knows its own stream only; of a file over several datafiles the client asks the others for their
+//! facts, all at once (PVFS does the same; a stuffed file needs none of it). Facts of a newer generation than the
+//! attributes' tell that the file was truncated or unstuffed in between: both are asked again.
+
+use super::attr_among;
+use crate::core::{Core, Operation};
+use crate::{Client, Error};
+use futures_util::future::{join, join_all};
+use shoal_pattern::Distribution;
+use shoal_proto::op::Answer;
+use shoal_proto::{Attr, Generation, Handle, Layout, Op, Status, StreamFacts};
+use std::rc::Rc;
+
+/// Times that attributes and facts are asked again because they did not fit each other; then they are taken as they are.
+const FITTING_TRIES_MAX: usize = 5;
+
+impl Client {
+    /// Attributes, merged over all datafiles.
+    ///
+    /// # Errors
+    /// `Stale`: the object is gone.
+    pub async fn getattr(&self, object: Handle) -> Result<Attr, Error> {
+        let o = self.core.begin("getattr", Some(object));
+        self.core.getattr(&o, object).await
+    }
+}
+
+impl Core {
+    /// Attributes: those believed, or asked for.
+    pub(crate) async fn getattr(self: &Rc<Core>, o: &Operation, object: Handle) -> Result<Attr, Error> {
+        let believed = self.cache.borrow_mut().attr(object, self.world.now());
+        if let Some(attr) = believed {
+            self.counters.borrow_mut().attr_hits += 1;
+            return Ok(attr);
+        }
+        self.getattr_anew(o, object).await
+    }
+
+    /// Attributes, asked for.
+    pub(crate) async fn getattr_anew(self: &Rc<Core>, o: &Operation, object: Handle) -> Result<Attr, Error> {
+        self.counters.borrow_mut().attr_misses += 1;
+        let asked = self.cache.borrow().stamp();
+        let guess = self.cache.borrow().attr_once(object).and_then(|attr| attr.layout.clone());
+        let at_once = match guess {
+            Some(layout) => self.getattr_striped(o, object, &layout).await?,
+            None => None,
+        };
+        let attr = match at_once {
+            Some(attr) => attr,
+            None => {
+                let attr = self.getattr_raw(o, object).await?;
+                self.merged(o, attr).await?
+            }
+        };
+        self.cache.borrow_mut().put_attr(&attr, asked, self.world.now());
+        Ok(attr)
+    }
+
+    /// Attributes as the metafile's server has them.
+    pub(crate) async fn getattr_raw(self: &Rc<Core>, o: &Operation, object: Handle) -> Result<Attr, Error> {
+        let told = self.ask(o, object.server(), vec![Op::Getattr { object }]).await?;
+        attr_among(&told.answers).filter(|attr| attr.handle == object).ok_or_else(|| {
+            o.error(Status::BadMessage).from(object.server()).because("no attributes in its answer")
+        })
+    }
+
+    /// Attributes and facts in one round, of a file whose layout is believed known; `None` if it is another now.
+    async fn getattr_striped(
+        self: &Rc<Core>,
+        o: &Operation,
+        object: Handle,
+        layout: &Layout,
+    ) -> Result<Option<Attr>, Error> {
+        let own = vec![vec![Op::Getattr { object }], vec![Op::Streamstat { stream: object }]];
+        let others = layout.datafiles.iter().skip(1).map(|&stream| self.streamstat(o, stream));
+        let (own, others) = join(self.ask_many(o, object.server(), own), join_all(others)).await;
+        let mut answers = own?.into_iter().flat_map(|group| group.answers.0);
+        let (Some(Answer::Attr { attr }), Some(Answer::Facts { facts })) = (answers.next(), answers.next())
+        else {
+            return Ok(None);
+        };
+        let others: Result<Vec<StreamFacts>, Error> = others.into_iter().collect();
+        let Ok(others) = others else { return Ok(None) };
+        let facts: Vec<StreamFacts> = std::iter::once(facts).chain(others).collect();
+        let same = attr.layout.as_ref().is_some_and(|now| now.datafiles == layout.datafiles);
+        Ok((same && fit(&facts, attr.generation)).then(|| merge(attr, &facts)))
+    }
+
+    /// Attributes with the facts of all datafiles merged in.
+    pub(crate) async fn merged(self: &Rc<Core>, o: &Operation, attr: Attr) -> Result<Attr, Error> {
+        let mut attr = attr;
+        let mut tries = 0;
+        loop {
+            let Some(layout) = attr.layout.clone() else { return Ok(attr) };
+            let facts = self.facts(o, &layout).await?;
+            tries += 1;
+            if fit(&facts, attr.generation) || tries == FITTING_TRIES_MAX {
+                return Ok(merge(attr, &facts));
+            }
+            if tries > 1 {
+                self.back_off(o, o.error(Status::StaleLayout)).await?;
+            }
+            attr = self.getattr_raw(o, attr.handle).await?;
+        }
+    }
+
+    /// Facts of all datafiles, in order.
+    pub(crate) async fn facts(
+        self: &Rc<Core>,
+        o: &Operation,
+        layout: &Layout,
+    ) -> Result<Vec<StreamFacts>, Error> {
+        let all = layout.datafiles.iter().map(|&stream| self.streamstat(o, stream));
+        join_all(all).await.into_iter().collect()
+    }
+
+    /// Facts of one stream.
+    pub(crate) async fn streamstat(
+        self: &Rc<Core>,
+        o: &Operation,
+        stream: Handle,
+    ) -> Result<StreamFacts, Error> {
+        let told = self.ask(o, stream.server(), vec![Op::Streamstat { stream }]).await?;
+        match told.answers.first() {
+            Some(Answer::Facts { facts }) => Ok(*facts),
+            _ => Err(o.error(Status::BadMessage).from(stream.server()).because("no facts in its answer")),
+        }
+    }
+
+    /// Keep attributes that a change answered with, and give them out merged.
+    pub(crate) async fn changed_to(self: &Rc<Core>, o: &Operation, attr: Attr) -> Result<Attr, Error> {
+        self.cache.borrow_mut().changed(attr.handle);
+        let asked = self.cache.borrow().stamp();
+        let attr = self.merged(o, attr).await?;
+        self.cache.borrow_mut().put_attr(&attr, asked, self.world.now());
+        Ok(attr)
+    }
+}
+
+pub(super) fn fit(facts: &[StreamFacts], generation: Generation) -> bool {
+    facts.iter().all(|facts| facts.generation <= generation)
+}
+
+/// The logical size that the datafiles' facts imply.
+pub(crate) fn logical_size(layout: &Layout, facts: &[StreamFacts]) -> u64 {
+    let striping = layout.striping();
+    let ends = facts.iter().zip(0..).map(|(facts, index)| striping.logical_end(index, facts.size));
+    ends.max().unwrap_or(0)
+}
+
+pub(super) fn merge(attr: Attr, facts: &[StreamFacts]) -> Attr {
+    let Some(layout) = &attr.layout else { return attr };
+    let written_at = facts.iter().filter_map(|facts| facts.written_at).max();
+    Attr {
+        size: logical_size(layout, facts),
+        space: facts.iter().fold(0, |sum: u64, facts| sum.saturating_add(facts.space)),
+        mtime: written_at.unwrap_or(attr.mtime),
+        ctime: written_at.map_or(attr.ctime, |at| at.max(attr.ctime)),
+        ..attr
+    }
+}

@@ -1,0 +1,107 @@
+//! What a name leads to.
+
+use crate::cache::Leads;
+use crate::core::{Core, Operation};
+use crate::{Client, Error};
+use shoal_proto::op::Answer;
+use shoal_proto::{Attr, Handle, Kind, Name, Op, Status};
+use std::rc::Rc;
+
+/// What a lookup reached.
+pub(crate) struct Looked {
+    pub(crate) resolved: usize,
+    pub(crate) handle: Handle,
+    pub(crate) kind: Kind,
+    pub(crate) attr: Option<Attr>,
+}
+
+impl Client {
+    /// What a name leads to, with its attributes, merged. A negative entry of the cache never answers it: the mount's
+    /// opens come here.
+    ///
+    /// # Errors
+    /// `NotFound`; `NotDirectory`; `Stale`: the directory is gone.
+    pub async fn lookup(&self, dir: Handle, name: &Name) -> Result<Attr, Error> {
+        let o = self.core.begin("lookup", Some(dir));
+        self.core.lookup(&o, dir, name).await
+    }
+}
+
+impl Core {
+    /// What a name leads to: as believed, or asked.
+    pub(crate) async fn lookup(
+        self: &Rc<Core>,
+        o: &Operation,
+        dir: Handle,
+        name: &Name,
+    ) -> Result<Attr, Error> {
+        let believed = self.cache.borrow_mut().name(dir, name, self.world.now());
+        if let Some(Leads::To(handle, _)) = believed {
+            self.counters.borrow_mut().name_hits += 1;
+            match self.getattr(o, handle).await {
+                Err(error) if matches!(error.status, Status::Stale | Status::NotFound) => {}
+                other => return other,
+            }
+        }
+        self.lookup_anew(o, dir, name).await
+    }
+
+    /// What a name leads to, asked.
+    pub(crate) async fn lookup_anew(
+        self: &Rc<Core>,
+        o: &Operation,
+        dir: Handle,
+        name: &Name,
+    ) -> Result<Attr, Error> {
+        let asked = self.cache.borrow().stamp();
+        let looked = self.lookup_path(o, dir, std::slice::from_ref(name)).await?;
+        let attr = match looked.attr {
+            Some(attr) => self.merged(o, attr).await?,
+            // The entry's object lives on another server; gone meanwhile, it has no name either.
+            None => match self.getattr_anew(o, looked.handle).await {
+                Err(error) if error.status == Status::Stale => {
+                    return Err(Error { status: Status::NotFound, ..error });
+                }
+                other => other?,
+            },
+        };
+        self.cache.borrow_mut().put_attr(&attr, asked, self.world.now());
+        Ok(attr)
+    }
+
+    /// Walk `path` from `dir` as far as its server can.
+    pub(crate) async fn lookup_path(
+        self: &Rc<Core>,
+        o: &Operation,
+        dir: Handle,
+        path: &[Name],
+    ) -> Result<Looked, Error> {
+        self.counters.borrow_mut().name_misses += 1;
+        let asked = self.cache.borrow().stamp();
+        let told = self.ask(o, dir.server(), vec![Op::Lookup { dir, path: path.to_vec().into() }]).await;
+        let keep = |leads| {
+            if let [name] = path {
+                self.cache.borrow_mut().put_name(dir, name, leads, asked, self.world.now());
+            }
+        };
+        let told = told.inspect_err(|error| {
+            if error.status == Status::NotFound {
+                keep(Leads::Nowhere);
+            }
+        })?;
+        let Some(Answer::Looked { resolved, handle, kind, attr }) = told.answers.into_iter().next() else {
+            return Err(o.error(Status::BadMessage).from(dir.server()).because("no object in its answer"));
+        };
+        let resolved = usize::from(resolved);
+        if resolved > path.len() {
+            return Err(o
+                .error(Status::BadMessage)
+                .from(dir.server())
+                .because("it resolved more than was asked"));
+        }
+        if resolved == path.len() {
+            keep(Leads::To(handle, kind));
+        }
+        Ok(Looked { resolved, handle, kind, attr })
+    }
+}

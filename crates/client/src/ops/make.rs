@@ -1,0 +1,83 @@
+//! mknod, symlink, mkdir: an entry and its object, in one message to the server of the directory.
+
+use super::attr_among;
+use crate::cache::Leads;
+use crate::core::{Core, Operation};
+use crate::{Client, Error};
+use bytes::Bytes;
+use shoal_proto::{Attr, Blob, Handle, Kind, Name, Op, Owner, Status, limits};
+use std::rc::Rc;
+
+impl Client {
+    /// Make a FIFO, socket, device, or a regular file without opening it.
+    ///
+    /// # Errors
+    /// `Exists`, `NotDirectory`, `Stale`, `NoSpace`.
+    pub async fn mknod(
+        &self,
+        dir: Handle,
+        name: &Name,
+        owner: Owner,
+        kind: Kind,
+        rdev: u64,
+    ) -> Result<Attr, Error> {
+        let o = self.core.begin("mknod", Some(dir));
+        self.core.make(&o, dir, name, Op::Mknod { dir, name: name.clone(), owner, kind, rdev }).await
+    }
+
+    /// Make a symbolic link.
+    ///
+    /// # Errors
+    /// As [`Client::mknod`]; `NotFound`: the target is empty; `NameTooLong`: it is over 4095 bytes.
+    pub async fn symlink(
+        &self,
+        dir: Handle,
+        name: &Name,
+        owner: Owner,
+        target: &[u8],
+    ) -> Result<Attr, Error> {
+        let o = self.core.begin("symlink", Some(dir));
+        if target.is_empty() {
+            return Err(o.error(Status::NotFound));
+        }
+        if target.len() > limits::PATH_BYTES_MAX {
+            return Err(o.error(Status::NameTooLong));
+        }
+        let target = Blob(Bytes::copy_from_slice(target));
+        self.core.make(&o, dir, name, Op::Symlink { dir, name: name.clone(), owner, target }).await
+    }
+
+    /// Make a directory.
+    ///
+    /// # Errors
+    /// As [`Client::mknod`].
+    pub async fn mkdir(&self, dir: Handle, name: &Name, owner: Owner) -> Result<Attr, Error> {
+        let o = self.core.begin("mkdir", Some(dir));
+        self.core.make(&o, dir, name, Op::Mkdir { dir, name: name.clone(), owner }).await
+    }
+}
+
+impl Core {
+    async fn make(self: &Rc<Core>, o: &Operation, dir: Handle, name: &Name, op: Op) -> Result<Attr, Error> {
+        let told = self.ask(o, dir.server(), vec![op]).await;
+        self.cache.borrow_mut().changed_name(dir, name);
+        match attr_among(&told?.answers) {
+            Some(attr) => self.made(o, dir, name, attr).await,
+            None => self.lookup_anew(o, dir, name).await,
+        }
+    }
+
+    /// A name was given to an object: keep both.
+    pub(crate) async fn made(
+        self: &Rc<Core>,
+        o: &Operation,
+        dir: Handle,
+        name: &Name,
+        attr: Attr,
+    ) -> Result<Attr, Error> {
+        let leads = Leads::To(attr.handle, attr.kind);
+        let asked = self.cache.borrow().stamp();
+        self.cache.borrow_mut().put_name(dir, name, leads, asked, self.world.now());
+        self.changed_to(o, attr).await
+    }
+}

@@ -1,0 +1,17 @@
+//! How new files are to be laid out.
+
+use crate::{Client, Error};
+use shoal_proto::{Handle, Op, Template};
+
+impl Client {
+    /// Set the template of a directory's new files, or of an empty file.
+    ///
+    /// # Errors
+    /// `Invalid`: the file is not empty.
+    pub async fn setlayout(&self, object: Handle, template: Template) -> Result<(), Error> {
+        let o = self.core.begin("setlayout", Some(object));
+        self.core.ask(&o, object.server(), vec![Op::Setlayout { object, template }]).await?;
+        self.core.cache.borrow_mut().changed(object);
+        Ok(())
+    }
+}

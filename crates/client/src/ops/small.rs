@@ -1,0 +1,136 @@
+//! Whole small files in one message each (the paper's augmented create, and its mirror).
+
+use super::{attr_among, capability_among};
+use crate::core::{Core, Operation};
+use crate::transfer::whole;
+use crate::{Client, Error, OpenFile};
+use bytes::Bytes;
+use shoal_proto::op::Answer;
+use shoal_proto::{Attr, Generation, Handle, Name, Op, Owner, Rights, Status, Template};
+use std::rc::Rc;
+
+impl Client {
+    /// Make a new file with these contents: one message if they are small (within `eager_bytes` and the first strip).
+    ///
+    /// # Errors
+    /// `Exists`; as [`Client::create`] and [`OpenFile::write`] (a large file may then be there in part).
+    pub async fn create_write(
+        &self,
+        dir: Handle,
+        name: &Name,
+        owner: Owner,
+        data: Bytes,
+        template: Option<Template>,
+    ) -> Result<Attr, Error> {
+        let stuffed_max = template.unwrap_or(self.map().template).stuffed_max();
+        let eager = self.core.eager_bytes(dir.server());
+        if data.is_empty() || data.len() > eager || data.len() as u64 > stuffed_max {
+            return self.create_then_write(dir, name, owner, data, template).await;
+        }
+        let o = self.core.begin("create", Some(dir));
+        let len = data.len() as u32;
+        let create =
+            Op::Create { dir, name: name.clone(), owner, exclusive: true, open: Rights::WRITE, template };
+        let write = Op::Write { transfer: whole(Handle::CURRENT, Generation(0), None, u64::from(len)), len };
+        let told = self.core.ask_with(&o, dir.server(), vec![create, write], vec![data.clone()], 0).await;
+        self.core.cache.borrow_mut().changed_name(dir, name);
+        let answers = match told {
+            Ok(told) => told.answers,
+            // The directory's own template is smaller than the data, or lays files out otherwise.
+            Err(error) if error.status == Status::StaleLayout => {
+                return self.create_then_write(dir, name, owner, data, template).await;
+            }
+            Err(error) => return Err(error),
+        };
+        let Some(mut attr) = attr_among(&answers) else {
+            return Err(o.error(Status::BadMessage).from(dir.server()));
+        };
+        if let Some(Answer::Facts { facts }) = answers.last() {
+            attr.size = facts.size;
+            attr.space = facts.space;
+            attr.mtime = facts.written_at.unwrap_or(attr.mtime);
+            attr.ctime = attr.ctime.max(attr.mtime);
+        }
+        self.core.made(&o, dir, name, attr).await
+    }
+
+    async fn create_then_write(
+        &self,
+        dir: Handle,
+        name: &Name,
+        owner: Owner,
+        data: Bytes,
+        template: Option<Template>,
+    ) -> Result<Attr, Error> {
+        let (attr, _, file) = self.create(dir, name, owner, true, Rights::WRITE, template).await?;
+        if data.is_empty() {
+            return Ok(attr);
+        }
+        file.write(0, data).await?;
+        file.close().await?;
+        self.getattr(attr.handle).await
+    }
+
+    /// Look a file up and read all of it: one message if it is small and colocated with its entry. `None`: it is larger
+    /// than `max` bytes.
+    ///
+    /// # Errors
+    /// As [`Client::lookup`] and [`OpenFile::read`].
+    pub async fn read_small(
+        &self,
+        dir: Handle,
+        name: &Name,
+        max: usize,
+    ) -> Result<(Attr, Option<Bytes>), Error> {
+        let o = self.core.begin("read", Some(dir));
+        let asked = max.clamp(1, self.core.eager_bytes(dir.server()).max(1)) as u64;
+        let path = vec![name.clone()].into();
+        let ops = vec![
+            Op::Lookup { dir, path },
+            Op::Open { object: Handle::CURRENT, rights: Rights::READ },
+            Op::Read { transfer: whole(Handle::CURRENT, Generation(0), None, asked) },
+        ];
+        let told = self.core.ask_group(&o, dir.server(), ops, Vec::new(), asked).await?;
+        let (handle, attr) = match told.answers.first() {
+            Some(Answer::Looked { handle, attr, .. }) => (*handle, attr.clone()),
+            _ if told.status != Status::Ok => return Err(o.error(told.status).from(dir.server())),
+            _ => return Err(o.error(Status::BadMessage).from(dir.server())),
+        };
+        let attr = attr_among(&told.answers).or(attr);
+        match (told.answers.last(), attr) {
+            (Some(Answer::Data { len, facts }), Some(attr)) if told.bulk.len() == *len as usize => {
+                if facts.size <= u64::from(*len) {
+                    return Ok((self.core.merged(&o, attr).await?, Some(told.bulk)));
+                }
+                if facts.size > max as u64 {
+                    return Ok((self.core.merged(&o, attr).await?, None));
+                }
+                let file = OpenFile::new(self.clone(), &attr, Rights::READ, capability_among(&told.answers));
+                self.core.read_all(&o, file, attr, max).await
+            }
+            // It lives elsewhere, or over several datafiles.
+            _ => {
+                let (attr, file) = self.open_of(&o, handle, Rights::READ).await?;
+                self.core.read_all(&o, file, attr, max).await
+            }
+        }
+    }
+}
+
+impl Core {
+    async fn read_all(
+        self: &Rc<Core>,
+        o: &Operation,
+        file: OpenFile,
+        attr: Attr,
+        max: usize,
+    ) -> Result<(Attr, Option<Bytes>), Error> {
+        let attr = self.merged(o, attr).await?;
+        if attr.size > max as u64 {
+            return Ok((attr, None));
+        }
+        let data = file.read(0, max).await?;
+        file.close().await?;
+        Ok((attr, Some(data)))
+    }
+}

@@ -1,0 +1,43 @@
+//! Remove entries: unlink and rmdir.
+
+use crate::{Client, Error};
+use shoal_proto::op::Answer;
+use shoal_proto::{Handle, Name, Op};
+
+impl Client {
+    /// Remove an entry that is no directory. A file held open here lives on until its last close.
+    ///
+    /// # Errors
+    /// `NotFound`, `IsDirectory`, `NotDirectory`, `Stale`.
+    pub async fn unlink(&self, dir: Handle, name: &Name) -> Result<(), Error> {
+        let o = self.core.begin("unlink", Some(dir));
+        let held = self.core.held.borrow().to_tell();
+        let told = self.core.ask(&o, dir.server(), vec![Op::Unlink { dir, name: name.clone(), held }]).await;
+        self.core.cache.borrow_mut().changed_name(dir, name);
+        self.removed(&o, &told?.answers).await
+    }
+
+    /// Remove an empty directory.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDirectory`, `NotEmpty`, `Stale`.
+    pub async fn rmdir(&self, dir: Handle, name: &Name) -> Result<(), Error> {
+        let o = self.core.begin("rmdir", Some(dir));
+        let told = self.core.ask(&o, dir.server(), vec![Op::Rmdir { dir, name: name.clone() }]).await;
+        self.core.cache.borrow_mut().changed_name(dir, name);
+        self.removed(&o, &told?.answers).await
+    }
+
+    /// What an answer says was removed: forget it, and release it if it is an orphan that nobody holds.
+    pub(crate) async fn removed(&self, o: &crate::core::Operation, answers: &[Answer]) -> Result<(), Error> {
+        for answer in answers {
+            if let Answer::Removed { handle, orphaned, .. } = *answer {
+                self.core.cache.borrow_mut().changed(handle);
+                if orphaned {
+                    self.core.orphaned(o, handle).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,214 @@
+//! What a path leads to.
+//!
+//! As many components as one server can resolve go in one message; the walk goes on at the server of what was reached.
+//! Symbolic links are followed here, `..` leads to the parent that a directory knows.
+
+use super::lookup::Looked;
+use crate::cache::Leads;
+use crate::core::{Core, Operation};
+use crate::{Client, Error};
+use shoal_proto::{Attr, Handle, Kind, Name, Status, limits};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// Symbolic links followed in one path, at most (Linux's number).
+const LINKS_MAX: usize = 40;
+/// Steps of one walk, at most: no server can make it endless.
+const STEPS_MAX: usize = limits::PATH_COMPONENTS_MAX * (LINKS_MAX + 1);
+
+enum Step {
+    Down(Name),
+    Up,
+}
+
+/// A walk under way.
+struct Walk {
+    at: Handle,
+    /// Attributes of `at`, if the last answer had them.
+    attr: Option<Attr>,
+    steps: VecDeque<Step>,
+    links: usize,
+}
+
+impl Client {
+    /// What a path leads to, from the root. `follow_last`: if the last component is a symbolic link, follow it.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDirectory`, `Loop`, `NameTooLong`.
+    pub async fn walk(&self, path: &[u8], follow_last: bool) -> Result<Attr, Error> {
+        let o = self.core.begin("lookup", None);
+        self.core.walk(&o, path, follow_last).await.map_err(|error| with_path(error, path))
+    }
+
+    /// The directory and the last name of a path: what the verbs that change entries want.
+    ///
+    /// # Errors
+    /// As [`Client::walk`]; `Invalid` for a path that ends in `..` or is the root.
+    pub async fn walk_parent(&self, path: &[u8]) -> Result<(Handle, Name), Error> {
+        let o = self.core.begin("lookup", None);
+        self.core.walk_parent(&o, path).await.map_err(|error| with_path(error, path))
+    }
+}
+
+fn with_path(error: Error, path: &[u8]) -> Error {
+    if !error.words.is_empty() {
+        return error;
+    }
+    let words = format!("the path is `{}`", String::from_utf8_lossy(path));
+    error.because(words)
+}
+
+fn steps(o: &Operation, path: &[u8]) -> Result<VecDeque<Step>, Error> {
+    if path.len() > limits::PATH_BYTES_MAX {
+        return Err(o.error(Status::NameTooLong));
+    }
+    let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
+    parts
+        .map(|part| match part {
+            b".." => Ok(Step::Up),
+            name => Name::new(name).map(Step::Down).map_err(|status| o.error(status)),
+        })
+        .collect()
+}
+
+impl Core {
+    pub(crate) async fn walk(
+        self: &Rc<Core>,
+        o: &Operation,
+        path: &[u8],
+        follow_last: bool,
+    ) -> Result<Attr, Error> {
+        let steps = steps(o, path)?;
+        // A slash behind the last name asks for a directory, so also for what a link leads to.
+        let follow_last = follow_last || path.ends_with(b"/");
+        let mut walk = Walk { at: Handle::ROOT, attr: None, steps, links: 0 };
+        self.walk_on(o, &mut walk, follow_last).await?;
+        match walk.attr.take() {
+            Some(attr) => self.merged(o, attr).await,
+            None => self.getattr(o, walk.at).await,
+        }
+    }
+
+    pub(crate) async fn walk_parent(
+        self: &Rc<Core>,
+        o: &Operation,
+        path: &[u8],
+    ) -> Result<(Handle, Name), Error> {
+        let mut steps = steps(o, path)?;
+        let Some(Step::Down(name)) = steps.pop_back() else {
+            return Err(o.error(Status::Invalid));
+        };
+        let mut walk = Walk { at: Handle::ROOT, attr: None, steps, links: 0 };
+        self.walk_on(o, &mut walk, true).await?;
+        Ok((walk.at, name))
+    }
+
+    async fn walk_on(
+        self: &Rc<Core>,
+        o: &Operation,
+        walk: &mut Walk,
+        follow_last: bool,
+    ) -> Result<(), Error> {
+        for _ in 0..STEPS_MAX {
+            match walk.steps.front() {
+                None => return Ok(()),
+                Some(Step::Up) => {
+                    let attr = self.getattr(o, walk.at).await?;
+                    if attr.kind != Kind::Directory {
+                        return Err(o.error(Status::NotDirectory));
+                    }
+                    walk.steps.pop_front();
+                    (walk.at, walk.attr) = (attr.parent, None);
+                }
+                Some(Step::Down(name)) => {
+                    let name = name.clone();
+                    if !self.step_believed(o, walk, &name)? {
+                        self.step_asking(o, walk, follow_last).await?;
+                    }
+                }
+            }
+        }
+        Err(o.error(Status::Loop))
+    }
+
+    /// One step by the cache, if it knows the way and nothing is to be followed.
+    fn step_believed(&self, o: &Operation, walk: &mut Walk, name: &Name) -> Result<bool, Error> {
+        let believed = self.cache.borrow_mut().name(walk.at, name, self.world.now());
+        let last = walk.steps.len() == 1;
+        match believed {
+            Some(Leads::Nowhere) if o.op != "open" => Err(o.error(Status::NotFound)),
+            Some(Leads::To(handle, kind)) if kind == Kind::Directory || (last && kind != Kind::Symlink) => {
+                self.counters.borrow_mut().name_hits += 1;
+                walk.steps.pop_front();
+                (walk.at, walk.attr) = (handle, None);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    async fn step_asking(
+        self: &Rc<Core>,
+        o: &Operation,
+        walk: &mut Walk,
+        follow_last: bool,
+    ) -> Result<(), Error> {
+        let names: Vec<Name> = walk
+            .steps
+            .iter()
+            .map_while(|step| match step {
+                Step::Down(name) => Some(name.clone()),
+                Step::Up => None,
+            })
+            .collect();
+        let Looked { resolved, handle, kind, attr } = self.lookup_path(o, walk.at, &names).await?;
+        if resolved == 0 {
+            let words = "it resolved nothing and did not say why";
+            return Err(o.error(Status::BadMessage).from(walk.at.server()).because(words));
+        }
+        let from = walk.at;
+        walk.steps.drain(..resolved);
+        (walk.at, walk.attr) = (handle, attr);
+        let more = !walk.steps.is_empty();
+        match kind {
+            Kind::Symlink if more || follow_last => {
+                self.follow(o, walk, from, names.get(..resolved - 1).unwrap_or_default()).await
+            }
+            Kind::Directory => Ok(()),
+            _ if more => Err(o.error(Status::NotDirectory)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Follow the symbolic link reached, which lies in the directory that `before` leads to from `from`.
+    async fn follow(
+        self: &Rc<Core>,
+        o: &Operation,
+        walk: &mut Walk,
+        from: Handle,
+        before: &[Name],
+    ) -> Result<(), Error> {
+        walk.links += 1;
+        if walk.links > LINKS_MAX {
+            return Err(o.error(Status::Loop));
+        }
+        let target = self.readlink(o, walk.at).await?;
+        let mut all = steps(o, &target)?;
+        all.append(&mut walk.steps);
+        walk.steps = all;
+        walk.attr = None;
+        walk.at = match target.first() {
+            None => return Err(o.error(Status::NotFound)),
+            Some(b'/') => Handle::ROOT,
+            Some(_) if before.is_empty() => from,
+            Some(_) => {
+                let dir = self.lookup_path(o, from, before).await?;
+                if dir.resolved < before.len() || dir.kind != Kind::Directory {
+                    return Err(o.error(Status::Changed).because("the path changed during the walk"));
+                }
+                dir.handle
+            }
+        };
+        Ok(())
+    }
+}

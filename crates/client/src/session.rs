@@ -1,0 +1,386 @@
+//! The state of one session with one server: what is to be sent, what is under way, in which slot.
+//!
+//! ```text
+//!   enqueue ─▶ want slot ─▶ want credit ─▶ ready ─▶ under way ─▶ answered
+//!              (changes)    (with data)      ▲          │
+//!                                            └── lost ──┘   same tag, same slot, same sequence
+//! ```
+//! **Invariant: a change is executed exactly once.** A slot holds one change at a time; its sequence grows when the change
+//! is first sent, never before, so that one that was taken back unsent leaves no gap. What was sent and not answered is
+//! sent again, unchanged, on the next connection. A change whose caller stopped waiting keeps its slot until the answer
+//! comes.
+//!
+//! **Invariant: a session that the server no longer knows takes its changes with it**: those sent fail with `NoSession`
+//! (their outcome is unknown), the others go to the next session.
+//!
+//! The queues are in order of asking: a large transfer at the head of its queue is not overtaken by small ones.
+
+use crate::Error;
+use bytes::Bytes;
+use futures_channel::oneshot;
+use shoal_env::Instant;
+use shoal_proto::message::{Attached, Reply, Request, SlotUse};
+use shoal_proto::{Frame, FrameKind, Group, Op, ServerId, SessionId, Slot, Status, message};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Requests given to one write, at most.
+const BATCH_REQUESTS_MAX: usize = 256;
+/// Data given to one write, at most (one request more may pass it).
+const BATCH_BYTES_MAX: u64 = 4 << 20;
+
+/// An answered request, with what was sent, for another try.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) reply: Reply,
+    pub(crate) bulk: Bytes,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) sent: Vec<Bytes>,
+}
+
+/// Who gets the answer.
+pub(crate) enum Waiter {
+    Caller(oneshot::Sender<Result<Answered, Error>>),
+    /// The core itself: the answer holds a map.
+    Map,
+    /// Nobody (any more).
+    Nobody,
+}
+
+/// A request as it is asked.
+pub(crate) struct Asked {
+    pub(crate) op: &'static str,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) bulk: Vec<Bytes>,
+    /// Data expected with the reply.
+    pub(crate) reply_bytes: u64,
+    pub(crate) deadline: Instant,
+    pub(crate) waiter: Waiter,
+}
+
+struct Pending {
+    op: &'static str,
+    request: Request,
+    bulk: Vec<Bytes>,
+    bulk_len: u64,
+    credit: u64,
+    changes: bool,
+    slot: Option<Slot>,
+    admitted: bool,
+    sent: bool,
+    deadline: Instant,
+    waiter: Waiter,
+}
+
+#[derive(Clone, Copy)]
+struct SlotState {
+    sequence: u32,
+}
+
+/// See the module's page.
+pub(crate) struct Session {
+    server: ServerId,
+    id: Option<SessionId>,
+    asked_id: Option<SessionId>,
+    up: bool,
+    version: u16,
+    slots: Vec<SlotState>,
+    slots_free: Vec<Slot>,
+    credit_all: u64,
+    credit_used: u64,
+    want_slot: VecDeque<u64>,
+    want_credit: VecDeque<u64>,
+    ready: VecDeque<u64>,
+    pending: BTreeMap<u64, Pending>,
+    next_tag: u64,
+    /// Data carried in a message itself, as the server allows.
+    pub(crate) eager_bytes: usize,
+    /// What last went wrong on the way to the server.
+    pub(crate) trouble: String,
+    /// Times attached.
+    pub(crate) attachments: u64,
+    /// Batches taken: tells a keeper of the lease that there was traffic.
+    pub(crate) batches: u64,
+}
+
+/// Requests to be written: frames' heads and bodies in `bytes`, and data to be put in at positions of it.
+#[derive(Default)]
+pub(crate) struct Outgoing {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) bulks: Vec<(usize, Vec<Bytes>)>,
+    /// The operations sent, and their data's length, for the counters.
+    pub(crate) ops: Vec<(&'static str, u64)>,
+}
+
+impl Session {
+    pub(crate) fn new(server: ServerId) -> Session {
+        Session {
+            server,
+            id: None,
+            asked_id: None,
+            up: false,
+            version: message::VERSIONS.1,
+            slots: Vec::new(),
+            slots_free: Vec::new(),
+            credit_all: 0,
+            credit_used: 0,
+            want_slot: VecDeque::new(),
+            want_credit: VecDeque::new(),
+            ready: VecDeque::new(),
+            pending: BTreeMap::new(),
+            next_tag: 1,
+            eager_bytes: shoal_proto::limits::EAGER_BYTES_MAX,
+            trouble: String::new(),
+            attachments: 0,
+            batches: 0,
+        }
+    }
+
+    /// Take a request in; its tag.
+    pub(crate) fn enqueue(&mut self, asked: Asked) -> u64 {
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let bulk_len = asked.bulk.iter().map(|part| part.len() as u64).sum();
+        let changes = asked.groups.iter().flat_map(|group| group.ops.iter()).any(Op::changes);
+        let pending = Pending {
+            op: asked.op,
+            request: Request { slot: None, timeout_ms: 0, groups: asked.groups.into() },
+            credit: bulk_len + asked.reply_bytes,
+            bulk: asked.bulk,
+            bulk_len,
+            changes,
+            slot: None,
+            admitted: false,
+            sent: false,
+            deadline: asked.deadline,
+            waiter: asked.waiter,
+        };
+        let queue = if changes { &mut self.want_slot } else { self.behind_slots(pending.credit) };
+        queue.push_back(tag);
+        self.pending.insert(tag, pending);
+        self.admit();
+        tag
+    }
+
+    fn behind_slots(&mut self, credit: u64) -> &mut VecDeque<u64> {
+        if credit > 0 { &mut self.want_credit } else { &mut self.ready }
+    }
+
+    /// Move what may go from queue to queue.
+    fn admit(&mut self) {
+        while let Some(&tag) = self.want_slot.front() {
+            let Some(pending) = self.pending.get_mut(&tag) else {
+                self.want_slot.pop_front();
+                continue;
+            };
+            let Some(slot) = self.slots_free.pop() else { break };
+            pending.slot = Some(slot);
+            let credit = pending.credit;
+            self.want_slot.pop_front();
+            self.behind_slots(credit).push_back(tag);
+        }
+        while let Some(&tag) = self.want_credit.front() {
+            let Some(pending) = self.pending.get_mut(&tag) else {
+                self.want_credit.pop_front();
+                continue;
+            };
+            // A request larger than all credit goes alone.
+            let fits = self.credit_used + pending.credit <= self.credit_all || self.credit_used == 0;
+            if self.credit_all == 0 || !fits {
+                break;
+            }
+            self.credit_used += pending.credit;
+            pending.admitted = true;
+            self.want_credit.pop_front();
+            self.ready.push_back(tag);
+        }
+    }
+
+    /// Whether a connection is wanted: somebody waits.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.pending.values().any(|pending| !matches!(pending.waiter, Waiter::Nobody))
+    }
+
+    /// Whether something can be sent now.
+    pub(crate) fn has_outgoing(&self) -> bool {
+        self.up && !self.ready.is_empty()
+    }
+
+    /// Whether there is a session to keep alive.
+    pub(crate) fn is_up(&self) -> bool {
+        self.up
+    }
+
+    /// The session to ask for in the next attachment.
+    pub(crate) fn attach_id(&mut self) -> Option<SessionId> {
+        self.asked_id = self.id;
+        self.id
+    }
+
+    /// A connection stands: what was under way goes again, first.
+    pub(crate) fn attached(&mut self, attached: &Attached, version: u16, slots_max: u16) {
+        if self.id.is_some() && self.id != Some(attached.session) {
+            self.session_lost();
+        }
+        if self.id.is_none() {
+            self.id = Some(attached.session);
+            let slots = attached.slots.clamp(1, slots_max.max(1));
+            self.slots = vec![SlotState { sequence: 0 }; usize::from(slots)];
+            self.slots_free = (0..slots).rev().map(Slot).collect();
+        }
+        self.version = version;
+        self.credit_all = u64::from(attached.credit_bytes).max(1);
+        self.eager_bytes = attached.eager_bytes as usize;
+        self.up = true;
+        self.trouble.clear();
+        self.attachments += 1;
+        let again = self.pending.iter().filter(|(_, pending)| pending.sent).map(|(&tag, _)| tag);
+        let mut ready: VecDeque<u64> = again.collect();
+        ready.extend(self.ready.iter().filter(|tag| self.pending.get(tag).is_some_and(|p| !p.sent)));
+        self.ready = ready;
+        self.admit();
+    }
+
+    /// The connection is gone.
+    pub(crate) fn lost(&mut self, words: &str) {
+        self.up = false;
+        words.clone_into(&mut self.trouble);
+    }
+
+    /// The server does not know the session any more.
+    pub(crate) fn session_lost(&mut self) {
+        self.id = None;
+        self.up = false;
+        self.slots.clear();
+        self.slots_free.clear();
+        let (mut failed, mut waiting) = (Vec::new(), Vec::new());
+        for (&tag, pending) in &mut self.pending {
+            if pending.slot.take().is_none() {
+                continue;
+            }
+            if pending.sent {
+                failed.push(tag);
+            } else {
+                waiting.push(tag);
+                if std::mem::take(&mut pending.admitted) {
+                    self.credit_used -= pending.credit;
+                }
+            }
+        }
+        for queue in [&mut self.ready, &mut self.want_credit] {
+            queue.retain(|tag| !waiting.contains(tag));
+        }
+        for tag in waiting.into_iter().rev() {
+            self.want_slot.push_front(tag);
+        }
+        for tag in failed {
+            self.fail(
+                tag,
+                Status::NoSession,
+                "the session ended with changes under way; look before trying again",
+            );
+        }
+    }
+
+    /// The server refuses for good: everything that waits fails.
+    pub(crate) fn refused(&mut self, status: Status, words: &str) {
+        self.up = false;
+        words.clone_into(&mut self.trouble);
+        let tags: Vec<u64> = self.pending.keys().copied().collect();
+        for tag in tags {
+            self.fail(tag, status, words);
+        }
+        self.session_lost();
+    }
+
+    fn fail(&mut self, tag: u64, status: Status, words: &str) {
+        let Some(pending) = self.remove(tag) else { return };
+        if let Waiter::Caller(waiter) = pending.waiter {
+            let error = Error::new(status, pending.op).from(self.server).because(words);
+            // A caller that has gone needs no answer.
+            drop(waiter.send(Err(error)));
+        }
+    }
+
+    /// Take a request out and give back what it held.
+    fn remove(&mut self, tag: u64) -> Option<Pending> {
+        let pending = self.pending.remove(&tag)?;
+        if let Some(slot) = pending.slot {
+            self.slots_free.push(slot);
+        }
+        if pending.admitted {
+            self.credit_used -= pending.credit;
+        }
+        self.admit();
+        Some(pending)
+    }
+
+    /// The caller waits no longer.
+    pub(crate) fn abandon(&mut self, tag: u64) {
+        match self.pending.get_mut(&tag) {
+            Some(pending) if pending.sent && pending.changes => pending.waiter = Waiter::Nobody,
+            Some(pending) if pending.sent => {
+                // A read: an answer that still comes finds nobody.
+                pending.waiter = Waiter::Nobody;
+                self.remove(tag);
+            }
+            _ => drop(self.remove(tag)),
+        }
+    }
+
+    /// What is to be written now, in one go.
+    pub(crate) fn take(&mut self, now: Instant) -> Option<Outgoing> {
+        if !self.up {
+            return None;
+        }
+        let mut out = Outgoing::default();
+        let mut data = 0;
+        while out.ops.len() < BATCH_REQUESTS_MAX && data < BATCH_BYTES_MAX {
+            let Some(tag) = self.ready.pop_front() else { break };
+            let Some(pending) = self.pending.get_mut(&tag) else { continue };
+            if let (Some(slot), false) = (pending.slot, pending.sent) {
+                let state = &mut self.slots[usize::from(slot.0)];
+                state.sequence = state.sequence.wrapping_add(1);
+                pending.request.slot = Some(SlotUse { slot, sequence: state.sequence });
+            }
+            pending.sent = true;
+            let left = pending.deadline.since(now).as_millis().max(1);
+            pending.request.timeout_ms = u32::try_from(left).unwrap_or(u32::MAX);
+            let bulk_len = usize::try_from(pending.bulk_len).unwrap_or(usize::MAX);
+            Frame::put(FrameKind::Request, self.version, tag, &pending.request, bulk_len, &mut out.bytes);
+            if bulk_len > 0 {
+                out.bulks.push((out.bytes.len(), pending.bulk.clone()));
+            }
+            out.ops.push((pending.op, pending.bulk_len));
+            data += pending.bulk_len;
+        }
+        self.batches += 1;
+        (!out.ops.is_empty()).then_some(out)
+    }
+
+    /// An answer came. Gives the waiter and what it is to get; `None` for one that nobody waits for.
+    ///
+    /// # Errors
+    /// When the connection is of no further use: the server does not know the session, or does not follow the protocol.
+    pub(crate) fn replied(
+        &mut self,
+        tag: u64,
+        reply: Reply,
+        bulk: Bytes,
+    ) -> Result<Option<(Waiter, Answered)>, String> {
+        // A read whose caller has gone was forgotten.
+        let Some(pending) = self.pending.get(&tag) else { return Ok(None) };
+        if !pending.sent || reply.groups.len() != pending.request.groups.len() {
+            let words = "its reply does not fit the request";
+            self.fail(tag, Status::BadMessage, words);
+            return Err(words.to_owned());
+        }
+        let ended = |status: Status| matches!(status, Status::NoSession | Status::BadSequence);
+        if reply.groups.iter().any(|group| ended(group.status)) {
+            self.session_lost();
+            return Err("the server does not know the session".to_owned());
+        }
+        let Some(pending) = self.remove(tag) else { return Ok(None) };
+        let answered = Answered { reply, bulk, groups: pending.request.groups.0, sent: pending.bulk };
+        Ok(Some((pending.waiter, answered)))
+    }
+}

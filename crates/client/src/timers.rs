@@ -1,0 +1,88 @@
+//! The core's timers: who waits until when.
+//!
+//! Almost every wait here is a deadline that never comes: thousands begin and end between two that fire. So a timer is an
+//! entry of one ordered map, and the driver holds one alarm for the earliest; an entry that is taken out leaves the alarm
+//! as it is (it then finds nothing to do, and is set anew).
+
+use shoal_env::Instant;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+type Key = (Instant, u64);
+
+/// See the module's page.
+#[derive(Default)]
+pub(crate) struct Timers {
+    waiting: RefCell<BTreeMap<Key, Waker>>,
+    next_id: Cell<u64>,
+    armed: Cell<Option<Instant>>,
+}
+
+impl Timers {
+    /// Wait until `at`. `arm` is told the moment if the alarm is to ring earlier than it is set to.
+    pub(crate) fn sleep_until<'a>(&'a self, at: Instant, arm: &'a dyn Fn(Instant)) -> Sleep<'a> {
+        Sleep { timers: self, arm, at, key: None }
+    }
+
+    /// The alarm rang: wake those whose time has come. Returns when it is to ring next.
+    pub(crate) fn tick(&self, now: Instant) -> Option<Instant> {
+        let late = {
+            let mut waiting = self.waiting.borrow_mut();
+            let later = waiting.split_off(&(Instant(now.0.saturating_add(1)), 0));
+            std::mem::replace(&mut *waiting, later)
+        };
+        for waker in late.into_values() {
+            waker.wake();
+        }
+        let next = self.waiting.borrow().first_key_value().map(|((at, _), _)| *at);
+        self.armed.set(next);
+        next
+    }
+}
+
+/// See [`Timers::sleep_until`].
+pub(crate) struct Sleep<'a> {
+    timers: &'a Timers,
+    arm: &'a dyn Fn(Instant),
+    at: Instant,
+    key: Option<Key>,
+}
+
+impl Future for Sleep<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let timers = self.timers;
+        let mut waiting = timers.waiting.borrow_mut();
+        if let Some(key) = self.key {
+            return match waiting.get_mut(&key) {
+                Some(waker) => {
+                    waker.clone_from(cx.waker());
+                    Poll::Pending
+                }
+                None => Poll::Ready(()),
+            };
+        }
+        let key = (self.at, timers.next_id.get());
+        timers.next_id.set(key.1 + 1);
+        waiting.insert(key, cx.waker().clone());
+        drop(waiting);
+        self.key = Some(key);
+        if timers.armed.get().is_none_or(|armed| self.at < armed) {
+            timers.armed.set(Some(self.at));
+            (self.arm)(self.at);
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.timers.waiting.borrow_mut().remove(&key);
+        }
+    }
+}

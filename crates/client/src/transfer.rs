@@ -1,0 +1,240 @@
+//! Moving data: a pattern is dealt to the datafiles it touches, each datafile's share is cut into messages, and the
+//! messages go to all servers at once.
+//!
+//! ```text
+//!   pattern ─ View per datafile ─┬─ all of it within the eager limit: one message
+//!                                └─ else windows of 256 KiB, at most 8 under way a datafile
+//! ```
+//! The wire carries (slice of the pattern, share): both sides iterate the same view, and the bytes are in its packed order.
+//! Order of start is rotated at random, so that not all clients begin at the first server.
+//!
+//! A stuffed file is one stream on the metafile's server. **What ends beyond its first strip unstuffs it first.**
+
+mod allocate;
+mod append;
+mod fsync;
+mod read;
+mod write;
+
+use crate::core::{Core, Operation};
+use crate::file::{Opened, Shape};
+use crate::{Error, OpenFile};
+use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt};
+use shoal_pattern::{Pattern, View, ViewError, Window, split};
+use shoal_proto::op::Answer;
+use shoal_proto::{Capability, Generation, Handle, Op, ServerId, Share, Status, Striping, Transfer, limits};
+use std::rc::Rc;
+
+/// A transfer of the first bytes of a stuffed file.
+pub(crate) fn whole(
+    stream: Handle,
+    generation: Generation,
+    capability: Option<Capability>,
+    len: u64,
+) -> Transfer {
+    // Larger than the largest file it could not be sent either.
+    let len = len.min(limits::FILE_BYTES_MAX);
+    let pattern = Pattern::contiguous(0, len).unwrap_or_default();
+    Transfer { stream, generation, capability, pattern, window_from: 0, window_len: len, share: Share::WHOLE }
+}
+
+/// A transfer under way: what goes where.
+struct Plan<'a> {
+    core: &'a Rc<Core>,
+    o: &'a Operation,
+    pattern: &'a Pattern,
+    window: Window,
+    striping: Striping,
+    datafiles: &'a [Handle],
+    generation: Generation,
+    capability: Option<Capability>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(
+        opened: &'a Opened,
+        o: &'a Operation,
+        shape: &'a Shape,
+        pattern: &'a Pattern,
+        window: Window,
+    ) -> Plan<'a> {
+        let (striping, datafiles) = match &shape.layout {
+            Some(layout) => (layout.striping(), layout.datafiles.as_slice()),
+            None => (Share::WHOLE.striping(), std::slice::from_ref(&opened.handle)),
+        };
+        let (generation, capability) = (shape.generation, opened.capability());
+        Plan { core: &opened.client.core, o, pattern, window, striping, datafiles, generation, capability }
+    }
+
+    fn view(&self, index: u32, window: Window) -> Result<View<'_>, Error> {
+        View::new(self.pattern, window, &self.striping, index).map_err(|error| self.unfit(&error))
+    }
+
+    fn unfit(&self, error: &ViewError) -> Error {
+        self.o.error(Status::Invalid).because(error.to_string())
+    }
+
+    /// The datafiles that hold something of it, in the order to begin with them.
+    fn touched(&self) -> Result<Vec<u32>, Error> {
+        let width = self.striping.width;
+        let mut touched = Vec::new();
+        match self.neighbours() {
+            Some((first, count)) => {
+                touched.extend((0..count).map(|step| ((first + step) % u64::from(width)) as u32))
+            }
+            None => {
+                for index in 0..width {
+                    if !self.view(index, self.window)?.is_empty() {
+                        touched.push(index);
+                    }
+                }
+            }
+        }
+        if touched.len() > 1 {
+            let turn = self.core.world.random_u64() % touched.len() as u64;
+            touched.rotate_left(turn as usize);
+        }
+        Ok(touched)
+    }
+
+    /// Of one region: the datafile of its first byte, and how many datafiles it touches.
+    fn neighbours(&self) -> Option<(u64, u64)> {
+        use shoal_pattern::Distribution;
+        let region = self.pattern.slice(self.window.from, self.window.len).as_region()?;
+        let offset = u64::try_from(region.offset).ok()?;
+        let first = self.striping.locate(offset);
+        let beyond = region.len.saturating_sub(first.run);
+        let more = match self.striping.dist {
+            _ if beyond == 0 => 0,
+            shoal_proto::Dist::SimpleStripe { strip } => beyond.div_ceil(strip),
+            shoal_proto::Dist::Basic => 0,
+        };
+        Some((u64::from(first.server), (1 + more).min(u64::from(self.striping.width))))
+    }
+
+    fn datafile(&self, index: u32) -> Result<Handle, Error> {
+        let datafile = self.datafiles.get(index as usize).copied();
+        datafile.ok_or_else(|| self.o.error(Status::BadMessage).because("a layout without datafiles"))
+    }
+
+    fn transfer(&self, index: u32, stream: Handle, window: Window) -> Transfer {
+        let pattern = self.pattern.slice(window.from, window.len);
+        let share =
+            Share { dist: self.striping.dist, width: self.striping.width as u16, index: index as u16 };
+        let (generation, capability) = (self.generation, self.capability);
+        Transfer { stream, generation, capability, pattern, window_from: 0, window_len: window.len, share }
+    }
+
+    /// Bytes of one message to the datafile of `index`.
+    fn message_bytes(&self, index: u32, server: ServerId) -> Result<u64, Error> {
+        let eager = self.core.eager_bytes(server) as u64;
+        let share = self.view(index, self.window)?.len();
+        Ok(if share <= eager { eager.max(1) } else { limits::FLOW_CHUNK_BYTES as u64 })
+    }
+
+    /// Do `send` for every message of every touched datafile, as many at once as a flow may have. All end before this
+    /// returns, also after an error: nothing is under way behind it.
+    async fn each<T>(
+        &self,
+        send: impl AsyncFn(u32, Handle, Window) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
+        let send = &send;
+        let flow = async |index: u32| -> Result<Vec<Result<T, Error>>, Error> {
+            let stream = self.datafile(index)?;
+            let bytes = self.message_bytes(index, stream.server())?;
+            let windows = split(self.pattern, self.window, &self.striping, index, bytes);
+            let mut windows = windows.map_err(|error| self.unfit(&error))?;
+            let (first, second) = (windows.next(), windows.next());
+            match (first, second) {
+                (None, _) => Ok(Vec::new()),
+                (Some(only), None) => Ok(vec![send(index, stream, only).await]),
+                (first, second) => {
+                    let all = first.into_iter().chain(second).chain(windows);
+                    let sent = stream::iter(all.map(|window| send(index, stream, window)));
+                    Ok(sent.buffer_unordered(limits::FLOW_CHUNKS_MAX).collect().await)
+                }
+            }
+        };
+        let touched = self.touched()?;
+        let flows = match touched.as_slice() {
+            &[only] => vec![flow(only).await],
+            all => join_all(all.iter().map(|&index| flow(index))).await,
+        };
+        let mut done = Vec::new();
+        let mut failed: Option<Error> = None;
+        for flow in flows {
+            let results = flow.unwrap_or_else(|error| vec![Err(error)]);
+            for result in results {
+                match result {
+                    Ok(value) => done.push(value),
+                    Err(error) if failed.as_ref().is_none_or(|first| weight(&error) < weight(first)) => {
+                        failed = Some(error);
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+        failed.map_or(Ok(done), Err)
+    }
+}
+
+/// Of several errors the one that another try can mend goes first.
+fn weight(error: &Error) -> u8 {
+    match error.status {
+        Status::StaleLayout => 0,
+        Status::BadCapability => 1,
+        _ => 2,
+    }
+}
+
+impl Opened {
+    /// A shape in which a write may end at `end`: a file that would outgrow its first strip is laid out.
+    async fn room_to(&self, o: &Operation, shape: Shape, end: u64) -> Result<Shape, Error> {
+        if shape.layout.is_some() || end <= shape.template.stuffed_max() {
+            return Ok(shape);
+        }
+        self.unstuff(o).await?;
+        Ok(self.shape())
+    }
+
+    async fn unstuff(&self, o: &Operation) -> Result<(), Error> {
+        let (core, server) = (&self.client.core, self.handle.server());
+        let told = core.ask(o, server, vec![Op::Unstuff { object: self.handle }]).await?;
+        match told.answers.into_iter().next() {
+            Some(Answer::Laid { layout }) if !layout.datafiles.is_empty() => {
+                self.laid(layout);
+                self.touched();
+                Ok(())
+            }
+            _ => Err(o.error(Status::BadMessage).from(server).because("no layout in its answer")),
+        }
+    }
+}
+
+/// The range of a pattern, checked against what a file can be; `None`: it is empty.
+fn bounds(o: &Operation, pattern: &Pattern) -> Result<Option<(u64, u64)>, Error> {
+    let Some((from, end)) = pattern.bounds() else { return Ok(None) };
+    match (u64::try_from(from), u64::try_from(end)) {
+        (Ok(from), Ok(end)) => Ok(Some((from, end))),
+        _ => Err(o.error(Status::Invalid).because("it reaches before the start of the file")),
+    }
+}
+
+/// One region as a pattern.
+fn contiguous(o: &Operation, offset: u64, len: u64) -> Result<Pattern, Error> {
+    let from = i64::try_from(offset).map_err(|_| o.error(Status::FileTooBig))?;
+    Pattern::contiguous(from, len).map_err(|_| o.error(Status::FileTooBig))
+}
+
+impl OpenFile {
+    /// The size now.
+    ///
+    /// # Errors
+    /// When a server does not answer.
+    pub async fn size(&self) -> Result<u64, Error> {
+        let core = &self.0.client.core;
+        let o = core.begin("getattr", Some(self.0.handle));
+        Ok(core.getattr_anew(&o, self.0.handle).await?.size)
+    }
+}

@@ -1,0 +1,175 @@
+//! Reading, holes, and the end of the file.
+//!
+//! A datafile that ends inside the window says nothing of the file's end: a later strip may exist elsewhere. Only then are
+//! the other datafiles asked for their facts, and the file's size is the largest end that any of them implies. What lies
+//! before it and is nowhere is a hole, and reads as zeros.
+
+use super::{Plan, bounds, contiguous};
+use crate::core::Operation;
+use crate::file::{Opened, Shape};
+use crate::ops::logical_size;
+use crate::{Error, OpenFile};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use shoal_pattern::{Pattern, Window};
+use shoal_proto::op::Answer;
+use shoal_proto::{Handle, Op, Rights, Status, StreamFacts};
+
+/// The answer to one message.
+struct Fetched {
+    index: u32,
+    window: Window,
+    bulk: Bytes,
+    facts: StreamFacts,
+    /// The stream ended inside the window.
+    ended: bool,
+    /// What is beyond the stream's end was left out of `bulk`.
+    clipped: bool,
+}
+
+impl OpenFile {
+    /// Read `len` bytes at `offset`; fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// `Stale`: the file is gone; `FileTooBig`: beyond what a file can be.
+    pub async fn read(&self, offset: u64, len: usize) -> Result<Bytes, Error> {
+        let o = self.0.client.core.begin("read", Some(self.0.handle));
+        let pattern = contiguous(&o, offset, len as u64)?;
+        self.0.read(&o, &pattern).await
+    }
+
+    /// Read a pattern of the file, packed in its order. Bytes beyond the end of the file read as zeros, but those behind
+    /// the last byte that is inside it are left out.
+    ///
+    /// # Errors
+    /// As [`OpenFile::read`]; `Invalid`: the pattern reaches before the start of the file.
+    pub async fn read_pattern(&self, pattern: &Pattern) -> Result<Bytes, Error> {
+        let o = self.0.client.core.begin("read", Some(self.0.handle));
+        self.0.read(&o, pattern).await
+    }
+}
+
+impl Opened {
+    async fn read(&self, o: &Operation, pattern: &Pattern) -> Result<Bytes, Error> {
+        let Some((from, _)) = bounds(o, pattern)? else { return Ok(Bytes::new()) };
+        self.with_shape(o, Rights::READ, async |shape| {
+            let mut window = Window::all(pattern);
+            // A stuffed file holds nothing beyond its first strip: one byte there is enough to learn that it still is.
+            if shape.layout.is_none() && pattern.is_contiguous() {
+                window.len = window.len.min(shape.template.stuffed_max().saturating_sub(from).max(1));
+            }
+            self.read_shaped(o, &shape, pattern, window).await
+        })
+        .await
+    }
+
+    async fn read_shaped(
+        &self,
+        o: &Operation,
+        shape: &Shape,
+        pattern: &Pattern,
+        window: Window,
+    ) -> Result<Bytes, Error> {
+        let plan = Plan::new(self, o, shape, pattern, window);
+        let fetched = plan
+            .each(async |index: u32, stream: Handle, window: Window| {
+                let want: u64 = plan.view(index, window)?.len();
+                let op = Op::Read { transfer: plan.transfer(index, stream, window) };
+                let told = plan.core.ask_with(o, stream.server(), vec![op], Vec::new(), want).await?;
+                let Some(&Answer::Data { len, facts }) = told.answers.first() else {
+                    return Err(o
+                        .error(Status::BadMessage)
+                        .from(stream.server())
+                        .because("no data in its answer"));
+                };
+                let mut have = 0;
+                for run in plan.view(index, window)? {
+                    have += facts.size.saturating_sub(run.physical).min(run.len);
+                }
+                let got = told.bulk.len() as u64;
+                if got != u64::from(len) || (got != want && got != have) {
+                    let words = format!("{got} bytes, where {have} of {want} were expected");
+                    return Err(o.error(Status::BadMessage).from(stream.server()).because(words));
+                }
+                let (ended, clipped) = (have < want, got < want);
+                Ok(Fetched { index, window, bulk: told.bulk, facts, ended, clipped })
+            })
+            .await?;
+        let len = if window.len < pattern.len() || fetched.iter().any(|part| part.ended) {
+            let size = self.size_by(o, shape, &fetched).await?;
+            len_within(pattern, size)
+        } else {
+            pattern.len()
+        };
+        assemble(&plan, &fetched, len)
+    }
+
+    /// The file's size, from the facts that came with the data and those of the other datafiles.
+    async fn size_by(&self, o: &Operation, shape: &Shape, fetched: &[Fetched]) -> Result<u64, Error> {
+        let known = |index: usize| {
+            let own = fetched.iter().filter(|part| part.index as usize == index).map(|part| part.facts);
+            own.max_by_key(|facts| facts.size)
+        };
+        let Some(layout) = &shape.layout else {
+            return Ok(known(0).map_or(0, |facts| facts.size));
+        };
+        let all = layout.datafiles.iter().enumerate().map(|(index, &stream)| async move {
+            match known(index) {
+                Some(facts) => Ok(facts),
+                None => self.client.core.streamstat(o, stream).await,
+            }
+        });
+        let facts: Vec<StreamFacts> = join_all(all).await.into_iter().collect::<Result<_, Error>>()?;
+        if facts.iter().any(|facts| facts.generation > shape.generation) {
+            return Err(o.error(Status::StaleLayout));
+        }
+        Ok(logical_size(layout, &facts))
+    }
+}
+
+/// Packed bytes of a pattern up to the last one that is inside a file of `size` bytes.
+fn len_within(pattern: &Pattern, size: u64) -> u64 {
+    let size = i64::try_from(size).unwrap_or(i64::MAX);
+    let (mut packed, mut len) = (0, 0);
+    for region in pattern.regions() {
+        if region.offset < size {
+            len = packed + region.len.min(size.abs_diff(region.offset));
+        }
+        packed += region.len;
+    }
+    len
+}
+
+/// Put the parts together: the first `len` packed bytes.
+fn assemble(plan: &Plan<'_>, fetched: &[Fetched], len: u64) -> Result<Bytes, Error> {
+    let len = usize::try_from(len).map_err(|_| plan.o.error(Status::OverLimit))?;
+    if let [only] = fetched
+        && let Some(bytes) = as_it_came(plan, only, len)?
+    {
+        return Ok(bytes);
+    }
+    let mut all = vec![0; len];
+    for part in fetched {
+        let mut bulk = &part.bulk[..];
+        for run in plan.view(part.index, part.window)? {
+            let have = match part.clipped {
+                true => part.facts.size.saturating_sub(run.physical).min(run.len),
+                false => run.len,
+            };
+            let (own, rest) = bulk.split_at((have as usize).min(bulk.len()));
+            bulk = rest;
+            let at = ((part.window.from + run.packed) as usize).min(len);
+            let end = (at + own.len()).min(len);
+            all[at..end].copy_from_slice(&own[..end - at]);
+        }
+    }
+    Ok(all.into())
+}
+
+/// One answer that holds everything in one run needs no copy.
+fn as_it_came(plan: &Plan<'_>, only: &Fetched, len: usize) -> Result<Option<Bytes>, Error> {
+    let mut runs = plan.view(only.index, only.window)?;
+    let one =
+        runs.next().is_some_and(|run| run.packed == 0 && only.window.from == 0) && runs.next().is_none();
+    Ok((one && len <= only.bulk.len()).then(|| only.bulk.slice(..len)))
+}

@@ -1,0 +1,95 @@
+//! Writing: bytes are gathered from the caller's buffer, without a copy where they lie in few pieces.
+
+use super::{Plan, bounds, contiguous};
+use crate::core::Operation;
+use crate::file::{Opened, Shape};
+use crate::{Error, OpenFile};
+use bytes::{Bytes, BytesMut};
+use shoal_pattern::{Pattern, Window};
+use shoal_proto::{Handle, Op, Rights, Status};
+
+/// A message of at most so many pieces is sent from where they lie.
+const PIECES_MAX: usize = 32;
+/// Pieces of at least so many bytes on average are sent from where they lie.
+const PIECE_BYTES_MIN: usize = 1024;
+
+impl OpenFile {
+    /// Write all of `data` at `offset`.
+    ///
+    /// # Errors
+    /// `NoSpace`, `FileTooBig`; `NoSession`: the session ended under way, and some of it may be written.
+    pub async fn write(&self, offset: u64, data: Bytes) -> Result<(), Error> {
+        let o = self.0.client.core.begin("write", Some(self.0.handle));
+        let pattern = contiguous(&o, offset, data.len() as u64)?;
+        self.0.write(&o, &pattern, &data).await
+    }
+
+    /// Write `data` to a pattern of the file: its bytes are those of the pattern, in its order.
+    ///
+    /// # Errors
+    /// As [`OpenFile::write`]; `Invalid`: the lengths differ, or the pattern reaches before the start of the file.
+    pub async fn write_pattern(&self, pattern: &Pattern, data: Bytes) -> Result<(), Error> {
+        let o = self.0.client.core.begin("write", Some(self.0.handle));
+        if pattern.len() != data.len() as u64 {
+            let words = format!("{} bytes for a pattern of {}", data.len(), pattern.len());
+            return Err(o.error(Status::Invalid).because(words));
+        }
+        self.0.write(&o, pattern, &data).await
+    }
+}
+
+impl Opened {
+    async fn write(&self, o: &Operation, pattern: &Pattern, data: &Bytes) -> Result<(), Error> {
+        let Some((_, end)) = bounds(o, pattern)? else { return Ok(()) };
+        let result = self
+            .with_shape(o, Rights::WRITE, async |shape| {
+                let shape = self.room_to(o, shape, end).await?;
+                self.write_shaped(o, &shape, pattern, data).await
+            })
+            .await;
+        self.touched();
+        result
+    }
+
+    async fn write_shaped(
+        &self,
+        o: &Operation,
+        shape: &Shape,
+        pattern: &Pattern,
+        data: &Bytes,
+    ) -> Result<(), Error> {
+        let plan = Plan::new(self, o, shape, pattern, Window::all(pattern));
+        let sent = plan.each(async |index: u32, stream: Handle, window: Window| {
+            let (bulk, len) = gather(&plan, index, window, data)?;
+            let transfer = plan.transfer(index, stream, window);
+            let told =
+                plan.core.ask_with(o, stream.server(), vec![Op::Write { transfer, len }], bulk, 0).await?;
+            self.written(stream.server(), told.loss);
+            Ok(())
+        });
+        sent.await.map(drop)
+    }
+}
+
+/// The bytes of one message, in the view's order.
+fn gather(plan: &Plan<'_>, index: u32, window: Window, data: &Bytes) -> Result<(Vec<Bytes>, u32), Error> {
+    let view = plan.view(index, window)?;
+    let piece = |packed: u64, len: u64| {
+        let from = (window.from + packed) as usize;
+        from..from + len as usize
+    };
+    let (mut pieces, mut len) = (0, 0);
+    for run in view.clone() {
+        pieces += 1;
+        len += run.len as usize;
+    }
+    let sent_len = u32::try_from(len).map_err(|_| plan.o.error(Status::OverLimit))?;
+    if pieces <= PIECES_MAX || len / pieces >= PIECE_BYTES_MIN {
+        return Ok((view.map(|run| data.slice(piece(run.packed, run.len))).collect(), sent_len));
+    }
+    let mut packed = BytesMut::with_capacity(len);
+    for run in view {
+        packed.extend_from_slice(&data[piece(run.packed, run.len)]);
+    }
+    Ok((vec![packed.freeze()], sent_len))
+}

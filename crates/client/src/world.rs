@@ -1,0 +1,20 @@
+//! What the core asks of its driver: the time, chance, and two signals. The core itself does no I/O.
+//!
+//! A driver answers the signals in its own way: over `env` with tasks ([`crate::driver`]), by hand in the tests.
+
+use shoal_env::{Instant, WallTime};
+use shoal_proto::ServerId;
+
+/// The driver as the core sees it.
+pub(crate) trait World {
+    /// The monotonic clock: deadlines.
+    fn now(&self) -> Instant;
+    /// The wall clock: when capabilities expire.
+    fn wall(&self) -> WallTime;
+    /// A random number: jitter, and where a transfer begins.
+    fn random_u64(&self) -> u64;
+    /// There is something to do for `server`: requests to send, or a connection to end.
+    fn outgoing(&self, server: ServerId);
+    /// [`Core::tick`](crate::core::Core::tick) is to be called at `at`, or soon after.
+    fn wake_at(&self, at: Instant);
+}
