@@ -17,6 +17,8 @@ pub mod layout;
 pub mod limits;
 pub mod message;
 pub mod op;
+#[doc(hidden)]
+pub mod samples;
 mod status;
 pub mod tx;
 pub mod wire;

@@ -1,0 +1,276 @@
+//! One value of every message, for tests, fixtures and fuzzing corpora: what a new variant forgets to add here, the tests
+//! that count the variants find.
+
+use crate::message::{Attach, Attached, Challenge, Hello, Refusal};
+use crate::*;
+use bytes::Bytes;
+use shoal_pattern::Pattern;
+
+/// A name.
+pub fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).expect("samples use valid names")
+}
+
+/// An object.
+pub fn attr() -> Attr {
+    Attr {
+        handle: Handle::new(ServerId(3), 77),
+        kind: Kind::File,
+        mode: 0o640,
+        uid: 1000,
+        gid: 100,
+        nlink: 2,
+        rdev: 0,
+        size: 12_345,
+        space: 16_384,
+        atime: Time(-1),
+        mtime: Time(1),
+        ctime: Time(2),
+        btime: Time(3),
+        generation: Generation(4),
+        parent: Handle(0),
+        template: Template::default(),
+        layout: Some(layout()),
+    }
+}
+
+/// A layout over three servers.
+pub fn layout() -> Layout {
+    let datafiles: Vec<Handle> = (0..3).map(|server| Handle::new(ServerId(server), 9)).collect();
+    Layout {
+        dist: Dist::SimpleStripe { strip: 65_536 },
+        datafiles: datafiles.into(),
+        generation: Generation(5),
+    }
+}
+
+/// A capability.
+pub fn capability() -> Capability {
+    Capability::sign(&SecretKey::new([7; 32]), CollectionId(1), Handle(77), Rights::READ, Time(99))
+}
+
+/// A strided transfer.
+pub fn transfer() -> Transfer {
+    let pattern = Pattern::strided(10, 8, 4096, 100).expect("a small pattern");
+    Transfer {
+        stream: Handle::CURRENT,
+        generation: Generation(1),
+        capability: Some(capability()),
+        window_from: 16,
+        window_len: 400,
+        pattern,
+        share: Share { dist: Dist::SimpleStripe { strip: 4096 }, width: 3, index: 1 },
+    }
+}
+
+/// The map of a cluster of two.
+pub fn map() -> ClusterMap {
+    let server = |id: u16| ServerInfo {
+        id: ServerId(id),
+        addresses: vec![Text(format!("tcp:127.0.0.1:{}", 7441 + id))].into(),
+        roles: Roles::METADATA | Roles::DATA,
+    };
+    ClusterMap {
+        fs_id: [1; 16],
+        name: "demo".into(),
+        collection: CollectionId(1),
+        epoch: 2,
+        template: Template::default(),
+        servers: vec![server(0), server(1)].into(),
+    }
+}
+
+fn blob<const N: usize>(bytes: &'static [u8]) -> Blob<N> {
+    Blob(Bytes::from_static(bytes))
+}
+
+/// Every operation.
+pub fn ops() -> Vec<Op> {
+    let (dir, object, stream) = (Handle::ROOT, Handle(77), Handle(78));
+    let owner = Owner { mode: 0o755, uid: 1, gid: 2 };
+    let held = Held { handles: vec![object].into(), any: false };
+    let generation = Generation(3);
+    let tx = TxId(5);
+    vec![
+        Op::Lookup { dir, path: vec![name("usr"), name("include")].into() },
+        Op::Getattr { object },
+        Op::Setattr {
+            object,
+            set: SetAttr { mode: Some(0o600), mtime: Some(Time(4)), ..SetAttr::default() },
+        },
+        Op::Create {
+            dir,
+            name: name("f"),
+            owner,
+            exclusive: true,
+            open: Rights::READ | Rights::WRITE,
+            template: Some(Template { dist: Dist::Basic, width: 1 }),
+        },
+        Op::Mknod { dir, name: name("p"), owner, kind: Kind::Fifo, rdev: 7 },
+        Op::Symlink { dir, name: name("l"), owner, target: blob(b"../x") },
+        Op::Mkdir { dir, name: name("d"), owner },
+        Op::Unlink { dir, name: name("f"), held: held.clone() },
+        Op::Rmdir { dir, name: name("d") },
+        Op::Rename {
+            from_dir: dir,
+            from_name: name("a"),
+            to_dir: dir,
+            to_name: name("b"),
+            no_replace: true,
+            exchange: false,
+            held,
+        },
+        Op::Link { object, dir, name: name("h") },
+        Op::Readlink { object },
+        Op::Readdir { dir, after: Some(Place { hash: 9, name: blob(b"x") }), bytes_max: 4096, plus: true },
+        Op::Getxattr { object, name: blob(b"user.a") },
+        Op::Setxattr { object, name: blob(b"user.a"), value: blob(b"v"), create: true, replace: false },
+        Op::Listxattr { object },
+        Op::Removexattr { object, name: blob(b"user.a") },
+        Op::Open { object, rights: Rights::READ },
+        Op::Release { object },
+        Op::Statfs {},
+        Op::Setlayout { object, template: Template::default() },
+        Op::Read { transfer: transfer() },
+        Op::Write { transfer: transfer(), len: 400 },
+        Op::Append { object, capability: None, len: 3 },
+        Op::Truncate { object, size: 1 << 40, kill_privileges: true },
+        Op::Allocate { stream, generation, capability: None, from: 0, len: 10, mode: Allocation::Punch },
+        Op::Fsync { stream },
+        Op::Streamstat { stream },
+        Op::Unstuff { object },
+        Op::Draw { count: 64 },
+        Op::Entry { dir, name: name("f") },
+        Op::Prepare { tx, actions: actions().into() },
+        Op::Finish { tx, decision: Decision::Commit },
+        Op::Outcome { tx },
+        Op::Reap { owner: object, datafiles: vec![stream].into() },
+        Op::Ping {},
+        Op::Map {},
+        Op::Setmap { map: map() },
+        Op::Addserver { addresses: vec!["tcp:127.0.0.1:1".into()].into(), roles: Roles::DATA },
+        Op::Status {},
+        Op::Rows { prefix: blob(b"a"), after: blob(b""), limit: 100 },
+        Op::Repair { actions: actions().into() },
+        Op::Setsync { metadata: "reply".into(), data: "fsync".into() },
+        Op::Sync {},
+    ]
+}
+
+/// Every action.
+pub fn actions() -> Vec<Action> {
+    let (dir, object, time) = (Handle::ROOT, Handle(77), Time(8));
+    let (expect, generation) = (Generation(1), Generation(2));
+    vec![
+        Action::EntryPut {
+            dir,
+            name: name("f"),
+            handle: object,
+            kind: Kind::File,
+            expect: None,
+            subdirs: 0,
+            time,
+        },
+        Action::EntryRemove { dir, name: name("f"), expect: object, subdirs: -1, time },
+        Action::ObjectCreate { attr: attr() },
+        Action::DatafileCreate { datafile: Handle(5), owner: object, generation },
+        Action::DirectoryRemove { dir },
+        Action::Links { object, delta: -1, time, keep_for: Some(ClientId([3; 16])) },
+        Action::Touch { object, time },
+        Action::Reparent { dir, expect: dir, parent: object, time },
+        Action::RenameLock {},
+        Action::LayoutSet { object, expect, layout: layout(), time },
+        Action::StreamAdvance { stream: object, expect, generation, size: Some(4), written_at: Some(time) },
+        Action::AttrSet { attr: attr(), expect },
+        Action::ObjectRemove { object },
+        Action::LinksSet { object, nlink: 2 },
+        Action::DatafileRemove { datafile: Handle(5), owner: object },
+    ]
+}
+
+/// Every answer.
+pub fn answers() -> Vec<Answer> {
+    let facts = StreamFacts { generation: Generation(2), size: 10, space: 512, written_at: Some(Time(3)) };
+    let entry =
+        Entry { name: name("f"), handle: Handle(77), kind: Kind::File, place: 1 << 62, attr: Some(attr()) };
+    vec![
+        Answer::Done {},
+        Answer::Looked { resolved: 2, handle: Handle(77), kind: Kind::File, attr: Some(attr()) },
+        Answer::Attr { attr: attr() },
+        Answer::Made { attr: attr(), capability: Some(capability()), created: true },
+        Answer::Bytes { bytes: blob(b"target") },
+        Answer::Entries { entries: vec![entry.clone()].into(), end: true },
+        Answer::Removed { handle: Handle(77), kind: Kind::File, orphaned: false },
+        Answer::Data { len: 10, facts },
+        Answer::Facts { facts },
+        Answer::Appended { offset: 5, size: 10 },
+        Answer::Synced {},
+        Answer::Laid { layout: layout() },
+        Answer::Space { total: 100, available: 50, objects: 3 },
+        Answer::Handles { handles: vec![Handle(1), Handle(2)].into() },
+        Answer::Fact { dir: attr(), entry: Some(entry) },
+        Answer::Decided { decision: Some(Decision::Abort) },
+        Answer::Map { map: map() },
+        Answer::Json { json: blob(b"{}") },
+        Answer::Rows { rows: vec![op::Row { key: blob(b"k"), value: blob(b"v") }].into(), end: false },
+    ]
+}
+
+/// A request of every operation, one group each.
+pub fn request() -> Request {
+    let groups: Vec<Group> = ops().into_iter().map(|op| Group { ops: vec![op].into() }).collect();
+    Request { slot: Some(SlotUse { slot: Slot(3), sequence: 9 }), timeout_ms: 30_000, groups: groups.into() }
+}
+
+/// A reply of every answer.
+pub fn reply() -> Reply {
+    let group = |answer| GroupReply { status: Status::Ok, answers: vec![answer].into() };
+    let mut groups: Vec<GroupReply> = answers().into_iter().map(group).collect();
+    groups.push(GroupReply { status: Status::NotFound, answers: Vec::new().into() });
+    Reply { loss: 42, map_epoch: 2, groups: groups.into() }
+}
+
+/// One frame of every kind, as bytes with a little bulk data behind requests and replies.
+pub fn frames() -> Vec<(FrameKind, Vec<u8>)> {
+    let version = message::VERSIONS.1;
+    let frame = |kind, put: &dyn Fn(&mut Vec<u8>)| {
+        let mut out = Vec::new();
+        put(&mut out);
+        (kind, out)
+    };
+    let hello = Hello { version_min: 1, version_max: 1, fs_id: [1; 16], nonce: [2; 32] };
+    let challenge = Challenge { version, nonce: [3; 32], server: ServerId(1), proof: [4; 32] };
+    let attach = Attach {
+        proof: [5; 32],
+        collection: CollectionId(1),
+        client: ClientId([6; 16]),
+        peer: None,
+        session: Some(SessionId(7)),
+        slots: 64,
+    };
+    let attached = Attached {
+        session: SessionId(7),
+        slots: 64,
+        lease_ms: 60_000,
+        credit_bytes: limits::CREDIT_BYTES as u32,
+        eager_bytes: limits::EAGER_BYTES_MAX as u32,
+        map_epoch: 2,
+        loss: 42,
+    };
+    let refusal = Refusal { status: Status::BadKey, words: "the key does not match".into() };
+    vec![
+        frame(FrameKind::Hello, &|out| Frame::put(FrameKind::Hello, version, 0, &hello, 0, out)),
+        frame(FrameKind::Challenge, &|out| Frame::put(FrameKind::Challenge, version, 0, &challenge, 0, out)),
+        frame(FrameKind::Attach, &|out| Frame::put(FrameKind::Attach, version, 0, &attach, 0, out)),
+        frame(FrameKind::Attached, &|out| Frame::put(FrameKind::Attached, version, 0, &attached, 0, out)),
+        frame(FrameKind::Request, &|out| {
+            Frame::put(FrameKind::Request, version, 1, &request(), 4, out);
+            out.extend_from_slice(b"bulk");
+        }),
+        frame(FrameKind::Reply, &|out| {
+            Frame::put(FrameKind::Reply, version, 1, &reply(), 4, out);
+            out.extend_from_slice(b"bulk");
+        }),
+        frame(FrameKind::Refusal, &|out| Frame::put(FrameKind::Refusal, version, 0, &refusal, 0, out)),
+    ]
+}

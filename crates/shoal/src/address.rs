@@ -1,0 +1,276 @@
+//! Where a file system is, and what in it is meant: `shoal://HOST:PORT[,HOST:PORT…]/NAME[/PATH]`, or a path on a mount.
+//!
+//! A path on a mounted ShoalFS means the file system mounted there: the mount table names its address, and a note that the
+//! mount leaves in the runtime folder names its key. So `shoal map mnt/big.bin` needs neither.
+
+use crate::secret::KeyFile;
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+use shoal_env::Address;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// A file system's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShoalAddress {
+    /// Servers to ask for the map; any of them will do.
+    pub servers: Vec<Address>,
+    /// Name of the file system.
+    pub name: String,
+    /// Path in it, with a leading `/`.
+    pub path: String,
+}
+
+impl FromStr for ShoalAddress {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<ShoalAddress> {
+        let Some(rest) = text.strip_prefix("shoal://") else {
+            bail!("`{text}` is not an address of a file system: write shoal://HOST:PORT/NAME");
+        };
+        let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let servers = hosts.split(',').map(resolve).collect::<Result<Vec<_>>>()?;
+        let (name, path) = path.split_once('/').unwrap_or((path, ""));
+        if name.is_empty() {
+            bail!("`{text}` names no file system: write shoal://HOST:PORT/NAME");
+        }
+        Ok(ShoalAddress { servers: servers.into_iter().flatten().collect(), name: name.to_owned(), path: format!("/{path}") })
+    }
+}
+
+/// A host and port, by number or by name.
+fn resolve(host: &str) -> Result<Vec<Address>> {
+    if let Ok(address) = host.parse() {
+        return Ok(vec![address]);
+    }
+    let found = std::net::ToSocketAddrs::to_socket_addrs(host)
+        .with_context(|| format!("cannot find the server `{host}`: write HOST:PORT"))?;
+    Ok(found.map(Address::Tcp).collect())
+}
+
+impl fmt::Display for ShoalAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts: Vec<String> = self
+            .servers
+            .iter()
+            .map(|server| match server {
+                Address::Tcp(addr) => addr.to_string(),
+                other => other.to_string(),
+            })
+            .collect();
+        write!(f, "shoal://{}/{}", hosts.join(","), self.name)?;
+        if self.path != "/" {
+            f.write_str(&self.path)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a mount leaves behind for the other commands.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct MountNote {
+    /// The mounted file system's address.
+    pub address: String,
+    /// Its key file.
+    pub key: PathBuf,
+    /// The process that serves the mount.
+    pub pid: u32,
+}
+
+impl MountNote {
+    /// Leave a note for a mount point.
+    pub fn leave(&self, mountpoint: &Path) -> Result<()> {
+        let path = note_path(mountpoint)?;
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        }
+        crate::secret::write_whole(&path, toml::to_string(self)?.as_bytes(), 0o600)
+    }
+
+    /// Read the note of a mount point.
+    pub fn read(mountpoint: &Path) -> Result<MountNote> {
+        let path = note_path(mountpoint)?;
+        let text = std::fs::read_to_string(&path).with_context(|| {
+            format!("{} was mounted by another user or program: give its address and --key", mountpoint.display())
+        })?;
+        toml::from_str(&text).with_context(|| format!("{} is damaged", path.display()))
+    }
+
+    /// Remove the note of a mount point, if there is one.
+    pub fn remove(mountpoint: &Path) {
+        if let Ok(path) = note_path(mountpoint) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// The user's runtime folder.
+fn runtime_folder() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(folder) => PathBuf::from(folder).join("shoal"),
+        None if rustix::process::geteuid().is_root() => PathBuf::from("/run/shoal"),
+        None => std::env::temp_dir().join(format!("shoal-{}", rustix::process::geteuid().as_raw())),
+    }
+}
+
+fn note_path(mountpoint: &Path) -> Result<PathBuf> {
+    let full = std::path::absolute(mountpoint)?;
+    let name: String = full
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .map(|&b| if b.is_ascii_alphanumeric() || b == b'.' { char::from(b).to_string() } else { format!("-{b:02x}") })
+        .collect();
+    Ok(runtime_folder().join(format!("{name}.toml")))
+}
+
+/// A mounted ShoalFS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mounted {
+    /// Where.
+    pub mountpoint: PathBuf,
+    /// Its source: the address.
+    pub source: String,
+}
+
+/// The ShoalFS mounts of this machine.
+pub fn mounts() -> Result<Vec<Mounted>> {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
+    Ok(parse_mountinfo(&text))
+}
+
+/// `36 35 0:41 / /mnt rw,… shared:1 - fuse.shoal shoal://… rw,…`
+fn parse_mountinfo(text: &str) -> Vec<Mounted> {
+    let line = |line: &str| {
+        let (left, right) = line.split_once(" - ")?;
+        let mut right = right.split(' ');
+        if right.next()? != "fuse.shoal" {
+            return None;
+        }
+        let source = unescape(right.next()?);
+        let mountpoint = unescape(left.split(' ').nth(4)?);
+        Some(Mounted { mountpoint: PathBuf::from(mountpoint), source })
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// The kernel writes blanks in paths as `\040`.
+fn unescape(text: &str) -> String {
+    let mut out = Vec::new();
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let octal = bytes.get(at + 1..at + 4).and_then(|d| std::str::from_utf8(d).ok());
+        match (bytes[at], octal.and_then(|d| u8::from_str_radix(d, 8).ok())) {
+            (b'\\', Some(byte)) => {
+                out.push(byte);
+                at += 4;
+            }
+            (byte, _) => {
+                out.push(byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// What a command is to work on: an address with its key.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The file system, and the path in it.
+    pub address: ShoalAddress,
+    /// The key file.
+    pub key: PathBuf,
+}
+
+impl Place {
+    /// Find what `text` means: an address, a path on a mount, or a folder of `shoal up` (its root).
+    ///
+    /// # Errors
+    /// When it is none of these; the message says what would be.
+    pub fn find(text: &str, key: Option<&Path>) -> Result<Place> {
+        if text.starts_with("shoal://") {
+            let address: ShoalAddress = text.parse()?;
+            return Ok(Place { address, key: find_key(key)? });
+        }
+        let path = std::path::absolute(text)?;
+        let mounts = mounts()?;
+        let holder = mounts.iter().filter(|m| path.starts_with(&m.mountpoint)).max_by_key(|m| m.mountpoint.as_os_str().len());
+        if let Some(mounted) = holder {
+            let note = MountNote::read(&mounted.mountpoint)?;
+            let mut address: ShoalAddress = note.address.parse()?;
+            let inside = path.strip_prefix(&mounted.mountpoint).unwrap_or(&path);
+            address.path = format!("{}/{}", address.path.trim_end_matches('/'), inside.to_string_lossy());
+            return Ok(Place { address, key: key.map_or(note.key, Path::to_path_buf) });
+        }
+        if path.join(crate::cluster_file::FILE_NAME).is_file() {
+            let cluster = crate::cluster_file::ClusterFile::load(&path)?;
+            let collection = cluster.find(None)?;
+            let servers = cluster.server.iter().map(|s| s.addresses()).collect::<Result<Vec<_>>>()?;
+            let address = ShoalAddress {
+                servers: servers.into_iter().flatten().filter(|a| !matches!(a, Address::Local(_))).collect(),
+                name: collection.name.clone(),
+                path: "/".to_owned(),
+            };
+            return Ok(Place { address, key: key.map_or_else(|| cluster.path(&cluster.key), Path::to_path_buf) });
+        }
+        bail!(
+            "`{text}` is not on a mounted ShoalFS; give a path on a mount, an address (shoal://HOST:PORT/NAME/PATH) or the \
+             folder of `shoal up`"
+        )
+    }
+
+    /// The key's file system that the address names.
+    pub fn open_key(&self) -> Result<(KeyFile, crate::secret::FileSystem)> {
+        let key = KeyFile::load(&self.key)?;
+        let file_system = key.find(Some(&self.address.name))?.clone();
+        Ok((key, file_system))
+    }
+}
+
+/// The key given, or of `SHOAL_KEY`, or of the folders where one is kept.
+fn find_key(given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(path) = given {
+        return Ok(path.to_path_buf());
+    }
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config/shoal/key"));
+    let places = [
+        std::env::var_os("SHOAL_KEY").map(PathBuf::from),
+        Some(PathBuf::from("shoal-data/key")),
+        home,
+        Some(PathBuf::from("/etc/shoal/key")),
+    ];
+    let places: Vec<PathBuf> = places.into_iter().flatten().collect();
+    places.iter().find(|p| p.is_file()).cloned().with_context(|| {
+        let tried: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
+        format!("no key: give --key FILE or set SHOAL_KEY (looked at {})", tried.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_survives_being_printed() {
+        for text in ["shoal://127.0.0.1:7441/demo", "shoal://127.0.0.1:1,127.0.0.1:2/demo/a/b c"] {
+            assert_eq!(text.parse::<ShoalAddress>().unwrap().to_string(), text);
+        }
+        for wrong in ["demo", "shoal://127.0.0.1:1", "shoal:///demo", "shoal://127.0.0.1/demo"] {
+            assert!(wrong.parse::<ShoalAddress>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn mounts_are_found_in_the_mount_table() {
+        let table = "36 35 0:41 / /mnt/a\\040b rw shared:1 - fuse.shoal shoal://127.0.0.1:1/demo rw\n\
+                     37 35 0:42 / /proc rw - proc proc rw\n";
+        let found = parse_mountinfo(table);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].mountpoint, Path::new("/mnt/a b"));
+        assert_eq!(found[0].source, "shoal://127.0.0.1:1/demo");
+    }
+}

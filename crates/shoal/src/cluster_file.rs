@@ -1,0 +1,460 @@
+//! The cluster file: which servers there are and what they hold, as an operator writes it.
+//!
+//! ```toml
+//! key = "key"                                   # the file with the secret, beside this one
+//!
+//! [[server]]
+//! listen = ["tcp:10.0.0.1:7441"]
+//! roles = ["metadata", "data"]
+//! folder = "/srv/shoal/0"
+//!
+//! [[collection]]                                # a file system; several may share the servers
+//! name = "demo"
+//! module = "disk"                               # disk, memory, null
+//! metadata_sync = "reply"                       # reply, fsync, never
+//! data_sync = "fsync"                           # fsync, reply
+//! strip = "1M"
+//! ```
+//! `shoal init` writes one; `shoal up` keeps one in its folder. Ids are drawn by `init` and never change. Relative paths are
+//! relative to the file. An unknown word is an error, so that no setting is silently ignored.
+
+use crate::bytes_size::ByteSize;
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+use shoal_env::Address;
+use shoal_proto::{ClusterMap, CollectionId, Dist, Roles, ServerId, ServerInfo, Template, Text, limits};
+use shoal_store::{DataSync, MetadataSync, ModuleKind, SyncModes};
+use std::path::{Path, PathBuf};
+
+/// The file's name in a folder.
+pub const FILE_NAME: &str = "cluster.toml";
+
+/// A cluster, as written.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterFile {
+    /// File of the secret.
+    pub key: PathBuf,
+    /// The servers; their order gives their ids.
+    #[serde(default)]
+    pub server: Vec<ServerEntry>,
+    /// The file systems.
+    #[serde(default)]
+    pub collection: Vec<CollectionEntry>,
+    /// Folder of the file: relative paths begin there.
+    #[serde(skip)]
+    pub base: PathBuf,
+}
+
+/// One server.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct ServerEntry {
+    /// Where it listens: `tcp:IP:PORT`, `unix:/PATH`, `local:NAME`.
+    pub listen: Vec<String>,
+    /// What it holds: `metadata`, `data`.
+    #[serde(default = "all_roles")]
+    pub roles: Vec<Role>,
+    /// Where its data is.
+    pub folder: PathBuf,
+}
+
+/// A role, as written.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Metafiles and directories.
+    Metadata,
+    /// Datafiles and stuffed files' first strips.
+    Data,
+}
+
+fn all_roles() -> Vec<Role> {
+    vec![Role::Metadata, Role::Data]
+}
+
+/// One file system.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct CollectionEntry {
+    /// Its name, used in addresses.
+    pub name: String,
+    /// Its id, drawn by `init`: 32 hexadecimal digits.
+    pub id: String,
+    /// Its number on these servers.
+    pub number: u32,
+    /// The module that keeps it.
+    #[serde(default)]
+    pub module: ModuleName,
+    /// When metadata changes are durable.
+    #[serde(default)]
+    pub metadata_sync: MetadataSyncName,
+    /// When data writes are durable.
+    #[serde(default)]
+    pub data_sync: DataSyncName,
+    /// Memory for cached rows and data, on each server.
+    #[serde(default = "default_cache")]
+    pub cache: ByteSize,
+    /// Distribution of new files.
+    #[serde(default)]
+    pub distribution: DistributionName,
+    /// Bytes of a strip.
+    #[serde(default = "default_strip")]
+    pub strip: ByteSize,
+    /// Datafiles of a file; 0: one on every data server.
+    #[serde(default)]
+    pub width: u16,
+}
+
+fn default_cache() -> ByteSize {
+    ByteSize(64 << 20)
+}
+
+fn default_strip() -> ByteSize {
+    ByteSize(Template::STRIP_DEFAULT)
+}
+
+/// A module's name.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum ModuleName {
+    /// Journal, tables and streams on the local disk.
+    #[default]
+    Disk,
+    /// The same semantics; nothing is kept.
+    Memory,
+    /// Metadata in memory; data acknowledged and not kept (for study).
+    Null,
+}
+
+/// When metadata changes are durable.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum MetadataSyncName {
+    /// When the reply leaves.
+    #[default]
+    Reply,
+    /// At the next fsync; a killed server loses nothing.
+    Fsync,
+    /// Written behind (scratch).
+    Never,
+}
+
+/// When data writes are durable.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum DataSyncName {
+    /// At the next fsync; a killed server loses nothing.
+    #[default]
+    Fsync,
+    /// When the reply leaves.
+    Reply,
+}
+
+/// A distribution's name.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[clap(rename_all = "snake_case")]
+pub enum DistributionName {
+    /// Strips dealt round robin.
+    #[default]
+    SimpleStripe,
+    /// All in one datafile.
+    Basic,
+}
+
+impl From<ModuleName> for ModuleKind {
+    fn from(name: ModuleName) -> ModuleKind {
+        match name {
+            ModuleName::Disk => ModuleKind::Disk,
+            ModuleName::Memory => ModuleKind::Memory,
+            ModuleName::Null => ModuleKind::Null,
+        }
+    }
+}
+
+impl CollectionEntry {
+    /// A file system of a name with a new id and every default.
+    pub fn new(name: &str, number: u32) -> Result<CollectionEntry> {
+        Ok(CollectionEntry {
+            name: name.to_owned(),
+            id: hex(&random::<16>()?),
+            number,
+            module: ModuleName::default(),
+            metadata_sync: MetadataSyncName::default(),
+            data_sync: DataSyncName::default(),
+            cache: default_cache(),
+            distribution: DistributionName::default(),
+            strip: default_strip(),
+            width: 0,
+        })
+    }
+
+    /// The sync modes.
+    pub fn sync_modes(&self) -> SyncModes {
+        SyncModes {
+            metadata: match self.metadata_sync {
+                MetadataSyncName::Reply => MetadataSync::AtReply,
+                MetadataSyncName::Fsync => MetadataSync::AtFsync,
+                MetadataSyncName::Never => MetadataSync::Never,
+            },
+            data: match self.data_sync {
+                DataSyncName::Fsync => DataSync::AtFsync,
+                DataSyncName::Reply => DataSync::AtReply,
+            },
+        }
+    }
+
+    /// The layout of new files.
+    pub fn template(&self) -> Result<Template> {
+        template(self.distribution, self.strip, self.width)
+    }
+
+    /// The id, as bytes.
+    pub fn fs_id(&self) -> Result<[u8; 16]> {
+        unhex(&self.id).with_context(|| format!("the id of file system `{}`", self.name))
+    }
+}
+
+/// A template from its parts, checked.
+pub fn template(distribution: DistributionName, strip: ByteSize, width: u16) -> Result<Template> {
+    if usize::from(width) > limits::WIDTH_MAX {
+        bail!("a width of {width} is over the limit of {} datafiles", limits::WIDTH_MAX);
+    }
+    let dist = match distribution {
+        DistributionName::Basic => Dist::Basic,
+        DistributionName::SimpleStripe => {
+            let (min, max) = (limits::STRIP_BYTES_MIN, limits::STRIP_BYTES_MAX);
+            if !(min..=max).contains(&strip.0) {
+                bail!("a strip of {strip} is outside {} to {}", ByteSize(min), ByteSize(max));
+            }
+            Dist::SimpleStripe { strip: strip.0 }
+        }
+    };
+    Ok(Template { dist, width })
+}
+
+impl ClusterFile {
+    /// Read and check a cluster file; a folder means the file in it.
+    pub fn load(path: &Path) -> Result<ClusterFile> {
+        let path = if path.is_dir() { path.join(FILE_NAME) } else { path.to_path_buf() };
+        let text = std::fs::read_to_string(&path).with_context(|| {
+            format!("cannot read the cluster file {}; `shoal init --help` says how to make one", path.display())
+        })?;
+        let mut file: ClusterFile =
+            toml::from_str(&text).with_context(|| format!("{} is not a cluster file", path.display()))?;
+        file.base = path.parent().map(Path::to_path_buf).unwrap_or_default();
+        file.check().with_context(|| format!("{} contradicts itself", path.display()))?;
+        Ok(file)
+    }
+
+    /// Write it to its folder, durably, replacing an older one whole.
+    pub fn save(&self) -> Result<()> {
+        let path = self.base.join(FILE_NAME);
+        let text = format!(
+            "# The servers and file systems of this cluster. `shoal serve --help` explains; ids never change.\n{}",
+            toml::to_string_pretty(self).context("the cluster file cannot be written as TOML")?
+        );
+        crate::secret::write_whole(&path, text.as_bytes(), 0o644)
+    }
+
+    /// Contradictions that would lose data or mislead.
+    fn check(&self) -> Result<()> {
+        if self.server.is_empty() {
+            bail!("it names no server: add a [[server]]");
+        }
+        if self.collection.is_empty() {
+            bail!("it names no file system: add a [[collection]] (`shoal init` draws its id)");
+        }
+        if self.server.len() > limits::SERVERS_MAX {
+            bail!("{} servers are over the limit of {}", self.server.len(), limits::SERVERS_MAX);
+        }
+        let mut addresses = Vec::new();
+        let mut folders = Vec::new();
+        for (id, server) in self.server.iter().enumerate() {
+            if server.listen.is_empty() {
+                bail!("server {id} listens nowhere: give it `listen = [\"tcp:IP:PORT\"]`");
+            }
+            for text in &server.listen {
+                let address: Address = text.parse().map_err(|e| anyhow::anyhow!("server {id}: {e}"))?;
+                if addresses.contains(&address) {
+                    bail!("two servers listen at {address}");
+                }
+                addresses.push(address);
+            }
+            if server.roles.is_empty() {
+                bail!("server {id} has no role: `roles = [\"metadata\", \"data\"]`, or one of them");
+            }
+            if folders.contains(&&server.folder) {
+                bail!("two servers have the folder {}", server.folder.display());
+            }
+            folders.push(&server.folder);
+        }
+        if !self.server[0].roles.contains(&Role::Metadata) {
+            bail!("server 0 holds the root directory: it needs the role `metadata`");
+        }
+        if !self.server.iter().any(|s| s.roles.contains(&Role::Data)) {
+            bail!("no server has the role `data`");
+        }
+        for (at, one) in self.collection.iter().enumerate() {
+            one.fs_id()?;
+            one.template().with_context(|| format!("file system `{}`", one.name))?;
+            if one.name.is_empty() || !one.name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) {
+                bail!("`{}` cannot name a file system: use letters, digits, `-`, `_` and `.`", one.name);
+            }
+            if one.number == 0 {
+                bail!("file system `{}` has number 0: numbers begin at 1", one.name);
+            }
+            for other in &self.collection[..at] {
+                if other.name == one.name || other.id == one.id || other.number == one.number {
+                    bail!("two file systems share a name, id or number: `{}`, `{}`", other.name, one.name);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A path of the file, from where it is.
+    pub fn path(&self, relative: &Path) -> PathBuf {
+        self.base.join(relative)
+    }
+
+    /// A file system by its name; `None` chooses the only one.
+    pub fn find(&self, name: Option<&str>) -> Result<&CollectionEntry> {
+        match name {
+            Some(name) => self.collection.iter().find(|c| c.name == name).with_context(|| {
+                format!("there is no file system `{name}` here; there is {}", self.names().join(", "))
+            }),
+            None if self.collection.len() == 1 => Ok(&self.collection[0]),
+            None => bail!("name the file system: {}", self.names().join(", ")),
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.collection.iter().map(|c| c.name.clone()).collect()
+    }
+
+    /// The map of a file system, as it was when this file was written: a server's own may be newer.
+    pub fn map(&self, collection: &CollectionEntry) -> Result<ClusterMap> {
+        let servers: Vec<ServerInfo> = self
+            .server
+            .iter()
+            .enumerate()
+            .map(|(id, server)| ServerInfo {
+                id: ServerId(id as u16),
+                addresses: server.listen.iter().map(|text| Text(text.clone())).collect::<Vec<_>>().into(),
+                roles: server.role_bits(),
+            })
+            .collect();
+        Ok(ClusterMap {
+            fs_id: collection.fs_id()?,
+            name: Text(collection.name.clone()),
+            collection: CollectionId(collection.number),
+            epoch: self.server.len() as u32,
+            template: collection.template()?,
+            servers: servers.into(),
+        })
+    }
+}
+
+impl ServerEntry {
+    /// The roles, as the map has them.
+    pub fn role_bits(&self) -> Roles {
+        self.roles.iter().fold(Roles::empty(), |bits, role| {
+            bits | match role {
+                Role::Metadata => Roles::METADATA,
+                Role::Data => Roles::DATA,
+            }
+        })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> Result<Vec<Address>> {
+        self.listen.iter().map(|text| text.parse().map_err(|e: String| anyhow::anyhow!(e))).collect()
+    }
+}
+
+/// Random bytes from the kernel.
+pub fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|e| anyhow::anyhow!("the kernel gives no random bytes: {e}"))?;
+    Ok(bytes)
+}
+
+/// As hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// From hexadecimal digits.
+pub fn unhex<const N: usize>(text: &str) -> Result<[u8; N]> {
+    if text.len() != 2 * N || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        bail!("`{text}` is not {} hexadecimal digits", 2 * N);
+    }
+    let mut bytes = [0; N];
+    for (i, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16)?;
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> Result<ClusterFile> {
+        let dir = tempfile::tempdir()?;
+        std::fs::write(dir.path().join(FILE_NAME), text)?;
+        ClusterFile::load(dir.path())
+    }
+
+    const GOOD: &str = r#"
+key = "key"
+[[server]]
+listen = ["tcp:127.0.0.1:7441"]
+folder = "s0"
+[[server]]
+listen = ["tcp:127.0.0.1:7442"]
+roles = ["data"]
+folder = "s1"
+[[collection]]
+name = "demo"
+id = "000102030405060708090a0b0c0d0e0f"
+number = 1
+strip = "64k"
+"#;
+
+    #[test]
+    fn a_cluster_file_gives_its_map() {
+        let file = file(GOOD).unwrap();
+        let map = file.map(file.find(None).unwrap()).unwrap();
+        assert_eq!(map.servers.len(), 2);
+        assert_eq!(map.servers[1].roles, Roles::DATA);
+        assert_eq!(map.template.dist, Dist::SimpleStripe { strip: 65536 });
+    }
+
+    #[test]
+    fn contradictions_and_unknown_words_are_named() {
+        for (from, to, says) in [
+            ("s1", "s0", "two servers have the folder"),
+            ("7442", "7441", "two servers listen at"),
+            ("strip = \"64k\"", "strip = \"1k\"", "a strip of 1K is outside"),
+            ("strip =", "stripe =", "unknown field"),
+            ("number = 1", "number = 0", "numbers begin at 1"),
+            ("tcp:127.0.0.1:7441", "127.0.0.1", "is not an address"),
+            ("0f\"", "0\"", "is not 32 hexadecimal digits"),
+        ] {
+            let error = format!("{:#}", file(&GOOD.replace(from, to)).unwrap_err());
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_saved_is_loaded_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut one = file(GOOD).unwrap();
+        one.base = dir.path().to_path_buf();
+        one.save().unwrap();
+        assert_eq!(ClusterFile::load(dir.path()).unwrap(), one);
+    }
+}

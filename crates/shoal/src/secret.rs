@@ -1,0 +1,131 @@
+//! The key file: who can read it has full access to its file systems; so it is of mode 0600.
+//!
+//! ```toml
+//! key = "64 hexadecimal digits"
+//! [[file_system]]
+//! name = "demo"
+//! id = "32 hexadecimal digits"
+//! collection = 1
+//! ```
+
+use crate::cluster_file::{ClusterFile, hex, random, unhex};
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+use shoal_proto::{CollectionId, SecretKey};
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+/// The key file, as written.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyFile {
+    /// The secret.
+    key: String,
+    /// The file systems it opens.
+    #[serde(default)]
+    pub file_system: Vec<FileSystem>,
+}
+
+/// A file system that a key opens.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct FileSystem {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: String,
+    /// Its number on its servers.
+    pub collection: u32,
+}
+
+impl FileSystem {
+    /// The id, as bytes.
+    pub fn fs_id(&self) -> Result<[u8; 16]> {
+        unhex(&self.id)
+    }
+
+    /// The number.
+    pub fn collection(&self) -> CollectionId {
+        CollectionId(self.collection)
+    }
+}
+
+impl KeyFile {
+    /// A new secret for the file systems of a cluster.
+    pub fn draw(cluster: &ClusterFile) -> Result<KeyFile> {
+        let mut file = KeyFile { key: hex(&random::<32>()?), file_system: Vec::new() };
+        file.name_file_systems(cluster);
+        Ok(file)
+    }
+
+    /// Take over the cluster's file systems.
+    pub fn name_file_systems(&mut self, cluster: &ClusterFile) {
+        let of = |c: &crate::cluster_file::CollectionEntry| FileSystem {
+            name: c.name.clone(),
+            id: c.id.clone(),
+            collection: c.number,
+        };
+        self.file_system = cluster.collection.iter().map(of).collect();
+    }
+
+    /// Read a key file.
+    ///
+    /// # Errors
+    /// When it is missing, others may read it, or it is no key file.
+    pub fn load(path: &Path) -> Result<KeyFile> {
+        let meta = std::fs::metadata(path).with_context(|| {
+            format!("cannot read the key {}; the servers' folder has it, copy it here (mode 0600)", path.display())
+        })?;
+        if meta.permissions().mode() & 0o077 != 0 {
+            bail!("others may read the key {0}: chmod 600 {0}", path.display());
+        }
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the key {}", path.display()))?;
+        let file: KeyFile = toml::from_str(&text).with_context(|| format!("{} is not a key file", path.display()))?;
+        file.secret()?;
+        Ok(file)
+    }
+
+    /// Write it, mode 0600.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let text = format!(
+            "# Whoever can read this file has full access to these file systems.\n{}",
+            toml::to_string(self).context("the key file cannot be written as TOML")?
+        );
+        write_whole(path, text.as_bytes(), 0o600)
+    }
+
+    /// The secret.
+    pub fn secret(&self) -> Result<SecretKey> {
+        SecretKey::from_hex(&self.key).map_err(|e| anyhow::anyhow!(e))
+    }
+
+    /// A file system by its name; `None` chooses the only one.
+    pub fn find(&self, name: Option<&str>) -> Result<&FileSystem> {
+        let names: Vec<&str> = self.file_system.iter().map(|f| f.name.as_str()).collect();
+        match name {
+            Some(name) => self
+                .file_system
+                .iter()
+                .find(|f| f.name == name)
+                .with_context(|| format!("the key opens {}, not `{name}`", names.join(", "))),
+            None if self.file_system.len() == 1 => Ok(&self.file_system[0]),
+            None => bail!("name the file system in the address: {}", names.join(", ")),
+        }
+    }
+}
+
+/// Write a whole file beside and rename it into place, durably.
+pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<()> {
+    let beside = path.with_extension("new");
+    let write = || -> std::io::Result<()> {
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&beside)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)?;
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        std::fs::File::open(folder)?.sync_all()
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
