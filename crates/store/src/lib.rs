@@ -14,6 +14,7 @@
 mod changes;
 mod config;
 pub mod conformance;
+mod disk;
 mod error;
 mod memory;
 mod module;

@@ -1,6 +1,6 @@
 //! Opening a collection.
 
-use crate::{Collection, CollectionConfig, ModuleKind, StoreError, memory, null};
+use crate::{Collection, CollectionConfig, ModuleKind, StoreError, disk, memory, null};
 use shoal_env::Env;
 
 /// Open a collection, making it if `config` says so. After a crash this is also its recovery.
@@ -13,6 +13,6 @@ pub async fn open(env: Env, config: CollectionConfig) -> Result<Collection, Stor
     match config.module {
         ModuleKind::Memory => Ok(memory::open(&env, &config, true)),
         ModuleKind::Null => Ok(null::open(&env, &config)),
-        ModuleKind::Disk => Err(StoreError::Refused("module disk is not there yet".into())),
+        ModuleKind::Disk => disk::open(env, config).await,
     }
 }

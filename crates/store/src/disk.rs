@@ -1,0 +1,192 @@
+//! Module `disk`: journal, memory tables, checkpointed tables, byte streams with three homes.
+//!
+//! The path of a change: a handler looked at the rows in memory ([`rows`]); its batch is encoded straight into the group
+//! that gathers ([`apply`], [`journal`]) and entered into the active table; the writer makes the group durable; the table
+//! is frozen and checkpointed ([`chores`]), and the journal's segment is used again when nothing in it lives any more
+//! ([`journal::segments`], [`clean`]). Bytes of streams ride in the journal, lie in a row, or in a local file
+//! ([`streams`]). What a restart does is in [`open`].
+//!
+//! The folder:
+//!
+//! ```text
+//! collection     whose it is, format version, sync modes   (identity.rs)
+//! lock           held while a server runs
+//! poisonings     how often the store was poisoned, in digits
+//! journal/       segments                                   (journal/group.rs)
+//! tables/        the checkpointed rows                      (table.rs)
+//! streams/xx/    local files of large streams
+//! ```
+//!
+//! Everything here belongs to the shard's thread; `RefCell`s are borrowed for a moment and never over an await.
+
+mod admit;
+mod apply;
+mod chores;
+mod clean;
+pub(crate) mod identity;
+mod journal;
+mod load;
+mod module;
+mod open;
+mod rows;
+mod streams;
+mod table;
+
+pub(crate) use open::open;
+
+use crate::{CollectionConfig, LossId, Lsn, StoreCounters, StoreError, SyncModes};
+use admit::Ledger;
+use journal::Journal;
+use load::Loads;
+use rows::Rows;
+use shoal_env::local::Notify;
+use shoal_env::{Env, Task};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use streams::contents::Contents;
+use streams::files::StreamFiles;
+use streams::gates::Gates;
+use table::Table;
+
+/// Names a folder may hold before it is a collection: what an interrupted creation leaves.
+const OWN_NAMES: [&str; 6] = ["collection.new", "lock", "journal", "tables", "streams", "lost+found"];
+
+/// An open collection. Dropping it without [`close`](crate::Module::close) is a crash: background work ends where it is.
+pub(crate) struct Disk {
+    shared: Rc<Shared>,
+    tasks: Vec<Task>,
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.shared.closed.set(true);
+        for task in &self.tasks {
+            task.cancel();
+        }
+    }
+}
+
+/// What the tasks and operations of a collection share.
+struct Shared {
+    env: Env,
+    config: CollectionConfig,
+    identity: identity::Kept,
+    rows: RefCell<Rows>,
+    table: Box<dyn Table>,
+    journal: RefCell<Journal>,
+    /// The LSN the checkpointed table stands at.
+    checkpointed: Cell<Lsn>,
+    files: StreamFiles,
+    gates: Gates,
+    contents: RefCell<Contents>,
+    /// Streams whose rows were changed in memory alone: their record follows in a later group.
+    weak: RefCell<BTreeSet<shoal_proto::Handle>>,
+    loads: RefCell<Loads>,
+    ledger: RefCell<Ledger>,
+    modes: Cell<SyncModes>,
+    poisoned: RefCell<Option<String>>,
+    poisonings: Cell<u64>,
+    counters: RefCell<StoreCounters>,
+    closed: Cell<bool>,
+    /// `written` or `durable` moved, or the store was poisoned.
+    progress: Notify,
+    /// There may be a group to write.
+    work: Notify,
+    /// There may be a table to checkpoint.
+    freezes: Notify,
+    /// There may be a segment to prepare, to free or to clean.
+    chores: Notify,
+    /// There is more room: a table was checkpointed, a segment is ready.
+    room: Notify,
+    /// Something waits without haste to be written.
+    idle_work: Notify,
+}
+
+impl Shared {
+    fn health(&self) -> Result<(), StoreError> {
+        match &*self.poisoned.borrow() {
+            None => Ok(()),
+            Some(why) => Err(StoreError::Poisoned(why.clone())),
+        }
+    }
+
+    /// A write or sync failed: nothing more is accepted, and everybody who waits is told.
+    fn poison(self: &Rc<Self>, error: &StoreError) {
+        if self.poisoned.borrow().is_some() || self.closed.get() {
+            return;
+        }
+        tracing::error!(%error, dir = %self.config.dir.display(), "the store is poisoned");
+        *self.poisoned.borrow_mut() = Some(error.to_string());
+        self.poisonings.set(self.poisonings.get() + 1);
+        for notify in [&self.progress, &self.work, &self.freezes, &self.chores, &self.room, &self.idle_work] {
+            notify.wake_all();
+        }
+        let (env, path) = (self.env.clone(), self.config.dir.join("poisonings"));
+        let count = self.poisonings.get().to_string();
+        self.env.spawn("store poison", async move {
+            // As good as the disk allows: the count in memory already differs, so fsyncs of this run are told.
+            drop(env.replace_file(path, count.into()).await);
+        });
+    }
+
+    fn loss_id(&self) -> LossId {
+        LossId { boot: self.env.boot_id(), poisonings: self.poisonings.get() }
+    }
+
+    /// The writer got further.
+    fn progressed(&self) {
+        let (written, durable) = {
+            let journal = self.journal.borrow();
+            (journal.written, journal.durable)
+        };
+        self.contents.borrow_mut().written(written);
+        if self.journal.borrow_mut().segments.durable(durable) {
+            self.chores.wake_all();
+        }
+        self.progress.wake_all();
+    }
+
+    /// Ask that everything up to `lsn` becomes durable.
+    fn push_to(&self, lsn: Lsn) {
+        let mut journal = self.journal.borrow_mut();
+        if lsn > journal.push {
+            journal.push = lsn;
+            self.work.wake_all();
+        }
+    }
+
+    async fn wait_durable(&self, lsn: Lsn) -> Result<(), StoreError> {
+        self.push_to(lsn);
+        self.wait_for(|journal| journal.durable >= lsn).await
+    }
+
+    /// Wait until the groups up to `lsn` are in the kernel's hands; they are written soon, whatever the mode.
+    async fn wait_written(&self, lsn: Lsn) -> Result<(), StoreError> {
+        self.wait_for(|journal| journal.written >= lsn).await
+    }
+
+    async fn wait_for(&self, reached: impl Fn(&Journal) -> bool) -> Result<(), StoreError> {
+        loop {
+            let moved = self.progress.wait();
+            self.health()?;
+            if reached(&self.journal.borrow()) {
+                return Ok(());
+            }
+            moved.await;
+        }
+    }
+
+    /// Freeze the active table if it is large, or its segment is full.
+    fn freeze_if_due(&self) {
+        let mut rows = self.rows.borrow_mut();
+        let mut journal = self.journal.borrow_mut();
+        let large = rows.active_rows() >= self.config.table_rows_max
+            || rows.active_bytes() >= self.config.table_bytes_max;
+        if (large || journal.rolled) && rows.frozen.len() < rows::FROZEN_MAX {
+            journal.rolled = false;
+            rows.freeze(journal.applied);
+            self.freezes.wake_all();
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Admission: space and room are asked for before a change is executed, so that `ENOSPC` is an answer and never an accident.
+//!
+//! The file system is asked rarely; in between, what was granted since counts as taken. The reserve is for removals and
+//! recovery. Changes, removals too, also wait while the tables are full or no segment is ready; reads never do.
+
+use super::Shared;
+use super::rows::FROZEN_MAX;
+use crate::{Admission, Ask, Space, StoreError};
+use futures_util::FutureExt;
+use futures_util::future::{LocalBoxFuture, ready};
+use shoal_env::Instant;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The file system is asked again after this long.
+const SAMPLE_SPAN: Duration = Duration::from_millis(250);
+/// A batch may stand in a group of its own: header and alignment.
+const GROUP_OVERHEAD: u64 = 8192;
+
+/// What is known of space.
+#[derive(Default)]
+pub(super) struct Ledger {
+    total: u64,
+    /// As the file system said last.
+    available: u64,
+    sampled: Option<Instant>,
+    sampling: bool,
+    /// Granted and given back since: taken, as far as is known.
+    taken: u64,
+    /// Granted.
+    outstanding: u64,
+    /// Granted of the journal's room.
+    room_outstanding: u64,
+    /// Room of the journal that somebody waits for.
+    pub room_wanted: u64,
+    /// A checkpoint or a new segment found no space.
+    pub stuck: bool,
+}
+
+impl Ledger {
+    fn left(&self) -> u64 {
+        self.available.saturating_sub(self.taken.saturating_add(self.outstanding))
+    }
+
+    fn old(&self, now: Instant) -> bool {
+        self.sampled.is_none_or(|at| now.since(at) > SAMPLE_SPAN) || self.taken > self.available / 16
+    }
+}
+
+enum Judged {
+    Granted,
+    Refused(StoreError),
+    Wait,
+}
+
+impl Shared {
+    pub(super) fn admit(self: &Rc<Self>, ask: Ask) -> LocalBoxFuture<'static, Result<Admission, StoreError>> {
+        let known = self.ledger.borrow().sampled.is_some();
+        if known {
+            if let Judged::Granted = self.judge_ask(&ask) {
+                self.sample_later();
+                return ready(self.health().map(|()| self.grant(&ask))).boxed_local();
+            }
+        }
+        let shared = self.clone();
+        Box::pin(async move { shared.admit_slowly(ask).await })
+    }
+
+    async fn admit_slowly(self: Rc<Self>, ask: Ask) -> Result<Admission, StoreError> {
+        if ask.journal_bytes.saturating_add(GROUP_OVERHEAD) > self.identity.segment_bytes {
+            return Err(StoreError::too_large(usize::try_from(ask.journal_bytes).unwrap_or(usize::MAX)));
+        }
+        let mut asked_fs = false;
+        loop {
+            let moved = self.room.wait();
+            self.health()?;
+            match self.judge_ask(&ask) {
+                Judged::Granted => return Ok(self.grant(&ask)),
+                // The estimate is careful; before a refusal the file system itself is asked.
+                Judged::Refused(_) if !asked_fs => {
+                    asked_fs = true;
+                    self.sample().await?;
+                }
+                Judged::Refused(error) => return Err(error),
+                Judged::Wait => {
+                    self.chores.wake_all();
+                    self.freezes.wake_all();
+                    moved.await;
+                }
+            }
+        }
+    }
+
+    fn judge_ask(&self, ask: &Ask) -> Judged {
+        let asked = ask.journal_bytes.saturating_add(ask.stream_bytes);
+        let mut ledger = self.ledger.borrow_mut();
+        let reserve = if ask.frees { 0 } else { self.config.reserve_bytes };
+        let left = ledger.left();
+        // Who frees is never refused for an estimate: its record goes into prewritten space.
+        if !ask.frees && (ledger.sampled.is_none() || left < asked.saturating_add(reserve)) {
+            return Judged::Refused(StoreError::NoSpace { available: left, asked, reserve });
+        }
+        let needed = ledger.room_outstanding + ask.journal_bytes + GROUP_OVERHEAD;
+        let room = self.journal.borrow().room();
+        let rows = self.rows.borrow();
+        let tables_full = rows.frozen.len() >= FROZEN_MAX
+            && (rows.active_rows() >= self.config.table_rows_max / 2
+                || rows.active_bytes() >= self.config.table_bytes_max / 2
+                || self.journal.borrow().rolled);
+        if room >= needed && !tables_full {
+            return Judged::Granted;
+        }
+        if room < needed {
+            ledger.room_wanted = ledger.room_wanted.max(needed);
+        }
+        if ledger.stuck {
+            return Judged::Refused(StoreError::NoSpace { available: left, asked, reserve });
+        }
+        Judged::Wait
+    }
+
+    fn grant(self: &Rc<Self>, ask: &Ask) -> Admission {
+        let asked = ask.journal_bytes.saturating_add(ask.stream_bytes);
+        let room = ask.journal_bytes + GROUP_OVERHEAD;
+        {
+            let mut ledger = self.ledger.borrow_mut();
+            ledger.outstanding += asked;
+            ledger.room_outstanding += room;
+            ledger.room_wanted = 0;
+        }
+        let shared = self.clone();
+        Admission(Some(Box::new(move || {
+            let mut ledger = shared.ledger.borrow_mut();
+            ledger.outstanding = ledger.outstanding.saturating_sub(asked);
+            ledger.room_outstanding = ledger.room_outstanding.saturating_sub(room);
+            ledger.taken = ledger.taken.saturating_add(asked);
+            if ledger.room_wanted > 0 {
+                drop(ledger);
+                shared.room.wake_all();
+            }
+        })))
+    }
+
+    fn sample_later(self: &Rc<Self>) {
+        let now = self.env.now();
+        let mut ledger = self.ledger.borrow_mut();
+        if ledger.sampling || !ledger.old(now) {
+            return;
+        }
+        ledger.sampling = true;
+        let shared = self.clone();
+        self.env.spawn("store space", async move {
+            // An estimate that could not be renewed stays, and is asked for again by the next admission.
+            drop(shared.sample().await);
+            shared.ledger.borrow_mut().sampling = false;
+        });
+    }
+
+    pub(super) async fn sample(&self) -> Result<(), StoreError> {
+        // What is given back while the file system is asked may or may not be in its answer: it goes on counting.
+        let before = self.ledger.borrow().taken;
+        let asked = self.env.space(&self.config.dir).await;
+        let (total, available) = asked.map_err(|error| StoreError::io("asking for free space", &error))?;
+        let now = self.env.now();
+        let mut ledger = self.ledger.borrow_mut();
+        ledger.total = total;
+        ledger.available = available;
+        ledger.taken = ledger.taken.saturating_sub(before);
+        ledger.sampled = Some(now);
+        Ok(())
+    }
+
+    /// The answer that there is no space, with the figures.
+    pub(super) async fn no_space(&self, asked: u64) -> StoreError {
+        // If even that fails, the old figures will do.
+        drop(self.sample().await);
+        let available = self.ledger.borrow().available;
+        StoreError::NoSpace { available, asked, reserve: self.config.reserve_bytes }
+    }
+
+    pub(super) async fn space(&self) -> Result<Space, StoreError> {
+        self.sample().await?;
+        let ledger = self.ledger.borrow();
+        let available = ledger.available.saturating_sub(self.config.reserve_bytes);
+        Ok(Space { total: ledger.total, available })
+    }
+}

@@ -1,0 +1,240 @@
+//! Background work: checkpoints, segments made ready and freed, and what is written without haste.
+
+use super::Shared;
+use super::journal::segments::{self, State};
+use super::rows::FROZEN_MAX;
+use super::table::Entry;
+use crate::stream_row::{StreamRow, stream_key};
+use crate::{Loaded, Lookup, Lsn, StoreCounters, StoreError};
+use bytes::Bytes;
+use shoal_env::Env;
+use shoal_proto::Handle;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What is written without haste waits this long for company.
+const IDLE_SPAN: Duration = Duration::from_millis(20);
+/// Before something that found no space is tried again.
+const RETRY_SPAN: Duration = Duration::from_millis(100);
+/// Rows of one record of weak changes, at most.
+const WEAK_ROWS_MAX: usize = 256;
+const ENOSPC: i32 = 28;
+
+fn is_no_space(error: &StoreError) -> bool {
+    matches!(error, StoreError::Io { errno: Some(ENOSPC), .. })
+}
+
+/// Checkpoint frozen tables, oldest first, each when it is durable.
+pub(super) async fn checkpoints(shared: Rc<Shared>) {
+    loop {
+        let woken = shared.freezes.wait();
+        if shared.health().is_err() {
+            return;
+        }
+        let oldest = shared.rows.borrow().frozen.front().map(|frozen| (frozen.rows.clone(), frozen.last));
+        let Some((rows, last)) = oldest else {
+            woken.await;
+            continue;
+        };
+        if shared.wait_durable(last).await.is_err() {
+            return;
+        }
+        match shared.table.apply(rows, last).await {
+            Ok(()) => shared.checkpoint_ended(last),
+            Err(error) if is_no_space(&error) => {
+                shared.ledger.borrow_mut().stuck = true;
+                shared.room.wake_all();
+                shared.env.sleep(RETRY_SPAN).await;
+            }
+            Err(error) => shared.poison(&error),
+        }
+    }
+}
+
+/// Keep a free segment ready; free what is dead.
+pub(super) async fn segments(shared: Rc<Shared>) {
+    loop {
+        let woken = shared.chores.wait();
+        if shared.health().is_err() {
+            return;
+        }
+        let checkpointed = shared.checkpointed.get();
+        let surplus = shared.journal.borrow_mut().segments.recycle(checkpointed);
+        for path in surplus {
+            // A file that stays is found and used at the next start.
+            drop(shared.env.remove(path).await);
+        }
+        shared.room.wake_all();
+        match shared.segment_to_prepare() {
+            None => woken.await,
+            Some(number) => shared.prepare(number).await,
+        }
+    }
+}
+
+/// Write what nobody waits for, a little later.
+pub(super) async fn idle_work(shared: Rc<Shared>) {
+    loop {
+        shared.idle_work.wait().await;
+        shared.env.sleep(IDLE_SPAN).await;
+        if shared.health().is_err() {
+            return;
+        }
+        shared.flush_weak();
+        shared.journal.borrow_mut().hurry();
+        shared.work.wake_all();
+    }
+}
+
+async fn drop_elsewhere<T: Send + 'static>(env: &Env, value: T) {
+    drop(env.offload(move || drop(value)).await);
+}
+
+impl Shared {
+    /// The swap of views, in one step: the frozen table's rows are the checkpointed ones now.
+    fn checkpoint_ended(self: &Rc<Self>, last: Lsn) {
+        let old = self.rows.borrow_mut().checkpointed();
+        self.checkpointed.set(last);
+        self.counters.borrow_mut().checkpoints += 1;
+        self.ledger.borrow_mut().stuck = false;
+        if let Some(old) = old {
+            // A large table takes milliseconds to drop.
+            let env = self.env.clone();
+            self.env.spawn("store drop", async move { drop_elsewhere(&env, old).await });
+        }
+        self.freeze_if_due();
+        self.room.wake_all();
+        self.chores.wake_all();
+        self.freezes.wake_all();
+    }
+
+    fn segment_to_prepare(&self) -> Option<u64> {
+        let mut journal = self.journal.borrow_mut();
+        let wanted = journal.segments.wanted();
+        let short = journal.segments.ready() == 0 || journal.room() < self.ledger.borrow().room_wanted;
+        wanted.or_else(|| short.then(|| journal.segments.number()))
+    }
+
+    async fn prepare(self: &Rc<Self>, number: u64) {
+        let path = self.journal.borrow().segments.path(number);
+        let bytes = self.identity.segment_bytes;
+        match segments::prepare(&self.env, &path, bytes).await {
+            Ok(()) => {
+                self.ledger.borrow_mut().stuck = false;
+                self.journal.borrow_mut().segments.prepared(number);
+            }
+            Err(error) if error.raw_os_error() == Some(ENOSPC) => {
+                drop(self.env.remove(path).await);
+                self.ledger.borrow_mut().stuck = true;
+                self.room.wake_all();
+                self.env.sleep(RETRY_SPAN).await;
+            }
+            Err(error) => {
+                let context = format!("preparing {}", path.display());
+                self.poison(&StoreError::io(context, &error));
+            }
+        }
+        self.room.wake_all();
+    }
+
+    /// A stream's row changes now in memory; its record follows in a later group.
+    pub(super) fn put_weak(&self, handle: Handle, row: &StreamRow) {
+        let key = Bytes::copy_from_slice(&stream_key(handle));
+        self.rows.borrow_mut().put(key, Some(row.encode()), None);
+        self.weak.borrow_mut().insert(handle);
+        self.idle_work.wake_all();
+    }
+
+    /// Something without haste was applied.
+    pub(super) fn flush_soon(&self) {
+        self.idle_work.wake_all();
+    }
+
+    /// Record the rows that were changed in memory alone.
+    pub(super) fn flush_weak(&self) {
+        let streams = std::mem::take(&mut *self.weak.borrow_mut());
+        let streams: Vec<Handle> = streams.into_iter().collect();
+        for part in streams.chunks(WEAK_ROWS_MAX) {
+            let rows: Vec<(Bytes, Bytes)> =
+                part.iter().filter_map(|handle| self.present_row(*handle)).collect();
+            if rows.is_empty() {
+                continue;
+            }
+            let len = super::journal::group::record_len(0, rows.iter().map(|(k, v)| (k.len(), v.len())));
+            let mut journal = self.journal.borrow_mut();
+            let Ok(room) = journal.reserve(len, false) else { return };
+            let mut record = super::journal::group::RecordWriter::new(room.record, 0);
+            record.rows(rows.len());
+            for (key, value) in &rows {
+                record.row(key, Some(value));
+            }
+            journal.filled(len);
+        }
+    }
+
+    fn present_row(&self, handle: Handle) -> Option<(Bytes, Bytes)> {
+        let key = Bytes::copy_from_slice(&stream_key(handle));
+        // What is in no table any more was checkpointed: it is durable.
+        match self.rows.borrow().lookup(&key, &Loaded::default()) {
+            Lookup::Found(row) => Some((key, row.value)),
+            Lookup::Absent(_) | Lookup::Unknown => None,
+        }
+    }
+
+    pub(super) async fn checkpoint(self: &Rc<Self>) -> Result<(), StoreError> {
+        self.flush_weak();
+        let all = self.journal.borrow().applied;
+        self.wait_durable(all).await?;
+        loop {
+            let moved = self.room.wait();
+            self.health()?;
+            {
+                let mut rows = self.rows.borrow_mut();
+                if rows.active_rows() == 0 && rows.frozen.is_empty() {
+                    return Ok(());
+                }
+                let applied = self.journal.borrow().applied;
+                if rows.active_rows() > 0 && rows.frozen.len() < FROZEN_MAX {
+                    rows.freeze(applied);
+                    self.freezes.wake_all();
+                }
+                // What is applied from now on need not be waited for.
+                if rows.frozen.is_empty() && self.checkpointed.get() >= all {
+                    return Ok(());
+                }
+            }
+            moved.await;
+        }
+    }
+
+    pub(super) async fn close(self: &Rc<Self>) -> Result<(), StoreError> {
+        if self.closed.get() {
+            return Ok(());
+        }
+        if self.health().is_ok() {
+            self.checkpoint().await?;
+        }
+        self.closed.set(true);
+        self.table.close().await;
+        self.health()
+    }
+
+    pub(super) fn counters(&self) -> StoreCounters {
+        let journal = self.journal.borrow();
+        let used = journal.segments.map.values().filter(|segment| segment.state != State::Free);
+        StoreCounters {
+            batches: journal.batches,
+            journal_bytes: journal.bytes,
+            groups: journal.groups_written,
+            group_syncs: journal.syncs,
+            table_rows: self.rows.borrow().len() as u64,
+            segments: used.count() as u64,
+            ..*self.counters.borrow()
+        }
+    }
+}
+
+/// The rows of a table that is replayed, as a frozen table needs them.
+pub(super) fn entry(value: Option<Bytes>) -> Entry {
+    Entry { value, strong: Lsn(0) }
+}

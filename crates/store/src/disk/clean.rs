@@ -1,0 +1,136 @@
+//! Cleaning of the value log: contents that still live in a poor segment are put anew at the journal's head.
+//!
+//! A sealed, checkpointed segment that is less than half alive is read group by group. Each row in it that names a content
+//! in this very segment is held against the row of now; where they name the same place, the content is copied and the row
+//! moved, in one record. The old place is free when that record is durable; then the segment is recycled like any other.
+//! Slowly, and never while changes wait for room.
+
+use super::Shared;
+use super::journal::group::{self, Found, Header};
+use super::table::live::Place;
+use crate::stream_row::{Home, StreamRow, stream_of_key};
+use crate::{StoreError, Strength};
+use bytes::Bytes;
+use shoal_proto::Handle;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Bytes copied before a pause, and the pause: 25 MiB/s at most.
+const COPY_BYTES: u64 = 256 << 10;
+const PAUSE: Duration = Duration::from_millis(10);
+
+pub(super) async fn run(shared: Rc<Shared>) {
+    loop {
+        let woken = shared.chores.wait();
+        if shared.health().is_err() {
+            return;
+        }
+        let (checkpointed, bytes) = (shared.checkpointed.get(), shared.identity.segment_bytes);
+        let poor = shared.journal.borrow().segments.to_clean(checkpointed, bytes);
+        let Some(place) = poor else {
+            woken.await;
+            continue;
+        };
+        shared.set_cleaning(place, true);
+        let cleaned = shared.clean(place).await;
+        if let Err(error) = cleaned {
+            // Left as it is: nothing is lost, the space is not won. Reading the content will say what is wrong.
+            tracing::error!(%error, segment = place.0, "cleaning a segment failed");
+            shared.chores.wait().await;
+        }
+        shared.set_cleaning(place, false);
+        let all = shared.journal.borrow().applied;
+        if shared.wait_durable(all).await.is_err() {
+            return;
+        }
+        shared.chores.wake_all();
+        if shared.journal.borrow().segments.to_clean(checkpointed, bytes) == Some(place) {
+            // Something could not be moved now; wait for the next change of things.
+            shared.room.wait().await;
+        }
+    }
+}
+
+impl Shared {
+    fn set_cleaning(&self, (number, _): Place, cleaning: bool) {
+        if let Some(segment) = self.journal.borrow_mut().segments.map.get_mut(&number) {
+            segment.cleaning = cleaning;
+        }
+    }
+
+    async fn clean(self: &Rc<Self>, place: Place) -> Result<(), StoreError> {
+        let reading = self.journal.borrow().segments.reading(place);
+        let Some(reading) = reading else { return Ok(()) };
+        let error = |error| StoreError::io(format!("reading {}", reading.0.path.display()), &error);
+        let file = reading.0.plain(&self.env).await.map_err(error)?;
+        let (mut at, mut copied) = (0, 0);
+        while at + group::BLOCK as u64 <= self.identity.segment_bytes {
+            let head = file.read_at(at, group::HEADER).await.map_err(error)?;
+            let Found::Header(header) = Header::find(&head) else { break };
+            if (header.segment, header.generation) != place {
+                break;
+            }
+            let group = file.read_at(at, header.group_len()).await.map_err(error)?;
+            let Some(mut body) = header.body(&group) else { break };
+            while let Some(rows) = group::next_record(&mut body)? {
+                for (key, value) in rows {
+                    let (Some(handle), Some(value)) = (stream_of_key(&key), value) else { continue };
+                    copied += self.move_content(place, handle, &value).await?;
+                    if copied >= COPY_BYTES {
+                        copied = 0;
+                        self.env.sleep(PAUSE).await;
+                        self.wait_for_ease().await?;
+                    }
+                }
+            }
+            at += header.group_len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Copying waits while changes have to.
+    async fn wait_for_ease(&self) -> Result<(), StoreError> {
+        loop {
+            let moved = self.room.wait();
+            self.health()?;
+            if self.rows.borrow().frozen.len() < super::rows::FROZEN_MAX
+                && self.journal.borrow().segments.ready() > 0
+            {
+                return Ok(());
+            }
+            moved.await;
+        }
+    }
+
+    /// Copy a content that lives here; gives how many bytes that were.
+    async fn move_content(
+        self: &Rc<Self>,
+        place: Place,
+        handle: Handle,
+        then: &Bytes,
+    ) -> Result<u64, StoreError> {
+        let then = StreamRow::decode(then)?;
+        if !lives_in(&then, place) {
+            return Ok(0);
+        }
+        let now = match self.wait_row(handle).await {
+            Ok((row, _)) if row.home == then.home => row,
+            Ok(_) | Err(StoreError::NoStream) => return Ok(0),
+            Err(error) => return Err(error),
+        };
+        let content = self.read_log(&now).await?;
+        // From here on without an await: the row of this moment is the one that is replaced.
+        let (row, _) = self.wait_row(handle).await?;
+        if row.home != now.home {
+            return Ok(0);
+        }
+        let len = content.len() as u64;
+        self.commit_row(handle, row.clone(), row, Some(content), Strength::Weak)?;
+        self.counters.borrow_mut().cleaned_bytes += len;
+        Ok(len)
+    }
+}
+
+fn lives_in(row: &StreamRow, place: Place) -> bool {
+    matches!(row.home, Home::Log { segment, generation, .. } if (segment, generation) == place)
+}

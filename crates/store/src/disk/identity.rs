@@ -1,0 +1,235 @@
+//! The identity file: whose data the folder holds, in which form.
+//!
+//! Written beside and renamed, so it is there whole or not at all. `collection`, 64 bytes, little-endian:
+//!
+//! ```text
+//! 0  magic "shoalcol"
+//! 8  format version of the folder  u32
+//! 12 module                        u8 (0 disk)
+//! 13 metadata's sync mode          u8 (0 at reply, 1 at fsync, 2 never)
+//! 14 data's sync mode              u8 (0 at fsync, 1 at reply)
+//! 15 zero
+//! 16 file system's id              16 bytes
+//! 32 collection                    u32
+//! 36 server                        u16
+//! 38 zero
+//! 40 bytes of a journal segment    u64
+//! 48 zero
+//! 60 CRC-32C of bytes 0..60        u32
+//! ```
+
+use crate::{CollectionConfig, DataSync, Identity, MetadataSync, StoreError, SyncModes};
+use bytes::Bytes;
+use shoal_env::Env;
+use std::io;
+use std::path::Path;
+
+/// The folder's form. 1: the first.
+pub(crate) const VERSION: u32 = 1;
+const MAGIC: &[u8; 8] = b"shoalcol";
+const LEN: usize = 64;
+/// Name of the file.
+pub(crate) const FILE: &str = "collection";
+
+/// What the file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub identity: Identity,
+    pub modes: SyncModes,
+    pub segment_bytes: u64,
+}
+
+/// The refusal of data of a newer version.
+pub(crate) fn newer(path: &Path, found: u32, known: u32) -> StoreError {
+    StoreError::Refused(format!(
+        "{} is of format version {found}, this program knows versions up to {known}: use the program that wrote it, or a \
+         newer one",
+        path.display()
+    ))
+}
+
+impl Kept {
+    pub fn encode(&self) -> Bytes {
+        let mut out = vec![0; LEN];
+        out[..8].copy_from_slice(MAGIC);
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[13] = match self.modes.metadata {
+            MetadataSync::AtReply => 0,
+            MetadataSync::AtFsync => 1,
+            MetadataSync::Never => 2,
+        };
+        out[14] = match self.modes.data {
+            DataSync::AtFsync => 0,
+            DataSync::AtReply => 1,
+        };
+        out[16..32].copy_from_slice(&self.identity.fs);
+        out[32..36].copy_from_slice(&self.identity.collection.to_le_bytes());
+        out[36..38].copy_from_slice(&self.identity.server.to_le_bytes());
+        out[40..48].copy_from_slice(&self.segment_bytes.to_le_bytes());
+        let crc = crc32c::crc32c(&out[..60]);
+        out[60..].copy_from_slice(&crc.to_le_bytes());
+        out.into()
+    }
+
+    pub fn decode(bytes: &[u8], path: &Path) -> Result<Kept, StoreError> {
+        let damaged = |what: &str| StoreError::Damaged(format!("{}: {what}", path.display()));
+        let bytes: &[u8; LEN] = bytes.try_into().map_err(|_| damaged("not 64 bytes long"))?;
+        let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        if bytes[..8] != *MAGIC {
+            return Err(damaged("not an identity file"));
+        }
+        if u32_at(60) != crc32c::crc32c(&bytes[..60]) {
+            return Err(damaged("its checksum is wrong"));
+        }
+        if u32_at(8) != VERSION {
+            return Err(newer(path, u32_at(8), VERSION));
+        }
+        let metadata = match bytes[13] {
+            0 => MetadataSync::AtReply,
+            1 => MetadataSync::AtFsync,
+            2 => MetadataSync::Never,
+            _ => return Err(damaged("an unknown sync mode of metadata")),
+        };
+        let data = match bytes[14] {
+            0 => DataSync::AtFsync,
+            1 => DataSync::AtReply,
+            _ => return Err(damaged("an unknown sync mode of data")),
+        };
+        let mut fs = [0; 16];
+        fs.copy_from_slice(&bytes[16..32]);
+        let mut segment_bytes = [0; 8];
+        segment_bytes.copy_from_slice(&bytes[40..48]);
+        Ok(Kept {
+            identity: Identity {
+                fs,
+                collection: u32_at(32),
+                server: u16::from_le_bytes([bytes[36], bytes[37]]),
+            },
+            modes: SyncModes { metadata, data },
+            segment_bytes: u64::from_le_bytes(segment_bytes),
+        })
+    }
+}
+
+/// Read the folder's identity and hold it against what is expected; make it in an empty folder if that is asked for.
+pub(crate) async fn check(env: &Env, config: &CollectionConfig) -> Result<Kept, StoreError> {
+    let path = config.dir.join(FILE);
+    match env.read_file(&path, LEN).await {
+        Ok(bytes) => {
+            let kept = Kept::decode(&bytes, &path)?;
+            compare(&path, kept.identity, config.identity)?;
+            check_segment_bytes(kept.segment_bytes)?;
+            Ok(kept)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make(env, config).await,
+        Err(error) => Err(StoreError::io(format!("reading {}", path.display()), &error)),
+    }
+}
+
+fn check_segment_bytes(bytes: u64) -> Result<(), StoreError> {
+    let range = CollectionConfig::SEGMENT_BYTES_MIN..=CollectionConfig::SEGMENT_BYTES_MAX;
+    if range.contains(&bytes) && bytes.is_multiple_of(4096) {
+        return Ok(());
+    }
+    Err(StoreError::Refused(format!(
+        "segments of {bytes} bytes: choose a multiple of 4096 from {} to {}",
+        range.start(),
+        range.end()
+    )))
+}
+
+async fn make(env: &Env, config: &CollectionConfig) -> Result<Kept, StoreError> {
+    let dir = config.dir.display();
+    if !config.create {
+        return Err(StoreError::Refused(format!(
+            "{dir} holds no collection: name the right folder, or make the collection first (`shoal init`)"
+        )));
+    }
+    check_segment_bytes(config.segment_bytes)?;
+    let entries =
+        env.list(&config.dir).await.map_err(|error| StoreError::io(format!("listing {dir}"), &error))?;
+    let foreign = |name: &str| !super::OWN_NAMES.contains(&name);
+    if let Some(entry) = entries.iter().find(|entry| foreign(&entry.name)) {
+        return Err(StoreError::Refused(format!(
+            "{dir} is not empty (it holds `{}`) and holds no collection: name an empty folder",
+            entry.name
+        )));
+    }
+    let kept =
+        Kept { identity: config.identity, modes: config.sync_modes, segment_bytes: config.segment_bytes };
+    write(env, &config.dir, &kept).await?;
+    Ok(kept)
+}
+
+/// Write the file anew.
+pub(crate) async fn write(env: &Env, dir: &Path, kept: &Kept) -> Result<(), StoreError> {
+    let path = dir.join(FILE);
+    let written = env.replace_file(&path, kept.encode()).await;
+    written.map_err(|error| StoreError::io(format!("writing {}", path.display()), &error))
+}
+
+fn compare(path: &Path, found: Identity, expected: Identity) -> Result<(), StoreError> {
+    let of = |what: &str, found: String, expected: String| {
+        Err(StoreError::Refused(format!(
+            "{} is of {what} {found}, not {expected}: start the server with the folder that is its own",
+            path.display()
+        )))
+    };
+    if found.fs != expected.fs {
+        let hex = |id: [u8; 16]| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        return of("file system", hex(found.fs), hex(expected.fs));
+    }
+    if found.server != expected.server {
+        return of("server", found.server.to_string(), expected.server.to_string());
+    }
+    if found.collection != expected.collection {
+        return of("collection", found.collection.to_string(), expected.collection.to_string());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept() -> Kept {
+        let identity = Identity { fs: *b"0123456789abcdef", collection: 7, server: 3 };
+        let modes = SyncModes { metadata: MetadataSync::Never, data: DataSync::AtReply };
+        Kept { identity, modes, segment_bytes: 1 << 20 }
+    }
+
+    #[test]
+    fn version_1_is_read_as_it_was_first_written() {
+        let mut fixture = b"shoalcol\x01\0\0\0\0\x02\x01\x000123456789abcdef\x07\0\0\0\x03\0\0\0".to_vec();
+        fixture.extend_from_slice(&(1_u64 << 20).to_le_bytes());
+        fixture.extend_from_slice(&[0; 12]);
+        let crc = crc32c::crc32c(&fixture);
+        fixture.extend_from_slice(&crc.to_le_bytes());
+        assert_eq!(kept().encode(), fixture);
+        assert_eq!(Kept::decode(&fixture, Path::new("x")).unwrap(), kept());
+    }
+
+    #[test]
+    fn a_newer_version_is_refused_with_the_remedy() {
+        let mut bytes = kept().encode().to_vec();
+        bytes[8] = 2;
+        let crc = crc32c::crc32c(&bytes[..60]);
+        bytes[60..].copy_from_slice(&crc.to_le_bytes());
+        let refused = Kept::decode(&bytes, Path::new("/data/collection")).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "/data/collection is of format version 2, this program knows versions up to 1: use the program that wrote \
+             it, or a newer one"
+        );
+    }
+
+    #[test]
+    fn any_flipped_bit_is_noticed() {
+        let bytes = kept().encode().to_vec();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Kept::decode(&flipped, Path::new("x")).is_err(), "bit {bit}");
+        }
+    }
+}

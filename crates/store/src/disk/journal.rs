@@ -1,0 +1,233 @@
+//! The journal: one order of everything, made durable group by group.
+//!
+//! A batch gets its LSN and its bytes' final place at once: the group that gathers has its segment and offset from its
+//! first record on, so a row can name the place of a content that rides in the same record. What arrives while a group is
+//! being written gathers in the next; one group is in flight.
+//!
+//! **Invariants.** LSNs and sequences have no gaps. Groups reach the disk in order. `durable` ≤ `written` ≤ `applied`. A
+//! segment is taken with a generation greater than any before it, also over restarts, and only when nothing in it lives.
+
+pub(super) mod group;
+pub(super) mod recover;
+pub(super) mod segments;
+pub(super) mod writer;
+
+use crate::{Lsn, StoreError};
+use group::{BLOCK, HEADER};
+use segments::Segments;
+use shoal_env::AlignedBuf;
+use std::collections::{BTreeSet, VecDeque};
+
+/// A group that gathers, or waits to be written.
+pub(super) struct Group {
+    pub segment: u64,
+    pub generation: u64,
+    /// Where it begins in its segment.
+    pub offset: u64,
+    pub buf: AlignedBuf,
+    /// Bytes in use, header included.
+    pub len: usize,
+    pub crc: u32,
+    pub first: Lsn,
+    pub last: Lsn,
+    /// Somebody waits for it.
+    pub urgent: bool,
+}
+
+impl Group {
+    fn end(&self) -> u64 {
+        self.offset + self.len.next_multiple_of(BLOCK) as u64
+    }
+}
+
+/// Room for one record, in its final place.
+pub(super) struct Room<'a> {
+    pub record: &'a mut [u8],
+    pub segment: u64,
+    pub generation: u64,
+    /// Where the record begins in the segment.
+    pub offset: u64,
+    pub lsn: Lsn,
+}
+
+pub(super) struct Journal {
+    pub applied: Lsn,
+    pub written: Lsn,
+    pub durable: Lsn,
+    /// Durability was asked for up to here.
+    pub push: Lsn,
+    pub segments: Segments,
+    /// Full groups, then the one that gathers.
+    groups: VecDeque<Group>,
+    /// Where the next group would begin: (segment, generation, offset).
+    next: (u64, u64, u64),
+    pub sequence: u64,
+    /// Segments with groups in the page cache that no sync has covered.
+    pub unsynced: BTreeSet<u64>,
+    spare: Vec<AlignedBuf>,
+    segment_bytes: u64,
+    group_bytes: usize,
+    pub groups_written: u64,
+    pub syncs: u64,
+    pub bytes: u64,
+    pub batches: u64,
+    /// Segments begun since this was last looked at: a reason to freeze the active table.
+    pub rolled: bool,
+}
+
+/// Buffers kept for the next groups.
+const SPARE_BUFFERS: usize = 4;
+
+impl Journal {
+    /// A journal that goes on behind `last`, in a fresh segment.
+    pub fn new(
+        last: Lsn,
+        sequence: u64,
+        mut segments: Segments,
+        segment_bytes: u64,
+        group_bytes: usize,
+    ) -> Journal {
+        let (segment, generation) = segments.take();
+        Journal {
+            applied: last,
+            written: last,
+            durable: last,
+            push: last,
+            segments,
+            groups: VecDeque::new(),
+            next: (segment, generation, 0),
+            sequence,
+            unsynced: BTreeSet::new(),
+            spare: Vec::new(),
+            segment_bytes,
+            group_bytes: group_bytes.next_multiple_of(BLOCK).max(BLOCK),
+            groups_written: 0,
+            syncs: 0,
+            bytes: 0,
+            batches: 0,
+            rolled: false,
+        }
+    }
+
+    /// Largest record.
+    pub fn record_max(&self) -> usize {
+        usize::try_from(self.segment_bytes).unwrap_or(usize::MAX) - HEADER
+    }
+
+    /// Bytes that can still be applied before a segment that is not ready yet is needed.
+    pub fn room(&self) -> u64 {
+        let (_, _, offset) = self.next;
+        let here = self.groups.back().map_or(offset, Group::end);
+        self.segment_bytes.saturating_sub(here) + self.segments.ready() as u64 * self.segment_bytes
+    }
+
+    /// Room for the record of the next batch; the caller fills it at once and calls [`Journal::filled`].
+    pub fn reserve(&mut self, len: usize, urgent: bool) -> Result<Room<'_>, StoreError> {
+        if len > self.record_max() {
+            return Err(StoreError::too_large(len));
+        }
+        if !self.fits_last(len) {
+            self.begin(len);
+        }
+        self.applied.0 += 1;
+        self.batches += 1;
+        self.bytes += len as u64;
+        let lsn = self.applied;
+        let Some(group) = self.groups.back_mut() else {
+            return Err(StoreError::Damaged("a group that was begun is not there".into()));
+        };
+        let at = group.len;
+        group.len += len;
+        group.last = lsn;
+        group.urgent |= urgent;
+        if group.first == Lsn(0) {
+            group.first = lsn;
+        }
+        Ok(Room {
+            segment: group.segment,
+            generation: group.generation,
+            offset: group.offset + at as u64,
+            lsn,
+            record: &mut group.buf[at..at + len],
+        })
+    }
+
+    /// The record is complete: count it into the group's checksum while it is in the processor's cache.
+    pub fn filled(&mut self, len: usize) {
+        if let Some(group) = self.groups.back_mut() {
+            group.crc = crc32c::crc32c_append(group.crc, &group.buf[group.len - len..group.len]);
+        }
+    }
+
+    fn fits_last(&self, len: usize) -> bool {
+        let Some(group) = self.groups.back() else { return false };
+        let end = (group.len + len).next_multiple_of(BLOCK);
+        end <= group.buf.capacity() && group.offset + end as u64 <= self.segment_bytes
+    }
+
+    /// Begin a group with room for a record of `len` bytes, in the next segment if this one has none.
+    fn begin(&mut self, len: usize) {
+        if let Some(group) = self.groups.back() {
+            self.next = (group.segment, group.generation, group.end());
+        }
+        let needed = (HEADER + len).next_multiple_of(BLOCK);
+        if self.next.2 + needed as u64 > self.segment_bytes {
+            self.segments.seal(self.next.0, self.applied);
+            let (segment, generation) = self.segments.take();
+            self.next = (segment, generation, 0);
+            self.rolled = true;
+        }
+        let (segment, generation, offset) = self.next;
+        let mut buf = self.buffer(needed);
+        // All of it may be gathered into; its true length is set when it is written.
+        buf.set_len(buf.capacity());
+        let group = Group {
+            segment,
+            generation,
+            offset,
+            buf,
+            len: HEADER,
+            crc: 0,
+            first: Lsn(0),
+            last: Lsn(0),
+            urgent: false,
+        };
+        self.groups.push_back(group);
+    }
+
+    fn buffer(&mut self, needed: usize) -> AlignedBuf {
+        if needed > self.group_bytes {
+            return AlignedBuf::zeroed(needed);
+        }
+        self.spare.pop().unwrap_or_else(|| AlignedBuf::zeroed(self.group_bytes))
+    }
+
+    /// Give a written group's buffer back.
+    pub fn give_back(&mut self, buf: AlignedBuf) {
+        if buf.capacity() == self.group_bytes && self.spare.len() < SPARE_BUFFERS {
+            self.spare.push(buf);
+        }
+    }
+
+    /// Whether a group is to be written now: it is full, or somebody waits for it.
+    pub fn due(&self) -> bool {
+        self.groups.len() > 1
+            || self.groups.front().is_some_and(|group| group.urgent || self.push >= group.first)
+    }
+
+    /// Take the next group to write.
+    pub fn take_group(&mut self) -> Option<Group> {
+        let group = self.groups.pop_front()?;
+        if self.groups.is_empty() {
+            self.next = (group.segment, group.generation, group.end());
+        }
+        Some(group)
+    }
+
+    /// The group that gathers is to be written soon.
+    pub fn hurry(&mut self) {
+        if let Some(group) = self.groups.back_mut() {
+            group.urgent = true;
+        }
+    }
+}

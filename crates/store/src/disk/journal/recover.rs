@@ -1,0 +1,291 @@
+//! Reading the journal back.
+//!
+//! Replay walks the groups behind the checkpoint's LSN, from segment to segment: the next one is that of a greater
+//! generation whose first group continues the LSNs. Where the walk ends, what follows decides:
+//!
+//! * a later group (behind it in the segment, or in a segment of a greater generation) whose header states a durable LSN at
+//!   or above the first missing one: **that record was durable and is not there: damage**, reported, never skipped;
+//! * else a torn tail: cut. What stands behind it was never promised. Nothing is ever written behind a cut: the journal
+//!   goes on in another segment with a greater generation, and the next replay finds its way there by the LSNs.
+
+use super::super::table::live::{Live, Place};
+use super::group::{BLOCK, Found, HEADER, Header, next_record};
+use super::segments::{Segments, State, number_of};
+use crate::{Lsn, StoreError};
+use bytes::Bytes;
+use shoal_env::{Env, File, OpenOptions};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What replay found.
+pub(crate) struct Replayed {
+    /// The newest record.
+    pub last: Lsn,
+    /// The next group's sequence.
+    pub sequence: u64,
+    /// The newest change of each row behind the checkpoint.
+    pub rows: BTreeMap<Bytes, Option<Bytes>>,
+    /// Segments walked, with their last LSN.
+    walked: BTreeMap<u64, Lsn>,
+}
+
+/// A segment's file as it is found.
+struct Head {
+    number: u64,
+    path: PathBuf,
+    /// The header of its first group, if there is a whole one.
+    first: Option<Header>,
+}
+
+pub(crate) struct Reader<'a> {
+    env: &'a Env,
+    dir: &'a Path,
+    segment_bytes: u64,
+    heads: Vec<Head>,
+    /// The greatest generation seen in any header.
+    generation: u64,
+}
+
+impl<'a> Reader<'a> {
+    /// Look at all segments. Files that are not whole (a preparation was cut short) are removed if nothing is in them.
+    pub async fn open(env: &'a Env, dir: &'a Path, segment_bytes: u64) -> Result<Reader<'a>, StoreError> {
+        let mut reader = Reader { env, dir, segment_bytes, heads: Vec::new(), generation: 0 };
+        let listed = env.list(dir).await.map_err(|error| reader.error("listing", dir, &error))?;
+        for entry in listed {
+            let Some(number) = number_of(&entry.name) else { continue };
+            let path = dir.join(&entry.name);
+            let first = reader.first_header(&path, number).await?;
+            if first.is_none() {
+                if entry.len != segment_bytes {
+                    env.remove(&path).await.map_err(|error| reader.error("removing", &path, &error))?;
+                    continue;
+                }
+                // Its first group may be torn while later ones are not: no generation in it may come again.
+                let content = reader.read(&path).await?;
+                let greatest = headers(&content, 0, number).map(|(_, header)| header.generation).max();
+                reader.generation = reader.generation.max(greatest.unwrap_or(0));
+            } else if entry.len != segment_bytes {
+                return Err(StoreError::Damaged(format!(
+                    "{} is {} bytes long, not {segment_bytes}",
+                    path.display(),
+                    entry.len
+                )));
+            }
+            reader.generation = reader.generation.max(first.map_or(0, |first| first.generation));
+            reader.heads.push(Head { number, path, first });
+        }
+        reader.heads.sort_by_key(|head| head.first.map_or(0, |first| first.generation));
+        Ok(reader)
+    }
+
+    fn error(&self, what: &str, path: &Path, error: &std::io::Error) -> StoreError {
+        StoreError::io(format!("{what} {}", path.display()), error)
+    }
+
+    async fn file(&self, path: &Path) -> Result<File, StoreError> {
+        let opened = self.env.open(path, OpenOptions::default()).await;
+        opened.map_err(|error| self.error("opening", path, &error))
+    }
+
+    async fn first_header(&self, path: &Path, number: u64) -> Result<Option<Header>, StoreError> {
+        let block = self.file(path).await?.read_at(0, HEADER).await;
+        let block = block.map_err(|error| self.error("reading", path, &error))?;
+        match Header::find(&block) {
+            Found::Header(header) if header.segment == number => Ok(Some(header)),
+            Found::Newer(version) => Err(crate::disk::identity::newer(path, version, super::group::VERSION)),
+            Found::Header(_) | Found::Nothing => Ok(None),
+        }
+    }
+
+    async fn read(&self, path: &Path) -> Result<Bytes, StoreError> {
+        let file = self.file(path).await?;
+        let len = usize::try_from(self.segment_bytes).unwrap_or(usize::MAX);
+        file.read_at(0, len).await.map_err(|error| self.error("reading", path, &error))
+    }
+
+    /// Replay everything behind `checkpoint`.
+    pub async fn replay(&mut self, checkpoint: Lsn) -> Result<Replayed, StoreError> {
+        let mut replayed =
+            Replayed { last: checkpoint, sequence: 1, rows: BTreeMap::new(), walked: BTreeMap::new() };
+        let mut walk = Walk { last: None, sequence: 0, checkpoint };
+        // The newest segment that begins at or before the first record wanted.
+        let starts = |head: &Head| head.first.is_some_and(|first| first.first <= checkpoint.0 + 1);
+        let mut next = self.heads.iter().rposition(starts);
+        // Where to look for what should have followed: (file, offset, generation).
+        let mut stopped: Option<(PathBuf, usize, u64)> = None;
+        while let Some(index) = next {
+            let head = &self.heads[index];
+            let Some(first) = head.first else { break };
+            let content = self.read(&head.path).await?;
+            let end =
+                walk.segment(&content, head.number, first.generation, &mut replayed.rows, &head.path)?;
+            let last = walk.last.unwrap_or(checkpoint.0);
+            if end > 0 {
+                self.sync(&head.path).await?;
+                replayed.walked.insert(head.number, Lsn(last));
+            }
+            stopped = Some((head.path.clone(), end, first.generation));
+            next = self.following(last, first.generation).await?;
+        }
+        let last = walk.last.unwrap_or(0).max(checkpoint.0);
+        let short = walk.last.is_some_and(|last| last < checkpoint.0);
+        self.look_behind(last, short, stopped).await?;
+        replayed.last = Lsn(last);
+        replayed.sequence = walk.sequence + 1;
+        Ok(replayed)
+    }
+
+    /// The segment whose first group is whole and continues behind `last`.
+    async fn following(&self, last: u64, generation: u64) -> Result<Option<usize>, StoreError> {
+        for (index, head) in self.heads.iter().enumerate() {
+            let continues = |first: &Header| first.generation > generation && first.first == last + 1;
+            let Some(first) = head.first.filter(continues) else { continue };
+            let file = self.file(&head.path).await?;
+            let group = file.read_at(0, first.group_len()).await;
+            let group = group.map_err(|error| self.error("reading", &head.path, &error))?;
+            if first.body(&group).is_some() {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Is there proof that more was durable than was found? A later header that says so; or, where the walk fell `short` of
+    /// the checkpoint, any later group of that segment: what lies between was checkpointed, so it was durable.
+    async fn look_behind(
+        &self,
+        last: u64,
+        short: bool,
+        stopped: Option<(PathBuf, usize, u64)>,
+    ) -> Result<(), StoreError> {
+        let generation = stopped.as_ref().map_or(0, |(_, _, generation)| *generation);
+        for head in &self.heads {
+            let here = stopped.as_ref().filter(|(path, _, _)| *path == head.path);
+            if here.is_none() && head.first.is_some_and(|first| first.generation < generation) {
+                continue;
+            }
+            let from = here.map_or(0, |(_, end, _)| *end);
+            let content = self.read(&head.path).await?;
+            for (_, header) in headers(&content, from, head.number) {
+                let passed = short && here.is_some() && header.generation == generation;
+                if passed || (header.generation >= generation && header.durable > last) {
+                    let (path, at) = stopped.as_ref().map_or((&head.path, 0), |(path, at, _)| (path, *at));
+                    return Err(damage(path, at, last + u64::from(!passed), header.durable.max(last)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What was read may stand in the page cache alone (the server was killed): it is relied upon from now on.
+    async fn sync(&self, path: &Path) -> Result<(), StoreError> {
+        let synced = self.file(path).await?.sync().await;
+        synced.map_err(|error| self.error("syncing", path, &error))
+    }
+
+    /// The segments as the journal goes on with them.
+    pub fn segments(self, live: &Live, checkpoint: Lsn, replayed: &Replayed) -> Result<Segments, StoreError> {
+        let mut segments = Segments::new(self.dir.to_owned(), self.generation);
+        let mut homeless: BTreeMap<Place, i64> = live.0.clone();
+        for head in &self.heads {
+            let generation = head.first.map_or(0, |first| first.generation);
+            let lives = homeless.remove(&(head.number, generation)).unwrap_or(0);
+            let walked = replayed.walked.get(&head.number);
+            let state = if lives > 0 || walked.is_some() { State::Sealed } else { State::Free };
+            let last = walked.copied().unwrap_or(checkpoint);
+            segments.add(head.number, state, generation, last, u64::try_from(lives).unwrap_or(0));
+        }
+        if let Some(((number, generation), bytes)) = homeless.iter().find(|(_, bytes)| **bytes > 0) {
+            return Err(StoreError::Damaged(format!(
+                "{} of generation {generation} holds {bytes} bytes of streams and is not there",
+                segments.path(*number).display()
+            )));
+        }
+        Ok(segments)
+    }
+}
+
+fn damage(path: &Path, at: usize, missing: u64, durable: u64) -> StoreError {
+    StoreError::Damaged(format!(
+        "{} at offset {at}: the record with LSN {missing} was durable (up to {durable} everything was) and cannot be \
+         read",
+        path.display()
+    ))
+}
+
+/// All headers of a segment at and behind `from`, wherever they stand.
+fn headers(content: &[u8], from: usize, number: u64) -> impl Iterator<Item = (usize, Header)> + '_ {
+    let blocks = (from.next_multiple_of(BLOCK)..content.len()).step_by(BLOCK);
+    blocks.filter_map(move |at| match Header::find(&content[at..]) {
+        Found::Header(header) if header.segment == number => Some((at, header)),
+        _ => None,
+    })
+}
+
+/// The walk's place.
+struct Walk {
+    last: Option<u64>,
+    /// The newest group's.
+    sequence: u64,
+    checkpoint: Lsn,
+}
+
+impl Walk {
+    /// Take the groups of one segment as far as they continue; gives where that ends.
+    fn segment(
+        &mut self,
+        content: &[u8],
+        number: u64,
+        generation: u64,
+        rows: &mut BTreeMap<Bytes, Option<Bytes>>,
+        path: &Path,
+    ) -> Result<usize, StoreError> {
+        let mut at = 0;
+        // LSNs continue from segment to segment; sequences show that a group continues the one before it in its segment.
+        let mut sequence = None;
+        while let Some(rest) = content.get(at..).filter(|rest| rest.len() >= BLOCK) {
+            let header = match Header::find(rest) {
+                Found::Header(header) => header,
+                Found::Newer(version) => {
+                    return Err(crate::disk::identity::newer(path, version, super::group::VERSION));
+                }
+                Found::Nothing => break,
+            };
+            let continues = header.segment == number
+                && header.generation == generation
+                && header.last >= header.first
+                && self.last.is_none_or(|last| header.first == last + 1)
+                && sequence.is_none_or(|sequence| header.sequence == sequence + 1);
+            let Some(body) = header.body(rest).filter(|_| continues) else { break };
+            self.group(&header, body, rows)?;
+            sequence = Some(header.sequence);
+            at += header.group_len();
+        }
+        Ok(at)
+    }
+
+    fn group(
+        &mut self,
+        header: &Header,
+        mut body: &[u8],
+        rows: &mut BTreeMap<Bytes, Option<Bytes>>,
+    ) -> Result<(), StoreError> {
+        let mut lsn = header.first;
+        while let Some(record) = next_record(&mut body)? {
+            if lsn > self.checkpoint.0 {
+                rows.extend(record);
+            }
+            lsn += 1;
+        }
+        if lsn != header.last + 1 {
+            return Err(StoreError::Damaged(format!(
+                "a group of the journal says its last LSN is {} and holds records up to {}",
+                header.last,
+                lsn - 1
+            )));
+        }
+        self.last = Some(header.last);
+        self.sequence = header.sequence;
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! The task that writes groups: the only one that touches taken segments.
+//!
+//! In mode *at reply*, or when a push asks for it, a group is written with `O_DIRECT|O_DSYNC` and is durable when the write
+//! returns. In the other modes it goes to the page cache, and the next push syncs the segments written since. A group that
+//! is durable by itself still waits, with its claim to be durable, for a sync of buffered groups before it.
+
+use super::super::Shared;
+use super::group::{BLOCK, HEADER, Header};
+use super::{Group, segments::State};
+use crate::{Lsn, MetadataSync, StoreError};
+use shoal_env::{AlignedBuf, File};
+use std::io;
+use std::rc::Rc;
+
+pub(crate) async fn run(shared: Rc<Shared>) {
+    loop {
+        let woken = shared.work.wait();
+        if shared.health().is_err() {
+            return;
+        }
+        let worked = match step(&shared) {
+            Step::Write(group) => write(&shared, group).await,
+            Step::Sync => sync(&shared).await,
+            Step::Wait => {
+                woken.await;
+                Ok(())
+            }
+        };
+        if let Err(error) = worked {
+            shared.poison(&error);
+        }
+    }
+}
+
+enum Step {
+    Write(Box<Group>),
+    Sync,
+    Wait,
+}
+
+fn step(shared: &Rc<Shared>) -> Step {
+    if shared.journal.borrow().due() {
+        // What waits without haste goes along.
+        shared.flush_weak();
+    }
+    let mut journal = shared.journal.borrow_mut();
+    if journal.due() {
+        return journal.take_group().map_or(Step::Wait, |group| Step::Write(Box::new(group)));
+    }
+    if journal.push > journal.durable && journal.written > journal.durable {
+        return Step::Sync;
+    }
+    Step::Wait
+}
+
+async fn write(shared: &Rc<Shared>, group: Box<Group>) -> Result<(), StoreError> {
+    let group = *group;
+    ready(shared, group.segment).await?;
+    let Some(files) = shared.journal.borrow().segments.map.get(&group.segment).map(|s| s.files.clone())
+    else {
+        return Err(StoreError::Damaged(format!("segment {} is not there", group.segment)));
+    };
+    let durable = durable_at_once(shared, &group);
+    let opened = if durable { files.direct(&shared.env).await } else { files.plain(&shared.env).await };
+    let context = || format!("writing the journal, {}", files.path.display());
+    let file = opened.map_err(|error| StoreError::io(context(), &error))?;
+    let (segment, offset, last) = (group.segment, group.offset, group.last);
+    let buf = finish(shared, group);
+    let (buf, done) = write_whole(&file, offset, buf).await;
+    done.map_err(|error| StoreError::io(context(), &error))?;
+    {
+        let mut journal = shared.journal.borrow_mut();
+        journal.give_back(buf);
+        journal.written = last;
+        journal.groups_written += 1;
+        if durable {
+            journal.syncs += 1;
+        } else {
+            journal.unsynced.insert(segment);
+        }
+    }
+    if durable {
+        sync_unsynced(shared).await?;
+        shared.journal.borrow_mut().durable = last;
+    }
+    shared.progressed();
+    Ok(())
+}
+
+fn durable_at_once(shared: &Shared, group: &Group) -> bool {
+    shared.modes.get().metadata == MetadataSync::AtReply || shared.journal.borrow().push >= group.first
+}
+
+/// The header last: the durable LSN it states is the one known now.
+fn finish(shared: &Shared, mut group: Group) -> AlignedBuf {
+    let mut journal = shared.journal.borrow_mut();
+    let header = Header {
+        body_len: (group.len - HEADER) as u32,
+        segment: group.segment,
+        generation: group.generation,
+        sequence: journal.sequence,
+        first: group.first.0,
+        last: group.last.0,
+        durable: journal.durable.0,
+        body_crc: group.crc,
+    };
+    journal.sequence += 1;
+    header.encode(&mut group.buf[..HEADER]);
+    let end = group.len.next_multiple_of(BLOCK);
+    group.buf[group.len..end].fill(0);
+    group.buf.set_len(end);
+    group.buf
+}
+
+async fn write_whole(file: &File, offset: u64, buf: AlignedBuf) -> (AlignedBuf, io::Result<()>) {
+    file.write_aligned(offset, buf).await
+}
+
+/// Wait until the segment's file is prepared.
+async fn ready(shared: &Rc<Shared>, number: u64) -> Result<(), StoreError> {
+    loop {
+        let moved = shared.room.wait();
+        let state = shared.journal.borrow().segments.map.get(&number).map(|segment| segment.state);
+        if state != Some(State::Unprepared) {
+            return Ok(());
+        }
+        shared.chores.wake_all();
+        shared.health()?;
+        moved.await;
+    }
+}
+
+async fn sync_unsynced(shared: &Rc<Shared>) -> Result<(), StoreError> {
+    loop {
+        let Some(number) = shared.journal.borrow().unsynced.first().copied() else { return Ok(()) };
+        let files = shared.journal.borrow().segments.map.get(&number).map(|segment| segment.files.clone());
+        if let Some(files) = files {
+            let synced = async { files.plain(&shared.env).await?.sync().await }.await;
+            synced.map_err(|error| StoreError::io(format!("syncing {}", files.path.display()), &error))?;
+        }
+        let mut journal = shared.journal.borrow_mut();
+        journal.syncs += 1;
+        journal.unsynced.remove(&number);
+    }
+}
+
+async fn sync(shared: &Rc<Shared>) -> Result<(), StoreError> {
+    let covered: Lsn = shared.journal.borrow().written;
+    sync_unsynced(shared).await?;
+    shared.journal.borrow_mut().durable = covered;
+    shared.progressed();
+    Ok(())
+}

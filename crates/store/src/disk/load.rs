@@ -1,0 +1,242 @@
+//! Loading what handlers missed, off the thread, many requests at a time.
+//!
+//! Requests that come in one turn are read by one closure and one transaction; a few closures run at once, so that one
+//! cold page holds up only those read with it. A load that a checkpoint overtook is done again.
+
+use super::Shared;
+use super::apply::NotLoaded;
+use super::table::{Fetched, Range};
+use crate::stream_row::{Home, StreamRow, stream_key};
+use crate::{Changes, Loaded, Lookup, Needs, StoreError};
+use bytes::Bytes;
+use futures_channel::oneshot;
+use shoal_proto::Handle;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// Closures that read at once, at most.
+const LOADERS_MAX: usize = 4;
+/// Keys read by one closure, at most.
+const LOADER_KEYS_MAX: usize = 1024;
+/// Rows of a range read at once, at most.
+const RANGE_ROWS_MAX: usize = 4096;
+
+type Answer = oneshot::Sender<Result<Fetched, StoreError>>;
+
+/// Requests that wait for a closure.
+#[derive(Default)]
+pub(super) struct Loads {
+    waiting: VecDeque<(Vec<Bytes>, Vec<Range>, Answer)>,
+    running: usize,
+}
+
+impl Shared {
+    async fn fetch(self: &Rc<Self>, keys: Vec<Bytes>, ranges: Vec<Range>) -> Result<Fetched, StoreError> {
+        let (send, receive) = oneshot::channel();
+        let start = {
+            let mut loads = self.loads.borrow_mut();
+            loads.waiting.push_back((keys, ranges, send));
+            let start = loads.running < LOADERS_MAX && (loads.running == 0 || loads.waiting.len() == 1);
+            loads.running += usize::from(start);
+            start
+        };
+        if start {
+            let shared = self.clone();
+            self.env.spawn("store load", async move { shared.run_loads().await });
+        }
+        receive.await.unwrap_or_else(|_| Err(StoreError::invalid("the store was closed")))
+    }
+
+    async fn run_loads(self: Rc<Self>) {
+        loop {
+            let (mut keys, mut ranges, mut answers) = (Vec::new(), Vec::new(), Vec::new());
+            {
+                let mut loads = self.loads.borrow_mut();
+                while keys.len() < LOADER_KEYS_MAX {
+                    let Some((k, r, answer)) = loads.waiting.pop_front() else { break };
+                    answers.push((k.len(), r.len(), answer));
+                    keys.extend(k);
+                    ranges.extend(r);
+                }
+                if answers.is_empty() {
+                    loads.running -= 1;
+                    return;
+                }
+            }
+            self.counters.borrow_mut().loads += keys.len() as u64;
+            match self.table.fetch(keys, ranges).await {
+                Ok(fetched) => {
+                    let (mut values, mut ranges) = (fetched.values.into_iter(), fetched.ranges.into_iter());
+                    for (keys, range_count, answer) in answers {
+                        let values = values.by_ref().take(keys).collect();
+                        let ranges = ranges.by_ref().take(range_count).collect();
+                        // Who does not wait any more needs no answer.
+                        drop(answer.send(Ok(Fetched { values, ranges })));
+                    }
+                }
+                Err(error) => {
+                    for (_, _, answer) in answers {
+                        drop(answer.send(Err(error.clone())));
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) async fn load(
+        self: &Rc<Self>,
+        needs: Needs,
+        mut loaded: Loaded,
+    ) -> Result<Loaded, StoreError> {
+        let Needs { mut keys, ranges, contents } = needs;
+        let ranges: Vec<Range> = ranges
+            .into_iter()
+            .map(|(prefix, after, limit)| (prefix, after, limit.clamp(1, RANGE_ROWS_MAX)))
+            .collect();
+        loop {
+            let epoch = self.rows.borrow().epoch;
+            if loaded.epoch != epoch {
+                // Rows of an older view: the handler asks again for those it still needs.
+                loaded.rows.clear();
+                loaded.ranges.clear();
+                loaded.epoch = epoch;
+            }
+            keys.extend(contents.iter().filter_map(|handle| self.unknown_row(*handle, &loaded)));
+            if keys.is_empty() && ranges.is_empty() {
+                break;
+            }
+            let fetched = self.fetch(keys.clone(), ranges.clone()).await?;
+            if self.rows.borrow().epoch == epoch {
+                self.enter(&mut loaded, keys, ranges, fetched);
+                break;
+            }
+        }
+        for handle in contents {
+            self.load_content(handle, &mut loaded).await?;
+        }
+        Ok(loaded)
+    }
+
+    fn unknown_row(&self, handle: Handle, loaded: &Loaded) -> Option<Bytes> {
+        let key = stream_key(handle);
+        let lookup = self.rows.borrow().lookup(&key, loaded);
+        (lookup == Lookup::Unknown).then(|| Bytes::copy_from_slice(&key))
+    }
+
+    fn enter(&self, loaded: &mut Loaded, keys: Vec<Bytes>, ranges: Vec<Range>, fetched: Fetched) {
+        let mut rows = self.rows.borrow_mut();
+        for (key, value) in keys.into_iter().zip(fetched.values) {
+            rows.enter(&key, value.as_ref());
+            loaded.rows.insert(key, value);
+        }
+        for ((prefix, after, _), found) in ranges.into_iter().zip(fetched.ranges) {
+            let last = found.rows.last().map(|(key, _)| key.clone()).filter(|_| !found.complete);
+            loaded.rows.extend(found.rows.into_iter().map(|(key, value)| (key, Some(value))));
+            loaded.ranges.push((prefix, after, last));
+        }
+    }
+
+    async fn load_content(self: &Rc<Self>, handle: Handle, loaded: &mut Loaded) -> Result<(), StoreError> {
+        // A row that is unknown again (a checkpoint ended), gone or elsewhere: the handler finds out and asks again.
+        let Ok(Some(row)) = self.stream_row(handle, loaded) else { return Ok(()) };
+        if let Home::Log { .. } = row.home {
+            let content = self.read_log(&row).await?;
+            loaded.contents.insert(handle, (identity(&row), content));
+        }
+        Ok(())
+    }
+
+    /// The content of a small stream, if it is in memory.
+    pub(super) fn small_content(&self, handle: Handle, loaded: &Loaded) -> Option<Bytes> {
+        let row = self.stream_row(handle, loaded).ok()?;
+        let Some(row) = row else { return Some(Bytes::new()) };
+        match row.home {
+            Home::Tiny => Some(row.tiny),
+            Home::File => Some(Bytes::new()),
+            Home::Log { .. } => {
+                let (of, content) =
+                    loaded.contents.get(&handle).map_or((None, None), |(of, c)| (Some(of), Some(c)));
+                let cached = self.cached_content(&row);
+                cached.or_else(|| {
+                    content.filter(|_| of == Some(&identity(&row))).map(|c| valid(&row, c.clone()))
+                })
+            }
+        }
+    }
+
+    /// A row by its key, waiting for it if need be.
+    pub(super) async fn row(self: &Rc<Self>, key: Bytes) -> Result<Option<Bytes>, StoreError> {
+        let mut loaded = Loaded::default();
+        loop {
+            match self.rows.borrow().lookup(&key, &loaded) {
+                Lookup::Found(row) => return Ok(Some(row.value)),
+                Lookup::Absent(_) => return Ok(None),
+                Lookup::Unknown => {}
+            }
+            let needs = Needs { keys: vec![key.clone()], ..Needs::default() };
+            loaded = self.load(needs, loaded).await?;
+        }
+    }
+
+    /// A stream's row, waiting for it if need be; with what was loaded for it.
+    pub(super) async fn wait_row(self: &Rc<Self>, handle: Handle) -> Result<(StreamRow, Loaded), StoreError> {
+        let mut loaded = Loaded::default();
+        loop {
+            match self.stream_row(handle, &loaded) {
+                Ok(Some(row)) => return Ok((row, loaded)),
+                Ok(None) => return Err(StoreError::NoStream),
+                Err(NotLoaded::Damaged(error)) => return Err(error),
+                Err(NotLoaded::Unknown) => {}
+            }
+            let key = Bytes::copy_from_slice(&stream_key(handle));
+            loaded = self.load(Needs { keys: vec![key], ..Needs::default() }, loaded).await?;
+        }
+    }
+
+    /// The content of a small stream's row, waiting for it if need be.
+    pub(super) async fn content(self: &Rc<Self>, row: &StreamRow) -> Result<Bytes, StoreError> {
+        match row.home {
+            Home::Tiny => Ok(row.tiny.clone()),
+            Home::Log { .. } => Ok(valid(row, self.read_log(row).await?)),
+            Home::File => Err(StoreError::invalid("the content of a large stream")),
+        }
+    }
+
+    fn cached_content(&self, row: &StreamRow) -> Option<Bytes> {
+        let Home::Log { generation, offset, .. } = row.home else { return None };
+        self.contents.borrow_mut().get((generation, offset)).map(|content| valid(row, content))
+    }
+
+    /// The stored bytes of a stream whose home is the log (also those a cut has made invalid).
+    pub(super) async fn read_log(self: &Rc<Self>, row: &StreamRow) -> Result<Bytes, StoreError> {
+        let Home::Log { segment, generation, offset, len, crc } = row.home else { return Ok(Bytes::new()) };
+        if let Some(content) = self.contents.borrow_mut().get((generation, offset)) {
+            return Ok(content);
+        }
+        let reading = self.journal.borrow().segments.reading((segment, generation));
+        let damaged = |what: &str| StoreError::Damaged(format!("segment {segment} at {offset}: {what}"));
+        let Some(reading) = reading else {
+            return Err(damaged("a stream's content should be here, but the segment is another"));
+        };
+        let len = (len as usize).min(Changes::SMALL_MAX);
+        let bytes = async { reading.0.plain(&self.env).await?.read_at(offset, len).await }.await;
+        let bytes =
+            bytes.map_err(|error| StoreError::io(format!("reading {}", reading.0.path.display()), &error))?;
+        if bytes.len() != len || crc32c::crc32c(&bytes) != crc {
+            return Err(damaged("the content's checksum is wrong"));
+        }
+        self.contents.borrow_mut().enter((generation, offset), bytes.clone());
+        Ok(bytes)
+    }
+}
+
+/// What a content is known by: where it lies. No place is ever used twice under one generation.
+fn identity(row: &StreamRow) -> Bytes {
+    let Home::Log { segment, generation, offset, .. } = row.home else { return Bytes::new() };
+    [segment, generation, offset].into_iter().flat_map(u64::to_le_bytes).collect()
+}
+
+fn valid(row: &StreamRow, content: Bytes) -> Bytes {
+    let len = content.len().min(row.valid as usize);
+    content.slice(..len)
+}

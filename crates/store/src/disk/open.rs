@@ -1,0 +1,230 @@
+//! Opening a collection: the folder's identity, then recovery.
+//!
+//! 1. The checkpointed table says its LSN and which segments hold how many live bytes.
+//! 2. The journal behind that LSN is replayed; the rows become the first frozen table, and the counts of live bytes follow.
+//! 3. The journal goes on in a fresh segment.
+//! 4. Cuts of files that were intended and not done are done.
+//! 5. Local files: one whose stream is gone or lives elsewhere is removed; where a file is longer than its stream's size,
+//!    the size is the file's (the record of a size follows its write; a killed server may not have come to it).
+
+use super::admit::Ledger;
+use super::apply::INTENT_PREFIX;
+use super::chores::entry;
+use super::journal::Journal;
+use super::journal::recover::Reader;
+use super::journal::segments;
+use super::load::Loads;
+use super::rows::Rows;
+use super::streams::contents::Contents;
+use super::streams::files::StreamFiles;
+use super::streams::gates::Gates;
+use super::table::file::FileTable;
+use super::table::live::Live;
+use super::table::lmdb::LmdbTable;
+use super::table::{LIVE_KEY, LSN_KEY, Table, decode_lsn};
+use super::{Disk, Shared, chores, clean, identity, journal};
+use crate::stream_row::{Home, STREAM_PREFIX, StreamRow, stream_key};
+use crate::{Collection, CollectionConfig, Lsn, Needs, StoreCounters, StoreError};
+use bytes::Bytes;
+use shoal_env::Env;
+use shoal_proto::Handle;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+
+/// Rows read at once while files are held against them.
+const FILES_AT_ONCE: usize = 1024;
+
+pub(crate) async fn open(env: Env, config: CollectionConfig) -> Result<Collection, StoreError> {
+    let kept = prepare_folder(&env, &config).await?;
+    let shared = recover(env.clone(), config, kept).await?;
+    let tasks = vec![
+        env.spawn("store journal", journal::writer::run(shared.clone())),
+        env.spawn("store checkpoints", chores::checkpoints(shared.clone())),
+        env.spawn("store segments", chores::segments(shared.clone())),
+        env.spawn("store idle work", chores::idle_work(shared.clone())),
+        env.spawn("store cleaning", clean::run(shared.clone())),
+    ];
+    let disk = Disk { shared: shared.clone(), tasks };
+    shared.sample().await?;
+    shared.redo_cuts().await?;
+    shared.settle_files().await?;
+    Ok(Rc::new(disk))
+}
+
+async fn prepare_folder(env: &Env, config: &CollectionConfig) -> Result<identity::Kept, StoreError> {
+    let dir = &config.dir;
+    let error = |error: io::Error| StoreError::io(format!("preparing {}", dir.display()), &error);
+    env.create_dir(dir).await.map_err(error)?;
+    match env.lock(dir.join("lock")).await {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Err(StoreError::Refused(format!(
+                "{} is in use by another server: stop that one first, or name another folder",
+                dir.display()
+            )));
+        }
+        Err(why) => return Err(error(why)),
+    }
+    let kept = identity::check(env, config).await?;
+    for part in ["journal", "tables", "streams"] {
+        env.create_dir(dir.join(part)).await.map_err(error)?;
+    }
+    StreamFiles::make_folders(env, &dir.join("streams")).await.map_err(error)?;
+    env.sync_dir(dir).await.map_err(error)?;
+    Ok(kept)
+}
+
+async fn open_table(env: &Env, config: &CollectionConfig) -> Result<Box<dyn Table>, StoreError> {
+    let dir = config.dir.join("tables");
+    if env.native_path(&dir).is_some() {
+        return Ok(Box::new(LmdbTable::open(env.clone(), &dir, config.table_map_bytes).await?));
+    }
+    Ok(Box::new(FileTable::open(env.clone(), &dir).await?))
+}
+
+async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Result<Rc<Shared>, StoreError> {
+    let table = open_table(&env, &config).await?;
+    let meta =
+        table.fetch(vec![Bytes::from_static(LSN_KEY), Bytes::from_static(LIVE_KEY)], Vec::new()).await?;
+    let meta = |at: usize| meta.values.get(at).cloned().flatten();
+    let checkpoint = decode_lsn(meta(0).as_deref())?;
+    let mut live = Live::decode(meta(1).as_deref())?;
+
+    let journal_dir = config.dir.join("journal");
+    let mut reader = Reader::open(&env, &journal_dir, kept.segment_bytes).await?;
+    let replayed = reader.replay(checkpoint).await?;
+    count_live(table.as_ref(), &replayed.rows, &mut live).await?;
+    let mut segments = reader.segments(&live, checkpoint, &replayed)?;
+    if segments.ready() == 0 {
+        let number = segments.number();
+        let path = segments.path(number);
+        let prepared = segments::prepare(&env, &path, kept.segment_bytes).await;
+        prepared.map_err(|error| StoreError::io(format!("preparing {}", path.display()), &error))?;
+        segments.prepared(number);
+    }
+
+    let table_empty = checkpoint == Lsn(0);
+    let mut rows = Rows::new(config.row_cache_rows, table_empty);
+    for (key, value) in replayed.rows {
+        rows.replay(key, entry(value));
+    }
+    if rows.active_rows() > 0 {
+        rows.freeze(replayed.last);
+    }
+    let journal =
+        Journal::new(replayed.last, replayed.sequence, segments, kept.segment_bytes, config.group_bytes_max);
+    let poisonings = poisonings(&env, &config.dir).await;
+    Ok(Rc::new(Shared {
+        rows: RefCell::new(rows),
+        table,
+        journal: RefCell::new(journal),
+        checkpointed: Cell::new(checkpoint),
+        files: StreamFiles::new(env.clone(), config.dir.join("streams"), config.open_files),
+        gates: Gates::default(),
+        contents: RefCell::new(Contents::new(config.data_cache_bytes)),
+        weak: RefCell::default(),
+        loads: RefCell::new(Loads::default()),
+        ledger: RefCell::new(Ledger::default()),
+        modes: Cell::new(kept.modes),
+        poisoned: RefCell::default(),
+        poisonings: Cell::new(poisonings),
+        counters: RefCell::new(StoreCounters::default()),
+        closed: Cell::new(false),
+        progress: Default::default(),
+        work: Default::default(),
+        freezes: Default::default(),
+        chores: Default::default(),
+        room: Default::default(),
+        idle_work: Default::default(),
+        identity: kept,
+        env,
+        config,
+    }))
+}
+
+/// Let the counts of live bytes follow the rows that were replayed.
+async fn count_live(
+    table: &dyn Table,
+    rows: &std::collections::BTreeMap<Bytes, Option<Bytes>>,
+    live: &mut Live,
+) -> Result<(), StoreError> {
+    let streams: Vec<&Bytes> = rows.keys().filter(|key| key.first() == Some(&STREAM_PREFIX)).collect();
+    for part in streams.chunks(FILES_AT_ONCE) {
+        let keys = part.iter().map(|key| (*key).clone()).collect();
+        let old = table.fetch(keys, Vec::new()).await?.values;
+        for (key, old) in part.iter().zip(old) {
+            let new = rows.get(*key).and_then(Option::as_ref);
+            live.replace(key, old.as_deref(), new.map(|new| new.as_ref()))?;
+        }
+    }
+    Ok(())
+}
+
+/// How often the store was poisoned. A file that cannot be read counts as none: it is written at best anyway.
+async fn poisonings(env: &Env, dir: &Path) -> u64 {
+    let text = env.read_file(dir.join("poisonings"), 32).await.unwrap_or_default();
+    std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+impl Shared {
+    async fn redo_cuts(self: &Rc<Self>) -> Result<(), StoreError> {
+        let prefix = Bytes::from_static(INTENT_PREFIX);
+        let mut after: Option<Bytes> = None;
+        let mut loaded = crate::Loaded::default();
+        loop {
+            let scan = self.rows.borrow().scan(&prefix, after.as_deref(), FILES_AT_ONCE, &loaded);
+            let Some(scan) = scan else {
+                let ranges = vec![(prefix.clone(), after.clone(), FILES_AT_ONCE)];
+                loaded = self.load(Needs { ranges, ..Needs::default() }, loaded).await?;
+                continue;
+            };
+            for (key, value) in &scan.rows {
+                self.redo_cut(key, value).await?;
+            }
+            after = scan.resume;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn redo_cut(self: &Rc<Self>, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        let word = |bytes: Option<&[u8]>| bytes.and_then(|bytes| bytes.try_into().ok());
+        let handle = word(key.get(INTENT_PREFIX.len()..)).map(u64::from_be_bytes);
+        let size = word(value.get(..8)).map(u64::from_le_bytes);
+        let (Some(handle), Some(size)) = (handle, size) else {
+            return Err(StoreError::Damaged("the intent of a cut is malformed".into()));
+        };
+        self.cut(Handle(handle), size).await
+    }
+
+    async fn settle_files(self: &Rc<Self>) -> Result<(), StoreError> {
+        for folder in 0..=255 {
+            let files = self.files.list(folder).await?;
+            for part in files.chunks(FILES_AT_ONCE) {
+                // All rows at once; those of a part fit into the cache.
+                let keys =
+                    part.iter().map(|(handle, _)| Bytes::copy_from_slice(&stream_key(*handle))).collect();
+                self.load(Needs { keys, ..Needs::default() }, crate::Loaded::default()).await?;
+                for (handle, len) in part {
+                    self.settle_file(*handle, *len).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn settle_file(self: &Rc<Self>, handle: Handle, len: u64) -> Result<(), StoreError> {
+        let row = match self.wait_row(handle).await {
+            Ok((row, _)) if row.home == Home::File => row,
+            Ok(_) | Err(StoreError::NoStream) => return self.files.remove(handle).await,
+            Err(error) => return Err(error),
+        };
+        if len > row.size {
+            self.put_weak(handle, &StreamRow { size: len, ..row });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,242 @@
+//! Rows in memory: what a handler can see without a wait.
+//!
+//! Looked for in this order, the first to know a key wins:
+//!
+//! 1. the *active* table: what was applied since the last freeze;
+//! 2. the *frozen* ones, at most two, newest first, on their way into the checkpointed table;
+//! 3. the *recent* ones: frozen once, checkpointed since, kept whole as a cache;
+//! 4. what the request loaded, if no checkpoint has ended since (its *epoch* is the present one);
+//! 5. the cache of rows loaded before.
+//!
+//! A finished checkpoint is one step: the frozen table becomes a recent one and the epoch moves. **A cached row is never
+//! older than the tables above it**: an apply drops the key from the cache, and a load enters only what no table knows.
+
+use super::table::{Entry, TableRows};
+use crate::{Loaded, Lookup, Lsn, Row, Scan};
+use bytes::Bytes;
+use lru::LruCache;
+use std::collections::VecDeque;
+use std::iter::Peekable;
+use std::num::NonZeroUsize;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Checkpointed tables kept as a cache.
+const RECENT_MAX: usize = 2;
+/// Frozen tables; with so many, changes wait at admission.
+pub(super) const FROZEN_MAX: usize = 2;
+/// Keys examined by one scan, at most.
+const SCAN_KEYS_MAX: usize = 4096;
+/// Bytes a row takes beside its key and value, about.
+const ROW_OVERHEAD: usize = 120;
+
+/// A table that is not changed any more.
+pub(super) struct Frozen {
+    pub rows: Arc<TableRows>,
+    /// The newest batch in it.
+    pub last: Lsn,
+}
+
+pub(super) struct Rows {
+    active: TableRows,
+    active_bytes: usize,
+    /// Oldest first.
+    pub frozen: VecDeque<Frozen>,
+    /// Newest first.
+    recent: VecDeque<Arc<TableRows>>,
+    cache: LruCache<Bytes, Option<Bytes>>,
+    pub epoch: u64,
+    /// Every row there is was applied since the collection was made: nothing needs to be loaded.
+    pub table_empty: bool,
+}
+
+impl Rows {
+    pub fn new(cache_rows: usize, table_empty: bool) -> Rows {
+        let capacity = NonZeroUsize::new(cache_rows).unwrap_or(NonZeroUsize::MIN);
+        Rows {
+            active: TableRows::new(),
+            active_bytes: 0,
+            frozen: VecDeque::new(),
+            recent: VecDeque::new(),
+            cache: LruCache::new(capacity),
+            epoch: 1,
+            table_empty,
+        }
+    }
+
+    /// Rows of the active and frozen tables.
+    pub fn len(&self) -> usize {
+        self.active.len() + self.frozen.iter().map(|frozen| frozen.rows.len()).sum::<usize>()
+    }
+
+    pub fn active_rows(&self) -> usize {
+        self.active.len()
+    }
+
+    pub fn active_bytes(&self) -> usize {
+        self.active_bytes
+    }
+
+    /// Put or remove a row. A weak change keeps the row's dependency.
+    pub fn put(&mut self, key: Bytes, value: Option<Bytes>, lsn: Option<Lsn>) {
+        let strong = match lsn {
+            Some(lsn) => lsn,
+            None => self.pending(&key).map_or(Lsn(0), |entry| entry.strong),
+        };
+        if !self.cache.is_empty() {
+            self.cache.pop(&key);
+        }
+        self.active_bytes += ROW_OVERHEAD + key.len() + value.as_ref().map_or(0, Bytes::len);
+        self.active.insert(key, Entry { value, strong });
+    }
+
+    /// A row as the journal had it at open.
+    pub fn replay(&mut self, key: Bytes, entry: Entry) {
+        self.active.insert(key, entry);
+    }
+
+    /// A row that is not checkpointed yet.
+    fn pending(&self, key: &[u8]) -> Option<&Entry> {
+        let frozen = || self.frozen.iter().rev().find_map(|frozen| frozen.rows.get(key));
+        self.active.get(key).or_else(frozen)
+    }
+
+    fn in_tables(&self, key: &[u8]) -> Option<Lookup> {
+        if let Some(entry) = self.pending(key) {
+            return Some(found(entry.value.as_ref(), entry.strong));
+        }
+        let entry = self.recent.iter().find_map(|recent| recent.get(key))?;
+        // Checkpointed: durable.
+        Some(found(entry.value.as_ref(), Lsn(0)))
+    }
+
+    pub fn lookup(&self, key: &[u8], loaded: &Loaded) -> Lookup {
+        if let Some(lookup) = self.in_tables(key) {
+            return lookup;
+        }
+        if self.table_empty {
+            return Lookup::Absent(Lsn(0));
+        }
+        if loaded.epoch == self.epoch {
+            if let Some(value) = loaded.rows.get(key) {
+                return found(value.as_ref(), Lsn(0));
+            }
+        }
+        match self.cache.peek(key) {
+            Some(value) => found(value.as_ref(), Lsn(0)),
+            None => Lookup::Unknown,
+        }
+    }
+
+    /// A row was read from the checkpointed table, in the present epoch.
+    pub fn enter(&mut self, key: &Bytes, value: Option<&Bytes>) {
+        if self.in_tables(key).is_none() {
+            self.cache.put(key.clone(), value.cloned());
+        }
+    }
+
+    /// Freeze the active table. Only with fewer than [`FROZEN_MAX`] frozen ones.
+    pub fn freeze(&mut self, last: Lsn) {
+        let rows = Arc::new(std::mem::take(&mut self.active));
+        self.active_bytes = 0;
+        self.frozen.push_back(Frozen { rows, last });
+    }
+
+    /// The oldest frozen table is checkpointed. Gives a table that is not needed any more (dropping it takes time).
+    pub fn checkpointed(&mut self) -> Option<Arc<TableRows>> {
+        let frozen = self.frozen.pop_front()?;
+        self.epoch += 1;
+        self.table_empty = false;
+        self.recent.push_front(frozen.rows);
+        if self.recent.len() > RECENT_MAX { self.recent.pop_back() } else { None }
+    }
+
+    pub fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize, loaded: &Loaded) -> Option<Scan> {
+        let covered = if self.table_empty { Covered::ToTheEnd } else { self.covered(prefix, after, loaded)? };
+        let from = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let range = (from, Bound::Unbounded);
+        let mut tables: Vec<Peekable<_>> = vec![self.active.range::<[u8], _>(range).peekable()];
+        tables.extend(self.frozen.iter().rev().map(|frozen| frozen.rows.range::<[u8], _>(range).peekable()));
+        let mut base = loaded.rows.range::<[u8], _>(range).peekable();
+        let limit = limit.max(1);
+        let mut scan = Scan::default();
+        for _ in 0..SCAN_KEYS_MAX {
+            let heads = tables.iter_mut().filter_map(|table| table.peek().map(|(key, _)| *key));
+            // Where the table is empty, `loaded` may still hold rows of single keys: they are in the tables too.
+            let next = heads.chain(base.peek().map(|(key, _)| *key)).min();
+            let Some(key) = next.filter(|key| key.starts_with(prefix)) else {
+                return Some(end(scan, covered));
+            };
+            if let Covered::To(last) = covered {
+                if key > last {
+                    return Some(end(scan, covered));
+                }
+            }
+            if scan.rows.len() == limit {
+                scan.resume = scan.rows.last().map(|(key, _)| key.clone());
+                return Some(scan);
+            }
+            let key = key.clone();
+            let mut newest: Option<&Entry> = None;
+            for table in &mut tables {
+                if let Some((_, entry)) = table.next_if(|(k, _)| **k == key) {
+                    newest = newest.or(Some(entry));
+                }
+            }
+            let loaded_value = base.next_if(|(k, _)| **k == key).and_then(|(_, value)| value.as_ref());
+            let value = match newest {
+                Some(entry) => {
+                    scan.lsn = scan.lsn.max(entry.strong);
+                    entry.value.as_ref()
+                }
+                None => loaded_value,
+            };
+            scan.resume = Some(key.clone());
+            if let Some(value) = value {
+                scan.rows.push((key, value.clone()));
+            }
+        }
+        // The turn is over: `resume` is the last key examined.
+        Some(scan)
+    }
+
+    /// How far a loaded range that holds the place behind `after` reaches.
+    fn covered<'a>(&self, prefix: &[u8], after: Option<&[u8]>, loaded: &'a Loaded) -> Option<Covered<'a>> {
+        if loaded.epoch != self.epoch {
+            return None;
+        }
+        loaded.ranges.iter().find_map(|(of, from, to)| {
+            let begins = from.as_deref().is_none_or(|from| after.is_some_and(|after| from <= after));
+            let reaches = match to {
+                None => Some(Covered::ToTheEnd),
+                Some(to) => after.is_none_or(|after| after < to.as_ref()).then_some(Covered::To(to)),
+            };
+            if of == prefix && begins { reaches } else { None }
+        })
+    }
+}
+
+fn found(value: Option<&Bytes>, lsn: Lsn) -> Lookup {
+    match value {
+        Some(value) => Lookup::Found(Row { value: value.clone(), lsn }),
+        None => Lookup::Absent(lsn),
+    }
+}
+
+/// How far the base of a scan is known.
+#[derive(Clone, Copy)]
+enum Covered<'a> {
+    To(&'a Bytes),
+    ToTheEnd,
+}
+
+fn end(mut scan: Scan, covered: Covered<'_>) -> Scan {
+    scan.resume = match covered {
+        Covered::To(last) => Some(last.clone()),
+        Covered::ToTheEnd => None,
+    };
+    scan
+}

@@ -1,0 +1,9 @@
+//! Byte streams: where their bytes live, and the operations on them in bulk.
+
+pub(super) mod after;
+pub(super) mod bulk;
+pub(super) mod contents;
+pub(super) mod files;
+pub(super) mod gates;
+pub(super) mod large;
+pub(super) mod small;

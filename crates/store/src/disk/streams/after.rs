@@ -1,0 +1,80 @@
+//! What follows a batch outside of the journal: a file's removal, a file's cut.
+//!
+//! The place at the stream's gate is taken when the batch is applied, so data operations that come later wait until it is
+//! done. Nothing is done before the batch is durable: until then the old home lives.
+
+use super::super::Shared;
+use super::super::apply::{Manner, intent_key};
+use crate::stream_row::Home;
+use crate::{Changes, Loaded, Lsn, StoreError, Strength};
+use bytes::Bytes;
+use shoal_proto::Handle;
+use std::rc::Rc;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Afterwards {
+    /// The file is not the stream's home any more.
+    Unlink,
+    /// The file is to be cut to this size: the durable intent is part of the batch, the durable done follows.
+    Cut(u64),
+}
+
+impl Shared {
+    pub(crate) fn follow(self: &Rc<Self>, handle: Handle, lsn: Lsn, what: Afterwards) {
+        let turn = self.gates.ask(handle, true);
+        let shared = self.clone();
+        self.env.spawn("store stream", async move {
+            let Some(_alone) = turn.pass().await else { return };
+            if let Err(error) = shared.do_afterwards(handle, lsn, what).await {
+                shared.poison(&error);
+            }
+        });
+    }
+
+    async fn do_afterwards(
+        self: &Rc<Self>,
+        handle: Handle,
+        lsn: Lsn,
+        what: Afterwards,
+    ) -> Result<(), StoreError> {
+        self.wait_durable(lsn).await?;
+        match what {
+            Afterwards::Unlink => self.files.remove(handle).await,
+            Afterwards::Cut(size) => self.cut(handle, size).await,
+        }
+    }
+
+    /// Cut the file, durably, then record that it is done. Also the redo of an intent found at open.
+    pub(crate) async fn cut(self: &Rc<Self>, handle: Handle, size: u64) -> Result<(), StoreError> {
+        let key = intent_key(handle);
+        // Another batch may have given the stream a new home, or have gone on cutting, in the meantime.
+        let is_file = match self.wait_row(handle).await {
+            Ok((row, _)) => row.home == Home::File,
+            Err(StoreError::NoStream) => false,
+            Err(error) => return Err(error),
+        };
+        if is_file {
+            let file = self.files.open(handle).await?;
+            let cut = async {
+                if file.len().await? > size {
+                    file.truncate(size).await?;
+                    file.sync().await?;
+                }
+                Ok::<(), std::io::Error>(())
+            };
+            cut.await.map_err(|error| StoreError::io(format!("cutting stream {handle}"), &error))?;
+        }
+        let intent = self.row(key.clone()).await?;
+        let own = intent.is_some_and(|value| value.get(..8) == Some(size.to_le_bytes().as_slice()));
+        if own || !is_file {
+            let done = self.record_done(key)?;
+            self.wait_durable(done).await?;
+        }
+        Ok(())
+    }
+
+    fn record_done(self: &Rc<Self>, key: Bytes) -> Result<Lsn, StoreError> {
+        let changes = Changes { rows: vec![(key, None)], strength: Strength::Weak, ..Changes::default() };
+        self.apply_with(changes, &Loaded::default(), Manner { urgent: true })
+    }
+}

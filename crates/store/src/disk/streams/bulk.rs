@@ -1,0 +1,161 @@
+//! Bulk operations: the turn at the gate, the check of the generation, and which home they meet.
+
+use super::super::Shared;
+use super::gates::Pass;
+use crate::runs::{OFFSET_MAX, check_runs, runs_end};
+use crate::stream_row::{Home, StreamRow};
+use crate::{Changes, DataSync, LossId, StoreError, StreamInfo};
+use bytes::{Bytes, BytesMut};
+use shoal_env::WallTime;
+use shoal_pattern::ViewRun;
+use shoal_proto::Handle;
+use std::rc::Rc;
+
+/// A change of a stream's bytes.
+#[derive(Clone)]
+pub(crate) enum Bulk {
+    Write { runs: Vec<ViewRun>, data: Bytes },
+    Append { data: Bytes },
+    Allocate { offset: u64, len: u64, extend: bool },
+    Punch { offset: u64, len: u64 },
+}
+
+impl Bulk {
+    fn check(&self) -> Result<(), StoreError> {
+        match self {
+            Bulk::Write { runs, data } => check_runs(runs, data.len()),
+            Bulk::Append { .. } => Ok(()),
+            Bulk::Allocate { offset, len, .. } => {
+                let end = offset.checked_add(*len).filter(|end| *end <= OFFSET_MAX);
+                end.map(|_| ()).ok_or_else(|| StoreError::invalid("a range beyond what a stream can have"))
+            }
+            Bulk::Punch { .. } => Ok(()),
+        }
+    }
+
+    /// Where a small stream's content would end after it.
+    pub fn content_end(&self, row: &StreamRow) -> u64 {
+        let end = match self {
+            Bulk::Write { runs, .. } => runs_end(runs),
+            Bulk::Append { data } => row.size.saturating_add(data.len() as u64),
+            // Space is reserved in a file; what stays small needs none.
+            Bulk::Allocate { offset, len, .. } => offset.saturating_add(*len),
+            Bulk::Punch { .. } => 0,
+        };
+        end.max(row.content_len())
+    }
+}
+
+/// What a bulk change answers: the offset an append got, and the facts.
+pub(crate) type Done = (u64, StreamInfo);
+
+impl Shared {
+    /// Pass the gate and see the row, of the right generation.
+    async fn meet(
+        self: &Rc<Self>,
+        handle: Handle,
+        generation: u64,
+        alone: bool,
+    ) -> Result<(Pass, StreamRow), StoreError> {
+        let pass = self.gates.ask(handle, alone).pass().await;
+        let pass = pass.ok_or_else(|| StoreError::invalid("the store was closed"))?;
+        self.health()?;
+        let (row, _) = self.wait_row(handle).await?;
+        if row.generation != generation {
+            return Err(StoreError::Stale { current: row.generation });
+        }
+        Ok((pass, row))
+    }
+
+    pub(crate) async fn read(
+        self: Rc<Self>,
+        handle: Handle,
+        generation: u64,
+        runs: Vec<ViewRun>,
+        len: usize,
+    ) -> Result<(Bytes, StreamInfo), StoreError> {
+        check_runs(&runs, len)?;
+        let (_pass, row) = self.meet(handle, generation, false).await?;
+        let info = row.info();
+        if row.home == Home::File {
+            return Ok((self.read_file(handle, &row, &runs, len).await?, info));
+        }
+        let content = self.content(&row).await?;
+        let mut out = BytesMut::zeroed(len);
+        for run in &runs {
+            let end = (run.physical + run.len).min(content.len() as u64).min(row.size);
+            if run.physical < end {
+                let (from, to, n) =
+                    (run.physical as usize, run.packed as usize, (end - run.physical) as usize);
+                out[to..to + n].copy_from_slice(&content[from..from + n]);
+            }
+        }
+        Ok((out.freeze(), info))
+    }
+
+    pub(crate) async fn change(
+        self: Rc<Self>,
+        handle: Handle,
+        generation: u64,
+        bulk: Bulk,
+        at: WallTime,
+    ) -> Result<Done, StoreError> {
+        bulk.check()?;
+        // Appends take their offset from the size: one at a time.
+        let alone = matches!(bulk, Bulk::Append { .. });
+        loop {
+            let (pass, row) = self.meet(handle, generation, alone).await?;
+            if row.home == Home::File {
+                let done = self.change_file(handle, &row, &bulk, at).await;
+                drop(pass);
+                return self.settle_change(handle, done).await;
+            }
+            if bulk.content_end(&row) <= Changes::SMALL_MAX as u64 {
+                if let Some(done) = self.change_small(handle, &row, &bulk, at).await? {
+                    return Ok(done);
+                }
+                // Another change came between: once more, on what it left.
+                continue;
+            }
+            drop(pass);
+            self.move_to_file(handle).await?;
+        }
+    }
+
+    /// Whatever a failed or overtaken write left behind the stream's end is cut away; then the answer is as durable as the
+    /// mode says.
+    async fn settle_change(
+        self: &Rc<Self>,
+        handle: Handle,
+        done: Result<Done, StoreError>,
+    ) -> Result<Done, StoreError> {
+        match done {
+            Ok(done) => {
+                if self.modes.get().data == DataSync::AtReply {
+                    self.fsync(handle).await?;
+                }
+                Ok(done)
+            }
+            Err(error) => {
+                if self.health().is_ok() {
+                    self.trim(handle).await?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) async fn fsync(self: &Rc<Self>, handle: Handle) -> Result<LossId, StoreError> {
+        let pass = self.gates.ask(handle, false).pass().await;
+        self.health()?;
+        let (row, _) = self.wait_row(handle).await?;
+        if row.home == Home::File {
+            self.sync_file(handle).await?;
+        }
+        drop(pass);
+        self.flush_weak();
+        let all = self.journal.borrow().applied;
+        self.wait_durable(all).await?;
+        Ok(self.loss_id())
+    }
+}

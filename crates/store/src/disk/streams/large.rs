@@ -1,0 +1,227 @@
+//! Streams whose home is a local file.
+//!
+//! The size's row follows a write in a later group; until then the file itself is the witness: recovery takes the larger.
+//! So nothing may stand behind the stream's end that the stream does not own: what a failed write left there is cut.
+
+use super::super::Shared;
+use super::bulk::{Bulk, Done};
+use crate::runs::{OFFSET_MAX, runs_end};
+use crate::stream_row::{Home, StreamRow};
+use crate::{StoreError, StreamInfo};
+use bytes::{Bytes, BytesMut};
+use futures_util::future::join_all;
+use shoal_env::{File, WallTime};
+use shoal_pattern::ViewRun;
+use shoal_proto::Handle;
+use std::io;
+use std::rc::Rc;
+
+/// Writes of one request under way at once.
+const WRITES_MAX: usize = 16;
+/// Gaps up to this many bytes are read along: cheaper than a call each.
+const GAP_MAX: u64 = 16 << 10;
+/// Bytes of one read.
+const READ_MAX: u64 = 4 << 20;
+
+impl Shared {
+    pub(crate) async fn read_file(
+        self: &Rc<Self>,
+        handle: Handle,
+        row: &StreamRow,
+        runs: &[ViewRun],
+        len: usize,
+    ) -> Result<Bytes, StoreError> {
+        let file = self.files.open(handle).await?;
+        let mut wanted: Vec<ViewRun> = runs
+            .iter()
+            .filter(|run| run.physical < row.size && run.len > 0)
+            .map(|run| ViewRun { len: run.len.min(row.size - run.physical), ..*run })
+            .collect();
+        wanted.sort_unstable_by_key(|run| run.physical);
+        let error = |error: io::Error| StoreError::io(format!("reading stream {handle}"), &error);
+        if let [run] = wanted.as_slice() {
+            if run.packed == 0 && run.len == len as u64 {
+                let bytes = file.read_at(run.physical, len).await.map_err(error)?;
+                if bytes.len() == len {
+                    return Ok(bytes);
+                }
+            }
+        }
+        let mut out = BytesMut::zeroed(len);
+        let mut rest = wanted.as_slice();
+        while let Some((span, group, behind)) = next_span(rest) {
+            rest = behind;
+            let bytes = file.read_at(span.0, (span.1 - span.0) as usize).await.map_err(error)?;
+            for run in group {
+                let from = (run.physical - span.0) as usize;
+                let have = bytes.len().saturating_sub(from).min(run.len as usize);
+                let to = run.packed as usize;
+                out[to..to + have].copy_from_slice(&bytes[from..from + have]);
+            }
+        }
+        Ok(out.freeze())
+    }
+
+    /// Change the file, then the row; `Stale` when a new generation began meanwhile.
+    pub(crate) async fn change_file(
+        self: &Rc<Self>,
+        handle: Handle,
+        row: &StreamRow,
+        bulk: &Bulk,
+        at: WallTime,
+    ) -> Result<Done, StoreError> {
+        let file = self.files.open(handle).await?;
+        let (offset, end, done) = match bulk {
+            Bulk::Write { runs, data } => (0, runs_end(runs), write_runs(&file, runs, data).await),
+            Bulk::Append { data } => {
+                let end = row.size.checked_add(data.len() as u64).filter(|end| *end <= OFFSET_MAX);
+                let end =
+                    end.ok_or_else(|| StoreError::invalid("an append beyond what a stream can have"))?;
+                (row.size, end, file.write_at(row.size, vec![data.clone()]).await)
+            }
+            Bulk::Allocate { offset, len, extend } => {
+                let done = if *len == 0 { Ok(()) } else { file.allocate(*offset, *len, *extend).await };
+                (0, if *extend { offset + len } else { 0 }, done)
+            }
+            Bulk::Punch { offset, len } => {
+                let len = offset.saturating_add(*len).min(row.size).saturating_sub(*offset);
+                (0, 0, if len == 0 { Ok(()) } else { file.punch(*offset, len).await })
+            }
+        };
+        if let Err(error) = done {
+            let error = StoreError::io(format!("writing stream {handle}"), &error);
+            return Err(self.judge(error).await);
+        }
+        let space = match bulk {
+            Bulk::Allocate { .. } | Bulk::Punch { .. } => file.space().await.ok(),
+            Bulk::Write { .. } | Bulk::Append { .. } => None,
+        };
+        Ok((offset, self.touch(handle, row.generation, end, space, at).await?))
+    }
+
+    /// A write of `generation` reached to `end`.
+    async fn touch(
+        self: &Rc<Self>,
+        handle: Handle,
+        generation: u64,
+        end: u64,
+        space: Option<u64>,
+        at: WallTime,
+    ) -> Result<StreamInfo, StoreError> {
+        let (mut row, _) = self.wait_row(handle).await?;
+        if row.generation != generation {
+            return Err(StoreError::Stale { current: row.generation });
+        }
+        if row.home != Home::File {
+            // A put came while the file was written: it stands behind this write and replaces all of it.
+            return Ok(row.info());
+        }
+        row.space = space.unwrap_or(row.space + end.saturating_sub(row.size));
+        row.size = row.size.max(end);
+        row.written_at = row.written_at.max(Some(at));
+        self.put_weak(handle, &row);
+        Ok(row.info())
+    }
+
+    /// Cut what stands in the file behind the stream's end.
+    pub(crate) async fn trim(self: &Rc<Self>, handle: Handle) -> Result<(), StoreError> {
+        let Some(_alone) = self.gates.ask(handle, true).pass().await else { return Ok(()) };
+        let row = match self.wait_row(handle).await {
+            Ok((row, _)) if row.home == Home::File => row,
+            Ok(_) | Err(StoreError::NoStream) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let file = self.files.open(handle).await?;
+        let trim = async {
+            if file.len().await? > row.size {
+                file.truncate(row.size).await?;
+            }
+            Ok(())
+        };
+        trim.await.map_err(|error: io::Error| StoreError::io(format!("trimming stream {handle}"), &error))
+    }
+
+    /// Make the file's bytes durable; what it takes of the disk is known exactly then.
+    pub(crate) async fn sync_file(self: &Rc<Self>, handle: Handle) -> Result<(), StoreError> {
+        let file = self.files.open(handle).await?;
+        if let Err(error) = file.sync().await {
+            let error = StoreError::io(format!("syncing stream {handle}"), &error);
+            self.poison(&error);
+            return Err(error);
+        }
+        let space = file.space().await;
+        let (row, _) = self.wait_row(handle).await?;
+        if let Ok(space) = space {
+            if row.space != space && row.home == Home::File {
+                self.put_weak(handle, &StreamRow { space, ..row });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a failed call on a stream's file is an answer (no space, too large) or the end of trust in the disk.
+    pub(crate) async fn judge(self: &Rc<Self>, error: StoreError) -> StoreError {
+        const ENOSPC: i32 = 28;
+        const ANSWERS: [i32; 5] = [122, 27, 22, 95, 24]; // EDQUOT, EFBIG, EINVAL, EOPNOTSUPP, EMFILE
+        match &error {
+            StoreError::Io { errno: Some(ENOSPC), .. } => self.no_space(0).await,
+            StoreError::Io { errno: Some(errno), .. } if ANSWERS.contains(errno) => error,
+            StoreError::Io { .. } => {
+                self.poison(&error);
+                error
+            }
+            _ => error,
+        }
+    }
+}
+
+/// ((from, to), the runs in it, the runs behind it)
+type Span<'a> = ((u64, u64), &'a [ViewRun], &'a [ViewRun]);
+
+/// The next read: runs that lie close together.
+fn next_span(runs: &[ViewRun]) -> Option<Span<'_>> {
+    let first = runs.first()?;
+    let (from, mut to) = (first.physical, first.physical + first.len);
+    let mut count = 1;
+    for run in &runs[1..] {
+        let end = to.max(run.physical + run.len);
+        if run.physical > to.saturating_add(GAP_MAX) || end - from > READ_MAX {
+            break;
+        }
+        to = end;
+        count += 1;
+    }
+    let (group, behind) = runs.split_at(count);
+    Some(((from, to), group, behind))
+}
+
+/// Write runs, those that touch by one call, a few calls at a time.
+async fn write_runs(file: &File, runs: &[ViewRun], data: &Bytes) -> io::Result<()> {
+    let mut pieces: Vec<(u64, Vec<Bytes>)> = Vec::new();
+    let mut end = u64::MAX;
+    for run in runs.iter().filter(|run| run.len > 0) {
+        let piece = data.slice(run.packed as usize..(run.packed + run.len) as usize);
+        match pieces.last_mut() {
+            Some((_, pieces)) if run.physical == end => pieces.push(piece),
+            _ => pieces.push((run.physical, vec![piece])),
+        }
+        end = run.physical + run.len;
+    }
+    let overlap = overlaps(&pieces);
+    let at_once = if overlap { 1 } else { WRITES_MAX };
+    let mut pieces = pieces.into_iter().peekable();
+    while pieces.peek().is_some() {
+        let writes = pieces.by_ref().take(at_once).map(|(at, pieces)| file.write_at(at, pieces));
+        // All of them end before an error is answered: none may still write when the file is trimmed.
+        join_all(writes).await.into_iter().collect::<io::Result<()>>()?;
+    }
+    Ok(())
+}
+
+/// Runs that overlap are written in order, so that the later one wins.
+fn overlaps(pieces: &[(u64, Vec<Bytes>)]) -> bool {
+    let len = |pieces: &[Bytes]| pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+    let mut spans: Vec<(u64, u64)> = pieces.iter().map(|(at, pieces)| (*at, at + len(pieces))).collect();
+    spans.sort_unstable();
+    spans.windows(2).any(|pair| pair[0].1 > pair[1].0)
+}

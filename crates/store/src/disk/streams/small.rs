@@ -1,0 +1,133 @@
+//! Bulk changes of small streams: the content is changed in memory and put anew, in one turn.
+//!
+//! The bytes ride in the journal like those of a `Put`. The answer waits for the write of their group: a killed server has
+//! them; a power cut may take them until the next sync, as with any data in mode *at fsync*.
+
+use super::super::Shared;
+use super::super::apply::Manner;
+use super::bulk::{Bulk, Done};
+use crate::stream_row::{Home, StreamRow};
+use crate::{Changes, DataSync, Loaded, StoreError, StreamChange, Strength};
+use bytes::{Bytes, BytesMut};
+use shoal_env::WallTime;
+use shoal_proto::Handle;
+use std::rc::Rc;
+
+impl Shared {
+    /// `None`: the stream changed while its content was loaded.
+    pub(crate) async fn change_small(
+        self: &Rc<Self>,
+        handle: Handle,
+        row: &StreamRow,
+        bulk: &Bulk,
+        at: WallTime,
+    ) -> Result<Option<Done>, StoreError> {
+        let content = self.content(row).await?;
+        // From here to the apply there is no await: the row is looked at once more.
+        let (now, loaded) = self.wait_row(handle).await?;
+        if now != *row {
+            return Ok(None);
+        }
+        let (offset, size, content) = changed(row, bulk, content);
+        let at = row.written_at.max(Some(at)).unwrap_or(at);
+        let lsn = self.put_small(handle, StreamChange::Put { content, size, written_at: at }, &loaded)?;
+        if self.modes.get().data == DataSync::AtReply {
+            self.wait_durable(lsn).await?;
+        } else {
+            self.wait_written(lsn).await?;
+        }
+        let (now, _) = self.wait_row(handle).await?;
+        Ok(Some((offset, now.info())))
+    }
+
+    fn put_small(
+        self: &Rc<Self>,
+        handle: Handle,
+        put: StreamChange,
+        loaded: &Loaded,
+    ) -> Result<crate::Lsn, StoreError> {
+        let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
+        changes.stream(handle, put);
+        self.apply_with(changes, loaded, Manner { urgent: true })
+    }
+
+    /// Give a stream a file as its home: copy, sync, record. The old home lives until the record is durable.
+    pub(crate) async fn move_to_file(self: &Rc<Self>, handle: Handle) -> Result<(), StoreError> {
+        let Some(_alone) = self.gates.ask(handle, true).pass().await else { return Ok(()) };
+        loop {
+            self.health()?;
+            let (row, _) = self.wait_row(handle).await?;
+            if row.home == Home::File {
+                return Ok(());
+            }
+            let content = self.content(&row).await?;
+            let copied = self.copy_to_file(handle, &content).await;
+            if let Err(error) = copied {
+                // The file is nobody's home: it goes, and the answer is the error.
+                self.files.remove(handle).await?;
+                return Err(self.judge(error).await);
+            }
+            let (now, _) = self.wait_row(handle).await?;
+            if now == row {
+                let space = content.len() as u64;
+                let after =
+                    StreamRow { home: Home::File, tiny: Bytes::new(), valid: 0, space, ..row.clone() };
+                let lsn = self.commit_row(handle, row, after, None, Strength::Strong)?;
+                return self.wait_written(lsn).await;
+            }
+        }
+    }
+
+    async fn copy_to_file(self: &Rc<Self>, handle: Handle, content: &Bytes) -> Result<(), StoreError> {
+        let file = self.files.create(handle).await?;
+        let copy = async {
+            if !content.is_empty() {
+                file.write_at(0, vec![content.clone()]).await?;
+            }
+            file.sync().await
+        };
+        copy.await.map_err(|error| StoreError::io(format!("moving stream {handle} to a file"), &error))?;
+        self.files.sync_name(handle).await
+    }
+}
+
+/// (offset, size, content) after a change.
+fn changed(row: &StreamRow, bulk: &Bulk, content: Bytes) -> (u64, u64, Bytes) {
+    let mut bytes = BytesMut::from(&content[..]);
+    let mut size = row.size;
+    let mut offset = 0;
+    let mut write = |bytes: &mut BytesMut, at: u64, data: &[u8]| {
+        if data.is_empty() {
+            return;
+        }
+        let (from, to) = (at as usize, at as usize + data.len());
+        if bytes.len() < to {
+            bytes.resize(to, 0);
+        }
+        bytes[from..to].copy_from_slice(data);
+        size = size.max(to as u64);
+    };
+    match bulk {
+        Bulk::Write { runs, data } => {
+            for run in runs {
+                let (from, len) = (run.packed as usize, run.len as usize);
+                write(&mut bytes, run.physical, &data[from..from + len]);
+            }
+        }
+        Bulk::Append { data } => {
+            offset = row.size;
+            write(&mut bytes, offset, data);
+        }
+        Bulk::Allocate { offset, len, extend } => {
+            if *extend {
+                size = size.max(offset + len);
+            }
+        }
+        Bulk::Punch { offset, len } => {
+            let end = offset.saturating_add(*len).min(bytes.len() as u64) as usize;
+            let from = (*offset).min(end as u64) as usize;
+            bytes[from..end].fill(0);
+        }
+    }
+    (offset, size, bytes.freeze())
+}

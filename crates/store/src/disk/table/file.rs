@@ -1,0 +1,157 @@
+//! A table that is one sorted file, rewritten whole and replaced atomically: for simulated disks.
+//!
+//! ```text
+//! 0  magic "shoaltab"
+//! 8  format version                u32
+//! 12 CRC-32C of everything behind  u32
+//! 16 rows: key length u16, value length u32, key, value
+//! ```
+//!
+//! All rows are in memory too, so that reading costs nothing; whoever simulates a thousand servers pays for what they hold.
+
+use super::live::Live;
+use super::{Fetched, LIVE_KEY, LSN_KEY, Range, RangeRows, Table, TableRows};
+use crate::{Lsn, StoreError};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{LocalBoxFuture, ready};
+use shoal_env::Env;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+const MAGIC: &[u8; 8] = b"shoaltab";
+const VERSION: u32 = 1;
+const HEAD: usize = 16;
+/// Largest file: what a simulated disk may hold.
+const BYTES_MAX: usize = 4 << 30;
+
+type Rows = BTreeMap<Bytes, Bytes>;
+
+pub(crate) struct FileTable {
+    env: Env,
+    path: PathBuf,
+    rows: Rc<RefCell<Rows>>,
+}
+
+impl FileTable {
+    pub async fn open(env: Env, dir: &Path) -> Result<FileTable, StoreError> {
+        let path = dir.join("rows.tab");
+        let rows = match env.read_file(&path, BYTES_MAX).await {
+            Ok(bytes) => decode(&bytes, &path)?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Rows::new(),
+            Err(error) => return Err(StoreError::io(format!("reading {}", path.display()), &error)),
+        };
+        Ok(FileTable { env, path, rows: Rc::new(RefCell::new(rows)) })
+    }
+}
+
+fn decode(bytes: &Bytes, path: &Path) -> Result<Rows, StoreError> {
+    let damaged = || StoreError::Damaged(format!("{}: not a table, or not whole", path.display()));
+    let word = |at: usize| {
+        let word = bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).ok_or_else(damaged)?;
+        Ok::<u32, StoreError>(u32::from_le_bytes(word))
+    };
+    if bytes.get(..8) != Some(MAGIC.as_slice()) || word(12)? != crc32c::crc32c(&bytes[HEAD..]) {
+        return Err(damaged());
+    }
+    let version = word(8)?;
+    if version != VERSION {
+        return Err(crate::disk::identity::newer(path, version, VERSION));
+    }
+    let (mut rows, mut at) = (Rows::new(), HEAD);
+    while at < bytes.len() {
+        let value_len = word(at + 2)? as usize;
+        let key_len = usize::from(bytes[at]) | usize::from(bytes[at + 1]) << 8;
+        let (key, value) = (at + 6..at + 6 + key_len, at + 6 + key_len..at + 6 + key_len + value_len);
+        at = value.end;
+        if at > bytes.len() {
+            return Err(damaged());
+        }
+        rows.insert(bytes.slice(key), bytes.slice(value));
+    }
+    Ok(rows)
+}
+
+fn encode(rows: &Rows) -> Bytes {
+    let len: usize = rows.iter().map(|(key, value)| 6 + key.len() + value.len()).sum();
+    let mut out = Vec::with_capacity(HEAD + len);
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    for (key, value) in rows {
+        out.extend_from_slice(&(key.len() as u16).to_le_bytes());
+        out.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        out.extend_from_slice(key);
+        out.extend_from_slice(value);
+    }
+    let crc = crc32c::crc32c(&out[HEAD..]);
+    out[12..16].copy_from_slice(&crc.to_le_bytes());
+    out.into()
+}
+
+fn apply(old: &Rows, changes: &TableRows, lsn: Lsn) -> Result<Rows, StoreError> {
+    let mut rows = old.clone();
+    let mut live = Live::decode(rows.get(LIVE_KEY).map(|live| live.as_ref()))?;
+    for (key, entry) in changes {
+        let before = match &entry.value {
+            Some(value) => rows.insert(key.clone(), value.clone()),
+            None => rows.remove(key),
+        };
+        live.replace(key, before.as_deref(), entry.value.as_deref())?;
+    }
+    rows.insert(Bytes::from_static(LIVE_KEY), live.encode().into());
+    rows.insert(Bytes::from_static(LSN_KEY), Bytes::copy_from_slice(&lsn.0.to_le_bytes()));
+    Ok(rows)
+}
+
+fn range(rows: &Rows, (prefix, after, limit): &Range) -> RangeRows {
+    let from = match after {
+        Some(after) if after >= prefix => Bound::Excluded(after.as_ref()),
+        _ => Bound::Included(prefix.as_ref()),
+    };
+    let mut found = RangeRows { rows: Vec::new(), complete: true };
+    for (key, value) in
+        rows.range::<[u8], _>((from, Bound::Unbounded)).take_while(|(key, _)| key.starts_with(prefix))
+    {
+        if found.rows.len() == *limit {
+            found.complete = false;
+            break;
+        }
+        found.rows.push((key.clone(), value.clone()));
+    }
+    found
+}
+
+impl Table for FileTable {
+    fn fetch(
+        &self,
+        keys: Vec<Bytes>,
+        ranges: Vec<Range>,
+    ) -> LocalBoxFuture<'static, Result<Fetched, StoreError>> {
+        let rows = self.rows.borrow();
+        let fetched = Fetched {
+            values: keys.iter().map(|key| rows.get(key).cloned()).collect(),
+            ranges: ranges.iter().map(|asked| range(&rows, asked)).collect(),
+        };
+        ready(Ok(fetched)).boxed_local()
+    }
+
+    fn apply(&self, changes: Arc<TableRows>, lsn: Lsn) -> LocalBoxFuture<'static, Result<(), StoreError>> {
+        let (env, path, shared) = (self.env.clone(), self.path.clone(), self.rows.clone());
+        Box::pin(async move {
+            let rows = apply(&shared.borrow(), &changes, lsn)?;
+            let written = env.replace_file(&path, encode(&rows)).await;
+            written.map_err(|error| StoreError::io(format!("replacing {}", path.display()), &error))?;
+            *shared.borrow_mut() = rows;
+            Ok(())
+        })
+    }
+
+    fn close(&self) -> LocalBoxFuture<'static, ()> {
+        ready(()).boxed_local()
+    }
+}

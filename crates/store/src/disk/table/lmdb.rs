@@ -1,0 +1,212 @@
+//! The checkpointed table in LMDB.
+//!
+//! A checkpoint is one write transaction, committed with LMDB's own syncs (no `NOSYNC`, no `WRITEMAP`): it is on the disk
+//! when the commit returns. Everything runs off the shard's thread, because any access may wait for a page.
+//!
+//! The map is address space only. When a checkpoint finds it full, it is made twice as large: readers hold a lock shared
+//! for their transaction, the resize holds it alone (LMDB forbids a resize under any transaction of the process).
+
+use super::live::Live;
+use super::{Fetched, LIVE_KEY, LSN_KEY, Range, RangeRows, Table, TableRows};
+use crate::{Lsn, StoreError};
+use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
+use heed::types::Bytes as Raw;
+use heed::{CommitOrAbort, Database, EnvOpenOptions, MdbError, RoTxn, WithoutTls};
+use shoal_env::Env;
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Threads that may read at once, with room.
+const READERS_MAX: u32 = 64;
+
+struct Inner {
+    lmdb: heed::Env<WithoutTls>,
+    rows: Database<'static, Raw, Raw>,
+    /// Shared: a transaction is open. Alone: the map changes its size.
+    map: RwLock<()>,
+}
+
+pub(crate) struct LmdbTable {
+    env: Env,
+    inner: Arc<Inner>,
+}
+
+fn lmdb_error(what: &str, error: &heed::Error) -> StoreError {
+    let errno = match error {
+        heed::Error::Io(error) => error.raw_os_error(),
+        _ => None,
+    };
+    if let heed::Error::Mdb(MdbError::Corrupted | MdbError::PageNotFound | MdbError::Invalid) = error {
+        return StoreError::Damaged(format!("the tables (LMDB): {what}: {error}"));
+    }
+    StoreError::Io { context: format!("the tables (LMDB): {what}"), kind: error.to_string(), errno }
+}
+
+impl LmdbTable {
+    pub async fn open(env: Env, dir: &Path, map_bytes: usize) -> Result<LmdbTable, StoreError> {
+        let native = env.native_path(dir).unwrap_or_else(|| dir.to_owned());
+        let opened = env.offload(move || Inner::open(&native, map_bytes)).await;
+        let inner = opened.map_err(|error| StoreError::io("opening the tables", &error))??;
+        Ok(LmdbTable { env, inner: Arc::new(inner) })
+    }
+
+    fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
+    ) -> LocalBoxFuture<'static, Result<T, StoreError>> {
+        let (env, inner) = (self.env.clone(), self.inner.clone());
+        Box::pin(async move {
+            let done = env.offload(move || work(&inner)).await;
+            done.map_err(|error| StoreError::io("the tables (LMDB)", &error))?
+        })
+    }
+}
+
+impl Inner {
+    fn open(dir: &Path, map_bytes: usize) -> Result<Inner, StoreError> {
+        let there = std::fs::metadata(dir.join("data.mdb")).map_or(0, |file| file.len());
+        let needed = usize::try_from(there).unwrap_or(usize::MAX).saturating_mul(2);
+        let mut map = map_bytes.max(1 << 20);
+        while map < needed {
+            map = map.saturating_mul(2);
+        }
+        let mut options = EnvOpenOptions::new().read_txn_without_tls();
+        options.map_size(map).max_readers(READERS_MAX);
+        // SAFETY: the folder's lock keeps every other process of ours away from these files, and nobody else may touch
+        // a store's files while it runs.
+        let lmdb = unsafe { options.open(dir) }.map_err(|error| lmdb_error("opening", &error))?;
+        let open = || {
+            lmdb.create_databases_and_commit(lmdb.write_txn()?, |opener, txn| {
+                Ok(CommitOrAbort::<_, ()>::Commit(opener.create_database::<Raw, Raw>(txn, None)?))
+            })
+        };
+        let opened = open().map_err(|error: heed::Error| lmdb_error("opening", &error))?;
+        let CommitOrAbort::Commit(rows) = opened else {
+            return Err(StoreError::Damaged("LMDB gave no database".into()));
+        };
+        Ok(Inner { lmdb, rows, map: RwLock::new(()) })
+    }
+
+    fn fetch(&self, keys: &[Bytes], ranges: &[Range]) -> Result<Fetched, StoreError> {
+        let _open = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        let read = || {
+            let txn = self.lmdb.read_txn()?;
+            let mut fetched = Fetched::default();
+            for key in keys {
+                // LMDB has no empty keys, nor has a store.
+                let value = if key.is_empty() { None } else { self.rows.get(&txn, key)? };
+                fetched.values.push(value.map(Bytes::copy_from_slice));
+            }
+            for range in ranges {
+                fetched.ranges.push(self.range(&txn, range)?);
+            }
+            Ok(fetched)
+        };
+        read().map_err(|error| lmdb_error("reading", &error))
+    }
+
+    fn range(&self, txn: &RoTxn<'_, WithoutTls>, (prefix, after, limit): &Range) -> heed::Result<RangeRows> {
+        let from = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after.as_ref()),
+            _ if prefix.is_empty() => Bound::Unbounded,
+            _ => Bound::Included(prefix.as_ref()),
+        };
+        let mut found = RangeRows { rows: Vec::new(), complete: true };
+        for row in self.rows.range(txn, &(from, Bound::Unbounded))? {
+            let (key, value) = row?;
+            if !key.starts_with(prefix) {
+                break;
+            }
+            if found.rows.len() == *limit {
+                found.complete = false;
+                break;
+            }
+            found.rows.push((Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)));
+        }
+        Ok(found)
+    }
+
+    fn apply(&self, changes: &TableRows, lsn: Lsn) -> Result<(), StoreError> {
+        loop {
+            let full = {
+                let _open = self.map.read().unwrap_or_else(PoisonError::into_inner);
+                match self.try_apply(changes, lsn) {
+                    Ok(()) => return Ok(()),
+                    Err(Apply::Store(error)) => return Err(error),
+                    Err(Apply::Lmdb(error)) => error,
+                }
+            };
+            if !matches!(full, heed::Error::Mdb(MdbError::MapFull)) {
+                return Err(lmdb_error("a checkpoint", &full));
+            }
+            self.grow()?;
+        }
+    }
+
+    fn try_apply(&self, changes: &TableRows, lsn: Lsn) -> Result<(), Apply> {
+        let mut txn = self.lmdb.write_txn()?;
+        let mut live = Live::decode(self.rows.get(&txn, LIVE_KEY)?)?;
+        for (key, entry) in changes {
+            if crate::stream_row::stream_of_key(key).is_some() {
+                live.replace(key, self.rows.get(&txn, key)?, entry.value.as_deref())?;
+            }
+            match &entry.value {
+                Some(value) => self.rows.put(&mut txn, key, value)?,
+                None => drop(self.rows.delete(&mut txn, key)?),
+            }
+        }
+        self.rows.put(&mut txn, LIVE_KEY, &live.encode())?;
+        self.rows.put(&mut txn, LSN_KEY, &lsn.0.to_le_bytes())?;
+        Ok(txn.commit()?)
+    }
+
+    fn grow(&self) -> Result<(), StoreError> {
+        let _alone = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let size = self.lmdb.info().map_size.saturating_mul(2);
+        tracing::debug!(size, "the tables' map grows");
+        // SAFETY: transactions are opened under the lock that is held alone here, so none is open in this process.
+        unsafe { self.lmdb.resize(size) }.map_err(|error| lmdb_error("growing the map", &error))
+    }
+}
+
+enum Apply {
+    Lmdb(heed::Error),
+    Store(StoreError),
+}
+
+impl From<heed::Error> for Apply {
+    fn from(error: heed::Error) -> Apply {
+        Apply::Lmdb(error)
+    }
+}
+
+impl From<StoreError> for Apply {
+    fn from(error: StoreError) -> Apply {
+        Apply::Store(error)
+    }
+}
+
+impl Table for LmdbTable {
+    fn fetch(
+        &self,
+        keys: Vec<Bytes>,
+        ranges: Vec<Range>,
+    ) -> LocalBoxFuture<'static, Result<Fetched, StoreError>> {
+        self.run(move |inner| inner.fetch(&keys, &ranges))
+    }
+
+    fn apply(&self, rows: Arc<TableRows>, lsn: Lsn) -> LocalBoxFuture<'static, Result<(), StoreError>> {
+        self.run(move |inner| inner.apply(&rows, lsn))
+    }
+
+    fn close(&self) -> LocalBoxFuture<'static, ()> {
+        let lmdb = self.inner.lmdb.clone();
+        let env = self.env.clone();
+        Box::pin(async move {
+            // The last handle closes the files; loads under way keep theirs a moment longer.
+            drop(env.offload(move || drop(lmdb)).await);
+        })
+    }
+}
