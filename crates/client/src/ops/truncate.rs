@@ -16,7 +16,14 @@ impl Client {
             return Err(o.error(Status::FileTooBig));
         }
         let op = Op::Truncate { object, size, kill_privileges };
-        let told = self.core.ask(&o, object.server(), vec![op]).await?;
+        let told = match self.core.ask(&o, object.server(), vec![op.clone()]).await {
+            // It is stuffed and would outgrow its first strip: it has to be laid out for this.
+            Err(error) if error.status == Status::StaleLayout => {
+                self.core.ask(&o, object.server(), vec![Op::Unstuff { object }]).await?;
+                self.core.ask(&o, object.server(), vec![op]).await?
+            }
+            other => other?,
+        };
         self.core.cache.borrow_mut().changed(object);
         match attr_among(&told.answers) {
             Some(attr) => self.core.changed_to(&o, attr).await,
