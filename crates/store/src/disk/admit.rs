@@ -56,11 +56,9 @@ enum Judged {
 impl Shared {
     pub(super) fn admit(self: &Rc<Self>, ask: Ask) -> LocalBoxFuture<'static, Result<Admission, StoreError>> {
         let known = self.ledger.borrow().sampled.is_some();
-        if known {
-            if let Judged::Granted = self.judge_ask(&ask) {
-                self.sample_later();
-                return ready(self.health().map(|()| self.grant(&ask))).boxed_local();
-            }
+        if known && let Judged::Granted = self.judge_ask(&ask) {
+            self.sample_later();
+            return ready(self.health().map(|()| self.grant(&ask))).boxed_local();
         }
         let shared = self.clone();
         Box::pin(async move { shared.admit_slowly(ask).await })

@@ -315,10 +315,9 @@ impl Staged {
         };
         if let Some(Home::Log { segment: s, generation: g, offset: o, .. }) =
             self.after.as_ref().map(|row| &row.home)
+            && (segment, generation, offset) == (s, g, o)
         {
-            if (segment, generation, offset) == (s, g, o) {
-                return None;
-            }
+            return None;
         }
         Some(((*segment, *generation), u64::from(*len)))
     }

@@ -117,10 +117,10 @@ impl Rows {
         if self.table_empty {
             return Lookup::Absent(Lsn(0));
         }
-        if loaded.epoch == self.epoch {
-            if let Some(value) = loaded.rows.get(key) {
-                return found(value.as_ref(), Lsn(0));
-            }
+        if loaded.epoch == self.epoch
+            && let Some(value) = loaded.rows.get(key)
+        {
+            return found(value.as_ref(), Lsn(0));
         }
         match self.cache.peek(key) {
             Some(value) => found(value.as_ref(), Lsn(0)),
@@ -170,10 +170,10 @@ impl Rows {
             let Some(key) = next.filter(|key| key.starts_with(prefix)) else {
                 return Some(end(scan, covered));
             };
-            if let Covered::To(last) = covered {
-                if key > last {
-                    return Some(end(scan, covered));
-                }
+            if let Covered::To(last) = covered
+                && key > last
+            {
+                return Some(end(scan, covered));
             }
             if scan.rows.len() == limit {
                 scan.resume = scan.rows.last().map(|(key, _)| key.clone());

@@ -289,3 +289,6 @@ impl Walk {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

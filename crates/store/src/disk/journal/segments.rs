@@ -216,11 +216,11 @@ impl Segments {
                 break;
             }
             let (number, generation) = release.place;
-            if let Some(segment) = self.map.get_mut(&number) {
-                if segment.generation == generation {
-                    segment.live = segment.live.saturating_sub(release.len);
-                    poorer |= segment.state == State::Sealed;
-                }
+            if let Some(segment) = self.map.get_mut(&number)
+                && segment.generation == generation
+            {
+                segment.live = segment.live.saturating_sub(release.len);
+                poorer |= segment.state == State::Sealed;
             }
             self.releases.pop_front();
         }

@@ -39,12 +39,13 @@ impl Shared {
             .collect();
         wanted.sort_unstable_by_key(|run| run.physical);
         let error = |error: io::Error| StoreError::io(format!("reading stream {handle}"), &error);
-        if let [run] = wanted.as_slice() {
-            if run.packed == 0 && run.len == len as u64 {
-                let bytes = file.read_at(run.physical, len).await.map_err(error)?;
-                if bytes.len() == len {
-                    return Ok(bytes);
-                }
+        if let [run] = wanted.as_slice()
+            && run.packed == 0
+            && run.len == len as u64
+        {
+            let bytes = file.read_at(run.physical, len).await.map_err(error)?;
+            if bytes.len() == len {
+                return Ok(bytes);
             }
         }
         let mut out = BytesMut::zeroed(len);
@@ -151,10 +152,11 @@ impl Shared {
         }
         let space = file.space().await;
         let (row, _) = self.wait_row(handle).await?;
-        if let Ok(space) = space {
-            if row.space != space && row.home == Home::File {
-                self.put_weak(handle, &StreamRow { space, ..row });
-            }
+        if let Ok(space) = space
+            && row.space != space
+            && row.home == Home::File
+        {
+            self.put_weak(handle, &StreamRow { space, ..row });
         }
         Ok(())
     }
