@@ -107,6 +107,34 @@ pub fn kept(session: SessionId, slot: Slot, group: u8) -> Bytes {
     key(Table::Kept, &[&session.0.to_be_bytes(), &slot.0.to_be_bytes(), &[group]])
 }
 
+/// Slot and group of a kept reply's key.
+pub fn parse_kept(key: &[u8]) -> Option<(Slot, u8)> {
+    let rest = key.strip_prefix(&[Table::Kept as u8])?.get(8..)?;
+    match rest {
+        [high, low, group] => Some((Slot(u16::from_be_bytes([*high, *low])), *group)),
+        _ => None,
+    }
+}
+
+/// Server and datafile of a row to be reaped.
+pub fn parse_reap(key: &[u8]) -> Option<(ServerId, Handle)> {
+    let rest = key.strip_prefix(&[Table::Reap as u8])?;
+    let (server, rest) = rest.split_first_chunk::<2>()?;
+    let datafile: [u8; 8] = rest.try_into().ok()?;
+    Some((ServerId(u16::from_be_bytes(*server)), Handle(u64::from_be_bytes(datafile))))
+}
+
+/// The handle of a key that is a table's letter and a handle.
+pub fn parse_handle(key: &[u8]) -> Option<Handle> {
+    let bytes: [u8; 8] = key.get(1..)?.try_into().ok()?;
+    Some(Handle(u64::from_be_bytes(bytes)))
+}
+
+/// The session of its row's key.
+pub fn parse_session(key: &[u8]) -> Option<SessionId> {
+    parse_handle(key).map(|h| SessionId(h.0))
+}
+
 /// An orphan.
 pub fn orphan(handle: Handle) -> Bytes {
     key(Table::Orphan, &[&handle.key_bytes()])

@@ -14,12 +14,29 @@
 //! **Invariant: the slot is looked up before anything else.**
 
 pub mod actions;
+mod connection;
+mod counters;
 pub mod ctx;
 pub mod data;
+pub mod executor;
+mod gate;
+mod handles;
 pub mod inode;
 pub mod keys;
+mod lease;
 pub mod locks;
 pub mod ops;
-pub mod placement;
+mod peers;
+mod placement;
+mod reaper;
+mod recovery;
 pub mod rows;
+mod serve;
+mod session;
 pub mod shard;
+mod tasks;
+pub mod tx;
+
+pub use counters::{CounterSnapshot, Counters};
+pub use serve::{CollectionSetup, ServeError, ServerConfig, ServerHandle, serve};
+pub use shard::{Settings, Shard};

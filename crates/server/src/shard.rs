@@ -1,7 +1,21 @@
-//! Who a shard is: the facts that every handler may need.
+//! A shard: one file system's part on this server, and all that belongs to it. Owned by one thread.
 
+use crate::counters::Counters;
+use crate::data::Engine;
+use crate::gate::Gate;
+use crate::handles::Handles;
+use crate::locks::Locks;
+use crate::peers::Peers;
+use crate::session::Sessions;
+use crate::tasks::Tasks;
+use crate::tx::Book;
+use shoal_env::local::Notify;
+use shoal_env::{Env, Instant};
 use shoal_proto::{ClusterMap, CollectionId, SecretKey, ServerId, Time};
+use shoal_store::Collection;
+use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// A shard's identity. Replaced as a whole when a newer map arrives.
 #[derive(Clone, Debug)]
@@ -39,5 +53,142 @@ impl Identity {
     /// Until when a capability given `now` lasts.
     pub fn capability_expiry(&self, now: Time) -> Time {
         Time(now.0.saturating_add(self.capability_ns))
+    }
+}
+
+/// The identity as all parts of a shard share it.
+pub type SharedIdentity = Rc<RefCell<Rc<Identity>>>;
+
+/// Spans of time of a shard.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// A session without a message for this long ends.
+    pub lease: Duration,
+    /// A connection that has not attached by then is closed.
+    pub handshake: Duration,
+    /// How long a prepared transaction waits for its decision before it asks (and asks again).
+    pub doubt: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            lease: Duration::from_secs(60),
+            handshake: Duration::from_secs(10),
+            doubt: Duration::from_secs(2),
+        }
+    }
+}
+
+/// One shard.
+pub struct Shard {
+    /// The world.
+    pub env: Env,
+    identity: SharedIdentity,
+    /// The store.
+    pub collection: Collection,
+    /// Keys spoken for by transactions.
+    pub locks: Locks,
+    /// Handles of this server.
+    pub handles: Handles,
+    /// Sessions.
+    pub sessions: Sessions,
+    /// Replies that wait for the journal.
+    pub gate: Gate,
+    /// The other servers.
+    pub peers: Peers,
+    /// Transactions.
+    pub book: Book,
+    /// Counts.
+    pub counters: Rc<Counters>,
+    /// Spans of time.
+    pub settings: Settings,
+    /// Woken when there is something to reap on other servers.
+    pub reap_rows: Notify,
+    /// Requests under way.
+    pub work: Tasks,
+    /// Everything else that runs.
+    pub tasks: Tasks,
+    /// When it was opened.
+    pub started: Instant,
+    engine: Engine,
+}
+
+impl Shard {
+    /// A shard over an open collection. Nothing runs yet: see [`crate::recovery::open`].
+    pub fn new(env: Env, identity: Identity, collection: Collection, settings: Settings) -> Rc<Shard> {
+        let id = identity.id;
+        let identity: SharedIdentity = Rc::new(RefCell::new(Rc::new(identity)));
+        let counters = Rc::<Counters>::default();
+        let tasks = Tasks::default();
+        let peers = Peers::new(env.clone(), identity.clone(), counters.clone(), tasks.clone());
+        let engine = Engine {
+            env: env.clone(),
+            collection: collection.clone(),
+            identity: identity.borrow().clone(),
+            peers: Rc::new(peers.clone()),
+            appends: Default::default(),
+        };
+        Rc::new(Shard {
+            started: env.now(),
+            env,
+            identity,
+            collection,
+            locks: Locks::default(),
+            handles: Handles::new(id),
+            sessions: Sessions::default(),
+            gate: Gate::default(),
+            peers,
+            book: Book::default(),
+            counters,
+            settings,
+            reap_rows: Notify::default(),
+            work: Tasks::default(),
+            tasks,
+            engine,
+        })
+    }
+
+    /// Who it is, at this moment.
+    pub fn identity(&self) -> Rc<Identity> {
+        self.identity.borrow().clone()
+    }
+
+    /// Its server.
+    pub fn id(&self) -> ServerId {
+        self.identity.borrow().id
+    }
+
+    /// What bulk work is done with.
+    pub fn engine(&self) -> Engine {
+        Engine { identity: self.identity(), ..self.engine.clone() }
+    }
+
+    /// A newer map takes the place of the present one.
+    pub fn adopt_map(&self, map: ClusterMap) {
+        let mut identity = self.identity.borrow_mut();
+        if map.epoch > identity.map.epoch {
+            *identity = Rc::new(Identity { map: Rc::new(map), ..(**identity).clone() });
+        }
+    }
+
+    /// See [`shoal_proto::Reply::loss`].
+    pub fn loss(&self) -> u64 {
+        let id = self.collection.loss_id();
+        let (high, low) = id.boot.split_at(8);
+        let half = |bytes: &[u8]| bytes.iter().fold(0_u64, |acc, byte| acc << 8 | u64::from(*byte));
+        half(high) ^ half(low).rotate_left(17) ^ id.poisonings.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// Reserve the next range of handles in the background.
+    pub fn grow_handles(self: &Rc<Shard>) {
+        let shard = self.clone();
+        self.tasks.spawn(&self.env, "handles", async move {
+            if shard.handles.is_low()
+                && let Err(error) = shard.handles.grow(&shard.collection).await
+            {
+                tracing::warn!(%error, "no further handles could be reserved");
+            }
+        });
     }
 }

@@ -15,7 +15,7 @@ mod append;
 mod work;
 
 pub use append::Peers;
-pub use work::{Bulk, Done, Engine, Work, carry_out};
+pub use work::{Bulk, Done, Engine, Work, carry_out, status_of};
 
 use crate::ctx::{Ctx, Halt};
 use bytes::{Bytes, BytesMut};

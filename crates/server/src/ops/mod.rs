@@ -6,10 +6,13 @@
 //! its later operations only if it was a direct change, so an operation that plans actions is the last of its group that
 //! looks at what it touched.
 
+mod addserver;
 mod allocate;
 mod append;
 mod create;
+pub(crate) mod draw;
 mod entry;
+pub(crate) mod finish;
 mod fsync;
 mod getattr;
 mod getxattr;
@@ -17,9 +20,13 @@ mod link;
 mod listxattr;
 mod lookup;
 mod make;
+mod map;
 mod mkdir;
 mod mknod;
 mod open;
+pub(crate) mod outcome;
+mod ping;
+pub(crate) mod prepare;
 mod read;
 mod readdir;
 mod readlink;
@@ -27,12 +34,19 @@ mod reap;
 mod release;
 mod removexattr;
 mod rename;
+mod repair;
 mod rmdir;
+mod rows;
 mod setattr;
 mod setlayout;
+pub(crate) mod setmap;
+pub(crate) mod setsync;
 mod setxattr;
+pub(crate) mod statfs;
+pub(crate) mod status;
 mod streamstat;
 mod symlink;
+pub(crate) mod sync;
 mod truncate;
 mod unlink;
 mod unstuff;
@@ -91,20 +105,25 @@ pub fn run(ctx: &mut Ctx<'_>, op: &Op) -> Result<Answer, Halt> {
         Op::Unstuff { object } => unstuff::run(ctx, *object),
         Op::Reap { owner, datafiles } => reap::run(ctx, *owner, datafiles),
 
-        // The runtime answers these itself; none is part of a group's transaction.
-        Op::Draw { .. }
+        // Management.
+        Op::Ping {} => ping::run(),
+        Op::Map {} => map::run(ctx),
+        Op::Addserver { addresses, roles } => addserver::run(ctx, addresses, *roles),
+        Op::Rows { prefix, after, limit } => rows::run(ctx, prefix, after, *limit),
+        Op::Repair { actions } => repair::run(ctx, actions),
+
+        // Each a group of its own, run by the executor: see `executor::direct`.
+        Op::Statfs {}
+        | Op::Draw { .. }
         | Op::Prepare { .. }
         | Op::Finish { .. }
         | Op::Outcome { .. }
-        | Op::Ping {}
-        | Op::Statfs {}
-        | Op::Map {}
         | Op::Setmap { .. }
-        | Op::Addserver { .. }
         | Op::Status {}
-        | Op::Rows { .. }
-        | Op::Repair { .. }
         | Op::Setsync { .. }
         | Op::Sync {} => Err(Status::NotSupported.into()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! From bytes to frames, without waste: small frames come through one buffer that all connections share, so an idle
+//! connection holds none; the rest of a large frame is read straight into its place.
+
+use bytes::BytesMut;
+use shoal_env::ReaderImpl;
+use shoal_proto::Frame;
+use shoal_proto::codec::DecodeError;
+use shoal_proto::frame::HEAD_BYTES;
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+/// Bytes read at once.
+const READ_BYTES: usize = 64 * 1024;
+/// A frame that lacks more than this is read into its place.
+const LARGE_BYTES: usize = 16 * 1024;
+
+/// The buffer of all connections of a server.
+#[derive(Clone)]
+pub struct Scratch(Rc<RefCell<Vec<u8>>>);
+
+impl Default for Scratch {
+    fn default() -> Scratch {
+        Scratch(Rc::new(RefCell::new(vec![0; READ_BYTES])))
+    }
+}
+
+/// The incoming side of a connection.
+pub struct Frames {
+    scratch: Scratch,
+    buf: BytesMut,
+    /// Bytes of `buf` that are filled; what is behind waits for the rest of a large frame.
+    filled: usize,
+}
+
+impl Frames {
+    /// An empty one.
+    pub fn new(scratch: Scratch) -> Frames {
+        Frames { scratch, buf: BytesMut::new(), filled: 0 }
+    }
+
+    /// Read what the stream has, up to a buffer. `Ok(false)`: the stream has ended.
+    pub fn poll_fill(&mut self, reader: &mut dyn ReaderImpl, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let read = if self.filled < self.buf.len() {
+            reader.poll_read(cx, &mut self.buf[self.filled..])
+        } else {
+            let mut scratch = self.scratch.0.borrow_mut();
+            let read = reader.poll_read(cx, &mut scratch);
+            if let Poll::Ready(Ok(n)) = read {
+                self.buf.extend_from_slice(&scratch[..n]);
+            }
+            read
+        };
+        match read {
+            Poll::Ready(Ok(n)) => {
+                self.filled += n;
+                Poll::Ready(Ok(n > 0))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// The next whole frame, if it is there.
+    ///
+    /// # Errors
+    /// When the bytes are no frame.
+    pub fn next(&mut self) -> Result<Option<Frame>, DecodeError> {
+        if self.filled < self.buf.len() {
+            return Ok(None);
+        }
+        match Frame::take(&mut self.buf)? {
+            Some(frame) => {
+                self.filled = self.buf.len();
+                if self.buf.is_empty() {
+                    self.buf = BytesMut::new();
+                }
+                Ok(Some(frame))
+            }
+            None => {
+                // The head was checked by `take`, so its lengths are within their limits.
+                let missing = self
+                    .lengths()
+                    .map_or(0, |(body, bulk)| (HEAD_BYTES + body + bulk).saturating_sub(self.buf.len()));
+                if missing > LARGE_BYTES {
+                    self.buf.resize(self.filled + missing, 0);
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Lengths of body and bulk that the frame at the front tells, unchecked.
+    pub fn lengths(&self) -> Option<(usize, usize)> {
+        let head = self.buf.first_chunk::<HEAD_BYTES>()?;
+        let at = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]) as usize;
+        Some((at(16), at(20)))
+    }
+}

@@ -1,0 +1,249 @@
+//! The handshake: who is who, before anything else (design §8).
+//!
+//! ```text
+//!   client                                     server
+//!   Hello(versions, fs, nonce)      ─────▶     version? file system?
+//!              ◀─────   Challenge(version, nonce, id, proof that the server has the key)
+//!   Attach(proof, collection, client, session) ─────▶  key? collection? session: old connection discarded
+//!              ◀─────   Attached(session, slots, lease, credit)
+//! ```
+//! Each proof is a keyed hash over both nonces, the version and the prover's role, so none can be replayed or reflected.
+//! Until it has attached, a connection may send small frames only, for a bounded time. A refusal says what is wrong and
+//! what to do.
+
+use super::{Frames, Line, flush};
+use crate::counters::add;
+use crate::keys;
+use crate::rows;
+use crate::rows::RowValue;
+use crate::session::Session;
+use crate::shard::{Identity, Shard};
+use shoal_env::{Env, Reader, Writer};
+use shoal_proto::codec::Codec;
+use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, VERSIONS, proof};
+use shoal_proto::{ClientId, Frame, FrameKind, SecretKey, ServerId, SessionId, Status, limits};
+use shoal_store::{Changes, Loaded};
+use std::future::poll_fn;
+use std::rc::Rc;
+
+/// Largest body of a frame before the connection has attached.
+const BODY_BYTES_MAX: usize = 8192;
+
+/// Why a connection is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// For programs.
+    pub status: Status,
+    /// For people.
+    pub words: String,
+}
+
+impl Refused {
+    /// A refusal.
+    pub fn new(status: Status, words: impl Into<String>) -> Refused {
+        Refused { status, words: words.into() }
+    }
+
+    fn lost() -> Refused {
+        Refused::new(Status::Unavailable, "the connection ended during the handshake")
+    }
+}
+
+/// A connection that has attached.
+pub struct Greeting {
+    /// To which shard.
+    pub shard: Rc<Shard>,
+    /// Its session.
+    pub session: Rc<Session>,
+    /// The connection.
+    pub line: Rc<Line>,
+}
+
+/// The server's side.
+///
+/// # Errors
+/// Why it is refused; the caller tells the client.
+pub async fn greet(
+    shards: &[Rc<Shard>],
+    name: &str,
+    reader: &mut Reader,
+    writer: &mut Writer,
+    frames: &mut Frames,
+) -> Result<Greeting, Refused> {
+    let hello: Hello = expect(reader, frames, FrameKind::Hello).await?;
+    let version = hello.version_max.min(VERSIONS.1);
+    if version < hello.version_min.max(VERSIONS.0) {
+        let words = format!(
+            "this server speaks versions {} to {} of the protocol, you speak {} to {}: update the older side",
+            VERSIONS.0, VERSIONS.1, hello.version_min, hello.version_max
+        );
+        return Err(Refused::new(Status::BadVersion, words));
+    }
+    let shard = shards.iter().find(|s| s.identity().map.fs_id == hello.fs_id).ok_or_else(|| {
+        Refused::new(
+            Status::BadCollection,
+            "this server serves no file system of that id: is the address right?",
+        )
+    })?;
+    let identity = shard.identity();
+    let mut nonce = [0; 32];
+    shard.env.random(&mut nonce);
+    let line = Line::new(name.to_owned(), version);
+    let challenge = Challenge {
+        version,
+        nonce,
+        server: identity.id,
+        proof: proof(&identity.key, true, version, &hello.nonce, &nonce),
+    };
+    line.send(FrameKind::Challenge, 0, &challenge, &[]);
+    flush(&line, writer).await.map_err(|_| Refused::lost())?;
+    let attach: Attach = expect(reader, frames, FrameKind::Attach).await?;
+    if !SecretKey::equal(&attach.proof, &proof(&identity.key, false, version, &hello.nonce, &nonce)) {
+        let words = "your key is not this file system's: use the key file that was made with it";
+        return Err(Refused::new(Status::BadKey, words));
+    }
+    if attach.collection != identity.collection {
+        let words = format!("this server holds collection {} of the file system", identity.collection);
+        return Err(Refused::new(Status::BadCollection, words));
+    }
+    let session = attach_session(shard, &attach, &line).await?;
+    let attached = Attached {
+        session: session.id,
+        slots: session.slots,
+        lease_ms: u32::try_from(shard.settings.lease.as_millis()).unwrap_or(u32::MAX),
+        credit_bytes: limits::CREDIT_BYTES as u32,
+        eager_bytes: limits::EAGER_BYTES_MAX as u32,
+        map_epoch: shard.identity().map.epoch,
+        loss: shard.loss(),
+    };
+    line.send(FrameKind::Attached, 0, &attached, &[]);
+    Ok(Greeting { shard: shard.clone(), session, line })
+}
+
+/// The session of a connection: a peer's (kept nowhere), a new one, or the one it had, from which everything not yet
+/// executed is discarded first.
+async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> Result<Rc<Session>, Refused> {
+    let now = shard.env.now();
+    if let Some(peer) = attach.peer {
+        let id = SessionId(shard.env.random_u64() | 1);
+        let session = Rc::new(Session::new(id, attach.client, Some(peer), 0, true, now));
+        session.line.replace(Some(line.clone()));
+        return Ok(session);
+    }
+    let Some(id) = attach.session else {
+        return begin_session(shard, attach, line);
+    };
+    let session = shard.sessions.get(id).filter(|s| s.client == attach.client).ok_or_else(|| {
+        Refused::new(Status::NoSession, "the session is not known here: it expired, or the server lost it")
+    })?;
+    session.heard.set(now);
+    let turn = session.turn.acquire(1).await;
+    session.discard().await;
+    session.find_sequences(&shard.collection).await.map_err(|error| {
+        Refused::new(Status::Io, format!("the session's kept replies cannot be read: {error}"))
+    })?;
+    session.line.replace(Some(line.clone()));
+    session.heard.set(shard.env.now());
+    drop(turn);
+    add(&shard.counters.sessions_resumed, 1);
+    Ok(session)
+}
+
+fn begin_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> Result<Rc<Session>, Refused> {
+    let id = std::iter::repeat_with(|| SessionId(shard.env.random_u64()))
+        .find(|id| id.0 != 0 && shard.sessions.get(*id).is_none())
+        .unwrap_or_default();
+    let slots = attach.slots.clamp(1, limits::SLOTS_MAX);
+    // Not awaited: whatever this session changes comes later in the journal, so what is kept of it keeps this row too.
+    let mut changes = Changes::default();
+    let row = rows::Session { client: attach.client, peer: None, slots };
+    changes.put(keys::session(id), row.to_row());
+    shard
+        .collection
+        .apply_over(changes, &Loaded::default())
+        .map_err(|error| Refused::new(crate::data::status_of(error), "no session could be begun"))?;
+    let session = Rc::new(Session::new(id, attach.client, None, slots, true, shard.env.now()));
+    session.line.replace(Some(line.clone()));
+    shard.sessions.add(session.clone());
+    add(&shard.counters.sessions_begun, 1);
+    Ok(session)
+}
+
+/// A peer's side: introduce this server to another.
+///
+/// # Errors
+/// Why not, in words.
+pub async fn introduce(
+    env: &Env,
+    identity: &Identity,
+    client: ClientId,
+    server: ServerId,
+    name: &str,
+    parts: (&mut Reader, &mut Writer, &mut Frames),
+) -> Result<Rc<Line>, Refused> {
+    let (reader, writer, frames) = parts;
+    let line = Line::new(name.to_owned(), VERSIONS.1);
+    let mut nonce = [0; 32];
+    env.random(&mut nonce);
+    let hello = Hello { version_min: VERSIONS.0, version_max: VERSIONS.1, fs_id: identity.map.fs_id, nonce };
+    line.send(FrameKind::Hello, 0, &hello, &[]);
+    flush(&line, writer).await.map_err(|_| Refused::lost())?;
+    let challenge: Challenge = expect(reader, frames, FrameKind::Challenge).await?;
+    let version = challenge.version;
+    if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
+        return Err(Refused::new(Status::BadVersion, "it speaks no version that this server speaks"));
+    }
+    let expected = proof(&identity.key, true, version, &nonce, &challenge.nonce);
+    if !SecretKey::equal(&challenge.proof, &expected) {
+        return Err(Refused::new(Status::BadKey, "it has not the file system's key"));
+    }
+    if challenge.server != server {
+        let words = format!("it is server {}, not {server}", challenge.server);
+        return Err(Refused::new(Status::WrongServer, words));
+    }
+    let attach = Attach {
+        proof: proof(&identity.key, false, version, &nonce, &challenge.nonce),
+        collection: identity.collection,
+        client,
+        peer: Some(identity.id),
+        session: None,
+        slots: 0,
+    };
+    line.send(FrameKind::Attach, 0, &attach, &[]);
+    flush(&line, writer).await.map_err(|_| Refused::lost())?;
+    let _: Attached = expect(reader, frames, FrameKind::Attached).await?;
+    Ok(line)
+}
+
+/// The next frame, which must be of this kind.
+async fn expect<T: Codec>(reader: &mut Reader, frames: &mut Frames, kind: FrameKind) -> Result<T, Refused> {
+    let frame = next(reader, frames).await?;
+    let garbled = |_| Refused::new(Status::BadMessage, "what was sent is no message of this protocol");
+    if frame.kind == FrameKind::Refusal {
+        let refusal: Refusal = frame.message().map_err(garbled)?;
+        return Err(Refused::new(refusal.status, refusal.words.0));
+    }
+    if frame.kind != kind {
+        let words = format!("{kind:?} was expected in the handshake, {:?} came", frame.kind);
+        return Err(Refused::new(Status::BadMessage, words));
+    }
+    frame.message().map_err(garbled)
+}
+
+async fn next(reader: &mut Reader, frames: &mut Frames) -> Result<Frame, Refused> {
+    let garbage = || Refused::new(Status::BadMessage, "what was sent is no frame of this protocol");
+    loop {
+        if let Some((body, bulk)) = frames.lengths()
+            && (body > BODY_BYTES_MAX || bulk > 0)
+        {
+            return Err(garbage());
+        }
+        if let Some(frame) = frames.next().map_err(|_| garbage())? {
+            return Ok(frame);
+        }
+        let filled = poll_fn(|cx| frames.poll_fill(reader.0.as_mut(), cx)).await;
+        if !filled.unwrap_or(false) {
+            return Err(Refused::lost());
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What is shared between a connection's loop and the requests that came over it: the way out, and its life.
+
+use bytes::Bytes;
+use shoal_env::WriterImpl;
+use shoal_proto::codec::Codec;
+use shoal_proto::{Frame, FrameKind};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// Pieces handed to one vectored write.
+const SLICES_MAX: usize = 64;
+
+#[derive(Default)]
+struct Out {
+    /// Encoded frames, and bulk data behind the frame it belongs to.
+    pieces: VecDeque<Bytes>,
+    /// Frames that are still being collected.
+    tail: Vec<u8>,
+    bytes: usize,
+    waker: Option<Waker>,
+}
+
+/// A connection as its requests see it.
+pub struct Line {
+    /// Who is at the other end, in words.
+    pub name: String,
+    version: u16,
+    out: RefCell<Out>,
+    dead: Cell<bool>,
+    closing: Cell<bool>,
+    died: shoal_env::local::Notify,
+    /// Requests taken and not answered.
+    pub requests: Cell<usize>,
+    /// Bytes of bulk data of those requests.
+    pub bulk_bytes: Cell<usize>,
+}
+
+impl Line {
+    /// A new connection.
+    pub fn new(name: String, version: u16) -> Rc<Line> {
+        Rc::new(Line {
+            name,
+            version,
+            out: RefCell::default(),
+            dead: Cell::new(false),
+            closing: Cell::new(false),
+            died: shoal_env::local::Notify::default(),
+            requests: Cell::new(0),
+            bulk_bytes: Cell::new(0),
+        })
+    }
+
+    /// Send a frame; `bulk` goes behind it uncopied.
+    pub fn send<T: Codec>(&self, kind: FrameKind, tag: u64, message: &T, bulk: &[Bytes]) {
+        if self.dead.get() {
+            return;
+        }
+        let mut out = self.out.borrow_mut();
+        let before = out.tail.len();
+        let bulk_len = bulk.iter().map(Bytes::len).sum();
+        Frame::put(kind, self.version, tag, message, bulk_len, &mut out.tail);
+        out.bytes += out.tail.len() - before + bulk_len;
+        if bulk_len > 0 {
+            out.seal();
+            out.pieces.extend(bulk.iter().filter(|b| !b.is_empty()).cloned());
+        }
+        if let Some(waker) = out.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// A request of `bulk_bytes` is answered (or discarded): give back its part of the credit.
+    pub fn answered(&self, bulk_bytes: usize) {
+        self.requests.set(self.requests.get().saturating_sub(1));
+        self.bulk_bytes.set(self.bulk_bytes.get().saturating_sub(bulk_bytes));
+        self.wake();
+    }
+
+    /// Bytes that wait to be written.
+    pub fn out_bytes(&self) -> usize {
+        self.out.borrow().bytes
+    }
+
+    /// End the connection: nothing more is read, run or written.
+    pub fn end(&self) {
+        if !self.dead.replace(true) {
+            self.died.wake_all();
+            self.wake();
+        }
+    }
+
+    /// Read nothing more; end when all requests are answered and the answers written.
+    pub fn close(&self) {
+        self.closing.set(true);
+        self.wake();
+    }
+
+    /// Whether nothing more is read.
+    pub fn is_closing(&self) -> bool {
+        self.closing.get()
+    }
+
+    /// Whether it is closing and all is answered and written.
+    pub fn is_drained(&self) -> bool {
+        self.closing.get() && self.requests.get() == 0 && self.out_bytes() == 0
+    }
+
+    /// Whether it has ended.
+    pub fn is_dead(&self) -> bool {
+        self.dead.get()
+    }
+
+    /// Woken when it ends.
+    pub fn died(&self) -> &shoal_env::local::Notify {
+        &self.died
+    }
+
+    /// Wake the connection's loop.
+    pub fn wake(&self) {
+        if let Some(waker) = self.out.borrow_mut().waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Be woken when there is something to write, or to read again.
+    pub fn register(&self, cx: &Context<'_>) {
+        let mut out = self.out.borrow_mut();
+        match &mut out.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => out.waker = Some(cx.waker().clone()),
+        }
+    }
+
+    /// The loop runs: it need not be woken.
+    pub fn forget_waker(&self) {
+        self.out.borrow_mut().waker = None;
+    }
+
+    /// Write what waits, as much as the stream takes, in as few calls as possible. `Ready`: all is written.
+    pub fn poll_flush(&self, writer: &mut dyn WriterImpl, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut out = self.out.borrow_mut();
+            out.seal();
+            if out.pieces.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let mut count = 0;
+            for (slice, piece) in slices.iter_mut().zip(&out.pieces) {
+                *slice = IoSlice::new(piece);
+                count += 1;
+            }
+            let written = match writer.poll_write(cx, &slices[..count]) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(n)) => n,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            };
+            out.advance(written);
+        }
+    }
+}
+
+impl Out {
+    /// What is collected becomes a piece.
+    fn seal(&mut self) {
+        if !self.tail.is_empty() {
+            let tail = std::mem::take(&mut self.tail);
+            self.pieces.push_back(tail.into());
+        }
+    }
+
+    fn advance(&mut self, mut written: usize) {
+        self.bytes -= written.min(self.bytes);
+        while let Some(first) = self.pieces.front_mut() {
+            if first.len() > written {
+                bytes::Buf::advance(first, written);
+                return;
+            }
+            written -= first.len();
+            self.pieces.pop_front();
+        }
+    }
+}

@@ -1,0 +1,532 @@
+//! A compound on its way: a state machine without any `await`.
+//!
+//! [`Compound::go`] runs group after group until all are done or something must be waited for; the fast path (all in
+//! memory) is one call of it from the connection's loop. What is to be waited for is a [`Wait`], and
+//! [`drive`](super::drive) passes it.
+//!
+//! ```text
+//!   a group:  kept reply? ─▶ space ─▶ handlers ─▶ finish ─┬─ local:  apply (changes + kept reply, one batch) ─▶ target
+//!                ▲             ▲          ▲               └─ over servers: Wait::Transaction
+//!                └─────────────┴──────────┴── Wait: load, lock, fact, draw, bulk, admission: then from `handlers` again
+//! ```
+//! **Invariant: between the run of the handlers and the batch (or the transaction's local locks) nothing else runs.**
+
+use super::{Wait, direct};
+use crate::counters::add;
+use crate::ctx::{Ctx, Facts, Halt, Outcome};
+use crate::gate::Target;
+use crate::keys;
+use crate::rows::{Kept, RowValue};
+use crate::session::{Running, Session};
+use crate::shard::Shard;
+use crate::tx::{Plan, Undecided};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use shoal_env::Instant;
+use shoal_proto::codec::{Codec, Writer};
+use shoal_proto::{
+    Action, Answer, Blob, ClientId, Group, GroupReply, Op, ServerId, SlotUse, Status, Time, limits,
+};
+use shoal_store::{Admission, Ask, Changes, Loaded, Lsn, Needs, View};
+use std::rc::Rc;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker {
+    /// The client.
+    pub client: ClientId,
+    /// A peer server.
+    pub peer: Option<ServerId>,
+    /// This server itself.
+    pub own: bool,
+}
+
+/// The answer to a compound as it is collected: groups already encoded, bulk data beside.
+#[derive(Default)]
+pub struct Collected {
+    /// Encoded [`GroupReply`]s.
+    pub groups: Writer,
+    /// How many.
+    pub count: usize,
+    /// Bulk data.
+    pub bulk: Vec<Bytes>,
+    bulk_bytes: usize,
+    /// What the reply waits for.
+    pub target: Target,
+}
+
+/// A compound under way. See the module's page.
+pub struct Compound {
+    pub(super) shard: Rc<Shard>,
+    pub(super) asker: Asker,
+    groups: Vec<Group>,
+    bulk: Bytes,
+    /// When the asker no longer waits.
+    pub deadline: Instant,
+    pub(super) place: Option<(Rc<Session>, SlotUse)>,
+    pub(super) running: Rc<Running>,
+    retry: bool,
+    kept_groups: u16,
+    pub(super) collected: Collected,
+
+    // The present group.
+    at: usize,
+    runs: u32,
+    retry_looked_up: bool,
+    /// Which operation the last run stopped at.
+    pub(super) halted_at: usize,
+    /// Transactions of this group that were given up so far.
+    pub tries: u32,
+    pub(super) loaded: Loaded,
+    pub(super) facts: Facts,
+    /// A transaction already begun (it holds the rename lock): its locks do not stop the handlers.
+    pub(super) own: Option<Undecided>,
+    pub(super) admission: Option<Admission>,
+}
+
+enum Ran {
+    Failed(Status, Vec<Answer>, Lsn),
+    Halted(usize, Halt, Needs),
+    Done(Vec<Answer>, Vec<Bytes>, Outcome, Lsn),
+}
+
+impl Compound {
+    /// A compound to run.
+    pub fn new(
+        shard: &Rc<Shard>,
+        asker: Asker,
+        groups: Vec<Group>,
+        bulk: Bytes,
+        deadline: Instant,
+    ) -> Compound {
+        Compound {
+            shard: shard.clone(),
+            asker,
+            groups,
+            bulk,
+            deadline,
+            place: None,
+            running: Rc::default(),
+            retry: false,
+            kept_groups: 0,
+            collected: Collected::default(),
+            at: 0,
+            runs: 0,
+            retry_looked_up: false,
+            halted_at: 0,
+            tries: 0,
+            loaded: Loaded::default(),
+            facts: Facts::default(),
+            own: None,
+            admission: None,
+        }
+    }
+
+    /// Give it the slot it claimed.
+    pub fn in_slot(
+        mut self,
+        session: Rc<Session>,
+        slot_use: SlotUse,
+        retry: bool,
+        kept_groups: u16,
+    ) -> Compound {
+        self.place = Some((session, slot_use));
+        self.retry = retry;
+        self.kept_groups = kept_groups;
+        self
+    }
+
+    /// Those who wait for it.
+    pub fn for_waiters(mut self, running: Rc<Running>) -> Compound {
+        self.running = running;
+        self
+    }
+
+    /// Its shard.
+    pub(crate) fn shard(&self) -> &Rc<Shard> {
+        &self.shard
+    }
+
+    /// Run until all groups are done (`None`) or something must be waited for.
+    pub fn go(&mut self) -> Option<Wait> {
+        while self.at < self.groups.len() {
+            if self.is_discarded() {
+                return Some(Wait::Discarded);
+            }
+            if let Some(wait) = self.group() {
+                return Some(wait);
+            }
+        }
+        None
+    }
+
+    /// Whether nobody waits any more and nothing of the present group was done outside its batch.
+    pub fn is_discarded(&self) -> bool {
+        !self.asker.own && self.facts.done.is_empty() && self.running.is_abandoned()
+    }
+
+    /// The operations of the present group.
+    pub fn ops(&self) -> &[Op] {
+        self.groups.get(self.at).map_or(&[], |g| &g.ops)
+    }
+
+    fn changes(&self) -> bool {
+        self.ops().iter().any(Op::changes)
+    }
+
+    fn group(&mut self) -> Option<Wait> {
+        if self.runs == 0 {
+            for op in self.ops() {
+                self.shard.counters.op(op);
+            }
+            if let Err(status) = self.permit() {
+                self.end_group(Err(status), Vec::new(), Vec::new());
+                return None;
+            }
+        }
+        if self.retry && !self.retry_looked_up {
+            match self.kept() {
+                Ok(Some((reply, seen))) => {
+                    add(&self.shard.counters.kept, 1);
+                    self.collect(&reply, Vec::new());
+                    self.depend(seen, None);
+                    self.next_group();
+                    return None;
+                }
+                Ok(None) => self.retry_looked_up = true,
+                Err(needs) => return Some(Wait::Load(needs)),
+            }
+        }
+        if let [op] = self.ops()
+            && direct::is_direct(op)
+        {
+            return Some(Wait::Direct);
+        }
+        if self.changes() && self.admission.is_none() {
+            let ask = ask_for(self.ops());
+            match self.shard.collection.admit(ask).now_or_never() {
+                Some(Ok(admission)) => self.admission = Some(admission),
+                Some(Err(error)) => {
+                    self.end_group(Err(crate::data::status_of(error)), Vec::new(), Vec::new());
+                    return None;
+                }
+                None => return Some(Wait::Admit(ask)),
+            }
+        }
+        self.predraw();
+        self.runs += 1;
+        if self.runs > 1 {
+            add(&self.shard.counters.reruns, 1);
+        }
+        match self.run() {
+            // The plan was made from facts that are old by now.
+            Ran::Failed(Status::Changed, ..) => Some(Wait::Backoff),
+            Ran::Failed(status, answers, seen) => {
+                self.depend(seen, None);
+                self.end_group(Err(status), answers, Vec::new());
+                None
+            }
+            Ran::Halted(index, halt, needs) => {
+                self.halted_at = index;
+                Some(self.halted(halt, needs))
+            }
+            Ran::Done(answers, bulk, outcome, seen) => self.done(answers, bulk, outcome, seen),
+        }
+    }
+
+    /// Whether this asker may ask this.
+    fn permit(&self) -> Result<(), Status> {
+        let Asker { peer, own, .. } = self.asker;
+        if self.ops().iter().any(Op::is_peers) && peer.is_none() && !own {
+            return Err(Status::Forbidden);
+        }
+        // A peer's write (its part of an append) goes to a place that was given to nobody else: it may be done twice.
+        let slotless = self.place.is_none() && peer.is_none() && !own;
+        if slotless && self.changes() {
+            return Err(Status::BadMessage);
+        }
+        Ok(())
+    }
+
+    /// The kept reply of the present group.
+    fn kept(&self) -> Result<Option<(Bytes, Lsn)>, Needs> {
+        let Some((session, slot_use)) = &self.place else { return Ok(None) };
+        let key = keys::kept(session.id, slot_use.slot, self.at as u8);
+        let view = View::new(&self.shard.collection, &self.loaded);
+        let Ok(row) = view.get(&key) else { return Err(view.into_needs()) };
+        let kept = row.and_then(|row| Kept::from_row(&row).ok());
+        Ok(kept.filter(|k| k.sequence == slot_use.sequence).map(|k| (k.reply.0, view.depends_on())))
+    }
+
+    /// A group that makes something nearly always takes one handle of this server: have it ready.
+    fn predraw(&mut self) {
+        let makes = |op: &Op| {
+            matches!(op, Op::Create { .. } | Op::Mknod { .. } | Op::Symlink { .. } | Op::Mkdir { .. })
+        };
+        let count = self.ops().iter().filter(|op| makes(op)).count();
+        let own = self.shard.id();
+        if count > 0 && self.facts.drawn.get(&own).is_none_or(|drawn| drawn.len() < count) {
+            let drawn = self.facts.drawn.entry(own).or_default();
+            while drawn.len() < count
+                && let Some(handle) = self.shard.handles.take()
+            {
+                drawn.push(handle);
+            }
+        }
+    }
+
+    fn run(&self) -> Ran {
+        let shard = &self.shard;
+        let identity = shard.identity();
+        let view = View::new(&shard.collection, &self.loaded);
+        let now = Time(shard.env.wall().0);
+        let own = self.own.as_ref().map(Undecided::tx);
+        let bulk = self.group_bulk();
+        let mut ctx = Ctx::new(view, &identity, &shard.locks, &self.facts, own, now, self.asker.client, bulk);
+        let mut answers = Vec::with_capacity(self.ops().len());
+        for (index, op) in self.ops().iter().enumerate() {
+            ctx.op_index = index;
+            match crate::ops::run(&mut ctx, op) {
+                Ok(answer) => answers.push(answer),
+                Err(Halt::Status(status)) => {
+                    return Ran::Failed(status, answers, ctx.view().depends_on());
+                }
+                Err(halt) => return Ran::Halted(index, halt, ctx.into_needs()),
+            }
+        }
+        match ctx.finish() {
+            Ok(outcome) => {
+                let seen = ctx.view().depends_on();
+                Ran::Done(answers, std::mem::take(&mut ctx.bulk_out), outcome, seen)
+            }
+            Err(Halt::Status(status)) => Ran::Failed(status, Vec::new(), ctx.view().depends_on()),
+            Err(halt) => Ran::Halted(0, halt, ctx.into_needs()),
+        }
+    }
+
+    /// The present group's part of the request's bulk data: what its operations say, behind that of the groups before.
+    fn group_bulk(&self) -> Bytes {
+        if self.bulk.is_empty() {
+            return Bytes::new();
+        }
+        let from: usize = self.groups[..self.at].iter().map(|g| bulk_of(&g.ops)).sum();
+        let from = from.min(self.bulk.len());
+        let to = (from + bulk_of(self.ops())).min(self.bulk.len());
+        self.bulk.slice(from..to)
+    }
+
+    fn halted(&mut self, halt: Halt, needs: Needs) -> Wait {
+        match halt {
+            Halt::Miss => Wait::Load(needs),
+            Halt::Locked => Wait::Locked(self.shard.locks.changed().wait()),
+            Halt::Fact(key) => Wait::Fact(key),
+            Halt::Draw(server) => Wait::Draw(server),
+            Halt::Bulk(bulk) => Wait::Bulk(bulk),
+            // Ended already.
+            Halt::Status(_) => Wait::Discarded,
+        }
+    }
+
+    fn done(&mut self, answers: Vec<Answer>, bulk: Vec<Bytes>, outcome: Outcome, seen: Lsn) -> Option<Wait> {
+        if !(outcome.remote.is_empty() && outcome.local.is_empty()) {
+            return self.plan(answers, outcome, seen);
+        }
+        let mut changes = outcome.changes;
+        if self.changes() && !(changes.is_empty() && self.facts.done.is_empty()) {
+            if let Err(status) = self.keep_reply(&mut changes, &answers, &bulk) {
+                self.end_group(Err(status), Vec::new(), Vec::new());
+                return None;
+            }
+        }
+        self.depend(seen, None);
+        if changes.is_empty() {
+            self.end_group(Ok(()), answers, bulk);
+            return None;
+        }
+        let strength = changes.strength;
+        let notice = Notice::of(&changes, &answers);
+        match self.shard.collection.apply_over(changes, &self.loaded) {
+            Ok(lsn) => {
+                self.depend(Lsn(0), Some((lsn, strength)));
+                notice.give(&self.shard);
+                self.end_group(Ok(()), answers, bulk);
+            }
+            Err(error) => self.end_group(Err(crate::data::status_of(error)), Vec::new(), Vec::new()),
+        }
+        None
+    }
+
+    /// Add the row that keeps this group's reply for a retry (and remove those of the slot's former compound that it
+    /// does not overwrite).
+    pub(crate) fn keep_reply(
+        &mut self,
+        changes: &mut Changes,
+        answers: &[Answer],
+        bulk: &[Bytes],
+    ) -> Result<(), Status> {
+        let Some((session, slot_use)) = &self.place else { return Ok(()) };
+        if !bulk.is_empty() {
+            return Err(Status::NotSupported);
+        }
+        let reply = encode_reply(Status::Ok, answers);
+        if reply.len() > limits::KEPT_REPLY_BYTES_MAX {
+            return Err(Status::OverLimit);
+        }
+        let kept = Kept { sequence: slot_use.sequence, reply: Blob(reply) };
+        changes.put(keys::kept(session.id, slot_use.slot, self.at as u8), kept.to_row());
+        let groups = self.groups.len();
+        if usize::from(self.kept_groups) > groups {
+            for group in groups..usize::from(self.kept_groups) {
+                changes.remove(keys::kept(session.id, slot_use.slot, group as u8));
+            }
+            session.trimmed(slot_use.slot, groups);
+            self.kept_groups = 0;
+        }
+        Ok(())
+    }
+
+    /// The group is a transaction over servers: take the local locks at once, so that the plan stays true here.
+    fn plan(&mut self, answers: Vec<Answer>, outcome: Outcome, seen: Lsn) -> Option<Wait> {
+        let is_rename_lock = |a: &Action| matches!(a, Action::RenameLock {});
+        let wants_rename_lock =
+            outcome.local.iter().chain(outcome.remote.values().flatten()).any(is_rename_lock);
+        if wants_rename_lock && self.own.is_none() {
+            return Some(Wait::RenameLock);
+        }
+        let undecided = match self.own.take() {
+            Some(undecided) => undecided,
+            None => match Undecided::begin(&self.shard) {
+                Some(undecided) => undecided,
+                None => return Some(Wait::Draw(self.shard.id())),
+            },
+        };
+        match Plan::lock(undecided, answers, outcome, seen) {
+            Some(plan) => Some(Wait::Transaction(Box::new(plan))),
+            None => Some(Wait::Backoff),
+        }
+    }
+
+    /// What the reply waits for.
+    pub(crate) fn depend(&mut self, seen: Lsn, made: Option<(Lsn, shoal_store::Strength)>) {
+        let modes = self.shard.collection.sync_modes();
+        self.collected.target = self.collected.target.and(Target::of(modes, seen, made));
+    }
+
+    /// The present group has ended.
+    pub(crate) fn end_group(&mut self, result: Result<(), Status>, answers: Vec<Answer>, bulk: Vec<Bytes>) {
+        let bulk_bytes: usize = bulk.iter().map(Bytes::len).sum();
+        let reply = encode_reply(result.err().unwrap_or(Status::Ok), &answers);
+        // Room is kept for the replies of groups that change something: those are never refused after the fact.
+        let kept_room = (limits::KEPT_REPLY_BYTES_MAX + 8) * self.groups.len();
+        let fits = (reply.len() <= limits::KEPT_REPLY_BYTES_MAX
+            || self.collected.groups.len() + reply.len() + kept_room <= limits::BODY_BYTES_MAX - 64)
+            && self.collected.bulk_bytes + bulk_bytes <= limits::BULK_BYTES_MAX;
+        if fits {
+            self.collected.bulk_bytes += bulk_bytes;
+            self.collect(&reply, bulk);
+        } else {
+            self.collect(&encode_reply(Status::OverLimit, &[]), Vec::new());
+        }
+        add(&self.shard.counters.groups, 1);
+        self.next_group();
+    }
+
+    fn collect(&mut self, reply: &[u8], bulk: Vec<Bytes>) {
+        self.collected.groups.put_raw(reply);
+        self.collected.count += 1;
+        self.collected.bulk.extend(bulk);
+    }
+
+    fn next_group(&mut self) {
+        self.at += 1;
+        self.runs = 0;
+        self.tries = 0;
+        self.retry_looked_up = false;
+        self.own = None;
+        self.admission = None;
+        if !self.facts.known.is_empty() || !self.facts.done.is_empty() || !self.facts.drawn.is_empty() {
+            self.facts = Facts::default();
+        }
+        if self.loaded.epoch != 0 || !self.loaded.rows.is_empty() {
+            self.loaded = Loaded::default();
+        }
+    }
+}
+
+/// Encode a group's reply.
+pub fn encode_reply(status: Status, answers: &[Answer]) -> Bytes {
+    let mut w = Writer::with_capacity(192);
+    status.encode(&mut w);
+    w.put_list(answers);
+    w.into_vec().into()
+}
+
+/// Decode the replies of a compound (for those the server asked itself).
+pub fn decode_replies(collected: &Collected) -> Vec<GroupReply> {
+    let mut r = shoal_proto::codec::Reader::new(collected.groups.as_slice());
+    (0..collected.count).map_while(|_| GroupReply::decode(&mut r).ok()).collect()
+}
+
+/// What the shard must be told of a batch that was applied.
+struct Notice {
+    reaps: bool,
+    map: Option<shoal_proto::ClusterMap>,
+}
+
+impl Notice {
+    fn of(changes: &Changes, answers: &[Answer]) -> Notice {
+        let is_reap = |(key, value): &(Bytes, Option<Bytes>)| {
+            value.is_some() && key.first() == Some(&(keys::Table::Reap as u8))
+        };
+        let map_row = keys::config("map");
+        let map = match answers {
+            [Answer::Map { map }] if changes.rows.iter().any(|(key, _)| *key == map_row) => Some(map.clone()),
+            _ => None,
+        };
+        Notice { reaps: changes.rows.iter().any(is_reap), map }
+    }
+
+    fn give(self, shard: &Rc<Shard>) {
+        if self.reaps {
+            shard.reap_rows.wake_all();
+        }
+        if let Some(map) = self.map {
+            shard.adopt_map(map);
+            crate::ops::setmap::push_to_all(shard);
+        }
+        if shard.handles.is_low() {
+            shard.grow_handles();
+        }
+    }
+}
+
+/// Bytes of bulk data that operations say they take.
+fn bulk_of(ops: &[Op]) -> usize {
+    ops.iter()
+        .map(|op| match op {
+            Op::Write { len, .. } | Op::Append { len, .. } => *len as usize,
+            _ => 0,
+        })
+        .sum()
+}
+
+/// Space to ask for before a group runs: generous, and given back when it has ended.
+fn ask_for(ops: &[Op]) -> Ask {
+    let mut ask =
+        Ask { journal_bytes: 1024 + limits::KEPT_REPLY_BYTES_MAX as u64, stream_bytes: 0, frees: true };
+    for op in ops {
+        ask.journal_bytes += 2048;
+        match op {
+            Op::Write { len, .. } | Op::Append { len, .. } => {
+                ask.journal_bytes += u64::from(*len).min(16 * 1024)
+            }
+            Op::Setxattr { value, .. } => ask.journal_bytes += value.len() as u64,
+            Op::Repair { actions } => ask.journal_bytes += 2048 * actions.len() as u64,
+            Op::Addserver { .. } => ask.journal_bytes += 256 * limits::SERVERS_MAX as u64,
+            _ => {}
+        }
+        ask.frees &=
+            matches!(op, Op::Unlink { .. } | Op::Rmdir { .. } | Op::Release { .. } | Op::Removexattr { .. });
+    }
+    ask
+}

@@ -1,0 +1,268 @@
+//! What a compound may have to wait for, and how each wait is passed.
+
+use super::compound::Compound;
+use super::{discard, end};
+use crate::counters::add;
+use crate::ctx::{Fact, FactKey};
+use crate::data;
+use crate::session::Running;
+use crate::shard::Shard;
+use crate::tx::{self, Plan};
+use futures_util::future::{Either, select};
+use shoal_env::local::NotifyWait;
+use shoal_proto::{Answer, Handle, Op, ServerId, Status};
+use shoal_store::{Ask, Needs};
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Handles drawn from a peer at once.
+const DRAW_COUNT: u16 = 64;
+/// Longest pause before a transaction that met another's lock is tried again.
+const BACKOFF_MAX: Duration = Duration::from_millis(64);
+/// How long a fact is waited for by one who holds the rename lock.
+const FACT_TIMEOUT_HOLDING: Duration = Duration::from_millis(500);
+
+/// What a compound waits for.
+pub enum Wait {
+    /// Rows.
+    Load(Needs),
+    /// Another transaction's lock.
+    Locked(NotifyWait),
+    /// A fact of another server.
+    Fact(FactKey),
+    /// Handles.
+    Draw(ServerId),
+    /// Bulk data to be moved.
+    Bulk(Box<data::Bulk>),
+    /// Space.
+    Admit(Ask),
+    /// An operation that is no handler's.
+    Direct,
+    /// The collection's one rename lock, before the plan is made again under it.
+    RenameLock,
+    /// A planned transaction over servers: its local locks are taken.
+    Transaction(Box<Plan>),
+    /// A transaction met another's lock and gave up its own.
+    Backoff,
+    /// Nobody waits for it any more.
+    Discarded,
+}
+
+/// Run a compound to its end.
+pub async fn drive(mut compound: Compound, wait: Wait) {
+    if pass_all(&mut compound, wait).await {
+        end(compound);
+    } else {
+        discard(compound);
+    }
+}
+
+/// Pass all waits; `false`: it was discarded.
+pub(super) async fn pass_all(compound: &mut Compound, first: Wait) -> bool {
+    let mut wait = first;
+    loop {
+        if matches!(wait, Wait::Discarded) {
+            return false;
+        }
+        if let Err(status) = pass(compound, wait).await {
+            compound.own = None;
+            compound.end_group(Err(status), Vec::new(), Vec::new());
+        }
+        match compound.go() {
+            None => return true,
+            Some(next) => wait = next,
+        }
+    }
+}
+
+/// Pass one wait; an error is the group's end.
+async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
+    let shard = compound.shard.clone();
+    match wait {
+        Wait::Load(needs) => {
+            add(&shard.counters.loads, 1);
+            let loaded = std::mem::take(&mut compound.loaded);
+            let loading = shard.collection.load(needs, loaded);
+            compound.loaded = loading.await.map_err(data::status_of)?;
+            Ok(())
+        }
+        Wait::Locked(released) => {
+            add(&shard.counters.lock_waits, 1);
+            compound.admission = None;
+            if compound.own.is_some() {
+                // Nobody waits holding locks.
+                return backoff(compound).await;
+            }
+            within(compound, released).await.ok_or(Status::Busy)
+        }
+        Wait::Fact(key) => fact(compound, key).await,
+        Wait::Draw(server) => draw(compound, server).await,
+        Wait::Bulk(bulk) => {
+            let at = (compound.halted_at, bulk.stream);
+            let done = data::carry_out(shard.engine(), *bulk).await;
+            compound.facts.done.insert(at, done);
+            Ok(())
+        }
+        Wait::Admit(ask) => {
+            let admitting = shard.collection.admit(ask);
+            let admitted = within(compound, admitting).await.ok_or(Status::TimedOut)?;
+            compound.admission = Some(admitted.map_err(data::status_of)?);
+            Ok(())
+        }
+        Wait::Direct => {
+            let [op] = compound.ops() else { return Err(Status::NotSupported) };
+            let op = op.clone();
+            let answer = super::direct::run(&shard, compound.asker, op).await?;
+            compound.end_group(Ok(()), vec![answer], Vec::new());
+            Ok(())
+        }
+        Wait::RenameLock => {
+            in_transaction(compound, true);
+            let taken = tx::take_rename_lock(&shard, compound.deadline).await;
+            in_transaction(compound, false);
+            compound.facts = Default::default();
+            match taken {
+                Ok(undecided) => compound.own = Some(undecided),
+                Err(Status::Busy) => backoff(compound).await?,
+                Err(status) => return Err(status),
+            }
+            Ok(())
+        }
+        Wait::Transaction(plan) => {
+            in_transaction(compound, true);
+            let end = tx::carry_out(compound, *plan).await;
+            in_transaction(compound, false);
+            match end {
+                tx::End::Done => Ok(()),
+                tx::End::Failed(status) => Err(status),
+                tx::End::Again => backoff(compound).await,
+            }
+        }
+        Wait::Backoff => backoff(compound).await,
+        Wait::Discarded => Ok(()),
+    }
+}
+
+fn in_transaction(compound: &Compound, is: bool) {
+    compound.running.in_transaction.set(is);
+    if let Some((session, _)) = &compound.place {
+        session.note_transaction();
+    }
+}
+
+/// Await something, but not past the deadline, nor when all that waited are gone.
+async fn within<T>(compound: &Compound, future: impl Future<Output = T>) -> Option<T> {
+    let timed = compound.shard.env.deadline(compound.deadline, future);
+    let abandoned = abandoned(compound.running.clone(), compound.asker.own);
+    match select(std::pin::pin!(timed), std::pin::pin!(abandoned)).await {
+        Either::Left((value, _)) => value.ok(),
+        Either::Right(_) => None,
+    }
+}
+
+/// Until nobody waits for a compound any more.
+async fn abandoned(running: Rc<Running>, own: bool) {
+    loop {
+        let next = running.waiters.borrow().iter().find(|w| !w.line.is_dead()).map(|w| w.line.died().wait());
+        match next {
+            Some(died) => died.await,
+            None if own => std::future::pending().await,
+            None => return,
+        }
+    }
+}
+
+/// Give up what is held and wait a random moment, longer each time; the group is then planned anew from fresh facts.
+async fn backoff(compound: &mut Compound) -> Result<(), Status> {
+    compound.own = None;
+    compound.admission = None;
+    let done = std::mem::take(&mut compound.facts.done);
+    compound.facts = Default::default();
+    compound.facts.done = done;
+    compound.tries += 1;
+    let longest = Duration::from_millis(1 << compound.tries.min(6)).min(BACKOFF_MAX);
+    let env = &compound.shard.env;
+    let nanos = env.random_u64() % u64::try_from(longest.as_nanos()).unwrap_or(1).max(1);
+    if env.now() + Duration::from_nanos(nanos) >= compound.deadline {
+        return Err(Status::Busy);
+    }
+    let pause = env.sleep(Duration::from_nanos(nanos));
+    // Whether it was discarded meanwhile, `go` looks.
+    within(compound, pause).await;
+    Ok(())
+}
+
+async fn draw(compound: &mut Compound, server: ServerId) -> Result<(), Status> {
+    let shard = compound.shard.clone();
+    let handle = if server == shard.id() {
+        own_handle(&shard).await?
+    } else {
+        match shard.peers.pooled(server) {
+            Some(handle) => handle,
+            None => {
+                let asked = shard.peers.call(server, Op::Draw { count: DRAW_COUNT }, compound.deadline);
+                let answer = within(compound, asked).await.ok_or(Status::TimedOut)??;
+                let Answer::Handles { handles } = answer else { return Err(Status::BadMessage) };
+                shard.peers.pool(server, handles.0);
+                shard.peers.pooled(server).ok_or(Status::Unavailable)?
+            }
+        }
+    };
+    compound.facts.drawn.entry(server).or_default().push(handle);
+    Ok(())
+}
+
+/// A handle of this server, waiting for a reservation if none is ready.
+///
+/// # Errors
+/// When the store fails.
+pub async fn own_handle(shard: &Rc<Shard>) -> Result<Handle, Status> {
+    loop {
+        if let Some(handle) = shard.handles.take() {
+            return Ok(handle);
+        }
+        shard.handles.grow(&shard.collection).await.map_err(data::status_of)?;
+    }
+}
+
+/// Ask another server for a fact. What it says of the object is the fact; that it cannot be asked is not.
+async fn fact(compound: &mut Compound, key: FactKey) -> Result<(), Status> {
+    let shard = compound.shard.clone();
+    add(&shard.counters.facts, 1);
+    let holding = compound.own.is_some();
+    let deadline = match holding {
+        true => compound.deadline.min(shard.env.now() + FACT_TIMEOUT_HOLDING),
+        false => compound.deadline,
+    };
+    let (server, op) = match &key {
+        FactKey::Attr(object) => (object.server(), Op::Getattr { object: *object }),
+        FactKey::Entry(dir, name) => (dir.server(), Op::Entry { dir: *dir, name: name.clone() }),
+        FactKey::Stream(stream) => (stream.server(), Op::Streamstat { stream: *stream }),
+    };
+    let asked = shard.peers.call(server, op, deadline);
+    let answer = within(compound, asked).await.ok_or(Status::TimedOut)?;
+    let asked_for = key.clone();
+    let fact = match answer {
+        Err(Status::Busy | Status::TimedOut) if holding => return backoff(compound).await,
+        Err(status @ (Status::Busy | Status::TimedOut | Status::Unavailable | Status::Poisoned)) => {
+            return Err(status);
+        }
+        answer => match key {
+            FactKey::Attr(_) => Fact::Attr(answer.and_then(|a| match a {
+                Answer::Attr { attr } => Ok(attr),
+                _ => Err(Status::BadMessage),
+            })),
+            FactKey::Entry(..) => Fact::Entry(answer.and_then(|a| match a {
+                Answer::Fact { dir, entry } => Ok((dir, entry)),
+                _ => Err(Status::BadMessage),
+            })),
+            FactKey::Stream(_) => Fact::Stream(answer.and_then(|a| match a {
+                Answer::Facts { facts } => Ok(facts),
+                _ => Err(Status::BadMessage),
+            })),
+        },
+    };
+    compound.facts.known.insert(asked_for, fact);
+    Ok(())
+}

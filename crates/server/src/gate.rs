@@ -1,0 +1,133 @@
+//! The gate: no reply leaves before the records it depends on are as durable as the sync mode says (design §4.1).
+//!
+//! A reply depends on the newest change its handlers saw and on the change they made. What that means for it is its
+//! [`Target`]:
+//!
+//! ```text
+//!   metadata mode      strong changes seen or made     data mode     weak changes made (small data writes)
+//!   at reply           durable                         at reply      durable
+//!   at fsync           written (write(2) of the group) at fsync      written
+//!   never              nothing                         (metadata never: nothing)
+//! ```
+//! Waiting replies are kept in order of the LSN they wait for; one task of the shard lets go, at each step of the
+//! journal, of all that are free. When the store is poisoned all that wait are answered `Poisoned`: what they would
+//! acknowledge is not known to be kept.
+
+use shoal_store::{Collection, DataSync, Lsn, MetadataSync, Strength, SyncModes};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+/// What a reply waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    /// Written to the kernel up to here.
+    pub written: Lsn,
+    /// Durable up to here.
+    pub durable: Lsn,
+}
+
+impl Target {
+    /// The target of a group that saw changes up to `seen` and made the change `made`.
+    pub fn of(modes: SyncModes, seen: Lsn, made: Option<(Lsn, Strength)>) -> Target {
+        let mut target = Target::default();
+        let strong = match made {
+            Some((lsn, Strength::Strong)) => seen.max(lsn),
+            _ => seen,
+        };
+        match modes.metadata {
+            MetadataSync::AtReply => target.durable = strong,
+            MetadataSync::AtFsync => target.written = strong,
+            MetadataSync::Never => return target,
+        }
+        if let Some((lsn, Strength::Weak)) = made {
+            match modes.data {
+                DataSync::AtReply => target.durable = target.durable.max(lsn),
+                DataSync::AtFsync => target.written = target.written.max(lsn),
+            }
+        }
+        target
+    }
+
+    /// Both.
+    pub fn and(self, other: Target) -> Target {
+        Target { written: self.written.max(other.written), durable: self.durable.max(other.durable) }
+    }
+
+    fn is_met(self, collection: &Collection) -> bool {
+        (self.durable == Lsn(0) || self.durable <= collection.durable())
+            && (self.written == Lsn(0) || self.written <= collection.written())
+    }
+}
+
+/// What is let go: called with whether the store is still well.
+pub type Leave = Box<dyn FnOnce(bool)>;
+
+/// The gate of one shard.
+#[derive(Default)]
+pub struct Gate {
+    by_durable: RefCell<BTreeMap<(Lsn, u64), (Target, Leave)>>,
+    by_written: RefCell<BTreeMap<(Lsn, u64), (Target, Leave)>>,
+    sequence: Cell<u64>,
+}
+
+impl Gate {
+    /// Whether a reply may leave at once.
+    pub fn is_open(&self, collection: &Collection, target: Target) -> bool {
+        target.is_met(collection)
+    }
+
+    /// Let `leave` go when its target is met.
+    pub fn wait(&self, collection: &Collection, target: Target, leave: Leave) {
+        if target.durable > collection.durable() && collection.sync_modes().metadata != MetadataSync::AtReply
+        {
+            collection.push_durable();
+        }
+        let sequence = self.sequence.get();
+        self.sequence.set(sequence + 1);
+        self.queue(collection, sequence, target, leave);
+    }
+
+    fn queue(&self, collection: &Collection, sequence: u64, target: Target, leave: Leave) {
+        let (queue, lsn) = if target.durable > collection.durable() {
+            (&self.by_durable, target.durable)
+        } else {
+            (&self.by_written, target.written)
+        };
+        queue.borrow_mut().insert((lsn, sequence), (target, leave));
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.by_durable.borrow().len() + self.by_written.borrow().len()
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The journal moved, or is poisoned: let go of what is free.
+    pub fn release(&self, collection: &Collection) {
+        let well = collection.health().is_ok();
+        for (queue, upto) in
+            [(&self.by_durable, collection.durable()), (&self.by_written, collection.written())]
+        {
+            loop {
+                let mut waiting = queue.borrow_mut();
+                let Some(first) = waiting.first_entry() else { break };
+                if well && first.key().0 > upto {
+                    break;
+                }
+                let (lsn, sequence) = *first.key();
+                let (target, leave) = first.remove();
+                drop(waiting);
+                debug_assert!(lsn <= target.durable.max(target.written));
+                match well && !target.is_met(collection) {
+                    // Durable at last, and it waits for something newer to be written.
+                    true => self.queue(collection, sequence, target, leave),
+                    false => leave(well),
+                }
+            }
+        }
+    }
+}

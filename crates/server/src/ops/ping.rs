@@ -1,0 +1,9 @@
+//! ping: nothing; measures the way, and keeps a session's lease.
+
+use crate::ctx::Halt;
+use shoal_proto::Answer;
+
+/// Nothing.
+pub fn run() -> Result<Answer, Halt> {
+    Ok(Answer::Done {})
+}

@@ -1,0 +1,14 @@
+//! prepare: validate and durably lock what a transaction will do here. See [`crate::tx`].
+
+use crate::shard::Shard;
+use crate::tx;
+use shoal_proto::{Action, Answer, Status, TxId};
+use std::rc::Rc;
+
+/// Prepare.
+///
+/// # Errors
+/// `Busy`, `Changed`, or what forbids an action.
+pub async fn run(shard: &Rc<Shard>, tx: TxId, actions: Vec<Action>) -> Result<Answer, Status> {
+    tx::prepare(shard, tx, actions).await.map(|()| Answer::Done {})
+}

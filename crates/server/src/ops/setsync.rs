@@ -1,0 +1,48 @@
+//! setsync: change the sync modes of this server's part.
+
+use crate::data::status_of;
+use crate::shard::Shard;
+use shoal_proto::{Answer, Status};
+use shoal_store::{DataSync, MetadataSync, SyncModes, settle};
+use std::rc::Rc;
+
+/// Take new modes: metadata `reply`, `fsync` or `never`; data `reply` or `fsync`; empty leaves as is. What was
+/// acknowledged under the old modes is durable before.
+///
+/// # Errors
+/// `Invalid`: another word.
+pub async fn run(shard: &Rc<Shard>, metadata: &str, data: &str) -> Result<Answer, Status> {
+    let present = shard.collection.sync_modes();
+    let modes = SyncModes {
+        metadata: match metadata {
+            "" => present.metadata,
+            "reply" => MetadataSync::AtReply,
+            "fsync" => MetadataSync::AtFsync,
+            "never" => MetadataSync::Never,
+            _ => return Err(Status::Invalid),
+        },
+        data: match data {
+            "" => present.data,
+            "reply" => DataSync::AtReply,
+            "fsync" => DataSync::AtFsync,
+            _ => return Err(Status::Invalid),
+        },
+    };
+    settle(&shard.collection).await.map_err(status_of)?;
+    shard.collection.set_sync_modes(modes).await.map_err(status_of)?;
+    Ok(Answer::Done {})
+}
+
+/// The words of the modes.
+pub fn words(modes: SyncModes) -> (&'static str, &'static str) {
+    let metadata = match modes.metadata {
+        MetadataSync::AtReply => "reply",
+        MetadataSync::AtFsync => "fsync",
+        MetadataSync::Never => "never",
+    };
+    let data = match modes.data {
+        DataSync::AtReply => "reply",
+        DataSync::AtFsync => "fsync",
+    };
+    (metadata, data)
+}

@@ -1,0 +1,15 @@
+//! statfs: space of this server's part of the file system. Objects are not counted (0): no count of them is kept.
+
+use crate::data::status_of;
+use crate::shard::Shard;
+use shoal_proto::{Answer, Status};
+use std::rc::Rc;
+
+/// The space.
+///
+/// # Errors
+/// When the local file system cannot be asked.
+pub async fn run(shard: &Rc<Shard>) -> Result<Answer, Status> {
+    let space = shard.collection.space().await.map_err(status_of)?;
+    Ok(Answer::Space { total: space.total, available: space.available, objects: 0 })
+}

@@ -1,0 +1,318 @@
+//! The other servers, as this one asks them.
+//!
+//! One connection to each, made when first needed, many requests under way on it. A server is a small client of its
+//! peers, with a session that has no slots, because **everything it asks may be asked twice**:
+//!
+//! | asked | twice |
+//! |---|---|
+//! | getattr, entry, streamstat, outcome, map | reads |
+//! | prepare, finish | named by the transaction's id, which is used once; a second one finds it done |
+//! | draw | the first answer's handles are lost, never given again |
+//! | reap | names handles that are never used again |
+//! | setmap | names the epoch |
+//! | write (a share of an append) | the same bytes to a place that was given to nobody else |
+//!
+//! So a request whose connection broke is sent again on the next one, until its deadline. That is how changes over
+//! servers are done exactly once: by names, not by slots.
+
+use crate::connection::{Ended, Frames, Line, Scratch, introduce, pump};
+use crate::counters::{Counters, add};
+use crate::shard::SharedIdentity;
+use crate::tasks::Tasks;
+use bytes::Bytes;
+use futures_channel::oneshot;
+use futures_util::future::LocalBoxFuture;
+use shoal_env::local::Notify;
+use shoal_env::{Address, Env, Instant};
+use shoal_proto::{
+    Answer, ClientId, Frame, FrameKind, Group, GroupReply, Handle, Op, Reply, Request, ServerId, Status,
+};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Making a connection takes no longer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pauses between tries to connect: from, to.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
+/// The data engine's questions have no deadline of their own.
+const ASK_TIMEOUT: Duration = Duration::from_secs(30);
+
+type Replied = (Vec<GroupReply>, Bytes);
+
+#[derive(Default)]
+struct Link {
+    line: RefCell<Option<Rc<Line>>>,
+    waiting: RefCell<BTreeMap<u64, oneshot::Sender<Replied>>>,
+    connecting: Cell<bool>,
+    /// Woken when the connection was made, or could not be.
+    changed: Notify,
+    pause: Cell<Duration>,
+}
+
+struct Inner {
+    env: Env,
+    identity: SharedIdentity,
+    counters: Rc<Counters>,
+    tasks: Tasks,
+    client: ClientId,
+    scratch: Scratch,
+    links: RefCell<BTreeMap<ServerId, Rc<Link>>>,
+    pools: RefCell<BTreeMap<ServerId, VecDeque<Handle>>>,
+    next_tag: Cell<u64>,
+}
+
+/// The peers of a shard.
+#[derive(Clone)]
+pub struct Peers(Rc<Inner>);
+
+impl Peers {
+    /// None connected yet.
+    pub fn new(env: Env, identity: SharedIdentity, counters: Rc<Counters>, tasks: Tasks) -> Peers {
+        let mut client = ClientId::default();
+        env.random(&mut client.0);
+        Peers(Rc::new(Inner {
+            env,
+            identity,
+            counters,
+            tasks,
+            client,
+            scratch: Scratch::default(),
+            links: RefCell::default(),
+            pools: RefCell::default(),
+            next_tag: Cell::new(1),
+        }))
+    }
+
+    /// Ask one operation.
+    ///
+    /// # Errors
+    /// What the peer says; `Unavailable` if it could not be reached, `TimedOut` if it did not answer.
+    pub async fn call(&self, server: ServerId, op: Op, deadline: Instant) -> Result<Answer, Status> {
+        self.call_with(server, op, Bytes::new(), deadline).await.map(|(answer, _)| answer)
+    }
+
+    async fn call_with(
+        &self,
+        server: ServerId,
+        op: Op,
+        bulk: Bytes,
+        deadline: Instant,
+    ) -> Result<(Answer, Bytes), Status> {
+        let (mut groups, bulk) = self.call_all(server, vec![op], bulk, deadline).await?;
+        let reply = groups.pop().ok_or(Status::BadMessage)?;
+        match reply.status {
+            Status::Ok => {
+                let answer = reply.answers.0.into_iter().next().ok_or(Status::BadMessage)?;
+                Ok((answer, bulk))
+            }
+            status => Err(status),
+        }
+    }
+
+    /// Ask several operations by one message, each a group of its own.
+    ///
+    /// # Errors
+    /// `Unavailable` if the peer could not be reached, `TimedOut` if it did not answer.
+    pub async fn call_all(
+        &self,
+        server: ServerId,
+        ops: Vec<Op>,
+        bulk: Bytes,
+        deadline: Instant,
+    ) -> Result<Replied, Status> {
+        let groups: Vec<Group> = ops.into_iter().map(|op| Group { ops: vec![op].into() }).collect();
+        let count = groups.len();
+        let mut request = Request { slot: None, timeout_ms: 0, groups: groups.into() };
+        loop {
+            let line = self.line(server, deadline).await?;
+            let left = deadline.since(self.0.env.now());
+            request.timeout_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1);
+            let answer = self.send(server, &line, &request, &bulk);
+            match self.0.env.deadline(deadline, answer).await {
+                Err(_) => return Err(Status::TimedOut),
+                Ok(Some((replies, data))) if replies.len() == count => return Ok((replies, data)),
+                Ok(Some(_)) => return Err(Status::BadMessage),
+                // The connection broke: again, on the next one.
+                Ok(None) => {}
+            }
+        }
+    }
+
+    /// A handle of a peer drawn before.
+    pub fn pooled(&self, server: ServerId) -> Option<Handle> {
+        self.0.pools.borrow_mut().get_mut(&server)?.pop_front()
+    }
+
+    /// Keep handles drawn from a peer.
+    pub fn pool(&self, server: ServerId, handles: Vec<Handle>) {
+        let own = handles.into_iter().filter(|h| h.server() == server);
+        self.0.pools.borrow_mut().entry(server).or_default().extend(own);
+    }
+
+    /// Send on a connection; `None`: it broke before the answer.
+    fn send(
+        &self,
+        server: ServerId,
+        line: &Rc<Line>,
+        request: &Request,
+        bulk: &Bytes,
+    ) -> impl Future<Output = Option<Replied>> + use<> {
+        let tag = self.0.next_tag.get();
+        self.0.next_tag.set(tag + 1);
+        let link = self.link(server);
+        let (send, receive) = oneshot::channel();
+        link.waiting.borrow_mut().insert(tag, send);
+        add(&self.0.counters.peer_messages, 1);
+        line.send(FrameKind::Request, tag, request, std::slice::from_ref(bulk));
+        let forget = Forget { link, tag };
+        async move {
+            let answer = receive.await.ok();
+            drop(forget);
+            answer
+        }
+    }
+
+    fn link(&self, server: ServerId) -> Rc<Link> {
+        self.0.links.borrow_mut().entry(server).or_default().clone()
+    }
+
+    /// The connection to a peer, made if need be.
+    async fn line(&self, server: ServerId, deadline: Instant) -> Result<Rc<Line>, Status> {
+        let link = self.link(server);
+        loop {
+            let changed = link.changed.wait();
+            if let Some(line) = link.line.borrow().as_ref()
+                && !line.is_dead()
+            {
+                return Ok(line.clone());
+            }
+            if self.0.env.now() >= deadline {
+                return Err(Status::Unavailable);
+            }
+            if !link.connecting.replace(true) {
+                let own = self.clone();
+                self.0.tasks.spawn(&self.0.env, "peer", async move { own.connection(server).await });
+            }
+            if self.0.env.deadline(deadline, changed).await.is_err() {
+                return Err(Status::Unavailable);
+            }
+        }
+    }
+
+    /// The task of a connection: make it, serve it to its end.
+    async fn connection(&self, server: ServerId) {
+        let link = self.link(server);
+        let until = self.0.env.now() + CONNECT_TIMEOUT;
+        let made = self.0.env.deadline(until, self.connect(server)).await;
+        match made {
+            Ok(Ok((line, mut reader, mut writer, mut frames))) => {
+                link.pause.set(Duration::ZERO);
+                link.line.replace(Some(line.clone()));
+                link.connecting.set(false);
+                link.changed.wake_all();
+                pump(&mut reader, &mut writer, &line, &mut frames, |frame| answered(&link, frame)).await;
+                line.end();
+                if link.line.borrow().as_ref().is_some_and(|present| Rc::ptr_eq(present, &line)) {
+                    link.line.take();
+                }
+                // Whoever waits for an answer sees that none comes, and asks again.
+                link.waiting.take();
+            }
+            failed => {
+                let words = match failed {
+                    Ok(Err(words)) => words,
+                    _ => "no answer to the handshake".to_owned(),
+                };
+                tracing::debug!(%server, words, "a peer could not be reached");
+                let pause = link.pause.get().clamp(PAUSES.0, PAUSES.1);
+                link.pause.set(pause * 2);
+                self.0.env.sleep(pause).await;
+                link.connecting.set(false);
+                link.changed.wake_all();
+            }
+        }
+    }
+
+    async fn connect(
+        &self,
+        server: ServerId,
+    ) -> Result<(Rc<Line>, shoal_env::Reader, shoal_env::Writer, Frames), String> {
+        let identity = self.0.identity.borrow().clone();
+        let info = identity.map.server(server).ok_or("the map has no such server")?;
+        let mut last = "it has no address".to_owned();
+        for address in info.addresses.iter() {
+            let address: Address = match address.0.parse() {
+                Ok(address) => address,
+                Err(words) => {
+                    last = words;
+                    continue;
+                }
+            };
+            let mut stream = match self.0.env.connect(&address).await {
+                Ok(stream) => stream,
+                Err(error) => {
+                    last = format!("{address}: {error}");
+                    continue;
+                }
+            };
+            let mut frames = Frames::new(self.0.scratch.clone());
+            let parts = (&mut stream.reader, &mut stream.writer, &mut frames);
+            let name = stream.peer.as_str();
+            match introduce(&self.0.env, &identity, self.0.client, server, name, parts).await {
+                Ok(line) => return Ok((line, stream.reader, stream.writer, frames)),
+                Err(refused) => last = format!("{address}: {}", refused.words),
+            }
+        }
+        Err(last)
+    }
+
+    /// End all connections.
+    pub fn end(&self) {
+        for link in self.0.links.borrow().values() {
+            if let Some(line) = link.line.take() {
+                line.end();
+            }
+        }
+    }
+}
+
+/// A request nobody waits for any more leaves no trace.
+struct Forget {
+    link: Rc<Link>,
+    tag: u64,
+}
+
+impl Drop for Forget {
+    fn drop(&mut self) {
+        self.link.waiting.borrow_mut().remove(&self.tag);
+    }
+}
+
+fn answered(link: &Link, frame: Frame) -> Result<(), Ended> {
+    if frame.kind != FrameKind::Reply {
+        return Err(Ended::Garbage);
+    }
+    let reply: Reply = frame.message().map_err(|_| Ended::Garbage)?;
+    if let Some(waiting) = link.waiting.borrow_mut().remove(&frame.tag) {
+        // Nobody waits any more: the answer is of no use.
+        let _ = waiting.send((reply.groups.0, frame.bulk));
+    }
+    Ok(())
+}
+
+impl crate::data::Peers for Peers {
+    fn ask(
+        &self,
+        server: ServerId,
+        op: Op,
+        bulk: Bytes,
+    ) -> LocalBoxFuture<'static, Result<(Answer, Bytes), Status>> {
+        let own = self.clone();
+        Box::pin(async move {
+            let deadline = own.0.env.now() + ASK_TIMEOUT;
+            own.call_with(server, op, bulk, deadline).await
+        })
+    }
+}

@@ -1,0 +1,96 @@
+//! The reaper: datafiles of removed files on other servers. A removal leaves durable rows that name them; this task asks
+//! their servers to remove them, many by one message, and removes the rows when they did. Asking twice does no harm.
+
+use crate::counters::add;
+use crate::data::status_of;
+use crate::keys::{self, Table};
+use crate::rows::{Reap, RowValue};
+use crate::shard::Shard;
+use bytes::Bytes;
+use shoal_proto::{Handle, Op, ServerId, Status, limits};
+use shoal_store::{Ask, Changes, Loaded, Strength, look};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// One server has this long to answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause when some server did not.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A row to be reaped.
+struct Dead {
+    row: Bytes,
+    datafile: Handle,
+    owner: Handle,
+}
+
+/// The task of a shard.
+pub async fn run(shard: Rc<Shard>) {
+    loop {
+        let more = shard.reap_rows.wait();
+        match sweep(&shard).await {
+            Ok(true) => more.await,
+            Ok(false) => shard.env.sleep(PAUSE).await,
+            Err(status) => {
+                tracing::warn!(%status, "rows to be reaped could not be handled");
+                shard.env.sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Go once over all rows; whether all were reaped.
+async fn sweep(shard: &Rc<Shard>) -> Result<bool, Status> {
+    let prefix = keys::table(Table::Reap);
+    let mut after: Option<Bytes> = None;
+    let mut all = true;
+    loop {
+        let looked =
+            look(&shard.collection, |view| view.scan(&prefix, after.as_deref(), limits::GROUPS_MAX)).await;
+        let (scan, seen) = looked.map_err(status_of)?;
+        // A message: what it depends on is durable before it leaves.
+        crate::tx::durable(&shard.collection, seen).await.map_err(status_of)?;
+        let mut by_server: BTreeMap<ServerId, Vec<Dead>> = BTreeMap::new();
+        for (key, value) in &scan.rows {
+            if let (Some((server, datafile)), Ok(reap)) = (keys::parse_reap(key), Reap::from_row(value)) {
+                by_server.entry(server).or_default().push(Dead {
+                    row: key.clone(),
+                    datafile,
+                    owner: reap.owner,
+                });
+            }
+        }
+        for (server, dead) in by_server {
+            all &= reap(shard, server, dead).await?;
+        }
+        match scan.resume {
+            Some(key) => after = Some(key),
+            None => return Ok(all),
+        }
+    }
+}
+
+/// Ask one server; the rows of those it removed go.
+async fn reap(shard: &Rc<Shard>, server: ServerId, dead: Vec<Dead>) -> Result<bool, Status> {
+    let ops = dead.iter().map(|d| Op::Reap { owner: d.owner, datafiles: vec![d.datafile].into() }).collect();
+    let deadline = shard.env.now() + TIMEOUT;
+    let Ok((replies, _)) = shard.peers.call_all(server, ops, Bytes::new(), deadline).await else {
+        return Ok(false);
+    };
+    let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
+    let mut all = true;
+    for (dead, reply) in dead.into_iter().zip(replies) {
+        if reply.status == Status::Ok {
+            changes.remove(dead.row);
+            add(&shard.counters.reaped, 1);
+        } else {
+            tracing::debug!(datafile = %dead.datafile, status = %reply.status, "not reaped yet");
+            all = false;
+        }
+    }
+    let ask = Ask { journal_bytes: 64 * (1 + changes.rows.len() as u64), stream_bytes: 0, frees: true };
+    let _admission = shard.collection.admit(ask).await.map_err(status_of)?;
+    shard.collection.apply_over(changes, &Loaded::default()).map_err(status_of)?;
+    Ok(all)
+}

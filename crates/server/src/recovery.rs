@@ -1,0 +1,155 @@
+//! Opening a shard: what its rows say is under way goes on.
+//!
+//! In this order, before any connection is accepted: the map (a newer one than the configuration's wins); the root, if
+//! this is a new file system; a range of handles; transactions (what is prepared is locked again, what is committed is
+//! finished); sessions, whose lease begins anew. Then the tasks: gate, lease, reaper, resolver.
+
+use crate::actions;
+use crate::keys::{self, Table};
+use crate::rows::{self, Inode, RowValue, Tx, TxState};
+use crate::session::Session;
+use crate::shard::Shard;
+use crate::tx::{self, Prepared};
+use crate::{lease, reaper};
+use bytes::Bytes;
+use shoal_env::Instant;
+use shoal_proto::codec::Codec;
+use shoal_proto::op::Owner;
+use shoal_proto::{ClusterMap, Handle, Kind, ServerId, Time};
+use shoal_store::{Changes, Loaded, StoreError, look, settle};
+use std::rc::Rc;
+
+/// Rows looked at by one turn.
+const BATCH: usize = 512;
+
+/// Open a shard. `root` is how the root directory of a new file system is to look.
+///
+/// # Errors
+/// When the store fails or holds another file system.
+pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
+    find_map(shard).await?;
+    make_root(shard, root).await?;
+    shard.handles.grow(&shard.collection).await?;
+    find_transactions(shard).await?;
+    find_sessions(shard).await?;
+    let spawn = |name, task: futures_util::future::LocalBoxFuture<'static, ()>| {
+        shard.tasks.spawn(&shard.env, name, task);
+    };
+    spawn("gate", Box::pin(gate(shard.clone())));
+    spawn("lease", Box::pin(lease::run(shard.clone())));
+    spawn("reaper", Box::pin(reaper::run(shard.clone())));
+    spawn("resolver", Box::pin(tx::resolve(shard.clone())));
+    Ok(())
+}
+
+/// Let replies go whenever the journal moves.
+async fn gate(shard: Rc<Shard>) {
+    let progress = shard.collection.progress();
+    loop {
+        let moved = progress.wait();
+        shard.gate.release(&shard.collection);
+        moved.await;
+    }
+}
+
+async fn find_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
+    let key = keys::config("map");
+    let (row, _) = look(&shard.collection, |view| view.get(&key)).await?;
+    let given = shard.identity().map.clone();
+    if let Some(row) = row {
+        let kept = ClusterMap::from_bytes(&row).map_err(|error| damaged("the cluster's map", &error))?;
+        if kept.fs_id != given.fs_id || kept.collection != given.collection {
+            return Err(StoreError::Refused("the store holds another file system than the map names".into()));
+        }
+        if kept.epoch >= given.epoch {
+            shard.adopt_map(kept);
+            return Ok(());
+        }
+    }
+    let mut changes = Changes::default();
+    changes.put(key, given.to_bytes());
+    shard.collection.apply_over(changes, &Loaded::default()).map(drop)
+}
+
+/// The root directory, made once, by the server that holds it.
+async fn make_root(shard: &Rc<Shard>, owner: Owner) -> Result<(), StoreError> {
+    let key = keys::inode(Handle::ROOT);
+    if shard.id() != ServerId(0) || look(&shard.collection, |view| view.get(&key)).await?.0.is_some() {
+        return Ok(());
+    }
+    let now = Time(shard.env.wall().0);
+    let root = Inode {
+        kind: Kind::Directory,
+        mode: owner.mode & 0o7777,
+        uid: owner.uid,
+        gid: owner.gid,
+        nlink: 2,
+        rdev: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        parent: Handle::ROOT,
+        template: shard.identity().map.template,
+        layout: None,
+        target: None,
+        xattr_bytes: 0,
+    };
+    let mut changes = Changes::default();
+    changes.put(key, root.to_row());
+    shard.collection.apply_over(changes, &Loaded::default())?;
+    settle(&shard.collection).await
+}
+
+async fn find_transactions(shard: &Rc<Shard>) -> Result<(), StoreError> {
+    for (key, value) in table(shard, Table::Tx).await? {
+        let tx = rows::tx_of_key(&key).ok_or_else(|| StoreError::Damaged("a transaction's key".into()))?;
+        match Tx::from_row(&value).map_err(|error| damaged("a transaction", &error))?.state {
+            TxState::Prepared { actions: list } => {
+                let identity = shard.identity();
+                let wanted: Vec<_> = list.iter().flat_map(|a| actions::locks(&identity, a)).collect();
+                if !shard.locks.take(tx, &wanted) {
+                    return Err(StoreError::Damaged(format!(
+                        "two transactions hold one lock, one of them {tx}"
+                    )));
+                }
+                // In doubt since long ago: its coordinator is asked soon.
+                shard.book.add_prepared(tx, Prepared::new(list, Instant(0)));
+            }
+            TxState::Committed { unfinished } => {
+                let own = shard.clone();
+                shard.book.begin_finishing(tx, unfinished.clone());
+                let task = async move { tx::finish_committed(own, tx, unfinished).await };
+                shard.tasks.spawn(&shard.env, "finish", task);
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn find_sessions(shard: &Rc<Shard>) -> Result<(), StoreError> {
+    let now = shard.env.now();
+    for (key, value) in table(shard, Table::Session).await? {
+        let id = keys::parse_session(&key).ok_or_else(|| StoreError::Damaged("a session's key".into()))?;
+        let row = rows::Session::from_row(&value).map_err(|error| damaged("a session", &error))?;
+        shard.sessions.add(Rc::new(Session::new(id, row.client, row.peer, row.slots, false, now)));
+    }
+    Ok(())
+}
+
+async fn table(shard: &Rc<Shard>, table: Table) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
+    let prefix = keys::table(table);
+    let (mut rows, mut after) = (Vec::new(), None::<Bytes>);
+    loop {
+        let (scan, _) = look(&shard.collection, |view| view.scan(&prefix, after.as_deref(), BATCH)).await?;
+        rows.extend(scan.rows);
+        match scan.resume {
+            Some(key) => after = Some(key),
+            None => return Ok(rows),
+        }
+    }
+}
+
+fn damaged(what: &str, error: &shoal_proto::codec::DecodeError) -> StoreError {
+    StoreError::Damaged(format!("{what}: {error}"))
+}

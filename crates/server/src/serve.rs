@@ -1,0 +1,298 @@
+//! A server: addresses it listens at, and the shards it holds, one for each collection.
+//!
+//! [`serve`] opens the shards (recovery included), binds the addresses, and then accepts. [`ServerHandle::stop`] ends it
+//! cleanly: no new connection, requests under way finish and are answered, everything durable, stores closed.
+//! [`ServerHandle::abandon`] is what a crash does: all tasks vanish, nothing is written.
+
+use crate::connection::{self, Frames, Line, Refused, Scratch, greet, refuse};
+use crate::counters::add;
+use crate::recovery;
+use crate::shard::{Identity, Settings, Shard};
+use crate::tasks::Tasks;
+use shoal_env::local::Semaphore;
+use shoal_env::{Address, Env, Listener, Stream};
+use shoal_proto::message::VERSIONS;
+use shoal_proto::op::Owner;
+use shoal_proto::{ClusterMap, SecretKey, ServerId, Status};
+use shoal_store::{Collection, StoreError};
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+/// Connections in their handshake at once; more wait at the door.
+const GREETINGS_MAX: u64 = 256;
+/// How long a clean stop waits for requests under way.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after an accept failed (no descriptors left, say).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// One collection of a server.
+pub struct CollectionSetup {
+    /// The open store.
+    pub store: Collection,
+    /// The cluster's map; a newer one kept in the store wins.
+    pub map: ClusterMap,
+    /// The file system's key. `None`: on loopback only, and any local user may claim any identity.
+    pub key: Option<SecretKey>,
+    /// How the root directory of a new file system is to look.
+    pub root: Owner,
+}
+
+/// What a server is to be.
+pub struct ServerConfig {
+    /// Its id, the same in all its collections.
+    pub id: ServerId,
+    /// Where it listens.
+    pub listen: Vec<Address>,
+    /// What it holds.
+    pub collections: Vec<CollectionSetup>,
+    /// Spans of time.
+    pub settings: Settings,
+    /// How long its thread polls before it sleeps; zero: not at all.
+    pub polling: Duration,
+}
+
+/// Why a server did not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Without a key only loopback is safe.
+    #[error(
+        "{0} is not a loopback address: a server without a key listens on loopback only; give it a key file"
+    )]
+    NeedsKey(Address),
+    /// The address cannot be bound.
+    #[error("cannot listen at {0}: {1}")]
+    Listen(Address, #[source] std::io::Error),
+    /// A collection cannot be opened.
+    #[error("collection {0}: {1}")]
+    Store(String, #[source] StoreError),
+    /// Nothing to serve, or two collections of one file system.
+    #[error("{0}")]
+    Setup(String),
+}
+
+struct Inner {
+    env: Env,
+    shards: Vec<Rc<Shard>>,
+    settings: Settings,
+    scratch: Scratch,
+    tasks: Tasks,
+    lines: RefCell<Vec<Weak<Line>>>,
+    greetings: Semaphore,
+}
+
+/// A running server. Dropping the handle lets it run on.
+pub struct ServerHandle {
+    inner: Rc<Inner>,
+    accepting: Tasks,
+    addresses: Vec<Address>,
+}
+
+/// Begin to serve.
+///
+/// # Errors
+/// See [`ServeError`]; nothing runs then.
+pub async fn serve(env: Env, config: ServerConfig) -> Result<ServerHandle, ServeError> {
+    check(&config)?;
+    env.set_polling(config.polling);
+    let mut listeners = Vec::new();
+    for address in &config.listen {
+        let listener =
+            env.listen(address).await.map_err(|error| ServeError::Listen(address.clone(), error))?;
+        listeners.push(listener);
+    }
+    let mut shards = Vec::new();
+    for setup in config.collections {
+        let name = setup.map.name.0.clone();
+        match open(&env, config.id, setup, config.settings).await {
+            Ok(shard) => shards.push(shard),
+            Err(error) => {
+                shards.iter().for_each(|shard: &Rc<Shard>| shard.tasks.cancel());
+                return Err(ServeError::Store(name, error));
+            }
+        }
+    }
+    let inner = Rc::new(Inner {
+        env: env.clone(),
+        shards,
+        settings: config.settings,
+        scratch: Scratch::default(),
+        tasks: Tasks::default(),
+        lines: RefCell::default(),
+        greetings: Semaphore::new(GREETINGS_MAX),
+    });
+    let addresses = listeners.iter().map(Listener::address).collect();
+    let accepting = Tasks::default();
+    for listener in listeners {
+        accepting.spawn(&env, "accept", accept(inner.clone(), listener));
+    }
+    Ok(ServerHandle { inner, accepting, addresses })
+}
+
+fn check(config: &ServerConfig) -> Result<(), ServeError> {
+    let mut seen: Vec<[u8; 16]> = Vec::new();
+    for setup in &config.collections {
+        if seen.contains(&setup.map.fs_id) {
+            return Err(ServeError::Setup("two collections of one file system on one server".into()));
+        }
+        seen.push(setup.map.fs_id);
+    }
+    if seen.is_empty() {
+        return Err(ServeError::Setup("no collection to serve".into()));
+    }
+    let keyless = config.collections.iter().any(|setup| setup.key.is_none());
+    match config.listen.iter().find(|address| keyless && !is_local(address)) {
+        Some(address) => Err(ServeError::NeedsKey(address.clone())),
+        None => Ok(()),
+    }
+}
+
+fn is_local(address: &Address) -> bool {
+    match address {
+        Address::Tcp(addr) => addr.ip().is_loopback(),
+        Address::Unix(_) | Address::Local(_) => true,
+    }
+}
+
+async fn open(
+    env: &Env,
+    id: ServerId,
+    setup: CollectionSetup,
+    settings: Settings,
+) -> Result<Rc<Shard>, StoreError> {
+    // Without a key both sides prove that they have none.
+    let key = setup.key.unwrap_or(SecretKey::new([0; 32]));
+    let identity = Identity::new(id, Rc::new(setup.map), key);
+    let shard = Shard::new(env.clone(), identity, setup.store, settings);
+    recovery::open(&shard, setup.root).await?;
+    Ok(shard)
+}
+
+async fn accept(inner: Rc<Inner>, mut listener: Listener) {
+    loop {
+        let turn = inner.greetings.acquire(1).await;
+        match listener.accept().await {
+            Ok(stream) => {
+                let own = inner.clone();
+                inner.tasks.spawn(&inner.env, "connection", async move {
+                    connection(own, stream, turn).await;
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                inner.env.sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn connection(inner: Rc<Inner>, stream: Stream, turn: shoal_env::local::Permit) {
+    let Stream { mut reader, mut writer, peer } = stream;
+    let mut frames = Frames::new(inner.scratch.clone());
+    let until = inner.env.now() + inner.settings.handshake;
+    let greeting = greet(&inner.shards, &peer, &mut reader, &mut writer, &mut frames);
+    let greeted = inner.env.deadline(until, greeting).await;
+    drop(turn);
+    let refused = match greeted {
+        Ok(Ok(greeting)) => {
+            inner.enter(&greeting.line);
+            let parts = (reader, writer, frames);
+            return connection::serve(&greeting.shard, &greeting.session, &greeting.line, parts).await;
+        }
+        Ok(Err(refused)) => refused,
+        Err(_) => Refused::new(Status::TimedOut, "the handshake took too long"),
+    };
+    tracing::info!(peer, status = ?refused.status, words = refused.words, "a connection was refused");
+    if let Some(shard) = inner.shards.first() {
+        add(&shard.counters.refusals, 1);
+    }
+    // Whoever does not read the refusal keeps no task here.
+    let until = inner.env.now() + inner.settings.handshake;
+    let line = Line::new(peer, VERSIONS.1);
+    let told = async {
+        refuse(&line, &mut writer, &refused).await;
+        writer.close().await
+    };
+    if inner.env.deadline(until, told).await.is_err() {
+        tracing::debug!("a refused connection did not take its refusal");
+    }
+}
+
+impl Inner {
+    fn enter(&self, line: &Rc<Line>) {
+        let mut lines = self.lines.borrow_mut();
+        if lines.len() == lines.capacity() {
+            lines.retain(|line| line.strong_count() > 0);
+        }
+        lines.push(Rc::downgrade(line));
+    }
+
+    fn each_line(&self, each: impl Fn(&Line)) {
+        for line in self.lines.borrow().iter().filter_map(Weak::upgrade) {
+            each(&line);
+        }
+    }
+}
+
+impl ServerHandle {
+    /// Where it really listens (ports chosen by the system resolved), in the order asked for.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Its shards, in the order of their setups: for maps made after the addresses are known, and for counters.
+    pub fn shards(&self) -> &[Rc<Shard>] {
+        &self.inner.shards
+    }
+
+    /// Take a newer map, durably (what `setmap` does, from inside the process).
+    ///
+    /// # Errors
+    /// As `setmap`; `BadCollection` if no shard is of its file system.
+    pub async fn set_map(&self, map: ClusterMap) -> Result<(), Status> {
+        let own = self.inner.shards.iter().find(|shard| shard.identity().map.fs_id == map.fs_id);
+        crate::ops::setmap::run(own.ok_or(Status::BadCollection)?, map).await.map(drop)
+    }
+
+    /// End cleanly. Requests under way are finished and answered (for a bounded time); then the stores are closed.
+    ///
+    /// # Errors
+    /// When a store could not make everything durable.
+    pub async fn stop(self) -> Result<(), StoreError> {
+        self.accepting.cancel();
+        let inner = &self.inner;
+        inner.each_line(Line::close);
+        let until = inner.env.now() + STOP_TIMEOUT;
+        if inner.env.deadline(until, inner.tasks.all_ended()).await.is_err() {
+            tracing::warn!("some requests did not end in time; their clients will ask again");
+        }
+        for shard in &inner.shards {
+            let ended = shard.work.all_ended();
+            if inner.env.deadline(until, ended).await.is_err() {
+                tracing::warn!("requests were given up at the stop");
+            }
+        }
+        self.abandon_tasks();
+        let mut result = Ok(());
+        for shard in &inner.shards {
+            let closed = shard.collection.close().await;
+            result = result.and(closed);
+        }
+        result
+    }
+
+    /// End at once, as a crash would: all tasks vanish, nothing more is written. For tests and simulations.
+    pub fn abandon(self) {
+        self.accepting.cancel();
+        self.abandon_tasks();
+    }
+
+    fn abandon_tasks(&self) {
+        for shard in &self.inner.shards {
+            shard.work.cancel();
+            shard.tasks.cancel();
+            shard.peers.end();
+        }
+        self.inner.tasks.cancel();
+    }
+}

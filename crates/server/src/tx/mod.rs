@@ -1,0 +1,113 @@
+//! Transactions over servers: presumed abort, any number of participants (design §4.3; Mohan, Lindsay and Obermarck 1986).
+//!
+//! ```text
+//!  coordinator                                             participant
+//!
+//!   planned ── local locks, all or none ──┐                  unknown ◀──────────────────────────┐
+//!      ▲            (Busy: back off)      ▼                     │ Prepare: locks, validate,     │
+//!      │                              deciding ── Prepare ────▶ │ row "prepared" durable        │
+//!   Again ◀── Busy, Changed, no answer ── │                     ▼                               │
+//!      (Finish abort to all asked)        │ all prepared     prepared ── Finish(abort) ─ remove │
+//!                                         ▼                     │        row, unlock ──────────▶┤
+//!                           row "committed" + local actions     │ Finish(commit): actions       │
+//!                           + kept reply, one batch, durable    │ + row removed, one batch,     │
+//!                                         │                     │ unlock, durable, then answer  │
+//!                                         ▼                     └──────────────────────────────▶┘
+//!                      reply      finishing ── Finish(commit), for ever ──▶
+//!                                         │ all said done
+//!                                         ▼
+//!                                  row removed (lazily)
+//! ```
+//! **Invariant: nobody waits holding locks**: a lock in the way at prepare is `Busy`, and the coordinator gives up its own.
+//! **Invariant: a decision is told to nobody before it is durable**: until then [`Book::outcome`] says *not yet*.
+//! **Invariant: a participant answers `Finish` only when what it did is durable**, since the coordinator then forgets.
+//!
+//! A transaction's id is a handle, so it is never used twice, and one of which the coordinator knows nothing was aborted.
+//! A prepare that arrives after its abort locks its keys until the participant asks ([`resolve`]) and hears so.
+//!
+//! The collection's one rename lock is an action like others, but prepared first: the ancestors of a directory that moves
+//! are walked again with the lock held, and only then the rest is prepared (a longer list under the same id).
+
+mod coordinator;
+mod participant;
+mod resolve;
+
+pub use coordinator::{End, Plan, Undecided, carry_out, finish_committed, take_rename_lock};
+pub use participant::{Prepared, finish, prepare};
+pub use resolve::resolve;
+
+use shoal_env::local::Notify;
+use shoal_proto::{Decision, ServerId, TxId};
+use shoal_store::{Collection, Lsn, StoreError};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// The transactions of one shard, as coordinator and as participant.
+#[derive(Default)]
+pub struct Book {
+    /// Begun here, not (durably) decided.
+    deciding: RefCell<BTreeSet<TxId>>,
+    /// Committed here; these servers did not say yet that they finished.
+    finishing: RefCell<BTreeMap<TxId, Vec<ServerId>>>,
+    /// Prepared here for another coordinator.
+    prepared: RefCell<BTreeMap<TxId, Rc<Prepared>>>,
+    /// Woken when a transaction of this coordinator is finished everywhere.
+    finished: Notify,
+    /// Woken when something was prepared here.
+    in_doubt: Notify,
+}
+
+impl Book {
+    /// What this coordinator decided; `None`: nothing yet. Of what it does not know: abort.
+    pub fn outcome(&self, tx: TxId) -> Option<Decision> {
+        if self.deciding.borrow().contains(&tx) {
+            return None;
+        }
+        match self.finishing.borrow().contains_key(&tx) {
+            true => Some(Decision::Commit),
+            false => Some(Decision::Abort),
+        }
+    }
+
+    /// Counts: (deciding, finishing, prepared).
+    pub fn counts(&self) -> (usize, usize, usize) {
+        (self.deciding.borrow().len(), self.finishing.borrow().len(), self.prepared.borrow().len())
+    }
+
+    /// What is prepared here.
+    pub fn prepared(&self) -> Vec<(TxId, Rc<Prepared>)> {
+        self.prepared.borrow().iter().map(|(tx, entry)| (*tx, entry.clone())).collect()
+    }
+
+    /// At start: a row said so.
+    pub fn add_prepared(&self, tx: TxId, entry: Rc<Prepared>) {
+        self.prepared.borrow_mut().insert(tx, entry);
+        self.in_doubt.wake_all();
+    }
+
+    /// At start: a row said that it was committed.
+    pub fn begin_finishing(&self, tx: TxId, servers: Vec<ServerId>) {
+        self.finishing.borrow_mut().insert(tx, servers);
+    }
+
+    fn get(&self, tx: TxId) -> Option<Rc<Prepared>> {
+        self.prepared.borrow().get(&tx).cloned()
+    }
+}
+
+/// Wait until everything up to `lsn` is durable, whatever the mode.
+pub(crate) async fn durable(collection: &Collection, lsn: Lsn) -> Result<(), StoreError> {
+    if collection.durable() >= lsn {
+        return collection.health();
+    }
+    collection.push_durable();
+    loop {
+        let moved = collection.progress().wait();
+        collection.health()?;
+        if collection.durable() >= lsn {
+            return Ok(());
+        }
+        moved.await;
+    }
+}

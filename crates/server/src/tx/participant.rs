@@ -1,0 +1,183 @@
+//! The participant's side: see [`crate::tx`].
+
+use super::coordinator::{Stop, apply_all, reaps};
+use super::durable;
+use crate::actions;
+use crate::counters::add;
+use crate::ctx::{Ctx, Facts, Halt};
+use crate::data::status_of;
+use crate::keys;
+use crate::locks::Mode;
+use crate::rows::{RowValue, Tx, TxState};
+use crate::shard::Shard;
+use bytes::Bytes;
+use shoal_env::Instant;
+use shoal_env::local::Semaphore;
+use shoal_proto::{Action, ClientId, Decision, Status, Time, TxId};
+use shoal_store::{Ask, Changes, Loaded, Lsn, Needs, Strength, View, settle};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// What is prepared under one transaction. Its messages are taken one at a time.
+pub struct Prepared {
+    /// What to carry out; empty: nothing is durable yet.
+    pub actions: RefCell<Vec<Action>>,
+    /// Since when it is in doubt (or its coordinator was asked last).
+    pub since: Cell<Instant>,
+    lsn: Cell<Lsn>,
+    turn: Semaphore,
+}
+
+impl Prepared {
+    /// An entry; `actions` from its row at start.
+    pub fn new(actions: Vec<Action>, since: Instant) -> Rc<Prepared> {
+        Rc::new(Prepared {
+            actions: RefCell::new(actions),
+            since: Cell::new(since),
+            lsn: Cell::default(),
+            turn: Semaphore::new(1),
+        })
+    }
+}
+
+/// Validate, lock, and make it durable. Idempotent; a longer list under the same id replaces the shorter it begins with.
+///
+/// # Errors
+/// `Busy`: another's lock; `Changed`: the plan's facts are old; or what forbids an action.
+pub async fn prepare(shard: &Rc<Shard>, tx: TxId, list: Vec<Action>) -> Result<(), Status> {
+    let entry = shard
+        .book
+        .prepared
+        .borrow_mut()
+        .entry(tx)
+        .or_insert_with(|| Prepared::new(Vec::new(), shard.env.now()))
+        .clone();
+    let turn = entry.turn.acquire(1).await;
+    if !shard.book.get(tx).is_some_and(|present| Rc::ptr_eq(&present, &entry)) {
+        return Err(Status::Changed);
+    }
+    if *entry.actions.borrow() == list {
+        return durable(&shard.collection, entry.lsn.get()).await.map_err(status_of);
+    }
+    if !list.starts_with(&entry.actions.borrow()) {
+        return Err(Status::Conflict);
+    }
+    let result = lock_and_write(shard, tx, &entry, list).await;
+    if result.is_err() && entry.actions.borrow().is_empty() {
+        shard.locks.release(tx);
+        shard.book.prepared.borrow_mut().remove(&tx);
+    }
+    drop(turn);
+    shard.book.in_doubt.wake_all();
+    result
+}
+
+async fn lock_and_write(
+    shard: &Rc<Shard>,
+    tx: TxId,
+    entry: &Rc<Prepared>,
+    list: Vec<Action>,
+) -> Result<(), Status> {
+    let frees = !list.iter().any(|a| {
+        matches!(a, Action::EntryPut { .. } | Action::ObjectCreate { .. } | Action::DatafileCreate { .. })
+    });
+    let ask = Ask { journal_bytes: 1024 * (1 + list.len() as u64), stream_bytes: 0, frees };
+    let _admission = shard.collection.admit(ask).await.map_err(status_of)?;
+    let identity = shard.identity();
+    let wanted: Vec<(Bytes, Mode)> = list.iter().flat_map(|a| actions::locks(&identity, a)).collect();
+    if !shard.locks.take(tx, &wanted) {
+        return Err(Status::Busy);
+    }
+    let mut loaded = Loaded::default();
+    while let Some(needs) = validate(shard, tx, &list, &loaded)? {
+        loaded = shard.collection.load(needs, loaded).await.map_err(status_of)?;
+    }
+    let mut changes = Changes::default();
+    let row = Tx { state: TxState::Prepared { actions: list.clone() } };
+    changes.put(keys::tx(tx), row.to_row());
+    let lsn = shard.collection.apply_over(changes, &loaded).map_err(status_of)?;
+    *entry.actions.borrow_mut() = list;
+    entry.lsn.set(lsn);
+    entry.since.set(shard.env.now());
+    durable(&shard.collection, lsn).await.map_err(status_of)?;
+    add(&shard.counters.prepared, 1);
+    Ok(())
+}
+
+/// Validate all actions at one moment; `Some`: rows must be loaded first.
+fn validate(shard: &Rc<Shard>, tx: TxId, list: &[Action], loaded: &Loaded) -> Result<Option<Needs>, Status> {
+    let (identity, facts) = (shard.identity(), Facts::default());
+    let view = View::new(&shard.collection, loaded);
+    let now = Time(shard.env.wall().0);
+    let client = ClientId::default();
+    let ctx = Ctx::new(view, &identity, &shard.locks, &facts, Some(tx), now, client, Bytes::new());
+    for action in list {
+        match actions::validate(&ctx, action) {
+            Ok(()) => {}
+            Err(Halt::Miss) => return Ok(Some(ctx.into_needs())),
+            Err(Halt::Locked) => return Err(Status::Busy),
+            Err(Halt::Status(status)) => return Err(status),
+            Err(Halt::Fact(_) | Halt::Draw(_) | Halt::Bulk(_)) => return Err(Status::NotSupported),
+        }
+    }
+    Ok(None)
+}
+
+/// Carry out or forget what was prepared; done when that is durable. Of what is not known: done already.
+///
+/// # Errors
+/// When the store fails; the coordinator asks again.
+pub async fn finish(shard: &Rc<Shard>, tx: TxId, decision: Decision) -> Result<(), Status> {
+    let Some(entry) = shard.book.get(tx) else {
+        // Perhaps finished a moment ago, and not durable yet.
+        return match decision {
+            Decision::Commit => settle(&shard.collection).await.map_err(status_of),
+            Decision::Abort => Ok(()),
+        };
+    };
+    let turn = entry.turn.acquire(1).await;
+    if !shard.book.get(tx).is_some_and(|present| Rc::ptr_eq(&present, &entry)) {
+        return settle(&shard.collection).await.map_err(status_of);
+    }
+    let list = entry.actions.borrow().clone();
+    let lsn = match decision {
+        Decision::Commit => commit(shard, tx, &list).await?,
+        Decision::Abort => {
+            let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
+            changes.remove(keys::tx(tx));
+            shard.collection.apply_over(changes, &Loaded::default()).map_err(status_of)?
+        }
+    };
+    shard.locks.release(tx);
+    shard.book.prepared.borrow_mut().remove(&tx);
+    drop(turn);
+    match decision {
+        Decision::Commit => durable(&shard.collection, lsn).await.map_err(status_of),
+        // If the removal is lost, the coordinator is asked again and says the same.
+        Decision::Abort => Ok(()),
+    }
+}
+
+async fn commit(shard: &Rc<Shard>, tx: TxId, list: &[Action]) -> Result<Lsn, Status> {
+    let ask = Ask { journal_bytes: 2048 * (1 + list.len() as u64), stream_bytes: 0, frees: true };
+    let _admission = shard.collection.admit(ask).await.map_err(status_of)?;
+    let mut loaded = Loaded::default();
+    let mut changes = loop {
+        match apply_all(shard, tx, list, &loaded) {
+            Ok(changes) => break changes,
+            Err(Stop::Load(needs)) => {
+                loaded = shard.collection.load(needs, loaded).await.map_err(status_of)?;
+            }
+            Err(Stop::Status(status)) => {
+                tracing::error!(%tx, %status, "a prepared transaction cannot be carried out");
+                return Err(status);
+            }
+        }
+    };
+    changes.strength = Strength::Strong;
+    changes.remove(keys::tx(tx));
+    if reaps(&changes) {
+        shard.reap_rows.wake_all();
+    }
+    shard.collection.apply_over(changes, &loaded).map_err(status_of)
+}
