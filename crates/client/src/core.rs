@@ -110,7 +110,9 @@ impl Core {
 
     /// A server told its map's epoch: a newer one is fetched, beside what is under way.
     fn note_epoch(&self, server: ServerId, epoch: u32) {
-        if epoch <= self.map().epoch || self.map_asked.replace(true) {
+        let map = self.map();
+        // With no servers in it, it is being fetched for the first time.
+        if epoch <= map.epoch || map.servers.is_empty() || self.map_asked.replace(true) {
             return;
         }
         self.enqueue(
@@ -245,7 +247,7 @@ impl Core {
                 status @ (Status::Busy | Status::Changed | Status::Unavailable) => {
                     self.back_off(o, o.error(status).from(server)).await?;
                 }
-                Status::WrongServer if !map_fetched => {
+                Status::WrongServer if !map_fetched && group.answers.is_empty() => {
                     map_fetched = true;
                     self.fetch_map(o, server).await?;
                 }

@@ -102,7 +102,14 @@ pub(crate) async fn connect(env: Env, options: Options) -> Result<Rc<Core>, Erro
     let mut id = [0; 16];
     env.random(&mut id);
     let id = ClientId(id);
-    let (server, first) = handshake::first_of(&env, &options, id).await?;
+    let first = handshake::first_of(&env, &options, id);
+    let (server, first) = match env.deadline(env.now() + options.timeout, first).await {
+        Ok(first) => first?,
+        Err(_) => {
+            let words = format!("no server answered within {:?}", options.timeout);
+            return Err(Error::new(Status::TimedOut, "connect").because(words));
+        }
+    };
     let shared = Rc::new(Shared {
         env: env.clone(),
         core: OnceCell::new(),

@@ -21,6 +21,8 @@ mod held;
 mod ops;
 mod options;
 mod session;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod transfer;
 mod words;

@@ -324,14 +324,19 @@ impl FakeCluster {
             Op::Unstuff { object } => Answer::Laid { layout: self.unstuff(*object) },
             Op::Read { transfer } => {
                 let stream = self.stream(transfer, *current)?;
-                let mut len = 0;
-                for run in view(transfer)? {
-                    let bytes = &self.streams[&stream].bytes;
-                    let from = (run.0 as usize).min(bytes.len());
-                    let end = (from + run.1 as usize).min(bytes.len());
-                    back.extend_from_slice(&bytes[from..end]);
-                    len += (end - from) as u32;
+                let (bytes, mut share, mut needed) = (&self.streams[&stream].bytes, Vec::new(), 0);
+                for (physical, len) in view(transfer)? {
+                    let from = (physical as usize).min(bytes.len());
+                    let end = (from + len as usize).min(bytes.len());
+                    let at = share.len();
+                    share.extend_from_slice(&bytes[from..end]);
+                    needed = if end > from { share.len() } else { needed };
+                    share.resize(at + len as usize, 0);
                 }
+                // What lies behind the stream's end is not sent, if nothing else follows.
+                share.truncate(needed);
+                back.extend_from_slice(&share);
+                let len = needed as u32;
                 Answer::Data { len, facts: self.facts(stream)? }
             }
             Op::Write { transfer, len } => {

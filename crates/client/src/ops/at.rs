@@ -1,10 +1,10 @@
 //! The verbs by path, for programs that hold no handles.
 
 use crate::{Client, Error, OpenFile, RenameFlags};
-use shoal_proto::{Attr, Owner, Rights, Template};
+use shoal_proto::{Attr, Owner, Rights, Status, Template};
 
 impl Client {
-    /// [`Client::create`] by path.
+    /// [`Client::create`] by path; follows a symbolic link to what exists.
     ///
     /// # Errors
     /// As there, and as [`Client::walk`].
@@ -17,7 +17,16 @@ impl Client {
         template: Option<Template>,
     ) -> Result<(Attr, bool, OpenFile), Error> {
         let (dir, name) = self.walk_parent(path).await?;
-        self.create(dir, &name, owner, exclusive, rights, template).await
+        match self.create(dir, &name, owner, exclusive, rights, template).await {
+            // The name is a symbolic link: what it leads to is opened.
+            Err(error) if error.status == Status::Loop => {
+                let o = self.core.begin("open", Some(dir));
+                let attr = self.core.walk(&o, path, true).await?;
+                let (attr, file) = self.open_of(&o, attr.handle, rights).await?;
+                Ok((attr, false, file))
+            }
+            other => other,
+        }
     }
 
     /// [`Client::open`] by path; follows symbolic links.

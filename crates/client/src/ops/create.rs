@@ -4,7 +4,7 @@ use super::{attr_among, capability_among};
 use crate::core::{Core, Operation};
 use crate::{Client, Error, OpenFile};
 use shoal_proto::op::Answer;
-use shoal_proto::{Attr, Handle, Name, Op, Owner, Rights, Status, Template};
+use shoal_proto::{Attr, Handle, Kind, Name, Op, Owner, Rights, Status, Template};
 use std::rc::Rc;
 
 impl Client {
@@ -64,6 +64,9 @@ impl Client {
         let Some(attr) = attr_among(answers) else {
             return Err(o.error(Status::BadMessage).from(dir.server()));
         };
+        if attr.kind == Kind::Symlink {
+            return Err(o.error(Status::Loop).of(attr.handle).because("the name is a symbolic link"));
+        }
         let file = OpenFile::new(self.clone(), &attr, rights, capability_among(answers));
         if created {
             self.core.cache.borrow_mut().changed_name(dir, name);

@@ -110,8 +110,7 @@ impl DirStream {
         let core = &self.client.core;
         let o = core.begin("readdir", Some(self.dir));
         let asked = core.cache.borrow().stamp();
-        let lacking: Vec<Handle> =
-            self.batch.iter().skip(self.next).filter(|e| e.attr.is_none()).map(|e| e.handle).collect();
+        let lacking: Vec<Handle> = self.batch.iter().filter(|e| e.attr.is_none()).map(|e| e.handle).collect();
         let mut found = core.getattr_many(&o, &lacking).await?;
         for entry in &mut self.batch {
             if entry.attr.is_none() {

@@ -6,7 +6,7 @@ use crate::transfer::whole;
 use crate::{Client, Error, OpenFile};
 use bytes::Bytes;
 use shoal_proto::op::Answer;
-use shoal_proto::{Attr, Generation, Handle, Name, Op, Owner, Rights, Status, Template};
+use shoal_proto::{Attr, Generation, Handle, Kind, Name, Op, Owner, Rights, Status, Template};
 use std::rc::Rc;
 
 impl Client {
@@ -92,6 +92,8 @@ impl Client {
         ];
         let told = self.core.ask_group(&o, dir.server(), ops, Vec::new(), asked).await?;
         let (handle, attr) = match told.answers.first() {
+            Some(Answer::Looked { kind: Kind::Directory, .. }) => return Err(o.error(Status::IsDirectory)),
+            Some(Answer::Looked { kind: Kind::Symlink, .. }) => return Err(o.error(Status::Loop)),
             Some(Answer::Looked { handle, attr, .. }) => (*handle, attr.clone()),
             _ if told.status != Status::Ok => return Err(o.error(told.status).from(dir.server())),
             _ => return Err(o.error(Status::BadMessage).from(dir.server())),

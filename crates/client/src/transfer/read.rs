@@ -11,7 +11,7 @@ use crate::ops::logical_size;
 use crate::{Error, OpenFile};
 use bytes::Bytes;
 use futures_util::future::join_all;
-use shoal_pattern::{Pattern, Window};
+use shoal_pattern::{Pattern, View, Window};
 use shoal_proto::op::Answer;
 use shoal_proto::{Handle, Op, Rights, Status, StreamFacts};
 
@@ -19,12 +19,11 @@ use shoal_proto::{Handle, Op, Rights, Status, StreamFacts};
 struct Fetched {
     index: u32,
     window: Window,
+    /// The first bytes of the share; those left out are beyond the stream's end, or zeros.
     bulk: Bytes,
     facts: StreamFacts,
     /// The stream ended inside the window.
     ended: bool,
-    /// What is beyond the stream's end was left out of `bulk`.
-    clipped: bool,
 }
 
 impl OpenFile {
@@ -82,17 +81,13 @@ impl Opened {
                         .from(stream.server())
                         .because("no data in its answer"));
                 };
-                let mut have = 0;
-                for run in plan.view(index, window)? {
-                    have += facts.size.saturating_sub(run.physical).min(run.len);
-                }
+                let share = Share::of(plan.view(index, window)?, facts.size);
                 let got = told.bulk.len() as u64;
-                if got != u64::from(len) || (got != want && got != have) {
-                    let words = format!("{got} bytes, where {have} of {want} were expected");
+                if got != u64::from(len) || got > want || got < share.needed {
+                    let words = format!("{got} bytes, where {} to {want} were expected", share.needed);
                     return Err(o.error(Status::BadMessage).from(stream.server()).because(words));
                 }
-                let (ended, clipped) = (have < want, got < want);
-                Ok(Fetched { index, window, bulk: told.bulk, facts, ended, clipped })
+                Ok(Fetched { index, window, bulk: told.bulk, facts, ended: share.ended })
             })
             .await?;
         let len = if window.len < pattern.len() || fetched.iter().any(|part| part.ended) {
@@ -127,6 +122,29 @@ impl Opened {
     }
 }
 
+/// What a stream of a given size has of a share.
+struct Share {
+    /// Bytes of the share up to the last that the stream has.
+    needed: u64,
+    /// The stream ended before the share did.
+    ended: bool,
+}
+
+impl Share {
+    fn of(view: View<'_>, size: u64) -> Share {
+        let (mut dense, mut share) = (0, Share { needed: 0, ended: false });
+        for run in view {
+            let have = size.saturating_sub(run.physical).min(run.len);
+            if have > 0 {
+                share.needed = dense + have;
+            }
+            share.ended |= have < run.len;
+            dense += run.len;
+        }
+        share
+    }
+}
+
 /// Packed bytes of a pattern up to the last one that is inside a file of `size` bytes.
 fn len_within(pattern: &Pattern, size: u64) -> u64 {
     let size = i64::try_from(size).unwrap_or(i64::MAX);
@@ -152,11 +170,7 @@ fn assemble(plan: &Plan<'_>, fetched: &[Fetched], len: u64) -> Result<Bytes, Err
     for part in fetched {
         let mut bulk = &part.bulk[..];
         for run in plan.view(part.index, part.window)? {
-            let have = match part.clipped {
-                true => part.facts.size.saturating_sub(run.physical).min(run.len),
-                false => run.len,
-            };
-            let (own, rest) = bulk.split_at((have as usize).min(bulk.len()));
+            let (own, rest) = bulk.split_at((run.len as usize).min(bulk.len()));
             bulk = rest;
             let at = ((part.window.from + run.packed) as usize).min(len);
             let end = (at + own.len()).min(len);

@@ -1,0 +1,7 @@
+//! Tests of the whole: a core driven by hand against a cluster in memory, and the driver against a fake server behind a
+//! real listener.
+
+mod data;
+mod links;
+mod names;
+mod retries;

@@ -1,0 +1,147 @@
+//! Names: walks, caches, listings, orphans.
+
+use crate::fake::{FakeCluster, Hand, OWNER, name};
+use shoal_proto::{Handle, Kind, Rights, ServerId, Status};
+use std::time::Duration;
+
+const STRIP: u64 = 4096;
+
+fn made(hand: &Hand, server: u16, dir: Handle, text: &str, kind: Kind) -> Handle {
+    hand.cluster.borrow_mut().make(ServerId(server), dir, name(text), kind)
+}
+
+#[test]
+fn a_walk_goes_on_at_each_server_it_comes_to_with_one_message_each() {
+    let hand = Hand::new(FakeCluster::new(3, STRIP));
+    let a = made(&hand, 0, Handle::ROOT, "a", Kind::Directory);
+    let b = made(&hand, 0, a, "b", Kind::Directory);
+    let c = made(&hand, 2, b, "c", Kind::Directory);
+    let file = made(&hand, 2, c, "file", Kind::File);
+    assert_eq!(hand.run(hand.client.walk(b"/a//./b/c/file", true)).unwrap().handle, file);
+    assert_eq!(hand.client.counters().messages_all(), 2);
+    assert_eq!(hand.run(hand.client.walk(b"/a/b/c/../../b/c/file", true)).unwrap().handle, file);
+    assert_eq!(hand.run(hand.client.walk(b"/", true)).unwrap().handle, Handle::ROOT);
+    let error = hand.run(hand.client.walk(b"/a/b/none", true)).unwrap_err();
+    assert_eq!(error.status, Status::NotFound);
+    assert!(error.to_string().contains("/a/b/none"), "{error}");
+    let error = hand.run(hand.client.walk(b"/a/b/c/file/x", true)).unwrap_err();
+    assert!(matches!(error.status, Status::NotDirectory | Status::NotFound));
+}
+
+#[test]
+fn a_symbolic_link_is_followed_from_the_directory_it_lies_in() {
+    let hand = Hand::new(FakeCluster::new(2, STRIP));
+    let a = made(&hand, 0, Handle::ROOT, "a", Kind::Directory);
+    let b = made(&hand, 0, a, "b", Kind::Directory);
+    // The fake's links all lead to `../target`.
+    let link = made(&hand, 0, b, "link", Kind::Symlink);
+    let target = made(&hand, 1, a, "target", Kind::Directory);
+    let inside = made(&hand, 1, target, "inside", Kind::File);
+    assert_eq!(hand.run(hand.client.walk(b"/a/b/link", false)).unwrap().handle, link);
+    assert_eq!(hand.run(hand.client.walk(b"/a/b/link", true)).unwrap().handle, target);
+    assert_eq!(hand.run(hand.client.walk(b"/a/b/link/inside", true)).unwrap().handle, inside);
+}
+
+#[test]
+fn links_that_lead_to_links_end() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let a = made(&hand, 0, Handle::ROOT, "a", Kind::Directory);
+    made(&hand, 0, Handle::ROOT, "target", Kind::Symlink);
+    made(&hand, 0, a, "link", Kind::Symlink);
+    assert_eq!(hand.run(hand.client.walk(b"/a/link", true)).unwrap_err().status, Status::Loop);
+}
+
+#[test]
+fn a_name_is_believed_for_its_time_and_an_own_change_is_seen_at_once() {
+    let hand = Hand::new(FakeCluster::new(2, STRIP));
+    made(&hand, 0, Handle::ROOT, "f", Kind::File);
+    let lookup = || hand.run(hand.client.lookup(Handle::ROOT, &name("f")));
+    lookup().unwrap();
+    lookup().unwrap();
+    assert_eq!(hand.client.counters().messages_all(), 1);
+    hand.advance(Duration::from_millis(101));
+    lookup().unwrap();
+    assert_eq!(hand.client.counters().messages_all(), 2);
+    hand.run(hand.client.unlink(Handle::ROOT, &name("f"))).unwrap();
+    assert_eq!(lookup().unwrap_err().status, Status::NotFound);
+}
+
+#[test]
+fn a_negative_entry_answers_a_walk_but_never_an_open_or_a_lookup() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let walk = |path: &[u8]| hand.run(hand.client.walk(path, true)).map(|attr| attr.handle);
+    assert_eq!(walk(b"/f").unwrap_err().status, Status::NotFound);
+    let file = made(&hand, 0, Handle::ROOT, "f", Kind::File);
+    assert_eq!(walk(b"/f").unwrap_err().status, Status::NotFound, "believed for its time");
+    assert_eq!(hand.run(hand.client.open_at(b"/f", Rights::READ)).unwrap().handle(), file);
+    assert_eq!(hand.run(hand.client.lookup(Handle::ROOT, &name("f"))).unwrap().handle, file);
+}
+
+#[test]
+fn an_open_asks_the_server_even_if_everything_is_cached() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let file = made(&hand, 0, Handle::ROOT, "f", Kind::File);
+    hand.run(hand.client.getattr(file)).unwrap();
+    hand.cluster.borrow_mut().objects.remove(&file);
+    assert!(hand.run(hand.client.getattr(file)).is_ok(), "believed");
+    assert_eq!(hand.run(hand.client.open(file, Rights::READ)).err().unwrap().status, Status::Stale);
+}
+
+#[test]
+fn a_listing_gives_every_entry_once_with_merged_attributes_and_keeps_its_place() {
+    let hand = Hand::new(FakeCluster::new(3, STRIP));
+    let mut all: Vec<Handle> =
+        (0..10).map(|n| made(&hand, n % 3, Handle::ROOT, &format!("f{n}"), Kind::File)).collect();
+    hand.cluster.borrow_mut().unstuff(all[4]);
+    hand.cluster.borrow_mut().streams.get_mut(&all[4]).unwrap().bytes = vec![1; 4096];
+    let mut dir = hand.client.opendir(Handle::ROOT);
+    let (mut seen, mut places) = (Vec::new(), Vec::new());
+    while let Some(entry) = hand.run(dir.next(true)).unwrap() {
+        let attr = entry.attr.expect("all are there");
+        assert_eq!(attr.handle, entry.handle);
+        assert_eq!(attr.size, if attr.handle == all[4] { 4096 } else { 0 });
+        seen.push(entry.handle);
+        places.push(entry.place);
+    }
+    let messages = hand.client.counters().messages_all();
+    assert!(messages <= 4 * 3 + 3, "one a server and batch, not one an entry: {messages}");
+    all.sort();
+    let mut sorted = seen.clone();
+    sorted.sort();
+    assert_eq!(sorted, all);
+    for at in [0, 4, 8] {
+        dir.seek(places[at]);
+        assert_eq!(hand.run(dir.next(false)).unwrap().unwrap().handle, seen[at + 1]);
+    }
+    dir.seek(0);
+    assert_eq!(hand.run(dir.next(false)).unwrap().unwrap().handle, seen[0]);
+}
+
+#[test]
+fn a_file_held_open_here_lives_until_its_last_close() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let both = Rights::READ | Rights::WRITE;
+    let (attr, created, file) =
+        hand.run(hand.client.create(Handle::ROOT, &name("f"), OWNER, true, both, None)).unwrap();
+    assert!(created);
+    hand.run(hand.client.unlink(Handle::ROOT, &name("f"))).unwrap();
+    hand.run(file.write(0, b"still"[..].into())).unwrap();
+    assert_eq!(hand.cluster.borrow().orphans, [attr.handle]);
+    let second = file.clone();
+    hand.run(file.close()).unwrap();
+    assert_eq!(&hand.run(second.read(0, 9)).unwrap()[..], b"still");
+    hand.run(second.close()).unwrap();
+    assert!(hand.cluster.borrow().orphans.is_empty());
+}
+
+#[test]
+fn a_dropped_file_releases_its_orphan_without_being_waited_for() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let name = name("f");
+    let create = hand.client.create(Handle::ROOT, &name, OWNER, true, Rights::WRITE, None);
+    let (_, _, file) = hand.run(create).unwrap();
+    hand.run(hand.client.unlink(Handle::ROOT, &name)).unwrap();
+    drop(file);
+    hand.run(hand.client.ping(ServerId(0))).unwrap();
+    assert!(hand.cluster.borrow().orphans.is_empty());
+}

@@ -1,0 +1,180 @@
+//! What is asked again, what is not, and when it ends.
+
+use crate::fake::{FakeCluster, Hand, Lost, OWNER, name};
+use bytes::Bytes;
+use shoal_proto::{Handle, Kind, Rights, ServerId, Status};
+use std::time::Duration;
+
+const STRIP: u64 = 4096;
+const FIRST: ServerId = ServerId(0);
+
+#[test]
+fn a_change_whose_reply_was_lost_goes_again_with_its_slot_and_sequence_and_is_done_once() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let rights = Rights::READ | Rights::WRITE;
+    let (.., file) =
+        hand.run(hand.client.create(Handle::ROOT, &name("f"), OWNER, true, rights, None)).unwrap();
+    let mut losses = [Lost::Reply, Lost::Request, Lost::Reply].into_iter();
+    *hand.loses.borrow_mut() = Box::new(move || losses.next().unwrap_or(Lost::Nothing));
+    assert_eq!(hand.run(file.append(Bytes::from_static(b"once"))).unwrap(), 0);
+    assert_eq!(&hand.run(file.read(0, 100)).unwrap()[..], b"once");
+    assert_eq!(hand.client.counters().reconnects, 3);
+}
+
+#[test]
+fn what_is_sent_again_is_the_same_request() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let owner = OWNER;
+    let (dir, first, second) = (Handle::ROOT, name("a"), name("b"));
+    let mut one = Box::pin(hand.client.mkdir(dir, &first, owner));
+    let mut two = Box::pin(hand.client.mkdir(dir, &second, owner));
+    assert!(hand.look(one.as_mut()).is_pending());
+    assert!(hand.look(two.as_mut()).is_pending());
+    hand.attach(FIRST);
+    let sent = hand.take(FIRST);
+    assert_eq!(sent.len(), 2);
+    assert_ne!(sent[0].1.slot.unwrap().slot, sent[1].1.slot.unwrap().slot);
+    hand.core.lost(FIRST, "cut");
+    assert!(hand.take(FIRST).is_empty());
+    hand.attach(FIRST);
+    assert_eq!(hand.take(FIRST), sent, "same tags, slots and sequences");
+}
+
+#[test]
+fn changes_wait_in_order_for_a_slot_and_reads_pass_them() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    hand.attached.borrow_mut().slots = 1;
+    let names: Vec<_> = (0..3).map(|n| name(&format!("d{n}"))).collect();
+    let mut making: Vec<_> =
+        names.iter().map(|name| Box::pin(hand.client.mkdir(Handle::ROOT, name, OWNER))).collect();
+    for one in &mut making {
+        assert!(hand.look(one.as_mut()).is_pending());
+    }
+    let mut ping = Box::pin(hand.client.ping(FIRST));
+    assert!(hand.look(ping.as_mut()).is_pending());
+    hand.attach(FIRST);
+    let sent = hand.take(FIRST);
+    assert_eq!(sent.len(), 2, "one change and the ping");
+    let session = hand.core.attach_id(FIRST).unwrap();
+    for (tag, request, bulk) in sent {
+        let (reply, back) = hand.cluster.borrow_mut().execute(FIRST, session, &request, bulk);
+        hand.reply(FIRST, tag, reply, back).unwrap();
+    }
+    let next = hand.take(FIRST);
+    assert_eq!(next.len(), 1);
+    assert_eq!(next[0].1.slot.unwrap().sequence, 2);
+}
+
+#[test]
+fn a_change_given_up_before_it_was_sent_leaves_no_gap_in_its_slot() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    hand.run(hand.client.ping(FIRST)).unwrap();
+    let (a, b) = (name("a"), name("b"));
+    let mut given_up = Box::pin(hand.client.mkdir(Handle::ROOT, &a, OWNER));
+    assert!(hand.look(given_up.as_mut()).is_pending());
+    drop(given_up);
+    hand.run(hand.client.mkdir(Handle::ROOT, &b, OWNER)).unwrap();
+    assert!(!hand.cluster.borrow().names.contains_key(&(Handle::ROOT, a)));
+}
+
+#[test]
+fn a_change_given_up_under_way_keeps_its_slot_until_its_answer() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    hand.attached.borrow_mut().slots = 1;
+    hand.run(hand.client.ping(FIRST)).unwrap();
+    let (a, b) = (name("a"), name("b"));
+    let mut given_up = Box::pin(hand.client.mkdir(Handle::ROOT, &a, OWNER));
+    assert!(hand.look(given_up.as_mut()).is_pending());
+    let sent = hand.take(FIRST);
+    drop(given_up);
+    let mut next = Box::pin(hand.client.mkdir(Handle::ROOT, &b, OWNER));
+    assert!(hand.look(next.as_mut()).is_pending());
+    assert!(hand.take(FIRST).is_empty(), "the slot is in use");
+    let session = hand.core.attach_id(FIRST).unwrap();
+    for (tag, request, bulk) in sent {
+        let (reply, back) = hand.cluster.borrow_mut().execute(FIRST, session, &request, bulk);
+        hand.reply(FIRST, tag, reply, back).unwrap();
+    }
+    hand.run(next).unwrap();
+}
+
+#[test]
+fn a_session_the_server_forgot_fails_the_changes_under_way_and_a_new_one_begins() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    hand.run(hand.client.ping(FIRST)).unwrap();
+    let (a, b) = (name("a"), name("b"));
+    let mut lost = Box::pin(hand.client.mkdir(Handle::ROOT, &a, OWNER));
+    let mut reading = Box::pin(hand.client.getattr(Handle::ROOT));
+    assert!(hand.look(lost.as_mut()).is_pending());
+    assert!(hand.look(reading.as_mut()).is_pending());
+    assert_eq!(hand.take(FIRST).len(), 2);
+    let old = hand.core.attach_id(FIRST);
+    hand.core.lost(FIRST, "cut");
+    hand.core.session_lost(FIRST);
+    let error = hand.run(lost).unwrap_err();
+    assert_eq!((error.status, error.errno(), error.server), (Status::NoSession, 5, Some(FIRST)));
+    hand.run(reading).expect("reads go again in the new session");
+    hand.run(hand.client.mkdir(Handle::ROOT, &b, OWNER)).unwrap();
+    assert_ne!(hand.core.attach_id(FIRST), old);
+}
+
+#[test]
+fn busy_changed_and_unavailable_are_asked_again_and_others_are_not() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    hand.cluster.borrow_mut().refuse_next = vec![Status::Busy, Status::Changed, Status::Unavailable];
+    hand.run(hand.client.mkdir(Handle::ROOT, &name("d"), OWNER)).unwrap();
+    assert_eq!(hand.client.counters().retries, 3);
+    hand.cluster.borrow_mut().refuse_next = vec![Status::NoSpace];
+    let error = hand.run(hand.client.mkdir(Handle::ROOT, &name("e"), OWNER)).unwrap_err();
+    assert_eq!(error.status, Status::NoSpace);
+}
+
+#[test]
+fn a_server_that_stays_busy_ends_at_the_deadline_and_is_named() {
+    let hand = Hand::with(FakeCluster::new(1, STRIP), |options| options.timeout = Duration::from_secs(1));
+    hand.cluster.borrow_mut().refuse_next = vec![Status::Busy; 1000];
+    let error = hand.run(hand.client.mkdir(Handle::ROOT, &name("d"), OWNER)).unwrap_err();
+    assert_eq!(error.status, Status::TimedOut);
+    let words = error.to_string();
+    assert!(words.contains("mkdir") && words.contains("server 0") && words.contains("busy"), "{words}");
+}
+
+#[test]
+fn a_server_that_never_answers_ends_at_the_deadline() {
+    let hand = Hand::with(FakeCluster::new(1, STRIP), |options| options.timeout = Duration::from_secs(1));
+    hand.run(hand.client.ping(FIRST)).unwrap();
+    let mut waiting = Box::pin(hand.client.getattr(Handle::ROOT));
+    assert!(hand.look(waiting.as_mut()).is_pending());
+    assert_eq!(hand.take(FIRST).len(), 1);
+    hand.advance(Duration::from_millis(999));
+    assert!(hand.look(waiting.as_mut()).is_pending());
+    hand.advance(Duration::from_millis(2));
+    let error = hand.run(waiting).unwrap_err();
+    assert_eq!((error.status, error.object), (Status::TimedOut, Some(Handle::ROOT)));
+}
+
+#[test]
+fn a_higher_epoch_in_a_reply_fetches_the_map() {
+    let hand = Hand::new(FakeCluster::new(2, STRIP));
+    hand.cluster.borrow_mut().map.epoch = 5;
+    hand.run(hand.client.ping(FIRST)).unwrap();
+    hand.run(hand.client.ping(FIRST)).unwrap();
+    assert_eq!(hand.client.map().epoch, 5);
+}
+
+#[test]
+fn an_object_of_a_server_that_is_not_in_the_map_is_stale() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let nowhere = Handle::new(ServerId(9), 5);
+    assert_eq!(hand.run(hand.client.getattr(nowhere)).unwrap_err().status, Status::Stale);
+}
+
+#[test]
+fn a_mode_is_changed_and_seen() {
+    let hand = Hand::new(FakeCluster::new(2, STRIP));
+    let file = hand.cluster.borrow_mut().make(ServerId(1), Handle::ROOT, name("f"), Kind::File);
+    hand.run(hand.client.getattr(file)).unwrap();
+    let set = shoal_proto::SetAttr { mode: Some(0o600), ..shoal_proto::SetAttr::default() };
+    assert_eq!(hand.run(hand.client.setattr(file, set)).unwrap().mode, 0o600);
+    assert_eq!(hand.run(hand.client.getattr(file)).unwrap().mode, 0o600);
+}
