@@ -1,1 +1,34 @@
-//! To be written.
+//! The mount: ShoalFS in the kernel's tree of names, by FUSE.
+//!
+//! ```text
+//!   kernel ── /dev/fuse ──> event loops (fuser, n threads): decode, count, never wait
+//!                               │  a boxed request with its reply        (adapter)
+//!                               v
+//!                           the client's thread: one task a request      (fs, over shoal_client)
+//!                               │
+//!                               └── the reply is written to /dev/fuse from here
+//! ```
+//!
+//! A client belongs to one thread, so every request is handed to that thread and answered from it; the event loops only
+//! decode. [`fs`] knows no FUSE: it speaks in handles and attributes, and its errors are error numbers. [`adapter`] knows
+//! nothing but FUSE. [`session`] starts and ends both, [`mounts`] deals with mount points.
+//!
+//! **One mount has one client.** A file that is removed while it is open lives on because the client that removes it says
+//! what it holds; two clients in one mount would not know of each other's open files.
+//!
+//! **An inode number is a handle.** Handles are never used twice, so there is no table of inodes, nothing is counted, and
+//! what the kernel forgets costs nothing.
+//!
+//! What programs may rely on is in `docs/SEMANTICS.md`.
+
+pub mod adapter;
+mod counts;
+pub mod fs;
+pub mod mounts;
+mod options;
+pub mod session;
+
+pub use counts::{RequestCounts, Verb};
+pub use mounts::{clear_dead_mount, unmount};
+pub use options::MountOptions;
+pub use session::{Mount, MountError, MountHandle};

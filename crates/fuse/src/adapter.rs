@@ -1,0 +1,452 @@
+//! FUSE's requests and answers; what they do is in [`fs`](crate::fs).
+//!
+//! An event loop decodes a request, counts it, takes what it needs out of the loop's buffer, and sends it on; the answer
+//! is given from the client's thread. A reply that is dropped (the client's thread is gone) is answered `EIO` by fuser.
+//!
+//! What is answered `ENOSYS` is not asked again: flush (all was written when `write(2)` returned; mappings are written
+//! back by the kernel before it would ask), access (the kernel checks permissions itself), lseek for holes, copying of
+//! ranges, and polling (the kernel does the simple thing itself). Locks are not asked for at all: they are the kernel's own.
+
+mod answer;
+mod convert;
+mod queue;
+
+pub(crate) use queue::{Message, Queue, queue};
+
+use crate::counts::{RequestCounts, Verb};
+use crate::fs::{Caller, Change, Errno, Fs, Write};
+use crate::options::{BACKGROUND_MAX, TRANSFER_BYTES_MAX};
+use bytes::Bytes;
+use convert::{device_from_kernel, handle, time, when};
+use fuser::{
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, INodeNo, InitFlags, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Asked of every kernel; each is set where the kernel has it.
+const WANTED: [InitFlags; 7] = [
+    // Listings with attributes, always: an entry's attributes are mostly where the entry is.
+    InitFlags::FUSE_DO_READDIRPLUS,
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    InitFlags::FUSE_ASYNC_READ,
+    InitFlags::FUSE_ASYNC_DIO,
+    // A link's target never changes under the same handle.
+    InitFlags::FUSE_CACHE_SYMLINKS,
+    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+    InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+];
+
+/// The kernel's side of a mount.
+pub(crate) struct Adapter {
+    queue: Queue,
+    counts: Arc<RequestCounts>,
+    readahead_bytes: u32,
+}
+
+impl Adapter {
+    pub(crate) fn new(queue: Queue, counts: Arc<RequestCounts>, readahead_bytes: u32) -> Adapter {
+        Adapter { queue, counts, readahead_bytes }
+    }
+
+    /// Count a request and send it to the client's thread.
+    fn run<F>(&self, verb: Verb, request: impl FnOnce(Rc<Fs>) -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        self.counts.add(verb);
+        self.queue.run(request);
+    }
+}
+
+fn caller(req: &Request) -> Caller {
+    Caller { uid: req.uid(), gid: req.gid() }
+}
+
+fn bytes(name: &OsStr) -> Bytes {
+    Bytes::copy_from_slice(name.as_bytes())
+}
+
+impl Filesystem for Adapter {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for wanted in WANTED {
+            if config.add_capabilities(wanted).is_err() {
+                tracing::debug!("this kernel does not offer {wanted:?}");
+            }
+        }
+        // Each of these answers what the nearest value would be; none is out of range.
+        let _ = config.set_max_write(TRANSFER_BYTES_MAX);
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        if let Err(most) = config.set_max_readahead(self.readahead_bytes) {
+            let _ = config.set_max_readahead(most);
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let (dir, name) = (handle(parent), bytes(name));
+        self.run(
+            Verb::Lookup,
+            move |fs| async move { answer::entry(&fs, fs.lookup(dir, &name).await, reply) },
+        );
+    }
+
+    fn forget(&self, _req: &Request, _ino: INodeNo, _nlookup: u64) {
+        self.counts.add(Verb::Forget);
+    }
+
+    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let object = handle(ino);
+        self.run(Verb::Getattr, move |fs| async move { answer::attr(&fs, fs.getattr(object).await, reply) });
+    }
+
+    fn setattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let (caller, object) = (caller(req), handle(ino));
+        let (atime, mtime, ctime) = (atime.map(when), mtime.map(when), ctime.map(time));
+        let change = Change { mode, uid, gid, size, atime, mtime, ctime };
+        self.run(Verb::Setattr, move |fs| async move {
+            answer::attr(&fs, fs.setattr(caller, object, change).await, reply);
+        });
+    }
+
+    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
+        let object = handle(ino);
+        self.run(Verb::Readlink, move |fs| async move { answer::data(fs.readlink(object).await, reply) });
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let (caller, dir, name, device) =
+            (caller(req), handle(parent), bytes(name), device_from_kernel(rdev));
+        self.run(Verb::Mknod, move |fs| async move {
+            answer::entry(&fs, fs.mknod(caller, dir, &name, mode, device).await, reply);
+        });
+    }
+
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+        let (caller, dir, name) = (caller(req), handle(parent), bytes(name));
+        self.run(Verb::Mkdir, move |fs| async move {
+            answer::entry(&fs, fs.mkdir(caller, dir, &name, mode).await, reply);
+        });
+    }
+
+    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (dir, name) = (handle(parent), bytes(name));
+        self.run(Verb::Unlink, move |fs| async move { answer::empty(fs.unlink(dir, &name).await, reply) });
+    }
+
+    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (dir, name) = (handle(parent), bytes(name));
+        self.run(Verb::Rmdir, move |fs| async move { answer::empty(fs.rmdir(dir, &name).await, reply) });
+    }
+
+    fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let (caller, dir, name, target) =
+            (caller(req), handle(parent), bytes(name), bytes(target.as_os_str()));
+        self.run(Verb::Symlink, move |fs| async move {
+            answer::entry(&fs, fs.symlink(caller, dir, &name, &target).await, reply);
+        });
+    }
+
+    fn rename(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (from, to) = ((handle(parent), bytes(name)), (handle(new_parent), bytes(new_name)));
+        self.run(Verb::Rename, move |fs| async move {
+            let (from, to) = ((from.0, &from.1[..]), (to.0, &to.1[..]));
+            answer::empty(fs.rename(from, to, flags.bits()).await, reply);
+        });
+    }
+
+    fn link(&self, _req: &Request, ino: INodeNo, new_parent: INodeNo, new_name: &OsStr, reply: ReplyEntry) {
+        let (object, dir, name) = (handle(ino), handle(new_parent), bytes(new_name));
+        self.run(Verb::Link, move |fs| async move {
+            answer::entry(&fs, fs.link(object, dir, &name).await, reply)
+        });
+    }
+
+    fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let object = handle(ino);
+        self.run(Verb::Open, move |fs| async move { answer::opened(fs.open(object, flags.0).await, reply) });
+    }
+
+    fn read(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.run(Verb::Read, move |fs| async move {
+            answer::data(fs.read(fh.0, offset, size as usize).await, reply)
+        });
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let len = data.len();
+        let write = Write {
+            offset,
+            data: Bytes::copy_from_slice(data),
+            append: flags.0 & libc::O_APPEND != 0,
+            write_back: write_flags.contains(WriteFlags::FUSE_WRITE_CACHE),
+            kill_privileges: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+        };
+        self.run(
+            Verb::Write,
+            move |fs| async move { answer::written(fs.write(fh.0, write).await, len, reply) },
+        );
+    }
+
+    fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        self.counts.add(Verb::Flush);
+        answer::empty(Err(Errno::NOSYS), reply);
+    }
+
+    fn release(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.run(Verb::Release, move |fs| async move { answer::empty(fs.release(fh.0).await, reply) });
+    }
+
+    fn fsync(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        self.run(Verb::Fsync, move |fs| async move { answer::empty(fs.fsync(fh.0).await, reply) });
+    }
+
+    fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let dir = handle(ino);
+        self.run(Verb::Opendir, move |fs| async move {
+            answer::opened(fs.opendir(dir).await.map(|fh| (fh, false)), reply);
+        });
+    }
+
+    fn readdir(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, reply: ReplyDirectory) {
+        self.run(Verb::Readdir, move |fs| async move { answer::readdir(&fs, fh.0, offset, reply).await });
+    }
+
+    fn readdirplus(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        reply: ReplyDirectoryPlus,
+    ) {
+        self.run(
+            Verb::Readdirplus,
+            move |fs| async move { answer::readdirplus(&fs, fh.0, offset, reply).await },
+        );
+    }
+
+    fn releasedir(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.run(Verb::Releasedir, move |fs| async move { answer::empty(fs.releasedir(fh.0), reply) });
+    }
+
+    fn fsyncdir(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        self.run(Verb::Fsyncdir, move |fs| async move { answer::empty(fs.fsyncdir().await, reply) });
+    }
+
+    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        self.run(Verb::Statfs, move |fs| async move { answer::statfs(fs.statfs().await, reply) });
+    }
+
+    fn setxattr(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let (object, name, value) = (handle(ino), bytes(name), Bytes::copy_from_slice(value));
+        self.run(Verb::Setxattr, move |fs| async move {
+            answer::empty(fs.setxattr(object, &name, &value, flags).await, reply);
+        });
+    }
+
+    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let (object, name) = (handle(ino), bytes(name));
+        self.run(Verb::Getxattr, move |fs| async move {
+            answer::xattr(fs.getxattr(object, &name).await, size, reply);
+        });
+    }
+
+    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let (uid, object) = (req.uid(), handle(ino));
+        self.run(Verb::Listxattr, move |fs| async move {
+            answer::xattr(fs.listxattr(uid, object).await.map(Bytes::from), size, reply);
+        });
+    }
+
+    fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (object, name) = (handle(ino), bytes(name));
+        self.run(Verb::Removexattr, move |fs| async move {
+            answer::empty(fs.removexattr(object, &name).await, reply);
+        });
+    }
+
+    fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
+        self.counts.add(Verb::Access);
+        answer::empty(Err(Errno::NOSYS), reply);
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (caller, dir, name) = (caller(req), handle(parent), bytes(name));
+        self.run(Verb::Create, move |fs| async move {
+            answer::created(&fs, fs.create(caller, dir, &name, mode, flags).await, reply);
+        });
+    }
+
+    fn ioctl(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _flags: IoctlFlags,
+        _cmd: u32,
+        _in_data: &[u8],
+        _out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        self.counts.add(Verb::Ioctl);
+        reply.error(answer::failed(Errno(libc::ENOTTY)));
+    }
+
+    fn poll(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _notifier: PollNotifier,
+        _events: PollEvents,
+        _flags: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        self.counts.add(Verb::Poll);
+        reply.error(answer::failed(Errno::NOSYS));
+    }
+
+    fn fallocate(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        self.run(Verb::Fallocate, move |fs| async move {
+            answer::empty(fs.fallocate(fh.0, offset, length, mode).await, reply);
+        });
+    }
+
+    fn lseek(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _offset: i64,
+        _whence: i32,
+        reply: ReplyLseek,
+    ) {
+        self.counts.add(Verb::Lseek);
+        reply.error(answer::failed(Errno::NOSYS));
+    }
+
+    fn copy_file_range(
+        &self,
+        _req: &Request,
+        _ino_in: INodeNo,
+        _fh_in: FileHandle,
+        _offset_in: u64,
+        _ino_out: INodeNo,
+        _fh_out: FileHandle,
+        _offset_out: u64,
+        _len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        self.counts.add(Verb::CopyFileRange);
+        reply.error(answer::failed(Errno::NOSYS));
+    }
+}

@@ -1,0 +1,136 @@
+//! Results to replies.
+
+use super::convert::{attributes, dot_attributes, ino, kind};
+use crate::fs::{Errno, Fs, Result};
+use bytes::Bytes;
+use fuser::{
+    FileHandle, FopenFlags, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+};
+use shoal_proto::{Attr, limits};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// A handle is never another object.
+const GENERATION: Generation = Generation(0);
+/// The unit of `statfs`, in bytes.
+const STATFS_BLOCK: u32 = 4096;
+/// Room an object is taken to need at least, in bytes, where it is asked how many more there is room for.
+const OBJECT_ROOM: u64 = 4096;
+
+pub(super) fn failed(errno: Errno) -> fuser::Errno {
+    fuser::Errno::from_i32(errno.0)
+}
+
+/// How the kernel is to treat an open file.
+fn open_flags(direct: bool) -> FopenFlags {
+    match direct {
+        true => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
+        // Without FOPEN_KEEP_CACHE: the kernel forgets the pages it has of the file.
+        false => FopenFlags::empty(),
+    }
+}
+
+pub(super) fn empty(result: Result<()>, reply: ReplyEmpty) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(failed(errno)),
+    }
+}
+
+pub(super) fn entry(fs: &Fs, result: Result<Attr>, reply: ReplyEntry) {
+    match result {
+        Ok(attr) => reply.entry(&fs.cache(), &attributes(&attr), GENERATION),
+        Err(errno) => reply.error(failed(errno)),
+    }
+}
+
+pub(super) fn attr(fs: &Fs, result: Result<Attr>, reply: ReplyAttr) {
+    match result {
+        Ok(attr) => reply.attr(&fs.cache(), &attributes(&attr)),
+        Err(errno) => reply.error(failed(errno)),
+    }
+}
+
+pub(super) fn data(result: Result<Bytes>, reply: ReplyData) {
+    match result {
+        Ok(data) => reply.data(&data),
+        Err(errno) => reply.error(failed(errno)),
+    }
+}
+
+pub(super) fn opened(result: Result<(u64, bool)>, reply: ReplyOpen) {
+    match result {
+        Ok((fh, direct)) => reply.opened(FileHandle(fh), open_flags(direct)),
+        Err(errno) => reply.error(failed(errno)),
+    }
+}
+
+pub(super) fn created(fs: &Fs, result: Result<(Attr, u64, bool)>, reply: ReplyCreate) {
+    match result {
+        Ok((attr, fh, direct)) => {
+            let attr = attributes(&attr);
+            reply.created(&fs.cache(), &attr, GENERATION, FileHandle(fh), open_flags(direct));
+        }
+        Err(errno) => reply.error(failed(errno)),
+    }
+}
+
+pub(super) fn written(result: Result<()>, len: usize, reply: ReplyWrite) {
+    match (result, u32::try_from(len)) {
+        (Ok(()), Ok(len)) => reply.written(len),
+        (Ok(()), Err(_)) => reply.error(failed(Errno::IO)),
+        (Err(errno), _) => reply.error(failed(errno)),
+    }
+}
+
+/// A value for a buffer of `size` bytes; 0 asks for the value's own size.
+pub(super) fn xattr(result: Result<Bytes>, size: u32, reply: ReplyXattr) {
+    let result = result.and_then(|value| match u32::try_from(value.len()) {
+        Ok(len) if size == 0 || len <= size => Ok((value, len)),
+        _ => Err(Errno::RANGE),
+    });
+    match result {
+        Ok((_, len)) if size == 0 => reply.size(len),
+        Ok((value, _)) => reply.data(&value),
+        Err(errno) => reply.error(failed(errno)),
+    }
+}
+
+pub(super) fn statfs(result: Result<(u64, u64, u64)>, reply: ReplyStatfs) {
+    match result {
+        Ok((total, available, objects)) => {
+            let unit = u64::from(STATFS_BLOCK);
+            let (blocks, free, room) = (total / unit, available / unit, available / OBJECT_ROOM);
+            let names_max = limits::NAME_BYTES_MAX as u32;
+            let files = objects.saturating_add(room);
+            reply.statfs(blocks, free, free, files, room, STATFS_BLOCK, names_max, STATFS_BLOCK);
+        }
+        Err(errno) => reply.error(failed(errno)),
+    }
+}
+
+pub(super) async fn readdir(fs: &Fs, fh: u64, offset: u64, mut reply: ReplyDirectory) {
+    let listed = fs.readdir(fh, offset, false, |entry, _| {
+        reply.add(ino(entry.handle), entry.offset, kind(entry.kind), OsStr::from_bytes(&entry.name))
+    });
+    match listed.await {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(failed(errno)),
+    }
+}
+
+pub(super) async fn readdirplus(fs: &Fs, fh: u64, offset: u64, mut reply: ReplyDirectoryPlus) {
+    let listed = fs.readdir(fh, offset, true, |entry, believed| {
+        let attr = match &entry.attr {
+            Some((attr, _)) => attributes(attr),
+            None => dot_attributes(entry.handle),
+        };
+        let name = OsStr::from_bytes(&entry.name);
+        reply.add(ino(entry.handle), entry.offset, name, &believed, &attr, GENERATION)
+    });
+    match listed.await {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(failed(errno)),
+    }
+}

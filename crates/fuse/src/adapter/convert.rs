@@ -1,0 +1,188 @@
+//! Attributes, times and device numbers between ShoalFS's form and FUSE's.
+
+use crate::fs::When;
+use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
+use shoal_proto::{Attr, Handle, Kind, Time};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What `st_blksize` advises programs to read and write at once, in bytes. Every write is a message to a server, so
+/// programs that fill a buffer of this size first (all of C's standard output does) write faster than by pages.
+const BLOCK_ADVISED: u32 = 64 * 1024;
+/// The unit of `st_blocks`, in bytes.
+const BLOCK: u64 = 512;
+
+/// An inode's number is its object's handle; the root's is 1 on both sides.
+pub(super) fn handle(ino: INodeNo) -> Handle {
+    Handle(ino.0)
+}
+
+/// See [`handle`].
+pub(super) fn ino(handle: Handle) -> INodeNo {
+    INodeNo(handle.0)
+}
+
+/// A kind as FUSE knows it. A datafile is in no directory; seen anyway, it is a file.
+pub(super) fn kind(kind: Kind) -> FileType {
+    match kind {
+        Kind::File | Kind::Datafile => FileType::RegularFile,
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+        Kind::Fifo => FileType::NamedPipe,
+        Kind::Socket => FileType::Socket,
+        Kind::CharDevice => FileType::CharDevice,
+        Kind::BlockDevice => FileType::BlockDevice,
+    }
+}
+
+pub(super) fn attributes(attr: &Attr) -> FileAttr {
+    FileAttr {
+        ino: ino(attr.handle),
+        size: attr.size,
+        blocks: blocks(attr),
+        atime: system_time(attr.atime),
+        mtime: system_time(attr.mtime),
+        ctime: system_time(attr.ctime),
+        crtime: system_time(attr.btime),
+        kind: kind(attr.kind),
+        perm: (attr.mode & 0o7777) as u16,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: device_to_kernel(attr.rdev),
+        blksize: BLOCK_ADVISED,
+        flags: 0,
+    }
+}
+
+/// **A file with bytes has a block**: programs that archive (GNU tar) take one without for a hole from end to end, and do
+/// not read it.
+fn blocks(attr: &Attr) -> u64 {
+    let blocks = attr.space.div_ceil(BLOCK);
+    match attr.kind {
+        Kind::File if attr.size > 0 => blocks.max(1),
+        _ => blocks,
+    }
+}
+
+/// All that is known of `.` and `..` in a listing; the kernel takes no more from it.
+pub(super) fn dot_attributes(handle: Handle) -> FileAttr {
+    FileAttr {
+        ino: ino(handle),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: FileType::Directory,
+        perm: 0,
+        nlink: 2,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: BLOCK_ADVISED,
+        flags: 0,
+    }
+}
+
+/// A device's number as `makedev(3)` gives it, as FUSE carries it: 12 bits of major among 20 of minor.
+fn device_to_kernel(device: u64) -> u32 {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & !0xff) << 12)
+}
+
+/// See [`device_to_kernel`].
+pub(super) fn device_from_kernel(device: u32) -> u64 {
+    let major = (device >> 8) & 0xfff;
+    let minor = (device & 0xff) | ((device >> 12) & !0xff);
+    rustix::fs::makedev(major, minor)
+}
+
+fn system_time(time: Time) -> SystemTime {
+    let (seconds, nanoseconds) = time.parts();
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let base = if seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
+    let exact = base.and_then(|base| base.checked_add(Duration::from_nanos(nanoseconds.into())));
+    exact.unwrap_or(UNIX_EPOCH)
+}
+
+/// A time; beyond what 64 bits of nanoseconds hold (the years 1677 and 2262) the last that they do.
+pub(super) fn time(time: SystemTime) -> Time {
+    let nanoseconds = |span: Duration| i64::try_from(span.as_nanos());
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => Time(nanoseconds(after).unwrap_or(i64::MAX)),
+        Err(before) => Time(nanoseconds(before.duration()).map_or(i64::MIN, |before| -before)),
+    }
+}
+
+pub(super) fn when(when: TimeOrNow) -> When {
+    match when {
+        TimeOrNow::Now => When::Now,
+        TimeOrNow::SpecificTime(at) => When::At(time(at)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_proto::{Generation, Template};
+
+    fn attr(kind: Kind, size: u64, space: u64) -> Attr {
+        let (at, handle) = (Time(0), Handle(9));
+        Attr {
+            handle,
+            kind,
+            mode: 0o4755,
+            uid: 1,
+            gid: 2,
+            nlink: 3,
+            rdev: 0,
+            size,
+            space,
+            atime: at,
+            mtime: at,
+            ctime: at,
+            btime: at,
+            generation: Generation(0),
+            parent: Handle(0),
+            template: Template::default(),
+            layout: None,
+        }
+    }
+
+    #[test]
+    fn times_before_and_after_the_epoch_survive_the_way_through() {
+        for nanoseconds in [0, 5, -1, 1_700_000_000_000_000_005, -1_999_999_999, i64::MAX] {
+            assert_eq!(time(system_time(Time(nanoseconds))), Time(nanoseconds));
+        }
+    }
+
+    #[test]
+    fn times_beyond_what_is_kept_become_the_last_that_are() {
+        assert_eq!(time(UNIX_EPOCH + Duration::from_secs(1 << 40)), Time(i64::MAX));
+        assert_eq!(time(UNIX_EPOCH - Duration::from_secs(1 << 40)), Time(i64::MIN));
+    }
+
+    #[test]
+    fn device_numbers_survive_the_way_through() {
+        for (major, minor) in [(0, 0), (8, 1), (259, 70_000), (4095, 0xf_ffff)] {
+            let device = rustix::fs::makedev(major, minor);
+            assert_eq!(device_from_kernel(device_to_kernel(device)), device);
+        }
+    }
+
+    #[test]
+    fn no_file_with_bytes_looks_like_one_hole() {
+        assert_eq!(blocks(&attr(Kind::File, 10, 0)), 1);
+        assert_eq!(blocks(&attr(Kind::File, 0, 0)), 0);
+        assert_eq!(blocks(&attr(Kind::File, 1000, 513)), 2);
+        assert_eq!(blocks(&attr(Kind::Symlink, 10, 0)), 0);
+    }
+
+    #[test]
+    fn a_mode_is_split_into_kind_and_bits() {
+        let converted = attributes(&attr(Kind::File, 1, 1));
+        assert_eq!((converted.perm, converted.kind), (0o4755, FileType::RegularFile));
+        assert_eq!(handle(ino(Handle::ROOT)), Handle(1));
+    }
+}

@@ -1,0 +1,47 @@
+//! The way from the event loops to the client's thread.
+//!
+//! A queue without locks; a burst of requests wakes a busy client's thread not at all and a sleeping one once. It has no
+//! bound of its own because it has one from outside: each program waits for its request, and of requests that nobody waits
+//! for the kernel sends at most [`BACKGROUND_MAX`](crate::options::BACKGROUND_MAX).
+
+use crate::fs::Fs;
+use futures_channel::mpsc;
+use futures_util::future::LocalBoxFuture;
+use std::rc::Rc;
+
+/// What the client's thread is sent.
+pub(crate) enum Message {
+    /// A request with its reply.
+    Run(Box<dyn FnOnce(Rc<Fs>) -> LocalBoxFuture<'static, ()> + Send>),
+    /// The kernel asks nothing more.
+    End,
+}
+
+/// The event loops' end.
+#[derive(Clone)]
+pub(crate) struct Queue(mpsc::UnboundedSender<Message>);
+
+/// A queue's two ends.
+pub(crate) fn queue() -> (Queue, mpsc::UnboundedReceiver<Message>) {
+    let (send, receive) = mpsc::unbounded();
+    (Queue(send), receive)
+}
+
+impl Queue {
+    /// Run a request on the client's thread. If that is gone the request is dropped, and its reply with it.
+    pub(crate) fn run<F>(&self, request: impl FnOnce(Rc<Fs>) -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        let request = Box::new(move |fs| Box::pin(request(fs)) as LocalBoxFuture<'static, ()>);
+        if self.0.unbounded_send(Message::Run(request)).is_err() {
+            tracing::debug!("a request came after the client had ended");
+        }
+    }
+
+    /// No request follows.
+    pub(crate) fn end(&self) {
+        // Nobody there: it has ended.
+        let _ = self.0.unbounded_send(Message::End);
+    }
+}

@@ -1,0 +1,129 @@
+//! Attributes: asked for and changed.
+//!
+//! Who clears set-user-id and set-group-id? The kernel could, at the price of asking for `security.capability` before
+//! writes; and for files opened past its page cache it does not at all. So the mount says it does so itself
+//! (`FUSE_HANDLE_KILLPRIV_V2`), and the kernel then says when:
+//!
+//! - a truncation by another than root: the server clears in the same operation;
+//! - a change of owner or group: the server clears in the same operation;
+//! - a write by another than root, said with each such write, bits or no bits: see [`data`](super::data);
+//! - a change of nothing, before allocating or writing to a file that the kernel knows to have such bits, and for
+//!   `chown(-1, -1)`.
+
+use super::{Caller, Errno, Fs, Result};
+use shoal_proto::{Attr, Handle, SetAttr, Time};
+
+/// A time to set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    /// This moment, by this machine's clock.
+    Now,
+    /// That one.
+    At(Time),
+}
+
+/// What is to be set of an object; `None` stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Change {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Bytes.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<When>,
+    /// Last change of data.
+    pub mtime: Option<When>,
+    /// Last change of attributes, where the kernel keeps it.
+    pub ctime: Option<Time>,
+}
+
+impl Change {
+    /// All but the size, at the moment `now`. A size that is set sets mtime to now by itself.
+    fn but_size(&self, now: Time) -> SetAttr {
+        let time = |when: When| match when {
+            When::Now => now,
+            When::At(time) => time,
+        };
+        let mtime = self.mtime.filter(|when| self.size.is_none() || *when != When::Now);
+        SetAttr {
+            mode: self.mode.map(|mode| mode & 0o7777),
+            uid: self.uid,
+            gid: self.gid,
+            atime: self.atime.map(time),
+            mtime: mtime.map(time),
+            ctime: self.ctime,
+            kill_privileges: self.uid.is_some() || self.gid.is_some() || *self == Change::default(),
+        }
+    }
+}
+
+impl Fs {
+    /// Attributes of an object, also of one that is removed but open.
+    pub async fn getattr(&self, object: Handle) -> Result<Attr> {
+        Ok(self.saw(self.client.getattr(object).await?))
+    }
+
+    /// Change attributes, all of them or (an error on the way) only the size.
+    pub async fn setattr(&self, caller: Caller, object: Handle, change: Change) -> Result<Attr> {
+        let mut attr = None;
+        if let Some(size) = change.size {
+            attr = Some(self.client.truncate(object, size, caller.uid != 0).await?);
+        }
+        let set = change.but_size(Time(self.env.wall().0));
+        let attr = match attr {
+            Some(attr) if set == SetAttr::default() => attr,
+            _ => self.client.setattr(object, set).await?,
+        };
+        self.changed(object);
+        Ok(self.saw(attr))
+    }
+
+    /// Clear set-user-id and set-group-id, as a write by another than root does, if they are set.
+    pub(super) async fn kill_privileges(&self, object: Handle) -> Result<()> {
+        let known = self.known.borrow_mut().privileged(object, self.now());
+        let privileged = match known {
+            Some(privileged) => privileged,
+            None => self.getattr(object).await?.mode & 0o6000 != 0,
+        };
+        if privileged {
+            let set = SetAttr { kill_privileges: true, ..SetAttr::default() };
+            self.saw(self.client.setattr(object, set).await.map_err(Errno::from)?);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Time = Time(1_000);
+
+    #[test]
+    fn a_truncation_alone_needs_no_second_message() {
+        let truncated = Change { size: Some(0), mtime: Some(When::Now), ..Change::default() };
+        assert_eq!(truncated.but_size(NOW), SetAttr::default());
+        let dated = Change { size: Some(0), mtime: Some(When::At(Time(5))), ..Change::default() };
+        assert_eq!(dated.but_size(NOW).mtime, Some(Time(5)));
+    }
+
+    #[test]
+    fn a_change_of_owner_and_a_change_of_nothing_clear_privileges_and_others_do_not() {
+        assert!(Change { uid: Some(1), ..Change::default() }.but_size(NOW).kill_privileges);
+        assert!(Change { gid: Some(1), ..Change::default() }.but_size(NOW).kill_privileges);
+        assert!(Change::default().but_size(NOW).kill_privileges);
+        assert!(!Change { mode: Some(0o4755), ..Change::default() }.but_size(NOW).kill_privileges);
+        assert!(!Change { atime: Some(When::Now), ..Change::default() }.but_size(NOW).kill_privileges);
+    }
+
+    #[test]
+    fn times_now_are_this_moment_and_others_their_own() {
+        let change = Change { atime: Some(When::Now), mtime: Some(When::At(Time(-7))), ..Change::default() };
+        let set = change.but_size(NOW);
+        assert_eq!((set.atime, set.mtime, set.mode), (Some(NOW), Some(Time(-7)), None));
+    }
+}

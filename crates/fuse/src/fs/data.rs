@@ -1,0 +1,197 @@
+//! Open files and their bytes.
+//!
+//! A file is open in one of two ways, settled at open: through the kernel's page cache, written through and forgotten at
+//! the next open; or past it (*direct*), if the mount says so for all, or it was opened with `O_DIRECT` or for appending.
+//!
+//! **An append goes where the server says**, not where the kernel thinks the file ends: another mount may have appended
+//! since. Where the two differ the kernel's pages and attributes of the file are wrong, and are taken from it before the
+//! writer hears of its write. That is done from a thread of its own: the kernel may first have to wait for a page that a
+//! read, answered from this thread, is about to fill. A file that became one for appending only after its open
+//! (`fcntl`) is written through the page cache, which keeps the page locked until the answer: there the pages are taken
+//! after it.
+//!
+//! **What the kernel writes back from a mapping is never appended**, whatever descriptor it chose for it.
+
+use super::{Errno, Fs, Result};
+use bytes::Bytes;
+use shoal_client::{Error, OpenFile};
+use shoal_proto::{Allocation, Handle, Rights};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// The extended attribute that gives a program capabilities; a write takes it away.
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// An open file.
+pub struct Opened {
+    file: OpenFile,
+    /// Past the kernel's page cache.
+    direct: bool,
+    /// Nothing written through this open leaves a file capability behind (the kernel sees to it for cached writes).
+    unprivileged: Cell<bool>,
+}
+
+impl Opened {
+    /// What `open(2)`'s flags ask for.
+    pub fn rights(flags: i32) -> Rights {
+        match flags & libc::O_ACCMODE {
+            libc::O_WRONLY => Rights::WRITE,
+            libc::O_RDWR => Rights::READ | Rights::WRITE,
+            _ => Rights::READ,
+        }
+    }
+
+    /// Close it. What is still under way keeps it open until it is done.
+    pub(super) async fn close(this: Rc<Opened>) -> std::result::Result<(), Error> {
+        match Rc::try_unwrap(this) {
+            Ok(opened) => opened.file.close().await,
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// A write, as the kernel asks for it.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// Where: of an append, where the kernel believes the file ends.
+    pub offset: u64,
+    /// What.
+    pub data: Bytes,
+    /// The descriptor is for appending.
+    pub append: bool,
+    /// The kernel writes a mapping's pages back.
+    pub write_back: bool,
+    /// The writer must not leave set-user-id and set-group-id behind.
+    pub kill_privileges: bool,
+}
+
+impl Fs {
+    /// Open a file with `open(2)`'s flags; what it is open as, and whether past the page cache.
+    pub async fn open(&self, object: Handle, flags: i32) -> Result<(u64, bool)> {
+        let file = self.client.open(object, Opened::rights(flags)).await?;
+        Ok(self.opened(file, flags))
+    }
+
+    pub(super) fn opened(&self, file: OpenFile, flags: i32) -> (u64, bool) {
+        let writable = Opened::rights(flags).contains(Rights::WRITE);
+        let appends = writable && flags & libc::O_APPEND != 0;
+        let direct = self.direct || appends || flags & libc::O_DIRECT != 0;
+        let opened = Opened { file, direct, unprivileged: Cell::new(!direct) };
+        (self.files.insert(opened), direct)
+    }
+
+    /// The last descriptor of an open file is gone.
+    pub async fn release(&self, fh: u64) -> Result<()> {
+        let opened = self.files.remove(fh)?;
+        Ok(Opened::close(opened).await?)
+    }
+
+    /// Read; short only at the end of the file.
+    pub async fn read(&self, fh: u64, offset: u64, len: usize) -> Result<Bytes> {
+        Ok(self.files.get(fh)?.file.read(offset, len).await?)
+    }
+
+    /// Write all of it.
+    pub async fn write(self: &Rc<Self>, fh: u64, write: Write) -> Result<()> {
+        let opened = self.files.get(fh)?;
+        let object = opened.file.handle();
+        if write.kill_privileges {
+            self.kill_privileges(object).await?;
+        }
+        self.kill_capability(&opened).await?;
+        let written = if write.append && !write.write_back {
+            self.append(&opened, write).await
+        } else {
+            opened.file.write(write.offset, write.data).await.map_err(Errno::from)
+        };
+        // An error may follow a part that was written.
+        self.changed(object);
+        written
+    }
+
+    async fn append(self: &Rc<Self>, opened: &Rc<Opened>, write: Write) -> Result<()> {
+        let object = opened.file.handle();
+        let offset = opened.file.append(write.data).await?;
+        if offset == write.offset {
+            return Ok(());
+        }
+        self.changed(object);
+        if opened.direct {
+            (self.invalidate)(object).await;
+        } else {
+            let invalidated = (self.invalidate)(object);
+            self.spawn(invalidated);
+        }
+        Ok(())
+    }
+
+    /// Before the first write past the page cache: the kernel takes file capabilities away only on the other way.
+    async fn kill_capability(&self, opened: &Opened) -> Result<()> {
+        if opened.unprivileged.get() {
+            return Ok(());
+        }
+        let object = opened.file.handle();
+        if self.xattr_names(object).await?.iter().any(|name| name[..] == *CAPABILITY) {
+            self.removexattr(object, CAPABILITY).await?;
+        }
+        opened.unprivileged.set(true);
+        Ok(())
+    }
+
+    /// Make all data of an open file durable.
+    pub async fn fsync(&self, fh: u64) -> Result<()> {
+        Ok(self.files.get(fh)?.file.fsync().await?)
+    }
+
+    /// Reserve space or make a hole. `mode`: that of `fallocate(2)`.
+    pub async fn fallocate(&self, fh: u64, offset: u64, len: u64, mode: i32) -> Result<()> {
+        let (mode, opened) = (allocation(mode)?, self.files.get(fh)?);
+        let done = opened.file.allocate(offset, len, mode).await;
+        self.changed(opened.file.handle());
+        Ok(done?)
+    }
+
+    /// Space: (bytes in all, bytes available, objects).
+    pub async fn statfs(&self) -> Result<(u64, u64, u64)> {
+        let space = self.client.statfs().await?;
+        Ok((space.total, space.available, space.objects))
+    }
+}
+
+fn allocation(mode: i32) -> Result<Allocation> {
+    const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
+    const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE;
+    const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE;
+    const PUNCH_KEEP: i32 = PUNCH | KEEP;
+    const ZERO_KEEP: i32 = ZERO | KEEP;
+    match mode {
+        0 => Ok(Allocation::Extend),
+        KEEP => Ok(Allocation::KeepSize),
+        PUNCH_KEEP => Ok(Allocation::Punch),
+        ZERO => Ok(Allocation::Zero),
+        ZERO_KEEP => Ok(Allocation::ZeroKeepSize),
+        _ => Err(Errno::OPNOTSUPP),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_opened_with_the_rights_its_flags_ask_for_and_no_more() {
+        assert_eq!(Opened::rights(libc::O_RDONLY), Rights::READ);
+        assert_eq!(Opened::rights(libc::O_WRONLY | libc::O_APPEND), Rights::WRITE);
+        assert_eq!(Opened::rights(libc::O_RDWR | libc::O_CREAT), Rights::READ | Rights::WRITE);
+    }
+
+    #[test]
+    fn allocations_that_are_not_offered_are_refused() {
+        assert_eq!(allocation(0), Ok(Allocation::Extend));
+        assert_eq!(allocation(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE), Ok(Allocation::Punch));
+        assert_eq!(allocation(libc::FALLOC_FL_PUNCH_HOLE), Err(Errno::OPNOTSUPP));
+        assert_eq!(allocation(libc::FALLOC_FL_COLLAPSE_RANGE), Err(Errno::OPNOTSUPP));
+        assert_eq!(allocation(libc::FALLOC_FL_INSERT_RANGE), Err(Errno::OPNOTSUPP));
+        assert_eq!(allocation(-1), Err(Errno::OPNOTSUPP));
+    }
+}

@@ -1,0 +1,159 @@
+//! Open directories.
+//!
+//! With attributes (readdirplus) a listing answers the lookups that follow it. But a stream's entries come in batches, and
+//! an entry may wait in a batch for a slow reader while the file is written through this very mount; the kernel, told
+//! attributes from before, would take the file back to its former size. **Attributes that were fetched before the object
+//! was last changed through this mount are asked for again**, and the time an entry waited is taken off the time the
+//! kernel may believe it.
+
+use super::listing::{Listed, Listing, Source};
+use super::{Errno, Fs, Result};
+use shoal_client::{Client, DirStream};
+use shoal_env::{Env, Instant, local::Semaphore};
+use shoal_proto::{Entry, Handle, Kind};
+use std::cell::RefCell;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+/// An open directory.
+pub(crate) struct OpenDir {
+    /// Away while a request reads on.
+    listing: RefCell<Option<Listing<Stream>>>,
+    turn: Semaphore,
+}
+
+/// Entries of a directory from the servers.
+struct Stream {
+    env: Env,
+    client: Client,
+    dir: Handle,
+    stream: DirStream,
+    /// When the batch at hand was asked for.
+    fetched_at: Instant,
+}
+
+impl Source for Stream {
+    async fn next(&mut self, plus: bool) -> Result<Option<(Entry, Instant)>> {
+        let asked_at = self.env.now();
+        let mut waited = false;
+        let entry = {
+            let mut next = pin!(self.stream.next(plus));
+            std::future::poll_fn(|cx| {
+                let polled: Poll<_> = next.as_mut().poll(cx);
+                waited |= polled.is_pending();
+                polled
+            })
+            .await
+        };
+        // Whoever had to wait for an entry waited for a batch.
+        if waited {
+            self.fetched_at = asked_at;
+        }
+        Ok(entry?.map(|entry| (entry, self.fetched_at)))
+    }
+
+    fn seek(&mut self, place: u64) {
+        self.stream.seek(place);
+    }
+
+    fn rewind(&mut self) {
+        self.stream = self.client.opendir(self.dir);
+    }
+}
+
+impl Fs {
+    /// Open a directory, which must be there.
+    pub async fn opendir(&self, dir: Handle) -> Result<u64> {
+        let attr = self.getattr(dir).await?;
+        if attr.kind != Kind::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        let (env, client, fetched_at) = (self.env.clone(), self.client.clone(), self.now());
+        let stream = Stream { env, stream: client.opendir(dir), client, dir, fetched_at };
+        let listing = RefCell::new(Some(Listing::new(stream, dir, attr.parent)));
+        Ok(self.dirs.insert(OpenDir { listing, turn: Semaphore::new(1) }))
+    }
+
+    /// Entries behind `offset`, given to `full` with the time they may be believed until it takes no more. With `plus`
+    /// each entry but `.` and `..` has its attributes. An error after the first entry waits for the next call.
+    pub async fn readdir(
+        &self,
+        fh: u64,
+        offset: u64,
+        plus: bool,
+        mut full: impl FnMut(&Listed, Duration) -> bool,
+    ) -> Result<()> {
+        let dir = self.dirs.get(fh)?;
+        let _turn = dir.turn.acquire(1).await;
+        let mut listing = dir.listing.take().ok_or(Errno::IO)?;
+        listing.go_to(offset);
+        let mut given = false;
+        let result = loop {
+            match self.readdir_one(&mut listing, plus, &mut full).await {
+                Ok(Some(true)) => given = true,
+                Ok(Some(false)) => {}
+                Ok(None) => break Ok(()),
+                Err(_) if given => break Ok(()),
+                Err(errno) => break Err(errno),
+            }
+        };
+        dir.listing.replace(Some(listing));
+        result
+    }
+
+    /// Give one entry, or pass one that is gone (`false`); `None` at the end or when no more is taken.
+    async fn readdir_one(
+        &self,
+        listing: &mut Listing<Stream>,
+        plus: bool,
+        full: &mut impl FnMut(&Listed, Duration) -> bool,
+    ) -> Result<Option<bool>> {
+        let Some(entry) = listing.peek(plus).await? else { return Ok(None) };
+        let dot = matches!(&entry.name[..], b"." | b"..");
+        if plus && !dot && !self.refresh(entry).await? {
+            listing.pass();
+            return Ok(Some(false));
+        }
+        let believed = match &entry.attr {
+            Some((_, at)) => self.cache.saturating_sub(self.now().since(*at)),
+            None => Duration::ZERO,
+        };
+        if full(entry, believed) {
+            return Ok(None);
+        }
+        if let Some((attr, _)) = &entry.attr {
+            self.known.borrow_mut().saw_mode(attr.handle, attr.mode, self.now());
+        }
+        listing.pass();
+        Ok(Some(true))
+    }
+
+    /// See that an entry has attributes that are not older than our own changes; `false`: the object is gone.
+    async fn refresh(&self, entry: &mut Listed) -> Result<bool> {
+        if let Some((_, at)) = &entry.attr
+            && !self.known.borrow_mut().changed_since(entry.handle, *at)
+        {
+            return Ok(true);
+        }
+        let asked_at = self.now();
+        match self.getattr(entry.handle).await {
+            Ok(attr) => {
+                entry.attr = Some((attr, asked_at));
+                Ok(true)
+            }
+            Err(Errno::STALE | Errno::NOENT) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// The last descriptor of an open directory is gone.
+    pub fn releasedir(&self, fh: u64) -> Result<()> {
+        self.dirs.remove(fh).map(drop)
+    }
+
+    /// Make a directory's entries durable. They and what they lead to may be on any server.
+    pub async fn fsyncdir(&self) -> Result<()> {
+        Ok(self.client.sync_all().await?)
+    }
+}

@@ -1,0 +1,168 @@
+//! Names: looked up, made, removed, moved.
+//!
+//! **The kernel is told nothing about what is not there**: a name that leads nowhere is an error, not an entry without an
+//! inode, which it would believe for a while and answer opens from.
+//!
+//! **A file is created only where there was none.** The kernel looks a name up, finds nothing, and asks to create; if
+//! somebody else was faster, opening what is there now would pass by the kernel's check of permissions. So a creation is
+//! always exclusive, and one that need not have been is answered `ESTALE`: the kernel then looks the name up again, checks,
+//! and opens it.
+
+use super::{Caller, Errno, Fs, Opened, Result};
+use bytes::Bytes;
+use shoal_client::RenameFlags;
+use shoal_proto::{Attr, Handle, Kind, Name, Owner};
+
+/// Permission bits of every symbolic link.
+const SYMLINK_MODE: u32 = 0o777;
+
+fn name(bytes: &[u8]) -> Result<Name> {
+    Name::new(bytes).map_err(Errno::from)
+}
+
+/// The kind in `st_mode`'s type bits; none means a regular file.
+fn kind_of(mode: u32) -> Result<Kind> {
+    match mode & libc::S_IFMT {
+        0 | libc::S_IFREG => Ok(Kind::File),
+        libc::S_IFIFO => Ok(Kind::Fifo),
+        libc::S_IFSOCK => Ok(Kind::Socket),
+        libc::S_IFCHR => Ok(Kind::CharDevice),
+        libc::S_IFBLK => Ok(Kind::BlockDevice),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+fn owner(caller: Caller, mode: u32) -> Owner {
+    Owner { mode: mode & 0o7777, uid: caller.uid, gid: caller.gid }
+}
+
+impl Fs {
+    /// What a name leads to.
+    pub async fn lookup(&self, dir: Handle, bytes: &[u8]) -> Result<Attr> {
+        Ok(self.saw(self.client.lookup(dir, &name(bytes)?).await?))
+    }
+
+    /// Target of a symbolic link.
+    pub async fn readlink(&self, object: Handle) -> Result<Bytes> {
+        Ok(self.client.readlink(object).await?)
+    }
+
+    /// Make a regular file and open it with `open(2)`'s flags; what it is open as, and whether past the page cache.
+    pub async fn create(
+        &self,
+        caller: Caller,
+        dir: Handle,
+        bytes: &[u8],
+        mode: u32,
+        flags: i32,
+    ) -> Result<(Attr, u64, bool)> {
+        let (name, rights) = (name(bytes)?, Opened::rights(flags));
+        let made = self.client.create(dir, &name, owner(caller, mode), true, rights, None).await;
+        let (attr, _, file) = made.map_err(|error| match Errno::from(error) {
+            Errno(libc::EEXIST) if flags & libc::O_EXCL == 0 => Errno::STALE,
+            errno => errno,
+        })?;
+        self.made(&attr);
+        let (fh, direct) = self.opened(file, flags);
+        Ok((self.saw(attr), fh, direct))
+    }
+
+    /// Make a FIFO, socket, device, or a regular file without opening it. `device`: as `makedev(3)` gives it.
+    pub async fn mknod(
+        &self,
+        caller: Caller,
+        dir: Handle,
+        bytes: &[u8],
+        mode: u32,
+        device: u64,
+    ) -> Result<Attr> {
+        let (name, kind) = (name(bytes)?, kind_of(mode)?);
+        let device = if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { device } else { 0 };
+        let attr = self.client.mknod(dir, &name, owner(caller, mode), kind, device).await?;
+        self.made(&attr);
+        Ok(self.saw(attr))
+    }
+
+    /// Make a directory.
+    pub async fn mkdir(&self, caller: Caller, dir: Handle, bytes: &[u8], mode: u32) -> Result<Attr> {
+        let attr = self.client.mkdir(dir, &name(bytes)?, owner(caller, mode)).await?;
+        self.made(&attr);
+        Ok(self.saw(attr))
+    }
+
+    /// Make a symbolic link.
+    pub async fn symlink(&self, caller: Caller, dir: Handle, bytes: &[u8], target: &[u8]) -> Result<Attr> {
+        let attr = self.client.symlink(dir, &name(bytes)?, owner(caller, SYMLINK_MODE), target).await?;
+        self.made(&attr);
+        Ok(self.saw(attr))
+    }
+
+    /// A further name of a file.
+    pub async fn link(&self, object: Handle, dir: Handle, bytes: &[u8]) -> Result<Attr> {
+        let attr = self.client.link(object, dir, &name(bytes)?).await?;
+        self.changed(object);
+        Ok(self.saw(attr))
+    }
+
+    /// Remove an entry that is no directory.
+    pub async fn unlink(&self, dir: Handle, bytes: &[u8]) -> Result<()> {
+        Ok(self.client.unlink(dir, &name(bytes)?).await?)
+    }
+
+    /// Remove an empty directory.
+    pub async fn rmdir(&self, dir: Handle, bytes: &[u8]) -> Result<()> {
+        Ok(self.client.rmdir(dir, &name(bytes)?).await?)
+    }
+
+    /// Move an entry. `flags`: those of `renameat2(2)`.
+    pub async fn rename(&self, from: (Handle, &[u8]), to: (Handle, &[u8]), flags: u32) -> Result<()> {
+        let flags = rename_flags(flags)?;
+        Ok(self.client.rename(from.0, &name(from.1)?, to.0, &name(to.1)?, flags).await?)
+    }
+
+    /// A new object has no extended attributes.
+    fn made(&self, attr: &Attr) {
+        let mut known = self.known.borrow_mut();
+        let mark = known.xattr_mark();
+        known.saw_bare(attr.handle, mark, self.now());
+    }
+}
+
+fn rename_flags(flags: u32) -> Result<RenameFlags> {
+    let (no_replace, exchange) = (flags & libc::RENAME_NOREPLACE != 0, flags & libc::RENAME_EXCHANGE != 0);
+    let others = flags & !(libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE);
+    if others != 0 || (no_replace && exchange) {
+        return Err(Errno::INVAL);
+    }
+    Ok(RenameFlags { no_replace, exchange })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rename_that_is_not_offered_is_refused() {
+        assert_eq!(rename_flags(0), Ok(RenameFlags::default()));
+        assert!(rename_flags(libc::RENAME_NOREPLACE).unwrap().no_replace);
+        assert!(rename_flags(libc::RENAME_EXCHANGE).unwrap().exchange);
+        assert_eq!(rename_flags(libc::RENAME_WHITEOUT), Err(Errno::INVAL));
+        assert_eq!(rename_flags(libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn only_kinds_that_mknod_makes_are_made() {
+        assert_eq!(kind_of(0o644), Ok(Kind::File));
+        for kind in [Kind::File, Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice] {
+            assert_eq!(kind_of(kind.mode_bits() | 0o644), Ok(kind));
+        }
+        assert_eq!(kind_of(Kind::Directory.mode_bits()), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn names_the_wire_does_not_take_are_refused_with_their_number() {
+        assert_eq!(name(&[b'x'; 256]).unwrap_err(), Errno(libc::ENAMETOOLONG));
+        assert_eq!(name(b"a/b").unwrap_err(), Errno::INVAL);
+        assert!(name(b"\xff\xfe").is_ok());
+    }
+}

@@ -1,0 +1,105 @@
+//! Extended attributes: `user.`, `trusted.` and `security.`; no access control lists.
+//!
+//! Programs and the kernel ask nearly every file for attributes that nearly no file has. A question for a `security.`
+//! attribute is answered from the list of all of them: an empty list then answers all further questions for as long as
+//! attributes are believed, and a file made through this mount needs no list at all.
+
+use super::{Errno, Fs, Result};
+use bytes::Bytes;
+use shoal_proto::Handle;
+use shoal_proto::op::XattrName;
+
+/// The prefixes there are; others are not offered.
+const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+/// Seen by root alone.
+const TRUSTED: &[u8] = b"trusted.";
+/// Asked for by programs and the kernel rather than by people.
+const SECURITY: &[u8] = b"security.";
+
+fn check(name: &[u8]) -> Result<()> {
+    match PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+        true => Ok(()),
+        false => Err(Errno::OPNOTSUPP),
+    }
+}
+
+impl Fs {
+    /// Value of an attribute.
+    pub async fn getxattr(&self, object: Handle, name: &[u8]) -> Result<Bytes> {
+        check(name)?;
+        let listed = if name.starts_with(SECURITY) {
+            self.xattr_names(object).await?.iter().any(|listed| listed[..] == *name)
+        } else {
+            !self.known.borrow_mut().bare(object, self.now())
+        };
+        if !listed {
+            return Err(Errno::NODATA);
+        }
+        Ok(self.client.getxattr(object, name).await?)
+    }
+
+    /// Set an attribute. `flags`: those of `setxattr(2)`.
+    pub async fn setxattr(&self, object: Handle, name: &[u8], value: &[u8], flags: i32) -> Result<()> {
+        check(name)?;
+        if flags & !(libc::XATTR_CREATE | libc::XATTR_REPLACE) != 0 {
+            return Err(Errno::INVAL);
+        }
+        let (create, replace) = (flags & libc::XATTR_CREATE != 0, flags & libc::XATTR_REPLACE != 0);
+        self.known.borrow_mut().xattr_changed(object);
+        let set = self.client.setxattr(object, name, value, create, replace).await;
+        self.known.borrow_mut().xattr_changed(object);
+        self.changed(object);
+        Ok(set?)
+    }
+
+    /// Names of the attributes as `listxattr(2)` gives them, each with a NUL behind it.
+    pub async fn listxattr(&self, uid: u32, object: Handle) -> Result<Vec<u8>> {
+        let mut list = Vec::new();
+        for name in self.xattr_names(object).await? {
+            if uid == 0 || !name.starts_with(TRUSTED) {
+                list.extend_from_slice(&name);
+                list.push(0);
+            }
+        }
+        Ok(list)
+    }
+
+    /// Remove an attribute.
+    pub async fn removexattr(&self, object: Handle, name: &[u8]) -> Result<()> {
+        check(name)?;
+        let removed = self.client.removexattr(object, name).await;
+        self.known.borrow_mut().xattr_changed(object);
+        self.changed(object);
+        Ok(removed?)
+    }
+
+    /// All names, from memory if there are none.
+    pub(super) async fn xattr_names(&self, object: Handle) -> Result<Vec<XattrName>> {
+        let mark = {
+            let mut known = self.known.borrow_mut();
+            if known.bare(object, self.now()) {
+                return Ok(Vec::new());
+            }
+            known.xattr_mark()
+        };
+        let asked_at = self.now();
+        let names = self.client.listxattr(object).await?;
+        if names.is_empty() {
+            self.known.borrow_mut().saw_bare(object, mark, asked_at);
+        }
+        Ok(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_three_kinds_of_attributes_are_offered() {
+        assert!(check(b"user.mime_type").is_ok());
+        assert!(check(b"security.capability").is_ok());
+        assert_eq!(check(b"system.posix_acl_access"), Err(Errno::OPNOTSUPP));
+        assert_eq!(check(b"nonsense"), Err(Errno::OPNOTSUPP));
+    }
+}

@@ -1,0 +1,57 @@
+//! How a mount behaves, in one place.
+
+use std::time::Duration;
+
+/// Largest read and write of one request, in bytes: what Linux allows where nothing else is set (256 pages), and what an
+/// append may carry.
+pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+/// Requests under way that no program waits for (read-ahead, write-back of mappings).
+pub const BACKGROUND_MAX: u16 = 64;
+/// Most event loops of one mount.
+pub const THREADS_MAX: usize = 64;
+
+/// How a mount behaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// What the table of mounts shows as the source: the file system's address.
+    pub name: String,
+    /// How long the kernel believes names and attributes. Zero: it asks every time. Of what is *not* there it believes
+    /// nothing.
+    pub cache: Duration,
+    /// All files are read and written past the kernel's page cache. Shared mappings then need Linux 6.6.
+    pub direct: bool,
+    /// Event loops that take requests from the kernel.
+    pub threads: usize,
+    /// Users other than the one who mounts may use it. Not as root this needs `user_allow_other` in `/etc/fuse.conf`.
+    pub allow_other: bool,
+    /// Nothing can be changed through this mount.
+    pub read_only: bool,
+    /// Set-user-id, set-group-id and file capabilities count when a program is run from here. Only as root.
+    pub suid: bool,
+    /// Device files work. Only as root.
+    pub dev: bool,
+    /// `fusermount3` stays and unmounts when this process is gone. Needs `fusermount3` and [`MountOptions::allow_other`].
+    pub auto_unmount: bool,
+    /// Bytes the kernel reads ahead of a sequential reader. Only root may have more than the kernel's 128 KiB; less is
+    /// anybody's.
+    pub readahead_bytes: u32,
+}
+
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        let cores = std::thread::available_parallelism().map_or(2, |n| n.get());
+        let root = rustix::process::geteuid().is_root();
+        MountOptions {
+            name: "shoal".to_owned(),
+            cache: Duration::from_millis(100),
+            direct: false,
+            threads: cores.clamp(2, 4),
+            allow_other: root,
+            read_only: false,
+            suid: false,
+            dev: false,
+            auto_unmount: false,
+            readahead_bytes: if root { 1 << 20 } else { 128 << 10 },
+        }
+    }
+}

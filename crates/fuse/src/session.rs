@@ -1,0 +1,483 @@
+//! A mount from its start to its end.
+//!
+//! ```text
+//!   shoal-fuse       fuser's run: waits for its event loops (fuser-0, fuser-1, ...), then ends the rest, in this order
+//!   shoal-client     the client and its tasks; everything is answered from here
+//!   shoal-forget     tells the kernel which pages are no longer true
+//! ```
+//!
+//! A start connects first and mounts then, so a mount that is there answers. An end may come from anywhere: our own
+//! [`MountHandle::stop`], somebody's `umount`, an abort. It always comes through the kernel: the event loops end, then
+//! what is under way is given a moment, open files are closed and the sessions ended. **If the client's thread dies the
+//! mount is taken away**: programs get an error instead of waiting for ever.
+
+use crate::adapter::{Adapter, Message, Queue, queue};
+use crate::counts::RequestCounts;
+use crate::fs::{Fs, Invalidate};
+use crate::mounts::{self, Mounted, SUBTYPE};
+use crate::options::{MountOptions, THREADS_MAX};
+use fuser::{Config, INodeNo, MountOption, Notifier, Session, SessionACL};
+use futures_channel::mpsc::UnboundedReceiver;
+use futures_channel::oneshot;
+use futures_util::StreamExt;
+use futures_util::future::{FutureExt, Shared};
+use rustix::mount::UnmountFlags;
+use shoal_client::{Client, ClientCounters, Error};
+use shoal_env::{Env, real};
+use shoal_proto::Handle;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What is under way when the kernel has gone has so long to end.
+const UNDER_WAY_GRACE: Duration = Duration::from_secs(5);
+/// A mount that was taken away has so long to end before we no longer wait for it.
+const END_GRACE: Duration = Duration::from_secs(15);
+/// How long a mount in use is waited for when its handle is dropped.
+const DROP_GRACE: Duration = Duration::from_secs(2);
+/// Between two tries to unmount.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Why there is no mount, or why it does not end.
+#[derive(Debug)]
+pub enum MountError {
+    /// The client cannot reach the file system.
+    Client(Error),
+    /// Asked for what is not done; what and why.
+    Refused(String),
+    /// Programs use the mount.
+    Busy(PathBuf),
+    /// The system failed at something.
+    Io(String, io::Error),
+}
+
+impl MountError {
+    pub(crate) fn io(what: impl Into<String>, error: io::Error) -> MountError {
+        MountError::Io(what.into(), error)
+    }
+}
+
+impl fmt::Display for MountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MountError::Client(error) => error.fmt(f),
+            MountError::Refused(words) => f.write_str(words),
+            MountError::Busy(point) => write!(
+                f,
+                "{} is in use: end the programs that have files open or work there (`fuser -vm {}` names them)",
+                point.display(),
+                point.display()
+            ),
+            MountError::Io(what, error) => write!(f, "{what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for MountError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            MountError::Client(error) => Some(error),
+            MountError::Io(_, error) => Some(error),
+            MountError::Refused(_) | MountError::Busy(_) => None,
+        }
+    }
+}
+
+/// Mounting.
+#[derive(Debug)]
+pub struct Mount;
+
+impl Mount {
+    /// Connect to a file system and mount it at a directory (made if only it is missing); returns when it can be used.
+    ///
+    /// The client's own caches of names and attributes are not used: what the kernel believes for
+    /// [`MountOptions::cache`] would else be believed twice as long.
+    ///
+    /// Blocks, and serves nothing meanwhile: not for a thread on which a server of the file system runs.
+    ///
+    /// # Errors
+    /// If the file system cannot be reached, the directory cannot be mounted on, or options do not go together.
+    pub fn start(
+        mut client: shoal_client::Options,
+        mountpoint: &Path,
+        options: &MountOptions,
+    ) -> Result<MountHandle, MountError> {
+        check(options)?;
+        let point = mounts::prepare(mountpoint)?;
+        client.name_cache = Duration::ZERO;
+        client.attr_cache = Duration::ZERO;
+
+        let (queue, requests) = queue();
+        let (forget, forgotten) = mpsc::channel();
+        let (ready, answer) = mpsc::channel();
+        let taken_away = TakenAway { point: point.clone(), mounted: Arc::default() };
+        let mounted = taken_away.mounted.clone();
+        let serving = Serving { options: options.clone(), requests, forget, ready, taken_away };
+        let client_thread = real::spawn_thread("shoal-client", move |env| serve(env, client, serving))
+            .map_err(|error| MountError::io("cannot start the client's thread", error))?;
+        let connected = answer.recv().unwrap_or_else(|_| Err(Error::new(shoal_proto::Status::Io, "connect")));
+        connected.map_err(MountError::Client)?;
+
+        let counts = Arc::<RequestCounts>::default();
+        let adapter = Adapter::new(queue.clone(), counts.clone(), options.readahead_bytes);
+        let session = Session::new(adapter, &point, &config(options)).map_err(|error| {
+            queue.end();
+            MountError::io(format!("cannot mount at {}", point.display()), error)
+        })?;
+        mounted.store(true, Ordering::Release);
+        let forgetting = spawn("shoal-forget", {
+            let notifier = session.notifier();
+            move || forget_pages(&notifier, &forgotten)
+        })?;
+
+        let (ended, on_end) = ended();
+        let threads = Threads { session, client: client_thread, forgetting, mounted, ended: on_end };
+        let own_queue = queue.clone();
+        spawn("shoal-fuse", move || threads.run(&own_queue))?;
+        let device = mounts::mounted_at(&point)?.map(|Mounted { device, .. }| device);
+        if let Some(device) = &device {
+            read_ahead(device, options.readahead_bytes);
+        }
+        Ok(MountHandle { point, device, counts, queue, ended })
+    }
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, MountError> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+    thread.map_err(|error| MountError::io(format!("cannot start the thread {name}"), error))
+}
+
+fn check(options: &MountOptions) -> Result<(), MountError> {
+    let root = rustix::process::geteuid().is_root();
+    let refused = |words: &str| Err(MountError::Refused(words.to_owned()));
+    if options.threads == 0 || options.threads > THREADS_MAX {
+        return Err(MountError::Refused(format!(
+            "threads must be 1 to {THREADS_MAX}, not {}",
+            options.threads
+        )));
+    }
+    if options.readahead_bytes == 0 {
+        return refused("the read-ahead must be at least 1 byte");
+    }
+    if !root && (options.suid || options.dev) {
+        return refused("only root may mount with set-user-id programs or devices (suid, dev)");
+    }
+    if !root && options.readahead_bytes > (128 << 10) {
+        return refused("only root may have more than 128 KiB read ahead");
+    }
+    if options.auto_unmount && !options.allow_other {
+        return refused("auto_unmount goes only together with allow_other");
+    }
+    Ok(())
+}
+
+fn config(options: &MountOptions) -> Config {
+    // `fusermount3` takes all options as one text, in which a comma within a name is escaped.
+    let by_text = options.auto_unmount || !rustix::process::geteuid().is_root();
+    let name = if by_text { options.name.replace(',', "\\,") } else { options.name.clone() };
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(name),
+        // As an option of the kernel's own, so that it is set whichever way the mount is made.
+        MountOption::CUSTOM(format!("subtype={SUBTYPE}")),
+        MountOption::DefaultPermissions,
+        MountOption::NoAtime,
+        if options.read_only { MountOption::RO } else { MountOption::RW },
+        if options.suid { MountOption::Suid } else { MountOption::NoSuid },
+        if options.dev { MountOption::Dev } else { MountOption::NoDev },
+    ];
+    if options.auto_unmount {
+        config.mount_options.push(MountOption::AutoUnmount);
+    }
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(options.threads);
+    config.clone_fd = true;
+    config
+}
+
+/// More than the kernel offers by itself is set where root sets it for any device.
+fn read_ahead(device: &str, bytes: u32) {
+    let path = format!("/sys/class/bdi/{device}/read_ahead_kb");
+    if rustix::process::geteuid().is_root()
+        && let Err(error) = std::fs::write(&path, (bytes / 1024).to_string())
+    {
+        tracing::warn!("the read-ahead stays the kernel's: {path}: {error}");
+    }
+}
+
+/// What the client's thread is given.
+struct Serving {
+    options: MountOptions,
+    requests: UnboundedReceiver<Message>,
+    forget: mpsc::Sender<Forget>,
+    ready: mpsc::Sender<Result<(), Error>>,
+    taken_away: TakenAway,
+}
+
+async fn serve(env: Env, client: shoal_client::Options, mut serving: Serving) {
+    let client = match connect(&env, client).await {
+        Ok(client) => client,
+        Err(error) => {
+            // Whoever started us is there, waiting for this.
+            let _ = serving.ready.send(Err(error));
+            return;
+        }
+    };
+    let (cache, direct) = (serving.options.cache, serving.options.direct);
+    let fs = Rc::new(Fs::new(env, client, cache, direct, invalidate(serving.forget)));
+    let _ = serving.ready.send(Ok(()));
+    while let Some(Message::Run(request)) = serving.requests.next().await {
+        fs.spawn(request(fs.clone()));
+    }
+    fs.end(UNDER_WAY_GRACE).await;
+    drop(serving.taken_away);
+}
+
+/// A client that has seen the root.
+async fn connect(env: &Env, options: shoal_client::Options) -> Result<Client, Error> {
+    let client = Client::connect(env.clone(), options).await?;
+    match client.getattr(Handle::ROOT).await {
+        Ok(_) => Ok(client),
+        Err(error) => {
+            client.close().await;
+            Err(error)
+        }
+    }
+}
+
+/// Takes the mount away if the client's thread ends before the kernel's last request.
+struct TakenAway {
+    point: PathBuf,
+    mounted: Arc<AtomicBool>,
+}
+
+impl Drop for TakenAway {
+    fn drop(&mut self) {
+        if self.mounted.load(Ordering::Acquire)
+            && let Err(error) = mounts::force(&self.point)
+        {
+            tracing::error!("the mount at {} is dead and stays: {error}", self.point.display());
+        }
+    }
+}
+
+/// A file whose pages and attributes the kernel is to forget, and who waits for that.
+type Forget = (Handle, oneshot::Sender<()>);
+
+fn invalidate(forget: mpsc::Sender<Forget>) -> Invalidate {
+    Box::new(move |object| {
+        let (done, wait) = oneshot::channel();
+        // Where nobody listens any more the mount has ended, and with it the kernel's pages.
+        let sent = forget.send((object, done)).is_ok();
+        Box::pin(async move {
+            if sent {
+                let _ = wait.await;
+            }
+        })
+    })
+}
+
+fn forget_pages(notifier: &Notifier, forgotten: &mpsc::Receiver<Forget>) {
+    while let Ok((object, done)) = forgotten.recv() {
+        // From byte 0 on without end: all pages, and the attributes.
+        if let Err(error) = notifier.inval_inode(INodeNo(object.0), 0, 0) {
+            tracing::warn!("the kernel keeps old pages of {object}: {error}");
+        }
+        let _ = done.send(());
+    }
+}
+
+/// All threads of a mount.
+struct Threads {
+    session: Session<Adapter>,
+    client: JoinHandle<()>,
+    forgetting: JoinHandle<()>,
+    mounted: Arc<AtomicBool>,
+    ended: OnEnd,
+}
+
+impl Threads {
+    /// Serve until the mount has ended, from wherever that comes, then end everything.
+    fn run(self, queue: &Queue) {
+        if let Err(error) = self.session.run() {
+            tracing::warn!("the mount ended with an error: {error}");
+        }
+        self.mounted.store(false, Ordering::Release);
+        queue.end();
+        for thread in [self.client, self.forgetting] {
+            let name = thread.thread().name().unwrap_or("a thread").to_owned();
+            if thread.join().is_err() {
+                tracing::error!("{name} panicked");
+            }
+        }
+        drop(self.ended);
+    }
+}
+
+/// Whether a mount has ended: to look at, to wait for, to await.
+struct Ended {
+    state: Arc<(Mutex<bool>, Condvar)>,
+    future: Shared<oneshot::Receiver<()>>,
+}
+
+/// Dropped when it has.
+struct OnEnd {
+    state: Arc<(Mutex<bool>, Condvar)>,
+    /// Dropping it completes the future.
+    _future: oneshot::Sender<()>,
+}
+
+fn ended() -> (Ended, OnEnd) {
+    let state = Arc::<(Mutex<bool>, Condvar)>::default();
+    let (send, receive) = oneshot::channel();
+    (Ended { state: state.clone(), future: receive.shared() }, OnEnd { state, _future: send })
+}
+
+impl Drop for OnEnd {
+    fn drop(&mut self) {
+        *self.state.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.state.1.notify_all();
+    }
+}
+
+impl Ended {
+    fn wait(&self, most: Duration) -> bool {
+        let state = self.state.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.state.1.wait_timeout_while(state, most, |ended| !*ended);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// A mount that is served by this process. Dropping it ends it.
+pub struct MountHandle {
+    point: PathBuf,
+    device: Option<String>,
+    counts: Arc<RequestCounts>,
+    queue: Queue,
+    ended: Ended,
+}
+
+impl fmt::Debug for MountHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MountHandle").field("point", &self.point).finish_non_exhaustive()
+    }
+}
+
+impl MountHandle {
+    /// Where it is mounted.
+    pub fn mountpoint(&self) -> &Path {
+        &self.point
+    }
+
+    /// What the kernel asked for.
+    pub fn counts(&self) -> Arc<RequestCounts> {
+        self.counts.clone()
+    }
+
+    /// What its client counted; `None` if that does not answer within `most`.
+    pub fn client_counters(&self, most: Duration) -> Option<ClientCounters> {
+        let (send, receive) = mpsc::channel();
+        self.queue.run(move |fs| async move {
+            let _ = send.send(fs.client().counters());
+        });
+        receive.recv_timeout(most).ok()
+    }
+
+    /// Resolves when the mount has ended, from wherever that came, and everything of it is closed.
+    pub fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.ended.future.clone().map(drop)
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.ended.wait(Duration::ZERO)
+    }
+
+    /// Wait until it has ended.
+    pub fn wait(&self) {
+        while !self.ended.wait(Duration::from_secs(3600)) {}
+    }
+
+    /// Unmount and end everything. A mount in use is waited for up to `grace`; then it is taken away from its users, who
+    /// get errors. Not for a thread on which a server of the file system runs.
+    ///
+    /// # Errors
+    /// If the mount does not end. Not as root that is so while programs use it: it has left the tree of names then.
+    pub fn stop(self, grace: Duration) -> Result<(), MountError> {
+        self.end(grace)
+    }
+
+    fn end(&self, grace: Duration) -> Result<(), MountError> {
+        let deadline = Instant::now() + grace;
+        while !self.has_ended() && self.is_mounted()? {
+            let cannot = |error| MountError::io(format!("cannot unmount {}", self.point.display()), error);
+            match mounts::unmount_now(&self.point, UnmountFlags::empty(), &[]) {
+                Ok(()) => break,
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
+                // Somebody was faster.
+                Err(_) if !self.is_mounted()? => break,
+                Err(error) => return Err(cannot(error)),
+            }
+            if Instant::now() >= deadline {
+                tracing::warn!("{} is still in use: it is taken away from its users", self.point.display());
+                mounts::force(&self.point).map_err(cannot)?;
+                break;
+            }
+            self.ended.wait(PAUSE);
+        }
+        match self.ended.wait(END_GRACE) {
+            true => Ok(()),
+            false => Err(MountError::Busy(self.point.clone())),
+        }
+    }
+
+    /// Whether what is mounted there is still this mount.
+    fn is_mounted(&self) -> Result<bool, MountError> {
+        let mounted = mounts::mounted_at(&self.point)?;
+        Ok(mounted.is_some_and(|mounted| Some(&mounted.device) == self.device.as_ref()))
+    }
+}
+
+impl Drop for MountHandle {
+    fn drop(&mut self) {
+        if !self.has_ended()
+            && let Err(error) = self.end(DROP_GRACE)
+        {
+            tracing::error!("{error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_do_not_go_together_are_refused() {
+        let refused = |options: MountOptions| matches!(check(&options), Err(MountError::Refused(_)));
+        let options = MountOptions { allow_other: true, ..MountOptions::default() };
+        assert!(!refused(options.clone()));
+        assert!(refused(MountOptions { threads: 0, ..options.clone() }));
+        assert!(refused(MountOptions { threads: 1000, ..options.clone() }));
+        assert!(refused(MountOptions { readahead_bytes: 0, ..options.clone() }));
+        assert!(refused(MountOptions { auto_unmount: true, allow_other: false, ..options }));
+    }
+
+    #[test]
+    fn an_end_is_seen_by_looking_by_waiting_and_by_awaiting() {
+        let (ended, on_end) = ended();
+        assert!(!ended.wait(Duration::ZERO));
+        assert!(ended.future.clone().now_or_never().is_none());
+        drop(on_end);
+        assert!(ended.wait(Duration::ZERO));
+        assert!(ended.future.clone().now_or_never().is_some());
+    }
+}
