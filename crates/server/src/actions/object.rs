@@ -111,18 +111,19 @@ pub fn links(
     keep_for: Option<ClientId>,
 ) -> Result<(), Halt> {
     let mut inode = ctx.inode(object)?;
-    inode.nlink = inode.nlink.saturating_add_signed(delta);
-    inode.ctime = time;
-    match (inode.nlink, keep_for) {
+    let nlink = inode.nlink.saturating_add_signed(delta);
+    match (nlink, keep_for) {
         (0, None) => return remove_object(ctx, object, &inode),
         (0, Some(client)) => ctx.put(keys::orphan(object), &Orphan { client })?,
         _ => {}
     }
+    inode.nlink = nlink;
+    inode.ctime = time;
     ctx.put(keys::inode(object), &inode)
 }
 
-/// Remove an object and all it has: extended attributes, streams, the orphan's row; datafiles of other servers are
-/// entered for reaping.
+/// Remove an object and all it has: extended attributes, streams, the row of an orphan (its inode has no link then);
+/// datafiles of other servers are entered for reaping.
 pub fn remove_object(ctx: &mut Ctx<'_>, object: Handle, inode: &Inode) -> Result<(), Halt> {
     remove_xattrs(ctx, object, inode)?;
     if inode.kind == Kind::File {

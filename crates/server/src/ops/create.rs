@@ -24,8 +24,8 @@ pub fn run(
     template: Option<Template>,
 ) -> Result<Answer, Halt> {
     let dir = ctx.object(dir)?;
-    let parent = ctx.directory(dir)?;
-    if let Some(found) = ctx.entry(dir, name)? {
+    let (parent, found) = make::looked_up(ctx, dir, name)?;
+    if let Some(found) = found {
         return if exclusive { Err(Halt::Status(Status::Exists)) } else { opened(ctx, &found, rights) };
     }
     if template.is_some_and(|template| usize::from(template.width) > limits::WIDTH_MAX) {

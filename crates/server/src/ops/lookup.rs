@@ -31,6 +31,10 @@ pub fn run(ctx: &mut Ctx<'_>, dir: Handle, path: &[Name]) -> Result<Answer, Halt
 
 fn reached(ctx: &mut Ctx<'_>, resolved: usize, at: Dirent) -> Result<Answer, Halt> {
     let is_here = at.handle.server() == ctx.identity.id;
+    if is_here && at.kind == Kind::File {
+        // Asked for before the inode, so that one load brings both.
+        let _ = ctx.stream(at.handle);
+    }
     let attr = if is_here { Some(ctx.attr(at.handle)?) } else { None };
     ctx.current = Some((at.handle, Rights::empty()));
     Ok(Answer::Looked { resolved: resolved as u16, handle: at.handle, kind: at.kind, attr })

@@ -19,12 +19,23 @@ const FIRST_GENERATION: u64 = 1;
 ///
 /// # Errors
 /// `NotDirectory`, `Stale`; `Exists`.
-pub fn free_in(ctx: &Ctx<'_>, dir: Handle, name: &Name) -> Result<Inode, Halt> {
-    let parent = ctx.directory(dir)?;
-    match ctx.entry(dir, name)? {
-        Some(_) => Err(Halt::Status(Status::Exists)),
-        None => Ok(parent),
+pub fn free_in(ctx: &mut Ctx<'_>, dir: Handle, name: &Name) -> Result<Inode, Halt> {
+    match looked_up(ctx, dir, name)? {
+        (_, Some(_)) => Err(Halt::Status(Status::Exists)),
+        (parent, None) => Ok(parent),
     }
+}
+
+/// A directory of this server, and what `name` leads to in it. If anything must be loaded for that, what a new file needs
+/// is loaded with it.
+pub fn looked_up(ctx: &mut Ctx<'_>, dir: Handle, name: &Name) -> Result<(Inode, Option<Dirent>), Halt> {
+    let (parent, found) = (ctx.directory(dir), ctx.entry(dir, name));
+    if found == Err(Halt::Miss)
+        && let Ok(handle) = ctx.draw(ctx.identity.id)
+    {
+        let _ = ctx.stream(handle);
+    }
+    Ok((parent?, found?))
 }
 
 /// Make an object that lives beside its entry. It becomes the current object, opened with `rights`.

@@ -10,8 +10,9 @@ use shoal_proto::{Action, Answer, Handle, Kind, Name, Status};
 /// `NotFound`; `NotDirectory`; `NotEmpty`.
 pub fn run(ctx: &mut Ctx<'_>, dir: Handle, name: &Name) -> Result<Answer, Halt> {
     let dir = ctx.object(dir)?;
-    ctx.directory(dir)?;
-    let found = ctx.entry(dir, name)?.ok_or(Halt::Status(Status::NotFound))?;
+    let (parent, found) = (ctx.directory(dir), ctx.entry(dir, name));
+    parent?;
+    let found = found?.ok_or(Halt::Status(Status::NotFound))?;
     if found.kind != Kind::Directory {
         return Err(Halt::Status(Status::NotDirectory));
     }

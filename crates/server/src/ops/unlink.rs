@@ -14,8 +14,9 @@ use shoal_proto::{Action, Answer, Handle, Held, Kind, Name, Status};
 /// `NotFound`; `IsDirectory`.
 pub fn run(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, held: &Held) -> Result<Answer, Halt> {
     let dir = ctx.object(dir)?;
-    ctx.directory(dir)?;
-    let found = ctx.entry(dir, name)?.ok_or(Halt::Status(Status::NotFound))?;
+    let (parent, found) = (ctx.directory(dir), ctx.entry(dir, name));
+    parent?;
+    let found = found?.ok_or(Halt::Status(Status::NotFound))?;
     if found.kind == Kind::Directory {
         return Err(Halt::Status(Status::IsDirectory));
     }
@@ -39,6 +40,14 @@ pub struct Lost {
 /// of an orphan that is none, or the orphan is reaped with its lease.
 pub fn lose_name(ctx: &Ctx<'_>, found: &Dirent, held: &Held) -> Result<Lost, Halt> {
     let Dirent { handle, kind } = *found;
+    if handle.server() == ctx.identity.id {
+        // Both are needed, and come with one load.
+        let (inode, stream) = (ctx.inode(handle), ctx.stream(handle).map(drop));
+        let has_missed = inode == Err(Halt::Miss) || stream == Err(Halt::Miss);
+        if has_missed {
+            return Err(Halt::Miss);
+        }
+    }
     let is_held = held.holds(handle);
     let orphaned = is_held && ctx.fact_attr(handle)?.nlink <= 1;
     let keep_for = is_held.then_some(ctx.client);

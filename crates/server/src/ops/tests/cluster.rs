@@ -1,0 +1,462 @@
+//! Servers without a wire: a miniature executor over stores in memory. What a handler asks for is fetched, a plan over
+//! servers is prepared and carried out on each, exactly as the protocol says, but nothing runs beside it.
+
+use super::forgetful::Forgetful;
+use crate::actions;
+use crate::ctx::{Ctx, Fact, FactKey, Facts, Halt, Outcome};
+use crate::keys;
+use crate::locks::Locks;
+use crate::ops;
+use crate::rows::RowValue;
+use crate::shard::Identity;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use shoal_proto::{
+    Action, Answer, Attr, ClientId, ClusterMap, CollectionId, Entry, Handle, Held, Kind, Name, Op, Owner,
+    Rights, Roles, SecretKey, ServerId, ServerInfo, SetAttr, Status, Template, Time, TxId,
+};
+use shoal_store::{Collection, CollectionConfig, Loaded, ModuleKind, View};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+pub const ALL: Roles = Roles::all();
+pub const OWNER: Owner = Owner { mode: 0o755, uid: 1000, gid: 100 };
+
+pub struct Server {
+    pub store: Collection,
+    pub identity: Identity,
+    pub locks: Locks,
+    drawn: Cell<u64>,
+}
+
+pub struct Cluster {
+    pub servers: Vec<Server>,
+    pub client: Cell<ClientId>,
+    /// Loads and facts fetched by the last run.
+    pub loads: Cell<usize>,
+    pub facts: RefCell<Vec<FactKey>>,
+    clock: Cell<i64>,
+    transactions: Cell<u64>,
+}
+
+pub fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+fn store() -> Collection {
+    let config = CollectionConfig::new("unused", ModuleKind::Memory, shoal_store::Identity::default());
+    let inner = shoal_env::real::run("store", |env| async move { shoal_store::open(env, config).await });
+    Rc::new(Forgetful(inner.unwrap()))
+}
+
+impl Cluster {
+    /// Servers with these roles, and an empty root.
+    pub fn new(roles: &[Roles]) -> Cluster {
+        let servers: Vec<ServerInfo> = (0_u16..)
+            .zip(roles)
+            .map(|(id, &roles)| ServerInfo { id: ServerId(id), addresses: vec![].into(), roles })
+            .collect();
+        let map = Rc::new(ClusterMap {
+            fs_id: [7; 16],
+            name: "test".into(),
+            collection: CollectionId(1),
+            epoch: 1,
+            template: Template::default(),
+            servers: servers.into(),
+        });
+        let server = |id: u16| Server {
+            store: store(),
+            identity: Identity::new(ServerId(id), map.clone(), SecretKey::new([3; 32])),
+            locks: Locks::default(),
+            drawn: Cell::new(100),
+        };
+        let servers = (0..roles.len() as u16).map(server).collect();
+        let cluster = Cluster {
+            servers,
+            client: Cell::new(ClientId([1; 16])),
+            loads: Cell::default(),
+            facts: RefCell::default(),
+            clock: Cell::new(1_000),
+            transactions: Cell::default(),
+        };
+        let root = crate::inode::root(&OWNER, Template::default(), Time(1));
+        let mut changes = shoal_store::Changes::default();
+        changes.put(keys::inode(Handle::ROOT), root.to_row());
+        cluster.servers[0].store.apply_over(changes, &Loaded::default()).unwrap();
+        cluster
+    }
+
+    /// The next moment: every run has one of its own.
+    fn tick(&self) -> Time {
+        self.clock.set(self.clock.get() + 1_000);
+        Time(self.clock.get())
+    }
+
+    /// The moment of the last run.
+    pub fn now(&self) -> Time {
+        Time(self.clock.get())
+    }
+
+    fn server(&self, id: ServerId) -> &Server {
+        &self.servers[usize::from(id.0)]
+    }
+
+    /// Run a group on a server.
+    pub fn group(&self, server: ServerId, group: &[Op]) -> Result<Vec<Answer>, Halt> {
+        self.group_with(server, group, Bytes::new())
+    }
+
+    pub fn group_with(&self, server: ServerId, group: &[Op], bulk: Bytes) -> Result<Vec<Answer>, Halt> {
+        let now = self.tick();
+        self.loads.set(0);
+        self.facts.borrow_mut().clear();
+        let (mut facts, mut loaded) = (Facts::default(), Loaded::default());
+        facts.drawn.insert(server, vec![self.draw(server)]);
+        let mut own = None;
+        loop {
+            let here = self.server(server);
+            let view = View::new(&here.store, &loaded);
+            let client = self.client.get();
+            let mut ctx = Ctx::new(view, &here.identity, &here.locks, &facts, own, now, client, bulk.clone());
+            let run = run_all(&mut ctx, group).and_then(|answers| Ok((answers, ctx.finish()?)));
+            match run {
+                Ok((answers, outcome)) if outcome.local.is_empty() && outcome.remote.is_empty() => {
+                    here.store.apply_over(outcome.changes, &loaded).unwrap();
+                    self.release_all(own);
+                    return Ok(answers);
+                }
+                Ok((answers, outcome)) => {
+                    let tx = own.unwrap_or_else(|| self.transaction(server));
+                    if own.is_none() && self.takes_rename_lock(tx, &outcome)? {
+                        own = Some(tx);
+                        facts.known.clear();
+                        continue;
+                    }
+                    match self.transact(server, tx, outcome) {
+                        Ok(()) => return Ok(answers),
+                        Err(Halt::Status(Status::Changed)) => {
+                            panic!("nothing runs beside, and yet a fact was old")
+                        }
+                        Err(halt) => return Err(halt),
+                    }
+                }
+                Err(Halt::Miss) => {
+                    self.loads.set(self.loads.get() + 1);
+                    assert!(self.loads.get() < 500, "a handler misses without end");
+                    let needs = ctx.into_needs();
+                    loaded = here.store.load(needs, loaded).now_or_never().unwrap().unwrap();
+                }
+                Err(Halt::Fact(key)) => {
+                    let fact = self.fact(&key);
+                    self.facts.borrow_mut().push(key.clone());
+                    facts.known.insert(key, fact);
+                }
+                Err(Halt::Draw(of)) => facts.drawn.entry(of).or_default().push(self.draw(of)),
+                Err(halt) => {
+                    self.release_all(own);
+                    return Err(halt);
+                }
+            }
+        }
+    }
+
+    fn draw(&self, server: ServerId) -> Handle {
+        let drawn = &self.server(server).drawn;
+        drawn.set(drawn.get() + 1);
+        Handle::new(server, drawn.get())
+    }
+
+    pub fn transaction(&self, coordinator: ServerId) -> TxId {
+        self.transactions.set(self.transactions.get() + 1);
+        TxId(Handle::new(coordinator, (1 << 40) + self.transactions.get()).0)
+    }
+
+    fn takes_rename_lock(&self, tx: TxId, outcome: &Outcome) -> Result<bool, Halt> {
+        let all = outcome.local.iter().chain(outcome.remote.values().flatten());
+        if !all.clone().any(|action| *action == (Action::RenameLock {})) {
+            return Ok(false);
+        }
+        self.prepare(tx, actions::RENAME_LOCK_SERVER, &[Action::RenameLock {}])?;
+        Ok(true)
+    }
+
+    fn transact(&self, server: ServerId, tx: TxId, outcome: Outcome) -> Result<(), Halt> {
+        assert!(outcome.changes.is_empty());
+        let mut parts: BTreeMap<ServerId, Vec<Action>> = outcome.remote;
+        parts.insert(server, outcome.local);
+        for (&server, actions) in &parts {
+            if let Err(halt) = self.prepare(tx, server, actions) {
+                self.release_all(Some(tx));
+                return Err(halt);
+            }
+        }
+        for (&server, actions) in &parts {
+            self.finish(tx, server, actions);
+        }
+        self.release_all(Some(tx));
+        Ok(())
+    }
+
+    fn release_all(&self, own: Option<TxId>) {
+        if let Some(tx) = own {
+            self.servers.iter().for_each(|server| server.locks.release(tx));
+        }
+    }
+
+    /// Lock and validate on one server, over the wire's encoding.
+    pub fn prepare(&self, tx: TxId, server: ServerId, actions: &[Action]) -> Result<(), Halt> {
+        let here = self.server(server);
+        let keys: Vec<_> = actions.iter().flat_map(|a| actions::locks(&here.identity, a)).collect();
+        if !here.locks.take(tx, &keys) {
+            return Err(Halt::Locked);
+        }
+        for action in actions {
+            assert_eq!(actions::server_of(action), server, "{action:?} is another server's");
+        }
+        self.on(server, tx, |ctx| actions.iter().try_for_each(|action| actions::validate(ctx, action)))
+    }
+
+    /// Carry out what was prepared: it cannot fail.
+    pub fn finish(&self, tx: TxId, server: ServerId, actions: &[Action]) {
+        self.on(server, tx, |ctx| actions.iter().try_for_each(|action| actions::apply(ctx, action)))
+            .expect("what was prepared applies");
+        self.server(server).locks.release(tx);
+    }
+
+    /// Prepare and carry out actions, wherever they belong.
+    pub fn prepared(&self, all: &[Action]) {
+        for action in all {
+            let (tx, server) = (self.transaction(ServerId(0)), actions::server_of(action));
+            self.prepare(tx, server, std::slice::from_ref(action)).unwrap();
+            self.finish(tx, server, std::slice::from_ref(action));
+        }
+    }
+
+    fn on(
+        &self,
+        server: ServerId,
+        tx: TxId,
+        work: impl Fn(&mut Ctx<'_>) -> Result<(), Halt>,
+    ) -> Result<(), Halt> {
+        let (here, facts, mut loaded) = (self.server(server), Facts::default(), Loaded::default());
+        loop {
+            let view = View::new(&here.store, &loaded);
+            let client = ClientId::default();
+            let bulk = Bytes::new();
+            let mut ctx =
+                Ctx::new(view, &here.identity, &here.locks, &facts, Some(tx), self.now(), client, bulk);
+            match work(&mut ctx).and_then(|()| ctx.finish()) {
+                Ok(outcome) => {
+                    here.store.apply_over(outcome.changes, &loaded).unwrap();
+                    return Ok(());
+                }
+                Err(Halt::Miss) => {
+                    loaded = here.store.load(ctx.into_needs(), loaded).now_or_never().unwrap().unwrap();
+                }
+                Err(halt) => return Err(halt),
+            }
+        }
+    }
+
+    fn fact(&self, key: &FactKey) -> Fact {
+        let ask = |handle: Handle, op: Op| self.peek(handle.server(), &op);
+        match key {
+            FactKey::Attr(object) => Fact::Attr(match ask(*object, Op::Getattr { object: *object }) {
+                Ok(Answer::Attr { attr }) => Ok(attr),
+                Ok(other) => panic!("{other:?}"),
+                Err(status) => Err(status),
+            }),
+            FactKey::Entry(dir, name) => {
+                Fact::Entry(match ask(*dir, Op::Entry { dir: *dir, name: name.clone() }) {
+                    Ok(Answer::Fact { dir, entry }) => Ok((dir, entry)),
+                    Ok(other) => panic!("{other:?}"),
+                    Err(status) => Err(status),
+                })
+            }
+            FactKey::Stream(stream) => Fact::Stream(match ask(*stream, Op::Streamstat { stream: *stream }) {
+                Ok(Answer::Facts { facts }) => Ok(facts),
+                Ok(other) => panic!("{other:?}"),
+                Err(status) => Err(status),
+            }),
+        }
+    }
+
+    /// Run a reading operation without counting.
+    fn peek(&self, server: ServerId, op: &Op) -> Result<Answer, Status> {
+        let answer = RefCell::new(None);
+        let ran = self.on(server, TxId(u64::MAX), |ctx| {
+            *answer.borrow_mut() = Some(ops::run(ctx, op)?);
+            Ok(())
+        });
+        match ran {
+            Ok(()) => Ok(answer.into_inner().unwrap()),
+            Err(Halt::Status(status)) => Err(status),
+            Err(halt) => panic!("{halt:?}"),
+        }
+    }
+
+    /// Rows of a table on all servers.
+    pub fn rows(&self, table: keys::Table) -> Vec<(Bytes, Bytes)> {
+        let prefix = keys::table(table);
+        let mut all = Vec::new();
+        for server in &self.servers {
+            let ranges = vec![(prefix.clone(), None, None)];
+            let loaded = Loaded { ranges, ..Loaded::default() };
+            all.extend(server.store.scan(&prefix, None, usize::MAX, &loaded).unwrap().rows);
+        }
+        all
+    }
+
+    // Operations in the words of a client.
+
+    /// Run one operation.
+    pub fn op(&self, server: ServerId, op: Op) -> Result<Answer, Status> {
+        match self.group(server, &[op]) {
+            Ok(mut answers) => Ok(answers.remove(0)),
+            Err(Halt::Status(status)) => Err(status),
+            Err(halt) => panic!("{halt:?}"),
+        }
+    }
+
+    fn made(&self, dir: Handle, op: Op) -> Result<Attr, Status> {
+        match self.op(dir.server(), op)? {
+            Answer::Made { attr, .. } => Ok(attr),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn create(&self, dir: Handle, file: &str) -> Result<Attr, Status> {
+        let (name, exclusive) = (name(file), true);
+        let open = Rights::READ | Rights::WRITE;
+        self.made(dir, Op::Create { dir, name, owner: OWNER, exclusive, open, template: None })
+    }
+
+    pub fn mkdir(&self, dir: Handle, subdir: &str) -> Result<Attr, Status> {
+        self.made(dir, Op::Mkdir { dir, name: name(subdir), owner: OWNER })
+    }
+
+    /// A directory on a given server.
+    pub fn mkdir_on(&self, server: u16, dir: Handle) -> (String, Attr) {
+        (0..200)
+            .map(|n| format!("dir{n}"))
+            .find(|text| {
+                crate::placement::directory_server(&self.servers[0].identity, dir, &name(text))
+                    == ServerId(server)
+            })
+            .map(|text| (text.clone(), self.mkdir(dir, &text).unwrap()))
+            .unwrap()
+    }
+
+    pub fn symlink(&self, dir: Handle, link: &str, target: &[u8]) -> Result<Attr, Status> {
+        self.made(dir, Op::Symlink { dir, name: name(link), owner: OWNER, target: target.into() })
+    }
+
+    pub fn mknod(&self, dir: Handle, node: &str, kind: Kind, rdev: u64) -> Result<Attr, Status> {
+        self.made(dir, Op::Mknod { dir, name: name(node), owner: OWNER, kind, rdev })
+    }
+
+    pub fn link(&self, object: Handle, dir: Handle, to: &str) -> Result<Attr, Status> {
+        match self.op(dir.server(), Op::Link { object, dir, name: name(to) })? {
+            Answer::Attr { attr } => Ok(attr),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn unlink(&self, dir: Handle, file: &str) -> Result<Answer, Status> {
+        self.unlink_held(dir, file, Held::default())
+    }
+
+    pub fn unlink_held(&self, dir: Handle, file: &str, held: Held) -> Result<Answer, Status> {
+        self.op(dir.server(), Op::Unlink { dir, name: name(file), held })
+    }
+
+    pub fn rmdir(&self, dir: Handle, subdir: &str) -> Result<Answer, Status> {
+        self.op(dir.server(), Op::Rmdir { dir, name: name(subdir) })
+    }
+
+    pub fn rename(&self, from: (Handle, &str), to: (Handle, &str)) -> Result<Answer, Status> {
+        self.rename_with(from, to, false, false, Held::default())
+    }
+
+    pub fn rename_with(
+        &self,
+        from: (Handle, &str),
+        to: (Handle, &str),
+        no_replace: bool,
+        exchange: bool,
+        held: Held,
+    ) -> Result<Answer, Status> {
+        let (from_dir, from_name, to_dir, to_name) = (from.0, name(from.1), to.0, name(to.1));
+        let op = Op::Rename { from_dir, from_name, to_dir, to_name, no_replace, exchange, held };
+        self.op(to_dir.server(), op)
+    }
+
+    /// Attributes, at the moment of the last run.
+    pub fn attr(&self, object: Handle) -> Result<Attr, Status> {
+        match self.peek(object.server(), &Op::Getattr { object })? {
+            Answer::Attr { attr } => Ok(attr),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn setattr(&self, object: Handle, set: SetAttr) -> Result<Attr, Status> {
+        match self.op(object.server(), Op::Setattr { object, set })? {
+            Answer::Attr { attr } => Ok(attr),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What a name leads to.
+    pub fn find(&self, dir: Handle, entry: &str) -> Result<Handle, Status> {
+        let path = vec![name(entry)].into();
+        match self.op(dir.server(), Op::Lookup { dir, path })? {
+            Answer::Looked { handle, .. } => Ok(handle),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// All entries, by name.
+    pub fn list(&self, dir: Handle) -> Vec<Entry> {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let op = Op::Readdir { dir, after: after.clone(), bytes_max: 2048, plus: true };
+            let Answer::Entries { entries, end } = self.op(dir.server(), op).unwrap() else { panic!() };
+            if let Some(last) = entries.last() {
+                let name = last.name.as_bytes().into();
+                after = Some(shoal_proto::Place { hash: last.place, name });
+            }
+            all.extend(entries.0);
+            if end {
+                all.sort_by(|a, b| a.name.cmp(&b.name));
+                return all;
+            }
+        }
+    }
+
+    /// Write through the group that opens.
+    pub fn write(&self, file: Handle, data: &'static [u8]) {
+        let open = Op::Open { object: file, rights: Rights::WRITE };
+        let pattern = shoal_pattern::Pattern::contiguous(0, data.len() as u64).unwrap();
+        let transfer = shoal_proto::Transfer {
+            stream: Handle::CURRENT,
+            generation: shoal_proto::Generation(0),
+            capability: None,
+            window_from: 0,
+            window_len: data.len() as u64,
+            pattern,
+            share: shoal_proto::Share::WHOLE,
+        };
+        let write = Op::Write { transfer, len: data.len() as u32 };
+        self.group_with(file.server(), &[open, write], Bytes::from_static(data)).unwrap();
+    }
+}
+
+fn run_all(ctx: &mut Ctx<'_>, group: &[Op]) -> Result<Vec<Answer>, Halt> {
+    let mut answers = Vec::new();
+    for (index, op) in group.iter().enumerate() {
+        ctx.op_index = index;
+        answers.push(ops::run(ctx, op)?);
+    }
+    Ok(answers)
+}

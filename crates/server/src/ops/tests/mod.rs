@@ -1,0 +1,11 @@
+//! Namespace operations over several servers without a wire.
+
+mod cluster;
+mod forgetful;
+mod listing;
+mod locking;
+mod model;
+mod namespace;
+mod objects;
+mod random;
+mod rename;
