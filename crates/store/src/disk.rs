@@ -23,6 +23,7 @@ mod admit;
 mod apply;
 mod chores;
 mod clean;
+pub mod hostile;
 pub(crate) mod identity;
 mod journal;
 mod load;

@@ -26,6 +26,8 @@ mod view;
 
 pub use changes::{Changes, StreamChange, Strength};
 pub use config::{CollectionConfig, Identity};
+#[doc(hidden)]
+pub use disk::hostile;
 pub use error::StoreError;
 pub use module::{
     Admission, Ask, Collection, DataSync, Loaded, Lookup, LossId, Lsn, MetadataSync, Module, ModuleKind,

@@ -3,8 +3,7 @@
 
 use super::identity::Kept;
 use super::journal::group::{Found, HEADER, Header, RecordWriter, next_record, record_len};
-use super::table::live::Live;
-use super::table::parse_file;
+use super::table::{file, live::Live};
 use crate::stream_row::StreamRow;
 use crate::{DataSync, Identity, MetadataSync, SyncModes};
 use bytes::Bytes;
@@ -42,7 +41,7 @@ pub fn identity(bytes: &[u8]) -> bool {
 
 /// A table that is one file.
 pub fn table(bytes: &[u8]) -> bool {
-    parse_file(&Bytes::copy_from_slice(bytes)).is_ok()
+    file::decode(&Bytes::copy_from_slice(bytes), Path::new("rows.tab")).is_ok()
 }
 
 /// The row that counts what lives in each segment.

@@ -57,6 +57,7 @@ async fn prepare_folder(env: &Env, config: &CollectionConfig) -> Result<identity
     let dir = &config.dir;
     let error = |error: io::Error| StoreError::io(format!("preparing {}", dir.display()), &error);
     env.create_dir(dir).await.map_err(error)?;
+    sync_ancestors(env, dir).await.map_err(error)?;
     match env.lock(dir.join("lock")).await {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -74,6 +75,18 @@ async fn prepare_folder(env: &Env, config: &CollectionConfig) -> Result<identity
     StreamFiles::make_folders(env, &dir.join("streams")).await.map_err(error)?;
     env.sync_dir(dir).await.map_err(error)?;
     Ok(kept)
+}
+
+/// Make the folder's own name durable. Its parent's must be, and so on up to what was there before; folders that we may
+/// not open were not made by us.
+async fn sync_ancestors(env: &Env, dir: &Path) -> io::Result<()> {
+    for ancestor in dir.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()) {
+        match env.sync_dir(ancestor).await {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break,
+            done => done?,
+        }
+    }
+    Ok(())
 }
 
 async fn open_table(env: &Env, config: &CollectionConfig) -> Result<Box<dyn Table>, StoreError> {

@@ -49,7 +49,7 @@ impl FileTable {
     }
 }
 
-fn decode(bytes: &Bytes, path: &Path) -> Result<Rows, StoreError> {
+pub(crate) fn decode(bytes: &Bytes, path: &Path) -> Result<Rows, StoreError> {
     let damaged = || StoreError::Damaged(format!("{}: not a table, or not whole", path.display()));
     let word = |at: usize| {
         let word = bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).ok_or_else(damaged)?;

@@ -1,0 +1,303 @@
+//! Module `disk` in the simulated world: the suite, power cuts, failing syncs, a full disk.
+
+mod common;
+
+use common::{bytes, change, get_row, handle, info, moment, put_row, whole, write};
+use shoal_env::sim::{Config, MachineId, ProcessId, World};
+use shoal_store::conformance::{Promises, check};
+use shoal_store::{
+    Ask, Changes, Collection, CollectionConfig, MetadataSync, StoreError, StreamChange, SyncModes, look,
+    open, settle,
+};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+fn config(name: &str) -> CollectionConfig {
+    CollectionConfig { segment_bytes: 64 << 10, ..common::config(&Path::new("/data").join(name)) }
+}
+
+fn world(seed: u64) -> (World, MachineId, ProcessId) {
+    let world = World::new(seed, Config::default());
+    let machine = world.machine("m");
+    let process = world.process("server", machine);
+    (world, machine, process)
+}
+
+#[test]
+fn module_disk_conforms_on_a_simulated_disk() {
+    let (world, _, process) = world(1);
+    world.complete(process, |env| async move {
+        check(Promises { bytes: true }, |name| {
+            open(env.clone(), CollectionConfig { segment_bytes: 256 << 10, ..config(name) })
+        })
+        .await;
+    });
+}
+
+/// What was applied, in order, and what was promised.
+#[derive(Default)]
+struct History {
+    /// Rows and contents after each batch of this life, by its number.
+    states: Vec<State>,
+    /// Batches up to this number were durable.
+    durable: usize,
+    /// Bytes of the large stream that an fsync covered.
+    synced: Vec<u8>,
+    seed: u64,
+}
+
+#[derive(Clone, Default, PartialEq, Debug)]
+struct State {
+    rows: BTreeMap<String, String>,
+    contents: BTreeMap<u64, (u64, usize)>,
+}
+
+impl History {
+    fn random(&mut self, below: u64) -> u64 {
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.seed >> 33) % below
+    }
+}
+
+const LARGE: u64 = 1000;
+
+/// Change things for ever.
+async fn work(store: Collection, history: Rc<RefCell<History>>) {
+    let mut numbers = BTreeMap::new();
+    if info(&store, handle(LARGE)).await.is_none() {
+        change(&store, handle(LARGE), StreamChange::Create { generation: 1 }).await;
+        settle(&store).await.unwrap();
+    }
+    loop {
+        let (changes, dice) = next_batch(&mut history.borrow_mut());
+        let admission = store.admit(Ask { journal_bytes: 20_000, ..Ask::default() }).await.unwrap();
+        for (handle, _) in &changes.streams {
+            look(&store, |view| view.stream(*handle)).await.unwrap();
+        }
+        let lsn = store.apply(changes).unwrap();
+        drop(admission);
+        numbers.insert(lsn, history.borrow().states.len() - 1);
+        if dice == 0 {
+            grow(&store, &history).await;
+        }
+        if dice < 4 {
+            settle(&store).await.unwrap();
+        }
+        if dice == 5 {
+            store.checkpoint().await.unwrap();
+        }
+        let durable = numbers.range(..=store.durable()).next_back().map(|(_, number)| *number);
+        let mut history = history.borrow_mut();
+        history.durable = durable.unwrap_or(0).max(history.durable);
+    }
+}
+
+fn next_batch(history: &mut History) -> (Changes, u64) {
+    let mut state = history.states.last().cloned().unwrap_or_default();
+    let mut changes = Changes::default();
+    let number = history.states.len().to_string();
+    for _ in 0..=history.random(4) {
+        let key = format!("D{:02}", history.random(60));
+        if history.random(3) == 0 {
+            changes.remove(key.clone());
+            state.rows.remove(&key);
+        } else {
+            changes.put(key.clone(), number.clone());
+            state.rows.insert(key, number.clone());
+        }
+    }
+    let (n, seed, len) = (history.random(20), history.random(1 << 20), history.random(8_000) as usize);
+    if !state.contents.contains_key(&n) {
+        changes.stream(handle(n), StreamChange::Create { generation: 1 });
+    }
+    let put = StreamChange::Put { content: bytes(seed, len), size: len as u64, written_at: moment(1) };
+    changes.stream(handle(n), put);
+    state.contents.insert(n, (seed, len));
+    history.states.push(state);
+    (changes, history.random(10))
+}
+
+/// Append to the large stream, durably.
+async fn grow(store: &Collection, history: &Rc<RefCell<History>>) {
+    let (at, data) = {
+        let mut history = history.borrow_mut();
+        let seed = history.random(1 << 20);
+        (history.synced.len() as u64, bytes(seed, 20_000))
+    };
+    write(store, handle(LARGE), at, data.clone()).await;
+    store.fsync(handle(LARGE)).await.unwrap();
+    history.borrow_mut().synced.extend_from_slice(&data);
+}
+
+/// What is found is the state after some batch that is not older than the newest durable one.
+async fn found(store: &Collection, history: &mut History) {
+    let (scan, _) = look(store, |view| view.scan(b"D", None, 1000)).await.unwrap();
+    assert_eq!(scan.resume, None);
+    let text = |bytes: &bytes::Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+    let rows: BTreeMap<String, String> = scan.rows.iter().map(|(k, v)| (text(k), text(v))).collect();
+    let mut contents = BTreeMap::new();
+    for n in 0..20 {
+        if info(store, handle(n)).await.is_some() {
+            contents.insert(n, whole(store, handle(n)).await);
+        }
+    }
+    let is = |state: &State| {
+        state.rows == rows
+            && state.contents.len() == contents.len()
+            && state
+                .contents
+                .iter()
+                .all(|(n, (seed, len))| contents.get(n).is_some_and(|c| *c == bytes(*seed, *len)))
+    };
+    let none = State::default();
+    let at = history.states.iter().rposition(is).or_else(|| is(&none).then_some(0));
+    let at = at.unwrap_or_else(|| panic!("what is found was never the state: {rows:?}"));
+    assert!(at >= history.durable, "batch {} was durable, {at} is found", history.durable);
+    history.states.truncate(at + 1);
+    history.durable = 0;
+    if !history.synced.is_empty() {
+        let large = whole(store, handle(LARGE)).await;
+        assert!(large.len() >= history.synced.len(), "an fsynced size");
+        assert!(large[..history.synced.len()] == history.synced, "fsynced bytes");
+        // Bytes of a write that no fsync covered may be there; the next write goes over them.
+    }
+}
+
+fn survives(seed: u64, modes: SyncModes, cut: impl Fn(&World, MachineId, ProcessId)) {
+    let (world, machine, process) = world(seed);
+    let history = Rc::new(RefCell::new(History { seed, ..History::default() }));
+    for round in 0..6 {
+        let (at_work, of_config) = (history.clone(), CollectionConfig { sync_modes: modes, ..config("cut") });
+        world.start(process, |env| async move {
+            let store = open(env, of_config).await.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            if round > 0 {
+                let mut history = std::mem::take(&mut *at_work.borrow_mut());
+                found(&store, &mut history).await;
+                *at_work.borrow_mut() = history;
+            }
+            work(store, at_work).await;
+        });
+        let span = 3_000 + seed.wrapping_mul(7919).wrapping_add(round * 104_729) % 30_000;
+        world.run_for(Duration::from_micros(span));
+        // A life that was cut while it opened has promised nothing; the next finds what the one before left.
+        cut(&world, machine, process);
+        if history.borrow().states.is_empty() && round > 0 {
+            // Cut in the middle of the check itself: what it took away is not known any more.
+            return;
+        }
+    }
+}
+
+#[test]
+fn what_was_durable_survives_power_cuts() {
+    for seed in 0..10 {
+        survives(seed, SyncModes::default(), |world, machine, _| world.power_cut(machine));
+    }
+}
+
+#[test]
+fn what_was_durable_survives_power_cuts_in_mode_at_fsync() {
+    let modes = SyncModes { metadata: MetadataSync::AtFsync, ..SyncModes::default() };
+    for seed in 100..110 {
+        survives(seed, modes, |world, machine, _| world.power_cut(machine));
+    }
+}
+
+#[test]
+fn what_was_durable_survives_kills() {
+    for seed in 200..206 {
+        survives(seed, SyncModes::default(), |world, _, process| world.crash(process));
+    }
+}
+
+#[test]
+fn a_failed_sync_poisons_the_store_and_is_counted() {
+    let (world, machine, process) = world(5);
+    let faults = world.clone();
+    world.complete(process, |env| async move {
+        let store = open(env.clone(), config("poison")).await.unwrap();
+        put_row(&store, "Dbefore", "1").await;
+        settle(&store).await.unwrap();
+        let before = store.loss_id();
+        faults.fail_syncs(machine, 1);
+        let lost = put_row(&store, "Dlost", "1").await;
+        assert!(matches!(settle(&store).await, Err(StoreError::Poisoned(_))));
+        assert!(store.durable() < lost);
+        assert!(matches!(store.apply(changes_of("Dafter")), Err(StoreError::Poisoned(_))));
+        assert!(matches!(store.admit(Ask::default()).await, Err(StoreError::Poisoned(_))));
+        assert_ne!(store.loss_id(), before, "an fsync with the old id is told");
+        env.sleep(Duration::from_secs(1)).await;
+    });
+    world.complete(process, |env| async move {
+        let store = open(env, config("poison")).await.unwrap();
+        assert_eq!(get_row(&store, "Dbefore").await.as_deref(), Some("1"));
+        assert_eq!(store.loss_id().poisonings, 1);
+        put_row(&store, "Dafter", "1").await;
+        settle(&store).await.unwrap();
+    });
+}
+
+#[test]
+fn a_failed_sync_of_a_streams_file_poisons_too() {
+    let (world, machine, process) = world(6);
+    let faults = world.clone();
+    world.complete(process, |env| async move {
+        let store = open(env.clone(), config("poison")).await.unwrap();
+        change(&store, handle(1), StreamChange::Create { generation: 1 }).await;
+        write(&store, handle(1), 0, bytes(1, 50_000)).await;
+        settle(&store).await.unwrap();
+        faults.fail_syncs(machine, 1);
+        assert!(store.fsync(handle(1)).await.is_err());
+        assert!(matches!(store.health(), Err(StoreError::Poisoned(_))));
+    });
+}
+
+fn changes_of(key: &'static str) -> Changes {
+    let mut changes = Changes::default();
+    changes.put(key, "1");
+    changes
+}
+
+#[test]
+fn a_full_disk_is_an_answer_and_removals_still_work() {
+    let (world, machine, process) = world(7);
+    let disks = world.clone();
+    world.complete(process, |env| async move {
+        let store = open(env.clone(), config("full")).await.unwrap();
+        for n in 0..20 {
+            change(&store, handle(n), StreamChange::Create { generation: 1 }).await;
+            write(&store, handle(n), 0, bytes(n, 40_000)).await;
+        }
+        store.checkpoint().await.unwrap();
+        let (total, available) = disks.disk_space(machine);
+        let full = shoal_env::sim::Disk { capacity: total - available, ..Config::default().machine.disk };
+        disks.set_disk(machine, full);
+        // The file system is asked now and then; somebody else may have filled the disk since.
+        env.sleep(Duration::from_secs(1)).await;
+        drop(store.admit(Ask::default()).await);
+        env.sleep(Duration::from_secs(1)).await;
+        let asked = Ask { journal_bytes: 500, stream_bytes: 100_000, frees: false };
+        let answer = store.admit(asked).await.map(drop);
+        assert!(matches!(answer, Err(StoreError::NoSpace { .. })), "{answer:?}");
+        // A write that was admitted before the disk filled up: an answer, and nothing of it stays.
+        let run = shoal_pattern::ViewRun { physical: 40_000, packed: 0, len: 60_000 };
+        let answer = store.write(handle(1), 1, vec![run], bytes(1, 60_000), moment(2)).await;
+        assert!(matches!(answer, Err(StoreError::NoSpace { .. })), "{answer:?}");
+        store.health().unwrap();
+        assert_eq!(whole(&store, handle(1)).await, bytes(1, 40_000));
+        for n in 0..20 {
+            let asked = Ask { journal_bytes: 200, stream_bytes: 0, frees: true };
+            let admission = store.admit(asked).await.unwrap();
+            change(&store, handle(n), StreamChange::Remove).await;
+            drop(admission);
+        }
+        settle(&store).await.unwrap();
+        env.sleep(Duration::from_secs(1)).await;
+        disks.set_disk(machine, Config::default().machine.disk);
+        env.sleep(Duration::from_secs(1)).await;
+        drop(store.admit(asked).await.unwrap());
+    });
+}
