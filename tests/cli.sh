@@ -6,6 +6,7 @@ uncached=(--attr-timeout 0)
 # shoal_up DATA MOUNTPOINT [OPTION...]; shoal_mount ADDRESS MOUNTPOINT DATA [OPTION...]. Both stay in the foreground.
 shoal_up() { exec "$SHOAL" up "$1" --servers "$servers" --mount "$2" "${@:3}"; }
 shoal_mount() { exec "$SHOAL" mount "$1" "$2" --key "$3/key" "${@:4}"; }
+shoal_fsck() { "$SHOAL" fsck "$1" --key "$2/key" --quiet; } # ADDRESS DATA; status 0: clean
 
 # find_shoal: sets SHOAL to $SHOAL_BIN, or to what cargo builds.
 find_shoal() {
