@@ -17,7 +17,6 @@ use shoal_proto::{
 };
 use shoal_store::{Collection, CollectionConfig, Loaded, ModuleKind, View};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 pub const ALL: Roles = Roles::all();
@@ -38,6 +37,17 @@ pub struct Cluster {
     pub facts: RefCell<Vec<FactKey>>,
     clock: Cell<i64>,
     transactions: Cell<u64>,
+}
+
+/// A transaction that is prepared everywhere: it commits.
+pub struct Begun {
+    pub tx: TxId,
+    /// What is to be carried out where, the coordinator first.
+    pub parts: Vec<(ServerId, Vec<Action>)>,
+}
+
+fn wants_rename_lock(outcome: &Outcome) -> bool {
+    outcome.local.iter().chain(outcome.remote.values().flatten()).any(|a| *a == (Action::RenameLock {}))
 }
 
 pub fn name(text: &str) -> Name {
@@ -108,38 +118,61 @@ impl Cluster {
     }
 
     pub fn group_with(&self, server: ServerId, group: &[Op], bulk: Bytes) -> Result<Vec<Answer>, Halt> {
+        let (answers, begun) = self.begin(server, group, bulk)?;
+        if let Some(begun) = begun {
+            begun.parts.iter().for_each(|(server, actions)| self.finish(begun.tx, *server, actions));
+            self.release_all(Some(begun.tx));
+        }
+        Ok(answers)
+    }
+
+    /// Run a group until it is done, or prepared everywhere if it is a transaction.
+    pub fn begin(
+        &self,
+        server: ServerId,
+        group: &[Op],
+        bulk: Bytes,
+    ) -> Result<(Vec<Answer>, Option<Begun>), Halt> {
+        let mut own = None;
+        let begun = self.run(server, group, &bulk, &mut own);
+        if !matches!(begun, Ok((_, Some(_)))) {
+            self.release_all(own);
+        }
+        begun
+    }
+
+    fn run(
+        &self,
+        server: ServerId,
+        group: &[Op],
+        bulk: &Bytes,
+        own: &mut Option<TxId>,
+    ) -> Result<(Vec<Answer>, Option<Begun>), Halt> {
         let now = self.tick();
         self.loads.set(0);
         self.facts.borrow_mut().clear();
         let (mut facts, mut loaded) = (Facts::default(), Loaded::default());
         facts.drawn.insert(server, vec![self.draw(server)]);
-        let mut own = None;
+        let here = self.server(server);
         loop {
-            let here = self.server(server);
             let view = View::new(&here.store, &loaded);
             let client = self.client.get();
-            let mut ctx = Ctx::new(view, &here.identity, &here.locks, &facts, own, now, client, bulk.clone());
+            let mut ctx =
+                Ctx::new(view, &here.identity, &here.locks, &facts, *own, now, client, bulk.clone());
             let run = run_all(&mut ctx, group).and_then(|answers| Ok((answers, ctx.finish()?)));
             match run {
                 Ok((answers, outcome)) if outcome.local.is_empty() && outcome.remote.is_empty() => {
                     here.store.apply_over(outcome.changes, &loaded).unwrap();
-                    self.release_all(own);
-                    return Ok(answers);
+                    return Ok((answers, None));
+                }
+                Ok((_, outcome)) if own.is_none() && wants_rename_lock(&outcome) => {
+                    let tx = *own.insert(self.transaction(server));
+                    self.prepare(tx, actions::RENAME_LOCK_SERVER, &[Action::RenameLock {}])?;
+                    facts.known.clear();
                 }
                 Ok((answers, outcome)) => {
-                    let tx = own.unwrap_or_else(|| self.transaction(server));
-                    if own.is_none() && self.takes_rename_lock(tx, &outcome)? {
-                        own = Some(tx);
-                        facts.known.clear();
-                        continue;
-                    }
-                    match self.transact(server, tx, outcome) {
-                        Ok(()) => return Ok(answers),
-                        Err(Halt::Status(Status::Changed)) => {
-                            panic!("nothing runs beside, and yet a fact was old")
-                        }
-                        Err(halt) => return Err(halt),
-                    }
+                    let tx = *own.get_or_insert_with(|| self.transaction(server));
+                    return Ok((answers, Some(self.prepare_all(server, tx, outcome)?)));
                 }
                 Err(Halt::Miss) => {
                     self.loads.set(self.loads.get() + 1);
@@ -148,15 +181,12 @@ impl Cluster {
                     loaded = here.store.load(needs, loaded).now_or_never().unwrap().unwrap();
                 }
                 Err(Halt::Fact(key)) => {
-                    let fact = self.fact(&key);
                     self.facts.borrow_mut().push(key.clone());
+                    let fact = self.fact(&key)?;
                     facts.known.insert(key, fact);
                 }
                 Err(Halt::Draw(of)) => facts.drawn.entry(of).or_default().push(self.draw(of)),
-                Err(halt) => {
-                    self.release_all(own);
-                    return Err(halt);
-                }
+                Err(halt) => return Err(halt),
             }
         }
     }
@@ -172,30 +202,15 @@ impl Cluster {
         TxId(Handle::new(coordinator, (1 << 40) + self.transactions.get()).0)
     }
 
-    fn takes_rename_lock(&self, tx: TxId, outcome: &Outcome) -> Result<bool, Halt> {
-        let all = outcome.local.iter().chain(outcome.remote.values().flatten());
-        if !all.clone().any(|action| *action == (Action::RenameLock {})) {
-            return Ok(false);
-        }
-        self.prepare(tx, actions::RENAME_LOCK_SERVER, &[Action::RenameLock {}])?;
-        Ok(true)
-    }
-
-    fn transact(&self, server: ServerId, tx: TxId, outcome: Outcome) -> Result<(), Halt> {
+    /// The coordinator's part first, as it decides.
+    fn prepare_all(&self, server: ServerId, tx: TxId, outcome: Outcome) -> Result<Begun, Halt> {
         assert!(outcome.changes.is_empty());
-        let mut parts: BTreeMap<ServerId, Vec<Action>> = outcome.remote;
-        parts.insert(server, outcome.local);
-        for (&server, actions) in &parts {
-            if let Err(halt) = self.prepare(tx, server, actions) {
-                self.release_all(Some(tx));
-                return Err(halt);
-            }
+        let mut parts = vec![(server, outcome.local)];
+        parts.extend(outcome.remote);
+        for (server, actions) in &parts {
+            self.prepare(tx, *server, actions)?;
         }
-        for (&server, actions) in &parts {
-            self.finish(tx, server, actions);
-        }
-        self.release_all(Some(tx));
-        Ok(())
+        Ok(Begun { tx, parts })
     }
 
     fn release_all(&self, own: Option<TxId>) {
@@ -259,41 +274,41 @@ impl Cluster {
         }
     }
 
-    fn fact(&self, key: &FactKey) -> Fact {
-        let ask = |handle: Handle, op: Op| self.peek(handle.server(), &op);
-        match key {
-            FactKey::Attr(object) => Fact::Attr(match ask(*object, Op::Getattr { object: *object }) {
-                Ok(Answer::Attr { attr }) => Ok(attr),
-                Ok(other) => panic!("{other:?}"),
-                Err(status) => Err(status),
-            }),
-            FactKey::Entry(dir, name) => {
-                Fact::Entry(match ask(*dir, Op::Entry { dir: *dir, name: name.clone() }) {
-                    Ok(Answer::Fact { dir, entry }) => Ok((dir, entry)),
-                    Ok(other) => panic!("{other:?}"),
-                    Err(status) => Err(status),
-                })
-            }
-            FactKey::Stream(stream) => Fact::Stream(match ask(*stream, Op::Streamstat { stream: *stream }) {
-                Ok(Answer::Facts { facts }) => Ok(facts),
-                Ok(other) => panic!("{other:?}"),
-                Err(status) => Err(status),
-            }),
-        }
+    fn fact(&self, key: &FactKey) -> Result<Fact, Halt> {
+        let (handle, op) = match key {
+            FactKey::Attr(object) => (object, Op::Getattr { object: *object }),
+            FactKey::Entry(dir, name) => (dir, Op::Entry { dir: *dir, name: name.clone() }),
+            FactKey::Stream(stream) => (stream, Op::Streamstat { stream: *stream }),
+        };
+        let answer = match self.peek(handle.server(), &op) {
+            Ok(answer) => Ok(answer),
+            Err(Halt::Status(status)) => Err(status),
+            Err(halt) => return Err(halt),
+        };
+        Ok(match key {
+            FactKey::Attr(_) => Fact::Attr(answer.map(|answer| match answer {
+                Answer::Attr { attr } => attr,
+                other => panic!("{other:?}"),
+            })),
+            FactKey::Entry(..) => Fact::Entry(answer.map(|answer| match answer {
+                Answer::Fact { dir, entry } => (dir, entry),
+                other => panic!("{other:?}"),
+            })),
+            FactKey::Stream(_) => Fact::Stream(answer.map(|answer| match answer {
+                Answer::Facts { facts } => facts,
+                other => panic!("{other:?}"),
+            })),
+        })
     }
 
     /// Run a reading operation without counting.
-    fn peek(&self, server: ServerId, op: &Op) -> Result<Answer, Status> {
+    fn peek(&self, server: ServerId, op: &Op) -> Result<Answer, Halt> {
         let answer = RefCell::new(None);
-        let ran = self.on(server, TxId(u64::MAX), |ctx| {
+        self.on(server, TxId(u64::MAX), |ctx| {
             *answer.borrow_mut() = Some(ops::run(ctx, op)?);
             Ok(())
-        });
-        match ran {
-            Ok(()) => Ok(answer.into_inner().unwrap()),
-            Err(Halt::Status(status)) => Err(status),
-            Err(halt) => panic!("{halt:?}"),
-        }
+        })?;
+        Ok(answer.into_inner().unwrap())
     }
 
     /// Rows of a table on all servers.
@@ -394,8 +409,9 @@ impl Cluster {
 
     /// Attributes, at the moment of the last run.
     pub fn attr(&self, object: Handle) -> Result<Attr, Status> {
-        match self.peek(object.server(), &Op::Getattr { object })? {
-            Answer::Attr { attr } => Ok(attr),
+        match self.peek(object.server(), &Op::Getattr { object }) {
+            Ok(Answer::Attr { attr }) => Ok(attr),
+            Err(Halt::Status(status)) => Err(status),
             other => panic!("{other:?}"),
         }
     }

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod forgetful;
+mod interleaved;
 mod listing;
 mod locking;
 mod model;
