@@ -75,6 +75,11 @@ impl Cache {
         Some(leads)
     }
 
+    /// What a name led to when it was last asked, however long ago: to guess by.
+    pub(crate) fn name_once(&self, dir: Handle, name: &Name) -> Option<Leads> {
+        self.names.peek(&(dir, name.clone())).map(|(leads, _)| *leads)
+    }
+
     /// Attributes, if they are known.
     pub(crate) fn attr(&mut self, object: Handle, now: Instant) -> Option<Attr> {
         let (attr, until) = self.attrs.get(&object)?;

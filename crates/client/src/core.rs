@@ -386,6 +386,7 @@ impl Core {
 
     /// The connection is gone, or could not be made.
     pub(crate) fn lost(&self, server: ServerId, words: &str) {
+        self.map_asked.set(false);
         self.with(server, |session| session.lost(words));
     }
 
@@ -447,6 +448,11 @@ impl Core {
         }
         self.note_epoch(server, epoch);
         Ok(())
+    }
+
+    /// Whether an answer of `server` is expected.
+    pub(crate) fn is_under_way(&self, server: ServerId) -> bool {
+        self.with(server, |session| session.is_under_way())
     }
 
     /// Batches written to `server` so far, while it is attached.

@@ -200,6 +200,11 @@ impl Session {
         self.pending.values().any(|pending| !matches!(pending.waiter, Waiter::Nobody))
     }
 
+    /// Whether an answer is expected.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.pending.values().any(|pending| pending.sent)
+    }
+
     /// Whether something can be sent now.
     pub(crate) fn has_outgoing(&self) -> bool {
         self.up && !self.ready.is_empty()

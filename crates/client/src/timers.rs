@@ -86,3 +86,38 @@ impl Drop for Sleep<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[test]
+    fn the_alarm_is_set_only_to_ring_earlier_and_rings_for_those_whose_time_has_come() {
+        let timers = Timers::default();
+        let set = RefCell::new(Vec::new());
+        let arm = |at: Instant| set.borrow_mut().push(at.0);
+        let mut late = timers.sleep_until(Instant(30), &arm);
+        let mut early = timers.sleep_until(Instant(10), &arm);
+        let mut middle = timers.sleep_until(Instant(20), &arm);
+        for sleep in [&mut late, &mut early, &mut middle] {
+            assert!(sleep.now_or_never().is_none());
+        }
+        assert_eq!(*set.borrow(), [30, 10]);
+        assert_eq!(timers.tick(Instant(9)), Some(Instant(10)));
+        assert_eq!(timers.tick(Instant(20)), Some(Instant(30)));
+        assert!((&mut early).now_or_never().is_some());
+        assert!((&mut middle).now_or_never().is_some());
+        assert!((&mut late).now_or_never().is_none());
+    }
+
+    #[test]
+    fn a_wait_that_is_dropped_leaves_nothing_behind() {
+        let timers = Timers::default();
+        let arm = |_| {};
+        let mut sleep = timers.sleep_until(Instant(5), &arm);
+        assert!((&mut sleep).now_or_never().is_none());
+        drop(sleep);
+        assert_eq!(timers.tick(Instant(0)), None);
+    }
+}

@@ -19,6 +19,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from
 /// Bytes read at once: at first, and when replies fill that.
 const READ_BYTES: (usize, usize) = (16 << 10, 256 << 10);
 
+/// A connection on which something is under way is silent for at most so long before it is asked whether it lives.
+const QUIET_MAX: Duration = Duration::from_secs(5);
+
 /// See the module's page.
 pub(super) struct Link {
     pub(super) env: Env,
@@ -104,11 +107,11 @@ impl Link {
     async fn converse(&self, established: Established) -> bool {
         let Established { mut reader, mut writer, rest, attached, version } = established;
         self.core.attached(self.server, &attached, version);
-        let answered = Cell::new(false);
+        let heard = Cell::new(0);
         let lease = Duration::from_millis(u64::from(attached.lease_ms));
-        let reading = pin!(self.read(&mut reader, rest, &answered));
+        let reading = pin!(self.read(&mut reader, rest, &heard));
         let writing = pin!(self.write(&mut writer));
-        let keeping = pin!(self.keep(lease));
+        let keeping = pin!(self.keep(lease, &heard));
         let ended = match select(reading, select(writing, keeping)).await {
             Either::Left((trouble, _)) => trouble,
             Either::Right((Either::Left((trouble, _)) | Either::Right((trouble, _)), _)) => trouble,
@@ -118,10 +121,10 @@ impl Link {
         if ended.status != Status::Unavailable {
             self.note(&ended);
         }
-        answered.get()
+        heard.get() > 0
     }
 
-    async fn read(&self, reader: &mut Reader, mut buf: BytesMut, answered: &Cell<bool>) -> Trouble {
+    async fn read(&self, reader: &mut Reader, mut buf: BytesMut, heard: &Cell<u64>) -> Trouble {
         let broken = |words: String| Trouble { status: Status::Unavailable, words };
         let mut chunk = READ_BYTES.0;
         loop {
@@ -138,7 +141,7 @@ impl Link {
                     Ok(reply) if frame.kind == FrameKind::Reply => reply,
                     _ => return broken("a message that is no reply".to_owned()),
                 };
-                answered.set(true);
+                heard.set(heard.get() + 1);
                 if let Err(words) = self.core.replied(self.server, frame.tag, reply, frame.bulk) {
                     return broken(words);
                 }
@@ -184,21 +187,28 @@ impl Link {
         }
     }
 
-    /// Keep the session: something is said at least three times a lease.
-    async fn keep(&self, lease: Duration) -> Trouble {
-        if lease.is_zero() {
-            return std::future::pending().await;
-        }
-        let mut seen = 0;
+    /// Keep the session (something is said at least three times a lease), and watch the connection: when something is
+    /// under way and nothing comes for two turns, with a ping between them, the other side is gone without a word.
+    async fn keep(&self, lease: Duration, heard: &Cell<u64>) -> Trouble {
+        let share = lease / 3;
+        let turn = if share.is_zero() { QUIET_MAX } else { share.min(QUIET_MAX) };
+        let (mut batches, mut idle, mut heard_before, mut asked) = (0, Duration::ZERO, heard.get(), false);
         loop {
-            self.env.sleep(lease / 3).await;
-            match self.core.batches(self.server) {
-                Some(batches) if batches == seen => {
-                    self.core.ping_unasked(self.server);
-                    seen = batches + 1;
-                }
-                Some(batches) => seen = batches,
-                None => {}
+            self.env.sleep(turn).await;
+            let Some(now_batches) = self.core.batches(self.server) else { continue };
+            let is_quiet = heard.get() == heard_before && self.core.is_under_way(self.server);
+            heard_before = heard.get();
+            if is_quiet && asked {
+                let words = format!("it answered nothing for {:?}", 2 * turn);
+                return Trouble { status: Status::Unavailable, words };
+            }
+            idle = if now_batches == batches { idle + turn } else { Duration::ZERO };
+            asked = is_quiet;
+            batches = now_batches;
+            if is_quiet || (!share.is_zero() && idle + turn > share) {
+                self.core.ping_unasked(self.server);
+                idle = Duration::ZERO;
+                batches += 1;
             }
         }
     }

@@ -25,6 +25,8 @@ pub(crate) enum Fault {
     CutBehind,
     /// The request is never answered.
     Silence,
+    /// Nothing more is answered on this connection.
+    Deaf,
 }
 
 /// Serve the connections of `listener`, one after the other; when the script ends all is well.
@@ -124,12 +126,15 @@ impl Connection {
                     script.pop();
                     script.pop()
                 }
-                Some(Fault::CutBefore | Fault::CutBehind | Fault::Silence) => script.pop(),
+                Some(Fault::CutBefore | Fault::CutBehind | Fault::Silence | Fault::Deaf) => script.pop(),
                 _ => None,
             };
             match fault {
                 Some(Fault::CutBefore) => return None,
                 Some(Fault::Silence) => continue,
+                Some(Fault::Deaf) => loop {
+                    self.next().await?;
+                },
                 _ => {}
             }
             let (reply, bulk) = cluster.borrow_mut().execute(server, session, &request, frame.bulk);

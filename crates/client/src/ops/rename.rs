@@ -36,7 +36,7 @@ impl Client {
             let mut cache = self.core.cache.borrow_mut();
             // The moved object's time of change is new, and a moved directory's parent.
             for (dir, name) in [(from_dir, from_name), (to_dir, to_name)] {
-                if let Some(Leads::To(object, _)) = cache.name(dir, name, self.core.world.now()) {
+                if let Some(Leads::To(object, _)) = cache.name_once(dir, name) {
                     cache.changed(object);
                 }
                 cache.changed_name(dir, name);

@@ -3,9 +3,10 @@
 use crate::fake::{COLLECTION, FS_ID, FakeCluster, Fault, KEY, OWNER, name, serve};
 use crate::{Client, Error, Options};
 use bytes::Bytes;
+use shoal_env::sim::{Config, World};
 use shoal_env::{Address, Env};
 use shoal_proto::{Handle, Rights, ServerId, Status};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
@@ -150,4 +151,95 @@ fn addresses_are_tried_in_order_and_near_ones_first() {
         client.ping(ServerId(0)).await.unwrap();
         task.cancel();
     });
+}
+
+/// A simulated world with a fake server on one machine, and what a client on another does.
+fn in_a_world<F: Future<Output = ()> + 'static>(
+    timeout: Duration,
+    script: Vec<Fault>,
+    plan: impl FnOnce(&World, shoal_env::sim::MachineId, shoal_env::sim::MachineId),
+    body: impl FnOnce(Client, Env, Rc<RefCell<FakeCluster>>) -> F + 'static,
+) {
+    let world = World::new(7, Config::default());
+    let (here, there) = (world.machine("here"), world.machine("there"));
+    let (user, server) = (world.process("user", here), world.process("server", there));
+    let address = Address::Local("fake".to_owned());
+    let mut cluster = FakeCluster::new(1, 1 << 20);
+    cluster.map.servers[0].addresses = vec![address.to_string().as_str().into()].into();
+    let cluster = Rc::new(RefCell::new(cluster));
+    let (at, own) = (address.clone(), cluster.clone());
+    world.start(server, move |env: Env| async move {
+        let listener = env.listen(&at).await.unwrap();
+        serve(env, listener, ServerId(0), own, script).await;
+    });
+    plan(&world, here, there);
+    let done = Rc::new(Cell::new(false));
+    let told = done.clone();
+    world.start(user, move |env: Env| async move {
+        env.sleep(Duration::from_millis(1)).await;
+        let mut options = Options::new(vec![address], KEY, FS_ID, COLLECTION);
+        options.timeout = timeout;
+        let client = Client::connect(env.clone(), options).await.unwrap();
+        body(client, env, cluster).await;
+        told.set(true);
+    });
+    world.run_for(Duration::from_secs(3600));
+    assert!(done.get(), "the client came to its end");
+}
+
+#[test]
+fn an_idle_client_keeps_its_session_by_saying_something_within_each_lease() {
+    in_a_world(
+        LONG,
+        vec![],
+        |_, _, _| {},
+        |client, env, cluster| async move {
+            client.ping(ServerId(0)).await.unwrap();
+            env.sleep(Duration::from_secs(600)).await;
+            // The lease is 30 s.
+            let pings = cluster.borrow().log.iter().filter(|(_, op)| *op == "ping").count();
+            assert!((20..=80).contains(&pings), "{pings}");
+            assert_eq!(client.counters().reconnects, 0);
+        },
+    );
+}
+
+#[test]
+fn a_partition_ends_operations_at_their_deadline_and_when_it_heals_all_goes_on() {
+    let second = |n: u64| shoal_env::Instant(n * 1_000_000_000);
+    in_a_world(
+        Duration::from_secs(5),
+        vec![],
+        move |world, here, there| {
+            world.at(second(10), move |world| world.partition(here, there, true));
+            world.at(second(40), move |world| world.partition(here, there, false));
+        },
+        move |client, env, cluster| async move {
+            client.mkdir(Handle::ROOT, &name("before"), OWNER).await.unwrap();
+            env.sleep_until(second(11)).await;
+            let cut = name("cut");
+            let error = client.mkdir(Handle::ROOT, &cut, OWNER).await.unwrap_err();
+            assert_eq!(error.status, Status::TimedOut);
+            assert!(env.now().since(second(16)) < Duration::from_millis(1));
+            env.sleep_until(second(41)).await;
+            client.mkdir(Handle::ROOT, &name("after"), OWNER).await.unwrap();
+            assert_eq!(cluster.borrow().names.len(), 3, "what was under way was done once, too");
+        },
+    );
+}
+
+#[test]
+fn a_connection_that_died_without_a_word_is_left_and_the_change_is_done_once_on_the_next() {
+    let script = vec![Fault::Serve(2), Fault::Deaf];
+    in_a_world(
+        LONG,
+        script,
+        |_, _, _| {},
+        |client, _, cluster| async move {
+            client.mkdir(Handle::ROOT, &name("a"), OWNER).await.unwrap();
+            client.mkdir(Handle::ROOT, &name("b"), OWNER).await.unwrap();
+            assert_eq!(cluster.borrow().log.iter().filter(|(_, op)| *op == "mkdir").count(), 2);
+            assert_eq!(client.counters().reconnects, 1);
+        },
+    );
 }
