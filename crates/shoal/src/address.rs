@@ -36,7 +36,11 @@ impl FromStr for ShoalAddress {
         if name.is_empty() {
             bail!("`{text}` names no file system: write shoal://HOST:PORT/NAME");
         }
-        Ok(ShoalAddress { servers: servers.into_iter().flatten().collect(), name: name.to_owned(), path: format!("/{path}") })
+        Ok(ShoalAddress {
+            servers: servers.into_iter().flatten().collect(),
+            name: name.to_owned(),
+            path: format!("/{path}"),
+        })
     }
 }
 
@@ -93,7 +97,10 @@ impl MountNote {
     pub fn read(mountpoint: &Path) -> Result<MountNote> {
         let path = note_path(mountpoint)?;
         let text = std::fs::read_to_string(&path).with_context(|| {
-            format!("{} was mounted by another user or program: give its address and --key", mountpoint.display())
+            format!(
+                "{} was mounted by another user or program: give its address and --key",
+                mountpoint.display()
+            )
         })?;
         toml::from_str(&text).with_context(|| format!("{} is damaged", path.display()))
     }
@@ -116,14 +123,32 @@ fn runtime_folder() -> PathBuf {
 }
 
 fn note_path(mountpoint: &Path) -> Result<PathBuf> {
-    let full = std::path::absolute(mountpoint)?;
-    let name: String = full
-        .as_os_str()
-        .as_bytes()
-        .iter()
-        .map(|&b| if b.is_ascii_alphanumeric() || b == b'.' { char::from(b).to_string() } else { format!("-{b:02x}") })
-        .collect();
-    Ok(runtime_folder().join(format!("{name}.toml")))
+    runtime_file(mountpoint, "toml")
+}
+
+/// Where a mount in the background writes its messages; its folder is made.
+pub fn log_path(mountpoint: &Path) -> Result<PathBuf> {
+    let folder = runtime_folder();
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    runtime_file(mountpoint, "log")
+}
+
+fn runtime_file(mountpoint: &Path, ending: &str) -> Result<PathBuf> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'.';
+    let word = |&b: &u8| if plain(b) { char::from(b).to_string() } else { format!("-{b:02x}") };
+    let name: String = resolved(mountpoint)?.as_os_str().as_bytes().iter().map(word).collect();
+    Ok(runtime_folder().join(format!("{name}.{ending}")))
+}
+
+/// The path without symbolic links above its last component, as the mount table has it. The last one is not looked at: a
+/// dead mount answers no question.
+pub fn resolved(path: &Path) -> Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    let above = path.parent().and_then(|above| above.canonicalize().ok());
+    Ok(match (above, path.file_name()) {
+        (Some(above), Some(name)) => above.join(name),
+        _ => path,
+    })
 }
 
 /// A mounted ShoalFS.
@@ -196,9 +221,13 @@ impl Place {
             let address: ShoalAddress = text.parse()?;
             return Ok(Place { address, key: find_key(key)? });
         }
-        let path = std::path::absolute(text)?;
+        let mut path = std::path::absolute(text)?;
         let mounts = mounts()?;
-        let holder = mounts.iter().filter(|m| path.starts_with(&m.mountpoint)).max_by_key(|m| m.mountpoint.as_os_str().len());
+        let mut holder = holder_of(&mounts, &path);
+        if holder.is_none() {
+            path = resolved(&path)?;
+            holder = holder_of(&mounts, &path);
+        }
         if let Some(mounted) = holder {
             let note = MountNote::read(&mounted.mountpoint)?;
             let mut address: ShoalAddress = note.address.parse()?;
@@ -215,7 +244,10 @@ impl Place {
                 name: collection.name.clone(),
                 path: "/".to_owned(),
             };
-            return Ok(Place { address, key: key.map_or_else(|| cluster.path(&cluster.key), Path::to_path_buf) });
+            return Ok(Place {
+                address,
+                key: key.map_or_else(|| cluster.path(&cluster.key), Path::to_path_buf),
+            });
         }
         bail!(
             "`{text}` is not on a mounted ShoalFS; give a path on a mount, an address (shoal://HOST:PORT/NAME/PATH) or the \
@@ -229,6 +261,11 @@ impl Place {
         let file_system = key.find(Some(&self.address.name))?.clone();
         Ok((key, file_system))
     }
+}
+
+/// The mount that a path lies on.
+fn holder_of<'a>(mounts: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
+    mounts.iter().filter(|m| path.starts_with(&m.mountpoint)).max_by_key(|m| m.mountpoint.as_os_str().len())
 }
 
 /// The key given, or of `SHOAL_KEY`, or of the folders where one is kept.

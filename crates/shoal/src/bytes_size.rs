@@ -13,7 +13,9 @@ impl FromStr for ByteSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ByteSize, String> {
-        let wrong = || format!("`{text}` is not a size: write a number of bytes, or like 64k, 1M, 2G (powers of 1024)");
+        let wrong = || {
+            format!("`{text}` is not a size: write a number of bytes, or like 64k, 1M, 2G (powers of 1024)")
+        };
         let lower = text.trim().to_ascii_lowercase();
         let digits = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
         let (number, unit) = lower.split_at(digits);
@@ -82,7 +84,14 @@ mod tests {
 
     #[test]
     fn sizes_are_read_and_printed_as_people_write_them() {
-        for (text, bytes) in [("0", 0), ("4096", 4096), ("64k", 65536), ("1MiB", 1 << 20), ("1.5G", 3 << 29), ("2 GB", 2 << 30)] {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("64k", 65536),
+            ("1MiB", 1 << 20),
+            ("1.5G", 3 << 29),
+            ("2 GB", 2 << 30),
+        ] {
             assert_eq!(text.parse::<ByteSize>(), Ok(ByteSize(bytes)), "{text}");
         }
         assert_eq!(ByteSize(65536).to_string(), "64K");

@@ -7,9 +7,15 @@ use std::path::PathBuf;
 
 /// ShoalFS: a parallel file system in user space, fast at very many small files and at one file of very many writers.
 #[derive(Parser, Debug)]
-#[command(name = "shoal", version, propagate_version = true, max_term_width = 100, after_help = "\
+#[command(
+    name = "shoal",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    after_help = "\
 Start here:  shoal up ./shoal-data --servers 4 --mount ./mnt
-A file system is named by its address (shoal://HOST:PORT/NAME), by a path on its mount, or by the folder of `shoal up`.")]
+A file system is named by its address (shoal://HOST:PORT/NAME), by a path on its mount, or by the folder of `shoal up`."
+)]
 pub struct Cli {
     /// The command.
     #[command(subcommand)]

@@ -239,7 +239,10 @@ impl ClusterFile {
     pub fn load(path: &Path) -> Result<ClusterFile> {
         let path = if path.is_dir() { path.join(FILE_NAME) } else { path.to_path_buf() };
         let text = std::fs::read_to_string(&path).with_context(|| {
-            format!("cannot read the cluster file {}; `shoal init --help` says how to make one", path.display())
+            format!(
+                "cannot read the cluster file {}; `shoal init --help` says how to make one",
+                path.display()
+            )
         })?;
         let mut file: ClusterFile =
             toml::from_str(&text).with_context(|| format!("{} is not a cluster file", path.display()))?;
@@ -259,7 +262,7 @@ impl ClusterFile {
     }
 
     /// Contradictions that would lose data or mislead.
-    fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         if self.server.is_empty() {
             bail!("it names no server: add a [[server]]");
         }
@@ -299,7 +302,9 @@ impl ClusterFile {
         for (at, one) in self.collection.iter().enumerate() {
             one.fs_id()?;
             one.template().with_context(|| format!("file system `{}`", one.name))?;
-            if one.name.is_empty() || !one.name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) {
+            if one.name.is_empty()
+                || !one.name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+            {
                 bail!("`{}` cannot name a file system: use letters, digits, `-`, `_` and `.`", one.name);
             }
             if one.number == 0 {

@@ -1,1 +1,42 @@
-fn main() {}
+//! ShoalFS's command line program.
+//!
+//! [`cli`] is the command tree, [`commands`] what each command does, one file each. What they share: [`address`] (what a
+//! path or address means), [`cluster_file`] and [`secret`] (what is written down), [`node`] (servers in threads of this
+//! process), [`embed`] (a mount in this process), [`connect`] (a client for one command), [`stop`] (signals), [`out`].
+//!
+//! **Invariant: every error says what could not be done, why, and where there is one, the remedy.**
+
+mod address;
+mod bytes_size;
+mod cli;
+mod cluster_file;
+mod commands;
+mod connect;
+mod embed;
+mod node;
+mod out;
+mod secret;
+mod stop;
+mod trace;
+
+use clap::{CommandFactory as _, FromArgMatches as _};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let matches = cli::Cli::command().get_matches();
+    let cli = match cli::Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    trace::start(cli.verbose);
+    let failed = commands::exit_code_of_failure(&cli.command);
+    match commands::run(cli.command, &matches) {
+        Ok(code) => code,
+        // Who reads our output has read enough (`shoal cat … | head`).
+        Err(error) if out::is_closed(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("shoal: {error:#}");
+            failed
+        }
+    }
+}

@@ -75,13 +75,18 @@ impl KeyFile {
     /// When it is missing, others may read it, or it is no key file.
     pub fn load(path: &Path) -> Result<KeyFile> {
         let meta = std::fs::metadata(path).with_context(|| {
-            format!("cannot read the key {}; the servers' folder has it, copy it here (mode 0600)", path.display())
+            format!(
+                "cannot read the key {}; the servers' folder has it, copy it here (mode 0600)",
+                path.display()
+            )
         })?;
         if meta.permissions().mode() & 0o077 != 0 {
             bail!("others may read the key {0}: chmod 600 {0}", path.display());
         }
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the key {}", path.display()))?;
-        let file: KeyFile = toml::from_str(&text).with_context(|| format!("{} is not a key file", path.display()))?;
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the key {}", path.display()))?;
+        let file: KeyFile =
+            toml::from_str(&text).with_context(|| format!("{} is not a key file", path.display()))?;
         file.secret()?;
         Ok(file)
     }

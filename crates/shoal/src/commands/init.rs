@@ -1,0 +1,87 @@
+//! `shoal init`: a new cluster file and key, or a further file system in a cluster file.
+
+use crate::cli::{Init, NewFileSystem};
+use crate::cluster_file::{ClusterFile, CollectionEntry, FILE_NAME, Role, ServerEntry};
+use crate::out;
+use crate::secret::KeyFile;
+use anyhow::{Context as _, Result, bail};
+use std::process::ExitCode;
+
+/// Write them.
+pub fn run(args: Init) -> Result<ExitCode> {
+    let cluster = if args.collection { add_collection(&args)? } else { new_cluster(&args)? };
+    let path = cluster.base.join(FILE_NAME);
+    out::line(format!("wrote {} and {}", path.display(), cluster.path(&cluster.key).display()))?;
+    out::line(format!(
+        "  next: copy both to each server's machine, and there: shoal serve --config {} --server ID",
+        args.folder.display()
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn new_cluster(args: &Init) -> Result<ClusterFile> {
+    let path = args.folder.join(FILE_NAME);
+    if path.exists() {
+        bail!(
+            "{} is there already: use another folder, or --collection to add a further file system to it",
+            path.display()
+        );
+    }
+    std::fs::create_dir_all(&args.folder)
+        .with_context(|| format!("cannot make {}", args.folder.display()))?;
+    let cluster = ClusterFile {
+        key: "key".into(),
+        server: args.servers.iter().map(|text| server(text)).collect::<Result<_>>()?,
+        collection: vec![new_collection(&args.new, 1)?],
+        base: args.folder.clone(),
+    };
+    cluster.check().context("these servers and settings do not go together")?;
+    let key = cluster.path(&cluster.key);
+    if key.exists() {
+        bail!("{} is there already: remove it if it belongs to no file system", key.display());
+    }
+    KeyFile::draw(&cluster)?.save(&key)?;
+    cluster.save()?;
+    Ok(cluster)
+}
+
+fn add_collection(args: &Init) -> Result<ClusterFile> {
+    let mut cluster = ClusterFile::load(&args.folder)?;
+    let number = cluster.collection.iter().map(|c| c.number).max().unwrap_or(0);
+    cluster.collection.push(new_collection(&args.new, number.saturating_add(1))?);
+    cluster.check().with_context(|| format!("cannot add file system `{}`", args.new.name))?;
+    let path = cluster.path(&cluster.key);
+    let mut key = KeyFile::load(&path)?;
+    key.name_file_systems(&cluster);
+    key.save(&path)?;
+    cluster.save()?;
+    Ok(cluster)
+}
+
+/// `ADDRESS=FOLDER`.
+fn server(text: &str) -> Result<ServerEntry> {
+    let Some((address, folder)) = text.split_once('=') else {
+        bail!("`{text}` is not a server: write ADDRESS=FOLDER, e.g. tcp:10.0.0.1:7441=/srv/shoal");
+    };
+    Ok(ServerEntry {
+        listen: vec![address.to_owned()],
+        roles: vec![Role::Metadata, Role::Data],
+        folder: folder.into(),
+    })
+}
+
+/// A file system with these settings and a new id.
+pub fn new_collection(new: &NewFileSystem, number: u32) -> Result<CollectionEntry> {
+    let entry = CollectionEntry {
+        module: new.module,
+        metadata_sync: new.metadata_sync,
+        data_sync: new.data_sync,
+        cache: new.cache,
+        distribution: new.distribution,
+        strip: new.strip,
+        width: new.width,
+        ..CollectionEntry::new(&new.name, number)?
+    };
+    entry.template()?;
+    Ok(entry)
+}

@@ -1,0 +1,61 @@
+//! `shoal mount`: a mount served by this process, or by one in the background.
+
+use crate::address::{Place, log_path};
+use crate::cli::Mount;
+use crate::embed::Embedded;
+use crate::out;
+use crate::stop;
+use anyhow::{Context as _, Result, bail};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc::channel;
+
+/// Mount, and serve until told to stop or unmounted.
+pub fn run(args: Mount) -> Result<ExitCode> {
+    if args.background {
+        return in_background(&args);
+    }
+    let (events, happened) = channel();
+    stop::watch(events.clone())?;
+    let place = Place::find(&args.address, args.key.key.as_deref())?;
+    let mount = Embedded::start(&place, &args.mountpoint, &args.options, &events)?;
+    out::line(format!(
+        "shoal {} · ready: {} mounted at {}",
+        env!("CARGO_PKG_VERSION"),
+        place.address,
+        args.mountpoint.display()
+    ))?;
+    // Whatever happened (a signal, somebody's umount), it is the end.
+    let _ = happened.recv();
+    mount.stop()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The same program again, without `--background`; its first line says that it is ready.
+fn in_background(args: &Mount) -> Result<ExitCode> {
+    let log = log_path(&args.mountpoint)?;
+    let said = File::create(&log).with_context(|| format!("cannot make {}", log.display()))?;
+    let program = std::env::current_exe().context("cannot find this program to start it again")?;
+    let own: Vec<_> = std::env::args_os().skip(1).filter(|arg| arg != "--background").collect();
+    let mut child = Command::new(program)
+        .args(own)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(said)
+        .process_group(0)
+        .spawn()
+        .context("cannot start the mount in the background")?;
+    let mut line = String::new();
+    if let Some(told) = child.stdout.take() {
+        BufReader::new(told).read_line(&mut line).context("the mount in the background says nothing")?;
+    }
+    if line.is_empty() {
+        let _ = child.wait();
+        let words = std::fs::read_to_string(&log).unwrap_or_default();
+        bail!("the mount in the background failed: {}", words.trim().trim_start_matches("shoal: "));
+    }
+    out::line(format!("{} · process {} · messages in {}", line.trim_end(), child.id(), log.display()))?;
+    Ok(ExitCode::SUCCESS)
+}

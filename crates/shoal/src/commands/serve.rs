@@ -1,0 +1,50 @@
+//! `shoal serve`: servers of a cluster file, in this process.
+
+use crate::cli::Serve;
+use crate::cluster_file::ClusterFile;
+use crate::node::Node;
+use crate::out;
+use crate::stop::{self, Event};
+use anyhow::{Context as _, Result, bail};
+use shoal_env::Address;
+use std::process::ExitCode;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// Serve until told to stop.
+pub fn run(args: Serve) -> Result<ExitCode> {
+    let (events, happened) = channel();
+    stop::watch(events.clone())?;
+    let cluster = ClusterFile::load(&args.config)?;
+    let ids = match args.servers.is_empty() {
+        true => (0..cluster.server.len() as u16).collect(),
+        false => args.servers,
+    };
+    let node = Node::start(&cluster, &ids, Duration::from_micros(args.polling_us), &events)
+        .with_context(|| format!("cannot serve {}", args.config.display()))?;
+    let tcp = cluster.server.iter().map(|s| s.addresses()).collect::<Result<Vec<_>>>()?;
+    let tcp: Vec<String> = tcp
+        .into_iter()
+        .flatten()
+        .filter_map(|a| if let Address::Tcp(at) = a { Some(at.to_string()) } else { None })
+        .collect();
+    let ids: Vec<String> = ids.iter().map(u16::to_string).collect();
+    for one in &cluster.collection {
+        let hosts = tcp.join(",");
+        out::line(format!(
+            "shoal {} · ready: server {} · file system {} · shoal://{hosts}/{}",
+            env!("CARGO_PKG_VERSION"),
+            ids.join(", "),
+            one.name,
+            one.name
+        ))?;
+    }
+    let event = happened.recv();
+    let stopped = node.stop();
+    if let Ok(Event::Failed(id, words)) = event {
+        bail!("server {id} failed: {words}");
+    }
+    stopped?;
+    out::line("shoal: stopped; all data is durable")?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,332 @@
+//! `shoal up`: servers, their data in a folder, and a mount, in this process.
+//!
+//! The folder holds `cluster.toml`, `key`, `lock` (held while it is up) and `server-N/`. Addresses and ports are chosen
+//! when a server is made and kept, because clients know them.
+
+use crate::address::{Place, ShoalAddress};
+use crate::cli::Up;
+use crate::cluster_file::{ClusterFile, CollectionEntry, FILE_NAME};
+use crate::commands::init::new_collection;
+use crate::embed::Embedded;
+use crate::node::Node;
+use crate::out;
+use crate::secret::KeyFile;
+use crate::stop::{self, Event};
+use anyhow::{Context as _, Result, bail};
+use clap::parser::ValueSource;
+use rustix::fs::FlockOperation;
+use serde_json::json;
+use shoal_env::Address;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// Servers of a new file system where nothing else is said.
+const SERVERS: u16 = 4;
+/// Ports that are looked at: below those the kernel gives to outgoing connections.
+const PORTS: std::ops::Range<u16> = 17_000..32_000;
+/// Longest path of a Unix socket, less its end.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Start, say so, and run until told to stop.
+pub fn run(args: Up, given: Option<&clap::ArgMatches>) -> Result<ExitCode> {
+    let begin = Instant::now();
+    let (events, happened) = channel();
+    stop::watch(events.clone())?;
+    let folder = prepare_folder(&args.folder)?;
+    apart(&folder, args.mount.as_deref())?;
+    let _lock = lock(&folder)?;
+    let cluster = match folder.join(FILE_NAME).is_file() {
+        true => existing(&folder, &args, given)?,
+        false => new(&folder, &args)?,
+    };
+    let ids: Vec<u16> = (0..cluster.server.len() as u16).collect();
+    let node = Node::start(&cluster, &ids, Duration::ZERO, &events)
+        .with_context(|| format!("cannot start the file system in {}", args.folder.display()))?;
+    let place = place(&cluster)?;
+    let mount = match &args.mount {
+        None => None,
+        Some(at) => match Embedded::start(&place, at, &args.options, &events) {
+            Ok(mount) => Some(mount),
+            Err(error) => {
+                node.stop()?;
+                return Err(error);
+            }
+        },
+    };
+    say_ready(&args, &cluster, &place, begin)?;
+    let (mount, failed) = wait(&happened, mount);
+    let unmounted = mount.map_or(Ok(()), Embedded::stop);
+    let stopped = node.stop();
+    if let Some(words) = failed {
+        bail!(words);
+    }
+    unmounted.and(stopped)?;
+    if !args.json {
+        out::line("shoal: stopped; all data is durable")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Wait for a reason to stop.
+fn wait(happened: &Receiver<Event>, mut mount: Option<Embedded>) -> (Option<Embedded>, Option<String>) {
+    loop {
+        match happened.recv() {
+            Ok(Event::Unmounted) => {
+                if let Some(gone) = mount.take() {
+                    eprintln!(
+                        "shoal: {} was unmounted; the servers go on (Ctrl-C stops)",
+                        gone.mountpoint().display()
+                    );
+                    let _ = gone.stop();
+                }
+            }
+            Ok(Event::Failed(id, words)) => return (mount, Some(format!("server {id} failed: {words}"))),
+            Ok(Event::Signal) | Err(_) => return (mount, None),
+        }
+    }
+}
+
+/// The folder, made if missing; refused if it holds something else.
+fn prepare_folder(given: &Path) -> Result<PathBuf> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(given)
+        .with_context(|| format!("cannot make the folder {}", given.display()))?;
+    let folder = given.canonicalize().with_context(|| format!("cannot find {}", given.display()))?;
+    if folder.join(FILE_NAME).is_file() {
+        return Ok(folder);
+    }
+    // What a start that was interrupted before the cluster file was there may have left.
+    let ours = ["lock", "key", "key.new", "cluster.new"];
+    let entries =
+        std::fs::read_dir(&folder).with_context(|| format!("cannot look into {}", given.display()))?;
+    for entry in entries {
+        let name = entry?.file_name();
+        if !ours.iter().any(|own| name == *own) {
+            bail!(
+                "cannot use {} for data: it holds something else (`{}`) and no {FILE_NAME}; give an empty or new folder",
+                given.display(),
+                name.to_string_lossy()
+            );
+        }
+    }
+    Ok(folder)
+}
+
+/// Data on its own mount could never be reached.
+fn apart(folder: &Path, mount: Option<&Path>) -> Result<()> {
+    let Some(mount) = mount else { return Ok(()) };
+    let at = std::path::absolute(mount)?;
+    let at =
+        at.parent().and_then(|above| Some(above.canonicalize().ok()?.join(at.file_name()?))).unwrap_or(at);
+    if folder.starts_with(&at) || at.starts_with(folder) {
+        bail!(
+            "cannot mount at {}: the data folder {} and the mount must not lie within each other",
+            mount.display(),
+            folder.display()
+        );
+    }
+    Ok(())
+}
+
+/// Hold the folder; the lock ends with this process.
+fn lock(folder: &Path) -> Result<File> {
+    let path = folder.join("lock");
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .with_context(|| format!("cannot make {}", path.display()))?;
+    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let mut pid = String::new();
+        let _ = file.read_to_string(&mut pid);
+        bail!(
+            "{} is up already, in process {}: stop that one (kill -TERM), or use another folder",
+            folder.display(),
+            pid.trim()
+        );
+    }
+    file.set_len(0)?;
+    file.write_all(format!("{}\n", std::process::id()).as_bytes())?;
+    Ok(file)
+}
+
+/// A new file system.
+fn new(folder: &Path, args: &Up) -> Result<ClusterFile> {
+    let mut cluster = ClusterFile {
+        key: "key".into(),
+        server: Vec::new(),
+        collection: vec![new_collection(&args.new, 1)?],
+        base: folder.to_path_buf(),
+    };
+    grow(&mut cluster, args.servers.unwrap_or(SERVERS))?;
+    KeyFile::draw(&cluster)?.save(&cluster.path(&cluster.key))?;
+    cluster.save()?;
+    ClusterFile::load(folder)
+}
+
+/// A file system that is there; servers are added if more are wanted.
+fn existing(folder: &Path, args: &Up, given: Option<&clap::ArgMatches>) -> Result<ClusterFile> {
+    let mut cluster = ClusterFile::load(folder)?;
+    let changed = settle_settings(&mut cluster, args, given)?;
+    let there = cluster.server.len();
+    match args.servers.map(usize::from) {
+        Some(wanted) if wanted < there => bail!(
+            "{} has {there} servers, and servers are never taken away: use --servers {there}, or leave it out",
+            args.folder.display()
+        ),
+        Some(wanted) if wanted > there => grow(&mut cluster, wanted as u16)?,
+        _ if !changed => return Ok(cluster),
+        _ => {}
+    }
+    cluster.save()?;
+    ClusterFile::load(folder)
+}
+
+/// Settings of a new file system, given for one that is there: equal is fine, the cache may change, all else is refused.
+fn settle_settings(cluster: &mut ClusterFile, args: &Up, given: Option<&clap::ArgMatches>) -> Result<bool> {
+    let is_given = |id: &str| given.is_some_and(|m| m.value_source(id) == Some(ValueSource::CommandLine));
+    let name = is_given("name").then_some(args.new.name.as_str());
+    let at = match cluster.collection.iter().position(|c| name.is_none_or(|name| c.name == name)) {
+        Some(at) => at,
+        None => {
+            cluster.find(name)?;
+            return Ok(false);
+        }
+    };
+    let there = &mut cluster.collection[at];
+    let wanted = &args.new;
+    let same = [
+        ("module", "--module", there.module == wanted.module, "make a new file system in another folder"),
+        (
+            "metadata_sync",
+            "--metadata-sync",
+            there.metadata_sync == wanted.metadata_sync,
+            "`shoal sync --metadata` changes it",
+        ),
+        ("data_sync", "--data-sync", there.data_sync == wanted.data_sync, "`shoal sync --data` changes it"),
+        (
+            "strip",
+            "--strip",
+            there.strip == wanted.strip,
+            "`shoal layout set` changes it for a directory's new files",
+        ),
+        (
+            "width",
+            "--width",
+            there.width == wanted.width,
+            "`shoal layout set` changes it for a directory's new files",
+        ),
+        (
+            "distribution",
+            "--distribution",
+            there.distribution == wanted.distribution,
+            "`shoal layout set` changes it for a directory's new files",
+        ),
+    ];
+    for (id, option, same, remedy) in same {
+        if is_given(id) && !same {
+            bail!(
+                "{} holds a file system made with another {option}: leave {option} out; {remedy}",
+                args.folder.display()
+            );
+        }
+    }
+    if is_given("cache") && there.cache != wanted.cache {
+        there.cache = wanted.cache;
+        return Ok(true);
+    }
+    Ok(false)
+}
+
+/// Add servers until there are so many, each with a port of its own.
+fn grow(cluster: &mut ClusterFile, wanted: u16) -> Result<()> {
+    if wanted == 0 {
+        bail!("a file system has at least one server: use --servers 1 or more");
+    }
+    // All ports are held until all are chosen.
+    let mut held = Vec::new();
+    let fs_id = cluster.collection.first().map(|c: &CollectionEntry| c.id.clone()).unwrap_or_default();
+    for id in cluster.server.len() as u16..wanted {
+        let name = format!("server-{id}");
+        let mut listen = vec![format!("local:{fs_id}-{id}")];
+        let socket = cluster.base.join(&name).join("socket");
+        if let Some(socket) = socket.to_str().filter(|path| path.len() <= SOCKET_PATH_BYTES_MAX) {
+            std::fs::create_dir_all(cluster.base.join(&name)).context("cannot make the server's folder")?;
+            listen.push(format!("unix:{socket}"));
+        }
+        let port = free_port()?;
+        listen.push(format!("tcp:{}", port.local_addr()?));
+        held.push(port);
+        cluster.server.push(crate::cluster_file::ServerEntry {
+            listen,
+            roles: vec![crate::cluster_file::Role::Metadata, crate::cluster_file::Role::Data],
+            folder: name.into(),
+        });
+    }
+    Ok(())
+}
+
+/// A free port on loopback, held by listening.
+fn free_port() -> Result<TcpListener> {
+    let count = u32::from(PORTS.end - PORTS.start);
+    let start = u32::from_le_bytes(crate::cluster_file::random()?) % count;
+    let at = |i: u32| PORTS.start + ((start + i) % count) as u16;
+    let free = (0..count).find_map(|i| TcpListener::bind((Ipv4Addr::LOCALHOST, at(i))).ok());
+    free.context("no free port on 127.0.0.1")
+}
+
+/// How this process's own mount finds the file system, and others too: the first server's TCP address.
+fn place(cluster: &ClusterFile) -> Result<Place> {
+    let first = cluster.server[0].addresses()?;
+    let tcp = first.iter().find(|a| matches!(a, Address::Tcp(_))).or(first.first());
+    let servers = tcp.cloned().into_iter().collect();
+    let address = ShoalAddress { servers, name: cluster.collection[0].name.clone(), path: "/".to_owned() };
+    Ok(Place { address, key: cluster.path(&cluster.key) })
+}
+
+fn say_ready(args: &Up, cluster: &ClusterFile, place: &Place, begin: Instant) -> Result<()> {
+    let (count, seconds) = (cluster.server.len(), begin.elapsed().as_secs_f64());
+    if args.json {
+        let mount = args.mount.as_ref().map(|m| m.display().to_string());
+        return out::json_line(&json!({
+            "ready": true,
+            "servers": count,
+            "seconds": seconds,
+            "folder": args.folder.display().to_string(),
+            "mountpoint": mount,
+            "address": place.address.to_string(),
+            "key": place.key.display().to_string(),
+        }));
+    }
+    let mounted = args.mount.as_ref().map_or(String::new(), |at| format!(" · mounted at {}", at.display()));
+    out::line(format!(
+        "shoal {} · ready: {count} server{} up in {seconds:.1} s · data in {}{mounted} · {}",
+        env!("CARGO_PKG_VERSION"),
+        if count == 1 { "" } else { "s" },
+        args.folder.display(),
+        place.address,
+    ))?;
+    let folder = args.folder.display();
+    match &args.mount {
+        Some(at) => {
+            let at = at.display();
+            out::line(format!(
+                "  try:  cp -a /usr/include {at}/      shoal map {at}/…      shoal status {folder}      Ctrl-C to stop"
+            ))
+        }
+        None => out::line(format!(
+            "  try:  shoal cp -r /usr/include {}/      shoal status {folder}      Ctrl-C to stop",
+            place.address
+        )),
+    }
+}

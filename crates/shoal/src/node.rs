@@ -1,0 +1,171 @@
+//! Servers in threads of this process: one thread a server, each with an environment of its own.
+//!
+//! All begin at once and each says when it serves; if one does not begin, the others are stopped and its reason is the
+//! error. At the stop all end at once, each with everything durable.
+
+use crate::cluster_file::{ClusterFile, CollectionEntry};
+use crate::secret::KeyFile;
+use crate::stop::Event;
+use anyhow::{Context as _, Result, anyhow};
+use futures_channel::oneshot;
+use shoal_env::{Address, Env, real};
+use shoal_proto::{ClusterMap, Owner, SecretKey, ServerId};
+use shoal_server::{CollectionSetup, ServeError, ServerConfig, Settings, serve};
+use shoal_store::{CollectionConfig, Identity};
+use std::path::PathBuf;
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Servers that run.
+pub struct Node {
+    servers: Vec<Running>,
+}
+
+struct Running {
+    id: ServerId,
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<Result<()>>,
+}
+
+/// All that one server's thread needs.
+struct Plan {
+    id: ServerId,
+    listen: Vec<Address>,
+    folder: PathBuf,
+    collections: Vec<(CollectionEntry, ClusterMap)>,
+    key: SecretKey,
+    polling: Duration,
+    root: Owner,
+}
+
+impl Node {
+    /// Start servers of a cluster; returns when all serve. One that ends later by itself is an event.
+    pub fn start(
+        cluster: &ClusterFile,
+        ids: &[u16],
+        polling: Duration,
+        events: &Sender<Event>,
+    ) -> Result<Node> {
+        let key = KeyFile::load(&cluster.path(&cluster.key))?.secret()?;
+        let mut node = Node { servers: Vec::new() };
+        let mut begins = Vec::new();
+        for &id in ids {
+            let plan = Plan::new(cluster, id, key.clone(), polling)?;
+            let (stop, stopped) = oneshot::channel();
+            let (begun, begin) = std::sync::mpsc::channel();
+            let events = events.clone();
+            let thread = real::spawn_thread(&format!("shoal-{id}"), move |env| async move {
+                let id = plan.id;
+                let done = plan.run(env, stopped, begun).await;
+                if let Err(error) = &done {
+                    let _ = events.send(Event::Failed(id, format!("{error:#}")));
+                }
+                done
+            });
+            let thread = thread.with_context(|| format!("cannot start a thread for server {id}"))?;
+            node.servers.push(Running { id: ServerId(id), stop, thread });
+            begins.push((id, begin));
+        }
+        let failed = begins.into_iter().find(|(_, begin)| begin.recv().is_err());
+        match failed {
+            None => Ok(node),
+            Some((id, _)) => Err(node.stop().err().unwrap_or_else(|| anyhow!("server {id} did not begin"))),
+        }
+    }
+
+    /// Stop all, everything durable. The first failure is the error.
+    pub fn stop(self) -> Result<()> {
+        let mut result = Ok(());
+        let (stops, threads): (Vec<_>, Vec<_>) =
+            self.servers.into_iter().map(|s| (s.stop, (s.id, s.thread))).unzip();
+        drop(stops);
+        for (id, thread) in threads {
+            let ended = match thread.join() {
+                Ok(ended) => ended.with_context(|| format!("server {id}")),
+                Err(_) => Err(anyhow!("server {id} panicked: this is a bug; what it said is above")),
+            };
+            result = result.and(ended);
+        }
+        result
+    }
+}
+
+impl Plan {
+    fn new(cluster: &ClusterFile, id: u16, key: SecretKey, polling: Duration) -> Result<Plan> {
+        let entry = cluster.server.get(usize::from(id)).with_context(|| {
+            format!("there is no server {id} in the cluster file: it has 0 to {}", cluster.server.len() - 1)
+        })?;
+        let with_map = |c: &CollectionEntry| Ok((c.clone(), cluster.map(c)?));
+        Ok(Plan {
+            id: ServerId(id),
+            listen: entry.addresses()?,
+            folder: cluster.path(&entry.folder),
+            collections: cluster.collection.iter().map(with_map).collect::<Result<_>>()?,
+            key,
+            polling,
+            root: Owner {
+                mode: 0o755,
+                uid: rustix::process::geteuid().as_raw(),
+                gid: rustix::process::getegid().as_raw(),
+            },
+        })
+    }
+
+    /// Serve until the stop is told (its sender is dropped).
+    async fn run(
+        self,
+        env: Env,
+        stopped: oneshot::Receiver<()>,
+        begun: std::sync::mpsc::Sender<()>,
+    ) -> Result<()> {
+        let Plan { id, listen, folder, collections, key, polling, root } = self;
+        let mut setups = Vec::new();
+        for (entry, map) in collections {
+            let folder = folder.join(&entry.name);
+            let config = collection_config(&entry, &map, id, folder)?;
+            let words = format!("cannot open file system `{}` in {}", entry.name, config.dir.display());
+            let store = shoal_store::open(env.clone(), config).await.context(words)?;
+            setups.push(CollectionSetup { store, map, key: Some(key.clone()), root });
+        }
+        let config = ServerConfig { id, listen, collections: setups, settings: Settings::default(), polling };
+        let server = serve(env, config).await.map_err(explain)?;
+        let _ = begun.send(());
+        // An error is the sender's end: the stop.
+        let _ = stopped.await;
+        server.stop().await.context("cannot make everything durable at the stop")
+    }
+}
+
+fn collection_config(
+    entry: &CollectionEntry,
+    map: &ClusterMap,
+    id: ServerId,
+    folder: PathBuf,
+) -> Result<CollectionConfig> {
+    let identity = Identity { fs: map.fs_id, collection: map.collection.0, server: id.0 };
+    let mut config = CollectionConfig::new(folder, entry.module.into(), identity);
+    config.sync_modes = entry.sync_modes();
+    let cache =
+        usize::try_from(entry.cache.0).context("the cache is larger than this machine's memory can be")?;
+    // Half of it for rows (some 256 bytes each in memory), half for contents.
+    config.data_cache_bytes = cache / 2;
+    config.row_cache_rows = (cache / 2 / ROW_BYTES).max(1000);
+    Ok(config)
+}
+
+/// What a cached row takes of memory, about.
+const ROW_BYTES: usize = 256;
+
+/// The remedy for what commonly prevents a start.
+fn explain(error: ServeError) -> anyhow::Error {
+    let remedy = match &error {
+        ServeError::Listen(Address::Tcp(at), io) if io.kind() == std::io::ErrorKind::AddrInUse => format!(
+            "port {0} is in use: stop what uses it (`ss -ltnp 'sport = :{0}'` names it), then start again; clients \
+             know this address, so it is kept",
+            at.port()
+        ),
+        _ => return error.into(),
+    };
+    anyhow::Error::new(error).context(remedy)
+}

@@ -1,0 +1,25 @@
+//! What happens, told on standard error: `SHOAL_LOG` is a filter, `-v` and `-vv` are two of them.
+
+use tracing_subscriber::EnvFilter;
+
+/// Begin to tell.
+pub fn start(verbose: u8) {
+    let customary = match verbose {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = match std::env::var("SHOAL_LOG") {
+        Ok(words) if !words.is_empty() => EnvFilter::try_new(&words).unwrap_or_else(|error| {
+            eprintln!("shoal: SHOAL_LOG is no filter, `{customary}` is used: {error}");
+            EnvFilter::new(customary)
+        }),
+        _ => EnvFilter::new(customary),
+    };
+    let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let told =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    // Fails only if somebody began before: nobody does.
+    let _ = told.try_init();
+}
