@@ -1,0 +1,72 @@
+//! Maps, sync modes, status, rows.
+
+mod raw;
+
+use raw::*;
+use shoal_proto::{Answer, Handle, Op, Roles, ServerId, Status};
+
+#[test]
+fn a_server_added_is_in_every_servers_map_and_stays_there() {
+    run(|env| async move {
+        let mut cluster = Cluster::new(&env, 2).await;
+        let mut zero = cluster.client(0).await;
+        let addresses: Vec<shoal_proto::Text> = vec!["local:another".into()];
+        let add = || vec![Op::Addserver { addresses: addresses.clone().into(), roles: Roles::all() }];
+        let added = zero.change(add()).await;
+        let Answer::Map { map } = &added.answers[0] else { panic!("{added:?}") };
+        assert_eq!((map.epoch, map.servers.len()), (2, 3));
+        assert_eq!(map.servers[2].id, ServerId(2));
+        assert_eq!(zero.change(add()).await.status, Status::Exists);
+        until(&env, || cluster.shard(1).identity().map.epoch == 2).await;
+        let mut one = cluster.client(1).await;
+        assert_eq!(one.change(add()).await.status, Status::WrongServer);
+        cluster.kill(1);
+        cluster.start(1).await;
+        let told = cluster.client(1).await.ask(vec![Op::Map {}]).await;
+        assert_eq!(told.answers.0, vec![Answer::Map { map: map.clone() }]);
+    });
+}
+
+#[test]
+fn status_is_json_and_sync_modes_change() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 1).await;
+        let mut client = cluster.client(0).await;
+        client.change(vec![create(Handle::ROOT, &name("file"))]).await;
+        let set = |m: &str, d: &str| Op::Setsync { metadata: m.into(), data: d.into() };
+        assert_eq!(client.ask(vec![set("never", "")]).await.status, Status::Ok);
+        assert_eq!(client.ask(vec![set("sometimes", "")]).await.status, Status::Invalid);
+        let reply = client.ask(vec![Op::Status {}]).await;
+        let Answer::Json { json } = &reply.answers[0] else { panic!() };
+        let status: serde_json::Value = serde_json::from_slice(json).unwrap();
+        assert_eq!(status["sync"]["metadata"], "never");
+        assert_eq!(status["sync"]["data"], "fsync");
+        assert_eq!(status["operations"]["create"], 1);
+        assert_eq!(status["sessions"], 1);
+        assert_eq!(client.ask(vec![Op::Sync {}]).await.answers.0, vec![Answer::Synced {}]);
+        assert!(matches!(client.ask(vec![Op::Statfs {}]).await.answers[0], Answer::Space { .. }));
+    });
+}
+
+#[test]
+fn rows_are_listed_in_pages() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 1).await;
+        let mut client = cluster.client(0).await;
+        for i in 0..5 {
+            client.change(vec![create(Handle::ROOT, &name(&format!("f{i}")))]).await;
+        }
+        let (mut after, mut seen) = (Vec::new(), 0);
+        loop {
+            let op = Op::Rows { prefix: b"d"[..].into(), after: after.as_slice().into(), limit: 2 };
+            let reply = client.ask(vec![op]).await;
+            let Answer::Rows { rows, end } = &reply.answers[0] else { panic!() };
+            seen += rows.len();
+            if *end {
+                break;
+            }
+            after = rows.last().unwrap().key.0.to_vec();
+        }
+        assert_eq!(seen, 5);
+    });
+}
