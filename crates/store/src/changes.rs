@@ -17,7 +17,7 @@ pub enum Strength {
 /// A change of one byte stream, part of a batch.
 #[derive(Clone, Debug)]
 pub enum StreamChange {
-    /// Make an empty stream of a generation.
+    /// Make an empty stream of a generation. Its row need not be loaded: handles are never used twice.
     Create {
         /// The generation it begins with.
         generation: u64,

@@ -98,6 +98,8 @@ impl Shared {
             None => {
                 let before = match self.stream_row(handle, loaded) {
                     Ok(before) => before,
+                    // A handle is never used twice: who makes a stream need not load that there is none.
+                    Err(NotLoaded::Unknown) if matches!(change, StreamChange::Create { .. }) => None,
                     Err(error) => return Err(error.into_store(handle)),
                 };
                 let after = before.clone();
