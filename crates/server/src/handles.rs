@@ -10,10 +10,11 @@
 //! ever given twice.
 
 use crate::keys;
+use crate::shard::apply_own;
 use bytes::Bytes;
 use shoal_env::local::Notify;
 use shoal_proto::{Handle, ServerId};
-use shoal_store::{Changes, Collection, Loaded, StoreError, look, settle};
+use shoal_store::{Changes, Collection, StoreError, look, settle};
 use std::cell::Cell;
 
 /// Handles reserved at once.
@@ -98,7 +99,7 @@ impl Handles {
         }
         let mut changes = Changes::default();
         changes.put(key, Bytes::copy_from_slice(&to.to_le_bytes()));
-        collection.apply_over(changes, &Loaded::default())?;
+        apply_own(collection, changes).await?;
         settle(collection).await?;
         Ok((from, to))
     }

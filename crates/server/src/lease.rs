@@ -10,11 +10,11 @@ use crate::executor::{Asker, run_own};
 use crate::keys::{self, Table};
 use crate::rows::{Orphan, RowValue};
 use crate::session::Session;
-use crate::shard::Shard;
+use crate::shard::{Shard, apply_own};
 use bytes::Bytes;
 use shoal_proto::message::Refusal;
 use shoal_proto::{ClientId, FrameKind, Group, Handle, Op, Status};
-use shoal_store::{Ask, Changes, Loaded, Strength, look};
+use shoal_store::{Changes, Strength, look};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
@@ -84,11 +84,9 @@ async fn forget_rows(shard: &Rc<Shard>, session: &Session) -> Result<(), Status>
 }
 
 async fn remove(shard: &Rc<Shard>, keys: Vec<Bytes>) -> Result<(), Status> {
-    let ask = Ask { journal_bytes: 64 * (1 + keys.len() as u64), stream_bytes: 0, frees: true };
-    let _admission = shard.collection.admit(ask).await.map_err(status_of)?;
     let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
     keys.into_iter().for_each(|key| changes.remove(key));
-    shard.collection.apply_over(changes, &Loaded::default()).map(drop).map_err(status_of)
+    apply_own(&shard.collection, changes).await.map(drop).map_err(status_of)
 }
 
 /// All clients that orphans are kept for.

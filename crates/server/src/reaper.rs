@@ -5,10 +5,10 @@ use crate::counters::add;
 use crate::data::status_of;
 use crate::keys::{self, Table};
 use crate::rows::{Reap, RowValue};
-use crate::shard::Shard;
+use crate::shard::{Shard, apply_own};
 use bytes::Bytes;
 use shoal_proto::{Handle, Op, ServerId, Status, limits};
-use shoal_store::{Ask, Changes, Loaded, Strength, look};
+use shoal_store::{Changes, Strength, look};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -89,8 +89,6 @@ async fn reap(shard: &Rc<Shard>, server: ServerId, dead: Vec<Dead>) -> Result<bo
             all = false;
         }
     }
-    let ask = Ask { journal_bytes: 64 * (1 + changes.rows.len() as u64), stream_bytes: 0, frees: true };
-    let _admission = shard.collection.admit(ask).await.map_err(status_of)?;
-    shard.collection.apply_over(changes, &Loaded::default()).map_err(status_of)?;
+    apply_own(&shard.collection, changes).await.map_err(status_of)?;
     Ok(all)
 }

@@ -8,7 +8,7 @@ use crate::actions;
 use crate::keys::{self, Table};
 use crate::rows::{self, Inode, RowValue, Tx, TxState};
 use crate::session::Session;
-use crate::shard::Shard;
+use crate::shard::{Shard, apply_own};
 use crate::tx::{self, Prepared};
 use crate::{lease, reaper};
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use shoal_env::Instant;
 use shoal_proto::codec::Codec;
 use shoal_proto::op::Owner;
 use shoal_proto::{ClusterMap, Handle, Kind, ServerId, Time};
-use shoal_store::{Changes, Loaded, StoreError, look, settle};
+use shoal_store::{Changes, StoreError, look, settle};
 use std::rc::Rc;
 
 /// Rows looked at by one turn.
@@ -68,7 +68,7 @@ async fn find_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
     }
     let mut changes = Changes::default();
     changes.put(key, given.to_bytes());
-    shard.collection.apply_over(changes, &Loaded::default()).map(drop)
+    apply_own(&shard.collection, changes).await.map(drop)
 }
 
 /// The root directory, made once, by the server that holds it.
@@ -97,7 +97,7 @@ async fn make_root(shard: &Rc<Shard>, owner: Owner) -> Result<(), StoreError> {
     };
     let mut changes = Changes::default();
     changes.put(key, root.to_row());
-    shard.collection.apply_over(changes, &Loaded::default())?;
+    apply_own(&shard.collection, changes).await?;
     settle(&shard.collection).await
 }
 

@@ -9,7 +9,8 @@ use crate::counters::add;
 use crate::recovery;
 use crate::shard::{Identity, Settings, Shard};
 use crate::tasks::Tasks;
-use shoal_env::local::Semaphore;
+use futures_util::future::{Either, select};
+use shoal_env::local::{Notify, Semaphore};
 use shoal_env::{Address, Env, Listener, Stream};
 use shoal_proto::message::VERSIONS;
 use shoal_proto::op::Owner;
@@ -79,6 +80,7 @@ struct Inner {
     tasks: Tasks,
     lines: RefCell<Vec<Weak<Line>>>,
     greetings: Semaphore,
+    stopping: Notify,
 }
 
 /// A running server. Dropping the handle lets it run on.
@@ -120,6 +122,7 @@ pub async fn serve(env: Env, config: ServerConfig) -> Result<ServerHandle, Serve
         tasks: Tasks::default(),
         lines: RefCell::default(),
         greetings: Semaphore::new(GREETINGS_MAX),
+        stopping: Notify::default(),
     });
     let addresses = listeners.iter().map(Listener::address).collect();
     let accepting = Tasks::default();
@@ -190,8 +193,14 @@ async fn connection(inner: Rc<Inner>, stream: Stream, turn: shoal_env::local::Pe
     let Stream { mut reader, mut writer, peer } = stream;
     let mut frames = Frames::new(inner.scratch.clone());
     let until = inner.env.now() + inner.settings.handshake;
-    let greeting = greet(&inner.shards, &peer, &mut reader, &mut writer, &mut frames);
-    let greeted = inner.env.deadline(until, greeting).await;
+    let greeted = {
+        let greeting = greet(&inner.shards, &peer, &mut reader, &mut writer, &mut frames);
+        let timed = std::pin::pin!(inner.env.deadline(until, greeting));
+        match select(timed, inner.stopping.wait()).await {
+            Either::Left((greeted, _)) => greeted,
+            Either::Right(_) => return,
+        }
+    };
     drop(turn);
     let refused = match greeted {
         Ok(Ok(greeting)) => {
@@ -261,6 +270,7 @@ impl ServerHandle {
     pub async fn stop(self) -> Result<(), StoreError> {
         self.accepting.cancel();
         let inner = &self.inner;
+        inner.stopping.wake_all();
         inner.each_line(Line::close);
         let until = inner.env.now() + STOP_TIMEOUT;
         if inner.env.deadline(until, inner.tasks.all_ended()).await.is_err() {

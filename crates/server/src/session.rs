@@ -16,7 +16,8 @@
 //! A session lives on while its client sends anything within the lease. **A new connection first discards everything not
 //! yet executed from the old one**; what a transaction over servers has begun goes on, and a retry attaches to it.
 //!
-//! Sessions of peers are not kept: a server asks its peers only what may be asked twice ([`crate::peers`]).
+//! Sessions of peers have no slots and no rows: a server asks its peers only what may be asked twice ([`crate::peers`]). But
+//! twice *at once* it may not write, so their new connections discard what is under way on the old ones too.
 
 use crate::connection::Line;
 use crate::keys;
@@ -39,6 +40,8 @@ pub struct Waiter {
     pub tag: u64,
     /// Bytes of its bulk data: its part of the connection's credit.
     pub bulk_bytes: usize,
+    /// Bytes of data it may be answered with.
+    pub wanted_bytes: usize,
     /// When it came.
     pub arrived: Instant,
 }
@@ -110,6 +113,8 @@ pub struct Session {
     pub line: RefCell<Option<Rc<Line>>>,
     /// When its client was last heard.
     pub heard: Cell<Instant>,
+    /// Changes under way without a slot: a peer's writes.
+    slotless: Cell<usize>,
     /// One connection at a time takes it over.
     pub turn: Semaphore,
     quiet: Notify,
@@ -135,6 +140,7 @@ impl Session {
             is_recovered: !known,
             line: RefCell::default(),
             heard: Cell::new(now),
+            slotless: Cell::new(0),
             turn: Semaphore::new(1),
             quiet: Notify::default(),
         }
@@ -199,6 +205,12 @@ impl Session {
         self.quiet.wake_all();
     }
 
+    /// A change without a slot is under way until the guard is dropped.
+    pub fn begin_slotless(self: &Rc<Session>) -> Slotless {
+        self.slotless.set(self.slotless.get() + 1);
+        Slotless(self.clone())
+    }
+
     /// Whether a compound is under way.
     pub fn is_running(&self) -> bool {
         self.states.borrow().iter().any(|s| s.running.is_some())
@@ -212,7 +224,7 @@ impl Session {
         loop {
             let quiet = self.quiet.wait();
             let waits = |s: &SlotState| s.running.as_ref().is_some_and(|r| !r.in_transaction.get());
-            if !self.states.borrow().iter().any(waits) {
+            if self.slotless.get() == 0 && !self.states.borrow().iter().any(waits) {
                 return;
             }
             quiet.await;
@@ -252,6 +264,16 @@ impl Session {
         }
         self.known.set(true);
         Ok(())
+    }
+}
+
+/// See [`Session::begin_slotless`].
+pub struct Slotless(Rc<Session>);
+
+impl Drop for Slotless {
+    fn drop(&mut self) {
+        self.0.slotless.set(self.0.slotless.get() - 1);
+        self.0.quiet.wake_all();
     }
 }
 

@@ -6,14 +6,16 @@ use crate::gate::Gate;
 use crate::handles::Handles;
 use crate::locks::Locks;
 use crate::peers::Peers;
-use crate::session::Sessions;
+use crate::session::{Session, Sessions};
 use crate::tasks::Tasks;
 use crate::tx::Book;
+use bytes::Bytes;
 use shoal_env::local::Notify;
 use shoal_env::{Env, Instant};
-use shoal_proto::{ClusterMap, CollectionId, SecretKey, ServerId, Time};
-use shoal_store::Collection;
+use shoal_proto::{ClientId, ClusterMap, CollectionId, SecretKey, ServerId, Time};
+use shoal_store::{Ask, Changes, Collection, Loaded, Lsn, StoreError};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -80,6 +82,17 @@ impl Default for Settings {
     }
 }
 
+/// Apply a small batch of the server's own, with the space it needs; it may use the reserve.
+///
+/// # Errors
+/// When the store fails.
+pub(crate) async fn apply_own(collection: &Collection, changes: Changes) -> Result<Lsn, StoreError> {
+    let bytes = |(key, value): &(Bytes, Option<Bytes>)| 64 + key.len() + value.as_ref().map_or(0, Bytes::len);
+    let journal_bytes = changes.rows.iter().map(bytes).sum::<usize>() as u64;
+    let _admission = collection.admit(Ask { journal_bytes, stream_bytes: 0, frees: true }).await?;
+    collection.apply_over(changes, &Loaded::default())
+}
+
 /// One shard.
 pub struct Shard {
     /// The world.
@@ -93,6 +106,8 @@ pub struct Shard {
     pub handles: Handles,
     /// Sessions.
     pub sessions: Sessions,
+    /// Sessions of peers: kept nowhere else.
+    pub peer_sessions: RefCell<BTreeMap<(ServerId, ClientId), Rc<Session>>>,
     /// Replies that wait for the journal.
     pub gate: Gate,
     /// The other servers.
@@ -137,6 +152,7 @@ impl Shard {
             locks: Locks::default(),
             handles: Handles::new(id),
             sessions: Sessions::default(),
+            peer_sessions: RefCell::default(),
             gate: Gate::default(),
             peers,
             book: Book::default(),

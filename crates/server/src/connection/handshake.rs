@@ -17,12 +17,12 @@ use crate::keys;
 use crate::rows;
 use crate::rows::RowValue;
 use crate::session::Session;
-use crate::shard::{Identity, Shard};
+use crate::shard::{Identity, Shard, apply_own};
 use shoal_env::{Env, Reader, Writer};
 use shoal_proto::codec::Codec;
 use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, VERSIONS, proof};
 use shoal_proto::{ClientId, Frame, FrameKind, SecretKey, ServerId, SessionId, Status, limits};
-use shoal_store::{Changes, Loaded};
+use shoal_store::Changes;
 use std::future::poll_fn;
 use std::rc::Rc;
 
@@ -120,18 +120,24 @@ pub async fn greet(
     Ok(Greeting { shard: shard.clone(), session, line })
 }
 
-/// The session of a connection: a peer's (kept nowhere), a new one, or the one it had, from which everything not yet
+/// The session of a connection: a peer's (kept in memory only), a new one, or the one it had, from which everything not yet
 /// executed is discarded first.
 async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> Result<Rc<Session>, Refused> {
     let now = shard.env.now();
     if let Some(peer) = attach.peer {
         let id = SessionId(shard.env.random_u64() | 1);
-        let session = Rc::new(Session::new(id, attach.client, Some(peer), 0, true, now));
+        let entry = shard.peer_sessions.borrow().get(&(peer, attach.client)).cloned();
+        let session =
+            entry.unwrap_or_else(|| Rc::new(Session::new(id, attach.client, Some(peer), 0, true, now)));
+        shard.peer_sessions.borrow_mut().insert((peer, attach.client), session.clone());
+        let turn = session.turn.acquire(1).await;
+        session.discard().await;
         session.line.replace(Some(line.clone()));
+        drop(turn);
         return Ok(session);
     }
     let Some(id) = attach.session else {
-        return begin_session(shard, attach, line);
+        return begin_session(shard, attach, line).await;
     };
     let session = shard.sessions.get(id).filter(|s| s.client == attach.client).ok_or_else(|| {
         Refused::new(Status::NoSession, "the session is not known here: it expired, or the server lost it")
@@ -149,7 +155,7 @@ async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> 
     Ok(session)
 }
 
-fn begin_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> Result<Rc<Session>, Refused> {
+async fn begin_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> Result<Rc<Session>, Refused> {
     let id = std::iter::repeat_with(|| SessionId(shard.env.random_u64()))
         .find(|id| id.0 != 0 && shard.sessions.get(*id).is_none())
         .unwrap_or_default();
@@ -158,9 +164,8 @@ fn begin_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> Result<
     let mut changes = Changes::default();
     let row = rows::Session { client: attach.client, peer: None, slots };
     changes.put(keys::session(id), row.to_row());
-    shard
-        .collection
-        .apply_over(changes, &Loaded::default())
+    apply_own(&shard.collection, changes)
+        .await
         .map_err(|error| Refused::new(crate::data::status_of(error), "no session could be begun"))?;
     let session = Rc::new(Session::new(id, attach.client, None, slots, true, shard.env.now()));
     session.line.replace(Some(line.clone()));

@@ -36,6 +36,8 @@ pub struct Line {
     pub requests: Cell<usize>,
     /// Bytes of bulk data of those requests.
     pub bulk_bytes: Cell<usize>,
+    /// Bytes of data that those requests may be answered with.
+    pub wanted_bytes: Cell<usize>,
 }
 
 impl Line {
@@ -50,6 +52,7 @@ impl Line {
             died: shoal_env::local::Notify::default(),
             requests: Cell::new(0),
             bulk_bytes: Cell::new(0),
+            wanted_bytes: Cell::new(0),
         })
     }
 
@@ -73,9 +76,10 @@ impl Line {
     }
 
     /// A request of `bulk_bytes` is answered (or discarded): give back its part of the credit.
-    pub fn answered(&self, bulk_bytes: usize) {
+    pub fn answered(&self, bulk_bytes: usize, wanted_bytes: usize) {
         self.requests.set(self.requests.get().saturating_sub(1));
         self.bulk_bytes.set(self.bulk_bytes.get().saturating_sub(bulk_bytes));
+        self.wanted_bytes.set(self.wanted_bytes.get().saturating_sub(wanted_bytes));
         self.wake();
     }
 

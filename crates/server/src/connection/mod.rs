@@ -21,14 +21,14 @@ use crate::session::{Session, Waiter};
 use crate::shard::Shard;
 use shoal_env::{Reader, Writer};
 use shoal_proto::message::Refusal;
-use shoal_proto::{Frame, FrameKind, Request, Status, limits};
+use shoal_proto::{Frame, FrameKind, Op, Request, Status, limits};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
 /// Buffers taken before other tasks have their turn.
 const ROUNDS_MAX: usize = 32;
-/// Bytes of replies waiting to be written above which nothing more is read.
+/// Bytes of replies waiting to be written, or still to be read from the store, above which nothing more is read.
 const OUT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// How a connection ended.
@@ -100,7 +100,7 @@ pub async fn pump(
 fn may_read(line: &Line) -> bool {
     !line.is_closing()
         && line.requests.get() < limits::REQUESTS_UNDER_WAY_MAX
-        && line.out_bytes() < OUT_BYTES_MAX
+        && line.out_bytes() + line.wanted_bytes.get() < OUT_BYTES_MAX
 }
 
 /// Serve an attached connection until it ends.
@@ -154,9 +154,21 @@ fn request(shard: &Rc<Shard>, session: &Rc<Session>, line: &Rc<Line>, frame: Fra
     }
     line.bulk_bytes.set(under_way);
     line.requests.set(line.requests.get() + 1);
-    let waiter = Waiter { line: line.clone(), tag: frame.tag, bulk_bytes, arrived };
+    let wanted_bytes = wanted(&request);
+    line.wanted_bytes.set(line.wanted_bytes.get() + wanted_bytes);
+    let waiter = Waiter { line: line.clone(), tag: frame.tag, bulk_bytes, wanted_bytes, arrived };
     executor::accept(shard, session, request, frame.bulk, waiter);
     Ok(())
+}
+
+/// Bytes of data a request may be answered with, at most.
+fn wanted(request: &Request) -> usize {
+    let ops = request.groups.iter().flat_map(|g| g.ops.iter());
+    let windows = ops.map(|op| match op {
+        Op::Read { transfer } => usize::try_from(transfer.window_len).unwrap_or(usize::MAX),
+        _ => 0,
+    });
+    windows.fold(0, usize::saturating_add).min(limits::BULK_BYTES_MAX)
 }
 
 /// Say why, as far as the other side still listens.

@@ -17,7 +17,7 @@ use crate::ctx::{Ctx, Facts, Halt, Outcome};
 use crate::gate::Target;
 use crate::keys;
 use crate::rows::{Kept, RowValue};
-use crate::session::{Running, Session};
+use crate::session::{Running, Session, Slotless};
 use crate::shard::Shard;
 use crate::tx::{Plan, Undecided};
 use bytes::Bytes;
@@ -64,6 +64,7 @@ pub struct Compound {
     /// When the asker no longer waits.
     pub deadline: Instant,
     pub(super) place: Option<(Rc<Session>, SlotUse)>,
+    slotless: Option<Slotless>,
     pub(super) running: Rc<Running>,
     retry: bool,
     kept_groups: u16,
@@ -106,6 +107,7 @@ impl Compound {
             bulk,
             deadline,
             place: None,
+            slotless: None,
             running: Rc::default(),
             retry: false,
             kept_groups: 0,
@@ -133,6 +135,12 @@ impl Compound {
         self.place = Some((session, slot_use));
         self.retry = retry;
         self.kept_groups = kept_groups;
+        self
+    }
+
+    /// A change that takes no slot (a peer's).
+    pub fn without_slot(mut self, slotless: Slotless) -> Compound {
+        self.slotless = Some(slotless);
         self
     }
 
@@ -332,11 +340,10 @@ impl Compound {
             return self.plan(answers, outcome, seen);
         }
         let mut changes = outcome.changes;
-        if self.changes() && !(changes.is_empty() && self.facts.done.is_empty()) {
-            if let Err(status) = self.keep_reply(&mut changes, &answers, &bulk) {
-                self.end_group(Err(status), Vec::new(), Vec::new());
-                return None;
-            }
+        let is_kept = self.changes() && !(changes.is_empty() && self.facts.done.is_empty());
+        if is_kept && let Err(status) = self.keep_reply(&mut changes, &answers, &bulk) {
+            self.end_group(Err(status), Vec::new(), Vec::new());
+            return None;
         }
         self.depend(seen, None);
         if changes.is_empty() {

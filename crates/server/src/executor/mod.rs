@@ -17,7 +17,7 @@ use crate::session::{Claim, Running, Session, Waiter};
 use crate::shard::Shard;
 use bytes::Bytes;
 use shoal_proto::codec::{Codec, DecodeError, Reader, Writer};
-use shoal_proto::{FrameKind, Group, GroupReply, Request, Status};
+use shoal_proto::{FrameKind, Group, GroupReply, Op, Request, Status};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -59,7 +59,11 @@ pub fn accept(shard: &Rc<Shard>, session: &Rc<Session>, request: Request, bulk: 
     let groups = request.groups.0;
     let mut compound =
         match request.slot {
-            None => Compound::new(shard, asker, groups, bulk, deadline),
+            None => {
+                let changes = groups.iter().any(|g| g.ops.iter().any(Op::changes));
+                let compound = Compound::new(shard, asker, groups, bulk, deadline);
+                if changes { compound.without_slot(session.begin_slotless()) } else { compound }
+            }
             Some(slot_use) => match session.claim(slot_use, groups.len(), &running) {
                 Claim::Joined => return,
                 Claim::Refused(status) => return refuse(shard, &running, groups.len(), status),
@@ -113,7 +117,7 @@ fn refuse(shard: &Rc<Shard>, running: &Rc<Running>, groups: usize, status: Statu
 
 fn deliver(shard: &Rc<Shard>, waiters: Vec<Waiter>, collected: Collected) {
     if shard.gate.is_open(&shard.collection, collected.target) {
-        return send(shard, &waiters, &collected, shard.collection.health().is_ok());
+        return send(shard, &waiters, &collected, true);
     }
     let target = collected.target;
     let own = shard.clone();
@@ -123,7 +127,7 @@ fn deliver(shard: &Rc<Shard>, waiters: Vec<Waiter>, collected: Collected) {
 
 fn send(shard: &Shard, waiters: &[Waiter], collected: &Collected, well: bool) {
     let poisoned;
-    let (groups, bulk): (&[u8], &[Bytes]) = if well || collected.target == crate::gate::Target::default() {
+    let (groups, bulk): (&[u8], &[Bytes]) = if well {
         (collected.groups.as_slice(), &collected.bulk)
     } else {
         poisoned = encode_reply(Status::Poisoned, &[]).repeat(collected.count);
@@ -136,7 +140,7 @@ fn send(shard: &Shard, waiters: &[Waiter], collected: &Collected, well: bool) {
         add(&shard.counters.replies, 1);
         shard.counters.latency(now.since(waiter.arrived));
         waiter.line.send(FrameKind::Reply, waiter.tag, &reply, bulk);
-        waiter.line.answered(waiter.bulk_bytes);
+        waiter.line.answered(waiter.bulk_bytes, waiter.wanted_bytes);
     }
 }
 
@@ -146,6 +150,6 @@ fn discard(compound: Compound) {
         session.free(slot_use.slot);
     }
     for waiter in compound.running.waiters.take() {
-        waiter.line.answered(waiter.bulk_bytes);
+        waiter.line.answered(waiter.bulk_bytes, waiter.wanted_bytes);
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::data::status_of;
 use crate::keys;
-use crate::shard::Shard;
+use crate::shard::{Shard, apply_own};
 use shoal_proto::codec::Codec;
 use shoal_proto::{Answer, ClusterMap, Op, ServerId, Status};
-use shoal_store::{Changes, Loaded, settle};
+use shoal_store::{Changes, settle};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub async fn run(shard: &Rc<Shard>, map: ClusterMap) -> Result<Answer, Status> {
     }
     let mut changes = Changes::default();
     changes.put(keys::config("map"), map.to_bytes());
-    shard.collection.apply_over(changes, &Loaded::default()).map_err(status_of)?;
+    apply_own(&shard.collection, changes).await.map_err(status_of)?;
     settle(&shard.collection).await.map_err(status_of)?;
     shard.adopt_map(map);
     Ok(Answer::Done {})

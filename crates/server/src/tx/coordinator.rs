@@ -9,7 +9,7 @@ use crate::executor::Compound;
 use crate::keys;
 use crate::locks::Mode;
 use crate::rows::{RowValue, Tx, TxState};
-use crate::shard::Shard;
+use crate::shard::{Shard, apply_own};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use shoal_env::Instant;
@@ -332,7 +332,7 @@ pub async fn finish_committed(shard: Rc<Shard>, tx: TxId, servers: Vec<ServerId>
     join_all(servers.into_iter().map(|server| finish_one(&shard, tx, server))).await;
     let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
     changes.remove(keys::tx(tx));
-    if let Err(error) = shard.collection.apply_over(changes, &Loaded::default()) {
+    if let Err(error) = apply_own(&shard.collection, changes).await {
         // The row stays, and at the next start all participants answer that they have finished.
         tracing::warn!(%tx, %error, "a finished transaction's row could not be removed");
     }

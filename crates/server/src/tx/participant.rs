@@ -9,7 +9,7 @@ use crate::data::status_of;
 use crate::keys;
 use crate::locks::Mode;
 use crate::rows::{RowValue, Tx, TxState};
-use crate::shard::Shard;
+use crate::shard::{Shard, apply_own};
 use bytes::Bytes;
 use shoal_env::Instant;
 use shoal_env::local::Semaphore;
@@ -145,7 +145,7 @@ pub async fn finish(shard: &Rc<Shard>, tx: TxId, decision: Decision) -> Result<(
         Decision::Abort => {
             let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
             changes.remove(keys::tx(tx));
-            shard.collection.apply_over(changes, &Loaded::default()).map_err(status_of)?
+            apply_own(&shard.collection, changes).await.map_err(status_of)?
         }
     };
     shard.locks.release(tx);

@@ -1,9 +1,14 @@
 //! A participant in doubt asks: after a while, and again, until its coordinator says what was decided.
 
-use super::finish;
+use super::{Prepared, finish};
 use crate::shard::Shard;
-use shoal_proto::{Answer, Op};
+use futures_util::future::join_all;
+use shoal_proto::{Answer, Op, TxId};
 use std::rc::Rc;
+use std::time::Duration;
+
+/// A coordinator has at least this long to answer.
+const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The task of a shard that resolves what is prepared here and hears nothing more.
 pub async fn resolve(shard: Rc<Shard>) {
@@ -14,19 +19,25 @@ pub async fn resolve(shard: Rc<Shard>) {
             continue;
         }
         shard.env.sleep(shard.settings.doubt).await;
-        for (tx, entry) in shard.book.prepared() {
-            let now = shard.env.now();
-            if now.since(entry.since.get()) < shard.settings.doubt || entry.actions.borrow().is_empty() {
-                continue;
-            }
+        let now = shard.env.now();
+        let is_old = |entry: &Prepared| {
+            now.since(entry.since.get()) >= shard.settings.doubt && !entry.actions.borrow().is_empty()
+        };
+        let old = shard.book.prepared().into_iter().filter(|(_, entry)| is_old(entry));
+        join_all(old.map(|(tx, entry)| {
             entry.since.set(now);
-            let deadline = now + shard.settings.doubt.max(std::time::Duration::from_secs(1));
-            let asked = shard.peers.call(tx.coordinator(), Op::Outcome { tx }, deadline).await;
-            if let Ok(Answer::Decided { decision: Some(decision) }) = asked
-                && let Err(status) = finish(&shard, tx, decision).await
-            {
-                tracing::warn!(%tx, %status, "a decided transaction could not be finished");
-            }
-        }
+            ask(&shard, tx)
+        }))
+        .await;
+    }
+}
+
+async fn ask(shard: &Rc<Shard>, tx: TxId) {
+    let deadline = shard.env.now() + shard.settings.doubt.max(ASK_TIMEOUT);
+    let asked = shard.peers.call(tx.coordinator(), Op::Outcome { tx }, deadline).await;
+    if let Ok(Answer::Decided { decision: Some(decision) }) = asked
+        && let Err(status) = finish(shard, tx, decision).await
+    {
+        tracing::warn!(%tx, %status, "a decided transaction could not be finished");
     }
 }
