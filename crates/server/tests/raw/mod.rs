@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod held;
+
 use bytes::{Bytes, BytesMut};
 use shoal_env::{Address, Env, Reader, Writer};
 use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, VERSIONS, proof};
@@ -253,6 +255,11 @@ impl Raw {
         let request = Request { slot, timeout_ms: 20_000, groups: groups.into() };
         self.put(FrameKind::Request, tag, &request, bulk).await;
         tag
+    }
+
+    /// The tag of the last request.
+    pub fn last_tag(&self) -> u64 {
+        self.next_tag - 1
     }
 
     /// The next reply.

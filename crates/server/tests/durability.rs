@@ -1,0 +1,186 @@
+//! No message leaves before what it depends on is as durable as the sync mode says.
+
+mod raw;
+
+use bytes::Bytes;
+use raw::held::Held;
+use raw::*;
+use shoal_env::Env;
+use shoal_pattern::Pattern;
+use shoal_proto::{
+    Action, Answer, Capability, Decision, Generation, Handle, Kind, Op, ServerId, Share, Status, Transfer,
+    TxId,
+};
+use shoal_store::{DataSync, MetadataSync, Module, SyncModes};
+use std::rc::Rc;
+use std::time::Duration;
+
+struct Scene {
+    cluster: Cluster,
+    held: Rc<Held>,
+    client: Raw,
+}
+
+impl Scene {
+    async fn new(env: &Env, metadata: MetadataSync, data: DataSync) -> Scene {
+        let mut cluster = Cluster::new(env, 1).await;
+        cluster.kill(0);
+        let held = Rc::new(Held::new(cluster.stores[0].clone()));
+        cluster.stores[0] = held.clone();
+        cluster.start(0).await;
+        held.set_sync_modes(SyncModes { metadata, data }).await.unwrap();
+        let client = cluster.client(0).await;
+        Scene { cluster, held, client }
+    }
+
+    async fn gated(&self, count: usize) {
+        let shard = self.cluster.shard(0);
+        until(&self.cluster.env, || shard.gate.len() == count).await;
+    }
+
+    async fn send_create(&mut self, sequence: u32, text: &str) {
+        let ops = vec![create(Handle::ROOT, &name(text))];
+        self.client.send(Some(slot(0, sequence)), vec![ops], Bytes::new()).await;
+    }
+
+    async fn status(&mut self) -> Status {
+        self.client.reply().await.1[0].status
+    }
+}
+
+#[test]
+fn a_change_is_answered_when_it_is_durable_and_so_is_who_saw_it() {
+    run(|env| async move {
+        let mut scene = Scene::new(&env, MetadataSync::AtReply, DataSync::AtFsync).await;
+        scene.held.hold();
+        scene.send_create(1, "file").await;
+        scene.gated(1).await;
+        let mut other = scene.cluster.client(0).await;
+        other.send(None, vec![vec![lookup(Handle::ROOT, &name("file"))]], Bytes::new()).await;
+        scene.gated(2).await;
+        other.send(None, vec![vec![Op::Ping {}]], Bytes::new()).await;
+        assert_eq!(other.reply().await.1[0].answers.0, vec![Answer::Done {}], "it depends on nothing");
+        scene.held.write();
+        env.sleep(Duration::from_millis(1)).await;
+        assert_eq!(scene.cluster.shard(0).gate.len(), 2);
+        scene.held.sync();
+        assert_eq!(scene.status().await, Status::Ok);
+        assert_eq!(other.reply().await.1[0].status, Status::Ok);
+    });
+}
+
+#[test]
+fn an_error_that_an_undurable_change_causes_waits_too() {
+    run(|env| async move {
+        let mut scene = Scene::new(&env, MetadataSync::AtReply, DataSync::AtFsync).await;
+        scene.held.hold();
+        scene.send_create(1, "file").await;
+        scene.send_create(2, "file").await;
+        scene.gated(2).await;
+        scene.held.sync();
+        assert_eq!(scene.status().await, Status::Ok);
+        assert_eq!(scene.status().await, Status::Exists);
+    });
+}
+
+#[test]
+fn in_mode_at_fsync_a_change_is_answered_when_it_is_written() {
+    run(|env| async move {
+        let mut scene = Scene::new(&env, MetadataSync::AtFsync, DataSync::AtFsync).await;
+        scene.held.hold();
+        scene.send_create(1, "file").await;
+        scene.gated(1).await;
+        scene.held.write();
+        assert_eq!(scene.status().await, Status::Ok);
+    });
+}
+
+#[test]
+fn in_mode_never_nobody_waits() {
+    run(|env| async move {
+        let mut scene = Scene::new(&env, MetadataSync::Never, DataSync::AtFsync).await;
+        scene.held.hold();
+        scene.send_create(1, "file").await;
+        assert_eq!(scene.status().await, Status::Ok);
+    });
+}
+
+/// A write of one byte to a new file.
+async fn send_write(scene: &mut Scene) {
+    let made = scene.client.change_in(slot(0, 1), vec![create(Handle::ROOT, &name("file"))]).await;
+    let Answer::Made { attr, capability, .. } = &made.answers[0] else { panic!() };
+    let capability: Option<Capability> = *capability;
+    let transfer = Transfer {
+        stream: attr.handle,
+        generation: Generation(attr.generation.0),
+        capability,
+        pattern: Pattern::contiguous(0, 1).unwrap(),
+        window_from: 0,
+        window_len: 1,
+        share: Share::WHOLE,
+    };
+    scene.held.hold();
+    let ops = vec![Op::Write { transfer, len: 1 }];
+    scene.client.send(Some(slot(0, 2)), vec![ops], Bytes::from_static(b"x")).await;
+    scene.gated(1).await;
+}
+
+#[test]
+fn a_small_write_is_answered_when_written_or_durable_as_the_data_mode_says() {
+    run(|env| async move {
+        let mut scene = Scene::new(&env, MetadataSync::AtReply, DataSync::AtFsync).await;
+        send_write(&mut scene).await;
+        scene.held.write();
+        assert_eq!(scene.status().await, Status::Ok);
+        let mut scene = Scene::new(&env, MetadataSync::AtReply, DataSync::AtReply).await;
+        send_write(&mut scene).await;
+        scene.held.write();
+        env.sleep(Duration::from_millis(1)).await;
+        assert_eq!(scene.cluster.shard(0).gate.len(), 1);
+        scene.held.sync();
+        assert_eq!(scene.status().await, Status::Ok);
+    });
+}
+
+#[test]
+fn what_waits_when_the_store_is_poisoned_is_told_so() {
+    run(|env| async move {
+        let mut scene = Scene::new(&env, MetadataSync::AtReply, DataSync::AtFsync).await;
+        scene.held.hold();
+        scene.send_create(1, "file").await;
+        scene.gated(1).await;
+        scene.held.poison();
+        assert_eq!(scene.status().await, Status::Poisoned);
+    });
+}
+
+#[test]
+fn prepares_and_finishes_are_durable_in_every_mode() {
+    run(|env| async move {
+        let scene = Scene::new(&env, MetadataSync::Never, DataSync::AtFsync).await;
+        let peer = Wish { peer: Some(ServerId(1)), ..Wish::default() };
+        let mut peer = Raw::attach(&scene.cluster, 0, peer).await.unwrap();
+        let tx = TxId(Handle::new(ServerId(1), 1000).0);
+        let action = Action::EntryPut {
+            dir: Handle::ROOT,
+            name: name("file"),
+            handle: Handle::new(ServerId(1), 1001),
+            kind: Kind::File,
+            expect: None,
+            subdirs: 0,
+            time: Default::default(),
+        };
+        for op in
+            [Op::Prepare { tx, actions: vec![action].into() }, Op::Finish { tx, decision: Decision::Commit }]
+        {
+            scene.held.hold();
+            let pushes = scene.held.pushes.get();
+            peer.send(None, vec![vec![op]], Bytes::new()).await;
+            until(&env, || scene.held.pushes.get() > pushes).await;
+            peer.send(None, vec![vec![Op::Ping {}]], Bytes::new()).await;
+            assert_eq!(peer.reply().await.0, peer.last_tag(), "the ping overtakes");
+            scene.held.sync();
+            assert_eq!(peer.reply().await.1[0].status, Status::Ok);
+        }
+    });
+}

@@ -1,0 +1,208 @@
+//! A store whose journal stands still when a test says so: what was applied is then neither written nor durable.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
+use shoal_env::WallTime;
+use shoal_env::local::Notify;
+use shoal_pattern::ViewRun;
+use shoal_proto::Handle;
+use shoal_store::{
+    Admission, Ask, Changes, Collection, Loaded, Lookup, LossId, Lsn, Module, ModuleKind, Needs, Scan, Space,
+    StoreCounters, StoreError, StreamInfo, SyncModes,
+};
+use std::cell::Cell;
+
+pub struct Held {
+    inner: Collection,
+    written: Cell<Option<Lsn>>,
+    durable: Cell<Option<Lsn>>,
+    poisoned: Cell<bool>,
+    pub pushes: Cell<u32>,
+}
+
+impl Held {
+    pub fn new(inner: Collection) -> Held {
+        Held {
+            inner,
+            written: Cell::new(None),
+            durable: Cell::new(None),
+            poisoned: Cell::new(false),
+            pushes: Cell::new(0),
+        }
+    }
+
+    /// From now on nothing more is written nor durable.
+    pub fn hold(&self) {
+        self.written.set(Some(self.inner.applied()));
+        self.durable.set(Some(self.inner.applied()));
+    }
+
+    pub fn write(&self) {
+        self.written.set(Some(self.inner.applied()));
+        self.inner.progress().wake_all();
+    }
+
+    pub fn sync(&self) {
+        self.durable.set(Some(self.inner.applied()));
+        self.write();
+    }
+
+    pub fn poison(&self) {
+        self.poisoned.set(true);
+        self.inner.progress().wake_all();
+    }
+}
+
+impl Module for Held {
+    fn written(&self) -> Lsn {
+        self.written.get().unwrap_or(self.inner.written())
+    }
+
+    fn durable(&self) -> Lsn {
+        self.durable.get().unwrap_or(self.inner.durable())
+    }
+
+    fn push_durable(&self) {
+        self.pushes.set(self.pushes.get() + 1);
+    }
+
+    fn health(&self) -> Result<(), StoreError> {
+        if self.poisoned.get() { Err(StoreError::Poisoned("by the test".into())) } else { Ok(()) }
+    }
+
+    fn apply(&self, changes: Changes) -> Result<Lsn, StoreError> {
+        self.apply_over(changes, &Loaded::default())
+    }
+
+    fn kind(&self) -> ModuleKind {
+        self.inner.kind()
+    }
+
+    fn lookup(&self, key: &[u8], loaded: &Loaded) -> Lookup {
+        self.inner.lookup(key, loaded)
+    }
+
+    fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize, loaded: &Loaded) -> Option<Scan> {
+        self.inner.scan(prefix, after, limit, loaded)
+    }
+
+    fn stream(&self, handle: Handle, loaded: &Loaded) -> Result<Option<(StreamInfo, Lsn)>, ()> {
+        self.inner.stream(handle, loaded)
+    }
+
+    fn small_content(&self, handle: Handle, loaded: &Loaded) -> Option<Bytes> {
+        self.inner.small_content(handle, loaded)
+    }
+
+    fn stream_key(&self, handle: Handle) -> Bytes {
+        self.inner.stream_key(handle)
+    }
+
+    fn load(&self, needs: Needs, loaded: Loaded) -> LocalBoxFuture<'static, Result<Loaded, StoreError>> {
+        self.inner.load(needs, loaded)
+    }
+
+    fn apply_over(&self, changes: Changes, loaded: &Loaded) -> Result<Lsn, StoreError> {
+        self.inner.apply_over(changes, loaded)
+    }
+
+    fn admit(&self, ask: Ask) -> LocalBoxFuture<'static, Result<Admission, StoreError>> {
+        self.inner.admit(ask)
+    }
+
+    fn applied(&self) -> Lsn {
+        self.inner.applied()
+    }
+
+    fn progress(&self) -> Notify {
+        self.inner.progress()
+    }
+
+    fn loss_id(&self) -> LossId {
+        self.inner.loss_id()
+    }
+
+    fn sync_modes(&self) -> SyncModes {
+        self.inner.sync_modes()
+    }
+
+    fn set_sync_modes(&self, modes: SyncModes) -> LocalBoxFuture<'static, Result<(), StoreError>> {
+        self.inner.set_sync_modes(modes)
+    }
+
+    fn read(
+        &self,
+        handle: Handle,
+        generation: u64,
+        runs: Vec<ViewRun>,
+        len: usize,
+    ) -> LocalBoxFuture<'static, Result<(Bytes, StreamInfo), StoreError>> {
+        self.inner.read(handle, generation, runs, len)
+    }
+
+    fn write(
+        &self,
+        handle: Handle,
+        generation: u64,
+        runs: Vec<ViewRun>,
+        data: Bytes,
+        at: WallTime,
+    ) -> LocalBoxFuture<'static, Result<StreamInfo, StoreError>> {
+        self.inner.write(handle, generation, runs, data, at)
+    }
+
+    fn append(
+        &self,
+        handle: Handle,
+        generation: u64,
+        data: Bytes,
+        at: WallTime,
+    ) -> LocalBoxFuture<'static, Result<(u64, StreamInfo), StoreError>> {
+        self.inner.append(handle, generation, data, at)
+    }
+
+    fn allocate(
+        &self,
+        handle: Handle,
+        generation: u64,
+        offset: u64,
+        len: u64,
+        extend: bool,
+        at: WallTime,
+    ) -> LocalBoxFuture<'static, Result<StreamInfo, StoreError>> {
+        self.inner.allocate(handle, generation, offset, len, extend, at)
+    }
+
+    fn punch(
+        &self,
+        handle: Handle,
+        generation: u64,
+        offset: u64,
+        len: u64,
+        at: WallTime,
+    ) -> LocalBoxFuture<'static, Result<StreamInfo, StoreError>> {
+        self.inner.punch(handle, generation, offset, len, at)
+    }
+
+    fn fsync(&self, handle: Handle) -> LocalBoxFuture<'static, Result<LossId, StoreError>> {
+        self.inner.fsync(handle)
+    }
+
+    fn space(&self) -> LocalBoxFuture<'static, Result<Space, StoreError>> {
+        self.inner.space()
+    }
+
+    fn counters(&self) -> StoreCounters {
+        self.inner.counters()
+    }
+
+    fn checkpoint(&self) -> LocalBoxFuture<'static, Result<(), StoreError>> {
+        self.inner.checkpoint()
+    }
+
+    fn close(&self) -> LocalBoxFuture<'static, Result<(), StoreError>> {
+        self.inner.close()
+    }
+}
