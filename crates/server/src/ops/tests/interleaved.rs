@@ -158,3 +158,32 @@ fn a_plan_that_meets_a_prepared_one_leaves_no_lock_behind() {
     assert_eq!(cluster.attr(dir.handle), Err(Status::Stale));
     check(&cluster);
 }
+
+#[test]
+fn two_moves_that_would_make_a_loop_together_are_not_both_begun() {
+    let cluster = Cluster::new(&[ALL, ALL, ALL]);
+    let (a_text, a) = cluster.mkdir_on(1, Handle::ROOT);
+    let (b_text, b) = cluster.mkdir_on(2, Handle::ROOT);
+    let (_, in_a) = cluster.mkdir_on(2, a.handle);
+    let (_, in_b) = cluster.mkdir_on(1, b.handle);
+    // Each alone is right, and they share no object that is changed.
+    let into = |from: &str, to_dir: Handle| Op::Rename {
+        from_dir: Handle::ROOT,
+        from_name: name(from),
+        to_dir,
+        to_name: name("moved"),
+        no_replace: false,
+        exchange: false,
+        held: Held::default(),
+    };
+    let first = into(&a_text, in_b.handle);
+    let (_, begun) = cluster.begin(in_b.handle.server(), &[first], Bytes::new()).unwrap();
+    let second = into(&b_text, in_a.handle);
+    assert!(matches!(cluster.group(in_a.handle.server(), std::slice::from_ref(&second)), Err(Halt::Locked)));
+    let mut pending = vec![begun.unwrap()];
+    while !pending.is_empty() {
+        finish_next(&cluster, &mut pending, 0);
+    }
+    assert_eq!(cluster.group(in_a.handle.server(), &[second]), Err(Status::Invalid.into()));
+    check(&cluster);
+}

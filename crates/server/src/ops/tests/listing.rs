@@ -1,7 +1,8 @@
 //! Listings.
 
 use super::cluster::{ALL, Cluster, name};
-use shoal_proto::{Answer, Entry, Handle, Kind, Op, Place, ServerId, Status};
+use shoal_proto::codec::{Codec, Writer};
+use shoal_proto::{Answer, Entry, Handle, Kind, Op, Place, Roles, ServerId, Status};
 use std::collections::BTreeSet;
 
 const ROOT: Handle = Handle::ROOT;
@@ -122,4 +123,17 @@ fn only_directories_are_listed() {
     cluster.rmdir(ROOT, "d").unwrap();
     let op = Op::Readdir { dir, after: None, bytes_max: 100, plus: false };
     assert_eq!(cluster.op(HERE, op), Err(Status::Stale));
+}
+
+#[test]
+fn an_answer_is_not_larger_than_was_asked_for() {
+    let cluster = Cluster::new(&[Roles::METADATA, Roles::DATA, Roles::DATA, Roles::DATA]);
+    (0..20).for_each(|n| drop(cluster.create(ROOT, &format!("{n:0>100}")).unwrap()));
+    for (bytes_max, plus) in [(300, false), (700, true), (2000, true), (2500, false)] {
+        let (entries, end) = page(&cluster, None, bytes_max, plus).unwrap();
+        assert!(!end && !entries.is_empty());
+        let mut w = Writer::new();
+        entries.iter().for_each(|entry| entry.encode(&mut w));
+        assert!(w.into_vec().len() <= bytes_max as usize);
+    }
 }
