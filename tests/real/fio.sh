@@ -7,8 +7,8 @@ set -euo pipefail
 
 [ $# -ge 1 ] || die "usage: tests/real/fio.sh DIR [short|long]"
 case ${2:-short} in
-  short) size=24m files=4 ;;
-  long) size=384m files=32 ;;
+  short) size=24m files=4 odd=300 ;;
+  long) size=128m files=32 odd=1500 ;;
   *) die "short or long, not '$2'" ;;
 esac
 need fio
@@ -30,9 +30,9 @@ job() {
 
 job sequential-psync --ioengine=psync --rw=write --bs=128k --size=$size --end_fsync=1
 job random-psync --ioengine=psync --rw=randwrite --bs=4k --size=$size --end_fsync=1
-# Blocks that begin and end anywhere in a page or a strip.
-job random-odd-small --ioengine=psync --rw=randwrite --bs=1001 --size=2m
-job random-odd-large --ioengine=psync --rw=randwrite --bs=70001 --size=$size
+# Blocks that begin and end anywhere in a page or a strip (fio 3.33 needs a size of whole blocks).
+job random-odd-small --ioengine=psync --rw=randwrite --bs=1001 --size=$((1001 * 2000))
+job random-odd-large --ioengine=psync --rw=randwrite --bs=70001 --size=$((70001 * odd))
 job sequential-mmap --ioengine=mmap --rw=write --bs=64k --size=$size --end_fsync=1
 job random-mmap --ioengine=mmap --rw=randwrite --bs=4k --size=$size --end_fsync=1
 job fsync-each --ioengine=psync --rw=randwrite --bs=4k --size=2m --fsync=4
