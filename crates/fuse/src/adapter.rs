@@ -17,7 +17,7 @@ use crate::counts::{RequestCounts, Verb};
 use crate::fs::{Caller, Change, Errno, Fs, Write};
 use crate::options::{BACKGROUND_MAX, TRANSFER_BYTES_MAX};
 use bytes::Bytes;
-use convert::{device_from_kernel, handle, time, when};
+use convert::{device_from_kernel, handle, time_from_kernel, when};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, INodeNo, InitFlags, IoctlFlags,
     KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr,
@@ -127,7 +127,7 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let (caller, object) = (caller(req), handle(ino));
-        let (atime, mtime, ctime) = (atime.map(when), mtime.map(when), ctime.map(time));
+        let (atime, mtime, ctime) = (atime.map(when), mtime.map(when), ctime.map(time_from_kernel));
         let change = Change { mode, uid, gid, size, atime, mtime, ctime };
         self.run(Verb::Setattr, move |fs| async move {
             answer::attr(&fs, fs.setattr(caller, object, change).await, reply);

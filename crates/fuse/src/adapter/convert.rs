@@ -106,19 +106,25 @@ fn system_time(time: Time) -> SystemTime {
     exact.unwrap_or(UNIX_EPOCH)
 }
 
-/// A time; beyond what 64 bits of nanoseconds hold (the years 1677 and 2262) the last that they do.
-pub(super) fn time(time: SystemTime) -> Time {
-    let nanoseconds = |span: Duration| i64::try_from(span.as_nanos());
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => Time(nanoseconds(after).unwrap_or(i64::MAX)),
-        Err(before) => Time(nanoseconds(before.duration()).map_or(i64::MIN, |before| -before)),
-    }
+/// A time from the kernel; beyond what 64 bits of nanoseconds hold (the years 1677 and 2262) the last that they do.
+///
+/// Nanoseconds count forwards from a second, also from one before 1970. fuser 0.18 counts those backwards when it decodes
+/// (not when it encodes): put right here.
+pub(super) fn time_from_kernel(time: SystemTime) -> Time {
+    let (seconds, nanoseconds) = match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => (i64::try_from(after.as_secs()).unwrap_or(i64::MAX), after.subsec_nanos()),
+        Err(before) => {
+            let before = before.duration();
+            (i64::try_from(before.as_secs()).map_or(i64::MIN, |seconds| -seconds), before.subsec_nanos())
+        }
+    };
+    Time::from_parts(seconds, nanoseconds)
 }
 
 pub(super) fn when(when: TimeOrNow) -> When {
     match when {
         TimeOrNow::Now => When::Now,
-        TimeOrNow::SpecificTime(at) => When::At(time(at)),
+        TimeOrNow::SpecificTime(at) => When::At(time_from_kernel(at)),
     }
 }
 
@@ -151,16 +157,21 @@ mod tests {
     }
 
     #[test]
-    fn times_before_and_after_the_epoch_survive_the_way_through() {
-        for nanoseconds in [0, 5, -1, 1_700_000_000_000_000_005, -1_999_999_999, i64::MAX] {
-            assert_eq!(time(system_time(Time(nanoseconds))), Time(nanoseconds));
-        }
+    fn times_go_to_the_kernel_as_they_are() {
+        let half = Duration::from_millis(500);
+        assert_eq!(system_time(Time(5)), UNIX_EPOCH + Duration::from_nanos(5));
+        assert_eq!(system_time(Time(-1_500_000_000)), UNIX_EPOCH - Duration::from_secs(1) - half);
+        assert_eq!(system_time(Time(i64::MIN)), UNIX_EPOCH - Duration::from_nanos(1 << 63));
     }
 
     #[test]
-    fn times_beyond_what_is_kept_become_the_last_that_are() {
-        assert_eq!(time(UNIX_EPOCH + Duration::from_secs(1 << 40)), Time(i64::MAX));
-        assert_eq!(time(UNIX_EPOCH - Duration::from_secs(1 << 40)), Time(i64::MIN));
+    fn times_from_the_kernel_are_put_right_and_kept_within_what_is_kept() {
+        // What fuser makes of -2 seconds and 999,999,999 nanoseconds.
+        let decoded = UNIX_EPOCH - Duration::new(2, 999_999_999);
+        assert_eq!(time_from_kernel(decoded), Time(-1_000_000_001));
+        assert_eq!(time_from_kernel(UNIX_EPOCH + Duration::new(2, 7)), Time(2_000_000_007));
+        assert_eq!(time_from_kernel(UNIX_EPOCH + Duration::from_secs(1 << 40)), Time(i64::MAX));
+        assert_eq!(time_from_kernel(UNIX_EPOCH - Duration::from_secs(1 << 40)), Time(i64::MIN));
     }
 
     #[test]

@@ -7,6 +7,11 @@ use shoal_proto::{Answer, Handle, Status};
 /// Facts of a stuffed metafile's or a datafile's stream.
 pub fn run(ctx: &mut Ctx<'_>, stream: Handle) -> Result<Answer, Halt> {
     let stream = ctx.object(stream)?;
-    let info = ctx.stream(stream)?.ok_or(Halt::Status(Status::Stale))?;
+    let Some(info) = ctx.stream(stream)? else {
+        // Another server may know of it already: a datafile is created by a transaction, and this server's part of that
+        // may not be finished. Its row's lock says so, and is waited for.
+        ctx.owner_of(stream)?;
+        return Err(Halt::Status(Status::Stale));
+    };
     Ok(Answer::Facts { facts: facts_of(&info) })
 }

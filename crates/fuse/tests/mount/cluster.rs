@@ -1,0 +1,102 @@
+//! A file system in this process: servers on threads of their own, over in-process streams, keeping nothing.
+
+use futures_channel::oneshot;
+use shoal_env::{Address, real};
+use shoal_fuse::{Mount, MountError, MountHandle, MountOptions};
+use shoal_proto::op::Owner;
+use shoal_proto::{ClusterMap, CollectionId, Dist, Roles, SecretKey, ServerId, ServerInfo, Template, Text};
+use shoal_server::{CollectionSetup, ServerConfig, Settings, serve};
+use shoal_store::{CollectionConfig, Identity, ModuleKind};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A running file system.
+pub struct Cluster {
+    map: ClusterMap,
+    servers: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
+}
+
+fn key() -> SecretKey {
+    SecretKey::new([7; 32])
+}
+
+impl Cluster {
+    /// Servers for metadata and data, files striped over all of them in strips of 64 KiB.
+    pub fn start(servers: u16) -> Cluster {
+        static CLUSTERS: AtomicU32 = AtomicU32::new(1);
+        let number = CLUSTERS.fetch_add(1, Ordering::Relaxed);
+        let template = Template { dist: Dist::SimpleStripe { strip: 64 << 10 }, width: 0 };
+        let mut fs_id = [0; 16];
+        fs_id[..4].copy_from_slice(&number.to_le_bytes());
+        let infos: Vec<ServerInfo> = (0..servers)
+            .map(|id| ServerInfo {
+                id: ServerId(id),
+                addresses: vec![Text(format!("local:mount-test-{number}-{id}"))].into(),
+                roles: Roles::METADATA | Roles::DATA,
+            })
+            .collect();
+        let (name, collection) = (Text::from("test"), CollectionId(1));
+        let map = ClusterMap { fs_id, name, collection, epoch: 1, template, servers: infos.into() };
+        let servers = (0..servers).map(|id| start_server(&map, ServerId(id))).collect();
+        Cluster { map, servers }
+    }
+
+    /// How a client reaches it.
+    pub fn client(&self) -> shoal_client::Options {
+        let addresses = self.map.servers.iter().flat_map(|info| info.addresses.iter());
+        let addresses: Vec<Address> = addresses.map(|text| text.0.parse().unwrap()).collect();
+        shoal_client::Options::new(addresses, key(), self.map.fs_id, self.map.collection)
+    }
+
+    /// Mount it.
+    pub fn try_mount(&self, at: &Path, options: &MountOptions) -> Result<MountHandle, MountError> {
+        Mount::start(self.client(), at, options)
+    }
+
+    /// Mount it, which needs FUSE.
+    pub fn mount(&self, at: &Path, options: &MountOptions) -> MountHandle {
+        self.try_mount(at, options)
+            .unwrap_or_else(|error| panic!("these tests need /dev/fuse, and root or fusermount3: {error}"))
+    }
+}
+
+fn start_server(map: &ClusterMap, id: ServerId) -> (oneshot::Sender<()>, JoinHandle<()>) {
+    let (stop, stopped) = oneshot::channel();
+    let (ready, is_ready) = mpsc::channel();
+    let map = map.clone();
+    let thread = real::spawn_thread(&format!("server-{id}"), move |env| async move {
+        let identity = Identity { fs: map.fs_id, collection: map.collection.0, server: id.0 };
+        let config = CollectionConfig::new("", ModuleKind::Memory, identity);
+        let store = shoal_store::open(env.clone(), config).await.unwrap();
+        let listen = map.server(id).unwrap().addresses.iter().map(|text| text.0.parse().unwrap()).collect();
+        let root = Owner { mode: 0o777, uid: 0, gid: 0 };
+        let setup = CollectionSetup { store, map, key: Some(key()), root };
+        let config = ServerConfig {
+            id,
+            listen,
+            collections: vec![setup],
+            settings: Settings::default(),
+            polling: Duration::ZERO,
+        };
+        let server = serve(env, config).await.unwrap();
+        ready.send(()).unwrap();
+        let _ = stopped.await;
+        server.stop().await.unwrap();
+    });
+    is_ready.recv().expect("the server begins");
+    (stop, thread.unwrap())
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for (stop, thread) in self.servers.drain(..) {
+            drop(stop);
+            if thread.join().is_err() && !std::thread::panicking() {
+                panic!("a server panicked");
+            }
+        }
+    }
+}

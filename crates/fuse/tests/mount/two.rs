@@ -1,0 +1,122 @@
+//! Two mounts of one file system.
+
+use crate::{Mounted, names_in};
+use shoal_fuse::MountOptions;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// Nothing is believed: each sees at once what the other did.
+fn strict() -> MountOptions {
+    MountOptions { cache: Duration::ZERO, ..MountOptions::default() }
+}
+
+#[test]
+fn strict_mounts_see_each_others_names_attributes_and_bytes_at_once() {
+    let one = Mounted::with(&strict());
+    let two = one.second(&strict());
+    let (here, there) = (one.path("f"), two.mountpoint().join("f"));
+    for round in 0..20u8 {
+        assert!(!there.exists());
+        fs::write(&here, vec![round; 1000 + usize::from(round)]).unwrap();
+        assert_eq!(fs::metadata(&there).unwrap().len(), 1000 + u64::from(round));
+        fs::write(&there, vec![round + 1; 500]).unwrap();
+        assert_eq!(fs::read(&here).unwrap(), vec![round + 1; 500]);
+        fs::rename(&there, two.mountpoint().join("g")).unwrap();
+        assert_eq!(names_in(&one.path("")), ["g"]);
+        fs::remove_file(one.path("g")).unwrap();
+    }
+}
+
+#[test]
+fn appends_through_two_mounts_lose_nothing() {
+    const LINES: usize = 60;
+    let one = Mounted::new();
+    let two = one.second(&MountOptions::default());
+    let paths = [one.path("log"), two.mountpoint().join("log")];
+    fs::write(&paths[0], b"").unwrap();
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let path = &paths[writer % 2];
+            scope.spawn(move || {
+                let mut log = OpenOptions::new().append(true).open(path).unwrap();
+                for line in 0..LINES {
+                    let text = format!("{writer} {line} {}\n", "x".repeat(line * 37 % 3000));
+                    assert_eq!(log.write(text.as_bytes()).unwrap(), text.len());
+                }
+            });
+        }
+    });
+    for path in &paths {
+        let text = fs::read_to_string(path).unwrap();
+        let mut next = [0; 4];
+        for line in text.lines() {
+            let mut words = line.splitn(3, ' ');
+            let mut number = || words.next().unwrap().parse::<usize>().unwrap();
+            let (writer, line) = (number(), number());
+            assert_eq!(line, next[writer], "lines of writer {writer}");
+            assert_eq!(words.next().unwrap().len(), line * 37 % 3000);
+            next[writer] += 1;
+        }
+        assert_eq!(next, [LINES; 4]);
+    }
+}
+
+#[test]
+fn an_append_that_went_elsewhere_leaves_no_wrong_pages_behind() {
+    let one = Mounted::new();
+    let two = one.second(&MountOptions::default());
+    let (here, there) = (one.path("log"), two.mountpoint().join("log"));
+    fs::write(&here, b"aaaa").unwrap();
+    let cached = File::open(&here).unwrap();
+    let mut log = OpenOptions::new().append(true).open(&here).unwrap();
+    let mut buffer = [0; 4];
+    cached.read_exact_at(&mut buffer, 0).unwrap();
+    OpenOptions::new().append(true).open(&there).unwrap().write_all(b"bbbb").unwrap();
+    log.write_all(b"cccc").unwrap();
+    let mut all = [0; 12];
+    cached.read_exact_at(&mut all, 0).unwrap();
+    assert_eq!(&all, b"aaaabbbbcccc");
+}
+
+#[test]
+fn what_was_there_is_seen_gone_and_what_was_not_is_seen_new_by_an_open() {
+    // The kernel of the second mount believes names for an hour.
+    let one = Mounted::new();
+    let two = one.second(&MountOptions { cache: Duration::from_secs(3600), ..MountOptions::default() });
+    let (here, there) = (one.path("f"), two.mountpoint().join("f"));
+    assert!(!there.exists());
+    fs::write(&here, b"new").unwrap();
+    assert_eq!(fs::read(&there).unwrap(), b"new");
+    fs::remove_file(&here).unwrap();
+    fs::write(&here, b"another").unwrap();
+    assert_eq!(fs::read(&there).unwrap(), b"another");
+    fs::remove_file(&here).unwrap();
+    assert!(File::open(&there).is_err());
+}
+
+#[test]
+fn creations_of_one_name_through_two_mounts_have_one_winner() {
+    let one = Mounted::new();
+    let two = one.second(&MountOptions::default());
+    for round in 0..20 {
+        let paths = [one.path(&format!("{round}")), two.mountpoint().join(format!("{round}"))];
+        let made = std::thread::scope(|scope| {
+            let make = |path| scope.spawn(move || File::create_new(path).is_ok());
+            let tries = paths.each_ref().map(make);
+            tries.into_iter().map(|made| made.join().unwrap()).filter(|made| *made).count()
+        });
+        assert_eq!(made, 1);
+        // Without O_EXCL both get the same file.
+        let paths = [one.path(&format!("s{round}")), two.mountpoint().join(format!("s{round}"))];
+        std::thread::scope(|scope| {
+            for path in &paths {
+                scope.spawn(move || {
+                    OpenOptions::new().append(true).create(true).open(path).unwrap().write_all(b"x").unwrap();
+                });
+            }
+        });
+        assert_eq!(fs::read(&paths[0]).unwrap(), b"xx");
+    }
+}
