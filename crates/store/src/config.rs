@@ -37,6 +37,8 @@ pub struct CollectionConfig {
     pub table_bytes_max: usize,
     /// Rows kept in memory of those that are checkpointed.
     pub row_cache_rows: usize,
+    /// Bytes of the filter that knows which keys are surely not checkpointed; about one a key is good.
+    pub absence_filter_bytes: usize,
     /// Bytes of contents of small streams kept in memory.
     pub data_cache_bytes: usize,
     /// Local files of streams kept open.
@@ -68,6 +70,7 @@ impl CollectionConfig {
             table_rows_max: 100_000,
             table_bytes_max: 64 << 20,
             row_cache_rows: 200_000,
+            absence_filter_bytes: 8 << 20,
             data_cache_bytes: 64 << 20,
             open_files: 512,
             reserve_bytes: 128 << 20,

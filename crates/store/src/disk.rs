@@ -19,6 +19,7 @@
 //!
 //! Everything here belongs to the shard's thread; `RefCell`s are borrowed for a moment and never over an await.
 
+mod absence;
 mod admit;
 mod apply;
 mod chores;

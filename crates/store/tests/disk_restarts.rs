@@ -449,6 +449,45 @@ async fn agrees(store: &shoal_store::Collection, model: &Model) {
 }
 
 #[test]
+fn a_name_that_is_free_is_known_without_a_load() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = CollectionConfig { absence_filter_bytes: 64 << 10, ..common::config(dir.path()) };
+    for life in 0..2 {
+        let config = config.clone();
+        common::life(|env| async move {
+            let store = open(env, config).await.unwrap();
+            for n in 0..1000 {
+                put_row(&store, &format!("D{life}-{n}"), "v").await;
+                if n % 50 == 0 {
+                    settle(&store).await.unwrap();
+                }
+            }
+            store.checkpoint().await.unwrap();
+            // In a second life the keys of the first are read in the background.
+            for probe in 0.. {
+                let before = store.counters().loads;
+                get_row(&store, &format!("Dprobe-{probe}")).await;
+                if store.counters().loads == before {
+                    break;
+                }
+                store.space().await.unwrap();
+            }
+            let before = store.counters().loads;
+            for n in 0..1000 {
+                assert_eq!(get_row(&store, &format!("Dfree-{life}-{n}")).await, None);
+            }
+            let loads = store.counters().loads - before;
+            assert!(loads < 100, "{loads} loads for 1000 free names");
+            for old in 0..=life {
+                for n in 0..1000 {
+                    assert!(get_row(&store, &format!("D{old}-{n}")).await.is_some());
+                }
+            }
+        });
+    }
+}
+
+#[test]
 fn an_empty_collection_opens_again_and_again() {
     let dir = tempfile::tempdir().unwrap();
     for _ in 0..4 {

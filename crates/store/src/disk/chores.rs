@@ -3,7 +3,7 @@
 use super::Shared;
 use super::journal::segments::{self, State};
 use super::rows::FROZEN_MAX;
-use super::table::Entry;
+use super::table::{Entry, TableRows};
 use crate::stream_row::{StreamRow, stream_key};
 use crate::{Loaded, Lookup, Lsn, StoreCounters, StoreError};
 use bytes::Bytes;
@@ -16,6 +16,8 @@ use std::time::Duration;
 const IDLE_SPAN: Duration = Duration::from_millis(20);
 /// Before something that found no space is tried again.
 const RETRY_SPAN: Duration = Duration::from_millis(100);
+/// Keys that go into the filter in one turn, at most.
+const KEYS_AT_ONCE: usize = 2048;
 /// Rows of one record of weak changes, at most.
 const WEAK_ROWS_MAX: usize = 256;
 const ENOSPC: i32 = 28;
@@ -39,6 +41,7 @@ pub(super) async fn checkpoints(shared: Rc<Shared>) {
         if shared.wait_durable(last).await.is_err() {
             return;
         }
+        shared.note_keys(&rows).await;
         match shared.table.apply(rows, last).await {
             Ok(()) => shared.checkpoint_ended(last),
             Err(error) if is_no_space(&error) => {
@@ -48,6 +51,23 @@ pub(super) async fn checkpoints(shared: Rc<Shared>) {
             }
             Err(error) => shared.poison(&error),
         }
+    }
+}
+
+/// After a start: read which keys the table holds, page by page. Those checkpointed meanwhile are noted by themselves.
+pub(super) async fn learn_keys(shared: Rc<Shared>) {
+    let mut after: Option<Bytes> = None;
+    while !shared.rows.borrow().absence.complete {
+        let range = (Bytes::new(), after.take(), KEYS_AT_ONCE);
+        let Ok(mut fetched) = shared.table.fetch(Vec::new(), vec![range]).await else {
+            // Then everything is looked up in the table itself.
+            return;
+        };
+        let Some(page) = fetched.ranges.pop() else { return };
+        let mut rows = shared.rows.borrow_mut();
+        page.rows.iter().for_each(|(key, _)| rows.absence.insert(key));
+        rows.absence.complete = page.complete;
+        after = page.rows.last().map(|(key, _)| key.clone());
     }
 }
 
@@ -91,6 +111,20 @@ async fn drop_elsewhere<T: Send + 'static>(env: &Env, value: T) {
 }
 
 impl Shared {
+    /// The keys of a table that is about to be checkpointed.
+    async fn note_keys(&self, table: &TableRows) {
+        let mut keys = table.iter().filter(|(_, entry)| entry.value.is_some()).map(|(key, _)| key);
+        while self.note_some(&mut keys) == KEYS_AT_ONCE {
+            // A turn for the others.
+            self.env.sleep(Duration::ZERO).await;
+        }
+    }
+
+    fn note_some<'a>(&self, keys: &mut impl Iterator<Item = &'a Bytes>) -> usize {
+        let absence = &mut self.rows.borrow_mut().absence;
+        keys.take(KEYS_AT_ONCE).map(|key| absence.insert(key)).count()
+    }
+
     /// The swap of views, in one step: the frozen table's rows are the checkpointed ones now.
     fn checkpoint_ended(self: &Rc<Self>, last: Lsn) {
         let old = self.rows.borrow_mut().checkpointed();

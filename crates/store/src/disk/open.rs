@@ -7,6 +7,7 @@
 //! 5. Local files: one whose stream is gone or lives elsewhere is removed; where a file is longer than its stream's size,
 //!    the size is the file's (the record of a size follows its write; a killed server may not have come to it).
 
+use super::absence::AbsenceFilter;
 use super::admit::Ledger;
 use super::apply::INTENT_PREFIX;
 use super::chores::entry;
@@ -45,6 +46,7 @@ pub(crate) async fn open(env: Env, config: CollectionConfig) -> Result<Collectio
         env.spawn("store segments", chores::segments(shared.clone())),
         env.spawn("store idle work", chores::idle_work(shared.clone())),
         env.spawn("store cleaning", clean::run(shared.clone())),
+        env.spawn("store absence", chores::learn_keys(shared.clone())),
     ];
     let disk = Disk { shared: shared.clone(), tasks };
     shared.sample().await?;
@@ -119,7 +121,8 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
     }
 
     let table_empty = checkpoint == Lsn(0);
-    let mut rows = Rows::new(config.row_cache_rows, table_empty);
+    let absence = AbsenceFilter::new(config.absence_filter_bytes, env.random_u64(), table_empty);
+    let mut rows = Rows::new(config.row_cache_rows, table_empty, absence);
     for (key, value) in replayed.rows {
         rows.replay(key, entry(value));
     }

@@ -5,12 +5,14 @@
 //! 1. the *active* table: what was applied since the last freeze;
 //! 2. the *frozen* ones, at most two, newest first, on their way into the checkpointed table;
 //! 3. the *recent* ones: frozen once, checkpointed since, kept whole as a cache;
-//! 4. what the request loaded, if no checkpoint has ended since (its *epoch* is the present one);
-//! 5. the cache of rows loaded before.
+//! 4. the filter of keys that are surely not checkpointed ([`absence`](super::absence));
+//! 5. what the request loaded, if no checkpoint has ended since (its *epoch* is the present one);
+//! 6. the cache of rows loaded before.
 //!
 //! A finished checkpoint is one step: the frozen table becomes a recent one and the epoch moves. **A cached row is never
 //! older than the tables above it**: an apply drops the key from the cache, and a load enters only what no table knows.
 
+use super::absence::AbsenceFilter;
 use super::table::{Entry, TableRows};
 use crate::{Loaded, Lookup, Lsn, Row, Scan};
 use bytes::Bytes;
@@ -48,10 +50,12 @@ pub(super) struct Rows {
     pub epoch: u64,
     /// Every row there is was applied since the collection was made: nothing needs to be loaded.
     pub table_empty: bool,
+    /// What is surely not in the checkpointed table.
+    pub absence: AbsenceFilter,
 }
 
 impl Rows {
-    pub fn new(cache_rows: usize, table_empty: bool) -> Rows {
+    pub fn new(cache_rows: usize, table_empty: bool, absence: AbsenceFilter) -> Rows {
         let capacity = NonZeroUsize::new(cache_rows).unwrap_or(NonZeroUsize::MIN);
         Rows {
             active: TableRows::new(),
@@ -61,6 +65,7 @@ impl Rows {
             cache: LruCache::new(capacity),
             epoch: 1,
             table_empty,
+            absence,
         }
     }
 
@@ -114,7 +119,7 @@ impl Rows {
         if let Some(lookup) = self.in_tables(key) {
             return lookup;
         }
-        if self.table_empty {
+        if self.table_empty || self.absence.absent(key) {
             return Lookup::Absent(Lsn(0));
         }
         if loaded.epoch == self.epoch

@@ -1,0 +1,80 @@
+//! What is surely not in the checkpointed table: a filter of its keys, so that a create, which must know that the name is
+//! free, loads nothing.
+//!
+//! A Bloom filter in blocks of one word (Putze, Sanders, Singler: *Cache-, Hash- and Space-Efficient Bloom Filters*, 2007):
+//! one cache line a question. Keys of a table go in before its checkpoint begins; after a restart the keys that are there
+//! are read in the background, and until that is done the filter answers nothing. Keys that are removed stay in it until
+//! the next start: then a lookup is a load too many, never a wrong answer.
+
+/// Bits of a key in its word.
+const BITS: u32 = 4;
+
+pub(super) struct AbsenceFilter {
+    words: Vec<u64>,
+    seed: u64,
+    /// All keys of the table are in it.
+    pub complete: bool,
+}
+
+impl AbsenceFilter {
+    /// A filter of about `bytes` of memory (which is only taken where keys fall).
+    pub fn new(bytes: usize, seed: u64, complete: bool) -> AbsenceFilter {
+        AbsenceFilter { words: vec![0; (bytes / 8).next_power_of_two()], seed, complete }
+    }
+
+    pub fn insert(&mut self, key: &[u8]) {
+        let (at, mask) = self.place(key);
+        self.words[at] |= mask;
+    }
+
+    /// Surely no such key.
+    pub fn absent(&self, key: &[u8]) -> bool {
+        let (at, mask) = self.place(key);
+        self.complete && self.words[at] & mask != mask
+    }
+
+    fn place(&self, key: &[u8]) -> (usize, u64) {
+        let hash = hash(self.seed, key);
+        let at = (hash >> 24) as usize & (self.words.len() - 1);
+        let mask = (0..BITS).fold(0, |mask, i| mask | 1 << (hash >> (6 * i) & 63));
+        (at, mask)
+    }
+}
+
+/// Quick, and different with each start; a key made to collide costs a load, no more.
+fn hash(seed: u64, key: &[u8]) -> u64 {
+    const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mix = |hash: u64, word: u64| {
+        let wide = u128::from(hash ^ word) * u128::from(ODD);
+        (wide as u64) ^ (wide >> 64) as u64
+    };
+    let (words, rest) = key.as_chunks::<8>();
+    let mut hash = mix(seed, key.len() as u64 | 1 << 32);
+    for word in words {
+        hash = mix(hash.rotate_left(23), u64::from_le_bytes(*word));
+    }
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    mix(mix(hash.rotate_left(23), u64::from_le_bytes(last)), ODD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_that_is_there_is_ever_called_absent_and_few_others_are_not() {
+        let mut filter = AbsenceFilter::new(64 << 10, 7, true);
+        let key = |n: u32| format!("D{n:08x}name").into_bytes();
+        (0..40_000).for_each(|n| filter.insert(&key(n)));
+        assert!((0..40_000).all(|n| !filter.absent(&key(n))));
+        let mistaken = (40_000..80_000).filter(|n| !filter.absent(&key(*n))).count();
+        assert!(mistaken < 4_000, "{mistaken} of 40,000 at 13 bits a key");
+    }
+
+    #[test]
+    fn a_filter_that_is_not_complete_answers_nothing() {
+        let filter = AbsenceFilter::new(64, 7, false);
+        assert!(!filter.absent(b"anything"));
+    }
+}
