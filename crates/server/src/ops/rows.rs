@@ -19,7 +19,13 @@ pub fn run(ctx: &Ctx<'_>, prefix: &[u8], after: &[u8], limit: u32) -> Result<Ans
     }
     let after = (!after.is_empty()).then_some(after);
     let limit = usize::try_from(limit).unwrap_or(ROWS_MAX).clamp(1, ROWS_MAX);
-    let scan = ctx.scan(prefix, after, limit)?;
+    let mut scan = ctx.scan(prefix, after, limit)?;
+    // Where much was removed a scan may stop before its first row; an answer without rows has no place to go on from.
+    while scan.rows.is_empty()
+        && let Some(resume) = scan.resume.take()
+    {
+        scan = ctx.scan(prefix, Some(&resume[..]), limit)?;
+    }
     let mut end = scan.resume.is_none();
     let (mut rows, mut bytes) = (Vec::with_capacity(scan.rows.len()), 0);
     for (key, value) in scan.rows {
