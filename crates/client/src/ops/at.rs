@@ -21,7 +21,7 @@ impl Client {
             // The name is a symbolic link: what it leads to is opened.
             Err(error) if error.status == Status::Loop => {
                 let o = self.core.begin("open", Some(dir));
-                let attr = self.core.walk(&o, path, true).await?;
+                let attr = self.core.walk(&o, path, true, false).await?;
                 let (attr, file) = self.open_of(&o, attr.handle, rights).await?;
                 Ok((attr, false, file))
             }
@@ -34,9 +34,8 @@ impl Client {
     /// # Errors
     /// As there, and as [`Client::walk`].
     pub async fn open_at(&self, path: &[u8], rights: Rights) -> Result<OpenFile, Error> {
-        // As an open, so that no negative entry answers it.
         let o = self.core.begin("open", None);
-        let attr = self.core.walk(&o, path, true).await?;
+        let attr = self.core.walk(&o, path, true, false).await?;
         self.open(attr.handle, rights).await
     }
 

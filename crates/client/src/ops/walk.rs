@@ -28,6 +28,8 @@ struct Walk {
     attr: Option<Attr>,
     steps: VecDeque<Step>,
     links: usize,
+    /// A name believed not to be there is not there: for looking only, never for an open or a change.
+    believes_absence: bool,
 }
 
 impl Client {
@@ -37,7 +39,7 @@ impl Client {
     /// `NotFound`, `NotDirectory`, `Loop`, `NameTooLong`.
     pub async fn walk(&self, path: &[u8], follow_last: bool) -> Result<Attr, Error> {
         let o = self.core.begin("lookup", None);
-        self.core.walk(&o, path, follow_last).await.map_err(|error| with_path(error, path))
+        self.core.walk(&o, path, follow_last, true).await.map_err(|error| with_path(error, path))
     }
 
     /// The directory and the last name of a path: what the verbs that change entries want.
@@ -77,11 +79,12 @@ impl Core {
         o: &Operation,
         path: &[u8],
         follow_last: bool,
+        believes_absence: bool,
     ) -> Result<Attr, Error> {
         let steps = steps(o, path)?;
         // A slash behind the last name asks for a directory, so also for what a link leads to.
         let follow_last = follow_last || path.ends_with(b"/");
-        let mut walk = Walk { at: Handle::ROOT, attr: None, steps, links: 0 };
+        let mut walk = Walk { at: Handle::ROOT, attr: None, steps, links: 0, believes_absence };
         self.walk_on(o, &mut walk, follow_last).await?;
         match walk.attr.take() {
             Some(attr) => self.merged(o, attr).await,
@@ -98,7 +101,7 @@ impl Core {
         let Some(Step::Down(name)) = steps.pop_back() else {
             return Err(o.error(Status::Invalid));
         };
-        let mut walk = Walk { at: Handle::ROOT, attr: None, steps, links: 0 };
+        let mut walk = Walk { at: Handle::ROOT, attr: None, steps, links: 0, believes_absence: false };
         self.walk_on(o, &mut walk, true).await?;
         Ok((walk.at, name))
     }
@@ -136,7 +139,7 @@ impl Core {
         let believed = self.cache.borrow_mut().name(walk.at, name, self.world.now());
         let last = walk.steps.len() == 1;
         match believed {
-            Some(Leads::Nowhere) if o.op != "open" => Err(o.error(Status::NotFound)),
+            Some(Leads::Nowhere) if walk.believes_absence => Err(o.error(Status::NotFound)),
             Some(Leads::To(handle, kind)) if kind == Kind::Directory || (last && kind != Kind::Symlink) => {
                 self.counters.borrow_mut().name_hits += 1;
                 walk.steps.pop_front();

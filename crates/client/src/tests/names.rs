@@ -75,6 +75,11 @@ fn a_negative_entry_answers_a_walk_but_never_an_open_or_a_lookup() {
     assert_eq!(walk(b"/f").unwrap_err().status, Status::NotFound, "believed for its time");
     assert_eq!(hand.run(hand.client.open_at(b"/f", Rights::READ)).unwrap().handle(), file);
     assert_eq!(hand.run(hand.client.lookup(Handle::ROOT, &name("f"))).unwrap().handle, file);
+    assert_eq!(walk(b"/d/x").unwrap_err().status, Status::NotFound);
+    assert_eq!(walk(b"/d").unwrap_err().status, Status::NotFound);
+    made(&hand, 0, Handle::ROOT, "d", Kind::Directory);
+    let parent = hand.run(hand.client.walk_parent(b"/d/x"));
+    assert!(parent.is_ok(), "what a change begins with is asked, too");
 }
 
 #[test]
