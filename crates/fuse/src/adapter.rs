@@ -245,6 +245,7 @@ impl Filesystem for Adapter {
             append: flags.0 & libc::O_APPEND != 0,
             write_back: write_flags.contains(WriteFlags::FUSE_WRITE_CACHE),
             kill_privileges: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+            durable: flags.0 & libc::O_DSYNC != 0,
         };
         self.run(
             Verb::Write,

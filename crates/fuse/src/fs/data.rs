@@ -63,6 +63,8 @@ pub struct Write {
     pub write_back: bool,
     /// The writer must not leave set-user-id and set-group-id behind.
     pub kill_privileges: bool,
+    /// The descriptor is for durable writes (`O_DSYNC`, `O_SYNC`).
+    pub durable: bool,
 }
 
 impl Fs {
@@ -99,6 +101,8 @@ impl Fs {
             self.kill_privileges(object).await?;
         }
         self.kill_capability(&opened).await?;
+        // Of a write through its page cache the kernel asks for durability itself, by an fsync.
+        let durable = write.durable && opened.direct;
         let written = if write.append && !write.write_back {
             self.append(&opened, write).await
         } else {
@@ -106,7 +110,11 @@ impl Fs {
         };
         // An error may follow a part that was written.
         self.changed(object);
-        written
+        written?;
+        if durable {
+            opened.file.fsync().await?;
+        }
+        Ok(())
     }
 
     async fn append(self: &Rc<Self>, opened: &Rc<Opened>, write: Write) -> Result<()> {

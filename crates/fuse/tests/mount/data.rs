@@ -247,6 +247,26 @@ fn small_writes_ask_for_nothing_but_writes() {
 }
 
 #[test]
+fn durable_writes_are_synced_through_the_cache_and_past_it() {
+    let fs_ = Mounted::new();
+    let syncs = || {
+        let counters = fs_.handle.client_counters(std::time::Duration::from_secs(30)).unwrap();
+        counters.messages.get("fsync").copied().unwrap_or(0)
+    };
+    let path = fs_.path("log");
+    File::create(&path).unwrap();
+    for flags in [libc::O_DSYNC, libc::O_SYNC] {
+        for append in [false, true] {
+            let before = syncs();
+            let mut log =
+                OpenOptions::new().write(true).append(append).custom_flags(flags).open(&path).unwrap();
+            log.write_all(b"line").unwrap();
+            assert!(syncs() > before, "flags {flags:o}, append {append}");
+        }
+    }
+}
+
+#[test]
 fn a_write_through_a_descriptor_for_reading_is_refused() {
     let fs_ = Mounted::new();
     let path = fs_.path("f");
