@@ -15,6 +15,9 @@
 //! - it never panics and never reads past its slice; a short input is [`DecodeError::Truncated`];
 //! - **a length or count is checked against its limit and against the bytes that remain before anything is
 //!   allocated for it**, so an allocation is at most proportional to the input ([`Reader::get_count`]);
+//! - **lists of values that are large in memory and small on the wire share one room** of
+//!   [`LIST_ROOM_BYTES`] and [`LIST_ROOM_PER_BYTE`] a byte of input: a message of a million one-byte items is refused, not
+//!   built;
 //! - each of these kinds has exactly one encoding of a value (a padded varint or a bool of 2 is
 //!   [`DecodeError::Invalid`]), so equal bytes and equal values are the same thing.
 
@@ -260,17 +263,27 @@ impl Writer {
     }
 }
 
+/// Bytes of memory that the lists of one input may take whatever its length: enough for the largest compound of the
+/// smallest operations and its reply.
+pub const LIST_ROOM_BYTES: usize = 512 * 1024;
+
+/// Bytes of memory that the lists of one input may take for each byte of it.
+pub const LIST_ROOM_PER_BYTE: usize = 32;
+
 /// Walks a borrowed slice. See the module's page for its invariants.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
     total: usize,
+    /// Bytes of memory that lists may still take.
+    list_room: usize,
 }
 
 impl<'a> Reader<'a> {
     /// A reader at the front of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes, total: bytes.len() }
+        let list_room = bytes.len().saturating_mul(LIST_ROOM_PER_BYTE).saturating_add(LIST_ROOM_BYTES);
+        Self { rest: bytes, total: bytes.len(), list_room }
     }
 
     /// Bytes not read yet.
@@ -433,9 +446,11 @@ impl<'a> Reader<'a> {
     /// A count as of [`Reader::get_count`], and its items.
     pub fn get_list<T: Codec>(&mut self, limit: usize, min_item_bytes: usize) -> Result<Vec<T>, DecodeError> {
         let count = self.get_count(limit, min_item_bytes)?;
-        // Items may be larger in memory than on the wire; begin with what the input's bytes would fill and
-        // let the vector grow by what is really decoded.
-        let mut items = Vec::with_capacity(count.min(self.remaining() / size_of::<T>().max(1) + 1));
+        // Items may be far larger in memory than on the wire.
+        let bytes = count.saturating_mul(size_of::<T>());
+        within("a list's size in memory", bytes, self.list_room)?;
+        self.list_room -= bytes;
+        let mut items = Vec::with_capacity(count);
         for _ in 0..count {
             items.push(T::decode(self)?);
         }

@@ -20,6 +20,9 @@
 //! [`Cycle`]: whole strips inside a record, whole records inside a row. What remains is O(own runs),
 //! and O(log period) for each row in the outer levels and each run of a list.
 //!
+//! **A pattern of a few bytes may have 2^60 records of which a server holds none.** Who walks the pattern of somebody else
+//! bounds the walk ([`View::at_most`]).
+//!
 //! [`Split`] cuts a server's share of a transfer into messages, by packed position, which is the only cut
 //! under which a pattern is closed.
 
@@ -108,6 +111,9 @@ pub struct View<'a> {
     window_len: u64,
     /// Found and not yet yielded, since the next may go on from it.
     pending: Option<ViewRun>,
+    /// Pieces that may still be looked at.
+    steps_left: u64,
+    gave_up: bool,
 }
 
 impl<'a> View<'a> {
@@ -129,7 +135,21 @@ impl<'a> View<'a> {
             cycle: distribution.cycle(server).filter(Cycle::is_valid),
             window_len: window.len,
             pending: None,
+            steps_left: u64::MAX,
+            gave_up: false,
         })
+    }
+
+    /// The same, ending after `steps` pieces were looked at, of this server or not; [`View::gave_up`] then says so. A piece
+    /// is what lies between two boundaries of records, rows or strips.
+    pub fn at_most(mut self, steps: u64) -> Self {
+        self.steps_left = steps;
+        self
+    }
+
+    /// Whether the walk ended before the pattern did, by [`View::at_most`].
+    pub fn gave_up(&self) -> bool {
+        self.gave_up
     }
 
     /// Bytes that the server holds of what is not yet yielded. Counts whole records by arithmetic where the
@@ -166,6 +186,11 @@ impl<'a> View<'a> {
     fn next_piece(&mut self) -> Option<ViewRun> {
         loop {
             let region = self.walk.peek()?;
+            let Some(steps_left) = self.steps_left.checked_sub(1) else {
+                self.gave_up = true;
+                return None;
+            };
+            self.steps_left = steps_left;
             let logical = region.offset as u64;
             let piece = self.distribution.locate(logical);
             // A run of 0 would break the distribution's law; it must not stop the walk.

@@ -140,3 +140,25 @@ proptest! {
         prop_assert!(list.is_err() || list.is_ok_and(|items| items.capacity() * 8 <= bytes.len() + 64));
     }
 }
+
+#[test]
+fn lists_large_in_memory_and_small_on_the_wire_share_one_room() {
+    /// One byte on the wire, four KiB in memory.
+    #[derive(Debug)]
+    struct Large(#[expect(dead_code, reason = "only its size matters")] [u64; 512]);
+    impl Codec for Large {
+        fn encode(&self, writer: &mut Writer) {
+            writer.put_u8(0);
+        }
+        fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+            reader.get_u8().map(|_| Large([0; 512]))
+        }
+    }
+    let mut writer = Writer::new();
+    for _ in 0..2 {
+        writer.put_list(&[const { Large([0; 512]) }; 100]);
+    }
+    let mut reader = Reader::new(writer.as_slice());
+    assert_eq!(reader.get_list::<Large>(100, 1).unwrap().len(), 100);
+    assert!(matches!(reader.get_list::<Large>(100, 1), Err(DecodeError::Limit { .. })));
+}

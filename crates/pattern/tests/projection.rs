@@ -261,3 +261,16 @@ fn a_cycle_tells_where_a_servers_bytes_are() {
     assert_eq!(Cycle { start: 0, len: 1, ..cycle }.next(u64::MAX), None);
     assert_eq!(Cycle { len: 0, ..cycle }.next(0), None);
 }
+
+#[test]
+fn a_bounded_walk_gives_up_and_says_so_and_an_unbounded_one_does_not() {
+    let stripe = Stripe { servers: 3, strip: 7, told: true };
+    let level = |stride, quantity| Level { stride, quantity };
+    // Every record is on server 1.
+    let elsewhere = Pattern::nested(7, 1, vec![level(21, 10), level(2100, 1000)]).unwrap();
+    let view = View::new(&elsewhere, Window::all(&elsewhere), &stripe, 0).unwrap();
+    let mut bounded = view.clone().at_most(100);
+    assert_eq!((bounded.next(), bounded.gave_up()), (None, true));
+    let mut whole = view.at_most(1001);
+    assert_eq!((whole.next(), whole.gave_up()), (None, false));
+}

@@ -33,6 +33,8 @@ pub const CREDIT_BYTES: usize = FLOW_CHUNK_BYTES * FLOW_CHUNKS_MAX;
 pub const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// Largest bulk data of a frame.
 pub const BULK_BYTES_MAX: usize = 1024 * 1024;
+/// Pieces (records, rows, strips) a server looks at in one transfer's pattern to find its share.
+pub const TRANSFER_STEPS_MAX: u64 = 4 * 1024 * 1024;
 /// Slots of one session.
 pub const SLOTS_MAX: u16 = 256;
 /// Largest reply kept with a session's slot for a retry, one group's.

@@ -93,6 +93,31 @@ fn version_1_is_written_as_it_always_was() {
     }
 }
 
+#[test]
+fn the_fullest_compound_of_the_smallest_operations_is_read_and_so_is_its_reply() {
+    use shoal_proto::{Group, GroupReply, Status, limits};
+    let group = Group { ops: vec![Op::Ping {}; limits::GROUP_OPS_MAX].into() };
+    let request = Request { slot: None, timeout_ms: 1, groups: vec![group; limits::GROUPS_MAX].into() };
+    survives_whole(&request);
+    let answers = vec![Answer::Done {}; limits::GROUP_OPS_MAX].into();
+    let group = GroupReply { status: Status::Ok, answers };
+    survives_whole(&Reply { loss: 0, map_epoch: 0, groups: vec![group; limits::GROUPS_MAX].into() });
+}
+
+fn survives_whole<T: Codec + PartialEq + std::fmt::Debug>(value: &T) {
+    assert_eq!(T::from_bytes(&value.to_bytes()).as_ref(), Ok(value));
+}
+
+#[test]
+fn a_message_of_a_million_one_byte_actions_is_refused() {
+    use shoal_proto::{Group, TxId, limits};
+    let locks = vec![Action::RenameLock {}; limits::ACTIONS_MAX];
+    let prepare = Op::Prepare { tx: TxId(1), actions: locks.into() };
+    let group = Group { ops: vec![prepare; limits::GROUP_OPS_MAX].into() };
+    let request = Request { slot: None, timeout_ms: 1, groups: vec![group; limits::GROUPS_MAX].into() };
+    assert!(Request::from_bytes(&request.to_bytes()).is_err());
+}
+
 fn read_anything(bytes: &[u8]) {
     let _ = Request::from_bytes(bytes);
     let _ = Reply::from_bytes(bytes);

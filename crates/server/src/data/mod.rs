@@ -38,7 +38,7 @@ pub struct ShareRuns {
 ///
 /// # Errors
 /// `Invalid` for a window outside its pattern, a negative offset or a share that does not exist; `FileTooBig` beyond the
-/// largest file; `OverLimit` for more bytes than a message may carry.
+/// largest file; `OverLimit` for more bytes than a message may carry, or a walk that would keep the thread for long.
 pub fn share_of(transfer: &Transfer) -> Result<ShareRuns, Status> {
     let Share { width, index, .. } = transfer.share;
     if usize::from(width) > limits::WIDTH_MAX || index >= width.max(1) {
@@ -48,8 +48,9 @@ pub fn share_of(transfer: &Transfer) -> Result<ShareRuns, Status> {
     let window = Window::new(transfer.window_from, transfer.window_len);
     let view =
         View::new(&transfer.pattern, window, &striping, u32::from(index)).map_err(|_| Status::Invalid)?;
+    let mut view = view.at_most(limits::TRANSFER_STEPS_MAX);
     let (mut runs, mut len, mut end) = (Vec::new(), 0_u64, 0_u64);
-    for run in view {
+    for run in &mut view {
         let run_end = run.physical.checked_add(run.len).ok_or(Status::FileTooBig)?;
         if run_end > limits::FILE_BYTES_MAX {
             return Err(Status::FileTooBig);
@@ -60,6 +61,9 @@ pub fn share_of(transfer: &Transfer) -> Result<ShareRuns, Status> {
         if len > limits::BULK_BYTES_MAX as u64 {
             return Err(Status::OverLimit);
         }
+    }
+    if view.gave_up() {
+        return Err(Status::OverLimit);
     }
     Ok(ShareRuns { runs, len, end })
 }
@@ -236,6 +240,11 @@ mod tests {
         assert_eq!(share_of(&transfer(whole, u16::MAX, 0)), Err(Status::Invalid));
         let large = Pattern::contiguous(0, 2 * limits::BULK_BYTES_MAX as u64).unwrap();
         assert_eq!(share_of(&transfer(large, 1, 0)), Err(Status::OverLimit));
+        // 2^44 records, all on server 1, in a few bytes.
+        let levels = [(3 * 4096, 1 << 20), ((3 * 4096) << 20, 1 << 24)];
+        let levels = levels.map(|(stride, quantity)| shoal_pattern::Level { stride, quantity }).to_vec();
+        let endless = Pattern::nested(4096, 1, levels).unwrap();
+        assert_eq!(share_of(&transfer(endless, 3, 0)), Err(Status::OverLimit));
         let far = Pattern::contiguous(i64::MAX - 5, 5).unwrap();
         assert!(share_of(&transfer(far, 1, 0)).is_ok());
     }

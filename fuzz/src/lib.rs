@@ -1,0 +1,20 @@
+//! Every decoder against hostile input.
+//!
+//! What comes from the wire or from a disk is taken for an enemy's: a decoder reads it or refuses it, but it never ends
+//! the program, and **never takes more memory than in proportion to what it was given** ([`Target::room`]). Each target is a
+//! plain function over bytes ([`TARGETS`]); two drivers feed it:
+//!
+//! * `cargo run -p shoal-fuzz -- --seconds 2`: seeded mutations on the stable compiler, quick enough for every test run;
+//! * `fuzz/libfuzzer/`: the same functions for `cargo fuzz` on nightly, guided by coverage, for hours.
+//!
+//! Inputs that once broke something stay in `fuzz/corpus/<target>/` and are run first.
+
+pub mod corpus;
+pub mod hunt;
+mod memory;
+pub mod mutate;
+mod repair;
+mod targets;
+
+pub use memory::{Counting, measured};
+pub use targets::{TARGETS, Target};

@@ -1,0 +1,351 @@
+//! The targets: one for each decoder.
+
+use crate::{measured, repair};
+use bytes::{Bytes, BytesMut};
+use shoal_pattern::codec::{self, Codec};
+use shoal_pattern::{Pattern, Region, View, Window};
+use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal};
+use shoal_proto::{
+    Action, Answer, Blob, ClientId, ClusterMap, Dist, Frame, FrameKind, Handle, Kind, Many, Op, Reply,
+    Request, ServerId, Striping, Template, Time, limits, samples,
+};
+use shoal_server::rows::{self, RowValue};
+use shoal_store::hostile;
+
+/// A decoder under fire.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// Its name.
+    pub name: &'static str,
+    /// Feeds it. Panics when it breaks what is promised of it; any other end is well.
+    pub run: fn(&[u8]),
+    /// Right inputs to begin with.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// Bytes that any decoder may hold for an input of `len` bytes.
+pub const fn room(len: usize) -> usize {
+    codec::LIST_ROOM_BYTES + 64 * 1024 + 64 * len
+}
+
+/// Every target.
+pub const TARGETS: &[Target] = &[
+    Target { name: "frame", run: frame, seeds: frames },
+    Target { name: "request", run: keeps::<Request>, seeds: requests },
+    Target { name: "reply", run: keeps::<Reply>, seeds: replies },
+    Target { name: "hello", run: keeps::<Hello>, seeds: || bodies(FrameKind::Hello) },
+    Target { name: "challenge", run: keeps::<Challenge>, seeds: || bodies(FrameKind::Challenge) },
+    Target { name: "attach", run: keeps::<Attach>, seeds: || bodies(FrameKind::Attach) },
+    Target { name: "attached", run: keeps::<Attached>, seeds: || bodies(FrameKind::Attached) },
+    Target { name: "refusal", run: keeps::<Refusal>, seeds: || bodies(FrameKind::Refusal) },
+    Target { name: "op", run: keeps::<Op>, seeds: || encoded(samples::ops()) },
+    Target { name: "answer", run: keeps::<Answer>, seeds: || encoded(samples::answers()) },
+    Target { name: "actions", run: keeps::<Many<Action, { limits::ACTIONS_MAX }>>, seeds: actions },
+    Target { name: "cluster_map", run: keeps::<ClusterMap>, seeds: || encoded(vec![samples::map()]) },
+    Target { name: "pattern", run: pattern, seeds: || encoded(patterns()) },
+    Target { name: "row_inode", run: row::<rows::Inode>, seeds: || vec![inode().to_row().to_vec()] },
+    Target { name: "row_dirent", run: row::<rows::Dirent>, seeds: || vec![dirent().to_row().to_vec()] },
+    Target { name: "row_datafile", run: row::<rows::Datafile>, seeds: datafiles },
+    Target { name: "row_session", run: row::<rows::Session>, seeds: sessions },
+    Target { name: "row_kept", run: row::<rows::Kept>, seeds: kept },
+    Target { name: "row_orphan", run: row::<rows::Orphan>, seeds: orphans },
+    Target { name: "row_reap", run: row::<rows::Reap>, seeds: reaps },
+    Target { name: "row_tx", run: row::<rows::Tx>, seeds: txs },
+    Target { name: "row_stream", run: stream_row, seeds: stream_rows },
+    Target { name: "journal_group", run: journal_group, seeds: || vec![hostile::samples().0] },
+    Target { name: "journal_records", run: journal_records, seeds: || vec![hostile::samples().1] },
+    Target { name: "identity", run: identity, seeds: || vec![hostile::samples().2] },
+    Target { name: "table", run: table, seeds: tables },
+    Target { name: "live", run: live, seeds: || vec![vec![], vec![1; 24], vec![2; 48]] },
+];
+
+/// Runs a decoder over `bytes` and holds it to its room.
+fn within_room<T>(bytes: &[u8], extra: usize, decode: impl FnOnce() -> T) -> T {
+    let (value, held) = measured(decode);
+    let room = room(bytes.len()) + extra;
+    assert!(
+        held <= room,
+        "{held} bytes of memory for {} bytes of input; at most {room} are right",
+        bytes.len()
+    );
+    value
+}
+
+/// What is read is written, and read again as the same.
+fn keeps<T: Codec + PartialEq>(bytes: &[u8]) {
+    if let Ok(value) = within_room(bytes, 0, || T::from_bytes(bytes)) {
+        let again = T::from_bytes(&value.to_bytes());
+        assert!(again.is_ok_and(|again| again == value), "it is read otherwise after it was written again");
+    }
+}
+
+/// The same of a row.
+fn row<T: RowValue + PartialEq>(bytes: &[u8]) {
+    if let Ok(value) = within_room(bytes, 0, || T::from_row(bytes)) {
+        let again = T::from_row(&value.to_row());
+        assert!(again.is_ok_and(|again| again == value), "it is read otherwise after it was written again");
+    }
+}
+
+fn frame(bytes: &[u8]) {
+    take_frames(bytes);
+    take_frames(&repair::frame(bytes));
+}
+
+fn take_frames(bytes: &[u8]) {
+    let mut buf = BytesMut::from(bytes);
+    // Room for the rest of a frame is made as soon as its head is there.
+    let rest = limits::BODY_BYTES_MAX + limits::BULK_BYTES_MAX;
+    while let Ok(Some(frame)) = within_room(bytes, rest, || Frame::take(&mut buf)) {
+        match frame.kind {
+            FrameKind::Hello => keeps::<Hello>(&frame.body),
+            FrameKind::Challenge => keeps::<Challenge>(&frame.body),
+            FrameKind::Attach => keeps::<Attach>(&frame.body),
+            FrameKind::Attached => keeps::<Attached>(&frame.body),
+            FrameKind::Request => keeps::<Request>(&frame.body),
+            FrameKind::Reply => keeps::<Reply>(&frame.body),
+            FrameKind::Refusal => keeps::<Refusal>(&frame.body),
+        }
+    }
+}
+
+/// Regions and runs looked at: a pattern of a few bytes may have 2^63.
+const STEPS_MAX: usize = 200;
+
+fn pattern(bytes: &[u8]) {
+    let Ok(pattern) = within_room(bytes, 0, || Pattern::from_bytes(bytes)) else { return };
+    assert!(Pattern::from_bytes(&pattern.to_bytes()).is_ok_and(|again| again == pattern));
+    let seen: u64 = pattern.regions().take(STEPS_MAX).map(|region| region.len).sum();
+    assert!(seen <= pattern.len(), "its regions are longer than it is");
+    let _ = (pattern.bounds(), pattern.to_string(), pattern.shift(-1), pattern.shift(i64::MAX));
+    let half = pattern.slice(pattern.len() / 3, pattern.len() / 2);
+    assert_eq!(half.len(), pattern.len() / 2);
+    for strip in [limits::STRIP_BYTES_MIN, limits::STRIP_BYTES_MAX] {
+        for (width, server) in [(1, 0), (3, 2), (limits::WIDTH_MAX as u32, 7)] {
+            project(&half, &Striping { dist: Dist::SimpleStripe { strip }, width }, server);
+        }
+    }
+}
+
+fn project(pattern: &Pattern, striping: &Striping, server: u32) {
+    let Ok(view) = View::new(pattern, Window::all(pattern), striping, server) else { return };
+    let mut end = 0;
+    for run in view.at_most(1000).take(STEPS_MAX) {
+        assert!(run.packed >= end, "a run lies before the one it follows");
+        end = run.packed + run.len;
+        assert!(end <= pattern.len(), "a run lies behind the pattern's end");
+    }
+}
+
+fn stream_row(bytes: &[u8]) {
+    within_room(bytes, 0, || hostile::stream_row(bytes));
+}
+
+fn journal_group(bytes: &[u8]) {
+    within_room(bytes, 0, || hostile::journal_group(bytes));
+    let repaired = repair::journal_group(bytes);
+    within_room(bytes, 0, || hostile::journal_group(&repaired));
+}
+
+fn journal_records(bytes: &[u8]) {
+    within_room(bytes, 0, || hostile::journal_records(bytes));
+}
+
+fn identity(bytes: &[u8]) {
+    within_room(bytes, 0, || hostile::identity(bytes));
+    let repaired = repair::identity(bytes);
+    within_room(bytes, 0, || hostile::identity(&repaired));
+}
+
+fn table(bytes: &[u8]) {
+    within_room(bytes, 0, || hostile::table(bytes));
+    let repaired = repair::table(bytes);
+    within_room(bytes, 0, || hostile::table(&repaired));
+}
+
+fn live(bytes: &[u8]) {
+    within_room(bytes, 0, || hostile::live(bytes));
+}
+
+// The seeds.
+
+fn encoded<T: Codec>(values: Vec<T>) -> Vec<Vec<u8>> {
+    values.iter().map(Codec::to_bytes).collect()
+}
+
+fn frames() -> Vec<Vec<u8>> {
+    samples::frames().into_iter().map(|(_, bytes)| bytes).collect()
+}
+
+/// The bodies of the sample frames of a kind.
+fn bodies(kind: FrameKind) -> Vec<Vec<u8>> {
+    let mut stream = BytesMut::from(frames().concat().as_slice());
+    let mut found = Vec::new();
+    while let Ok(Some(frame)) = Frame::take(&mut stream) {
+        if frame.kind == kind {
+            found.push(frame.body.to_vec());
+        }
+    }
+    found
+}
+
+fn requests() -> Vec<Vec<u8>> {
+    let whole = samples::request();
+    let alone =
+        whole.groups.iter().map(|group| Request { groups: vec![group.clone()].into(), ..whole.clone() });
+    encoded(alone.chain([whole.clone()]).collect())
+}
+
+fn replies() -> Vec<Vec<u8>> {
+    let whole = samples::reply();
+    let alone =
+        whole.groups.iter().map(|group| Reply { groups: vec![group.clone()].into(), ..whole.clone() });
+    encoded(alone.chain([whole.clone()]).collect())
+}
+
+fn actions() -> Vec<Vec<u8>> {
+    encoded(vec![Many::<Action, { limits::ACTIONS_MAX }>(samples::actions()), Many(Vec::new())])
+}
+
+fn patterns() -> Vec<Pattern> {
+    let scattered = (0..20).map(|i| Region::new(i * i * 100, 10 + i as u64)).collect();
+    let level = |stride, quantity| shoal_pattern::Level { stride, quantity };
+    let nested = Pattern::nested(5, 16, vec![level(64, 10), level(-4096, 7), level(1 << 20, 1000)]);
+    let made = [
+        Pattern::contiguous(0, 4096),
+        Pattern::contiguous(i64::MAX - 10, 10),
+        Pattern::strided(10, 8, 4096, 100),
+        Pattern::strided(1 << 40, 100, -200, 1 << 30),
+        nested,
+        Pattern::list(scattered),
+    ];
+    let made: Vec<Pattern> = made.into_iter().filter_map(Result::ok).collect();
+    let cut = made.iter().map(|pattern| pattern.slice(3, pattern.len() / 2));
+    let joined = made.iter().map(Pattern::coalesce);
+    cut.chain(joined).chain(made.iter().cloned()).collect()
+}
+
+fn inode() -> rows::Inode {
+    let attr = samples::attr();
+    rows::Inode {
+        kind: attr.kind,
+        mode: attr.mode,
+        uid: attr.uid,
+        gid: attr.gid,
+        nlink: attr.nlink,
+        rdev: attr.rdev,
+        atime: attr.atime,
+        mtime: attr.mtime,
+        ctime: attr.ctime,
+        btime: Time(9),
+        parent: attr.parent,
+        template: Template::default(),
+        layout: attr.layout,
+        target: Some(Blob(Bytes::from_static(b"target"))),
+        xattr_bytes: 3,
+    }
+}
+
+fn dirent() -> rows::Dirent {
+    rows::Dirent { handle: Handle(77), kind: Kind::Directory }
+}
+
+fn datafiles() -> Vec<Vec<u8>> {
+    vec![rows::Datafile { owner: Handle(77) }.to_row().to_vec()]
+}
+
+fn sessions() -> Vec<Vec<u8>> {
+    let client = rows::Session { client: ClientId([5; 16]), peer: None, slots: 64 };
+    let peer = rows::Session { peer: Some(ServerId(3)), ..client.clone() };
+    vec![client.to_row().to_vec(), peer.to_row().to_vec()]
+}
+
+fn kept() -> Vec<Vec<u8>> {
+    vec![rows::Kept { sequence: 3, reply: Blob(Bytes::from_static(b"\0\0\0\0\0\0")) }.to_row().to_vec()]
+}
+
+fn orphans() -> Vec<Vec<u8>> {
+    vec![rows::Orphan { client: ClientId([5; 16]) }.to_row().to_vec()]
+}
+
+fn reaps() -> Vec<Vec<u8>> {
+    vec![rows::Reap { owner: Handle(77) }.to_row().to_vec()]
+}
+
+fn txs() -> Vec<Vec<u8>> {
+    let prepared = rows::TxState::Prepared { actions: samples::actions() };
+    let committed = rows::TxState::Committed { unfinished: vec![ServerId(1), ServerId(2)] };
+    [prepared, committed].map(|state| rows::Tx { state }.to_row().to_vec()).to_vec()
+}
+
+fn stream_rows() -> Vec<Vec<u8>> {
+    let mut tiny = vec![0; 35];
+    tiny[0] = 1;
+    let mut file = tiny.clone();
+    file[34] = 2;
+    let mut log = tiny.clone();
+    log[34] = 1;
+    log.extend_from_slice(&[7; 36]);
+    tiny.extend_from_slice(b"content");
+    vec![tiny, file, log]
+}
+
+fn tables() -> Vec<Vec<u8>> {
+    let mut table = b"shoaltab\x01\0\0\0\0\0\0\0".to_vec();
+    for (key, value) in [(b"aaaa", b"first"), (b"bbbb", b"other")] {
+        table.extend_from_slice(&[key.len() as u8, 0, value.len() as u8, 0, 0, 0]);
+        table.extend_from_slice(key);
+        table.extend_from_slice(value);
+    }
+    vec![repair::table(&table)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_seed_is_a_right_input_of_its_decoder() {
+        let rows = |name: &str, bytes: &[u8]| match name {
+            "row_inode" => rows::Inode::from_row(bytes).is_ok(),
+            "row_dirent" => rows::Dirent::from_row(bytes).is_ok(),
+            "row_datafile" => rows::Datafile::from_row(bytes).is_ok(),
+            "row_session" => rows::Session::from_row(bytes).is_ok(),
+            "row_kept" => rows::Kept::from_row(bytes).is_ok(),
+            "row_orphan" => rows::Orphan::from_row(bytes).is_ok(),
+            "row_reap" => rows::Reap::from_row(bytes).is_ok(),
+            "row_tx" => rows::Tx::from_row(bytes).is_ok(),
+            _ => false,
+        };
+        let right = |name: &str, bytes: &[u8]| match name {
+            "frame" => Frame::take(&mut BytesMut::from(bytes)).is_ok_and(|frame| frame.is_some()),
+            "request" => Request::from_bytes(bytes).is_ok(),
+            "reply" => Reply::from_bytes(bytes).is_ok(),
+            "hello" => Hello::from_bytes(bytes).is_ok(),
+            "challenge" => Challenge::from_bytes(bytes).is_ok(),
+            "attach" => Attach::from_bytes(bytes).is_ok(),
+            "attached" => Attached::from_bytes(bytes).is_ok(),
+            "refusal" => Refusal::from_bytes(bytes).is_ok(),
+            "op" => Op::from_bytes(bytes).is_ok(),
+            "answer" => Answer::from_bytes(bytes).is_ok(),
+            "actions" => Many::<Action, { limits::ACTIONS_MAX }>::from_bytes(bytes).is_ok(),
+            "cluster_map" => ClusterMap::from_bytes(bytes).is_ok(),
+            "pattern" => Pattern::from_bytes(bytes).is_ok(),
+            "row_stream" => hostile::stream_row(bytes),
+            "journal_group" => hostile::journal_group(bytes),
+            "journal_records" => hostile::journal_records(bytes),
+            "identity" => hostile::identity(bytes),
+            "table" => hostile::table(bytes),
+            "live" => hostile::live(bytes),
+            name => rows(name, bytes),
+        };
+        for target in TARGETS {
+            let seeds = (target.seeds)();
+            assert!(!seeds.is_empty(), "{}", target.name);
+            for (i, seed) in seeds.iter().enumerate() {
+                assert!(right(target.name, seed), "seed {i} of {}", target.name);
+                (target.run)(seed);
+            }
+        }
+    }
+}
