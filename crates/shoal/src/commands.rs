@@ -1,8 +1,14 @@
 //! What each command does, one file each.
 
+pub mod cat;
+pub mod fsck;
 pub mod init;
+pub mod ls;
 pub mod mount;
+pub mod ping;
 pub mod serve;
+pub mod stat;
+pub mod status;
 pub mod umount;
 pub mod up;
 
@@ -18,6 +24,12 @@ pub fn run(command: Command, matches: &clap::ArgMatches) -> Result<ExitCode> {
         Command::Serve(args) => serve::run(args),
         Command::Mount(args) => mount::run(args),
         Command::Umount(args) => umount::run(args),
+        Command::Ls(args) => ls::run(args),
+        Command::Cat(args) => cat::run(args),
+        Command::Stat(args) => stat::run(args),
+        Command::Ping(args) => ping::run(args),
+        Command::Fsck(args) => fsck::run(args),
+        Command::Status(args) => status::run(args),
         _ => anyhow::bail!("this command comes with the next change"),
     }
 }

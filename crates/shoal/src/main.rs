@@ -13,11 +13,13 @@ mod cluster_file;
 mod commands;
 mod connect;
 mod embed;
+mod fsck;
 mod node;
 mod out;
 mod secret;
 mod stop;
 mod trace;
+mod words;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use std::process::ExitCode;

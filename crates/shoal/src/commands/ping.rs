@@ -1,0 +1,157 @@
+//! `shoal ping`: the thesis's checks. Do all servers have the same configuration? How long is the way? Do they hold the
+//! file system that is meant? Is its root owned by exactly one server?
+
+use crate::address::Place;
+use crate::cli::Ping;
+use crate::{connect, out, words};
+use anyhow::{Result, bail};
+use bytes::Bytes;
+use serde::Serialize;
+use shoal_client::Client;
+use shoal_proto::op::Answer;
+use shoal_proto::{ClusterMap, Handle, Op, ServerId};
+use shoal_server::keys;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// What one server said.
+#[derive(Serialize)]
+struct Told {
+    server: u16,
+    addresses: Vec<String>,
+    /// Why it said nothing.
+    error: Option<String>,
+    epoch: Option<u32>,
+    /// Its map is the newest one, word for word.
+    agrees: bool,
+    owns_root: bool,
+    min_us: Option<f64>,
+    median_us: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    file_system: String,
+    id: String,
+    epoch: u32,
+    servers: Vec<Told>,
+    well: bool,
+    complaints: Vec<String>,
+}
+
+/// Ask all servers; 0 if all is well.
+pub fn run(args: Ping) -> Result<ExitCode> {
+    if args.count == 0 {
+        bail!("--count 0 measures nothing: use 1 or more");
+    }
+    let place = Place::find(&args.place, args.key.key.as_deref())?;
+    let report = connect::with_impatient_client(&place, |_, client| ask_all(client, args.count))?;
+    match args.json {
+        true => out::json(&report)?,
+        false => show(&report)?,
+    }
+    Ok(if report.well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn ask_all(client: Client, count: u32) -> Result<Report> {
+    let known = client.map();
+    let asked = known.servers.iter().map(|info| ask(&client, info.id, count));
+    let told = futures_util::future::join_all(asked).await;
+    let newest = told.iter().flatten().map(|(map, ..)| map).max_by_key(|map| map.epoch).unwrap_or(&known);
+    let newest = ClusterMap::clone(newest);
+    let mut servers = Vec::new();
+    for (info, told) in known.servers.iter().zip(told) {
+        let addresses = info.addresses.iter().map(|a| a.0.clone()).collect();
+        let mut one = Told {
+            server: info.id.0,
+            addresses,
+            error: None,
+            epoch: None,
+            agrees: false,
+            owns_root: false,
+            min_us: None,
+            median_us: None,
+        };
+        match told {
+            Err(error) => one.error = Some(format!("{error:#}")),
+            Ok((map, owns_root, mut times)) => {
+                times.sort();
+                let us = |at: usize| times.get(at).map(|t| t.as_nanos() as f64 / 1e3);
+                (one.min_us, one.median_us) = (us(0), us(times.len() / 2));
+                (one.epoch, one.agrees, one.owns_root) = (Some(map.epoch), map == newest, owns_root);
+            }
+        }
+        servers.push(one);
+    }
+    let complaints = complaints(&servers, &newest);
+    Ok(Report {
+        file_system: newest.name.0.clone(),
+        id: crate::cluster_file::hex(&newest.fs_id),
+        epoch: newest.epoch,
+        well: complaints.is_empty(),
+        servers,
+        complaints,
+    })
+}
+
+/// A server's map, whether it has the root, and the times of round trips.
+async fn ask(client: &Client, server: ServerId, count: u32) -> Result<(ClusterMap, bool, Vec<Duration>)> {
+    let (answer, _) = client.request(server, Op::Map {}, Bytes::new()).await?;
+    let Answer::Map { map } = answer else { bail!("its answer is no map") };
+    let (rows, _) = client.rows(server, &keys::inode(Handle::ROOT), &[], 1).await?;
+    let mut times = Vec::new();
+    for _ in 0..count {
+        times.push(client.ping(server).await?);
+    }
+    Ok((map, !rows.is_empty(), times))
+}
+
+fn complaints(servers: &[Told], newest: &ClusterMap) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for one in servers {
+        match (&one.error, one.epoch) {
+            (Some(error), _) => complaints.push(format!("server {} does not answer: {error}", one.server)),
+            (None, Some(epoch)) if !one.agrees => complaints.push(format!(
+                "server {} has another configuration (epoch {epoch}, the newest is {}): it takes the newest when its \
+                 peers reach it, or when it is started again with the present cluster file",
+                one.server, newest.epoch
+            )),
+            _ => {}
+        }
+    }
+    let owners: Vec<String> = servers.iter().filter(|s| s.owns_root).map(|s| s.server.to_string()).collect();
+    let silent = servers.iter().any(|s| s.error.is_some());
+    match owners.len() {
+        1 => {}
+        0 if silent => complaints.push("no server that answers owns the root directory".to_owned()),
+        0 => complaints.push("no server owns the root directory: a folder was lost or exchanged".to_owned()),
+        _ => complaints.push(format!("several servers own the root directory: {}", owners.join(", "))),
+    }
+    complaints
+}
+
+fn show(report: &Report) -> Result<()> {
+    out::line(format!("file system  {}   id {}   epoch {}", report.file_system, report.id, report.epoch))?;
+    let mut table = words::table(&["server", "min", "median", "configuration", "root", "address"]);
+    for one in &report.servers {
+        let us = |t: Option<f64>| t.map_or("–".to_owned(), |t| format!("{t:.0} µs"));
+        let configuration = match (&one.error, one.agrees) {
+            (Some(_), _) => "no answer",
+            (None, true) => "agrees",
+            (None, false) => "differs",
+        };
+        table.add_row([
+            one.server.to_string(),
+            us(one.min_us),
+            us(one.median_us),
+            configuration.to_owned(),
+            if one.owns_root { "owns it" } else { "" }.to_owned(),
+            one.addresses.last().cloned().unwrap_or_default(),
+        ]);
+    }
+    out::line(words::plain(&table))?;
+    match report.well {
+        true => out::line("all is well"),
+        false => report.complaints.iter().try_for_each(out::line),
+    }
+}

@@ -1,0 +1,72 @@
+//! `shoal stat`: all that is known of a file.
+
+use crate::address::Place;
+use crate::bytes_size::human;
+use crate::cli::Stat;
+use crate::{connect, out, words};
+use anyhow::{Context as _, Result};
+use shoal_client::Client;
+use shoal_proto::{Attr, Kind};
+use std::process::ExitCode;
+
+/// Show each; the first that cannot be shown is the error, behind the others.
+pub fn run(args: Stat) -> Result<ExitCode> {
+    let mut failed = Ok(());
+    for text in &args.places {
+        let one = || {
+            let place = Place::find(text, args.key.key.as_deref())?;
+            connect::with_client(&place, |_, client| stat(client, &args, text, place.address.path.clone()))
+        };
+        failed = failed.and(one().with_context(|| format!("cannot stat {text}")));
+    }
+    failed.map(|()| ExitCode::SUCCESS)
+}
+
+async fn stat(client: Client, args: &Stat, text: &str, path: String) -> Result<()> {
+    let attr = client.walk(path.as_bytes(), false).await?;
+    let target = match attr.kind {
+        Kind::Symlink => Some(client.readlink(attr.handle).await?),
+        _ => None,
+    };
+    let target = target.map(|target| String::from_utf8_lossy(&target).into_owned());
+    let xattrs = client.listxattr(attr.handle).await?;
+    let xattrs: Vec<String> = xattrs.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+    if args.json {
+        let mut value = words::attr_json(&attr);
+        value["name"] = text.into();
+        value["target"] = target.into();
+        value["xattrs"] = xattrs.into();
+        return out::json_line(&value);
+    }
+    show(text, &attr, target.as_deref(), &xattrs)
+}
+
+fn show(text: &str, attr: &Attr, target: Option<&str>, xattrs: &[String]) -> Result<()> {
+    let arrow = target.map_or(String::new(), |target| format!(" -> {target}"));
+    out::line(format!("{text}{arrow}"))?;
+    let row = |name: &str, value: String| out::line(format!("  {name:<10} {value}"));
+    row("kind", words::kind(attr.kind).to_owned())?;
+    row("size", format!("{} ({}), {} on disk", attr.size, human(attr.size), human(attr.space)))?;
+    row("mode", format!("{:04o} {}", attr.mode, words::mode(attr.kind, attr.mode)))?;
+    row("owner", format!("{}:{}", attr.uid, attr.gid))?;
+    row("links", attr.nlink.to_string())?;
+    row("handle", format!("{} (server {}, inode {})", attr.handle, attr.handle.server(), attr.handle.0))?;
+    row("modified", words::time(attr.mtime))?;
+    row("changed", words::time(attr.ctime))?;
+    row("accessed", words::time(attr.atime))?;
+    row("born", words::time(attr.btime))?;
+    match (attr.kind, &attr.layout) {
+        (Kind::File, Some(layout)) => {
+            let all: Vec<String> = layout.datafiles.iter().map(|h| h.to_string()).collect();
+            row("layout", format!("unstuffed over {} datafiles: {}", all.len(), all.join(" ")))?;
+            row("generation", attr.generation.to_string())?;
+        }
+        (Kind::File, None) => row("layout", format!("stuffed; then {}", words::template(&attr.template)))?,
+        (Kind::Directory, _) => row("new files", words::template(&attr.template))?,
+        _ => {}
+    }
+    if !xattrs.is_empty() {
+        row("xattrs", xattrs.join(" "))?;
+    }
+    Ok(())
+}

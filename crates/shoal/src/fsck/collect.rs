@@ -1,0 +1,43 @@
+//! Read all rows of all servers, all servers at once, in batches.
+
+use super::tables::{READ, Tables};
+use anyhow::{Context as _, Result};
+use shoal_client::Client;
+use shoal_proto::ServerId;
+
+/// Rows asked for at once.
+const BATCH: u32 = 4096;
+
+/// One look at the whole file system. `progress` hears how many more rows were read.
+///
+/// # Errors
+/// When a server does not answer: then nothing can be said.
+pub async fn look(client: &Client, progress: &dyn Fn(u64)) -> Result<Tables> {
+    let map = client.map();
+    let each = map.servers.iter().map(|info| look_at(client, info.id, progress));
+    let mut all = Tables::default();
+    for tables in futures_util::future::join_all(each).await {
+        all.join(tables?);
+    }
+    Ok(all)
+}
+
+async fn look_at(client: &Client, server: ServerId, progress: &dyn Fn(u64)) -> Result<Tables> {
+    let mut tables = Tables::default();
+    for table in READ {
+        let mut after = Vec::new();
+        loop {
+            let asked = client.rows(server, &[table], &after, BATCH).await;
+            let (rows, end) = asked.with_context(|| format!("cannot read the rows of server {server}"))?;
+            for row in &rows {
+                tables.take(server, &row.key, &row.value);
+            }
+            progress(rows.len() as u64);
+            match rows.last() {
+                Some(last) if !end => after = last.key.to_vec(),
+                _ => break,
+            }
+        }
+    }
+    Ok(tables)
+}

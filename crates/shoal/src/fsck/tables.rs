@@ -1,0 +1,159 @@
+//! The rows of all servers, decoded to what the check needs.
+
+use shoal_proto::{ClientId, Handle, Kind, Name, ServerId, TxId};
+use shoal_server::keys::{self, Table};
+use shoal_server::rows::{self, Datafile, Dirent, Inode, Orphan, Reap, RowValue as _, TxState};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// First byte of the keys of streams' rows (`docs/DISK.md`).
+pub const STREAM_TABLE: u8 = b'S';
+
+/// What of an inode matters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    /// Its kind.
+    pub kind: Kind,
+    /// Links it says it has.
+    pub nlink: u32,
+    /// A directory's parent.
+    pub parent: Handle,
+    /// Datafiles, once unstuffed.
+    pub datafiles: Option<Vec<Handle>>,
+}
+
+/// An entry.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// Its directory.
+    pub dir: Handle,
+    /// Its name.
+    pub name: Name,
+    /// What it leads to.
+    pub handle: Handle,
+    /// Which kind it says that is.
+    pub kind: Kind,
+}
+
+/// A row of a datafile to be reaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ToReap {
+    /// Who remembers it.
+    pub by: ServerId,
+    /// What.
+    pub datafile: Handle,
+    /// Whose it was.
+    pub owner: Handle,
+}
+
+/// A row that cannot be what it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wrong {
+    /// Where.
+    pub server: ServerId,
+    /// Its key, readable.
+    pub key: String,
+    /// Why.
+    pub why: String,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default)]
+pub struct Tables {
+    /// Inodes.
+    pub objects: BTreeMap<Handle, Object>,
+    /// Entries.
+    pub entries: Vec<Entry>,
+    /// Datafiles, with their owners.
+    pub datafiles: BTreeMap<Handle, Handle>,
+    /// Streams, with their generations.
+    pub streams: BTreeMap<Handle, u64>,
+    /// Objects that have extended attributes.
+    pub xattrs: BTreeSet<Handle>,
+    /// Orphans, with who holds them.
+    pub orphans: BTreeMap<Handle, ClientId>,
+    /// Datafiles to be reaped.
+    pub reaps: BTreeSet<ToReap>,
+    /// Transactions prepared and not decided, as their participants know them.
+    pub prepared: BTreeSet<(ServerId, TxId)>,
+    /// Rows that are damaged or on the wrong server.
+    pub wrong: BTreeSet<Wrong>,
+}
+
+/// The tables that are read, in this order: entries first, so that what is made meanwhile is an object without an entry
+/// (it is looked at again) rather than an entry without its object.
+pub const READ: [u8; 8] = [
+    Table::Entry as u8,
+    Table::Inode as u8,
+    Table::Datafile as u8,
+    STREAM_TABLE,
+    Table::Xattr as u8,
+    Table::Orphan as u8,
+    Table::Reap as u8,
+    Table::Tx as u8,
+];
+
+impl Tables {
+    /// Take a row of a server.
+    pub fn take(&mut self, server: ServerId, key: &[u8], value: &[u8]) {
+        if let Err(why) = self.decode(server, key, value) {
+            self.wrong.insert(Wrong { server, key: key.escape_ascii().to_string(), why });
+        }
+    }
+
+    fn decode(&mut self, server: ServerId, key: &[u8], value: &[u8]) -> Result<(), String> {
+        let table = *key.first().ok_or("an empty key")?;
+        let own = |handle: Handle| match handle.server() == server {
+            true => Ok(handle),
+            false => Err(format!("it belongs to server {}", handle.server())),
+        };
+        let handle = || keys::parse_handle(key).ok_or("a key of another length".to_owned());
+        if table == Table::Entry as u8 {
+            let (dir, _, name) = keys::parse_entry(key).ok_or("not an entry's key")?;
+            let name = Name::new(name).map_err(|_| "not a name")?;
+            let row = Dirent::from_row(value).map_err(|e| e.to_string())?;
+            self.entries.push(Entry { dir: own(dir)?, name, handle: row.handle, kind: row.kind });
+        } else if table == Table::Inode as u8 {
+            let handle = own(handle()?)?;
+            let row = Inode::from_row(value).map_err(|e| e.to_string())?;
+            let datafiles = row.layout.map(|layout| layout.datafiles.0);
+            let object = Object { kind: row.kind, nlink: row.nlink, parent: row.parent, datafiles };
+            self.objects.insert(handle, object);
+        } else if table == Table::Datafile as u8 {
+            let row = Datafile::from_row(value).map_err(|e| e.to_string())?;
+            self.datafiles.insert(own(handle()?)?, row.owner);
+        } else if table == STREAM_TABLE {
+            let generation = value.get(1..9).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
+            self.streams.insert(own(handle()?)?, generation.ok_or("a stream's row cut short")?);
+        } else if table == Table::Xattr as u8 {
+            let handle = key.get(1..9).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes);
+            self.xattrs.insert(own(Handle(handle.ok_or("an attribute's key cut short")?))?);
+        } else if table == Table::Orphan as u8 {
+            let row = Orphan::from_row(value).map_err(|e| e.to_string())?;
+            self.orphans.insert(own(handle()?)?, row.client);
+        } else if table == Table::Reap as u8 {
+            let (_, datafile) = keys::parse_reap(key).ok_or("not a reap row's key")?;
+            let owner = Reap::from_row(value).map_err(|e| e.to_string())?.owner;
+            self.reaps.insert(ToReap { by: server, datafile, owner });
+        } else if table == Table::Tx as u8 {
+            let tx = rows::tx_of_key(key).ok_or("not a transaction's key")?;
+            let row = rows::Tx::from_row(value).map_err(|e| e.to_string())?;
+            if matches!(row.state, TxState::Prepared { .. }) {
+                self.prepared.insert((server, tx));
+            }
+        }
+        Ok(())
+    }
+
+    /// Add another server's.
+    pub fn join(&mut self, mut other: Tables) {
+        self.objects.append(&mut other.objects);
+        self.entries.append(&mut other.entries);
+        self.datafiles.append(&mut other.datafiles);
+        self.streams.append(&mut other.streams);
+        self.xattrs.append(&mut other.xattrs);
+        self.orphans.append(&mut other.orphans);
+        self.reaps.append(&mut other.reaps);
+        self.prepared.append(&mut other.prepared);
+        self.wrong.append(&mut other.wrong);
+    }
+}

@@ -1,0 +1,190 @@
+//! How things are shown to people: modes, times, numbers, tables.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde_json::{Value, json};
+use shoal_proto::{Attr, Dist, Kind, Template, Time};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// A kind, in words.
+pub fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::File => "file",
+        Kind::Directory => "directory",
+        Kind::Symlink => "symbolic link",
+        Kind::Fifo => "FIFO",
+        Kind::Socket => "socket",
+        Kind::CharDevice => "character device",
+        Kind::BlockDevice => "block device",
+        Kind::Datafile => "datafile",
+    }
+}
+
+/// `drwxr-xr-x`.
+pub fn mode(kind: Kind, mode: u32) -> String {
+    let first = match kind {
+        Kind::Directory => 'd',
+        Kind::Symlink => 'l',
+        Kind::Fifo => 'p',
+        Kind::Socket => 's',
+        Kind::CharDevice => 'c',
+        Kind::BlockDevice => 'b',
+        Kind::File | Kind::Datafile => '-',
+    };
+    let mut text = String::from(first);
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (bits & 1 != 0, mode & special != 0) {
+            (true, true) => letter,
+            (false, true) => letter.to_ascii_uppercase(),
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+/// A time, in UTC: `2026-11-21T22:10:00.123456789Z`; before 1970 as seconds.
+pub fn time(time: Time) -> String {
+    match u64::try_from(time.0) {
+        Ok(nanos) => humantime::format_rfc3339_nanos(UNIX_EPOCH + Duration::from_nanos(nanos)).to_string(),
+        Err(_) => {
+            let (seconds, nanos) = time.parts();
+            format!("@{seconds}.{nanos:09}")
+        }
+    }
+}
+
+/// A time to the second.
+pub fn time_short(at: Time) -> String {
+    match u64::try_from(at.0) {
+        Ok(nanos) => humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_nanos(nanos)).to_string(),
+        Err(_) => time(at),
+    }
+}
+
+/// A template, in words.
+pub fn template(template: &Template) -> String {
+    let width = match template.width {
+        0 => "one datafile on every data server".to_owned(),
+        1 => "1 datafile".to_owned(),
+        n => format!("{n} datafiles"),
+    };
+    match template.dist {
+        Dist::Basic => "basic, all in one datafile".to_owned(),
+        Dist::SimpleStripe { strip } => {
+            format!("striped, strip {}, {width}", crate::bytes_size::human(strip))
+        }
+    }
+}
+
+/// A distribution as JSON.
+pub fn dist_json(dist: &Dist) -> Value {
+    match dist {
+        Dist::Basic => json!({ "distribution": "basic" }),
+        Dist::SimpleStripe { strip } => json!({ "distribution": "simple_stripe", "strip": strip }),
+    }
+}
+
+/// Attributes as JSON.
+pub fn attr_json(attr: &Attr) -> Value {
+    let mut template = dist_json(&attr.template.dist);
+    template["width"] = attr.template.width.into();
+    let layout = attr.layout.as_ref().map(|layout| {
+        let mut value = dist_json(&layout.dist);
+        value["datafiles"] = layout.datafiles.iter().map(|h| h.to_string()).collect();
+        value
+    });
+    json!({
+        "handle": attr.handle.to_string(),
+        "inode": attr.handle.0,
+        "kind": kind(attr.kind),
+        "mode": format!("{:04o}", attr.mode),
+        "uid": attr.uid,
+        "gid": attr.gid,
+        "links": attr.nlink,
+        "size": attr.size,
+        "space": attr.space,
+        "rdev": attr.rdev,
+        "atime_ns": attr.atime.0,
+        "mtime_ns": attr.mtime.0,
+        "ctime_ns": attr.ctime.0,
+        "btime_ns": attr.btime.0,
+        "generation": attr.generation.0,
+        "template": template,
+        "layout": layout,
+    })
+}
+
+/// A count with its thousands apart: `23,411`.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A rate: `8.1k`, `812`, `0`.
+pub fn rate(per_second: f64) -> String {
+    match per_second {
+        r if r >= 1e6 => format!("{:.1}M", r / 1e6),
+        r if r >= 1e3 => format!("{:.1}k", r / 1e3),
+        r if r >= 10.0 || r == 0.0 => format!("{r:.0}"),
+        r => format!("{r:.1}"),
+    }
+}
+
+/// `1 file`, `2 files`.
+pub fn many(n: u64, what: &str) -> String {
+    format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
+/// A table without lines; all columns but the first to the right.
+pub fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.iter().copied());
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// A table as lines without blanks around them.
+pub fn plain(table: &Table) -> String {
+    let text = table.trim_fmt();
+    text.lines().map(|line| line.strip_prefix(' ').unwrap_or(line)).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_written_as_ls_writes_them() {
+        assert_eq!(mode(Kind::Directory, 0o1777), "drwxrwxrwt");
+        assert_eq!(mode(Kind::File, 0o4640), "-rwSr-----");
+        assert_eq!(mode(Kind::Symlink, 0o777), "lrwxrwxrwx");
+    }
+
+    #[test]
+    fn times_before_1970_are_shown_too() {
+        assert_eq!(time(Time(-1)), "@-1.999999999");
+        assert_eq!(time_short(Time(0)), "1970-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn thousands_stand_apart() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(23_411), "23,411");
+        assert_eq!(count(1_000_000), "1,000,000");
+        assert_eq!(rate(8123.0), "8.1k");
+    }
+}
