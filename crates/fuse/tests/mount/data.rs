@@ -273,3 +273,27 @@ fn a_write_through_a_descriptor_for_reading_is_refused() {
     fs::write(&path, b"x").unwrap();
     assert_eq!(File::open(&path).unwrap().write(b"y").map_err(|e| errno(&e)), Err(libc::EBADF));
 }
+
+#[test]
+fn reading_leaves_the_time_of_access_and_a_file_is_all_data() {
+    let fs_ = Mounted::new();
+    let path = fs_.path("f");
+    fs::write(&path, b"x").unwrap();
+    let file = read_write(&path);
+    file.set_len(1 << 20).unwrap();
+    let before = fs::metadata(&path).unwrap();
+    fs::read(&path).unwrap();
+    let after = fs::metadata(&path).unwrap();
+    assert_eq!((before.atime(), before.atime_nsec()), (after.atime(), after.atime_nsec()));
+    assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(4096)).unwrap(), 4096);
+    assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(4096)).unwrap(), 1 << 20);
+}
+
+#[test]
+fn a_directory_is_synced_and_a_file_without_a_name_is_not_made() {
+    let fs_ = Mounted::new();
+    fs::create_dir(fs_.path("d")).unwrap();
+    File::open(fs_.path("d")).unwrap().sync_all().unwrap();
+    let nameless = OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(fs_.path("d"));
+    assert_eq!(nameless.map_err(|e| errno(&e)).unwrap_err(), libc::EOPNOTSUPP);
+}

@@ -120,3 +120,54 @@ fn creations_of_one_name_through_two_mounts_have_one_winner() {
         assert_eq!(fs::read(&paths[0]).unwrap(), b"xx");
     }
 }
+
+#[test]
+fn writers_of_different_bytes_do_not_disturb_each_other() {
+    const RECORD: usize = 777;
+    const RECORDS: usize = 200;
+    let direct = MountOptions { direct: true, ..MountOptions::default() };
+    let one = Mounted::with(&direct);
+    let two = one.second(&direct);
+    let paths = [one.path("f"), two.mountpoint().join("f")];
+    fs::write(&paths[0], b"").unwrap();
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let path = &paths[writer % 2];
+            scope.spawn(move || {
+                let file = OpenOptions::new().write(true).open(path).unwrap();
+                for record in (writer..RECORDS).step_by(4) {
+                    file.write_all_at(&[record as u8; RECORD], (record * RECORD) as u64).unwrap();
+                }
+            });
+        }
+    });
+    let expected: Vec<u8> = (0..RECORDS).flat_map(|record| [record as u8; RECORD]).collect();
+    for path in &paths {
+        assert!(fs::read(path).unwrap() == expected);
+    }
+}
+
+#[test]
+fn a_file_that_another_client_removed_is_stale_for_who_holds_it_open() {
+    let options = MountOptions { direct: true, ..strict() };
+    let one = Mounted::with(&options);
+    let two = one.second(&options);
+    fs::write(one.path("f"), b"x").unwrap();
+    let held = File::open(two.mountpoint().join("f")).unwrap();
+    fs::remove_file(one.path("f")).unwrap();
+    assert_eq!(held.metadata().unwrap_err().raw_os_error(), Some(libc::ESTALE));
+    let read = held.read_exact_at(&mut [0], 0).unwrap_err();
+    assert_eq!(read.raw_os_error(), Some(libc::ESTALE));
+}
+
+#[test]
+fn locks_hold_within_one_mount_only() {
+    let one = Mounted::new();
+    let two = one.second(&MountOptions::default());
+    fs::write(one.path("f"), b"x").unwrap();
+    let (held, same) = (File::open(one.path("f")).unwrap(), File::open(one.path("f")).unwrap());
+    let other = File::open(two.mountpoint().join("f")).unwrap();
+    held.try_lock().unwrap();
+    assert!(same.try_lock().is_err());
+    other.try_lock().unwrap();
+}
