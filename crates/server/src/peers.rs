@@ -114,7 +114,7 @@ impl Peers {
     /// Ask several operations by one message, each a group of its own.
     ///
     /// # Errors
-    /// `Unavailable` if the peer could not be reached, `TimedOut` if it did not answer.
+    /// `Unavailable` if the peer could not be reached, `TimedOut` if it did not answer, `WrongServer` if there is none.
     pub async fn call_all(
         &self,
         server: ServerId,
@@ -180,6 +180,9 @@ impl Peers {
 
     /// The connection to a peer, made if need be.
     async fn line(&self, server: ServerId, deadline: Instant) -> Result<Rc<Line>, Status> {
+        if self.0.identity.borrow().map.server(server).is_none() {
+            return Err(Status::WrongServer);
+        }
         let link = self.link(server);
         loop {
             let changed = link.changed.wait();

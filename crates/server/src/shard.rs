@@ -12,7 +12,7 @@ use crate::tx::Book;
 use bytes::Bytes;
 use shoal_env::local::Notify;
 use shoal_env::{Env, Instant};
-use shoal_proto::{ClientId, ClusterMap, CollectionId, SecretKey, ServerId, Time};
+use shoal_proto::{ClusterMap, CollectionId, SecretKey, ServerId, Time};
 use shoal_store::{Ask, Changes, Collection, Loaded, Lsn, StoreError};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -107,7 +107,7 @@ pub struct Shard {
     /// Sessions.
     pub sessions: Sessions,
     /// Sessions of peers: kept nowhere else.
-    pub peer_sessions: RefCell<BTreeMap<(ServerId, ClientId), Rc<Session>>>,
+    pub peer_sessions: RefCell<BTreeMap<ServerId, Rc<Session>>>,
     /// Replies that wait for the journal.
     pub gate: Gate,
     /// The other servers.

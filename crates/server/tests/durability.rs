@@ -184,3 +184,43 @@ fn prepares_and_finishes_are_durable_in_every_mode() {
         }
     });
 }
+
+#[test]
+fn a_retry_attaches_to_the_transaction_that_its_lost_connection_began() {
+    run(|env| async move {
+        let mut cluster = Cluster::new(&env, 2).await;
+        cluster.kill(1);
+        let held = Rc::new(Held::new(cluster.stores[1].clone()));
+        cluster.stores[1] = held.clone();
+        cluster.start(1).await;
+        let mut client = cluster.client(0).await;
+        // Directories go now to one server, now to the other: until one waits for server 1's journal.
+        held.hold();
+        let ops = |n: u32| vec![mkdir(Handle::ROOT, &name(&format!("d{n}")))];
+        let mut n = 0;
+        loop {
+            n += 1;
+            let prepares = cluster.shard(0).counters.snapshot().prepares;
+            client.send(Some(slot(0, n)), vec![ops(n)], Bytes::new()).await;
+            let env = &env;
+            let began =
+                async { until(env, || cluster.shard(0).counters.snapshot().prepares > prepares).await };
+            let replied = Box::pin(client.reply());
+            match futures_util::future::select(Box::pin(began), replied).await {
+                futures_util::future::Either::Left(_) => break,
+                futures_util::future::Either::Right(((_, replies, _), _)) => {
+                    assert_eq!(replies[0].status, Status::Ok);
+                }
+            }
+        }
+        let wish = Wish { session: Some(client.attached.session), ..Wish::default() };
+        let mut new = Raw::attach(&cluster, 0, wish).await.unwrap();
+        new.send(Some(slot(0, n)), vec![ops(n)], Bytes::new()).await;
+        new.send(None, vec![vec![Op::Ping {}]], Bytes::new()).await;
+        assert_eq!(new.reply().await.0, 2, "the retry waits with the transaction");
+        held.sync();
+        let replies = new.reply().await.1;
+        assert_eq!(handle_of(&replies[0]).server(), ServerId(1));
+        assert_eq!(cluster.shard(0).counters.snapshot().commits, 1);
+    });
+}

@@ -126,14 +126,12 @@ async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> 
     let now = shard.env.now();
     if let Some(peer) = attach.peer {
         let id = SessionId(shard.env.random_u64() | 1);
-        let entry = shard.peer_sessions.borrow().get(&(peer, attach.client)).cloned();
-        let session =
-            entry.unwrap_or_else(|| Rc::new(Session::new(id, attach.client, Some(peer), 0, true, now)));
-        shard.peer_sessions.borrow_mut().insert((peer, attach.client), session.clone());
-        let turn = session.turn.acquire(1).await;
-        session.discard().await;
+        let session = Rc::new(Session::new(id, attach.client, Some(peer), 0, true, now));
+        let old = shard.peer_sessions.borrow_mut().insert(peer, session.clone());
+        if let Some(old) = old {
+            old.discard().await;
+        }
         session.line.replace(Some(line.clone()));
-        drop(turn);
         return Ok(session);
     }
     let Some(id) = attach.session else {

@@ -486,10 +486,12 @@ impl Notice {
             value.is_some() && key.first() == Some(&(keys::Table::Reap as u8))
         };
         let map_row = keys::config("map");
-        let map = match answers {
-            [Answer::Map { map }] if changes.rows.iter().any(|(key, _)| *key == map_row) => Some(map.clone()),
+        let changed = changes.rows.iter().any(|(key, _)| *key == map_row);
+        let map_of = |answer: &Answer| match answer {
+            Answer::Map { map } => Some(map.clone()),
             _ => None,
         };
+        let map = if changed { answers.iter().rev().find_map(map_of) } else { None };
         Notice { reaps: changes.rows.iter().any(is_reap), map }
     }
 
