@@ -82,6 +82,9 @@ impl Gate {
         {
             collection.push_durable();
         }
+        if target.written > collection.written() {
+            collection.push_written();
+        }
         let sequence = self.sequence.get();
         self.sequence.set(sequence + 1);
         self.queue(collection, sequence, target, leave);

@@ -233,6 +233,8 @@ pub trait Module {
     fn progress(&self) -> Notify;
     /// Ask that everything applied so far becomes durable, whatever the mode; await with [`Module::progress`].
     fn push_durable(&self);
+    /// Ask that everything applied so far is written to the kernel soon; await with [`Module::progress`].
+    fn push_written(&self) {}
     /// `Err` once poisoned.
     fn health(&self) -> Result<(), StoreError>;
     /// See [`LossId`].

@@ -128,9 +128,10 @@ impl Shared {
         let intent_lens = intents.iter().map(|(key, value)| (key.len(), value.len()));
         let len = group::record_len(contents, lens.chain(stream_lens).chain(intent_lens));
 
-        let urgent = manner.urgent || strength == Strength::Strong;
+        let strong = strength == Strength::Strong;
+        let urgent = manner.urgent || strong;
         let mut journal = self.journal.borrow_mut();
-        let room = journal.reserve(len, urgent)?;
+        let room = journal.reserve(len, urgent, strong)?;
         let (lsn, place) = (room.lsn, (room.segment, room.generation));
         let mut content_at = room.offset + group::CONTENTS_AT as u64;
         let mut record = RecordWriter::new(room.record, contents);
@@ -145,7 +146,7 @@ impl Shared {
         }
         record.rows(rows.len() + staged.len() + intents.len());
         let mut table = self.rows.borrow_mut();
-        let strong = (strength == Strength::Strong).then_some(lsn);
+        let strong = strong.then_some(lsn);
         for (key, value) in rows {
             record.row(&key, value.as_deref());
             table.put(key, value, strong);

@@ -196,7 +196,7 @@ impl Shared {
             }
             let len = super::journal::group::record_len(0, rows.iter().map(|(k, v)| (k.len(), v.len())));
             let mut journal = self.journal.borrow_mut();
-            let Ok(room) = journal.reserve(len, false) else { return };
+            let Ok(room) = journal.reserve(len, false, false) else { return };
             let mut record = super::journal::group::RecordWriter::new(room.record, 0);
             record.rows(rows.len());
             for (key, value) in &rows {

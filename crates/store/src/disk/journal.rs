@@ -32,6 +32,8 @@ pub(super) struct Group {
     pub last: Lsn,
     /// Somebody waits for it.
     pub urgent: bool,
+    /// It holds a strong change: in mode *at reply* it is durable when it is written.
+    pub strong: bool,
 }
 
 impl Group {
@@ -122,7 +124,7 @@ impl Journal {
     }
 
     /// Room for the record of the next batch; the caller fills it at once and calls [`Journal::filled`].
-    pub fn reserve(&mut self, len: usize, urgent: bool) -> Result<Room<'_>, StoreError> {
+    pub fn reserve(&mut self, len: usize, urgent: bool, strong: bool) -> Result<Room<'_>, StoreError> {
         if len > self.record_max() {
             return Err(StoreError::too_large(len));
         }
@@ -140,6 +142,7 @@ impl Journal {
         group.len += len;
         group.last = lsn;
         group.urgent |= urgent;
+        group.strong |= strong;
         if group.first == Lsn(0) {
             group.first = lsn;
         }
@@ -191,6 +194,7 @@ impl Journal {
             first: Lsn(0),
             last: Lsn(0),
             urgent: false,
+            strong: false,
         };
         self.groups.push_back(group);
     }

@@ -93,6 +93,11 @@ impl Module for Disk {
         self.shared.progress.clone()
     }
 
+    fn push_written(&self) {
+        self.shared.journal.borrow_mut().hurry();
+        self.shared.work.wake_all();
+    }
+
     fn push_durable(&self) {
         self.shared.flush_weak();
         let all = self.applied();

@@ -1,8 +1,9 @@
 //! The task that writes groups: the only one that touches taken segments.
 //!
-//! In mode *at reply*, or when a push asks for it, a group is written with `O_DIRECT|O_DSYNC` and is durable when the write
-//! returns. In the other modes it goes to the page cache, and the next push syncs the segments written since. A group that
-//! is durable by itself still waits, with its claim to be durable, for a sync of buffered groups before it.
+//! A group with a strong change in mode *at reply*, or one that a push asks for, is written with `O_DIRECT|O_DSYNC` and is
+//! durable when the write returns. Others (data writes alone, and everything in the weaker modes) go to the page cache, and
+//! the next push syncs the segments written since. A group that must be durable behind buffered ones goes the same way, so
+//! that one sync covers all of them.
 
 use super::super::Shared;
 use super::group::{BLOCK, HEADER, Header};
@@ -61,7 +62,8 @@ async fn write(shared: &Rc<Shared>, group: Box<Group>) -> Result<(), StoreError>
         return Err(StoreError::Damaged(format!("segment {} is not there", group.segment)));
     };
     let durable = durable_at_once(shared, &group);
-    let opened = if durable { files.direct(&shared.env).await } else { files.plain(&shared.env).await };
+    let at_once = durable && shared.journal.borrow().unsynced.is_empty();
+    let opened = if at_once { files.direct(&shared.env).await } else { files.plain(&shared.env).await };
     let context = || format!("writing the journal, {}", files.path.display());
     let file = opened.map_err(|error| StoreError::io(context(), &error))?;
     let (segment, offset, last) = (group.segment, group.offset, group.last);
@@ -73,7 +75,7 @@ async fn write(shared: &Rc<Shared>, group: Box<Group>) -> Result<(), StoreError>
         journal.give_back(buf);
         journal.written = last;
         journal.groups_written += 1;
-        if durable {
+        if at_once {
             journal.syncs += 1;
         } else {
             journal.unsynced.insert(segment);
@@ -88,7 +90,8 @@ async fn write(shared: &Rc<Shared>, group: Box<Group>) -> Result<(), StoreError>
 }
 
 fn durable_at_once(shared: &Shared, group: &Group) -> bool {
-    shared.modes.get().metadata == MetadataSync::AtReply || shared.journal.borrow().push >= group.first
+    let at_reply = shared.modes.get().metadata == MetadataSync::AtReply;
+    (at_reply && group.strong) || shared.journal.borrow().push >= group.first
 }
 
 /// The header last: the durable LSN it states is the one known now.
