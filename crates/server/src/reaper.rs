@@ -7,6 +7,7 @@ use crate::keys::{self, Table};
 use crate::rows::{Reap, RowValue};
 use crate::shard::{Shard, apply_own};
 use bytes::Bytes;
+use futures_util::future::join_all;
 use shoal_proto::{Handle, Op, ServerId, Status, limits};
 use shoal_store::{Changes, Strength, look};
 use std::collections::BTreeMap;
@@ -61,8 +62,8 @@ async fn sweep(shard: &Rc<Shard>) -> Result<bool, Status> {
                 });
             }
         }
-        for (server, dead) in by_server {
-            all &= reap(shard, server, dead).await?;
+        for reaped in join_all(by_server.into_iter().map(|(server, dead)| reap(shard, server, dead))).await {
+            all &= reaped?;
         }
         match scan.resume {
             Some(key) => after = Some(key),

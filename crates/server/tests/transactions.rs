@@ -309,3 +309,29 @@ fn many_renames_at_once_between_two_servers_all_end_and_lose_nothing() {
         assert_eq!(cluster.stores.iter().map(files).sum::<usize>(), 8);
     });
 }
+
+#[test]
+fn the_datafiles_of_a_removed_file_are_reaped_on_their_servers() {
+    run(|env| async move {
+        let mut cluster = Cluster::new(&env, 3).await;
+        let mut zero = cluster.client(0).await;
+        let file = handle_of(&zero.change(vec![create(Handle::ROOT, &name("file"))]).await);
+        let laid = zero.change(vec![Op::Unstuff { object: file }]).await;
+        let Answer::Laid { layout } = &laid.answers[0] else { panic!("{laid:?}") };
+        let datafiles: Vec<Handle> = layout.datafiles.iter().copied().filter(|d| *d != file).collect();
+        assert_eq!(datafiles.len(), 2);
+        let stream = |cluster: &Cluster, datafile: Handle| {
+            let store = &cluster.stores[usize::from(datafile.server().0)];
+            store.stream(datafile, &Default::default()).unwrap()
+        };
+        assert!(datafiles.iter().all(|d| stream(&cluster, *d).is_some()));
+        // One of the servers is away when the file is removed, and hears of it when it is back.
+        cluster.kill(2);
+        assert_eq!(zero.change(vec![unlink(Handle::ROOT, &name("file"))]).await.status, Status::Ok);
+        until(&env, || datafiles.iter().any(|d| stream(&cluster, *d).is_none())).await;
+        cluster.start(2).await;
+        until(&env, || datafiles.iter().all(|d| stream(&cluster, *d).is_none())).await;
+        let reaps = || cluster.stores[0].scan(b"r", None, 10, &Default::default()).unwrap().rows.len();
+        until(&env, || reaps() == 0).await;
+    });
+}

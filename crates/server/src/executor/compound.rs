@@ -451,12 +451,8 @@ impl Compound {
         self.retry_looked_up = false;
         self.own = None;
         self.admission = None;
-        if !self.facts.known.is_empty() || !self.facts.done.is_empty() || !self.facts.drawn.is_empty() {
-            self.facts = Facts::default();
-        }
-        if self.loaded.epoch != 0 || !self.loaded.rows.is_empty() {
-            self.loaded = Loaded::default();
-        }
+        self.facts = Facts::default();
+        self.loaded = Loaded::default();
     }
 }
 

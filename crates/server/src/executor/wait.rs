@@ -92,7 +92,7 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
             compound.admission = None;
             if compound.own.is_some() {
                 // Nobody waits holding locks.
-                return backoff(compound).await;
+                return backoff(compound, Status::Busy).await;
             }
             within(compound, released).await.ok_or(Status::Busy)
         }
@@ -124,7 +124,7 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
             compound.facts = Default::default();
             match taken {
                 Ok(undecided) => compound.own = Some(undecided),
-                Err(Status::Busy) => backoff(compound).await?,
+                Err(status) if tx::is_passing(status) => backoff(compound, status).await?,
                 Err(status) => return Err(status),
             }
             Ok(())
@@ -136,10 +136,10 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
             match end {
                 tx::End::Done => Ok(()),
                 tx::End::Failed(status) => Err(status),
-                tx::End::Again => backoff(compound).await,
+                tx::End::Again(status) => backoff(compound, status).await,
             }
         }
-        Wait::Backoff => backoff(compound).await,
+        Wait::Backoff => backoff(compound, Status::Busy).await,
         Wait::Discarded => Ok(()),
     }
 }
@@ -173,8 +173,9 @@ async fn abandoned(running: Rc<Running>, own: bool) {
     }
 }
 
-/// Give up what is held and wait a random moment, longer each time; the group is then planned anew from fresh facts.
-async fn backoff(compound: &mut Compound) -> Result<(), Status> {
+/// Give up what is held and wait a random moment, longer each time; the group is then planned anew from fresh facts. `why` is its
+/// end when no time is left.
+async fn backoff(compound: &mut Compound, why: Status) -> Result<(), Status> {
     compound.own = None;
     compound.admission = None;
     let done = std::mem::take(&mut compound.facts.done);
@@ -185,7 +186,7 @@ async fn backoff(compound: &mut Compound) -> Result<(), Status> {
     let env = &compound.shard.env;
     let nanos = env.random_u64() % u64::try_from(longest.as_nanos()).unwrap_or(1).max(1);
     if env.now() + Duration::from_nanos(nanos) >= compound.deadline {
-        return Err(Status::Busy);
+        return Err(why);
     }
     let pause = env.sleep(Duration::from_nanos(nanos));
     // Whether it was discarded meanwhile, `go` looks.
@@ -244,7 +245,9 @@ async fn fact(compound: &mut Compound, key: FactKey) -> Result<(), Status> {
     let answer = within(compound, asked).await.ok_or(Status::TimedOut)?;
     let asked_for = key.clone();
     let fact = match answer {
-        Err(Status::Busy | Status::TimedOut) if holding => return backoff(compound).await,
+        Err(Status::Busy | Status::TimedOut) if holding => {
+            return backoff(compound, Status::Busy).await;
+        }
         Err(status @ (Status::Busy | Status::TimedOut | Status::Unavailable | Status::Poisoned)) => {
             return Err(status);
         }

@@ -129,8 +129,8 @@ impl Plan {
 pub enum End {
     /// Committed; the group has its reply.
     Done,
-    /// Given up: back off, plan again.
-    Again,
+    /// Given up for what may pass: back off, plan again.
+    Again(Status),
     /// The group fails.
     Failed(Status),
 }
@@ -138,7 +138,7 @@ pub enum End {
 /// Begin a transaction by taking the collection's rename lock.
 ///
 /// # Errors
-/// `Busy`: another holds it.
+/// `Busy`: another holds it; or why it could not be asked for.
 pub async fn take_rename_lock(shard: &Rc<Shard>, deadline: Instant) -> Result<Undecided, Status> {
     let mut undecided = loop {
         match Undecided::begin(shard) {
@@ -158,13 +158,13 @@ pub async fn take_rename_lock(shard: &Rc<Shard>, deadline: Instant) -> Result<Un
         Ok(_) => Ok(undecided),
         Err(status) => {
             undecided.give_up().await;
-            Err(if shard.env.now() < deadline && is_passing(status) { Status::Busy } else { status })
+            Err(status)
         }
     }
 }
 
 /// Whether trying again may help.
-fn is_passing(status: Status) -> bool {
+pub fn is_passing(status: Status) -> bool {
     matches!(status, Status::Busy | Status::Changed | Status::TimedOut | Status::Unavailable)
 }
 
@@ -174,7 +174,7 @@ pub async fn carry_out(compound: &mut Compound, mut plan: Plan) -> End {
     if let Err(status) = prepare_all(&shard, compound.deadline, &mut plan).await {
         plan.undecided.give_up().await;
         let again = is_passing(status) && shard.env.now() < compound.deadline;
-        return if again { End::Again } else { End::Failed(status) };
+        return if again { End::Again(status) } else { End::Failed(status) };
     }
     let seen_elsewhere = plan.is_seen_elsewhere();
     let Plan { undecided, answers, local, remote, seen } = plan;

@@ -32,7 +32,7 @@ mod coordinator;
 mod participant;
 mod resolve;
 
-pub use coordinator::{End, Plan, Undecided, carry_out, finish_committed, take_rename_lock};
+pub use coordinator::{End, Plan, Undecided, carry_out, finish_committed, is_passing, take_rename_lock};
 pub use participant::{Prepared, finish, prepare};
 pub use resolve::resolve;
 
