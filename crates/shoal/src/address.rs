@@ -212,29 +212,43 @@ pub struct Place {
 }
 
 impl Place {
-    /// Find what `text` means: an address, a path on a mount, or a folder of `shoal up` (its root).
+    /// What `text` means if it is an address or a path on a mount.
     ///
     /// # Errors
-    /// When it is none of these; the message says what would be.
-    pub fn find(text: &str, key: Option<&Path>) -> Result<Place> {
+    /// When it is one of them, and wrong.
+    pub fn find_mounted(text: &str, key: Option<&Path>) -> Result<Option<Place>> {
+        let mounts = mounts()?;
         if text.starts_with("shoal://") {
             let address: ShoalAddress = text.parse()?;
-            return Ok(Place { address, key: find_key(key)? });
+            let key = match key.map(Path::to_path_buf).or_else(|| key_of_mount(&mounts, &address)) {
+                Some(key) => key,
+                None => find_key()?,
+            };
+            return Ok(Some(Place { address, key }));
         }
         let mut path = std::path::absolute(text)?;
-        let mounts = mounts()?;
         let mut holder = holder_of(&mounts, &path);
         if holder.is_none() {
             path = resolved(&path)?;
             holder = holder_of(&mounts, &path);
         }
-        if let Some(mounted) = holder {
-            let note = MountNote::read(&mounted.mountpoint)?;
-            let mut address: ShoalAddress = note.address.parse()?;
-            let inside = path.strip_prefix(&mounted.mountpoint).unwrap_or(&path);
-            address.path = format!("{}/{}", address.path.trim_end_matches('/'), inside.to_string_lossy());
-            return Ok(Place { address, key: key.map_or(note.key, Path::to_path_buf) });
+        let Some(mounted) = holder else { return Ok(None) };
+        let note = MountNote::read(&mounted.mountpoint)?;
+        let mut address: ShoalAddress = note.address.parse()?;
+        let inside = path.strip_prefix(&mounted.mountpoint).unwrap_or(&path);
+        address.path = format!("{}/{}", address.path.trim_end_matches('/'), inside.to_string_lossy());
+        Ok(Some(Place { address, key: key.map_or(note.key, Path::to_path_buf) }))
+    }
+
+    /// Find what `text` means: an address, a path on a mount, or a folder of `shoal up` (its root).
+    ///
+    /// # Errors
+    /// When it is none of these; the message says what would be.
+    pub fn find(text: &str, key: Option<&Path>) -> Result<Place> {
+        if let Some(place) = Place::find_mounted(text, key)? {
+            return Ok(place);
         }
+        let path = std::path::absolute(text)?;
         if path.join(crate::cluster_file::FILE_NAME).is_file() {
             let cluster = crate::cluster_file::ClusterFile::load(&path)?;
             let collection = cluster.find(None)?;
@@ -268,11 +282,18 @@ fn holder_of<'a>(mounts: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
     mounts.iter().filter(|m| path.starts_with(&m.mountpoint)).max_by_key(|m| m.mountpoint.as_os_str().len())
 }
 
-/// The key given, or of `SHOAL_KEY`, or of the folders where one is kept.
-fn find_key(given: Option<&Path>) -> Result<PathBuf> {
-    if let Some(path) = given {
-        return Ok(path.to_path_buf());
-    }
+/// The key that a mount of the same file system on this machine uses.
+fn key_of_mount(mounts: &[Mounted], address: &ShoalAddress) -> Option<PathBuf> {
+    let same = |note: &MountNote| {
+        let mounted = note.address.parse::<ShoalAddress>();
+        mounted.is_ok_and(|m| m.name == address.name && m.servers.iter().any(|s| address.servers.contains(s)))
+    };
+    let notes = mounts.iter().filter_map(|mounted| MountNote::read(&mounted.mountpoint).ok());
+    notes.filter(same).map(|note| note.key).find(|key| key.is_file())
+}
+
+/// The key of `SHOAL_KEY`, or of the folders where one is kept.
+fn find_key() -> Result<PathBuf> {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config/shoal/key"));
     let places = [
         std::env::var_os("SHOAL_KEY").map(PathBuf::from),

@@ -1,14 +1,21 @@
 //! What each command does, one file each.
 
+pub mod add_server;
+pub mod bench;
 pub mod cat;
+pub mod completions;
+pub mod cp;
 pub mod fsck;
 pub mod init;
+pub mod layout;
 pub mod ls;
+pub mod map;
 pub mod mount;
 pub mod ping;
 pub mod serve;
 pub mod stat;
 pub mod status;
+pub mod sync;
 pub mod umount;
 pub mod up;
 
@@ -27,10 +34,18 @@ pub fn run(command: Command, matches: &clap::ArgMatches) -> Result<ExitCode> {
         Command::Ls(args) => ls::run(args),
         Command::Cat(args) => cat::run(args),
         Command::Stat(args) => stat::run(args),
+        Command::Cp(args) => cp::run(args),
+        Command::Layout(args) => layout::run(args),
+        Command::Map(args) => map::run(args),
+        Command::AddServer(args) => add_server::run(args),
+        Command::Sync(args) => sync::run(args),
+        Command::Completions { shell } => completions::completions(shell),
+        Command::Man { folder } => completions::man(&folder),
         Command::Ping(args) => ping::run(args),
         Command::Fsck(args) => fsck::run(args),
         Command::Status(args) => status::run(args),
-        _ => anyhow::bail!("this command comes with the next change"),
+        Command::Bench(args) => bench::run(args),
+        Command::BenchWorker => bench::worker(),
     }
 }
 

@@ -1,0 +1,62 @@
+//! `shoal add-server`: one more server for a running file system. Server 0 gives the id and the new map; the cluster file
+//! follows.
+
+use crate::address::{Place, ShoalAddress};
+use crate::cli::AddServer;
+use crate::cluster_file::{ClusterFile, Role, ServerEntry};
+use crate::{connect, out};
+use anyhow::{Context as _, Result, bail};
+use shoal_client::Client;
+use shoal_env::Address;
+use std::process::ExitCode;
+
+/// Add it to each file system of the cluster, then to the file.
+pub fn run(args: AddServer) -> Result<ExitCode> {
+    let mut cluster = ClusterFile::load(&args.config)?;
+    let id = cluster.server.len();
+    let roles = if args.role.is_empty() { vec![Role::Metadata, Role::Data] } else { args.role.clone() };
+    let entry = ServerEntry { listen: args.listen.clone(), roles, folder: args.folder.clone() };
+    let bits = entry.role_bits();
+    let before = cluster.clone();
+    cluster.server.push(entry);
+    cluster.check().context("this server does not go with the others")?;
+    for one in &before.collection {
+        let place = place(&before, &one.name)?;
+        let listen = args.listen.clone();
+        let add = |_, client: Client| async move {
+            let there = client.map().servers.len();
+            // One that was added before, by a command that was interrupted, is not added again.
+            let known = |info: &shoal_proto::ServerInfo| info.addresses.iter().any(|a| listen.contains(&a.0));
+            if let Some(info) = client.map().servers.iter().find(|info| known(info)) {
+                return Ok(usize::from(info.id.0));
+            }
+            if there != id {
+                bail!(
+                    "the running file system has {there} servers, the cluster file {id}: take over the newest file first"
+                );
+            }
+            let map = client.add_server(listen.clone(), bits).await?;
+            Ok(map.servers.len() - 1)
+        };
+        let given = connect::with_client(&place, add)
+            .with_context(|| format!("cannot add a server to file system `{}`", one.name))?;
+        if given != id {
+            bail!("file system `{}` knows this address as server {given}, here it would be {id}", one.name);
+        }
+    }
+    cluster.save()?;
+    let config = args.config.display();
+    out::line(format!(
+        "server {id} is in the map; new directories and files use it as soon as it is served"
+    ))?;
+    out::line(format!("  next: shoal serve --config {config} --server {id}      (or the next `shoal up`)"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How to reach the servers that are there.
+fn place(cluster: &ClusterFile, name: &str) -> Result<Place> {
+    let servers = cluster.server.iter().map(|s| s.addresses()).collect::<Result<Vec<_>>>()?;
+    let servers = servers.into_iter().flatten().filter(|a| !matches!(a, Address::Local(_))).collect();
+    let address = ShoalAddress { servers, name: name.to_owned(), path: "/".to_owned() };
+    Ok(Place { address, key: cluster.path(&cluster.key) })
+}

@@ -1,0 +1,168 @@
+//! `shoal cp`: files in, out, or within, by the native client.
+//!
+//! Workers take what is to be copied from a stack (so that the stack stays as small as the tree is deep, not as it is
+//! wide): a directory puts its entries there, anything else is copied. What cannot be copied is named, and the rest goes
+//! on. Attributes of directories follow at the end, the deepest first, because copying into one changes its times.
+
+use crate::address::Place;
+use crate::cli::Cp;
+use crate::copy::{Copier, Made, Spot, Task};
+use crate::{connect, out, words};
+use anyhow::{Context as _, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use shoal_client::Client;
+use shoal_env::{Env, real};
+use shoal_proto::Kind;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Instant;
+
+/// Files under way at once, at most.
+const JOBS_MAX: usize = 1024;
+
+/// An argument: on a ShoalFS or not.
+enum Given {
+    Local(PathBuf),
+    Shoal(Box<Place>),
+}
+
+/// Copy all; 1 if something could not be copied.
+pub fn run(args: Cp) -> Result<ExitCode> {
+    if args.jobs == 0 || args.jobs > JOBS_MAX {
+        bail!("--jobs is 1 to {JOBS_MAX}, not {}", args.jobs);
+    }
+    let given = |text: &String| Given::find(text, &args);
+    let sources = args.sources.iter().map(given).collect::<Result<Vec<_>>>()?;
+    let target = given(&args.target)?;
+    if sources.iter().chain([&target]).all(|one| matches!(one, Given::Local(_))) {
+        bail!("none of these is on a ShoalFS: use cp, or write an address (shoal://HOST:PORT/NAME/PATH)");
+    }
+    let bar = progress(args.quiet);
+    let begin = Instant::now();
+    let made = real::run("shoal", |env| copy(env, &args, sources, target, bar.clone()))?;
+    bar.finish_and_clear();
+    say(&args, &made, begin.elapsed().as_secs_f64())?;
+    Ok(if made.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn progress(quiet: bool) -> ProgressBar {
+    if quiet {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(0);
+    let style = "{spinner} {msg} {wide_bar:.dim} {bytes}/{total_bytes} {bytes_per_sec}";
+    if let Ok(style) = ProgressStyle::with_template(style) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn say(args: &Cp, made: &Made, seconds: f64) -> Result<()> {
+    if args.json {
+        return out::json_line(&json!({
+            "files": made.files,
+            "directories": made.directories,
+            "symlinks": made.symlinks,
+            "others": made.others,
+            "bytes": made.bytes,
+            "failed": made.failed,
+            "seconds": seconds,
+        }));
+    }
+    if !args.quiet && std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+        let rate = made.bytes as f64 / seconds.max(1e-9);
+        eprintln!(
+            "{}, {} in {seconds:.1} s ({}/s)",
+            words::many(made.files, "file"),
+            crate::bytes_size::human(made.bytes),
+            crate::bytes_size::human(rate as u64)
+        );
+    }
+    Ok(())
+}
+
+impl Given {
+    fn find(text: &str, args: &Cp) -> Result<Given> {
+        Ok(match Place::find_mounted(text, args.key.key.as_deref())? {
+            Some(place) => Given::Shoal(Box::new(place)),
+            None => Given::Local(PathBuf::from(text)),
+        })
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Given::Local(path) => path.display().to_string(),
+            Given::Shoal(place) => place.address.to_string(),
+        }
+    }
+
+    /// The last name of its path: what it is called inside another directory.
+    fn last_name(&self) -> Option<Vec<u8>> {
+        let path = match self {
+            Given::Local(path) => path.canonicalize().ok()?,
+            Given::Shoal(place) => PathBuf::from(&place.address.path),
+        };
+        Some(std::os::unix::ffi::OsStrExt::as_bytes(path.file_name()?).to_vec())
+    }
+
+    async fn spot(&self, clients: &mut Clients) -> Result<Spot> {
+        match self {
+            Given::Local(path) => Ok(Spot::Local(path.clone())),
+            Given::Shoal(place) => {
+                let client = clients.of(place).await?;
+                Spot::walk(&client, &place.address).await
+            }
+        }
+    }
+}
+
+/// One client for each file system that is named.
+struct Clients {
+    env: Env,
+    made: BTreeMap<[u8; 16], Client>,
+}
+
+impl Clients {
+    async fn of(&mut self, place: &Place) -> Result<Client> {
+        let options = connect::options(place)?;
+        if let Some(client) = self.made.get(&options.fs_id) {
+            return Ok(client.clone());
+        }
+        let fs_id = options.fs_id;
+        let client = connect::client(self.env.clone(), place, options).await?;
+        self.made.insert(fs_id, client.clone());
+        Ok(client)
+    }
+}
+
+async fn copy(env: Env, args: &Cp, sources: Vec<Given>, target: Given, bar: ProgressBar) -> Result<Made> {
+    let mut clients = Clients { env: env.clone(), made: BTreeMap::new() };
+    let to = target.spot(&mut clients).await.with_context(|| format!("cannot copy to {}", target.name()))?;
+    let into = to.look(true).await?.is_some_and(|meta| meta.kind == Kind::Directory);
+    if sources.len() > 1 && !into {
+        bail!("cannot copy several to {}: it is not a directory", target.name());
+    }
+    let copier = Rc::new(Copier::new(env, args.recursive, args.preserve, args.jobs, bar));
+    for source in &sources {
+        let task = async {
+            let from = source.spot(&mut clients).await?;
+            let to = match (into, source.last_name()) {
+                (true, Some(name)) => to.inside(&name, None)?,
+                _ => to.clone(),
+            };
+            Ok(Task { from, to, is_given: true })
+        };
+        match task.await {
+            Ok(task) => copier.push(task),
+            Err(error) => copier.failed(&source.name(), &error),
+        }
+    }
+    copier.run().await;
+    for client in clients.made.values() {
+        client.close().await;
+    }
+    Ok(copier.made())
+}

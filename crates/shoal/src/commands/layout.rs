@@ -1,0 +1,120 @@
+//! `shoal layout`: how files are laid out over the servers. Of a directory it is what its new files get; of a file it can
+//! be set while the file is empty.
+
+use crate::address::Place;
+use crate::bytes_size::ByteSize;
+use crate::cli::Layout;
+use crate::cluster_file::{DistributionName, template};
+use crate::{connect, copy, out, words};
+use anyhow::{Context as _, Result, bail};
+use serde_json::json;
+use shoal_client::Client;
+use shoal_proto::{Attr, Dist, Kind, Rights, Status, Template};
+use std::process::ExitCode;
+
+/// What is to be set.
+struct Wish {
+    distribution: Option<DistributionName>,
+    strip: Option<ByteSize>,
+    width: Option<u16>,
+}
+
+/// Show or set.
+pub fn run(args: Layout) -> Result<ExitCode> {
+    match args {
+        Layout::Get { place: text, key, json } => {
+            let place = Place::find(&text, key.key.as_deref())?;
+            let path = place.address.path.clone();
+            let get = |_, client: Client| async move { Ok(client.walk(path.as_bytes(), true).await?) };
+            let attr = connect::with_client(&place, get).with_context(|| format!("cannot look at {text}"))?;
+            show(&text, &attr, json)?;
+        }
+        Layout::Set { place: text, distribution, strip, width, key } => {
+            if distribution.is_none() && strip.is_none() && width.is_none() {
+                bail!("nothing to set: give --distribution, --strip or --width");
+            }
+            let wish = Wish { distribution, strip, width };
+            let place = Place::find(&text, key.key.as_deref())?;
+            let path = place.address.path.clone();
+            let set = |_, client| async move { set(client, &path, wish).await };
+            let attr = connect::with_client(&place, set)
+                .with_context(|| format!("cannot set the layout of {text}"))?;
+            show(&text, &attr, false)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Wish {
+    /// The wish over what is there.
+    fn over(&self, there: &Template) -> Result<Template> {
+        let (name, strip) = match there.dist {
+            Dist::Basic => (DistributionName::Basic, Template::STRIP_DEFAULT),
+            Dist::SimpleStripe { strip } => (DistributionName::SimpleStripe, strip),
+        };
+        let distribution = match (self.distribution, self.strip) {
+            (Some(DistributionName::Basic), Some(_)) => bail!("`basic` has no strips: leave out --strip"),
+            (Some(distribution), _) => distribution,
+            // Who names a strip wants strips.
+            (None, Some(_)) => DistributionName::SimpleStripe,
+            (None, None) => name,
+        };
+        template(distribution, self.strip.unwrap_or(ByteSize(strip)), self.width.unwrap_or(there.width))
+    }
+}
+
+async fn set(client: Client, path: &str, wish: Wish) -> Result<Attr> {
+    let attr = match client.walk(path.as_bytes(), true).await {
+        Ok(attr) => attr,
+        Err(error) if error.status == Status::NotFound => return make(&client, path, wish).await,
+        Err(error) => return Err(error.into()),
+    };
+    match attr.kind {
+        Kind::Directory => {}
+        Kind::File if attr.size == 0 && attr.layout.is_none() => {}
+        Kind::File => {
+            bail!("the file is laid out already ({} bytes): copy it to a file with the new layout", attr.size)
+        }
+        kind => bail!("it is a {}: only files and directories have a layout", words::kind(kind)),
+    }
+    client.setlayout(attr.handle, wish.over(&attr.template)?).await?;
+    Ok(client.walk(path.as_bytes(), true).await?)
+}
+
+/// A file that is missing is made with it.
+async fn make(client: &Client, path: &str, wish: Wish) -> Result<Attr> {
+    let (dir, name) = client.walk_parent(path.as_bytes()).await?;
+    let template = wish.over(&client.getattr(dir).await?.template)?;
+    let made = client.create(dir, &name, copy::owner(0o644), true, Rights::WRITE, Some(template)).await?;
+    made.2.close().await?;
+    Ok(made.0)
+}
+
+fn show(text: &str, attr: &Attr, as_json: bool) -> Result<()> {
+    if as_json {
+        let mut value = words::dist_json(&attr.layout.as_ref().map_or(attr.template.dist, |l| l.dist));
+        value["name"] = text.into();
+        value["kind"] = words::kind(attr.kind).into();
+        value["width"] = attr.template.width.into();
+        value["stuffed"] = (attr.kind == Kind::File).then_some(attr.layout.is_none()).into();
+        value["datafiles"] = attr
+            .layout
+            .as_ref()
+            .map(|l| l.datafiles.iter().map(|h| json!(h.to_string())).collect::<Vec<_>>())
+            .into();
+        return out::json_line(&value);
+    }
+    match (attr.kind, &attr.layout) {
+        (Kind::Directory, _) => {
+            out::line(format!("{text}: new files are {}", words::template(&attr.template)))
+        }
+        (Kind::File, Some(layout)) => {
+            let is = Template { dist: layout.dist, width: layout.datafiles.len() as u16 };
+            out::line(format!("{text}: {}", words::template(&is)))
+        }
+        (Kind::File, None) => {
+            out::line(format!("{text}: stuffed; when it grows, {}", words::template(&attr.template)))
+        }
+        (kind, _) => out::line(format!("{text}: a {} has no layout", words::kind(kind))),
+    }
+}

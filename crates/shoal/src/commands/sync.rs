@@ -1,0 +1,59 @@
+//! `shoal sync`: make everything durable now, or change when it becomes so.
+
+use crate::address::Place;
+use crate::cli::Sync;
+use crate::cluster_file::{ClusterFile, FILE_NAME};
+use crate::{connect, out};
+use anyhow::Result;
+use clap::ValueEnum;
+use shoal_client::Client;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Do it on all servers.
+pub fn run(args: Sync) -> Result<ExitCode> {
+    let place = Place::find(&args.place, args.key.key.as_deref())?;
+    let word = |name: Option<String>| name.unwrap_or_default();
+    let (metadata, data) = (word(args.metadata.as_ref().map(name_of)), word(args.data.as_ref().map(name_of)));
+    let only_now = metadata.is_empty() && data.is_empty();
+    let work = |_, client: Client| async move {
+        match only_now {
+            true => client.sync_all().await?,
+            false => client.set_sync(&metadata, &data).await?,
+        }
+        Ok(())
+    };
+    connect::with_client(&place, work)?;
+    if only_now {
+        out::line("everything is durable")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    note(&args, &place)?;
+    for (what, name) in
+        [("metadata", args.metadata.as_ref().map(name_of)), ("data", args.data.as_ref().map(name_of))]
+    {
+        if let Some(name) = name {
+            out::line(format!("from now on {what} is durable: {name}"))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The servers keep it; where a cluster file was named, it says so too.
+fn note(args: &Sync, place: &Place) -> Result<()> {
+    let folder = Path::new(&args.place);
+    if args.place.starts_with("shoal://") || !folder.join(FILE_NAME).is_file() {
+        return Ok(());
+    }
+    let mut cluster = ClusterFile::load(folder)?;
+    if let Some(one) = cluster.collection.iter_mut().find(|c| c.name == place.address.name) {
+        one.metadata_sync = args.metadata.unwrap_or(one.metadata_sync);
+        one.data_sync = args.data.unwrap_or(one.data_sync);
+        cluster.save()?;
+    }
+    Ok(())
+}
+
+fn name_of(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
+}

@@ -1,0 +1,217 @@
+//! Copying trees between places: what `shoal cp` does once it knows from where to where.
+
+mod data;
+mod spot;
+
+pub use spot::{Meta, Spot, owner};
+
+use anyhow::{Result, anyhow, bail};
+use indicatif::ProgressBar;
+use shoal_env::Env;
+use shoal_env::local::Notify;
+use shoal_proto::Kind;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Something to copy.
+pub struct Task {
+    /// From where.
+    pub from: Spot,
+    /// To where.
+    pub to: Spot,
+    /// It was given by its name (a symbolic link is then followed where no tree is copied), not found in a directory.
+    pub is_given: bool,
+}
+
+/// What was copied.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Made {
+    /// Regular files.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// FIFOs and sockets.
+    pub others: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+    /// What could not be copied.
+    pub failed: u64,
+}
+
+/// A copy under way.
+pub struct Copier {
+    /// The world.
+    pub env: Env,
+    recursive: bool,
+    preserve: bool,
+    jobs: usize,
+    umask: u32,
+    bar: ProgressBar,
+    stack: RefCell<Vec<Task>>,
+    active: Cell<usize>,
+    changed: Notify,
+    made: Cell<Made>,
+    /// Directories whose attributes follow at the end.
+    directories: RefCell<Vec<(Spot, Meta)>>,
+}
+
+impl Copier {
+    /// A copy of nothing yet.
+    pub fn new(env: Env, recursive: bool, preserve: bool, jobs: usize, bar: ProgressBar) -> Copier {
+        Copier {
+            env,
+            recursive,
+            preserve,
+            jobs,
+            umask: umask(),
+            bar,
+            stack: RefCell::default(),
+            active: Cell::new(0),
+            changed: Notify::default(),
+            made: Cell::default(),
+            directories: RefCell::default(),
+        }
+    }
+
+    /// Something more to copy.
+    pub fn push(&self, task: Task) {
+        self.stack.borrow_mut().push(task);
+        self.changed.wake_all();
+    }
+
+    /// What was copied so far.
+    pub fn made(&self) -> Made {
+        self.made.get()
+    }
+
+    /// Name what could not be copied; the copy goes on.
+    pub fn failed(&self, what: &str, error: &anyhow::Error) {
+        self.count(|made| made.failed += 1);
+        self.bar.suspend(|| eprintln!("shoal: cannot copy {what}: {error:#}"));
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Made)) {
+        let mut made = self.made.get();
+        change(&mut made);
+        self.made.set(made);
+        self.bar.set_message(format!("{} files", crate::words::count(made.files)));
+    }
+
+    /// Bytes were copied.
+    pub fn moved(&self, bytes: u64) {
+        self.count(|made| made.bytes += bytes);
+        self.bar.inc(bytes);
+    }
+
+    /// Copy all that is pushed, and all below it.
+    pub async fn run(self: &Rc<Copier>) {
+        futures_util::future::join_all((0..self.jobs).map(|_| self.work())).await;
+        let directories = self.directories.take();
+        for (spot, meta) in directories.iter().rev() {
+            if let Err(error) = spot.set(meta, self.preserve).await {
+                self.failed(&spot.to_string(), &error);
+            }
+        }
+    }
+
+    /// One worker: until the stack is empty and nobody may fill it again.
+    async fn work(self: &Rc<Copier>) {
+        loop {
+            let changed = self.changed.wait();
+            let task = self.stack.borrow_mut().pop();
+            match task {
+                Some(task) => {
+                    self.active.set(self.active.get() + 1);
+                    if let Err(error) = self.copy(&task).await {
+                        self.failed(&task.from.to_string(), &error);
+                    }
+                    self.active.set(self.active.get() - 1);
+                    self.changed.wake_all();
+                }
+                None if self.active.get() == 0 => return,
+                None => changed.await,
+            }
+        }
+    }
+
+    async fn copy(self: &Rc<Copier>, task: &Task) -> Result<()> {
+        let follow = task.is_given && !self.recursive;
+        let meta = task.from.look(follow).await?.ok_or_else(|| anyhow!("no such file or directory"))?;
+        let there = task.to.look(true).await?;
+        if let (Some(from), Some(to)) = (meta.handle, there.as_ref().and_then(|t| t.handle))
+            && from == to
+            && task.from.same_file_system(&task.to)
+        {
+            bail!("it is the same file as {}", task.to);
+        }
+        match meta.kind {
+            Kind::Directory => self.directory(task, &meta, there).await,
+            _ if there.is_some_and(|there| there.kind == Kind::Directory) => {
+                bail!("{} is a directory", task.to)
+            }
+            Kind::File => {
+                self.bar.inc_length(meta.size);
+                data::copy(self, &task.from, &task.to, &meta, self.mode(&meta)).await?;
+                self.count(|made| made.files += 1);
+                self.keep(&task.to, &meta).await
+            }
+            Kind::Symlink => {
+                let target = task.from.readlink(&meta).await?;
+                task.to.symlink(&target).await?;
+                self.count(|made| made.symlinks += 1);
+                self.keep(&task.to, &meta).await
+            }
+            Kind::Fifo | Kind::Socket => {
+                task.to.mknod(meta.kind, self.mode(&meta)).await?;
+                self.count(|made| made.others += 1);
+                self.keep(&task.to, &meta).await
+            }
+            kind => bail!("it is a {}: these are not copied", crate::words::kind(kind)),
+        }
+    }
+
+    async fn keep(&self, to: &Spot, meta: &Meta) -> Result<()> {
+        if self.preserve { to.set(meta, true).await } else { Ok(()) }
+    }
+
+    async fn directory(self: &Rc<Copier>, task: &Task, meta: &Meta, there: Option<Meta>) -> Result<()> {
+        if !self.recursive {
+            bail!("it is a directory: use -r");
+        }
+        if task.to.is_inside(&task.from) {
+            bail!("{} is inside it", task.to);
+        }
+        let is_new = there.is_none();
+        let made = match there {
+            Some(there) if there.kind == Kind::Directory => there.handle,
+            Some(_) => bail!("{} is not a directory", task.to),
+            // While it is filled its owner may write into it, whatever its mode will be.
+            None => task.to.mkdir(self.mode(meta) | 0o700).await?,
+        };
+        self.count(|made| made.directories += 1);
+        if self.preserve || (is_new && self.mode(meta) & 0o700 != 0o700) {
+            let after =
+                Meta { mode: if self.preserve { meta.mode } else { self.mode(meta) }, ..meta.clone() };
+            self.directories.borrow_mut().push((task.to.clone(), after));
+        }
+        for name in task.from.list(meta).await? {
+            let (from, to) = (task.from.inside(&name, meta.handle)?, task.to.inside(&name, made)?);
+            self.push(Task { from, to, is_given: false });
+        }
+        Ok(())
+    }
+
+    /// The mode of something new.
+    fn mode(&self, meta: &Meta) -> u32 {
+        if self.preserve { meta.mode & 0o7777 } else { meta.mode & 0o777 & !self.umask }
+    }
+}
+
+/// This process's umask. There is no call that only asks for it.
+fn umask() -> u32 {
+    let mask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(mask);
+    mask.as_raw_mode()
+}
