@@ -56,14 +56,12 @@ fn resolve(host: &str) -> Result<Vec<Address>> {
 
 impl fmt::Display for ShoalAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hosts: Vec<String> = self
-            .servers
-            .iter()
-            .map(|server| match server {
-                Address::Tcp(addr) => addr.to_string(),
-                other => other.to_string(),
-            })
-            .collect();
+        // Sockets of this machine are ways to the same servers; in an address stand those that others can use.
+        let tcp = |server: &Address| if let Address::Tcp(at) = server { Some(at.to_string()) } else { None };
+        let mut hosts: Vec<String> = self.servers.iter().filter_map(tcp).collect();
+        if hosts.is_empty() {
+            hosts = self.servers.iter().map(Address::to_string).collect();
+        }
         write!(f, "shoal://{}/{}", hosts.join(","), self.name)?;
         if self.path != "/" {
             f.write_str(&self.path)?;

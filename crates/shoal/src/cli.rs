@@ -66,11 +66,15 @@ pub enum Command {
     #[command(subcommand)]
     Bench(Bench),
     /// Print completions for a shell.
+    #[command(
+        after_help = "Example:  shoal completions bash > ~/.local/share/bash-completion/completions/shoal"
+    )]
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
     },
     /// Write the man pages of all commands into a folder.
+    #[command(after_help = "Example:  shoal man ~/.local/share/man/man1 && man shoal-up")]
     Man {
         /// The folder.
         #[arg(value_hint = ValueHint::DirPath)]

@@ -68,6 +68,8 @@ impl Target for Native {
 
     fn process_spec(&self) -> Option<String> {
         let key = std::path::absolute(&self.place.key).ok()?;
+        // Another process finds it by the address alone.
+        self.place.address.to_string().parse::<crate::address::ShoalAddress>().ok()?;
         Some(format!("native:{}\n{}", self.place.address, key.to_str()?))
     }
 }

@@ -16,7 +16,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// Pauses before the further looks at what the first look suspects.
-const PAUSES: [Duration; 3] = [Duration::from_millis(300), Duration::from_secs(1), Duration::from_secs(3)];
+const PAUSES: [Duration; 3] =
+    [Duration::from_millis(200), Duration::from_millis(800), Duration::from_secs(3)];
+/// How many of them between two rounds of mending: what is looked at then was wrong before, or lies beside it.
+const PAUSES_OF_ROUNDS: usize = 2;
 /// Rounds of mending, at most: each mends what the one before uncovered.
 const ROUNDS_MAX: usize = 8;
 
@@ -39,7 +42,7 @@ pub fn run(args: Fsck) -> Result<ExitCode> {
     let bar = progress(args.quiet);
     let name = place.address.name.clone();
     let clean = connect::with_client(&place, |env, client| async move {
-        let found = find(&env, &client, &bar).await?;
+        let found = find(&env, &client, &bar, &PAUSES).await?;
         let mut mended = BTreeMap::new();
         let mut left = found.problems.clone();
         if args.repair && !left.is_empty() {
@@ -64,12 +67,12 @@ fn progress(quiet: bool) -> ProgressBar {
 }
 
 /// Look; look again at what seems wrong; what all looks saw alike is wrong.
-async fn find(env: &Env, client: &Client, bar: &ProgressBar) -> Result<Found> {
+async fn find(env: &Env, client: &Client, bar: &ProgressBar, pauses: &[Duration]) -> Result<Found> {
     bar.set_message("reading");
     let progress = |rows| bar.inc(rows);
     let mut tables = collect::look(client, &progress).await?;
     let mut problems = check::check(&tables);
-    for pause in PAUSES {
+    for &pause in pauses {
         if problems.is_empty() {
             break;
         }
@@ -102,7 +105,7 @@ async fn repair(
         if !progressed {
             break;
         }
-        let next = find(env, client, bar).await?;
+        let next = find(env, client, bar, &PAUSES[..PAUSES_OF_ROUNDS]).await?;
         (tables, problems) = (next.tables, next.problems);
         if problems.is_empty() {
             break;

@@ -1,0 +1,307 @@
+//! The program from outside: a file system without a mount, on a temporary folder.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+fn shoal() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
+    command.env_remove("SHOAL_KEY").env_remove("SHOAL_LOG");
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    shoal().args(args).output().expect("the program starts")
+}
+
+/// Standard output of a command that must succeed.
+fn said(args: &[&str]) -> String {
+    let output = run(args);
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "shoal {args:?} failed: {words}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Standard error of a command that must fail with this status.
+fn refused(args: &[&str], status: i32) -> String {
+    let output = run(args);
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(status), "shoal {args:?}: {words}");
+    assert!(words.starts_with("shoal: "), "{words}");
+    words
+}
+
+/// A process that serves, from its line with `ready` to its clean end.
+struct Serving {
+    child: Child,
+    line: String,
+    out: BufReader<std::process::ChildStdout>,
+}
+
+impl Serving {
+    fn start(args: &[&str]) -> Serving {
+        let mut child = shoal().args(args).stdout(Stdio::piped()).spawn().expect("the program starts");
+        let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut line = String::new();
+        out.read_line(&mut line).expect("it says something");
+        assert!(line.contains("ready"), "shoal {args:?} said `{line}`");
+        Serving { child, line, out }
+    }
+
+    fn address(&self) -> String {
+        let mut words = self.line.split_whitespace();
+        words.rfind(|word| word.starts_with("shoal://")).expect("it names the address").to_owned()
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("it runs");
+    }
+
+    fn stop(mut self) {
+        self.signal(rustix::process::Signal::TERM);
+        assert!(self.child.wait().expect("it ends").success());
+        let rest: Vec<String> = self.out.by_ref().lines().map_while(Result::ok).collect();
+        assert!(rest.iter().any(|line| line.contains("stopped")), "{rest:?}");
+    }
+
+    fn crash(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // After a stop this finds nothing.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+use std::io::Read as _;
+
+struct Home(tempfile::TempDir);
+
+impl Home {
+    fn new() -> Home {
+        Home(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().expect("text").to_owned()
+    }
+
+    fn tree(&self) -> PathBuf {
+        let tree = self.path("tree");
+        std::fs::create_dir_all(tree.join("a/b")).unwrap();
+        std::fs::write(tree.join("small"), b"hello\n").unwrap();
+        std::fs::write(tree.join("a/empty"), b"").unwrap();
+        let big: Vec<u8> = (0..3_000_000_u32).map(|i| (i / 7) as u8).collect();
+        std::fs::write(tree.join("a/b/big"), big).unwrap();
+        std::os::unix::fs::symlink("../small", tree.join("a/link")).unwrap();
+        tree
+    }
+}
+
+/// Every path below a folder, with what is there.
+fn listing(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut todo = vec![folder.to_path_buf()];
+    while let Some(dir) = todo.pop() {
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            let content = match path.symlink_metadata().unwrap().file_type() {
+                kind if kind.is_dir() => {
+                    todo.push(path.clone());
+                    b"directory".to_vec()
+                }
+                kind if kind.is_symlink() => path.read_link().unwrap().into_os_string().into_encoded_bytes(),
+                _ => std::fs::read(&path).unwrap(),
+            };
+            found.push((path.strip_prefix(folder).unwrap().to_path_buf(), content));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// All commands, as the help of each names those below it.
+fn commands(prefix: &[&str]) -> Vec<Vec<String>> {
+    let mut args: Vec<&str> = prefix.to_vec();
+    args.push("--help");
+    let help = said(&args);
+    let listed = help.split("Commands:\n").nth(1).unwrap_or("");
+    let names = listed.lines().take_while(|line| line.starts_with("  ")).filter_map(|line| {
+        let name = line.trim_start().split(' ').next()?;
+        (line.starts_with("  ") && !line.starts_with("   ") && name != "help").then(|| name.to_owned())
+    });
+    let mut all = Vec::new();
+    for name in names {
+        let path: Vec<&str> = prefix.iter().copied().chain([name.as_str()]).collect();
+        let below = commands(&path);
+        match below.is_empty() {
+            true => all.push(path.iter().map(|&word| word.to_owned()).collect()),
+            false => all.extend(below),
+        }
+    }
+    all
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    let all = commands(&[]);
+    assert!(all.len() >= 20, "{all:?}");
+    for path in all {
+        let mut args: Vec<&str> = path.iter().map(String::as_str).collect();
+        args.push("--help");
+        let help = said(&args);
+        assert!(help.contains("Example:"), "`shoal {}` has no example", path.join(" "));
+    }
+}
+
+#[test]
+fn what_is_copied_in_comes_out_the_same_and_every_question_is_answered() {
+    let home = Home::new();
+    let (data, tree, back) = (home.text("data"), home.tree(), home.path("back"));
+    let up = Serving::start(&["up", &data, "--servers", "3", "--strip", "64k"]);
+    let (root, key) = (up.address(), home.text("data/key"));
+    let at = |path: &str| format!("{root}{path}");
+
+    said(&["cp", "-r", "-p", tree.to_str().unwrap(), &at("/tree"), "--key", &key, "--quiet"]);
+    said(&["cp", "-r", "-p", &at("/tree"), &at("/again"), "--key", &key, "--quiet"]);
+    said(&["cp", "-r", "-p", &at("/again"), back.to_str().unwrap(), "--key", &key, "--quiet"]);
+    assert_eq!(listing(&tree), listing(&back));
+    let modified = |path: &Path| path.join("a/b/big").metadata().unwrap().modified().unwrap();
+    assert_eq!(modified(&tree), modified(&back));
+
+    assert_eq!(said(&["ls", &at("/tree"), "--key", &key]), "a\nsmall\n");
+    assert_eq!(said(&["cat", &at("/tree/a/link"), "--key", &key]), "hello\n");
+    let stat: serde_json::Value =
+        serde_json::from_str(&said(&["stat", &at("/tree/a/b/big"), "--json", "--key", &key])).unwrap();
+    assert_eq!(stat["size"], 3_000_000);
+    let map: serde_json::Value =
+        serde_json::from_str(&said(&["map", &at("/tree/a/b/big"), "--json", "--key", &key])).unwrap();
+    let parts = map["parts"].as_array().unwrap();
+    assert_eq!(parts.iter().map(|p| p["bytes"].as_u64().unwrap()).sum::<u64>(), 3_000_000);
+    assert_eq!(parts.len(), 3, "one on each server");
+
+    let ping: serde_json::Value = serde_json::from_str(&said(&["ping", &data, "--json"])).unwrap();
+    assert_eq!(ping["well"], true, "{ping}");
+    let status: serde_json::Value = serde_json::from_str(&said(&["status", &data, "--json"])).unwrap();
+    assert_eq!(status["servers"].as_array().unwrap().len(), 3);
+    assert!(said(&["status", &data, "--counters"]).contains("operations.create"));
+    said(&["sync", &data]);
+    let fsck: serde_json::Value = serde_json::from_str(&said(&["fsck", &data, "--json"])).unwrap();
+    assert_eq!(fsck["clean"], true, "{fsck}");
+    assert_eq!(fsck["entries"], 14);
+    up.stop();
+}
+
+#[test]
+fn a_killed_file_system_goes_on_with_its_data_and_grows() {
+    let home = Home::new();
+    let (data, key) = (home.text("data"), home.text("data/key"));
+    let up = Serving::start(&["up", &data, "--servers", "2", "--json"]);
+    let ready: serde_json::Value = serde_json::from_str(&up.line).unwrap();
+    let root = ready["address"].as_str().unwrap().to_owned();
+    let small = home.tree().join("small");
+    said(&["cp", small.to_str().unwrap(), &format!("{root}/kept"), "--key", &key]);
+    let busy = refused(&["up", &data], 1);
+    assert!(busy.contains("is up already") && busy.contains("another folder"), "{busy}");
+    up.crash();
+
+    let fewer = refused(&["up", &data, "--servers", "1"], 1);
+    assert!(fewer.contains("has 2 servers") && fewer.contains("--servers 2"), "{fewer}");
+    let other = refused(&["up", &data, "--strip", "64k"], 1);
+    assert!(other.contains("--strip") && other.contains("shoal layout set"), "{other}");
+    let up = Serving::start(&["up", &data, "--servers", "3"]);
+    assert_eq!(up.address(), root, "its address stays");
+    assert_eq!(said(&["cat", &format!("{root}/kept"), "--key", &key]), "hello\n");
+    let ping: serde_json::Value = serde_json::from_str(&said(&["ping", &data, "--json"])).unwrap();
+    assert_eq!((ping["well"].as_bool(), ping["epoch"].as_u64()), (Some(true), Some(3)), "{ping}");
+    said(&["fsck", &data, "--quiet"]);
+    up.stop();
+}
+
+#[test]
+fn a_folder_of_something_else_is_refused() {
+    let home = Home::new();
+    std::fs::write(home.path("letter"), b"dear").unwrap();
+    let words = refused(&["up", home.0.path().to_str().unwrap()], 1);
+    assert!(words.contains("`letter`") && words.contains("empty or new folder"), "{words}");
+    assert!(!home.path("key").exists());
+}
+
+#[test]
+fn a_key_that_others_may_read_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let home = Home::new();
+    let cluster = home.text("cluster");
+    said(&["init", &cluster, "--server", "tcp:127.0.0.1:7441=s0"]);
+    let key = home.path("cluster/key");
+    assert_eq!(key.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let words = refused(&["serve", "--config", &cluster], 1);
+    assert!(words.contains("chmod 600"), "{words}");
+}
+
+#[test]
+fn a_taken_port_is_named_with_the_remedy() {
+    let home = Home::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let cluster = home.text("cluster");
+    said(&["init", &cluster, "--server", &format!("tcp:127.0.0.1:{port}=s0")]);
+    let words = refused(&["serve", "--config", &cluster], 1);
+    assert!(words.contains(&format!("port {port} is in use")) && words.contains("ss -ltnp"), "{words}");
+}
+
+#[test]
+fn servers_of_two_file_systems_in_two_processes_take_a_third_server() {
+    let home = Home::new();
+    let cluster = home.text("cluster");
+    // Ports that were free a moment ago.
+    let free: Vec<std::net::TcpListener> =
+        (0..3).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let ports: Vec<u16> = free.iter().map(|l| l.local_addr().unwrap().port()).collect();
+    drop(free);
+    let server = |id: usize| format!("tcp:127.0.0.1:{}=s{id}", ports[id]);
+    said(&["init", &cluster, "--server", &server(0), "--server", &server(1), "--name", "one"]);
+    said(&["init", &cluster, "--collection", "--name", "two", "--module", "memory"]);
+    let again = refused(&["init", &cluster, "--server", &server(0)], 1);
+    assert!(again.contains("is there already"), "{again}");
+
+    let first = Serving::start(&["serve", "--config", &cluster, "--server", "0"]);
+    let second = Serving::start(&["serve", "--config", &cluster, "--server", "1"]);
+    let listen = format!("tcp:127.0.0.1:{}", ports[2]);
+    said(&["add-server", "--config", &cluster, "--listen", &listen, "--folder", "s2"]);
+    let third = Serving::start(&["serve", "--config", &cluster, "--server", "2"]);
+    let key = home.text("cluster/key");
+    let tree = home.tree();
+    for name in ["one", "two"] {
+        let root = format!("shoal://127.0.0.1:{}/{name}", ports[0]);
+        said(&["cp", "-r", tree.to_str().unwrap(), &format!("{root}/tree"), "--key", &key, "--quiet"]);
+        assert_eq!(said(&["cat", &format!("{root}/tree/small"), "--key", &key]), "hello\n");
+        let ping: serde_json::Value =
+            serde_json::from_str(&said(&["ping", &root, "--json", "--key", &key])).unwrap();
+        assert_eq!(ping["well"], true, "{ping}");
+        assert_eq!(ping["servers"].as_array().unwrap().len(), 3);
+        said(&["fsck", &root, "--quiet", "--key", &key]);
+    }
+    for serving in [third, second, first] {
+        serving.stop();
+    }
+}
+
+#[test]
+fn man_pages_and_completions_are_of_all_commands() {
+    let home = Home::new();
+    said(&["man", &home.text("man")]);
+    assert!(home.path("man/shoal-layout-set.1").is_file() && home.path("man/shoal-up.1").is_file());
+    assert!(said(&["completions", "bash"]).contains("add-server"));
+}

@@ -1,0 +1,352 @@
+//! The house's rules, held by reading the sources (ARCHITECTURE.md says why each is one).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// What each crate may stand on. Arrows run one way; `server` and `client` never see each other.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("pattern", &[]),
+    ("proto", &["pattern"]),
+    ("env", &[]),
+    ("store", &["pattern", "proto", "env"]),
+    ("server", &["pattern", "proto", "env", "store"]),
+    ("client", &["pattern", "proto", "env"]),
+    ("fuse", &["pattern", "proto", "env", "client"]),
+    ("bench", &[]),
+    ("sim", &["pattern", "proto", "env", "store", "server", "client"]),
+    ("shoal", &["pattern", "proto", "env", "store", "server", "client", "fuse", "bench", "sim"]),
+];
+
+/// Crates whose code runs in the simulator: all that can differ between two runs enters through `env`.
+const SIMULATED: &[&str] = &["pattern", "proto", "store", "server", "client"];
+
+/// Crates on whose paths nothing may be unwrapped without a reason.
+const CAREFUL: &[&str] = &["server", "client", "store", "fuse"];
+
+/// Types with an offset and a length that are no list of regions beside `Pattern`: one place each.
+const PLACES: &[(&str, &str)] = &[
+    // Where the value log keeps a stream's bytes.
+    ("store/src/stream_row.rs", "Log"),
+    // The group of the journal that is being written.
+    ("store/src/disk/journal.rs", "Group"),
+];
+
+/// Code that touches the world without `env`, with the reason.
+const DOORS: &[(&str, &str)] = &[
+    // LMDB maps its own file; design §7 takes its atomic commit as given in the simulator.
+    ("store/src/disk/table/lmdb.rs", "std::fs"),
+];
+
+struct Source {
+    /// From the folder of the crates.
+    name: String,
+    text: String,
+    /// Only tests use it.
+    is_test: bool,
+}
+
+impl Source {
+    fn krate(&self) -> &str {
+        self.name.split('/').next().unwrap_or("")
+    }
+
+    fn is(&self, krates: &[&str]) -> bool {
+        !self.is_test && krates.contains(&self.krate())
+    }
+
+    /// Lines of code, numbered from 1: no comments, nothing from the tests' module on.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let mut lines = self.text.lines().enumerate().peekable();
+        let mut ended = false;
+        std::iter::from_fn(move || {
+            let (at, line) = lines.next()?;
+            let tests_follow = line.trim() == "#[cfg(test)]"
+                && lines.peek().is_some_and(|(_, next)| next.starts_with("mod ") && next.ends_with('{'));
+            ended |= tests_follow;
+            (!ended).then_some((at + 1, line))
+        })
+        .filter(|(_, line)| !line.trim_start().starts_with("//"))
+    }
+}
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crates are beside each other").to_path_buf()
+}
+
+fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries {
+        let path = entry.expect("a readable folder").path();
+        match path.is_dir() {
+            true => files(&path, ending, found),
+            false if path.extension().is_some_and(|e| e == ending) => found.push(path),
+            false => {}
+        }
+    }
+}
+
+fn sources() -> Vec<Source> {
+    let crates = crates();
+    let mut all = Vec::new();
+    for (krate, _) in ARROWS {
+        for part in ["src", "tests", "examples", "benches"] {
+            files(&crates.join(krate).join(part), "rs", &mut all);
+        }
+    }
+    all.sort();
+    let read = |path: &PathBuf| {
+        let name = path.strip_prefix(&crates).expect("below the crates").to_str().expect("text").to_owned();
+        (name, std::fs::read_to_string(path).expect("a readable source"))
+    };
+    let texts: Vec<(String, String)> = all.iter().map(read).collect();
+    let tests = test_modules(&texts);
+    let is_test = |name: &str| {
+        !name.contains("/src/")
+            || name.contains("/tests/")
+            || tests.iter().any(|stem| {
+                name.strip_prefix(stem.as_str()).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+            })
+    };
+    texts.into_iter().map(|(name, text)| Source { is_test: is_test(&name), name, text }).collect()
+}
+
+/// Modules in files of their own that only tests see (`#[cfg(test)] mod name;`), as the files' names without their ending.
+fn test_modules(texts: &[(String, String)]) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (name, text) in texts {
+        let stem = name.trim_end_matches(".rs");
+        let stem = ["/mod", "/lib", "/main"].iter().find_map(|own| stem.strip_suffix(own)).unwrap_or(stem);
+        let mut lines = text.lines().peekable();
+        while let Some(line) = lines.next() {
+            if line.trim() == "#[cfg(test)]"
+                && let Some(module) =
+                    lines.peek().and_then(|next| next.trim().strip_prefix("mod ")?.strip_suffix(';'))
+            {
+                found.insert(format!("{stem}/{module}"));
+            }
+        }
+    }
+    found
+}
+
+fn manifest(krate: &str) -> toml::Table {
+    let text = std::fs::read_to_string(crates().join(krate).join("Cargo.toml")).expect("its manifest");
+    toml::from_str(&text).expect("TOML")
+}
+
+fn dependencies(manifest: &toml::Table, section: &str) -> Vec<String> {
+    manifest.get(section).and_then(toml::Value::as_table).map_or(Vec::new(), |t| t.keys().cloned().collect())
+}
+
+fn assert_none(what: &str, found: &[String]) {
+    assert!(found.is_empty(), "{what}:\n{}", found.join("\n"));
+}
+
+/// Lines of code of some sources that hold a word, without those that are excepted.
+fn holding(
+    sources: &[Source],
+    pick: impl Fn(&Source) -> bool,
+    word: &str,
+    except: &[(&str, &str)],
+) -> Vec<String> {
+    let excepted = |name: &str| except.iter().any(|(file, w)| *file == name && word.starts_with(w));
+    let picked = sources.iter().filter(|s| pick(s) && !excepted(&s.name));
+    let lines = picked.flat_map(|s| s.code().map(move |(at, line)| (s, at, line)));
+    lines
+        .filter(|(_, _, line)| line.contains(word))
+        .map(|(s, at, line)| format!("{}:{at}: {}", s.name, line.trim()))
+        .collect()
+}
+
+#[test]
+fn arrows_run_one_way() {
+    let known: BTreeMap<&str, &[&str]> = ARROWS.iter().copied().collect();
+    for entry in std::fs::read_dir(crates()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(known.contains_key(name.as_str()), "say in ARROWS what crates/{name} may stand on");
+    }
+    for (krate, allowed) in ARROWS {
+        for dependency in dependencies(&manifest(krate), "dependencies") {
+            if let Some(own) = dependency.strip_prefix("shoal-") {
+                assert!(allowed.contains(&own), "{krate} must not stand on {own}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_runtime_is_known_above_env() {
+    for (krate, _) in ARROWS.iter().filter(|(krate, _)| *krate != "env") {
+        let manifest = manifest(krate);
+        for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            for runtime in ["tokio", "async-std", "smol", "mio"] {
+                assert!(
+                    !dependencies(&manifest, section).iter().any(|d| d.starts_with(runtime)),
+                    "{krate} depends on {runtime}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_world_is_reached_through_env_alone() {
+    let sources = sources();
+    for word in
+        ["std::fs", "std::net", "std::thread", "SystemTime", "Instant::now", "getrandom", "RandomState"]
+    {
+        let found = holding(&sources, |s| s.is(SIMULATED), word, DOORS);
+        assert_none(&format!("`{word}` above env"), &found);
+    }
+}
+
+#[test]
+fn nothing_above_env_depends_on_an_order_that_differs_from_run_to_run() {
+    let sources = sources();
+    let simulated = |s: &Source| s.is(SIMULATED) || s.krate() == "sim";
+    assert_none(
+        "`select!` draws its order: use `select_biased!`",
+        &holding(&sources, simulated, "select!", &[]),
+    );
+    let mut found = Vec::new();
+    for source in sources.iter().filter(|s| simulated(s)) {
+        for name in hash_maps(source) {
+            for (at, line) in source.code().filter(|(_, line)| iterates(line, &name)) {
+                found.push(format!("{}:{at}: {}", source.name, line.trim()));
+            }
+        }
+    }
+    assert_none("a HashMap's order differs from run to run: use a BTreeMap where it is gone through", &found);
+}
+
+/// Names of the fields and variables that are hash maps or sets; `0` of a tuple.
+fn hash_maps(source: &Source) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (_, line) in source.code().filter(|(_, l)| l.contains("HashMap<") || l.contains("HashSet<")) {
+        let before = line.split("Hash").next().unwrap_or("");
+        match before.rsplit_once(": ") {
+            Some((name, _)) => {
+                let name = name.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("");
+                names.insert(name.to_owned());
+            }
+            None if before.contains("struct ") => {
+                names.insert("0".to_owned());
+            }
+            None => {}
+        }
+    }
+    names
+}
+
+fn iterates(line: &str, name: &str) -> bool {
+    let walks =
+        [".iter()", ".iter_mut()", ".keys()", ".values()", ".values_mut()", ".drain(", ".into_iter()"];
+    let line = line.replace(".borrow()", "").replace(".borrow_mut()", "");
+    walks
+        .iter()
+        .any(|walk| line.contains(&format!(".{name}{walk}")) || line.contains(&format!(" {name}{walk}")))
+        || [format!("in &self.{name} "), format!("in &{name} "), format!("in self.{name} ")]
+            .iter()
+            .any(|w| line.contains(w))
+}
+
+/// An offset-length list that is no `Pattern` would begin with a type of an offset and a length.
+#[test]
+fn no_offset_length_type_stands_beside_pattern() {
+    let mut found = Vec::new();
+    for source in sources().iter().filter(|s| !s.is_test && s.krate() != "pattern") {
+        let code: Vec<&str> = source.code().map(|(_, line)| line.trim()).collect();
+        for (name, fields) in bodies(&code) {
+            let has = |words: &[&str]| words.iter().any(|word| fields.contains(*word));
+            let place = PLACES.contains(&(source.name.as_str(), name.as_str()));
+            if has(&["offset"]) && has(&["len", "length"]) && !place && !is_message(&source.name) {
+                found.push(format!("{}: {name}", source.name));
+            }
+        }
+        let is_list = |l: &&&str| l.contains("Vec<(u64, u64)>") || l.contains("[(u64, u64)]");
+        for line in code.iter().filter(|l| !l.starts_with("let ")).filter(is_list) {
+            found.push(format!("{}: {line}", source.name));
+        }
+    }
+    assert_none("use Pattern for lists of regions (or say in PLACES what this is)", &found);
+}
+
+/// Operations have operands of one offset and one length, once: they are no lists.
+fn is_message(name: &str) -> bool {
+    matches!(name, "proto/src/op.rs" | "proto/src/tx.rs")
+}
+
+/// What is between braces.
+struct Body {
+    name: String,
+    fields: BTreeSet<String>,
+    is_enum: bool,
+    is_type: bool,
+}
+
+/// Names and fields of structs and of enums' variants.
+fn bodies(code: &[&str]) -> Vec<(String, BTreeSet<String>)> {
+    let mut found: Vec<(String, BTreeSet<String>)> = Vec::new();
+    let mut open: Vec<Body> = Vec::new();
+    for line in code {
+        if line.ends_with('{') {
+            let head =
+                ["struct ", "enum "].iter().find_map(|word| Some(line.split_once(word)?.1)).unwrap_or(line);
+            let name = head.split(['<', '(', '=', '{', ' ']).next().unwrap_or("").to_owned();
+            let is_variant = open.last().is_some_and(|body| body.is_enum);
+            let (is_enum, is_type) = (line.contains("enum "), line.contains("struct ") || is_variant);
+            open.push(Body { name, fields: BTreeSet::new(), is_enum, is_type });
+        } else if line.starts_with('}') {
+            found.extend(open.pop().filter(|body| body.is_type).map(|body| (body.name, body.fields)));
+        } else if let (Some((name, _)), Some(body)) = (line.split_once(": "), open.last_mut()) {
+            body.fields.insert(name.rsplit(' ').next().unwrap_or("").to_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn nothing_is_left_to_do_and_no_test_is_ignored() {
+    let sources = sources();
+    let own = |s: &Source| s.name != "shoal/tests/house.rs";
+    for word in ["todo!(", "unimplemented!(", "#[ignore", "dbg!("] {
+        assert_none(word, &holding(&sources, own, word, &[]));
+    }
+}
+
+#[test]
+fn nothing_is_unwrapped_without_a_reason() {
+    let sources = sources();
+    for word in [".unwrap()", ".expect(\"\")", "panic!(\"\")"] {
+        assert_none(word, &holding(&sources, |s| s.is(CAREFUL), word, &[]));
+    }
+}
+
+#[test]
+fn every_module_says_what_it_is() {
+    let silent: Vec<String> =
+        sources().into_iter().filter(|s| !s.text.starts_with("//!")).map(|s| s.name).collect();
+    assert_none("begin with `//!`: the idea, the invariants, the picture", &silent);
+}
+
+#[test]
+fn no_file_has_a_name_that_says_nothing() {
+    let vague = |s: &Source| ["manager", "helper", "util"].iter().any(|word| s.name.contains(word));
+    let found: Vec<String> = sources().into_iter().filter(vague).map(|s| s.name).collect();
+    assert_none("name it by what it does", &found);
+}
+
+#[test]
+fn the_rules_see_what_they_are_to_see() {
+    let source = |text: &str| Source { name: "server/src/x.rs".into(), text: text.into(), is_test: false };
+    let code = source("//! x\nlet a = 1; // b\n// c\n#[cfg(test)]\nmod tests {\n  x.unwrap()\n}\n");
+    assert_eq!(code.code().collect::<Vec<_>>(), [(2, "let a = 1; // b")]);
+    let maps = source("struct A(Rc<HashMap<u8, u8>>);\n    open: RefCell<HashMap<u8, u8>>,\n");
+    assert_eq!(hash_maps(&maps), BTreeSet::from(["0".to_owned(), "open".to_owned()]));
+    assert!(iterates("for x in self.open.borrow().values() {", "open"));
+    assert!(!iterates("self.reopened.values()", "open"));
+    let lines =
+        ["enum Way {", "Far {", "offset: u64,", "len: u64,", "},", "}", "impl A {", "fn f(", "offset: u64,"];
+    let found = bodies(&lines);
+    assert_eq!(found, [("Far".to_owned(), BTreeSet::from(["offset".to_owned(), "len".to_owned()]))]);
+}
