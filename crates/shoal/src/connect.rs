@@ -6,6 +6,9 @@ use shoal_client::{Client, Options};
 use shoal_env::Env;
 use std::time::Duration;
 
+/// How long a server may take that may be down.
+pub const IMPATIENT: Duration = Duration::from_secs(5);
+
 /// What a client of this place is told.
 pub fn options(place: &Place) -> Result<Options> {
     let (key, file_system) = place.open_key()?;
@@ -21,14 +24,16 @@ where
     with_options(place, options(place)?, work)
 }
 
-/// The same, for questions to servers that may be down: an answer within a few seconds, or none.
-pub fn with_impatient_client<T, F>(place: &Place, work: impl FnOnce(Env, Client) -> F) -> Result<T>
+/// The same, for questions to servers that may be down: an answer within `patience`, or none.
+pub fn with_client_within<T, F>(
+    place: &Place,
+    patience: Duration,
+    work: impl FnOnce(Env, Client) -> F,
+) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
-    let mut options = options(place)?;
-    options.timeout = Duration::from_secs(5);
-    with_options(place, options, work)
+    with_options(place, Options { timeout: patience, ..options(place)? }, work)
 }
 
 fn with_options<T, F>(place: &Place, options: Options, work: impl FnOnce(Env, Client) -> F) -> Result<T>

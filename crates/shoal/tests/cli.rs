@@ -226,6 +226,31 @@ fn a_killed_file_system_goes_on_with_its_data_and_grows() {
     assert_eq!((ping["well"].as_bool(), ping["epoch"].as_u64()), (Some(true), Some(3)), "{ping}");
     said(&["fsck", &data, "--quiet"]);
     up.stop();
+
+    let moved = home.text("moved");
+    std::fs::rename(&data, &moved).unwrap();
+    let up = Serving::start(&["up", &moved]);
+    assert_eq!(said(&["cat", &format!("{root}/kept"), "--key", &home.text("moved/key")]), "hello\n");
+    said(&["ping", &moved]);
+    up.stop();
+}
+
+#[test]
+fn a_check_without_all_servers_is_no_verdict() {
+    let home = Home::new();
+    let cluster = home.text("cluster");
+    let free = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let [a, b] = free.each_ref().map(|l| format!("tcp:{}", l.local_addr().unwrap()));
+    drop(free);
+    said(&["init", &cluster, "--server", &format!("{a}=s0"), "--server", &format!("{b}=s1")]);
+    let one = Serving::start(&["serve", "--config", &cluster, "--server", "0"]);
+    let ping = run(&["ping", &cluster, "--json"]);
+    assert_eq!(ping.status.code(), Some(1));
+    let ping: serde_json::Value = serde_json::from_slice(&ping.stdout).unwrap();
+    let complaints = ping["complaints"].as_array().unwrap();
+    assert!(complaints[0].as_str().unwrap().contains("server 1 does not answer"), "{ping}");
+    assert!(refused(&["fsck", &cluster, "--quiet"], 2).contains("server 1"));
+    one.stop();
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn open(text: &str, common: &BenchCommon) -> Result<Opened> {
         "native" => {
             let place = Place::find(place, common.key.key.as_deref())?;
             // Fails here rather than in each worker.
-            connect::with_impatient_client(&place, |_, _| async { Ok(()) })?;
+            connect::with_client_within(&place, connect::IMPATIENT, |_, _| async { Ok(()) })?;
             Ok(plain(Box::new(Native::new(text, place))))
         }
         "passthrough" => passthrough(text, Path::new(place), common),

@@ -20,6 +20,8 @@ const PAUSES: [Duration; 3] =
     [Duration::from_millis(200), Duration::from_millis(800), Duration::from_secs(3)];
 /// How many of them between two rounds of mending: what is looked at then was wrong before, or lies beside it.
 const PAUSES_OF_ROUNDS: usize = 2;
+/// A server that answers nothing for so long cannot be checked.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Rounds of mending, at most: each mends what the one before uncovered.
 const ROUNDS_MAX: usize = 8;
 
@@ -41,7 +43,7 @@ pub fn run(args: Fsck) -> Result<ExitCode> {
     let place = Place::find(&args.place, args.key.key.as_deref())?;
     let bar = progress(args.quiet);
     let name = place.address.name.clone();
-    let clean = connect::with_client(&place, |env, client| async move {
+    let clean = connect::with_client_within(&place, PATIENCE, |env, client| async move {
         let found = find(&env, &client, &bar, &PAUSES).await?;
         let mut mended = BTreeMap::new();
         let mut left = found.problems.clone();

@@ -45,7 +45,8 @@ pub fn run(args: Ping) -> Result<ExitCode> {
         bail!("--count 0 measures nothing: use 1 or more");
     }
     let place = Place::find(&args.place, args.key.key.as_deref())?;
-    let report = connect::with_impatient_client(&place, |_, client| ask_all(client, args.count))?;
+    let report =
+        connect::with_client_within(&place, connect::IMPATIENT, |_, client| ask_all(client, args.count))?;
     match args.json {
         true => out::json(&report)?,
         false => show(&report)?,

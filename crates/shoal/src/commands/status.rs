@@ -25,7 +25,8 @@ type Sample = Result<Value, String>;
 /// Show it, once or again and again.
 pub fn run(args: Status) -> Result<ExitCode> {
     let place = Place::find(&args.place, args.key.key.as_deref())?;
-    let well = connect::with_impatient_client(&place, |env, client| watch(env, client, &args))?;
+    let well =
+        connect::with_client_within(&place, connect::IMPATIENT, |env, client| watch(env, client, &args))?;
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -2,7 +2,8 @@
 
 use crate::address::MountNote;
 use crate::cli::Umount;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+use shoal_fuse::MountError;
 use std::process::ExitCode;
 
 /// Unmount; the process that serves the mount notices and ends it.
@@ -10,9 +11,10 @@ pub fn run(args: Umount) -> Result<ExitCode> {
     let at = &args.mountpoint;
     // While it is mounted; of a dead mount only what is above can be looked at.
     let path = crate::address::resolved(at)?;
-    shoal_fuse::unmount(at, args.lazy).with_context(|| {
-        let lazy = if args.lazy { "" } else { "; --lazy detaches it at once" };
-        format!("cannot unmount {}{lazy}", at.display())
+    shoal_fuse::unmount(at, args.lazy).map_err(|error| {
+        let busy = matches!(error, MountError::Busy(_));
+        let remedy = if busy { "; or --lazy detaches it at once" } else { "" };
+        anyhow::anyhow!("cannot unmount {}: {error}{remedy}", at.display())
     })?;
     MountNote::remove(&path);
     Ok(ExitCode::SUCCESS)

@@ -177,7 +177,8 @@ fn new(folder: &Path, args: &Up) -> Result<ClusterFile> {
 /// A file system that is there; servers are added if more are wanted.
 fn existing(folder: &Path, args: &Up, given: Option<&clap::ArgMatches>) -> Result<ClusterFile> {
     let mut cluster = ClusterFile::load(folder)?;
-    let changed = settle_settings(&mut cluster, args, given)?;
+    let moved = follow_sockets(&mut cluster);
+    let changed = settle_settings(&mut cluster, args, given)? || moved;
     let there = cluster.server.len();
     match args.servers.map(usize::from) {
         Some(wanted) if wanted < there => bail!(
@@ -248,6 +249,25 @@ fn settle_settings(cluster: &mut ClusterFile, args: &Up, given: Option<&clap::Ar
     Ok(false)
 }
 
+/// Where a server's socket is, if its path is not too long for one.
+fn socket(cluster: &ClusterFile, id: usize) -> Option<String> {
+    let path = cluster.base.join(format!("server-{id}")).join("socket");
+    Some(format!("unix:{}", path.to_str().filter(|path| path.len() <= SOCKET_PATH_BYTES_MAX)?))
+}
+
+/// After the folder was moved its sockets are in the new place; the ports stay. Whether it was.
+fn follow_sockets(cluster: &mut ClusterFile) -> bool {
+    let sockets: Vec<Option<String>> = (0..cluster.server.len()).map(|id| socket(cluster, id)).collect();
+    let before = cluster.server.clone();
+    for (server, socket) in cluster.server.iter_mut().zip(sockets) {
+        let is_ours = |at: &String| at.starts_with("unix:") && at.ends_with("/socket");
+        if let Some(at) = server.listen.iter().position(is_ours) {
+            server.listen.splice(at..=at, socket);
+        }
+    }
+    before != cluster.server
+}
+
 /// Add servers until there are so many, each with a port of its own.
 fn grow(cluster: &mut ClusterFile, wanted: u16) -> Result<()> {
     if wanted == 0 {
@@ -259,10 +279,9 @@ fn grow(cluster: &mut ClusterFile, wanted: u16) -> Result<()> {
     for id in cluster.server.len() as u16..wanted {
         let name = format!("server-{id}");
         let mut listen = vec![format!("local:{fs_id}-{id}")];
-        let socket = cluster.base.join(&name).join("socket");
-        if let Some(socket) = socket.to_str().filter(|path| path.len() <= SOCKET_PATH_BYTES_MAX) {
+        if let Some(socket) = socket(cluster, usize::from(id)) {
             std::fs::create_dir_all(cluster.base.join(&name)).context("cannot make the server's folder")?;
-            listen.push(format!("unix:{socket}"));
+            listen.push(socket);
         }
         let port = free_port()?;
         listen.push(format!("tcp:{}", port.local_addr()?));
