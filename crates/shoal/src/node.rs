@@ -48,6 +48,8 @@ impl Node {
         events: &Sender<Event>,
     ) -> Result<Node> {
         let key = KeyFile::load(&cluster.path(&cluster.key))?.secret()?;
+        // As far as that goes: with fewer, streams' files are opened more often and connections wait.
+        shoal_bench::raise_open_files(OPEN_FILES * ids.len() as u64);
         let mut node = Node { servers: Vec::new() };
         let mut begins = Vec::new();
         for &id in ids {
@@ -154,6 +156,8 @@ fn collection_config(
     Ok(config)
 }
 
+/// Descriptors that one server may use well: its streams' files, connections, journal and tables.
+const OPEN_FILES: u64 = 4096;
 /// What a cached row takes of memory, about.
 const ROW_BYTES: usize = 256;
 
