@@ -1,1 +1,32 @@
-//! To be written.
+//! The cluster in one process under virtual time: servers, clients, faults, and checks of what was promised.
+//!
+//! ```text
+//!   run(seed) ─▶ World ─┬─ machine of server 0 … n: `shoal_server::serve` over `disk` on a simulated disk
+//!                       ├─ machine of client 0 … m: workload ─▶ ledger (own names, contents)
+//!                       │                                    └▶ registers (contended names)
+//!                       ├─ faults at seeded moments: crash, power cut, partition, pause; servers start again
+//!                       └─ afterwards, a fresh client: the whole tree, every content, the servers' rows ─▶ violations
+//! ```
+//!
+//! **One seed, one run**: everything that can differ comes from the [`World`](shoal_env::sim::World)'s seed, so a violation is
+//! repeated by its seed alone ([`RunReport::trace_hash`] tells that it was the same run). **A violation is a sentence**, not
+//! a panic: a run reports all it found.
+//!
+//! What is held against the run ([`ledger`], [`register`], [`check`]):
+//!
+//! * what was acknowledged is there, and what was refused did not happen; an operation without an answer did, or did not;
+//! * contents synced are kept over power cuts, contents acknowledged over crashes;
+//! * each contended name is linearizable;
+//! * the namespace is a tree: every directory is reached once, link counts are right, nothing is left over on any server;
+//! * every operation ends by its deadline.
+
+pub mod check;
+mod cluster;
+pub mod ledger;
+pub mod register;
+mod rng;
+mod run;
+mod workload;
+
+pub use cluster::{Cluster, ClusterConfig};
+pub use run::{RunConfig, RunReport, run, run_with};

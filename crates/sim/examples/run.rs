@@ -1,0 +1,30 @@
+//! A run of a seed: `cargo run -p shoal-sim --example run -- 7`, or of many: `-- 7 50` (seeds 7 to 56).
+
+fn main() {
+    let mut words = std::env::args().skip(1).map(|word| word.parse::<u64>().expect("seeds are numbers"));
+    let (first, count) = (words.next().unwrap_or(1), words.next().unwrap_or(1));
+    let mut bad = 0;
+    for seed in first..first + count {
+        let began = std::time::Instant::now();
+        let report = shoal_sim::run(seed);
+        println!(
+            "seed {seed}: {} operations ({} acknowledged, {} refused, {} unknown), {:?} of virtual time in {:?}, trace {:016x}",
+            report.operations,
+            report.acknowledged,
+            report.refused,
+            report.unknown,
+            report.took,
+            began.elapsed(),
+            report.trace_hash
+        );
+        if count == 1 || !report.violations.is_empty() {
+            report.faults.iter().for_each(|fault| println!("  {fault}"));
+        }
+        report.violations.iter().for_each(|words| println!("  VIOLATION {words}"));
+        bad += u64::from(!report.violations.is_empty());
+    }
+    if bad > 0 {
+        println!("{bad} of {count} runs broke a promise");
+        std::process::exit(1);
+    }
+}

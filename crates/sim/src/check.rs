@@ -1,0 +1,124 @@
+//! The end: the whole tree as a fresh client sees it, and the rows that the servers hold, against each other.
+
+use shoal_client::{Client, Error};
+use shoal_proto::{Attr, Handle, Kind, ServerId};
+use shoal_server::keys::{self, Table};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The tree as it was found.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    /// Each name of each directory.
+    pub entries: BTreeMap<(u64, Vec<u8>), u64>,
+    /// Each object.
+    pub objects: BTreeMap<u64, Attr>,
+    /// What is wrong with it.
+    pub violations: Vec<String>,
+}
+
+/// Walk everything from the root.
+///
+/// # Errors
+/// When a server does not answer.
+pub async fn walk(client: &Client) -> Result<Tree, Error> {
+    let mut tree = Tree::default();
+    let root = client.getattr(Handle::ROOT).await?;
+    tree.objects.insert(root.handle.0, root);
+    let mut open = vec![Handle::ROOT];
+    let mut names: BTreeMap<u64, u32> = BTreeMap::new();
+    while let Some(dir) = open.pop() {
+        let (mut listing, mut subdirs) = (client.opendir(dir), 0);
+        while let Some(entry) = listing.next(true).await? {
+            let place = (dir.0, entry.name.as_bytes().to_vec());
+            tree.entries.insert(place, entry.handle.0);
+            *names.entry(entry.handle.0).or_default() += 1;
+            let Some(attr) = entry.attr else {
+                tree.violations
+                    .push(format!("{}/{} leads to {}, which is not there", dir, entry.name, entry.handle));
+                continue;
+            };
+            if attr.kind == Kind::Directory {
+                subdirs += 1;
+                if attr.parent != dir {
+                    tree.violations.push(format!("{} is in {dir} and says {}", entry.handle, attr.parent));
+                }
+                if !tree.objects.contains_key(&entry.handle.0) {
+                    open.push(entry.handle);
+                }
+            }
+            tree.objects.insert(entry.handle.0, attr);
+        }
+        let nlink = tree.objects.get(&dir.0).map_or(0, |attr| attr.nlink);
+        if nlink != 2 + subdirs {
+            tree.violations.push(format!("directory {dir} has {subdirs} subdirectories and {nlink} links"));
+        }
+    }
+    for (handle, attr) in &tree.objects {
+        let count = names.get(handle).copied().unwrap_or(0);
+        let (words, right) = match attr.kind {
+            Kind::Directory => ("directory", count == u32::from(attr.handle != Handle::ROOT)),
+            _ => ("file", count == attr.nlink),
+        };
+        if !right {
+            let handle = Handle(*handle);
+            tree.violations.push(format!("{words} {handle} has {count} names and {} links", attr.nlink));
+        }
+    }
+    Ok(tree)
+}
+
+/// All rows of a table of a server.
+async fn rows(client: &Client, server: ServerId, table: Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+    let (prefix, mut found) = (keys::table(table), Vec::new());
+    let mut after = Vec::new();
+    loop {
+        let (rows, end) = client.rows(server, &prefix, &after, 1000).await?;
+        after = rows.last().map_or(after, |row| row.key.to_vec());
+        found.extend(rows.into_iter().map(|row| (row.key.to_vec(), row.value.to_vec())));
+        if end {
+            return Ok(found);
+        }
+    }
+}
+
+/// Hold the servers' rows against the tree, when everything is at rest and no client holds anything: nothing is left over.
+///
+/// # Errors
+/// When a server does not answer.
+pub async fn leftovers(client: &Client, servers: u16, tree: &Tree) -> Result<Vec<String>, Error> {
+    let mut wrong = Vec::new();
+    let datafiles = |attr: &Attr| attr.layout.clone().map_or(Vec::new(), |layout| layout.datafiles.0);
+    let striped: BTreeSet<u64> = tree.objects.values().flat_map(datafiles).map(|handle| handle.0).collect();
+    for server in (0..servers).map(ServerId) {
+        for (table, words) in
+            [(Table::Tx, "a transaction"), (Table::Orphan, "an orphan"), (Table::Reap, "something to reap")]
+        {
+            for (key, _) in rows(client, server, table).await? {
+                wrong.push(format!("server {server} still holds {words}: {key:x?}"));
+            }
+        }
+        for (key, _) in rows(client, server, Table::Inode).await? {
+            if keys::parse_handle(&key).is_none_or(|handle| !tree.objects.contains_key(&handle.0)) {
+                wrong.push(format!(
+                    "server {server} holds an object without a name: {:?}",
+                    keys::parse_handle(&key)
+                ));
+            }
+        }
+        for (key, _) in rows(client, server, Table::Datafile).await? {
+            if keys::parse_handle(&key).is_none_or(|handle| !striped.contains(&handle.0)) {
+                wrong.push(format!(
+                    "server {server} holds a datafile of no file: {:?}",
+                    keys::parse_handle(&key)
+                ));
+            }
+        }
+        for (key, _) in rows(client, server, Table::Entry).await? {
+            let entry = keys::parse_entry(&key);
+            if entry.is_none_or(|(dir, _, name)| !tree.entries.contains_key(&(dir.0, name.to_vec()))) {
+                wrong.push(format!("server {server} holds an entry that no listing shows: {entry:?}"));
+            }
+        }
+    }
+    Ok(wrong)
+}

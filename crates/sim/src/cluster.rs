@@ -1,0 +1,258 @@
+//! A cluster: one machine a server, one a client; servers start again after what happens to them.
+
+use shoal_client::{Client, Error, Options};
+use shoal_env::sim::{Config, MachineId, ProcessId, World};
+use shoal_env::{Address, Env};
+use shoal_proto::op::Owner;
+use shoal_proto::{ClusterMap, CollectionId, Dist, Roles, SecretKey, ServerId, ServerInfo, Template, Text};
+use shoal_server::{CollectionSetup, ServerConfig, Settings, serve};
+use shoal_store::{CollectionConfig, Identity, ModuleKind};
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What a cluster is made of.
+#[derive(Clone, Debug)]
+pub struct ClusterConfig {
+    /// Servers; all hold metadata and data.
+    pub servers: u16,
+    /// Machines for clients.
+    pub clients: u16,
+    /// Bytes of a strip: small, so that small files are striped too.
+    pub strip: u64,
+    /// The simulated hardware.
+    pub world: Config,
+    /// The servers' spans of time.
+    pub settings: Settings,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> ClusterConfig {
+        ClusterConfig {
+            servers: 4,
+            clients: 8,
+            strip: 64 << 10,
+            world: Config { timeline: 200, ..Config::default() },
+            settings: Settings::default(),
+        }
+    }
+}
+
+const FS_ID: [u8; 16] = *b"shoal simulation";
+const COLLECTION: CollectionId = CollectionId(1);
+/// How a new file system's root looks.
+const ROOT: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+
+fn key() -> SecretKey {
+    SecretKey::new([0x5a; 32])
+}
+
+/// A running cluster. Dropping it ends everything in it.
+pub struct Cluster {
+    /// The world it runs in.
+    pub world: World,
+    servers: Vec<Server>,
+    clients: Vec<ProcessId>,
+}
+
+/// One server: where it runs, and what is known of it. Clones are handles of the same.
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub machine: MachineId,
+    pub process: ProcessId,
+    plan: Rc<Plan>,
+}
+
+struct Plan {
+    id: ServerId,
+    map: ClusterMap,
+    settings: Settings,
+    /// It serves at this moment, or did until it was stopped.
+    serving: Cell<bool>,
+    /// It was formatted: from then on an empty disk would be a loss.
+    formatted: Cell<bool>,
+    /// Why it did not begin.
+    failures: RefCell<Vec<String>>,
+}
+
+impl Cluster {
+    /// Machines, and servers that begin: run the world until [`Cluster::is_ready`].
+    pub fn new(seed: u64, config: &ClusterConfig) -> Cluster {
+        let world = World::new(seed, config.world.clone());
+        let map = map_of(config);
+        let servers = (0..config.servers).map(|id| {
+            let machine = world.machine(&format!("server-{id}"));
+            let plan = Plan {
+                id: ServerId(id),
+                map: map.clone(),
+                settings: config.settings,
+                serving: Cell::default(),
+                formatted: Cell::default(),
+                failures: RefCell::default(),
+            };
+            let process = world.process(&format!("server-{id}"), machine);
+            Server { machine, process, plan: Rc::new(plan) }
+        });
+        let servers: Vec<Server> = servers.collect();
+        servers.iter().for_each(|server| server.start(&world));
+        let clients = (0..config.clients).map(|id| {
+            let name = format!("client-{id}");
+            world.process(&name, world.machine(&name))
+        });
+        let clients = clients.collect();
+        Cluster { world, servers, clients }
+    }
+
+    /// Whether all servers serve.
+    pub fn is_ready(&self) -> bool {
+        self.servers.iter().all(|server| server.plan.serving.get())
+    }
+
+    /// Why servers did not begin, or begin again.
+    pub fn failures(&self) -> Vec<String> {
+        self.servers.iter().flat_map(|server| server.plan.failures.borrow().clone()).collect()
+    }
+
+    /// How many servers there are.
+    pub fn server_count(&self) -> u16 {
+        self.servers.len() as u16
+    }
+
+    /// The machine of a server.
+    pub fn machine_of_server(&self, id: ServerId) -> Option<MachineId> {
+        self.servers.get(usize::from(id.0)).map(|server| server.machine)
+    }
+
+    pub(crate) fn server(&self, id: u16) -> &Server {
+        &self.servers[usize::from(id) % self.servers.len()]
+    }
+
+    /// Run `body` as a client's process, on its own machine.
+    pub fn start_client<F>(&self, id: u16, body: impl FnOnce(Env) -> F)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        self.world.start(self.clients[usize::from(id) % self.clients.len()], body);
+    }
+
+    /// The same, and run the world until it has ended; its value.
+    ///
+    /// # Panics
+    /// When it can never end.
+    pub fn complete_client<T, F>(&self, id: u16, body: impl FnOnce(Env) -> F) -> T
+    where
+        T: 'static,
+        F: Future<Output = T> + 'static,
+    {
+        self.world.complete(self.clients[usize::from(id) % self.clients.len()], body)
+    }
+
+    pub(crate) fn client_machine(&self, id: u16) -> MachineId {
+        self.world.machine_of(self.client_process(id))
+    }
+
+    pub(crate) fn client_process(&self, id: u16) -> ProcessId {
+        self.clients[usize::from(id) % self.clients.len()]
+    }
+
+    /// How clients of this cluster connect: strict caches, so that what is seen is what is.
+    pub fn options(&self) -> Options {
+        let addresses = (0..self.server_count()).map(address).collect();
+        let mut options = Options::new(addresses, key(), FS_ID, COLLECTION);
+        options.name_cache = Duration::ZERO;
+        options.attr_cache = Duration::ZERO;
+        options
+    }
+}
+
+/// Connect, again and again while servers are away.
+///
+/// # Errors
+/// The last failure, after some attempts.
+pub(crate) async fn connect(env: &Env, options: Options) -> Result<Client, Error> {
+    let mut attempts = 0;
+    loop {
+        match Client::connect(env.clone(), options.clone()).await {
+            Err(_) if attempts < 20 => attempts += 1,
+            connected => return connected,
+        }
+        env.sleep(Duration::from_millis(500)).await;
+    }
+}
+
+fn address(id: u16) -> Address {
+    Address::Local(format!("server-{id}"))
+}
+
+fn map_of(config: &ClusterConfig) -> ClusterMap {
+    let server = |id: u16| ServerInfo {
+        id: ServerId(id),
+        addresses: vec![Text(address(id).to_string())].into(),
+        roles: Roles::all(),
+    };
+    ClusterMap {
+        fs_id: FS_ID,
+        name: "simulated".into(),
+        collection: COLLECTION,
+        epoch: 1,
+        template: Template { dist: Dist::SimpleStripe { strip: config.strip }, width: 0 },
+        servers: (0..config.servers).map(server).collect::<Vec<_>>().into(),
+    }
+}
+
+impl Server {
+    /// Start the server's process.
+    pub fn start(&self, world: &World) {
+        let plan = self.plan.clone();
+        plan.serving.set(false);
+        world.start(self.process, |env| async move {
+            if let Err(error) = plan.run(env).await {
+                plan.failures.borrow_mut().push(format!("server {}: {error}", plan.id));
+            }
+        });
+    }
+}
+
+impl Plan {
+    /// Open the store, serve, and never end by itself.
+    async fn run(&self, env: Env) -> Result<(), String> {
+        let dir = "/shoal";
+        env.create_dir(dir).await.map_err(|error| error.to_string())?;
+        let store = shoal_store::open(env.clone(), self.store(dir)).await;
+        let setup = CollectionSetup {
+            store: store.map_err(|error| error.to_string())?,
+            map: self.map.clone(),
+            key: Some(key()),
+            root: ROOT,
+        };
+        let config = ServerConfig {
+            id: self.id,
+            listen: vec![address(self.id.0)],
+            collections: vec![setup],
+            settings: self.settings,
+            polling: Duration::ZERO,
+        };
+        let _handle = serve(env, config).await.map_err(|error| error.to_string())?;
+        self.formatted.set(true);
+        self.serving.set(true);
+        std::future::pending().await
+    }
+
+    /// Everything small, so that a short run sees segments used again, checkpoints, and caches that miss.
+    fn store(&self, dir: &str) -> CollectionConfig {
+        let identity = Identity { fs: FS_ID, collection: COLLECTION.0, server: self.id.0 };
+        CollectionConfig {
+            create: !self.formatted.get(),
+            segment_bytes: 256 << 10,
+            group_bytes_max: 64 << 10,
+            table_rows_max: 300,
+            table_bytes_max: 128 << 10,
+            row_cache_rows: 100,
+            absence_filter_bytes: 16 << 10,
+            data_cache_bytes: 32 << 10,
+            open_files: 8,
+            ..CollectionConfig::new(dir, ModuleKind::Disk, identity)
+        }
+    }
+}
