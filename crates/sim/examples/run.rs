@@ -1,12 +1,25 @@
-//! A run of a seed: `cargo run -p shoal-sim --example run -- 7`, or of many: `-- 7 50` (seeds 7 to 56).
+//! A run of a seed: `cargo run -p shoal-sim --example run -- 7`; of many: `-- 7 50` (seeds 7 to 56); with six faults of each
+//! kind and more operations: `-- 7 50 rough`.
+
+use shoal_sim::RunConfig;
 
 fn main() {
-    let mut words = std::env::args().skip(1).map(|word| word.parse::<u64>().expect("seeds are numbers"));
-    let (first, count) = (words.next().unwrap_or(1), words.next().unwrap_or(1));
+    let mut words = std::env::args().skip(1);
+    let mut number = || words.next().map_or(1, |word| word.parse::<u64>().expect("seeds are numbers"));
+    let (first, count) = (number(), number());
+    let rough = RunConfig {
+        operations: 200,
+        crashes: 6,
+        power_cuts: 6,
+        partitions: 6,
+        pauses: 6,
+        ..RunConfig::default()
+    };
+    let config = if words.next().is_some() { rough } else { RunConfig::default() };
     let mut bad = 0;
     for seed in first..first + count {
         let began = std::time::Instant::now();
-        let report = shoal_sim::run(seed);
+        let report = shoal_sim::run_with(seed, &config);
         println!(
             "seed {seed}: {} operations ({} acknowledged, {} refused, {} unknown), {:?} of virtual time in {:?}, trace {:016x}",
             report.operations,

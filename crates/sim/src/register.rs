@@ -42,6 +42,8 @@ impl Seen {
 pub struct Event {
     /// Who.
     pub client: u16,
+    /// What was asked for, for the words of a violation.
+    pub asked: &'static str,
     /// When it was called, in nanoseconds.
     pub called: u64,
     /// When it returned. Of no meaning where the outcome is unknown.
@@ -118,7 +120,7 @@ mod tests {
     use super::*;
 
     fn event(called: u64, returned: u64, seen: Seen) -> Event {
-        Event { client: 0, called, returned, seen }
+        Event { client: 0, asked: "", called, returned, seen }
     }
 
     #[test]

@@ -315,7 +315,7 @@ async fn judge(client: &Client, servers: u16, shared: &Shared, now: u64) -> Resu
     for ((dir, leaf), mut history) in shared.registers.take() {
         let found = tree.entries.get(&(dir, leaf.clone().into_bytes()));
         let seen = found.map_or(Seen::Missing, |handle| Seen::Found(*handle));
-        history.push(Event { client: u16::MAX, called: now, returned: now + 1, seen });
+        history.push(Event { client: u16::MAX, asked: "the end", called: now, returned: now + 1, seen });
         if history.len() <= EVENTS_MAX && !is_linearizable(&history) {
             violations.push(format!("{leaf} in {} is not linearizable: {}", Handle(dir), told(&history)));
         }
@@ -326,7 +326,8 @@ async fn judge(client: &Client, servers: u16, shared: &Shared, now: u64) -> Resu
 fn told(history: &[Event]) -> String {
     let mut events: BTreeMap<(u64, u16), &Event> = BTreeMap::new();
     events.extend(history.iter().map(|event| ((event.called, event.client), event)));
-    let words =
-        |event: &Event| format!("{}–{} c{} {:x?}", event.called, event.returned, event.client, event.seen);
+    let words = |event: &Event| {
+        format!("{}–{} c{} {} {:x?}", event.called, event.returned, event.client, event.asked, event.seen)
+    };
     events.into_values().map(words).collect::<Vec<_>>().join("; ")
 }

@@ -284,7 +284,7 @@ impl Worker {
             }
         };
         if onto_hot {
-            self.note(to, called, Some(seen));
+            self.note(to, "rename", called, Some(seen));
         }
     }
 
@@ -302,9 +302,9 @@ impl Worker {
         format!("hot{}", self.rng.below(HOT_FILES))
     }
 
-    fn note(&self, slot: Slot, called: u64, seen: Option<Seen>) {
+    fn note(&self, slot: Slot, asked: &'static str, called: u64, seen: Option<Seen>) {
         let Some(seen) = seen else { return };
-        let event = Event { client: self.id, called, returned: self.env.now().0, seen };
+        let event = Event { client: self.id, asked, called, returned: self.env.now().0, seen };
         self.shared.registers.borrow_mut().entry(slot).or_default().push(event);
     }
 
@@ -313,7 +313,8 @@ impl Worker {
         let leaf = self.hot_name();
         let (slot, leaf) = ((dir.0, leaf.clone()), name(&leaf));
         let (client, called) = (self.client.clone(), self.env.now().0);
-        let seen = match self.rng.below(3) {
+        let which = self.rng.below(3);
+        let seen = match which {
             0 => {
                 let made = client.create(dir, &leaf, OWNER, true, Rights::WRITE, None);
                 match self.run("create a contended name", &[Status::Exists], made).await {
@@ -332,7 +333,7 @@ impl Worker {
             }
             _ => self.look(dir, &leaf).await,
         };
-        self.note(slot, called, seen);
+        self.note(slot, ["create", "unlink", "lookup"][which as usize], called, seen);
     }
 
     async fn look(&self, dir: Handle, leaf: &Name) -> Option<Seen> {
@@ -357,7 +358,7 @@ impl Worker {
                     End::Refused(_) => Seen::Occupied,
                     End::Unknown(_) => Seen::MaybeMade,
                 };
-                self.note(slot, called, Some(seen));
+                self.note(slot, "mkdir", called, Some(seen));
             }
             1 => {
                 let refusals = [Status::NotFound, Status::NotEmpty];
@@ -368,11 +369,11 @@ impl Worker {
                     End::Refused(_) => Seen::Missing,
                     End::Unknown(_) => Seen::MaybeRemoved,
                 };
-                self.note(slot, called, Some(seen));
+                self.note(slot, "rmdir", called, Some(seen));
             }
             _ => {
                 let seen = self.look(dir, &leaf).await;
-                self.note(slot, called, seen);
+                self.note(slot, "lookup", called, seen);
                 if let Some(Seen::Found(sub)) = seen {
                     self.create_in(Handle(sub), true).await;
                 }

@@ -53,20 +53,28 @@ impl Core {
         dir: Handle,
         name: &Name,
     ) -> Result<Attr, Error> {
-        let asked = self.cache.borrow().stamp();
-        let looked = self.lookup_path(o, dir, std::slice::from_ref(name)).await?;
-        let attr = match looked.attr {
-            Some(attr) => self.merged(o, attr).await?,
-            // The entry's object lives on another server; gone meanwhile, it has no name either.
-            None => match self.getattr_anew(o, looked.handle).await {
-                Err(error) if error.status == Status::Stale => {
-                    return Err(Error { status: Status::NotFound, ..error });
-                }
-                other => other?,
-            },
-        };
-        self.cache.borrow_mut().put_attr(&attr, asked, self.world.now());
-        Ok(attr)
+        let mut gone = None;
+        loop {
+            let asked = self.cache.borrow().stamp();
+            let looked = self.lookup_path(o, dir, std::slice::from_ref(name)).await?;
+            let attr = match looked.attr {
+                Some(attr) => self.merged(o, attr).await?,
+                // The entry's object lives on another server. Gone meanwhile, it may have been replaced, and then the name
+                // was there all the time: only the same answer twice says that there is nothing.
+                None => match self.getattr_anew(o, looked.handle).await {
+                    Err(error) if error.status == Status::Stale && gone == Some(looked.handle) => {
+                        return Err(Error { status: Status::NotFound, ..error });
+                    }
+                    Err(error) if error.status == Status::Stale => {
+                        gone = Some(looked.handle);
+                        continue;
+                    }
+                    other => other?,
+                },
+            };
+            self.cache.borrow_mut().put_attr(&attr, asked, self.world.now());
+            return Ok(attr);
+        }
     }
 
     /// Walk `path` from `dir` as far as its server can.
