@@ -6,7 +6,7 @@ use shoal_env::{Address, Env};
 use shoal_proto::op::Owner;
 use shoal_proto::{ClusterMap, CollectionId, Dist, Roles, SecretKey, ServerId, ServerInfo, Template, Text};
 use shoal_server::{CollectionSetup, ServerConfig, Settings, serve};
-use shoal_store::{CollectionConfig, Identity, ModuleKind};
+use shoal_store::{CollectionConfig, Identity, ModuleKind, SyncModes};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
@@ -25,6 +25,8 @@ pub struct ClusterConfig {
     pub world: Config,
     /// The servers' spans of time.
     pub settings: Settings,
+    /// When the servers sync. The checks hold for the default; with less they must find what is lost.
+    pub sync_modes: SyncModes,
 }
 
 impl Default for ClusterConfig {
@@ -35,6 +37,7 @@ impl Default for ClusterConfig {
             strip: 64 << 10,
             world: Config { timeline: 200, ..Config::default() },
             settings: Settings::default(),
+            sync_modes: SyncModes::default(),
         }
     }
 }
@@ -68,6 +71,7 @@ struct Plan {
     id: ServerId,
     map: ClusterMap,
     settings: Settings,
+    sync_modes: SyncModes,
     /// It serves at this moment, or did until it was stopped.
     serving: Cell<bool>,
     /// It was formatted: from then on an empty disk would be a loss.
@@ -87,6 +91,7 @@ impl Cluster {
                 id: ServerId(id),
                 map: map.clone(),
                 settings: config.settings,
+                sync_modes: config.sync_modes,
                 serving: Cell::default(),
                 formatted: Cell::default(),
                 failures: RefCell::default(),
@@ -244,6 +249,7 @@ impl Plan {
         let identity = Identity { fs: FS_ID, collection: COLLECTION.0, server: self.id.0 };
         CollectionConfig {
             create: !self.formatted.get(),
+            sync_modes: self.sync_modes,
             segment_bytes: 256 << 10,
             group_bytes_max: 64 << 10,
             table_rows_max: 300,

