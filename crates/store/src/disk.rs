@@ -46,6 +46,7 @@ use shoal_env::{Env, Task};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use streams::after::Cuts;
 use streams::contents::Contents;
 use streams::files::StreamFiles;
 use streams::gates::Gates;
@@ -81,6 +82,7 @@ struct Shared {
     checkpointed: Cell<Lsn>,
     files: StreamFiles,
     gates: Gates,
+    cuts: RefCell<Cuts>,
     contents: RefCell<Contents>,
     /// Streams whose rows were changed in memory alone: their record follows in a later group.
     weak: RefCell<BTreeSet<shoal_proto::Handle>>,

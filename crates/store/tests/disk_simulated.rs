@@ -301,3 +301,133 @@ fn a_full_disk_is_an_answer_and_removals_still_work() {
         drop(store.admit(asked).await.unwrap());
     });
 }
+
+#[test]
+fn what_a_failed_sync_left_in_the_page_cache_is_made_durable_by_the_next_start() {
+    let (world, machine, process) = world(8);
+    let faults = world.clone();
+    let put = || StreamChange::Put { content: bytes(3, 8_000), size: 8_000, written_at: moment(1) };
+    world.complete(process, |env| async move {
+        let store = open(env.clone(), config("cache")).await.unwrap();
+        // The segment is more than half alive, so that nothing is copied out of it.
+        for n in 1..6 {
+            change(&store, handle(n), StreamChange::Create { generation: 1 }).await;
+            change(&store, handle(n), put()).await;
+        }
+        change(&store, handle(6), StreamChange::Create { generation: 1 }).await;
+        settle(&store).await.unwrap();
+        faults.fail_syncs(machine, 1);
+        change(&store, handle(6), put()).await;
+        assert!(matches!(settle(&store).await, Err(StoreError::Poisoned(_))));
+        env.sleep(Duration::from_secs(1)).await;
+    });
+    // The server alone starts again: it reads what the kernel still has in memory, and goes on behind it.
+    let found = world.complete(process, |env| async move {
+        let store = open(env, config("cache")).await.unwrap();
+        put_row(&store, "Dafter", "1").await;
+        settle(&store).await.unwrap();
+        store.fsync(handle(6)).await.unwrap();
+        whole(&store, handle(6)).await
+    });
+    world.power_cut(machine);
+    world.complete(process, |env| async move {
+        let store = open(env, config("cache")).await.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(get_row(&store, "Dafter").await.as_deref(), Some("1"));
+        assert!(whole(&store, handle(6)).await == found, "what was seen stays");
+    });
+}
+
+/// A large stream of `len` bytes, all of it durable.
+async fn large(store: &Collection, len: usize) {
+    change(store, handle(1), StreamChange::Create { generation: 1 }).await;
+    write(store, handle(1), 0, bytes(1, len)).await;
+    store.fsync(handle(1)).await.unwrap();
+}
+
+fn resize(size: u64) -> StreamChange {
+    StreamChange::Resize { generation: 1, size, written_at: Some(moment(2)) }
+}
+
+#[test]
+fn a_write_that_meets_a_cut_on_its_way_is_done_behind_the_cut() {
+    for (append, delay) in (0..12).map(|n| (n % 2 == 0, n / 2)) {
+        let (world, _, process) = world(9);
+        world.complete(process, |env| async move {
+            let store = open(env.clone(), config("meet")).await.unwrap();
+            large(&store, 100_000).await;
+            let data = bytes(5, 60_000);
+            let (own, given) = (store.clone(), data.clone());
+            let (send, written) = futures_channel::oneshot::channel();
+            let _task = env.spawn("writer", async move {
+                let run = shoal_pattern::ViewRun { physical: 80_000, packed: 0, len: 60_000 };
+                let done = match append {
+                    true => own.append(handle(1), 1, given, moment(3)).await.map(|(at, _)| at),
+                    false => own.write(handle(1), 1, vec![run], given, moment(3)).await.map(|_| 80_000),
+                };
+                drop(send.send(done));
+            });
+            // It has passed the gate and its bytes are on the way when the stream is cut.
+            env.sleep(Duration::from_micros(delay)).await;
+            change(&store, handle(1), resize(50_000)).await;
+            let at = written.await.unwrap().unwrap() as usize;
+            let content = whole(&store, handle(1)).await;
+            assert!(content[..50_000] == bytes(1, 100_000)[..50_000]);
+            if content.len() == 50_000 {
+                return; // The write came first.
+            }
+            assert_eq!(content.len(), at + 60_000);
+            assert!(
+                content[at..] == data,
+                "append {append} after {delay} us: its bytes are not there, at {at}"
+            );
+            assert!(content[50_000..at].iter().all(|byte| *byte == 0), "what was cut came back");
+        });
+    }
+}
+
+#[test]
+fn a_second_cut_does_not_make_the_first_forgotten() {
+    for span in (0..1_200).step_by(400) {
+        let (world, _, process) = world(10);
+        let done = Rc::new(std::cell::Cell::new(false));
+        let ready = done.clone();
+        world.start(process, |env| async move {
+            let store = open(env.clone(), config("twice")).await.unwrap();
+            large(&store, 100_000).await;
+            store.checkpoint().await.unwrap();
+            // Cut short, grown, and cut again, before the file was touched.
+            change(&store, handle(1), resize(1_000)).await;
+            change(&store, handle(1), resize(90_000)).await;
+            change(&store, handle(1), resize(50_000)).await;
+            settle(&store).await.unwrap();
+            ready.set(true);
+            std::future::pending::<()>().await;
+        });
+        let limit = world.now() + Duration::from_secs(10);
+        assert!(world.run_until_true(limit, || done.get()));
+        world.run_for(Duration::from_micros(span));
+        world.crash(process);
+        world.complete(process, |env| async move {
+            let store = open(env, config("twice")).await.unwrap();
+            let content = whole(&store, handle(1)).await;
+            assert_eq!(content.len(), 50_000);
+            assert!(content[..1_000] == bytes(1, 100_000)[..1_000]);
+            assert!(content[1_000..].iter().all(|byte| *byte == 0), "what was cut came back, {span} us");
+        });
+    }
+}
+
+#[test]
+fn a_streams_row_that_is_damaged_is_an_error_of_who_asks_for_it() {
+    let (world, _, process) = world(11);
+    world.complete(process, |env| async move {
+        let store = open(env.clone(), config("row")).await.unwrap();
+        let mut changes = Changes::default();
+        changes.put(store.stream_key(handle(1)), "no stream's row");
+        store.apply(changes).unwrap();
+        let asked = look(&store, |view| view.stream(handle(1)));
+        let limit = env.now() + Duration::from_secs(1);
+        let answer = env.deadline(limit, asked).await.expect("it ends").map(drop);
+        assert!(matches!(answer, Err(StoreError::Damaged(_))), "{answer:?}");
+    });
+}

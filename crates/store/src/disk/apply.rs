@@ -3,7 +3,7 @@
 
 use super::Shared;
 use super::journal::group::{self, RecordWriter};
-use super::streams::after::Afterwards;
+use super::streams::after::{Afterwards, Cuts};
 use crate::stream_row::{Home, LOG_ROW, StreamRow, stream_key};
 use crate::{Changes, Loaded, Lookup, Lsn, StoreError, StreamChange, Strength};
 use bytes::Bytes;
@@ -117,7 +117,10 @@ impl Shared {
         strength: Strength,
         manner: Manner,
     ) -> Result<Lsn, StoreError> {
-        let intents: Vec<(Bytes, Bytes)> = staged.iter().filter_map(Staged::intent).collect();
+        let intents: Vec<(Bytes, Bytes)> = {
+            let cuts = self.cuts.borrow();
+            staged.iter().filter_map(|staged| staged.intent(&cuts)).collect()
+        };
         let contents: usize = staged.iter().filter_map(|s| s.content.as_ref()).map(Bytes::len).sum();
         let encoded: Vec<Option<Bytes>> = staged.iter().map(Staged::encode_early).collect();
         let lens = rows.iter().map(|(key, value)| (key.len(), value.as_ref().map_or(0, Bytes::len)));
@@ -289,9 +292,9 @@ impl Staged {
         Ok(())
     }
 
-    fn intent(&self) -> Option<(Bytes, Bytes)> {
+    fn intent(&self, cuts: &Cuts) -> Option<(Bytes, Bytes)> {
         let row = self.after.as_ref().filter(|row| row.home == Home::File)?;
-        let mut value = self.cut?.to_le_bytes().to_vec();
+        let mut value = cuts.shortest(self.handle, self.cut?).to_le_bytes().to_vec();
         value.extend_from_slice(&row.generation.to_le_bytes());
         Some((intent_key(self.handle), value.into()))
     }

@@ -6,7 +6,7 @@
 use super::Shared;
 use super::apply::NotLoaded;
 use super::table::{Fetched, Range};
-use crate::stream_row::{Home, StreamRow, stream_key};
+use crate::stream_row::{Home, StreamRow, stream_key, stream_of_key};
 use crate::{Changes, Loaded, Lookup, Needs, StoreError};
 use bytes::Bytes;
 use futures_channel::oneshot;
@@ -109,7 +109,9 @@ impl Shared {
             if self.rows.borrow().epoch == epoch {
                 self.enter(&mut loaded, keys, ranges, fetched);
                 break;
+                let streams: Vec<Handle> = keys.iter().filter_map(|key| stream_of_key(key)).collect();
             }
+                self.refuse_damaged(&streams, &loaded)?;
         }
         for handle in contents {
             self.load_content(handle, &mut loaded).await?;
@@ -119,6 +121,14 @@ impl Shared {
 
     fn unknown_row(&self, handle: Handle, loaded: &Loaded) -> Option<Bytes> {
         let key = stream_key(handle);
+    /// A row that cannot be decoded would be asked for without end: who asked gets the error.
+    fn refuse_damaged(&self, streams: &[Handle], loaded: &Loaded) -> Result<(), StoreError> {
+        streams.iter().try_for_each(|handle| match self.stream_row(*handle, loaded) {
+            Err(NotLoaded::Damaged(error)) => Err(error),
+            _ => Ok(()),
+        })
+    }
+
         let lookup = self.rows.borrow().lookup(&key, loaded);
         (lookup == Lookup::Unknown).then(|| Bytes::copy_from_slice(&key))
     }
@@ -161,20 +171,6 @@ impl Shared {
                     content.filter(|_| of == Some(&identity(&row))).map(|c| valid(&row, c.clone()))
                 })
             }
-        }
-    }
-
-    /// A row by its key, waiting for it if need be.
-    pub(super) async fn row(self: &Rc<Self>, key: Bytes) -> Result<Option<Bytes>, StoreError> {
-        let mut loaded = Loaded::default();
-        loop {
-            match self.rows.borrow().lookup(&key, &loaded) {
-                Lookup::Found(row) => return Ok(Some(row.value)),
-                Lookup::Absent(_) => return Ok(None),
-                Lookup::Unknown => {}
-            }
-            let needs = Needs { keys: vec![key.clone()], ..Needs::default() };
-            loaded = self.load(needs, loaded).await?;
         }
     }
 

@@ -139,6 +139,7 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
         checkpointed: Cell::new(checkpoint),
         files: StreamFiles::new(env.clone(), config.dir.join("streams"), config.open_files),
         gates: Gates::default(),
+        cuts: RefCell::default(),
         contents: RefCell::new(Contents::new(config.data_cache_bytes)),
         weak: RefCell::default(),
         loads: RefCell::new(Loads::default()),

@@ -15,7 +15,13 @@ use crate::{Lsn, StoreError};
 use bytes::Bytes;
 use shoal_env::{Env, File, OpenOptions};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+/// Generations that may have been taken without a trace at a segment's begin: groups in the page cache reach the disk in any
+/// order, so a power cut may leave a later group of a segment and its old first one. So many segments are never written
+/// between two syncs (tables are frozen with each segment, and at most two wait for theirs).
+const GENERATIONS_UNSEEN: u64 = 1 << 16;
 
 /// What replay found.
 pub(crate) struct Replayed {
@@ -107,7 +113,7 @@ impl<'a> Reader<'a> {
     pub async fn replay(&mut self, checkpoint: Lsn) -> Result<Replayed, StoreError> {
         let mut replayed =
             Replayed { last: checkpoint, sequence: 1, rows: BTreeMap::new(), walked: BTreeMap::new() };
-        let mut walk = Walk { last: None, sequence: 0, checkpoint };
+        let mut walk = Walk { last: None, sequence: 0, durable: checkpoint.0, checkpoint };
         // The newest segment that begins at or before the first record wanted.
         let starts = |head: &Head| head.first.is_some_and(|first| first.first <= checkpoint.0 + 1);
         let mut next = self.heads.iter().rposition(starts);
@@ -117,11 +123,11 @@ impl<'a> Reader<'a> {
             let head = &self.heads[index];
             let Some(first) = head.first else { break };
             let content = self.read(&head.path).await?;
-            let end =
+            let (sure, end) =
                 walk.segment(&content, head.number, first.generation, &mut replayed.rows, &head.path)?;
             let last = walk.last.unwrap_or(checkpoint.0);
             if end > 0 {
-                self.sync(&head.path).await?;
+                self.sync(&head.path, &content, sure..end).await?;
                 replayed.walked.insert(head.number, Lsn(last));
             }
             stopped = Some((head.path.clone(), end, first.generation));
@@ -177,15 +183,26 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// What was read may stand in the page cache alone (the server was killed): it is relied upon from now on.
-    async fn sync(&self, path: &Path) -> Result<(), StoreError> {
-        let synced = self.file(path).await?.sync().await;
-        synced.map_err(|error| self.error("syncing", path, &error))
+    /// What was read may stand in the page cache alone (the server was killed): it is relied upon from now on. What no
+    /// header calls durable is written once more: after a sync that failed the kernel takes pages for clean that it never
+    /// wrote, and another sync would not write them either.
+    async fn sync(&self, path: &Path, content: &Bytes, unsure: Range<usize>) -> Result<(), StoreError> {
+        let file = self.file(path).await?;
+        let synced = async {
+            if !unsure.is_empty() {
+                file.write_at(unsure.start as u64, vec![content.slice(unsure)]).await?;
+            }
+            file.sync().await
+        };
+        synced.await.map_err(|error| self.error("syncing", path, &error))
     }
 
     /// The segments as the journal goes on with them.
     pub fn segments(self, live: &Live, checkpoint: Lsn, replayed: &Replayed) -> Result<Segments, StoreError> {
-        let mut segments = Segments::new(self.dir.to_owned(), self.generation);
+        let overflow =
+            || StoreError::Damaged("a segment of the journal is of a generation that cannot be".into());
+        let generation = self.generation.checked_add(GENERATIONS_UNSEEN).ok_or_else(overflow)?;
+        let mut segments = Segments::new(self.dir.to_owned(), generation);
         let mut homeless: BTreeMap<Place, i64> = live.0.clone();
         for head in &self.heads {
             let generation = head.first.map_or(0, |first| first.generation);
@@ -227,11 +244,14 @@ struct Walk {
     last: Option<u64>,
     /// The newest group's.
     sequence: u64,
+    /// The checkpoint's LSN, or the greatest that a header calls durable.
+    durable: u64,
     checkpoint: Lsn,
 }
 
 impl Walk {
-    /// Take the groups of one segment as far as they continue; gives where that ends.
+    /// Take the groups of one segment as far as they continue; gives up to where they are known to be durable, and where
+    /// they end.
     fn segment(
         &mut self,
         content: &[u8],
@@ -239,8 +259,9 @@ impl Walk {
         generation: u64,
         rows: &mut BTreeMap<Bytes, Option<Bytes>>,
         path: &Path,
-    ) -> Result<usize, StoreError> {
+    ) -> Result<(usize, usize), StoreError> {
         let mut at = 0;
+        let mut ends: Vec<(u64, usize)> = Vec::new();
         // LSNs continue from segment to segment; sequences show that a group continues the one before it in its segment.
         let mut sequence = None;
         while let Some(rest) = content.get(at..).filter(|rest| rest.len() >= BLOCK) {
@@ -259,9 +280,12 @@ impl Walk {
             let Some(body) = header.body(rest).filter(|_| continues) else { break };
             self.group(&header, body, rows)?;
             sequence = Some(header.sequence);
+            self.durable = self.durable.max(header.durable);
             at += header.group_len();
+            ends.push((header.last, at));
         }
-        Ok(at)
+        let sure = ends.iter().rfind(|(last, _)| *last <= self.durable).map_or(0, |(_, end)| *end);
+        Ok((sure.min(at), at))
     }
 
     fn group(

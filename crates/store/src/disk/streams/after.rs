@@ -9,6 +9,7 @@ use crate::stream_row::Home;
 use crate::{Changes, Loaded, Lsn, StoreError, Strength};
 use bytes::Bytes;
 use shoal_proto::Handle;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 #[derive(Clone, Copy, Debug)]
@@ -19,9 +20,52 @@ pub(crate) enum Afterwards {
     Cut(u64),
 }
 
+/// Cuts that are recorded and not done, by stream.
+///
+/// The intent on disk is one row a stream, so it names the *shortest* of them: between cuts that wait nothing is written to
+/// the file, so what the shortest leaves is all that is left. It goes with the last of them.
+#[derive(Default)]
+pub(crate) struct Cuts(BTreeMap<Handle, Waiting>);
+
+struct Waiting {
+    shortest: u64,
+    count: usize,
+}
+
+impl Cuts {
+    /// What the intent has to say with another cut to `size`.
+    pub fn shortest(&self, handle: Handle, size: u64) -> u64 {
+        self.0.get(&handle).map_or(size, |waiting| waiting.shortest.min(size))
+    }
+
+    /// Whether a cut waits for its turn at the stream's gate.
+    pub fn wait_for(&self, handle: Handle) -> bool {
+        self.0.contains_key(&handle)
+    }
+
+    pub fn begin(&mut self, handle: Handle, size: u64) {
+        let waiting = self.0.entry(handle).or_insert(Waiting { shortest: size, count: 0 });
+        waiting.shortest = waiting.shortest.min(size);
+        waiting.count += 1;
+    }
+
+    /// One is done; whether it was the last.
+    fn done(&mut self, handle: Handle) -> bool {
+        let Some(waiting) = self.0.get_mut(&handle) else { return true };
+        waiting.count -= 1;
+        if waiting.count == 0 {
+            self.0.remove(&handle);
+        }
+        !self.0.contains_key(&handle)
+    }
+}
+
 impl Shared {
     pub(crate) fn follow(self: &Rc<Self>, handle: Handle, lsn: Lsn, what: Afterwards) {
         let turn = self.gates.ask(handle, true);
+        if let Afterwards::Cut(size) = what {
+            self.cuts.borrow_mut().begin(handle, size);
+        }
         let shared = self.clone();
         self.env.spawn("store stream", async move {
             let Some(_alone) = turn.pass().await else { return };
@@ -47,7 +91,7 @@ impl Shared {
     /// Cut the file, durably, then record that it is done. Also the redo of an intent found at open.
     pub(crate) async fn cut(self: &Rc<Self>, handle: Handle, size: u64) -> Result<(), StoreError> {
         let key = intent_key(handle);
-        // Another batch may have given the stream a new home, or have gone on cutting, in the meantime.
+        // Another batch may have given the stream a new home in the meantime.
         let is_file = match self.wait_row(handle).await {
             Ok((row, _)) => row.home == Home::File,
             Err(StoreError::NoStream) => false,
@@ -64,9 +108,8 @@ impl Shared {
             };
             cut.await.map_err(|error| StoreError::io(format!("cutting stream {handle}"), &error))?;
         }
-        let intent = self.row(key.clone()).await?;
-        let own = intent.is_some_and(|value| value.get(..8) == Some(size.to_le_bytes().as_slice()));
-        if own || !is_file {
+        let last = self.cuts.borrow_mut().done(handle);
+        if last {
             let done = self.record_done(key)?;
             self.wait_durable(done).await?;
         }

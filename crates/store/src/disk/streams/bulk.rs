@@ -108,7 +108,11 @@ impl Shared {
             if row.home == Home::File {
                 let done = self.change_file(handle, &row, &bulk, at).await;
                 drop(pass);
-                return self.settle_change(handle, done).await;
+                match done.transpose() {
+                    Some(done) => return self.settle_change(handle, done).await,
+                    // Cut meanwhile: once more, behind the cut.
+                    None => continue,
+                }
             }
             if bulk.content_end(&row) <= Changes::SMALL_MAX as u64 {
                 if let Some(done) = self.change_small(handle, &row, &bulk, at).await? {

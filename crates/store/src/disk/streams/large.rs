@@ -63,14 +63,15 @@ impl Shared {
         Ok(out.freeze())
     }
 
-    /// Change the file, then the row; `Stale` when a new generation began meanwhile.
+    /// Change the file, then the row; `Stale` when a new generation began meanwhile. `None`: the stream was cut meanwhile,
+    /// and the file will be.
     pub(crate) async fn change_file(
         self: &Rc<Self>,
         handle: Handle,
         row: &StreamRow,
         bulk: &Bulk,
         at: WallTime,
-    ) -> Result<Done, StoreError> {
+    ) -> Result<Option<Done>, StoreError> {
         let file = self.files.open(handle).await?;
         let (offset, end, done) = match bulk {
             Bulk::Write { runs, data } => (0, runs_end(runs), write_runs(&file, runs, data).await),
@@ -97,7 +98,8 @@ impl Shared {
             Bulk::Allocate { .. } | Bulk::Punch { .. } => file.space().await.ok(),
             Bulk::Write { .. } | Bulk::Append { .. } => None,
         };
-        Ok((offset, self.touch(handle, row.generation, end, space, at).await?))
+        let touched = self.touch(handle, row.generation, end, space, at).await?;
+        Ok(touched.map(|info| (offset, info)))
     }
 
     /// A write of `generation` reached to `end`.
@@ -108,20 +110,24 @@ impl Shared {
         end: u64,
         space: Option<u64>,
         at: WallTime,
-    ) -> Result<StreamInfo, StoreError> {
+    ) -> Result<Option<StreamInfo>, StoreError> {
         let (mut row, _) = self.wait_row(handle).await?;
         if row.generation != generation {
             return Err(StoreError::Stale { current: row.generation });
         }
         if row.home != Home::File {
             // A put came while the file was written: it stands behind this write and replaces all of it.
-            return Ok(row.info());
+            return Ok(Some(row.info()));
+        }
+        if self.cuts.borrow().wait_for(handle) {
+            // The cut stands behind this write at the gate and would take its bytes, not its size.
+            return Ok(None);
         }
         row.space = space.unwrap_or(row.space + end.saturating_sub(row.size));
         row.size = row.size.max(end);
         row.written_at = row.written_at.max(Some(at));
         self.put_weak(handle, &row);
-        Ok(row.info())
+        Ok(Some(row.info()))
     }
 
     /// Cut what stands in the file behind the stream's end.

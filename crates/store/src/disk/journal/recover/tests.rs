@@ -166,3 +166,28 @@ fn a_segment_that_lost_its_first_group_is_damage_too() {
         assert!(matches!(damaged, Err(StoreError::Damaged(_))), "byte {byte}: {damaged:?}");
     }
 }
+
+#[test]
+fn no_generation_comes_again_of_which_only_a_later_group_reached_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    write_groups(dir.path(), 0..1);
+    let journal = dir.path().join("journal");
+    let (path, places) = groups(&journal);
+    let mut content = std::fs::read(&path).unwrap();
+    let (at, len) = places[0];
+    let Found::Header(header) = Header::find(&content[at..]) else { panic!("a header") };
+    // The segment was taken anew: its first group was in the page cache alone, its second reached the disk.
+    let behind = 2 * BLOCK;
+    content.copy_within(at..at + len, behind);
+    let (generation, sequence) = (header.generation + 1, header.sequence + 2);
+    let later = Header { generation, sequence, first: 3, last: 3, durable: 1, ..header };
+    later.encode(&mut content[behind..behind + HEADER]);
+    std::fs::write(&path, &content).unwrap();
+    let next = shoal_env::real::run("replay", |env| async move {
+        let mut reader = Reader::open(&env, &journal, SEGMENT).await.unwrap();
+        let replayed = reader.replay(Lsn(0)).await.unwrap();
+        assert_eq!(replayed.last, Lsn(1));
+        reader.segments(&Live::default(), Lsn(0), &replayed).unwrap().take().1
+    });
+    assert!(next > generation, "generation {next} is on the disk already");
+}
