@@ -107,11 +107,11 @@ impl Shared {
             }
             let fetched = self.fetch(keys.clone(), ranges.clone()).await?;
             if self.rows.borrow().epoch == epoch {
-                self.enter(&mut loaded, keys, ranges, fetched);
-                break;
                 let streams: Vec<Handle> = keys.iter().filter_map(|key| stream_of_key(key)).collect();
-            }
+                self.enter(&mut loaded, keys, ranges, fetched);
                 self.refuse_damaged(&streams, &loaded)?;
+                break;
+            }
         }
         for handle in contents {
             self.load_content(handle, &mut loaded).await?;
@@ -119,8 +119,6 @@ impl Shared {
         Ok(loaded)
     }
 
-    fn unknown_row(&self, handle: Handle, loaded: &Loaded) -> Option<Bytes> {
-        let key = stream_key(handle);
     /// A row that cannot be decoded would be asked for without end: who asked gets the error.
     fn refuse_damaged(&self, streams: &[Handle], loaded: &Loaded) -> Result<(), StoreError> {
         streams.iter().try_for_each(|handle| match self.stream_row(*handle, loaded) {
@@ -129,6 +127,8 @@ impl Shared {
         })
     }
 
+    fn unknown_row(&self, handle: Handle, loaded: &Loaded) -> Option<Bytes> {
+        let key = stream_key(handle);
         let lookup = self.rows.borrow().lookup(&key, loaded);
         (lookup == Lookup::Unknown).then(|| Bytes::copy_from_slice(&key))
     }
