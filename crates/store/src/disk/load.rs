@@ -18,6 +18,8 @@ use std::rc::Rc;
 const LOADERS_MAX: usize = 4;
 /// Keys read by one closure, at most.
 const LOADER_KEYS_MAX: usize = 1024;
+/// Rows of a range fetched at once, at least: behind many removed rows a scan for one must not fetch them one by one.
+const RANGE_ROWS_MIN: usize = 256;
 /// Rows of a range read at once, at most.
 const RANGE_ROWS_MAX: usize = 4096;
 
@@ -91,7 +93,7 @@ impl Shared {
         let Needs { mut keys, ranges, contents } = needs;
         let ranges: Vec<Range> = ranges
             .into_iter()
-            .map(|(prefix, after, limit)| (prefix, after, limit.clamp(1, RANGE_ROWS_MAX)))
+            .map(|(prefix, after, limit)| (prefix, after, limit.clamp(RANGE_ROWS_MIN, RANGE_ROWS_MAX)))
             .collect();
         loop {
             let epoch = self.rows.borrow().epoch;
