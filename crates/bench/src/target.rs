@@ -48,7 +48,7 @@ pub trait Target: Send + Sync {
     fn name(&self) -> String;
 
     /// Makes the worker `index` (from 0): for a directory nothing but a table of descriptors, for a network
-    /// client a set of connections, made before any clock starts.
+    /// client a set of connections, made before any clock starts, on the thread that then uses it.
     fn worker(&self, index: usize) -> Result<Box<dyn Worker>>;
 
     /// Words from which a worker *process* opens this same target again (see [`crate::worker_process_main`]),
@@ -61,7 +61,7 @@ pub trait Target: Send + Sync {
 
 /// One user of a target. Every method blocks until its effect is what the target promises at that point; an
 /// error ends the run and should name the operation and the object.
-pub trait Worker: Send {
+pub trait Worker {
     /// Creates a directory; it must not exist.
     fn mkdir(&mut self, path: &str) -> Result<()>;
 

@@ -48,23 +48,62 @@ pub fn run<T, F>(name: &str, body: impl FnOnce(Env) -> F) -> T
 where
     F: Future<Output = T>,
 {
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .build_local(LocalOptions::default())
-        .unwrap_or_else(|error| panic!("cannot start `{name}`: {error}"));
-    let door = Rc::new(RealDoor::new(name));
-    let env = Env(door.clone());
-    let value = runtime.block_on(async {
-        let body = std::pin::pin!(AssertUnwindSafe(body(env)).catch_unwind());
-        match futures_util::future::select(body, std::pin::pin!(door.panics.first())).await {
-            futures_util::future::Either::Left((value, _)) => value,
-            futures_util::future::Either::Right((panic, _)) => Err(panic),
-        }
-    });
-    // The tasks first (they hold files and sockets), then the pools' threads, then the locks.
-    drop(runtime);
-    door.end();
-    value.unwrap_or_else(|panic| resume_unwind(panic))
+    let runtime = Runtime::new(name);
+    let env = runtime.env();
+    runtime.block_on(async { body(env).await })
+}
+
+/// A world of the calling thread that can be entered again and again: a client for code that blocks. Between two calls of
+/// [`Runtime::block_on`] its tasks stand still.
+pub struct Runtime {
+    // In this order they end: the tasks first (they hold files and sockets), then the pools' threads, then the locks.
+    runtime: tokio::runtime::LocalRuntime,
+    door: Ending,
+}
+
+struct Ending(Rc<RealDoor>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl Runtime {
+    /// A new world; see [`run`].
+    ///
+    /// # Panics
+    ///
+    /// If the kernel has no descriptors or memory for a runtime.
+    pub fn new(name: &str) -> Runtime {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build_local(LocalOptions::default())
+            .unwrap_or_else(|error| panic!("cannot start `{name}`: {error}"));
+        Runtime { runtime, door: Ending(Rc::new(RealDoor::new(name))) }
+    }
+
+    /// The handle to it.
+    pub fn env(&self) -> Env {
+        Env(self.door.0.clone())
+    }
+
+    /// Drive `future`, and the tasks spawned so far and by it, until it ends.
+    ///
+    /// # Panics
+    ///
+    /// When any task panicked, with its panic.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        let panics = self.door.0.panics.clone();
+        let value = self.runtime.block_on(async {
+            let body = std::pin::pin!(AssertUnwindSafe(future).catch_unwind());
+            match futures_util::future::select(body, std::pin::pin!(panics.first())).await {
+                futures_util::future::Either::Left((value, _)) => value,
+                futures_util::future::Either::Right((panic, _)) => Err(panic),
+            }
+        });
+        value.unwrap_or_else(|panic| resume_unwind(panic))
+    }
 }
 
 /// [`run`] in a new thread of that name.

@@ -31,18 +31,12 @@ pub(super) fn run(
         failed: AtomicBool::new(false),
         phases: workload.phases().len(),
     };
-    let mut players = Vec::with_capacity(workers);
-    for index in 0..workers {
-        let worker = target.worker(index).with_context(|| format!("cannot start worker {index}"))?;
-        let actor = workload.actor(&Place { index, workers, tag: tag.to_owned() });
-        players.push((worker, actor));
-    }
     let results: Vec<Result<Vec<Timing>>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = players
-            .into_iter()
-            .map(|(mut worker, mut actor)| {
-                let step = &step;
-                scope.spawn(move || play(step, worker.as_mut(), actor.as_mut()))
+        let threads: Vec<_> = (0..workers)
+            .map(|index| {
+                let (step, place) = (&step, Place { index, workers, tag: tag.to_owned() });
+                let mut actor = workload.actor(&place);
+                scope.spawn(move || begin(step, target, index, actor.as_mut()))
             })
             .collect();
         threads
@@ -51,6 +45,21 @@ pub(super) fn run(
             .collect()
     });
     transpose(results, step.phases)
+}
+
+/// Make the worker on its own thread, where it stays, and begin when all have theirs.
+fn begin(step: &Step, target: &dyn Target, index: usize, actor: &mut dyn Actor) -> Result<Vec<Timing>> {
+    let make = AssertUnwindSafe(|| target.worker(index));
+    let worker = catch_unwind(make).unwrap_or_else(|_| Err(anyhow!("the worker panicked")));
+    if worker.is_err() {
+        step.failed.store(true, Ordering::SeqCst);
+    }
+    step.barrier.wait();
+    let mut worker = worker.with_context(|| format!("cannot start worker {index}"))?;
+    if step.failed.load(Ordering::SeqCst) {
+        return Ok(Vec::new());
+    }
+    play(step, worker.as_mut(), actor)
 }
 
 fn play(step: &Step, worker: &mut dyn Worker, actor: &mut dyn Actor) -> Result<Vec<Timing>> {
