@@ -78,8 +78,10 @@ impl Gate {
 
     /// Let `leave` go when its target is met.
     pub fn wait(&self, collection: &Collection, target: Target, leave: Leave) {
-        if target.durable > collection.durable() && collection.sync_modes().metadata != MetadataSync::AtReply
-        {
+        // Strong changes become durable by themselves where metadata is durable at reply; data alone never does.
+        let modes = collection.sync_modes();
+        let by_itself = modes.metadata == MetadataSync::AtReply && modes.data == DataSync::AtFsync;
+        if target.durable > collection.durable() && !by_itself {
             collection.push_durable();
         }
         if target.written > collection.written() {

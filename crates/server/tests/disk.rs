@@ -2,10 +2,12 @@
 
 mod raw;
 
+use bytes::Bytes;
 use raw::*;
 use shoal_env::Env;
-use shoal_proto::{Handle, Op, SessionId, Status};
-use shoal_store::{CollectionConfig, Identity, ModuleKind};
+use shoal_pattern::Pattern;
+use shoal_proto::{Answer, Handle, Op, SessionId, Share, Status, Transfer};
+use shoal_store::{CollectionConfig, DataSync, Identity, MetadataSync, ModuleKind, SyncModes};
 use std::path::Path;
 
 async fn start(env: &Env, dir: &Path) -> Cluster {
@@ -52,5 +54,33 @@ fn what_was_acknowledged_is_there_after_a_crash_and_so_is_its_kept_reply() {
         }
         assert_eq!(client.ask(vec![Op::Sync {}]).await.status, Status::Ok);
         cluster.servers[0].take().unwrap().stop().await.unwrap();
+    });
+}
+
+#[test]
+fn a_small_write_alone_is_answered_in_mode_at_reply() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_owned();
+    run(|env| async move {
+        let cluster = start(&env, &path).await;
+        let modes = SyncModes { metadata: MetadataSync::AtReply, data: DataSync::AtReply };
+        cluster.stores[0].set_sync_modes(modes).await.unwrap();
+        let mut client = cluster.client(0).await;
+        let made = client.change(vec![create(Handle::ROOT, &name("file"))]).await;
+        let Answer::Made { attr, capability, .. } = &made.answers[0] else { panic!() };
+        let transfer = Transfer {
+            stream: attr.handle,
+            generation: attr.generation,
+            capability: *capability,
+            pattern: Pattern::contiguous(0, 1).unwrap(),
+            window_from: 0,
+            window_len: 1,
+            share: Share::WHOLE,
+        };
+        let ops = vec![Op::Write { transfer, len: 1 }];
+        client.send(Some(slot(0, 2)), vec![ops], Bytes::from_static(b"x")).await;
+        let until = env.now() + std::time::Duration::from_secs(5);
+        let reply = env.deadline(until, client.reply()).await.expect("nothing else has to happen for it");
+        assert_eq!(reply.1[0].status, Status::Ok);
     });
 }

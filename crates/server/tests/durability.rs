@@ -133,12 +133,45 @@ fn a_small_write_is_answered_when_written_or_durable_as_the_data_mode_says() {
         scene.held.write();
         assert_eq!(scene.status().await, Status::Ok);
         let mut scene = Scene::new(&env, MetadataSync::AtReply, DataSync::AtReply).await;
+        let pushes = scene.held.pushes.get();
         send_write(&mut scene).await;
+        assert!(
+            scene.held.pushes.get() > pushes,
+            "the journal makes data alone durable only when it is asked to"
+        );
         scene.held.write();
         env.sleep(Duration::from_millis(1)).await;
         assert_eq!(scene.cluster.shard(0).gate.len(), 1);
         scene.held.sync();
         assert_eq!(scene.status().await, Status::Ok);
+    });
+}
+
+#[test]
+fn a_final_refusal_of_a_prepare_waits_for_what_it_saw() {
+    run(|env| async move {
+        let mut scene = Scene::new(&env, MetadataSync::AtReply, DataSync::AtFsync).await;
+        let made = scene.client.change_in(slot(0, 1), vec![mkdir(Handle::ROOT, &name("dir"))]).await;
+        let dir = handle_of(&made);
+        let peer = Wish { peer: Some(ServerId(1)), ..Wish::default() };
+        let mut peer = Raw::attach(&scene.cluster, 0, peer).await.unwrap();
+        scene.held.hold();
+        let ops = vec![create(dir, &name("file"))];
+        scene.client.send(Some(slot(0, 2)), vec![ops], Bytes::new()).await;
+        scene.gated(1).await;
+        let tx = TxId(Handle::new(ServerId(1), 1000).0);
+        let prepare = Op::Prepare { tx, actions: vec![Action::DirectoryRemove { dir }].into() };
+        let asked = peer.send(None, vec![vec![prepare]], Bytes::new()).await;
+        env.sleep(Duration::from_millis(5)).await;
+        peer.send(None, vec![vec![Op::Ping {}]], Bytes::new()).await;
+        assert_eq!(
+            peer.reply().await.0,
+            peer.last_tag(),
+            "the entry that is in the way could still be taken back"
+        );
+        scene.held.sync();
+        let (tag, replies, _) = peer.reply().await;
+        assert_eq!((tag, replies[0].status), (asked, Status::NotEmpty));
     });
 }
 

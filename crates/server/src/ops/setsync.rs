@@ -30,6 +30,8 @@ pub async fn run(shard: &Rc<Shard>, metadata: &str, data: &str) -> Result<Answer
     };
     settle(&shard.collection).await.map_err(status_of)?;
     shard.collection.set_sync_modes(modes).await.map_err(status_of)?;
+    // What was changed meanwhile under the old modes may be waited for under the new ones.
+    settle(&shard.collection).await.map_err(status_of)?;
     Ok(Answer::Done {})
 }
 

@@ -1,6 +1,6 @@
 //! The participant's side: see [`crate::tx`].
 
-use super::coordinator::{Stop, apply_all, reaps};
+use super::coordinator::{Stop, apply_all, is_passing, reaps};
 use super::durable;
 use crate::actions;
 use crate::counters::add;
@@ -69,6 +69,12 @@ pub async fn prepare(shard: &Rc<Shard>, tx: TxId, list: Vec<Action>) -> Result<(
     }
     drop(turn);
     shard.book.in_doubt.wake_all();
+    if let Err(status) = result
+        && !is_passing(status)
+    {
+        // A final refusal is told to a client: what it saw must not be taken back by a crash.
+        settle(&shard.collection).await.map_err(status_of)?;
+    }
     result
 }
 
