@@ -354,6 +354,11 @@ impl Core {
         allowed.unwrap_or(usize::MAX).min(self.options.eager_bytes)
     }
 
+    /// Count bytes that were copied from buffer to buffer.
+    pub(crate) fn copied(&self, bytes: usize) {
+        self.counters.borrow_mut().copied_bytes += bytes as u64;
+    }
+
     // The driver's side.
 
     fn with<T>(&self, server: ServerId, f: impl FnOnce(&mut Session) -> T) -> T {

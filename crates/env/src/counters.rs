@@ -57,7 +57,9 @@ counters! {
     file_calls,
     /// Closures run off the shard's thread.
     offloads,
-    /// Bytes copied from buffer to buffer above the kernel (the kernel's own copies are in the bytes above).
+    /// Bytes copied from buffer to buffer above the kernel (the kernel's own copies are in the bytes above): frames taken
+    /// from a shared buffer, contents gathered and scattered, records entered into the journal. Making a message or a row
+    /// from its fields is no copy.
     copied_bytes,
 }
 

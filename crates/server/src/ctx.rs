@@ -100,6 +100,8 @@ pub struct Ctx<'a> {
     bulk_in: Bytes,
     /// The reply's bulk data so far.
     pub bulk_out: Vec<Bytes>,
+    /// Bytes of data copied by this run, for the environment's counters.
+    pub copied: usize,
     /// The object the last operation named ([`Handle::CURRENT`]), and what it was opened for in this group.
     pub current: Option<(Handle, Rights)>,
     rows: BTreeMap<Bytes, Option<Bytes>>,
@@ -147,6 +149,7 @@ impl<'a> Ctx<'a> {
             op_index: 0,
             bulk_in,
             bulk_out: Vec::new(),
+            copied: 0,
             current: None,
             rows: BTreeMap::new(),
             streams: BTreeMap::new(),

@@ -72,13 +72,14 @@ impl Peers {
     pub fn new(env: Env, identity: SharedIdentity, counters: Rc<Counters>, tasks: Tasks) -> Peers {
         let mut client = ClientId::default();
         env.random(&mut client.0);
+        let scratch = Scratch::new(env.counters());
         Peers(Rc::new(Inner {
             env,
             identity,
             counters,
             tasks,
             client,
-            scratch: Scratch::default(),
+            scratch,
             links: RefCell::default(),
             pools: RefCell::default(),
             next_tag: Cell::new(1),

@@ -118,7 +118,7 @@ pub async fn serve(env: Env, config: ServerConfig) -> Result<ServerHandle, Serve
         env: env.clone(),
         shards,
         settings: config.settings,
-        scratch: Scratch::default(),
+        scratch: Scratch::new(env.counters()),
         tasks: Tasks::default(),
         lines: RefCell::default(),
         greetings: Semaphore::new(GREETINGS_MAX),

@@ -16,19 +16,21 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
 use shoal_env::local::Notify;
-use shoal_env::{Env, WallTime};
+use shoal_env::{Counters, Env, WallTime};
 use shoal_pattern::ViewRun;
 use shoal_proto::Handle;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::rc::Rc;
+use std::sync::Arc;
 
 pub(crate) fn open(env: &Env, config: &CollectionConfig, bytes: bool) -> Collection {
     let mut boot = [0; 16];
     env.random(&mut boot);
     let state =
         State { modes: config.sync_modes, bytes, bytes_max: config.memory_bytes_max, ..State::default() };
+    let state = State { counters: env.counters().clone(), ..state };
     Rc::new(Memory { boot, progress: Notify::default(), state: Rc::new(RefCell::new(state)) })
 }
 
@@ -41,6 +43,8 @@ struct Memory {
 #[derive(Default)]
 struct State {
     modes: SyncModes,
+    /// Where copies are counted.
+    counters: Arc<Counters>,
     /// Whether the bytes of streams are kept.
     bytes: bool,
     rows: BTreeMap<Bytes, (Bytes, Lsn)>,
@@ -58,6 +62,11 @@ struct State {
 const ROW_OVERHEAD: u64 = 100;
 
 impl State {
+    /// Count bytes that were copied from buffer to buffer.
+    fn copied(&self, bytes: usize) {
+        Counters::add(&self.counters.copied_bytes, bytes as u64);
+    }
+
     fn put_row(&mut self, key: Bytes, value: Option<Bytes>) {
         let len = key.len() as u64 + ROW_OVERHEAD;
         let old = match value {
@@ -169,7 +178,9 @@ impl Module for Memory {
     fn small_content(&self, handle: Handle, _: &Loaded) -> Option<Bytes> {
         let state = self.state.borrow();
         let content = state.bodies.get(&handle).and_then(|body| body.content(Changes::SMALL_MAX));
-        Some(content.unwrap_or_default())
+        let content = content.unwrap_or_default();
+        state.copied(content.len());
+        Some(content)
     }
 
     fn stream_key(&self, handle: Handle) -> Bytes {

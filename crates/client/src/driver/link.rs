@@ -7,7 +7,7 @@ use futures_util::future::{Either, select};
 use shoal_env::local::Notify;
 use shoal_env::{Address, Env, Reader, Writer};
 use shoal_proto::message::Reply;
-use shoal_proto::{Frame, FrameKind, ServerId, Status};
+use shoal_proto::{Frame, FrameKind, ServerId, Status, limits};
 use std::cell::Cell;
 use std::io::IoSlice;
 use std::pin::pin;
@@ -16,8 +16,8 @@ use std::time::Duration;
 
 /// The first pause before connecting again, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
-/// Bytes read at once: at first, and when replies fill that.
-const READ_BYTES: (usize, usize) = (16 << 10, 256 << 10);
+/// Bytes read at once: at first, and when replies fill that. The latter has room for a whole reply of a flow.
+const READ_BYTES: (usize, usize) = (16 << 10, (4 << 10) + limits::FLOW_CHUNK_BYTES);
 
 /// A connection on which something is under way is silent for at most so long before it is asked whether it lives.
 const QUIET_MAX: Duration = Duration::from_secs(5);
@@ -129,9 +129,13 @@ impl Link {
         let mut chunk = READ_BYTES.0;
         loop {
             loop {
+                let room_before = buf.capacity();
                 let frame = match Frame::take(&mut buf) {
                     Ok(Some(frame)) => frame,
-                    Ok(None) => break,
+                    Ok(None) => {
+                        self.core.copied(if buf.capacity() == room_before { 0 } else { buf.len() });
+                        break;
+                    }
                     Err(error) => return broken(format!("garbage on the connection: {error}")),
                 };
                 if frame.kind == FrameKind::Refusal {
@@ -146,9 +150,15 @@ impl Link {
                     return broken(words);
                 }
             }
-            // A frame begun has its room reserved: read all of it.
+            // A frame begun has its room reserved: what is missing of a large one is read into it and nothing else, so that
+            // nothing moves.
             let filled = buf.len();
-            let room = (buf.capacity() - filled).clamp(chunk, READ_BYTES.1.max(chunk));
+            let reserved = buf.capacity() - filled;
+            let is_large = filled.max(reserved) >= READ_BYTES.0 && reserved > 0;
+            let room = if is_large { reserved.min(READ_BYTES.1) } else { chunk };
+            if buf.capacity() < filled + room {
+                self.core.copied(filled);
+            }
             buf.resize(filled + room, 0);
             let n = match reader.read(&mut buf[filled..]).await {
                 Ok(0) => return broken("the server closed the connection".to_owned()),

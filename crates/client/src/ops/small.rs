@@ -1,7 +1,7 @@
 //! Whole small files in one message each (the paper's augmented create, and its mirror).
 
 use super::{attr_among, capability_among};
-use crate::core::{Core, Operation};
+use crate::core::{Core, Operation, ToldGroup};
 use crate::transfer::whole;
 use crate::{Client, Error, OpenFile};
 use bytes::Bytes;
@@ -71,7 +71,8 @@ impl Client {
         self.getattr(attr.handle).await
     }
 
-    /// Look a file up and read all of it: one message if it is small and colocated with its entry. `None`: it is larger
+    /// Look a file up and read all of it: one message if it is small and colocated with its entry, two if it lives on
+    /// another server. `None`: it is larger
     /// than `max` bytes.
     ///
     /// # Errors
@@ -98,6 +99,10 @@ impl Client {
             _ if told.status != Status::Ok => return Err(o.error(told.status).from(dir.server())),
             _ => return Err(o.error(Status::BadMessage).from(dir.server())),
         };
+        let (told, attr) = match handle.server() == dir.server() {
+            true => (told, attr),
+            false => (self.core.open_read(&o, handle, asked).await?, None),
+        };
         let attr = attr_among(&told.answers).or(attr);
         match (told.answers.last(), attr) {
             (Some(Answer::Data { len, facts }), Some(attr)) if told.bulk.len() == *len as usize => {
@@ -110,7 +115,7 @@ impl Client {
                 let file = OpenFile::new(self.clone(), &attr, Rights::READ, capability_among(&told.answers));
                 self.core.read_all(&o, file, attr, max).await
             }
-            // It lives elsewhere, or over several datafiles.
+            // It lives over several datafiles.
             _ => {
                 let (attr, file) = self.open_of(&o, handle, Rights::READ).await?;
                 self.core.read_all(&o, file, attr, max).await
@@ -120,6 +125,15 @@ impl Client {
 }
 
 impl Core {
+    /// Open an object and read its first bytes, in one message.
+    async fn open_read(self: &Rc<Core>, o: &Operation, object: Handle, len: u64) -> Result<ToldGroup, Error> {
+        let ops = vec![
+            Op::Open { object, rights: Rights::READ },
+            Op::Read { transfer: whole(Handle::CURRENT, Generation(0), None, len) },
+        ];
+        self.ask_group(o, object.server(), ops, Vec::new(), len).await
+    }
+
     async fn read_all(
         self: &Rc<Core>,
         o: &Operation,

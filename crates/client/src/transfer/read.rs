@@ -177,6 +177,7 @@ fn assemble(plan: &Plan<'_>, fetched: &[Fetched], len: u64) -> Result<Bytes, Err
             all[at..end].copy_from_slice(&own[..end - at]);
         }
     }
+    plan.core.copied(len);
     Ok(all.into())
 }
 

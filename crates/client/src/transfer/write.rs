@@ -91,5 +91,6 @@ fn gather(plan: &Plan<'_>, index: u32, window: Window, data: &Bytes) -> Result<(
     for run in view {
         packed.extend_from_slice(&data[piece(run.packed, run.len)]);
     }
+    plan.core.copied(len);
     Ok((vec![packed.freeze()], sent_len))
 }

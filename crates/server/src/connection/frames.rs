@@ -2,27 +2,38 @@
 //! connection holds none; the rest of a large frame is read straight into its place.
 
 use bytes::BytesMut;
-use shoal_env::ReaderImpl;
-use shoal_proto::Frame;
+use shoal_env::{Counters, ReaderImpl};
 use shoal_proto::codec::DecodeError;
 use shoal_proto::frame::HEAD_BYTES;
+use shoal_proto::{Frame, limits};
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// Bytes read at once.
 const READ_BYTES: usize = 64 * 1024;
 /// A frame that lacks more than this is read into its place.
 const LARGE_BYTES: usize = 16 * 1024;
+/// The longest frame.
+const FRAME_BYTES_MAX: usize = HEAD_BYTES + limits::BODY_BYTES_MAX + limits::BULK_BYTES_MAX;
 
 /// The buffer of all connections of a server.
 #[derive(Clone)]
-pub struct Scratch(Rc<RefCell<Vec<u8>>>);
+pub struct Scratch {
+    bytes: Rc<RefCell<Vec<u8>>>,
+    counters: Arc<Counters>,
+}
 
-impl Default for Scratch {
-    fn default() -> Scratch {
-        Scratch(Rc::new(RefCell::new(vec![0; READ_BYTES])))
+impl Scratch {
+    /// The buffer of an environment, where copies out of it are counted.
+    pub fn new(counters: &Arc<Counters>) -> Scratch {
+        Scratch { bytes: Rc::new(RefCell::new(vec![0; READ_BYTES])), counters: counters.clone() }
+    }
+
+    fn copied(&self, bytes: usize) {
+        Counters::add(&self.counters.copied_bytes, bytes as u64);
     }
 }
 
@@ -45,10 +56,16 @@ impl Frames {
         let read = if self.filled < self.buf.len() {
             reader.poll_read(cx, &mut self.buf[self.filled..])
         } else {
-            let mut scratch = self.scratch.0.borrow_mut();
+            let mut scratch = self.scratch.bytes.borrow_mut();
             let read = reader.poll_read(cx, &mut scratch);
             if let Poll::Ready(Ok(n)) = read {
+                if self.buf.is_empty() {
+                    // Room for all of a large frame at once: what is here of it need not move again.
+                    let whole = lengths(&scratch[..n]).map_or(0, |(body, bulk)| HEAD_BYTES + body + bulk);
+                    self.buf.reserve(whole.min(FRAME_BYTES_MAX).max(n));
+                }
                 self.buf.extend_from_slice(&scratch[..n]);
+                self.scratch.copied(n);
             }
             read
         };
@@ -70,6 +87,7 @@ impl Frames {
         if self.filled < self.buf.len() {
             return Ok(None);
         }
+        let room = self.buf.capacity();
         match Frame::take(&mut self.buf)? {
             Some(frame) => {
                 self.filled = self.buf.len();
@@ -79,6 +97,10 @@ impl Frames {
                 Ok(Some(frame))
             }
             None => {
+                if self.buf.capacity() != room {
+                    // What was there moved to where the whole frame has room.
+                    self.scratch.copied(self.buf.len());
+                }
                 // The head was checked by `take`, so its lengths are within their limits.
                 let missing = self
                     .lengths()
@@ -93,8 +115,12 @@ impl Frames {
 
     /// Lengths of body and bulk that the frame at the front tells, unchecked.
     pub fn lengths(&self) -> Option<(usize, usize)> {
-        let head = self.buf.first_chunk::<HEAD_BYTES>()?;
-        let at = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]) as usize;
-        Some((at(16), at(20)))
+        lengths(&self.buf)
     }
+}
+
+fn lengths(bytes: &[u8]) -> Option<(usize, usize)> {
+    let head = bytes.first_chunk::<HEAD_BYTES>()?;
+    let at = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]) as usize;
+    Some((at(16), at(20)))
 }

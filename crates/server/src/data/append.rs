@@ -141,6 +141,7 @@ async fn write_share(engine: &Engine, transfer: Transfer, data: &Bytes, at: Wall
         return Ok(());
     }
     let dense = dense.freeze();
+    shoal_env::Counters::add(&engine.env.counters().copied_bytes, dense.len() as u64);
     if transfer.stream.server() == engine.identity.id {
         super::work::admit(engine, dense.len() as u64).await?;
         let runs = super::share_of(&transfer)?.runs;

@@ -49,13 +49,17 @@ pub fn share_of(transfer: &Transfer) -> Result<ShareRuns, Status> {
     let view =
         View::new(&transfer.pattern, window, &striping, u32::from(index)).map_err(|_| Status::Invalid)?;
     let mut view = view.at_most(limits::TRANSFER_STEPS_MAX);
-    let (mut runs, mut len, mut end) = (Vec::new(), 0_u64, 0_u64);
+    let (mut runs, mut len, mut end) = (Vec::<ViewRun>::new(), 0_u64, 0_u64);
     for run in &mut view {
         let run_end = run.physical.checked_add(run.len).ok_or(Status::FileTooBig)?;
         if run_end > limits::FILE_BYTES_MAX {
             return Err(Status::FileTooBig);
         }
-        runs.push(ViewRun { packed: len, ..run });
+        // Strips of a file that follow each other lie side by side in its stream.
+        match runs.last_mut() {
+            Some(last) if last.physical + last.len == run.physical => last.len += run.len,
+            _ => runs.push(ViewRun { packed: len, ..run }),
+        }
         len += run.len;
         end = end.max(run_end);
         if len > limits::BULK_BYTES_MAX as u64 {
@@ -86,8 +90,9 @@ impl ShareRuns {
         self
     }
 
-    /// Gather the runs from a small stream's content; holes and what lies behind it are zeros.
-    pub fn gather(&self, content: &Bytes) -> Bytes {
+    /// Gather the runs from a small stream's content; holes and what lies behind it are zeros. What is copied for it is
+    /// added to `copied`.
+    pub fn gather(&self, content: &Bytes, copied: &mut usize) -> Bytes {
         if let [run] = self.runs.as_slice()
             && let (from, to) = (run.physical as usize, (run.physical + run.len) as usize)
             && to <= content.len()
@@ -100,12 +105,18 @@ impl ShareRuns {
             let to = ((run.physical + run.len) as usize).min(content.len());
             let at = run.packed as usize;
             out[at..at + (to - from)].copy_from_slice(&content[from..to]);
+            *copied += to - from;
         }
         out.freeze()
     }
 
-    /// Scatter data over a small stream's content.
-    pub fn scatter(&self, content: &Bytes, data: &Bytes) -> Bytes {
+    /// Whether a write of it leaves nothing of a stream of `size` bytes.
+    pub fn covers(&self, size: u64) -> bool {
+        matches!(self.runs.as_slice(), [run] if run.physical == 0 && run.len >= size)
+    }
+
+    /// Scatter data over a small stream's content. What is copied for it is added to `copied`.
+    pub fn scatter(&self, content: &Bytes, data: &Bytes, copied: &mut usize) -> Bytes {
         if let [run] = self.runs.as_slice()
             && run.physical == 0
             && run.len as usize >= content.len()
@@ -114,6 +125,7 @@ impl ShareRuns {
         }
         let mut out = BytesMut::with_capacity(content.len().max(self.end as usize));
         out.extend_from_slice(content);
+        *copied += content.len() + self.len as usize;
         out.resize(content.len().max(self.end as usize), 0);
         for run in &self.runs {
             let (to, from) = (run.physical as usize, run.packed as usize);
@@ -226,9 +238,12 @@ mod tests {
     fn scattered_data_is_gathered_again() {
         let share = share_of(&transfer(Pattern::strided(10, 5, 20, 4).unwrap(), 1, 0)).unwrap();
         let data = Bytes::from((0..20).collect::<Vec<u8>>());
-        let content = share.scatter(&Bytes::from(vec![9; 30]), &data);
+        let mut copied = 0;
+        let content = share.scatter(&Bytes::from(vec![9; 30]), &data, &mut copied);
         assert_eq!(content.len(), 75);
-        assert_eq!(share.gather(&content), data);
+        assert_eq!(copied, 30 + data.len());
+        assert_eq!(share.gather(&content, &mut copied), data);
+        assert_eq!(copied, 30 + 2 * data.len());
         assert_eq!(content[9], 9);
         assert_eq!(content[40], 0);
     }

@@ -196,7 +196,7 @@ impl Compound {
             match self.kept() {
                 Ok(Some((reply, seen))) => {
                     add(&self.shard.counters.kept, 1);
-                    self.collect(&reply, Vec::new());
+                    self.collect(reply.into(), Vec::new());
                     self.depend(seen, None);
                     self.next_group();
                     return None;
@@ -292,15 +292,12 @@ impl Compound {
         let bulk = self.group_bulk();
         let mut ctx = Ctx::new(view, &identity, &shard.locks, &self.facts, own, now, self.asker.client, bulk);
         let mut answers = Vec::with_capacity(self.ops().len());
-        for (index, op) in self.ops().iter().enumerate() {
-            ctx.op_index = index;
-            match crate::ops::run(&mut ctx, op) {
-                Ok(answer) => answers.push(answer),
-                Err(Halt::Status(status)) => {
-                    return Ran::Failed(status, answers, ctx.view().depends_on());
-                }
-                Err(halt) => return Ran::Halted(index, halt, ctx.into_needs()),
-            }
+        let halt = run_ops(&mut ctx, self.ops(), &mut answers);
+        self.copied(ctx.copied);
+        match halt {
+            None => {}
+            Some(Halt::Status(status)) => return Ran::Failed(status, answers, ctx.view().depends_on()),
+            Some(halt) => return Ran::Halted(answers.len(), halt, ctx.into_needs()),
         }
         match ctx.finish() {
             Ok(outcome) => {
@@ -310,6 +307,10 @@ impl Compound {
             Err(Halt::Status(status)) => Ran::Failed(status, Vec::new(), ctx.view().depends_on()),
             Err(halt) => Ran::Halted(0, halt, ctx.into_needs()),
         }
+    }
+
+    fn copied(&self, bytes: usize) {
+        shoal_env::Counters::add(&self.shard.env.counters().copied_bytes, bytes as u64);
     }
 
     /// The present group's part of the request's bulk data: what its operations say, behind that of the groups before.
@@ -379,7 +380,7 @@ impl Compound {
         if reply.len() > limits::KEPT_REPLY_BYTES_MAX {
             return Err(Status::OverLimit);
         }
-        let kept = Kept { sequence: slot_use.sequence, reply: Blob(reply) };
+        let kept = Kept { sequence: slot_use.sequence, reply: Blob(reply.into()) };
         changes.put(keys::kept(session.id, slot_use.slot, self.at as u8), kept.to_row());
         let groups = self.groups.len();
         if usize::from(self.kept_groups) > groups {
@@ -430,16 +431,22 @@ impl Compound {
             && self.collected.bulk_bytes + bulk_bytes <= limits::BULK_BYTES_MAX;
         if fits {
             self.collected.bulk_bytes += bulk_bytes;
-            self.collect(&reply, bulk);
+            self.collect(reply, bulk);
         } else {
-            self.collect(&encode_reply(Status::OverLimit, &[]), Vec::new());
+            self.collect(encode_reply(Status::OverLimit, &[]), Vec::new());
         }
         add(&self.shard.counters.groups, 1);
         self.next_group();
     }
 
-    fn collect(&mut self, reply: &[u8], bulk: Vec<Bytes>) {
-        self.collected.groups.put_raw(reply);
+    fn collect(&mut self, reply: Vec<u8>, bulk: Vec<Bytes>) {
+        if self.collected.count == 0 {
+            // The first, mostly the only one: its buffer is the one to collect in.
+            self.collected.groups = Writer::from_vec(reply);
+        } else {
+            self.copied(reply.len());
+            self.collected.groups.put_raw(&reply);
+        }
         self.collected.count += 1;
         self.collected.bulk.extend(bulk);
     }
@@ -456,12 +463,24 @@ impl Compound {
     }
 }
 
+/// Run operations in order, until one halts.
+fn run_ops(ctx: &mut Ctx<'_>, ops: &[Op], answers: &mut Vec<Answer>) -> Option<Halt> {
+    for (index, op) in ops.iter().enumerate() {
+        ctx.op_index = index;
+        match crate::ops::run(ctx, op) {
+            Ok(answer) => answers.push(answer),
+            Err(halt) => return Some(halt),
+        }
+    }
+    None
+}
+
 /// Encode a group's reply.
-pub fn encode_reply(status: Status, answers: &[Answer]) -> Bytes {
+pub fn encode_reply(status: Status, answers: &[Answer]) -> Vec<u8> {
     let mut w = Writer::with_capacity(192);
     status.encode(&mut w);
     w.put_list(answers);
-    w.into_vec().into()
+    w.into_vec()
 }
 
 /// Decode the replies of a compound (for those the server asked itself).

@@ -139,6 +139,8 @@ fn send(shard: &Shard, waiters: &[Waiter], collected: &Collected, well: bool) {
     for waiter in waiters {
         add(&shard.counters.replies, 1);
         shard.counters.latency(now.since(waiter.arrived));
+        // The replies are there already; entering them into the frame is a copy.
+        shoal_env::Counters::add(&shard.env.counters().copied_bytes, groups.len() as u64);
         waiter.line.send(FrameKind::Reply, waiter.tag, &reply, bulk);
         waiter.line.answered(waiter.bulk_bytes, waiter.wanted_bytes);
     }

@@ -42,6 +42,7 @@ pub fn run(
         let mut content = bytes::BytesMut::from(ctx.small_content(file)?.as_ref());
         content.resize(info.size as usize, 0);
         content.extend_from_slice(&data);
+        ctx.copied += content.len();
         let written_at = WallTime(ctx.now.0);
         ctx.write_stream(file, StreamChange::Put { content: content.freeze(), size: end, written_at })?;
         return Ok(Answer::Appended { offset: info.size, size: end });

@@ -19,7 +19,8 @@ pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer) -> Result<Answer, Halt> {
     let share = data::share_of(transfer)?.trimmed(info.size);
     if info.small || share.len == 0 {
         let content = if share.len == 0 { bytes::Bytes::new() } else { ctx.small_content(stream)? };
-        ctx.bulk_out.push(share.gather(&content));
+        let data = share.gather(&content, &mut ctx.copied);
+        ctx.bulk_out.push(data);
         return Ok(Answer::Data { len: share.len as u32, facts: facts_of(&info) });
     }
     let work = Work::Read { generation: info.generation, runs: share.runs, len: share.len as usize };

@@ -24,8 +24,10 @@ pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer, len: u32) -> Result<Answer, H
     }
     data::must_fit_stuffed(ctx, stream, transfer.share, share.end)?;
     if info.small && share.end.max(info.size) <= Changes::SMALL_MAX as u64 {
-        let content = ctx.small_content(stream)?;
-        let content = share.scatter(&content, &data);
+        // What is replaced whole need not be looked at.
+        let is_whole = share.covers(info.size);
+        let content = if is_whole { bytes::Bytes::new() } else { ctx.small_content(stream)? };
+        let content = share.scatter(&content, &data, &mut ctx.copied);
         let size = info.size.max(share.end);
         let change = StreamChange::Put { content, size, written_at: WallTime(ctx.now.0) };
         ctx.write_stream(stream, change)?;

@@ -131,6 +131,7 @@ impl Shared {
         let intent_lens = intents.iter().map(|(key, value)| (key.len(), value.len()));
         let len = group::record_len(contents, lens.chain(stream_lens).chain(intent_lens));
 
+        self.copied(len);
         let strong = strength == Strength::Strong;
         let urgent = manner.urgent || strong;
         let mut journal = self.journal.borrow_mut();

@@ -195,6 +195,7 @@ impl Shared {
                 continue;
             }
             let len = super::journal::group::record_len(0, rows.iter().map(|(k, v)| (k.len(), v.len())));
+            self.copied(len);
             let mut journal = self.journal.borrow_mut();
             let Ok(room) = journal.reserve(len, false, false) else { return };
             let mut record = super::journal::group::RecordWriter::new(room.record, 0);

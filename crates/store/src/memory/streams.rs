@@ -20,6 +20,7 @@ impl State {
                 let old = self.stream(handle)?;
                 let size = size.max(content.len() as u64);
                 self.with_body(handle, |body| *body = Body::with_content(&content));
+                self.copied(if self.bytes { content.len() } else { 0 });
                 StreamRow { size, written_at: Some(written_at), ..StreamRow::empty(old.generation) }
             }
             StreamChange::Resize { generation, size, written_at } => {
@@ -92,6 +93,7 @@ impl State {
                 body.read(run.physical, &mut out[at..at + run.len as usize]);
             }
         }
+        self.copied(out.len());
         Ok((out.freeze(), row.info()))
     }
 
@@ -110,6 +112,7 @@ impl State {
                 body.write(run.physical, &data[run.packed as usize..(run.packed + run.len) as usize]);
             }
         });
+        self.copied(if self.bytes { data.len() } else { 0 });
         self.touch(handle, generation, runs_end(runs), at)
     }
 

@@ -6,7 +6,7 @@ use crate::runs::{OFFSET_MAX, check_runs, runs_end};
 use crate::stream_row::{Home, StreamRow};
 use crate::{Changes, DataSync, LossId, StoreError, StreamInfo};
 use bytes::{Bytes, BytesMut};
-use shoal_env::WallTime;
+use shoal_env::{Counters, WallTime};
 use shoal_pattern::ViewRun;
 use shoal_proto::Handle;
 use std::rc::Rc;
@@ -33,6 +33,14 @@ impl Bulk {
         }
     }
 
+    /// Bytes of data it brings.
+    pub fn data_len(&self) -> usize {
+        match self {
+            Bulk::Write { data, .. } | Bulk::Append { data } => data.len(),
+            Bulk::Allocate { .. } | Bulk::Punch { .. } => 0,
+        }
+    }
+
     /// Where a small stream's content would end after it.
     pub fn content_end(&self, row: &StreamRow) -> u64 {
         let end = match self {
@@ -50,6 +58,11 @@ impl Bulk {
 pub(crate) type Done = (u64, StreamInfo);
 
 impl Shared {
+    /// Count bytes that were copied from buffer to buffer.
+    pub(in super::super) fn copied(&self, bytes: usize) {
+        Counters::add(&self.env.counters().copied_bytes, bytes as u64);
+    }
+
     /// Pass the gate and see the row, of the right generation.
     async fn meet(
         self: &Rc<Self>,
@@ -88,6 +101,7 @@ impl Shared {
                 let (from, to, n) =
                     (run.physical as usize, run.packed as usize, (end - run.physical) as usize);
                 out[to..to + n].copy_from_slice(&content[from..from + n]);
+                self.copied(n);
             }
         }
         Ok((out.freeze(), info))

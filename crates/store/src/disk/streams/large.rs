@@ -58,6 +58,7 @@ impl Shared {
                 let have = bytes.len().saturating_sub(from).min(run.len as usize);
                 let to = run.packed as usize;
                 out[to..to + have].copy_from_slice(&bytes[from..from + have]);
+                self.copied(have);
             }
         }
         Ok(out.freeze())

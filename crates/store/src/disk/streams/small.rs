@@ -28,6 +28,7 @@ impl Shared {
         if now != *row {
             return Ok(None);
         }
+        self.copied(content.len() + bulk.data_len());
         let (offset, size, content) = changed(row, bulk, content);
         let at = row.written_at.max(Some(at)).unwrap_or(at);
         let lsn = self.put_small(handle, StreamChange::Put { content, size, written_at: at }, &loaded)?;

@@ -1,0 +1,143 @@
+//! A file system in this process, over Unix sockets: each server in a thread and an environment of its own, so that its
+//! counts are its own.
+
+use futures_channel::{mpsc, oneshot};
+use futures_util::StreamExt as _;
+use shoal_env::{Address, Counters, Env, real};
+use shoal_proto::op::Owner;
+use shoal_proto::{ClusterMap, CollectionId, Dist, Roles, SecretKey, ServerId, ServerInfo, Template, Text};
+use shoal_server::{CollectionSetup, ServerConfig, ServerHandle, Settings, serve};
+use shoal_store::{CollectionConfig, Identity, ModuleKind, StoreCounters};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// What one server counted since its start.
+pub struct ServerCounts {
+    pub env: shoal_env::CounterSnapshot,
+    pub shard: shoal_server::CounterSnapshot,
+    pub store: StoreCounters,
+}
+
+/// A running file system.
+pub struct Cluster {
+    map: ClusterMap,
+    servers: Vec<Running>,
+    // The last to go.
+    _dir: TempDir,
+}
+
+struct Running {
+    asks: mpsc::UnboundedSender<oneshot::Sender<ServerCounts>>,
+    thread: JoinHandle<()>,
+}
+
+/// Strips of the files of the file system.
+pub const STRIP: u64 = 64 << 10;
+
+fn key() -> SecretKey {
+    SecretKey::new([7; 32])
+}
+
+impl Cluster {
+    /// Servers for metadata and data. Its id is always the same, so that new directories always go to the same servers.
+    pub fn start(servers: u16, module: ModuleKind) -> Cluster {
+        let dir = TempDir::new().unwrap();
+        let info = |id: u16| ServerInfo {
+            id: ServerId(id),
+            addresses: vec![Text(format!("unix:{}", dir.path().join(format!("{id}.socket")).display()))]
+                .into(),
+            roles: Roles::METADATA | Roles::DATA,
+        };
+        let map = ClusterMap {
+            fs_id: [5; 16],
+            name: Text::from("counted"),
+            collection: CollectionId(1),
+            epoch: 1,
+            template: Template { dist: Dist::SimpleStripe { strip: STRIP }, width: 0 },
+            servers: (0..servers).map(info).collect::<Vec<_>>().into(),
+        };
+        let starts = (0..servers).map(|id| Running::start(&map, ServerId(id), module, dir.path()));
+        Cluster { servers: starts.collect(), map, _dir: dir }
+    }
+
+    /// A client's options: nothing is believed for longer than the operation that asked it.
+    pub fn client(&self) -> shoal_client::Options {
+        let addresses = self.map.servers.iter().flat_map(|info| info.addresses.iter());
+        let addresses: Vec<Address> = addresses.map(|text| text.0.parse().unwrap()).collect();
+        let mut options = shoal_client::Options::new(addresses, key(), self.map.fs_id, self.map.collection);
+        options.name_cache = Duration::ZERO;
+        options.attr_cache = Duration::ZERO;
+        options
+    }
+
+    /// What all servers counted.
+    pub async fn counts(&self) -> Vec<ServerCounts> {
+        let mut all = Vec::new();
+        for server in &self.servers {
+            let (send, receive) = oneshot::channel();
+            server.asks.unbounded_send(send).unwrap();
+            all.push(receive.await.unwrap());
+        }
+        all
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for server in self.servers.drain(..) {
+            drop(server.asks);
+            if server.thread.join().is_err() && !std::thread::panicking() {
+                panic!("a server panicked");
+            }
+        }
+    }
+}
+
+impl Running {
+    fn start(map: &ClusterMap, id: ServerId, module: ModuleKind, dir: &Path) -> Running {
+        let (asks, mut asked) = mpsc::unbounded::<oneshot::Sender<ServerCounts>>();
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let (map, folder) = (map.clone(), dir.join(format!("server-{id}")));
+        let thread = real::spawn_thread(&format!("server-{id}"), move |env| async move {
+            let counters = env.counters().clone();
+            let server = begin(env, map, id, CollectionSetupOf { module, folder: &folder }).await;
+            ready.send(()).unwrap();
+            while let Some(ask) = asked.next().await {
+                drop(ask.send(counts(&server, &counters)));
+            }
+            server.stop().await.unwrap();
+        });
+        is_ready.recv().expect("the server begins");
+        Running { asks, thread: thread.unwrap() }
+    }
+}
+
+struct CollectionSetupOf<'a> {
+    module: ModuleKind,
+    folder: &'a Path,
+}
+
+async fn begin(env: Env, map: ClusterMap, id: ServerId, of: CollectionSetupOf<'_>) -> ServerHandle {
+    let identity = Identity { fs: map.fs_id, collection: map.collection.0, server: id.0 };
+    let mut config = CollectionConfig::new(of.folder, of.module, identity);
+    // Small ones are prepared soon, and hold all that these tests write: no checkpoint runs beside them.
+    config.segment_bytes = 16 << 20;
+    let store = shoal_store::open(env.clone(), config).await.unwrap();
+    let listen = map.server(id).unwrap().addresses.iter().map(|text| text.0.parse().unwrap()).collect();
+    let root = Owner { mode: 0o777, uid: 0, gid: 0 };
+    let collections = vec![CollectionSetup { store, map, key: Some(key()), root }];
+    let (settings, polling) = (Settings::default(), Duration::ZERO);
+    serve(env, ServerConfig { id, listen, collections, settings, polling }).await.unwrap()
+}
+
+fn counts(server: &ServerHandle, counters: &Arc<Counters>) -> ServerCounts {
+    let shard = &server.shards()[0];
+    ServerCounts {
+        env: counters.snapshot(),
+        shard: shard.counters.snapshot(),
+        store: shard.collection.counters(),
+    }
+}

@@ -1,0 +1,184 @@
+//! What an operation costs: differences of counts on a quiet file system, by operation.
+//!
+//! *Quiet* means that nothing was counted anywhere for some turns: what an operation leaves to be done behind its answer
+//! (the ends of transactions, reaped datafiles, sizes that follow their data) is counted to it.
+
+use crate::cluster::Cluster;
+use shoal_client::{Client, ClientCounters};
+use shoal_env::{CounterSnapshot, Env};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A turn in which nothing may be counted, and how many of them make quiet. Together longer than what a store leaves for
+/// later waits (20 ms).
+const TURN: Duration = Duration::from_millis(20);
+const QUIET_TURNS: u32 = 3;
+
+/// The counts of the whole file system, and of one client of it.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Total {
+    pub client: ClientCounters,
+    pub client_env: CounterSnapshot,
+    pub servers: Vec<CounterSnapshot>,
+    pub requests: u64,
+    pub peer_messages: u64,
+    pub groups: u64,
+    pub group_syncs: u64,
+    pub journal_bytes: u64,
+    pub reruns: u64,
+}
+
+/// Who measures.
+pub struct Meter<'a> {
+    pub env: &'a Env,
+    pub cluster: &'a Cluster,
+    pub client: &'a Client,
+}
+
+impl Meter<'_> {
+    async fn total(&self) -> Total {
+        let mut total = Total {
+            client: self.client.counters(),
+            client_env: self.env.counters().snapshot(),
+            ..Total::default()
+        };
+        for server in self.cluster.counts().await {
+            total.servers.push(server.env);
+            total.requests += server.shard.requests;
+            total.peer_messages += server.shard.peer_messages;
+            total.reruns += server.shard.reruns;
+            total.groups += server.store.groups;
+            total.group_syncs += server.store.group_syncs;
+            total.journal_bytes += server.store.journal_bytes;
+        }
+        total
+    }
+
+    /// The counts when nothing goes on any more.
+    pub async fn quiet(&self) -> Total {
+        let (mut last, mut turns) = (self.total().await, 0);
+        while turns < QUIET_TURNS {
+            self.env.sleep(TURN).await;
+            let now = self.total().await;
+            turns = if now == last { turns + 1 } else { 0 };
+            last = now;
+        }
+        last
+    }
+
+    /// The costs of `body`, which does `count` operations.
+    pub async fn cost(&self, name: &'static str, count: usize, body: impl Future<Output = ()>) -> Cost {
+        let before = self.quiet().await;
+        body.await;
+        Cost::between(name, count, &before, &self.quiet().await)
+    }
+}
+
+/// Costs of one operation, on all machines together: means over the operations of a measurement.
+#[derive(Debug)]
+pub struct Cost {
+    pub name: &'static str,
+    /// Messages of the client (a message and its reply are one), and by their names.
+    pub messages: f64,
+    pub by_name: BTreeMap<&'static str, u64>,
+    /// Messages between servers.
+    pub peers: f64,
+    /// Groups of the journal, and syncs of all kinds.
+    pub groups: f64,
+    pub syncs: f64,
+    /// System calls for sockets (client's and servers'), and for files (servers'; an `O_DSYNC` write is one, `fdatasync` is
+    /// among the syncs).
+    pub socket_calls: f64,
+    pub file_calls: f64,
+    /// Bytes written to sockets, by the client and the servers.
+    pub wire_bytes: f64,
+    pub journal_bytes: f64,
+    /// Bytes copied above the kernel, by the client and the servers.
+    pub copied_client: f64,
+    pub copied_servers: f64,
+    /// Times a handler ran again.
+    pub reruns: f64,
+}
+
+/// One row of the table: what an operation may cost at most, its messages exactly.
+pub struct Most {
+    pub name: &'static str,
+    pub messages: f64,
+    pub peers: f64,
+    pub syncs: f64,
+    pub socket_calls: f64,
+    pub wire_bytes: f64,
+    pub copied_bytes: f64,
+}
+
+impl Cost {
+    fn between(name: &'static str, count: usize, before: &Total, after: &Total) -> Cost {
+        let servers: Vec<CounterSnapshot> =
+            after.servers.iter().zip(&before.servers).map(|(after, before)| after.since(before)).collect();
+        let client = after.client_env.since(&before.client_env);
+        let mean = |n: u64| n as f64 / count as f64;
+        let of = |field: fn(&CounterSnapshot) -> u64| mean(servers.iter().map(field).sum());
+        let sent = |n: u64, name: &str| n - before.client.messages.get(name).unwrap_or(&0);
+        let by_name: BTreeMap<&'static str, u64> = after
+            .client
+            .messages
+            .iter()
+            .map(|(name, n)| (*name, sent(*n, name)))
+            .filter(|(_, n)| *n > 0)
+            .collect();
+        let peers = after.peer_messages - before.peer_messages;
+        let messages: u64 = by_name.values().sum();
+        assert_eq!(messages + peers, after.requests - before.requests, "{name}: sent is received");
+        Cost {
+            name,
+            messages: mean(messages),
+            by_name,
+            peers: mean(peers),
+            groups: mean(after.groups - before.groups),
+            syncs: of(|c| c.syncs),
+            socket_calls: of(|c| c.socket_reads + c.socket_writes)
+                + mean(client.socket_reads + client.socket_writes),
+            file_calls: of(|c| c.file_reads + c.file_writes + c.file_calls),
+            wire_bytes: of(|c| c.socket_write_bytes) + mean(client.socket_write_bytes),
+            journal_bytes: mean(after.journal_bytes - before.journal_bytes),
+            copied_client: mean(after.client.copied_bytes - before.client.copied_bytes),
+            copied_servers: of(|c| c.copied_bytes),
+            reruns: mean(after.reruns - before.reruns),
+        }
+    }
+
+    /// Hold it against its row of the table.
+    #[track_caller]
+    pub fn assert(&self, most: &Most) {
+        assert_eq!(self.messages, most.messages, "messages: {self:#?}");
+        let held = [
+            ("messages between servers", self.peers, most.peers),
+            ("syncs", self.syncs, most.syncs),
+            ("system calls for sockets", self.socket_calls, most.socket_calls),
+            ("bytes on the wire", self.wire_bytes, most.wire_bytes),
+            ("bytes copied", self.copied_client + self.copied_servers, most.copied_bytes),
+        ];
+        for (what, n, most) in held {
+            assert!(n <= most, "{what}: {n}, at most {most} are right: {self:#?}");
+        }
+    }
+
+    /// One row of `docs/COUNTS.md`.
+    pub fn row(&self) -> String {
+        format!(
+            "| {} | {} | {} | {:.2} | {:.2} | {:.1} | {:.1} | {:.0} | {:.0} | {:.0} | {:.0} | {:.2} |",
+            self.name,
+            self.messages,
+            self.peers,
+            self.groups,
+            self.syncs,
+            self.socket_calls,
+            self.file_calls,
+            self.wire_bytes,
+            self.journal_bytes,
+            self.copied_client,
+            self.copied_servers,
+            self.reruns,
+        )
+    }
+}

@@ -1,0 +1,268 @@
+//! Each operation by itself.
+
+use crate::cluster::{Cluster, STRIP};
+use crate::cost::{Cost, Meter, Most};
+use crate::table::{FOUR, ONE};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use shoal_client::{Client, RenameFlags};
+use shoal_env::real;
+use shoal_proto::op::Owner;
+use shoal_proto::{Handle, Name, Rights};
+use shoal_store::ModuleKind;
+
+/// Operations of one measurement.
+const N: usize = 16;
+/// Bytes of a small file.
+const SMALL: usize = 8 << 10;
+/// Bytes of a file over all servers: four strips on each of four.
+const LARGE: usize = 1 << 20;
+/// Entries of the directory that is listed.
+const ENTRIES: usize = 1000;
+/// Creates at once where many are needed.
+const CREATES_AT_ONCE: usize = 50;
+
+const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
+const DIR: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+
+fn name(prefix: &str, n: usize) -> Name {
+    Name::new(format!("{prefix}{n}").as_bytes()).unwrap()
+}
+
+fn bytes(len: usize) -> Bytes {
+    Bytes::from(vec![7; len])
+}
+
+/// Measurements of one file system, in order.
+struct Run<'a> {
+    meter: Meter<'a>,
+    dir: Handle,
+    costs: Vec<Cost>,
+}
+
+impl Run<'_> {
+    fn client(&self) -> &Client {
+        self.meter.client
+    }
+
+    async fn each(&mut self, what: &'static str, body: impl AsyncFn(&Client, usize)) {
+        let client = self.meter.client.clone();
+        let cost = self.meter.cost(what, N, async {
+            for n in 0..N {
+                body(&client, n).await;
+            }
+        });
+        let cost = cost.await;
+        self.costs.push(cost);
+    }
+
+    /// A new directory that does not live on the server of `dir`, where there is another.
+    async fn elsewhere(&self, dir: Handle) -> (Handle, Name) {
+        let servers = self.client().map().servers.len();
+        for n in 0.. {
+            let name = name("elsewhere", n);
+            let attr = self.client().mkdir(dir, &name, DIR).await.unwrap();
+            if servers == 1 || attr.handle.server() != dir.server() {
+                return (attr.handle, name);
+            }
+        }
+        unreachable!("names do not end")
+    }
+
+    async fn small_files(&mut self) {
+        let (dir, data) = (self.dir, bytes(SMALL));
+        self.each("create", async |client, n| {
+            let (_, created, file) =
+                client.create(dir, &name("f", n), OWNER, true, Rights::WRITE, None).await.unwrap();
+            assert!(created);
+            file.close().await.unwrap();
+        })
+        .await;
+        self.each("create, write 8 KiB, close", async |client, n| {
+            client.create_write(dir, &name("w", n), OWNER, data.clone(), None).await.unwrap();
+        })
+        .await;
+        self.each("stat, with its lookup", async |client, n| {
+            assert_eq!(client.lookup(dir, &name("w", n)).await.unwrap().size, SMALL as u64);
+        })
+        .await;
+        self.each("lookup, read 8 KiB, close", async |client, n| {
+            let (_, read) = client.read_small(dir, &name("w", n), SMALL).await.unwrap();
+            assert_eq!(read.unwrap().len(), SMALL);
+        })
+        .await;
+        self.each("rename within a directory", async |client, n| {
+            client.rename(dir, &name("w", n), dir, &name("r", n), RenameFlags::default()).await.unwrap();
+        })
+        .await;
+        self.each("remove", async |client, n| client.unlink(dir, &name("r", n)).await.unwrap()).await;
+    }
+
+    async fn open_file(&mut self) {
+        let (client, data) = (self.client().clone(), bytes(SMALL));
+        let rights = Rights::READ | Rights::WRITE;
+        let (_, _, file) =
+            client.create(self.dir, &name("open", 0), OWNER, true, rights, None).await.unwrap();
+        file.write(0, data.clone()).await.unwrap();
+        self.each("write 8 KiB, open file", async |_, _| file.write(0, data.clone()).await.unwrap()).await;
+        self.each("read 8 KiB, open file", async |_, _| {
+            assert_eq!(file.read(0, SMALL).await.unwrap().len(), SMALL);
+        })
+        .await;
+        self.each("write 8 KiB and fsync", async |_, _| {
+            file.write(0, data.clone()).await.unwrap();
+            file.fsync().await.unwrap();
+        })
+        .await;
+    }
+
+    async fn directories(&mut self) {
+        let dir = self.dir;
+        self.each("mkdir", async |client, n| drop(client.mkdir(dir, &name("d", n), DIR).await.unwrap()))
+            .await;
+        self.each("rmdir", async |client, n| client.rmdir(dir, &name("d", n)).await.unwrap()).await;
+        let client = self.client().clone();
+        let full = client.mkdir(dir, &name("full", 0), DIR).await.unwrap().handle;
+        let (client, fill) = (&client, 0..ENTRIES / CREATES_AT_ONCE);
+        for turn in fill {
+            let creates = (0..CREATES_AT_ONCE).map(|n| async move {
+                let name = name("entry", turn * CREATES_AT_ONCE + n);
+                client.create_write(full, &name, OWNER, bytes(100), None).await.unwrap();
+            });
+            join_all(creates).await;
+        }
+        let list = async {
+            let (mut stream, mut entries) = (client.opendir(full), 0);
+            while let Some(entry) = stream.next(true).await.unwrap() {
+                assert_eq!(entry.attr.unwrap().size, 100);
+                entries += 1;
+            }
+            assert_eq!(entries, ENTRIES);
+        };
+        let cost = self.meter.cost("list 1,000 entries with attributes", 1, list).await;
+        self.costs.push(cost);
+    }
+
+    async fn paths(&mut self) {
+        // Three directories, each on another server than the one above it.
+        let client = self.client().clone();
+        let (mut dir, mut path) = (client.walk(b"/", true).await.unwrap().handle, String::new());
+        for _ in 0..3 {
+            let (next, step) = self.elsewhere(dir).await;
+            dir = next;
+            path = format!("{path}/{}", String::from_utf8_lossy(step.as_bytes()));
+        }
+        drop(client.create_write(dir, &name("deep", 0), OWNER, bytes(SMALL), None).await.unwrap());
+        let path = format!("{path}/deep0");
+        self.each("stat by path, 3 directories elsewhere", async |client, _| {
+            assert_eq!(client.walk(path.as_bytes(), true).await.unwrap().size, SMALL as u64);
+        })
+        .await;
+    }
+
+    async fn other_servers(&mut self) {
+        let (client, dir) = (self.client().clone(), self.dir);
+        let (other, _) = self.elsewhere(dir).await;
+        let made = client.create_write(other, &name("object", 0), OWNER, bytes(SMALL), None).await.unwrap();
+        self.each("link to an object elsewhere", async |client, n| {
+            drop(client.link(made.handle, dir, &name("link", n)).await.unwrap());
+        })
+        .await;
+        self.each("stat, object elsewhere", async |client, n| {
+            assert_eq!(client.lookup(dir, &name("link", n)).await.unwrap().handle, made.handle);
+        })
+        .await;
+        self.each("lookup, read 8 KiB, elsewhere", async |client, n| {
+            let (_, read) = client.read_small(dir, &name("link", n), SMALL).await.unwrap();
+            assert_eq!(read.unwrap().len(), SMALL);
+        })
+        .await;
+        self.each("remove a link to elsewhere", async |client, n| {
+            client.unlink(dir, &name("link", n)).await.unwrap();
+        })
+        .await;
+    }
+
+    async fn striped(&mut self) {
+        let (dir, data) = (self.dir, bytes(LARGE));
+        assert!(LARGE as u64 > STRIP);
+        self.each("create, write 1 MiB, close", async |client, n| {
+            client.create_write(dir, &name("s", n), OWNER, data.clone(), None).await.unwrap();
+        })
+        .await;
+        self.each("stat, over all servers", async |client, n| {
+            assert_eq!(client.lookup(dir, &name("s", n)).await.unwrap().size, LARGE as u64);
+        })
+        .await;
+        let client = self.client().clone();
+        let file =
+            client.open(client.lookup(dir, &name("s", 0)).await.unwrap().handle, Rights::READ).await.unwrap();
+        self.each("read 1 MiB, over all servers", async |_, _| {
+            assert_eq!(file.read(0, LARGE).await.unwrap().len(), LARGE);
+        })
+        .await;
+        file.close().await.unwrap();
+        self.each("remove, over all servers", async |client, n| {
+            client.unlink(dir, &name("s", n)).await.unwrap();
+        })
+        .await;
+    }
+
+    async fn all(mut self) -> Vec<Cost> {
+        self.small_files().await;
+        self.open_file().await;
+        self.directories().await;
+        self.paths().await;
+        self.other_servers().await;
+        self.striped().await;
+        self.costs
+    }
+}
+
+/// Measure everything and hold it against the table.
+fn measure(servers: u16, module: ModuleKind, table: &[Most]) -> Vec<Cost> {
+    let cluster = Cluster::start(servers, module);
+    let costs = real::run("client", async |env| {
+        let client = Client::connect(env.clone(), cluster.client()).await.unwrap();
+        let root = client.walk(b"/", true).await.unwrap().handle;
+        let dir = client.mkdir(root, &name("dir", 0), DIR).await.unwrap().handle;
+        let meter = Meter { env: &env, cluster: &cluster, client: &client };
+        // Every server is connected, and what it does at its start is done.
+        client.sync_all().await.unwrap();
+        let costs = Run { meter, dir, costs: Vec::new() }.all().await;
+        client.close().await;
+        costs
+    });
+    for cost in &costs {
+        println!("{} {:?}", cost.row(), cost.by_name);
+    }
+    assert_eq!(
+        costs.iter().map(|c| c.name).collect::<Vec<_>>(),
+        table.iter().map(|m| m.name).collect::<Vec<_>>()
+    );
+    costs
+}
+
+#[test]
+fn every_operation_costs_what_the_table_says_over_four_servers() {
+    for (cost, most) in measure(4, ModuleKind::Disk, &FOUR).iter().zip(&FOUR) {
+        cost.assert(most);
+    }
+}
+
+#[test]
+fn every_operation_costs_what_the_table_says_on_one_server() {
+    for (cost, most) in measure(1, ModuleKind::Disk, &ONE).iter().zip(&ONE) {
+        cost.assert(most);
+        assert_eq!(cost.peers, 0.0, "{cost:#?}");
+    }
+}
+
+#[test]
+fn where_nothing_is_kept_the_messages_are_the_same_and_nothing_is_synced() {
+    for (cost, most) in measure(4, ModuleKind::Memory, &FOUR).iter().zip(&FOUR) {
+        // Its copies are its own: contents live in chunks.
+        cost.assert(&Most { syncs: 0.0, copied_bytes: f64::MAX, ..*most });
+        assert_eq!((cost.groups, cost.file_calls), (0.0, 0.0), "{cost:#?}");
+    }
+}
