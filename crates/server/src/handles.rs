@@ -93,10 +93,10 @@ impl Handles {
                 .map(u64::from_le_bytes)
                 .map_err(|_| StoreError::Damaged("the row of reserved handles".into()))?,
         };
-        let to = from + RANGE;
-        if to > Handle::COUNTER_MAX {
+        let to = from.checked_add(RANGE).filter(|&to| to <= Handle::COUNTER_MAX);
+        let Some(to) = to else {
             return Err(StoreError::Refused("all handles of this server are used".into()));
-        }
+        };
         let mut changes = Changes::default();
         changes.put(key, Bytes::copy_from_slice(&to.to_le_bytes()));
         apply_own(collection, changes).await?;

@@ -541,9 +541,8 @@ fn ask_for(ops: &[Op]) -> Ask {
     for op in ops {
         ask.journal_bytes += 2048;
         match op {
-            Op::Write { len, .. } | Op::Append { len, .. } => {
-                ask.journal_bytes += u64::from(*len).min(16 * 1024)
-            }
+            // The whole content of a small stream goes along, however little of it is written.
+            Op::Write { .. } | Op::Append { .. } => ask.journal_bytes += Changes::SMALL_MAX as u64,
             Op::Setxattr { value, .. } => ask.journal_bytes += value.len() as u64,
             Op::Repair { actions } => ask.journal_bytes += 2048 * actions.len() as u64,
             Op::Addserver { .. } => ask.journal_bytes += 256 * limits::SERVERS_MAX as u64,
