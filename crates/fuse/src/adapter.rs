@@ -311,8 +311,8 @@ impl Filesystem for Adapter {
         self.run(Verb::Releasedir, move |fs| async move { answer::empty(fs.releasedir(fh.0), reply) });
     }
 
-    fn fsyncdir(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.run(Verb::Fsyncdir, move |fs| async move { answer::empty(fs.fsyncdir().await, reply) });
+    fn fsyncdir(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        self.run(Verb::Fsyncdir, move |fs| async move { answer::empty(fs.fsyncdir(fh.0).await, reply) });
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {

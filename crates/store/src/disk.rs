@@ -97,6 +97,8 @@ struct Shared {
     progress: Notify,
     /// There may be a group to write.
     work: Notify,
+    /// There may be written groups to sync.
+    syncs: Notify,
     /// There may be a table to checkpoint.
     freezes: Notify,
     /// There may be a segment to prepare, to free or to clean.
@@ -123,7 +125,8 @@ impl Shared {
         tracing::error!(%error, dir = %self.config.dir.display(), "the store is poisoned");
         *self.poisoned.borrow_mut() = Some(error.to_string());
         self.poisonings.set(self.poisonings.get() + 1);
-        for notify in [&self.progress, &self.work, &self.freezes, &self.chores, &self.room, &self.idle_work] {
+        let waiting = [&self.progress, &self.work, &self.syncs, &self.freezes, &self.chores, &self.room];
+        for notify in waiting.into_iter().chain([&self.idle_work]) {
             notify.wake_all();
         }
         let (env, path) = (self.env.clone(), self.config.dir.join("poisonings"));
@@ -157,6 +160,7 @@ impl Shared {
         if lsn > journal.push {
             journal.push = lsn;
             self.work.wake_all();
+            self.syncs.wake_all();
         }
     }
 

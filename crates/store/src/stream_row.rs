@@ -10,13 +10,17 @@
 //! 1  generation                  u64
 //! 9  size                        u64
 //! 17 space taken, as far as known u64
-//! 25 whether a write time follows u8
+//! 25 bits                        u8: 1 a write time follows, 2 a file was its home before
 //! 26 time of the newest write    i64 (0 if none)
-//! 34 home                        u8: 0 tiny, 1 log, 2 file
+//! 34 home                        u8: 0 tiny, 1 log, 2 file, 3 file that no sync has covered yet
 //! 35 tiny: the content
 //!    log:  segment u64, its generation u64, offset u64, stored bytes u32, CRC-32C u32, bytes still valid u32
 //!    file: nothing
 //! ```
+//!
+//! A stream that held no byte and never had a file gets one without a sync (*loose*): nothing was promised of it yet, and
+//! nothing older can stand under its name. If a power cut takes the name, the file is made again, empty. The first sync of
+//! the stream covers the name too.
 
 use crate::StoreError;
 use bytes::Bytes;
@@ -95,9 +99,14 @@ pub(crate) struct StreamRow {
     pub tiny: Bytes,
     /// Home log: how many of the stored bytes are still valid (a shrink cuts them; behind are zeros).
     pub valid: u32,
+    /// Home file: no sync has covered the file and its name yet; after a power cut it may not be there.
+    pub loose: bool,
+    /// A file was its home before: something older may come back under its name by a power cut.
+    pub had_file: bool,
 }
 
 const VERSION: u8 = 1;
+const HAD_FILE: u8 = 2;
 const HEAD: usize = 35;
 /// Length of the row of a stream whose home is the log.
 pub(crate) const LOG_ROW: usize = HEAD + 36;
@@ -112,7 +121,15 @@ impl StreamRow {
             home: Home::Tiny,
             tiny: Bytes::new(),
             valid: 0,
+            loose: false,
+            had_file: false,
         }
+    }
+
+    /// As new, with nothing in it; what must be known of its past stays known.
+    pub fn emptied(&self, generation: u64) -> StreamRow {
+        let had_file = self.had_file || self.home == Home::File;
+        StreamRow { had_file, ..StreamRow::empty(generation) }
     }
 
     pub fn info(&self) -> StreamInfo {
@@ -140,7 +157,7 @@ impl StreamRow {
         out.extend_from_slice(&self.generation.to_le_bytes());
         out.extend_from_slice(&self.size.to_le_bytes());
         out.extend_from_slice(&self.space.to_le_bytes());
-        out.push(u8::from(self.written_at.is_some()));
+        out.push(u8::from(self.written_at.is_some()) | if self.had_file { HAD_FILE } else { 0 });
         out.extend_from_slice(&self.written_at.unwrap_or_default().0.to_le_bytes());
         match &self.home {
             Home::Tiny => {
@@ -156,7 +173,7 @@ impl StreamRow {
                 out.extend_from_slice(&crc.to_le_bytes());
                 out.extend_from_slice(&self.valid.to_le_bytes());
             }
-            Home::File => out.push(2),
+            Home::File => out.push(if self.loose { 3 } else { 2 }),
         }
         out.into()
     }
@@ -172,7 +189,8 @@ impl StreamRow {
         if *row.first()? != VERSION {
             return None;
         }
-        let written_at = (*row.get(25)? != 0).then_some(WallTime(u64_at(26)?.cast_signed()));
+        let bits = *row.get(25)?;
+        let written_at = (bits & 1 != 0).then_some(WallTime(u64_at(26)?.cast_signed()));
         let (home, tiny, valid) = match *row.get(34)? {
             0 => (Home::Tiny, row.slice(HEAD..), 0),
             1 => {
@@ -186,7 +204,7 @@ impl StreamRow {
                 };
                 (home, Bytes::new(), u32_at(HEAD + 32)?.min(len))
             }
-            2 => (Home::File, Bytes::new(), 0),
+            2 | 3 => (Home::File, Bytes::new(), 0),
             _ => return None,
         };
         Some(StreamRow {
@@ -197,6 +215,8 @@ impl StreamRow {
             home,
             tiny,
             valid,
+            loose: *row.get(34)? == 3,
+            had_file: bits & HAD_FILE != 0,
         })
     }
 }
@@ -216,7 +236,8 @@ mod tests {
         let home = Home::Log { segment: 1, generation: 2, offset: 4176, len: 5, crc: 6 };
         let log = StreamRow { home, valid: 4, ..StreamRow::empty(9) };
         let file = StreamRow { home: Home::File, space: 4096, ..StreamRow::empty(1) };
-        for row in [tiny, log, file] {
+        let loose = StreamRow { loose: true, ..file.clone() };
+        for row in [tiny, log, file.emptied(2), file, loose] {
             assert_eq!(StreamRow::decode(&row.encode()).unwrap(), row);
         }
     }

@@ -8,9 +8,10 @@
 
 use super::listing::{Listed, Listing, Source};
 use super::{Errno, Fs, Result};
+use bytes::Bytes;
 use shoal_client::{Client, DirStream};
 use shoal_env::{Env, Instant, local::Semaphore};
-use shoal_proto::{Entry, Handle, Kind};
+use shoal_proto::{Entry, Handle, Kind, Op};
 use std::cell::RefCell;
 use std::pin::pin;
 use std::task::Poll;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 /// An open directory.
 pub(crate) struct OpenDir {
+    dir: Handle,
     /// Away while a request reads on.
     listing: RefCell<Option<Listing<Stream>>>,
     turn: Semaphore,
@@ -72,7 +74,7 @@ impl Fs {
         let (env, client, fetched_at) = (self.env.clone(), self.client.clone(), self.now());
         let stream = Stream { env, stream: client.opendir(dir), client, dir, fetched_at };
         let listing = RefCell::new(Some(Listing::new(stream, dir, attr.parent)));
-        Ok(self.dirs.insert(OpenDir { listing, turn: Semaphore::new(1) }))
+        Ok(self.dirs.insert(OpenDir { dir, listing, turn: Semaphore::new(1) }))
     }
 
     /// Entries behind `offset`, given to `full` with the time they may be believed until it takes no more. With `plus`
@@ -152,8 +154,11 @@ impl Fs {
         self.dirs.remove(fh).map(drop)
     }
 
-    /// Make a directory's entries durable. They and what they lead to may be on any server.
-    pub async fn fsyncdir(&self) -> Result<()> {
-        Ok(self.client.sync_all().await?)
+    /// Make a directory durable: its entries, its attributes, and the objects that were made with their entries stand on
+    /// its server. What went over several servers was durable when it was answered.
+    pub async fn fsyncdir(&self, fh: u64) -> Result<()> {
+        let dir = self.dirs.get(fh)?.dir;
+        self.client.request(dir.server(), Op::Fsync { stream: dir }, Bytes::new()).await?;
+        Ok(())
     }
 }

@@ -234,7 +234,8 @@ impl Staged {
             StreamChange::Create { generation } => {
                 self.content = None;
                 self.cut = None;
-                self.after = Some(StreamRow::empty(generation));
+                let before = self.after.as_ref();
+                self.after = Some(before.map_or(StreamRow::empty(generation), |row| row.emptied(generation)));
             }
             StreamChange::Put { content, size, written_at } => self.put(content, size, written_at)?,
             StreamChange::Resize { generation, size, written_at } => {
@@ -243,7 +244,7 @@ impl Staged {
                     // Nothing of the old bytes is left: the stream begins again, in its row.
                     self.content = None;
                     self.cut = None;
-                    *row = StreamRow { generation, written_at, ..StreamRow::empty(generation) };
+                    *row = StreamRow { written_at, ..row.emptied(generation) };
                     return Ok(());
                 }
                 cut_content(row, size);
@@ -279,7 +280,7 @@ impl Staged {
             size: size.max(len as u64),
             space: len as u64,
             written_at: Some(at),
-            ..StreamRow::empty(row.generation)
+            ..row.emptied(row.generation)
         };
         if len <= Home::TINY_MAX {
             row.tiny = content;

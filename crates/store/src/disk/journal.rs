@@ -16,7 +16,7 @@ use crate::{Lsn, StoreError};
 use group::{BLOCK, HEADER};
 use segments::Segments;
 use shoal_env::AlignedBuf;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 /// A group that gathers, or waits to be written.
 pub(super) struct Group {
@@ -64,8 +64,10 @@ pub(super) struct Journal {
     /// Where the next group would begin: (segment, generation, offset).
     next: (u64, u64, u64),
     pub sequence: u64,
-    /// Segments with groups in the page cache that no sync has covered.
-    pub unsynced: BTreeSet<u64>,
+    /// Segments with groups in the page cache that no sync has covered, and the newest record there.
+    pub unsynced: BTreeMap<u64, Lsn>,
+    /// A sync of them is under way.
+    pub syncing: bool,
     spare: Vec<AlignedBuf>,
     segment_bytes: u64,
     group_bytes: usize,
@@ -99,7 +101,8 @@ impl Journal {
             groups: VecDeque::new(),
             next: (segment, generation, 0),
             sequence,
-            unsynced: BTreeSet::new(),
+            unsynced: BTreeMap::new(),
+            syncing: false,
             spare: Vec::new(),
             segment_bytes,
             group_bytes: group_bytes.next_multiple_of(BLOCK).max(BLOCK),
@@ -217,6 +220,12 @@ impl Journal {
     pub fn due(&self) -> bool {
         self.groups.len() > 1
             || self.groups.front().is_some_and(|group| group.urgent || self.push >= group.first)
+    }
+
+    /// Whether the next group is to be durable while a sync is under way that does not cover it: behind that sync it can go
+    /// to the disk at once, and until then more company gathers.
+    pub fn waits_for_sync(&self) -> bool {
+        self.syncing && self.groups.front().is_some_and(|group| group.strong || self.push >= group.first)
     }
 
     /// Take the next group to write.

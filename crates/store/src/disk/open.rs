@@ -42,6 +42,7 @@ pub(crate) async fn open(env: Env, config: CollectionConfig) -> Result<Collectio
     let shared = recover(env.clone(), config, kept).await?;
     let tasks = vec![
         env.spawn("store journal", journal::writer::run(shared.clone())),
+        env.spawn("store syncs", journal::writer::syncs(shared.clone())),
         env.spawn("store checkpoints", chores::checkpoints(shared.clone())),
         env.spawn("store segments", chores::segments(shared.clone())),
         env.spawn("store idle work", chores::idle_work(shared.clone())),
@@ -151,6 +152,7 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
         closed: Cell::new(false),
         progress: Default::default(),
         work: Default::default(),
+        syncs: Default::default(),
         freezes: Default::default(),
         chores: Default::default(),
         room: Default::default(),

@@ -1,14 +1,17 @@
-//! The task that writes groups: the only one that touches taken segments.
+//! The task that writes groups, the only one that touches taken segments; and the task that syncs them.
 //!
 //! A group with a strong change in mode *at reply*, or one that a push asks for, is written with `O_DIRECT|O_DSYNC` and is
 //! durable when the write returns. Others (data writes alone, and everything in the weaker modes) go to the page cache, and
 //! the next push syncs the segments written since. A group that must be durable behind buffered ones goes the same way, so
 //! that one sync covers all of them.
+//!
+//! While a sync runs, groups go on to the page cache beside it; in mode *at reply* those that must be durable gather
+//! meanwhile, and go to the disk at once behind it.
 
 use super::super::Shared;
 use super::group::{BLOCK, HEADER, Header};
 use super::{Group, segments::State};
-use crate::{Lsn, MetadataSync, StoreError};
+use crate::{MetadataSync, StoreError};
 use shoal_env::{AlignedBuf, File};
 use std::io;
 use std::rc::Rc;
@@ -21,7 +24,6 @@ pub(crate) async fn run(shared: Rc<Shared>) {
         }
         let worked = match step(&shared) {
             Step::Write(group) => write(&shared, group).await,
-            Step::Sync => sync(&shared).await,
             Step::Wait => {
                 woken.await;
                 Ok(())
@@ -35,8 +37,34 @@ pub(crate) async fn run(shared: Rc<Shared>) {
 
 enum Step {
     Write(Box<Group>),
-    Sync,
     Wait,
+}
+
+/// The task that syncs what was written to the page cache, when somebody needs it durable.
+pub(crate) async fn syncs(shared: Rc<Shared>) {
+    loop {
+        let woken = shared.syncs.wait();
+        if shared.health().is_err() {
+            return;
+        }
+        if !sync_is_due(&shared) {
+            woken.await;
+            continue;
+        }
+        shared.journal.borrow_mut().syncing = true;
+        let synced = sync(&shared).await;
+        shared.journal.borrow_mut().syncing = false;
+        match synced {
+            Ok(()) => shared.progressed(),
+            Err(error) => shared.poison(&error),
+        }
+        shared.work.wake_all();
+    }
+}
+
+fn sync_is_due(shared: &Shared) -> bool {
+    let journal = shared.journal.borrow();
+    journal.push > journal.durable && !journal.unsynced.is_empty()
 }
 
 fn step(shared: &Rc<Shared>) -> Step {
@@ -44,12 +72,13 @@ fn step(shared: &Rc<Shared>) -> Step {
         // What waits without haste goes along.
         shared.flush_weak();
     }
+    let at_reply = shared.modes.get().metadata == MetadataSync::AtReply;
     let mut journal = shared.journal.borrow_mut();
-    if journal.due() {
+    if journal.due() && !(at_reply && journal.waits_for_sync()) {
         return journal.take_group().map_or(Step::Wait, |group| Step::Write(Box::new(group)));
     }
-    if journal.push > journal.durable && journal.written > journal.durable {
-        return Step::Sync;
+    if journal.push > journal.durable && !journal.unsynced.is_empty() {
+        shared.syncs.wake_all();
     }
     Step::Wait
 }
@@ -77,13 +106,16 @@ async fn write(shared: &Rc<Shared>, group: Box<Group>) -> Result<(), StoreError>
         journal.groups_written += 1;
         if at_once {
             journal.syncs += 1;
+            journal.durable = last;
         } else {
-            journal.unsynced.insert(segment);
+            journal.unsynced.insert(segment, last);
+            if durable {
+                journal.push = journal.push.max(last);
+            }
         }
     }
-    if durable {
-        sync_unsynced(shared).await?;
-        shared.journal.borrow_mut().durable = last;
+    if durable && !at_once {
+        shared.syncs.wake_all();
     }
     shared.progressed();
     Ok(())
@@ -133,24 +165,23 @@ async fn ready(shared: &Rc<Shared>, number: u64) -> Result<(), StoreError> {
     }
 }
 
-async fn sync_unsynced(shared: &Rc<Shared>) -> Result<(), StoreError> {
-    loop {
-        let Some(number) = shared.journal.borrow().unsynced.first().copied() else { return Ok(()) };
+/// One sync for all that is written by now.
+async fn sync(shared: &Rc<Shared>) -> Result<(), StoreError> {
+    let (covered, segments) = {
+        let journal = shared.journal.borrow();
+        (journal.written, journal.unsynced.keys().copied().collect::<Vec<u64>>())
+    };
+    for number in segments {
         let files = shared.journal.borrow().segments.map.get(&number).map(|segment| segment.files.clone());
         if let Some(files) = files {
             let synced = async { files.plain(&shared.env).await?.sync().await }.await;
             synced.map_err(|error| StoreError::io(format!("syncing {}", files.path.display()), &error))?;
         }
-        let mut journal = shared.journal.borrow_mut();
-        journal.syncs += 1;
-        journal.unsynced.remove(&number);
+        shared.journal.borrow_mut().syncs += 1;
     }
-}
-
-async fn sync(shared: &Rc<Shared>) -> Result<(), StoreError> {
-    let covered: Lsn = shared.journal.borrow().written;
-    sync_unsynced(shared).await?;
-    shared.journal.borrow_mut().durable = covered;
-    shared.progressed();
+    let mut journal = shared.journal.borrow_mut();
+    // What was written meanwhile may be covered or not.
+    journal.unsynced.retain(|_, last| *last > covered);
+    journal.durable = journal.durable.max(covered);
     Ok(())
 }

@@ -88,30 +88,34 @@ impl Shared {
         }
     }
 
-    /// Cut the file, durably, then record that it is done. Also the redo of an intent found at open.
+    /// Cut the file, durably, then record that it is done; the record is written before any write behind it is admitted.
+    /// Also the redo of an intent found at open.
     pub(crate) async fn cut(self: &Rc<Self>, handle: Handle, size: u64) -> Result<(), StoreError> {
         let key = intent_key(handle);
         // Another batch may have given the stream a new home in the meantime.
-        let is_file = match self.wait_row(handle).await {
-            Ok((row, _)) => row.home == Home::File,
-            Err(StoreError::NoStream) => false,
+        let row = match self.wait_row(handle).await {
+            Ok((row, _)) => Some(row).filter(|row| row.home == Home::File),
+            Err(StoreError::NoStream) => None,
             Err(error) => return Err(error),
         };
-        if is_file {
-            let file = self.files.open(handle).await?;
+        if let Some(row) = &row {
+            let file = self.files.open(handle, row.loose).await?;
             let cut = async {
                 if file.len().await? > size {
                     file.truncate(size).await?;
-                    file.sync().await?;
+                    self.files.changed(handle);
                 }
-                Ok::<(), std::io::Error>(())
+                // Also of a file that is short already: a killed server may have cut it and not synced it.
+                self.files.sync(handle, &file).await.map(drop)
             };
             cut.await.map_err(|error| StoreError::io(format!("cutting stream {handle}"), &error))?;
         }
         let last = self.cuts.borrow_mut().done(handle);
         if last {
             let done = self.record_done(key)?;
-            self.wait_durable(done).await?;
+            // A kill keeps what is written; after a power cut that took it the cut is made once more, and takes only what
+            // no fsync has covered, as an fsync waits for this record too.
+            self.wait_written(done).await?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use crate::runs::{OFFSET_MAX, check_runs, runs_end};
 use crate::stream_row::{Home, StreamRow};
 use crate::{Changes, DataSync, LossId, StoreError, StreamInfo};
 use bytes::{Bytes, BytesMut};
+use futures_util::future::join;
 use shoal_env::{Counters, WallTime};
 use shoal_pattern::ViewRun;
 use shoal_proto::Handle;
@@ -167,13 +168,24 @@ impl Shared {
         let pass = self.gates.ask(handle, false).pass().await;
         self.health()?;
         let (row, _) = self.wait_row(handle).await?;
-        if row.home == Home::File {
-            self.sync_file(handle).await?;
+        if row.loose {
+            // From now on a missing file is damage: the record that says so is behind the file's sync, and durable with it.
+            self.sync_file(handle, &row).await?;
         }
-        drop(pass);
         self.flush_weak();
         let all = self.journal.borrow().applied;
-        self.wait_durable(all).await?;
+        // Both at once: nothing is promised before both are done.
+        let file = async {
+            let synced = match row.home == Home::File && !row.loose {
+                true => self.sync_file(handle, &row).await,
+                false => Ok(()),
+            };
+            drop(pass);
+            synced
+        };
+        let (file, journal) = join(file, self.wait_durable(all)).await;
+        file?;
+        journal?;
         Ok(self.loss_id())
     }
 }

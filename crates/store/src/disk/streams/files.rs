@@ -4,7 +4,7 @@ use crate::StoreError;
 use lru::LruCache;
 use shoal_env::{Env, File, OpenOptions};
 use shoal_proto::Handle;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,22 @@ pub(crate) struct StreamFiles {
     env: Env,
     dir: PathBuf,
     open: RefCell<LruCache<Handle, File>>,
+    /// Of the files changed or synced lately; of others it is not known.
+    states: RefCell<LruCache<Handle, State>>,
+    changes: Cell<u64>,
 }
+
+/// What a sync would do for a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Changed; each change has a number of its own.
+    Changed(u64),
+    /// A sync has covered everything.
+    Synced,
+}
+
+/// States kept for each file that may be open.
+const STATES_PER_FILE: usize = 8;
 
 /// The folder of a handle's file.
 fn folder(handle: Handle) -> String {
@@ -23,7 +38,43 @@ fn folder(handle: Handle) -> String {
 impl StreamFiles {
     pub fn new(env: Env, dir: PathBuf, open_max: usize) -> StreamFiles {
         let open_max = NonZeroUsize::new(open_max).unwrap_or(NonZeroUsize::MIN);
-        StreamFiles { env, dir, open: RefCell::new(LruCache::new(open_max)) }
+        let states_max = open_max.saturating_mul(NonZeroUsize::MIN.saturating_add(STATES_PER_FILE - 1));
+        StreamFiles {
+            env,
+            dir,
+            open: RefCell::new(LruCache::new(open_max)),
+            states: RefCell::new(LruCache::new(states_max)),
+            changes: Cell::new(0),
+        }
+    }
+
+    /// The file was changed: to be called before the change is answered.
+    pub fn changed(&self, handle: Handle) {
+        self.number(handle);
+    }
+
+    fn number(&self, handle: Handle) -> State {
+        self.changes.set(self.changes.get() + 1);
+        let state = State::Changed(self.changes.get());
+        self.states.borrow_mut().put(handle, state);
+        state
+    }
+
+    /// Make the file's bytes durable, if a sync has anything to do. Whether it had.
+    pub async fn sync(&self, handle: Handle, file: &File) -> io::Result<bool> {
+        let known = self.states.borrow_mut().get(&handle).copied();
+        let before = match known {
+            Some(State::Synced) => return Ok(false),
+            Some(changed) => changed,
+            None => self.number(handle),
+        };
+        file.sync().await?;
+        let mut states = self.states.borrow_mut();
+        // What was changed meanwhile may be covered or not.
+        if states.peek(&handle) == Some(&before) {
+            states.put(handle, State::Synced);
+        }
+        Ok(true)
     }
 
     pub fn path(&self, handle: Handle) -> PathBuf {
@@ -34,12 +85,13 @@ impl StreamFiles {
         StoreError::io(format!("{what} the file of stream {handle}, {}", self.path(handle).display()), error)
     }
 
-    /// The file of a stream that has one.
-    pub async fn open(&self, handle: Handle) -> Result<File, StoreError> {
+    /// The file of a stream that has one. One that no sync has covered may be gone by a power cut: it is made again.
+    pub async fn open(&self, handle: Handle, loose: bool) -> Result<File, StoreError> {
         if let Some(file) = self.open.borrow_mut().get(&handle) {
             return Ok(file.clone());
         }
-        let opened = self.env.open(self.path(handle), OpenOptions::default()).await;
+        let options = OpenOptions { create: loose, ..OpenOptions::default() };
+        let opened = self.env.open(self.path(handle), options).await;
         let file = opened.map_err(|error| {
             if error.kind() == io::ErrorKind::NotFound {
                 let path = self.path(handle);
@@ -65,6 +117,7 @@ impl StreamFiles {
             Ok(file)
         };
         let file = create.await.map_err(|error| self.error("making", handle, &error))?;
+        self.changed(handle);
         self.open.borrow_mut().put(handle, file.clone());
         Ok(file)
     }
@@ -78,6 +131,7 @@ impl StreamFiles {
     /// Remove the file; that it is not there is no error.
     pub async fn remove(&self, handle: Handle) -> Result<(), StoreError> {
         self.open.borrow_mut().pop(&handle);
+        self.states.borrow_mut().pop(&handle);
         match self.env.remove(self.path(handle)).await {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(self.error("removing", handle, &error))

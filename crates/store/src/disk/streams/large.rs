@@ -9,7 +9,7 @@ use crate::runs::{OFFSET_MAX, runs_end};
 use crate::stream_row::{Home, StreamRow};
 use crate::{StoreError, StreamInfo};
 use bytes::{Bytes, BytesMut};
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use shoal_env::{File, WallTime};
 use shoal_pattern::ViewRun;
 use shoal_proto::Handle;
@@ -31,7 +31,7 @@ impl Shared {
         runs: &[ViewRun],
         len: usize,
     ) -> Result<Bytes, StoreError> {
-        let file = self.files.open(handle).await?;
+        let file = self.files.open(handle, row.loose).await?;
         let mut wanted: Vec<ViewRun> = runs
             .iter()
             .filter(|run| run.physical < row.size && run.len > 0)
@@ -73,7 +73,7 @@ impl Shared {
         bulk: &Bulk,
         at: WallTime,
     ) -> Result<Option<Done>, StoreError> {
-        let file = self.files.open(handle).await?;
+        let file = self.files.open(handle, row.loose).await?;
         let (offset, end, done) = match bulk {
             Bulk::Write { runs, data } => (0, runs_end(runs), write_runs(&file, runs, data).await),
             Bulk::Append { data } => {
@@ -91,6 +91,7 @@ impl Shared {
                 (0, 0, if len == 0 { Ok(()) } else { file.punch(*offset, len).await })
             }
         };
+        self.files.changed(handle);
         if let Err(error) = done {
             let error = StoreError::io(format!("writing stream {handle}"), &error);
             return Err(self.judge(error).await);
@@ -139,31 +140,46 @@ impl Shared {
             Ok(_) | Err(StoreError::NoStream) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let file = self.files.open(handle).await?;
+        let file = self.files.open(handle, row.loose).await?;
         let trim = async {
             if file.len().await? > row.size {
                 file.truncate(row.size).await?;
             }
             Ok(())
         };
-        trim.await.map_err(|error: io::Error| StoreError::io(format!("trimming stream {handle}"), &error))
+        let trimmed = trim.await;
+        self.files.changed(handle);
+        trimmed.map_err(|error: io::Error| StoreError::io(format!("trimming stream {handle}"), &error))
     }
 
-    /// Make the file's bytes durable; what it takes of the disk is known exactly then.
-    pub(crate) async fn sync_file(self: &Rc<Self>, handle: Handle) -> Result<(), StoreError> {
-        let file = self.files.open(handle).await?;
-        if let Err(error) = file.sync().await {
-            let error = StoreError::io(format!("syncing stream {handle}"), &error);
-            self.poison(&error);
-            return Err(error);
+    /// Make the file's bytes durable, and its name if no sync has yet; what it takes of the disk is known exactly then.
+    /// The caller has passed the gate, so the file is the one of `row`.
+    pub(crate) async fn sync_file(
+        self: &Rc<Self>,
+        handle: Handle,
+        row: &StreamRow,
+    ) -> Result<(), StoreError> {
+        let file = self.files.open(handle, row.loose).await?;
+        let bytes = async {
+            let synced = self.files.sync(handle, &file).await;
+            synced.map_err(|error| StoreError::io(format!("syncing stream {handle}"), &error))
+        };
+        let name = async { if row.loose { self.files.sync_name(handle).await } else { Ok(()) } };
+        let synced = match join(bytes, name).await {
+            (Ok(synced), Ok(())) => synced,
+            (Err(error), _) | (_, Err(error)) => {
+                self.poison(&error);
+                return Err(error);
+            }
+        };
+        if !synced && !row.loose {
+            return Ok(());
         }
         let space = file.space().await;
-        let (row, _) = self.wait_row(handle).await?;
-        if let Ok(space) = space
-            && row.space != space
-            && row.home == Home::File
-        {
-            self.put_weak(handle, &StreamRow { space, ..row });
+        let (now, _) = self.wait_row(handle).await?;
+        let known = StreamRow { space: space.unwrap_or(now.space), loose: false, ..now.clone() };
+        if now.home == Home::File && known != now {
+            self.put_weak(handle, &known);
         }
         Ok(())
     }

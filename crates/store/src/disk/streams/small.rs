@@ -9,6 +9,7 @@ use super::bulk::{Bulk, Done};
 use crate::stream_row::{Home, StreamRow};
 use crate::{Changes, DataSync, Loaded, StoreError, StreamChange, Strength};
 use bytes::{Bytes, BytesMut};
+use futures_util::future::join;
 use shoal_env::WallTime;
 use shoal_proto::Handle;
 use std::rc::Rc;
@@ -52,7 +53,11 @@ impl Shared {
         self.apply_with(changes, loaded, Manner { urgent: true })
     }
 
-    /// Give a stream a file as its home: copy, sync, record. The old home lives until the record is durable.
+    /// Give a stream a file as its home: copy, sync, record. The old home lives until the record is durable; the record
+    /// itself is in no hurry, as only what is written after it could miss it, and an fsync of that covers both.
+    ///
+    /// A stream without a byte has nothing to lose: its file is not synced before its own first fsync (*loose*), unless it
+    /// had a file before, whose bytes a power cut could bring back under the same name.
     pub(crate) async fn move_to_file(self: &Rc<Self>, handle: Handle) -> Result<(), StoreError> {
         let Some(_alone) = self.gates.ask(handle, true).pass().await else { return Ok(()) };
         loop {
@@ -62,7 +67,11 @@ impl Shared {
                 return Ok(());
             }
             let content = self.content(&row).await?;
-            let copied = self.copy_to_file(handle, &content).await;
+            let loose = content.is_empty() && !row.had_file;
+            let copied = match loose {
+                true => self.files.create(handle).await.map(drop),
+                false => self.copy_to_file(handle, &content).await,
+            };
             if let Err(error) = copied {
                 // The file is nobody's home: it goes, and the answer is the error.
                 self.files.remove(handle).await?;
@@ -71,9 +80,9 @@ impl Shared {
             let (now, _) = self.wait_row(handle).await?;
             if now == row {
                 let space = content.len() as u64;
-                let after =
-                    StreamRow { home: Home::File, tiny: Bytes::new(), valid: 0, space, ..row.clone() };
-                let lsn = self.commit_row(handle, row, after, None, Strength::Strong)?;
+                let (home, tiny) = (Home::File, Bytes::new());
+                let after = StreamRow { home, tiny, valid: 0, space, loose, ..row.clone() };
+                let lsn = self.commit_row(handle, row, after, None, Strength::Weak)?;
                 return self.wait_written(lsn).await;
             }
         }
@@ -87,8 +96,9 @@ impl Shared {
             }
             file.sync().await
         };
-        copy.await.map_err(|error| StoreError::io(format!("moving stream {handle} to a file"), &error))?;
-        self.files.sync_name(handle).await
+        let (copied, named) = join(copy, self.files.sync_name(handle)).await;
+        copied.map_err(|error| StoreError::io(format!("moving stream {handle} to a file"), &error))?;
+        named
     }
 }
 
