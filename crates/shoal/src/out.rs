@@ -11,6 +11,13 @@ pub fn line(text: impl AsRef<str>) -> Result<()> {
     Ok(())
 }
 
+/// Write a line for whoever still reads: a server does not end because its reader left.
+pub fn tell(text: impl AsRef<str>) {
+    if let Err(error) = line(text) {
+        tracing::debug!("nobody reads: {error:#}");
+    }
+}
+
 /// Write bytes as they are.
 pub fn bytes(bytes: &[u8]) -> Result<()> {
     std::io::stdout().lock().write_all(bytes)?;

@@ -21,12 +21,12 @@ pub fn run(args: Mount) -> Result<ExitCode> {
     stop::watch(events.clone())?;
     let place = Place::find(&args.address, args.key.key.as_deref())?;
     let mount = Embedded::start(&place, &args.mountpoint, &args.options, &events)?;
-    out::line(format!(
+    out::tell(format!(
         "shoal {} · ready: {} mounted at {}",
         env!("CARGO_PKG_VERSION"),
         place.address,
         args.mountpoint.display()
-    ))?;
+    ));
     // Whatever happened (a signal, somebody's umount), it is the end.
     let _ = happened.recv();
     mount.stop()?;

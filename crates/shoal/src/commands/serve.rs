@@ -31,13 +31,13 @@ pub fn run(args: Serve) -> Result<ExitCode> {
     let ids: Vec<String> = ids.iter().map(u16::to_string).collect();
     for one in &cluster.collection {
         let hosts = tcp.join(",");
-        out::line(format!(
+        out::tell(format!(
             "shoal {} · ready: server {} · file system {} · shoal://{hosts}/{}",
             env!("CARGO_PKG_VERSION"),
             ids.join(", "),
             one.name,
             one.name
-        ))?;
+        ));
     }
     let event = happened.recv();
     let stopped = node.stop();
@@ -45,6 +45,6 @@ pub fn run(args: Serve) -> Result<ExitCode> {
         bail!("server {id} failed: {words}");
     }
     stopped?;
-    out::line("shoal: stopped; all data is durable")?;
+    out::tell("shoal: stopped; all data is durable");
     Ok(ExitCode::SUCCESS)
 }

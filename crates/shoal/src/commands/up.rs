@@ -59,7 +59,7 @@ pub fn run(args: Up, given: Option<&clap::ArgMatches>) -> Result<ExitCode> {
             }
         },
     };
-    say_ready(&args, &cluster, &place, begin)?;
+    say_ready(&args, &cluster, &place, begin);
     let (mount, failed) = wait(&happened, mount);
     let unmounted = mount.map_or(Ok(()), Embedded::stop);
     let stopped = node.stop();
@@ -68,7 +68,7 @@ pub fn run(args: Up, given: Option<&clap::ArgMatches>) -> Result<ExitCode> {
     }
     unmounted.and(stopped)?;
     if !args.json {
-        out::line("shoal: stopped; all data is durable")?;
+        out::tell("shoal: stopped; all data is durable");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -313,11 +313,11 @@ fn place(cluster: &ClusterFile) -> Result<Place> {
     Ok(Place { address, key: cluster.path(&cluster.key) })
 }
 
-fn say_ready(args: &Up, cluster: &ClusterFile, place: &Place, begin: Instant) -> Result<()> {
+fn say_ready(args: &Up, cluster: &ClusterFile, place: &Place, begin: Instant) {
     let (count, seconds) = (cluster.server.len(), begin.elapsed().as_secs_f64());
     if args.json {
         let mount = args.mount.as_ref().map(|m| m.display().to_string());
-        return out::json_line(&json!({
+        let ready = json!({
             "ready": true,
             "servers": count,
             "seconds": seconds,
@@ -325,25 +325,27 @@ fn say_ready(args: &Up, cluster: &ClusterFile, place: &Place, begin: Instant) ->
             "mountpoint": mount,
             "address": place.address.to_string(),
             "key": place.key.display().to_string(),
-        }));
+        });
+        out::tell(ready.to_string());
+        return;
     }
     let mounted = args.mount.as_ref().map_or(String::new(), |at| format!(" · mounted at {}", at.display()));
-    out::line(format!(
+    out::tell(format!(
         "shoal {} · ready: {count} server{} up in {seconds:.1} s · data in {}{mounted} · {}",
         env!("CARGO_PKG_VERSION"),
         if count == 1 { "" } else { "s" },
         args.folder.display(),
         place.address,
-    ))?;
+    ));
     let folder = args.folder.display();
     match &args.mount {
         Some(at) => {
             let at = at.display();
-            out::line(format!(
+            out::tell(format!(
                 "  try:  cp -a /usr/include {at}/      shoal map {at}/…      shoal status {folder}      Ctrl-C to stop"
             ))
         }
-        None => out::line(format!(
+        None => out::tell(format!(
             "  try:  shoal cp -r /usr/include {}/      shoal status {folder}      Ctrl-C to stop",
             place.address
         )),
