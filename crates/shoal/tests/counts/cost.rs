@@ -100,6 +100,10 @@ pub struct Cost {
     pub reruns: f64,
 }
 
+/// What may fall into a measurement from behind: a sync, or a message's four calls, for a few of sixteen operations (a group of
+/// background rows, a lease kept alive). One more for each operation is still found.
+const BACKGROUND: f64 = 0.25;
+
 /// One row of the table: what an operation may cost at most, its messages exactly.
 pub struct Most {
     pub name: &'static str,
@@ -153,8 +157,8 @@ impl Cost {
         assert_eq!(self.messages, most.messages, "messages: {self:#?}");
         let held = [
             ("messages between servers", self.peers, most.peers),
-            ("syncs", self.syncs, most.syncs),
-            ("system calls for sockets", self.socket_calls, most.socket_calls),
+            ("syncs", self.syncs, most.syncs + BACKGROUND),
+            ("system calls for sockets", self.socket_calls, most.socket_calls + 4.0 * BACKGROUND),
             ("bytes on the wire", self.wire_bytes, most.wire_bytes),
             ("bytes copied", self.copied_client + self.copied_servers, most.copied_bytes),
         ];
