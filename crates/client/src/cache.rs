@@ -7,6 +7,7 @@
 //! answer that was asked for before the stamp is not kept.
 //! **Invariant: a negative entry never answers an open**: only [`Cache::name`] callers that ask for it get one.
 
+use crate::ops::Listener;
 use lru::LruCache;
 use shoal_env::Instant;
 use shoal_proto::{Attr, Handle, Kind, Name};
@@ -35,6 +36,8 @@ pub(crate) struct Cache {
     stamps: LruCache<Handle, u64>,
     now_stamp: u64,
     floor: u64,
+    /// Whoever keeps directories' attributes elsewhere.
+    pub(crate) listener: Option<Listener>,
 }
 
 /// When something was asked, for [`Cache::put_attr`] and [`Cache::put_name`].
@@ -51,6 +54,7 @@ impl Cache {
             stamps: LruCache::unbounded(),
             now_stamp: 0,
             floor: 0,
+            listener: None,
         }
     }
 

@@ -13,7 +13,7 @@ use crate::world::World;
 use crate::{Error, Options};
 use handshake::Established;
 use shoal_env::local::Notify;
-use shoal_env::{Env, Instant, WallTime};
+use shoal_env::{Address, Env, Instant, WallTime};
 use shoal_proto::{ClientId, ClusterMap, ServerId, Status};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ impl World for EnvWorld {
         let known = self.0.links.borrow().get(&server).cloned();
         match known {
             Some(wake) => wake.wake_all(),
-            None => open_link(&self.0, server, None),
+            None => open_link(&self.0, server, None, Notify::default()),
         }
     }
 
@@ -61,13 +61,13 @@ impl World for EnvWorld {
 }
 
 /// Begin the task that talks to `server`.
-fn open_link(shared: &Rc<Shared>, server: ServerId, established: Option<Established>) {
+fn open_link(shared: &Rc<Shared>, server: ServerId, established: Option<Established>, leave: Notify) {
     let Some(core) = shared.core.get().and_then(Weak::upgrade).filter(|core| !core.is_closed()) else {
         return;
     };
     let wake = Notify::default();
     shared.links.borrow_mut().insert(server, wake.clone());
-    let link = link::Link { env: shared.env.clone(), core, server, wake };
+    let link = link::Link { env: shared.env.clone(), core, server, wake, leave };
     drop(shared.env.spawn("client link", link.run(established)));
 }
 
@@ -94,6 +94,15 @@ async fn ring(shared: Rc<Shared>) {
             }
         }
     }
+}
+
+/// Whether the map has an address of `server` that costs less than `address`, which the first connection went to.
+fn is_nearer_known(map: &ClusterMap, server: ServerId, address: &Address) -> bool {
+    let Some(info) = map.server(server) else { return false };
+    let mut all: Vec<Address> = info.addresses.iter().filter_map(|text| text.0.parse().ok()).collect();
+    all.push(address.clone());
+    handshake::nearest_first(&mut all);
+    all.first().is_some_and(|first| std::mem::discriminant(first) != std::mem::discriminant(address))
 }
 
 /// Connect to any server of `options.map_from`, and fetch the map.
@@ -130,13 +139,44 @@ pub(crate) async fn connect(env: Env, options: Options) -> Result<Rc<Core>, Erro
         return Err(Error::new(Status::Invalid, "connect"));
     }
     drop(env.spawn("client alarm", ring(shared.clone())));
-    open_link(&shared, server, Some(first));
+    let (leave, address) = (Notify::default(), first.address.clone());
+    open_link(&shared, server, Some(first), leave.clone());
     let o = core.begin("connect", None);
     match core.fetch_map(&o, server).await {
-        Ok(()) => Ok(core),
+        Ok(()) => {
+            if is_nearer_known(&core.map(), server, &address) {
+                leave.wake_all();
+            }
+            Ok(core)
+        }
         Err(error) => {
             core.close();
             Err(error)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_proto::{CollectionId, Roles, ServerInfo, Template};
+
+    #[test]
+    fn the_first_connection_is_left_only_for_one_that_costs_less() {
+        let addresses = vec!["tcp:127.0.0.1:6000".into(), "unix:/run/shoal".into()].into();
+        let info = ServerInfo { id: ServerId(0), roles: Roles::all(), addresses };
+        let map = ClusterMap {
+            fs_id: [0; 16],
+            name: "".into(),
+            collection: CollectionId(1),
+            epoch: 1,
+            template: Template::default(),
+            servers: vec![info].into(),
+        };
+        let nearer = |server, from: &str| is_nearer_known(&map, ServerId(server), &from.parse().unwrap());
+        assert!(nearer(0, "tcp:127.0.0.1:6000"));
+        assert!(!nearer(0, "unix:/run/shoal"));
+        assert!(!nearer(0, "local:a"));
+        assert!(!nearer(1, "tcp:127.0.0.1:6000"), "it is not in the map");
     }
 }

@@ -3,6 +3,7 @@
 mod admin;
 mod at;
 mod create;
+mod directory;
 mod getattr;
 mod link;
 mod lookup;
@@ -20,6 +21,7 @@ mod unlink;
 mod walk;
 mod xattr;
 
+pub(crate) use directory::Listener;
 pub(crate) use getattr::logical_size;
 pub use readdir::DirStream;
 

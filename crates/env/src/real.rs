@@ -8,11 +8,13 @@
 //! **Invariant: a panic in a task ends the run.** It is carried to the caller of [`run`] and goes on there; a server with a
 //! dead task inside would be worse than none.
 //!
-//! Files are read inline where the page cache has the bytes (`preadv2` with `RWF_NOWAIT`), and through the pool otherwise.
+//! Files are read inline where the page cache has the bytes (`preadv2` with `RWF_NOWAIT`), and through the pool otherwise;
+//! small writes to the page cache are made inline as long as none stalls ([`inline`]).
 //! tokio's own file I/O is not used: it costs a copy and a thread hop for each call, cached or not.
 
 mod dir;
 mod file;
+mod inline;
 mod local;
 mod polling;
 mod pool;
@@ -182,8 +184,8 @@ fn origin() -> std::time::Instant {
     *ORIGIN.get_or_init(std::time::Instant::now)
 }
 
-/// The monotonic clock of all real environments.
-fn now() -> Instant {
+/// The monotonic clock of all real environments, for threads that are in none.
+pub fn now() -> Instant {
     Instant(u64::try_from(origin().elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 

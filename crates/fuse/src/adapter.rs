@@ -1,7 +1,7 @@
 //! FUSE's requests and answers; what they do is in [`fs`](crate::fs).
 //!
 //! An event loop decodes a request, counts it, takes what it needs out of the loop's buffer, and sends it on; the answer
-//! is given from the client's thread. A reply that is dropped (the client's thread is gone) is answered `EIO` by fuser.
+//! is given from the client's thread. Only what [`Directories`] knows is answered at once. A reply that is dropped (the client's thread is gone) is answered `EIO` by fuser.
 //!
 //! What is answered `ENOSYS` is not asked again: flush (all was written when `write(2)` returned; mappings are written
 //! back by the kernel before it would ask), access (the kernel checks permissions itself), lseek for holes, copying of
@@ -14,7 +14,7 @@ mod queue;
 pub(crate) use queue::{Message, Queue, queue};
 
 use crate::counts::{RequestCounts, Verb};
-use crate::fs::{Caller, Change, Errno, Fs, Write};
+use crate::fs::{Caller, Change, Directories, Errno, Fs, Write};
 use crate::options::{BACKGROUND_MAX, TRANSFER_BYTES_MAX};
 use bytes::Bytes;
 use convert::{device_from_kernel, handle, time_from_kernel, when};
@@ -24,6 +24,7 @@ use fuser::{
     ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
     ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
+use shoal_env::real;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -49,12 +50,18 @@ const WANTED: [InitFlags; 7] = [
 pub(crate) struct Adapter {
     queue: Queue,
     counts: Arc<RequestCounts>,
+    directories: Arc<Directories>,
     readahead_bytes: u32,
 }
 
 impl Adapter {
-    pub(crate) fn new(queue: Queue, counts: Arc<RequestCounts>, readahead_bytes: u32) -> Adapter {
-        Adapter { queue, counts, readahead_bytes }
+    pub(crate) fn new(
+        queue: Queue,
+        counts: Arc<RequestCounts>,
+        directories: Arc<Directories>,
+        readahead_bytes: u32,
+    ) -> Adapter {
+        Adapter { queue, counts, directories, readahead_bytes }
     }
 
     /// Count a request and send it to the client's thread.
@@ -105,7 +112,14 @@ impl Filesystem for Adapter {
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let object = handle(ino);
-        self.run(Verb::Getattr, move |fs| async move { answer::attr(&fs, fs.getattr(object).await, reply) });
+        if let Some(known) = self.directories.get(object, real::now()) {
+            self.counts.add(Verb::Getattr);
+            return answer::attr(Ok(known), reply);
+        }
+        self.run(Verb::Getattr, move |fs| async move {
+            let attr = fs.getattr(object).await;
+            answer::attr(attr.map(|attr| (attr, fs.cache())), reply);
+        });
     }
 
     fn setattr(
@@ -130,7 +144,8 @@ impl Filesystem for Adapter {
         let (atime, mtime, ctime) = (atime.map(when), mtime.map(when), ctime.map(time_from_kernel));
         let change = Change { mode, uid, gid, size, atime, mtime, ctime };
         self.run(Verb::Setattr, move |fs| async move {
-            answer::attr(&fs, fs.setattr(caller, object, change).await, reply);
+            let set = fs.setattr(caller, object, change).await;
+            answer::attr(set.map(|attr| (attr, fs.cache())), reply);
         });
     }
 

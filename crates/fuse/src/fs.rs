@@ -5,6 +5,7 @@
 
 mod attributes;
 mod data;
+mod directories;
 mod dirs;
 mod errno;
 mod known;
@@ -14,6 +15,7 @@ mod xattrs;
 
 pub use attributes::{Change, When};
 pub use data::{Opened, Write};
+pub use directories::Directories;
 pub use errno::{Errno, Result};
 pub use listing::Listed;
 
@@ -26,6 +28,7 @@ use shoal_proto::{Attr, Handle};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Who asks.
@@ -50,14 +53,29 @@ pub struct Fs {
     files: Table<Opened>,
     dirs: Table<OpenDir>,
     known: RefCell<Known>,
+    directories: Arc<Directories>,
     under_way: Cell<u64>,
     idle: Notify,
 }
 
 impl Fs {
     /// The state of a mount that just began. `cache`: how long the kernel believes names and attributes; `direct`: every
-    /// file is read and written past its page cache.
-    pub fn new(env: Env, client: Client, cache: Duration, direct: bool, invalidate: Invalidate) -> Fs {
+    /// file is read and written past its page cache; `directories`: as new, with the same `cache`.
+    pub fn new(
+        env: Env,
+        client: Client,
+        cache: Duration,
+        direct: bool,
+        invalidate: Invalidate,
+        directories: Arc<Directories>,
+    ) -> Fs {
+        if directories.are_believed() {
+            let (directories, env) = (directories.clone(), env.clone());
+            client.hear_directories(move |dir, asked_at, attr| match attr {
+                Some(attr) => directories.saw(attr, asked_at),
+                None => directories.changed(dir, env.now()),
+            });
+        }
         Fs {
             env,
             client,
@@ -67,6 +85,7 @@ impl Fs {
             files: Table::default(),
             dirs: Table::default(),
             known: RefCell::new(Known::new(cache)),
+            directories,
             under_way: Cell::new(0),
             idle: Notify::default(),
         }
@@ -120,6 +139,11 @@ impl Fs {
     fn saw(&self, attr: Attr) -> Attr {
         self.known.borrow_mut().saw_mode(attr.handle, attr.mode, self.now());
         attr
+    }
+
+    /// A directory was changed through this mount, or perhaps.
+    fn directory_changed(&self, dir: Handle) {
+        self.directories.changed(dir, self.now());
     }
 
     /// An object was changed through this mount.

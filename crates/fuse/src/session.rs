@@ -13,7 +13,7 @@
 
 use crate::adapter::{Adapter, Message, Queue, queue};
 use crate::counts::RequestCounts;
-use crate::fs::{Fs, Invalidate};
+use crate::fs::{Directories, Fs, Invalidate};
 use crate::mounts::{self, Mounted, SUBTYPE};
 use crate::options::{MountOptions, THREADS_MAX};
 use fuser::{Config, INodeNo, MountOption, Notifier, Session, SessionACL};
@@ -117,14 +117,22 @@ impl Mount {
         let (ready, answer) = mpsc::channel();
         let taken_away = TakenAway { point: point.clone(), mounted: Arc::default() };
         let mounted = taken_away.mounted.clone();
-        let serving = Serving { options: options.clone(), requests, forget, ready, taken_away };
+        let directories = Arc::new(Directories::new(options.cache));
+        let serving = Serving {
+            options: options.clone(),
+            requests,
+            forget,
+            ready,
+            taken_away,
+            directories: directories.clone(),
+        };
         let client_thread = real::spawn_thread("shoal-client", move |env| serve(env, client, serving))
             .map_err(|error| MountError::io("cannot start the client's thread", error))?;
         let connected = answer.recv().unwrap_or_else(|_| Err(Error::new(shoal_proto::Status::Io, "connect")));
         connected.map_err(MountError::Client)?;
 
         let counts = Arc::<RequestCounts>::default();
-        let adapter = Adapter::new(queue.clone(), counts.clone(), options.readahead_bytes);
+        let adapter = Adapter::new(queue.clone(), counts.clone(), directories, options.readahead_bytes);
         let session = Session::new(adapter, &point, &config(options)).map_err(|error| {
             queue.end();
             MountError::io(format!("cannot mount at {}", point.display()), error)
@@ -220,6 +228,7 @@ struct Serving {
     forget: mpsc::Sender<Forget>,
     ready: mpsc::Sender<Result<(), Error>>,
     taken_away: TakenAway,
+    directories: Arc<Directories>,
 }
 
 async fn serve(env: Env, client: shoal_client::Options, mut serving: Serving) {
@@ -232,7 +241,7 @@ async fn serve(env: Env, client: shoal_client::Options, mut serving: Serving) {
         }
     };
     let (cache, direct) = (serving.options.cache, serving.options.direct);
-    let fs = Rc::new(Fs::new(env, client, cache, direct, invalidate(serving.forget)));
+    let fs = Rc::new(Fs::new(env, client, cache, direct, invalidate(serving.forget), serving.directories));
     let _ = serving.ready.send(Ok(()));
     while let Some(Message::Run(request)) = serving.requests.next().await {
         fs.spawn(request(fs.clone()));

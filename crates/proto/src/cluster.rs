@@ -32,7 +32,7 @@ wire_struct! {
         /// Its id: its index here.
         pub id: ServerId,
         /// Where it listens, in the form of `env`'s addresses (`tcp:…`, `unix:…`, `local:…`); several are alternatives, the
-        /// first that connects is used.
+        /// nearest that connects is used: in the process, on the machine, over the network.
         pub addresses: Many<Text, 8>,
         /// What it holds.
         pub roles: Roles,

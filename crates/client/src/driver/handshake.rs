@@ -24,6 +24,8 @@ pub(super) struct Established {
     pub(super) rest: BytesMut,
     pub(super) attached: Attached,
     pub(super) version: u16,
+    /// Where.
+    pub(super) address: Address,
 }
 
 /// Why there is no connection.
@@ -63,16 +65,24 @@ pub(super) struct Identity<'a> {
     pub(super) server: Option<ServerId>,
 }
 
-/// Connect to the first of `addresses` that answers, `local:` ones first, and shake hands.
+/// The order in which addresses of a server are tried: first those that cost the least. A socket in a folder of another
+/// machine is not there, and is passed over at once.
+pub(super) fn nearest_first(addresses: &mut [Address]) {
+    addresses.sort_by_key(|address| match address {
+        Address::Local(_) => 0,
+        Address::Unix(_) => 1,
+        Address::Tcp(_) => 2,
+    });
+}
+
+/// Connect to the first of `addresses` that answers, and shake hands.
 pub(super) async fn reach(
     env: &Env,
     addresses: &[Address],
     identity: &Identity<'_>,
 ) -> Result<(ServerId, Established), Trouble> {
-    let (near, far): (Vec<&Address>, Vec<&Address>) =
-        addresses.iter().partition(|address| matches!(address, Address::Local(_)));
     let mut words = Vec::new();
-    for address in near.into_iter().chain(far) {
+    for address in addresses {
         let trouble = match env.deadline(env.now() + CONNECT_MAX, try_one(env, address, identity)).await {
             Ok(Ok(reached)) => return Ok(reached),
             Ok(Err(trouble)) => trouble,
@@ -144,7 +154,8 @@ async fn try_one(
     send(&mut writer, FrameKind::Attach, challenge.version, &attach).await?;
     let attached: Attached = expect(&mut reader, &mut rest, FrameKind::Attached).await?;
     let version = challenge.version;
-    Ok((challenge.server, Established { reader, writer, rest, attached, version }))
+    let address = address.clone();
+    Ok((challenge.server, Established { reader, writer, rest, attached, version, address }))
 }
 
 async fn send<T: Codec>(
@@ -182,5 +193,19 @@ pub(super) fn refusal(frame: &Frame) -> Trouble {
     match frame.message::<Refusal>() {
         Ok(Refusal { status, words }) => Trouble { status, words: words.0 },
         Err(_) => Trouble::garbled(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_within_the_process_or_the_machine_is_tried_before_the_network() {
+        let all = ["tcp:127.0.0.1:7000", "tcp:127.0.0.1:6000", "unix:/run/shoal", "local:a"];
+        let mut addresses: Vec<Address> = all.iter().filter_map(|text| text.parse().ok()).collect();
+        nearest_first(&mut addresses);
+        let tried: Vec<String> = addresses.iter().map(Address::to_string).collect();
+        assert_eq!(tried, ["local:a", "unix:/run/shoal", "tcp:127.0.0.1:7000", "tcp:127.0.0.1:6000"]);
     }
 }

@@ -1,6 +1,6 @@
 //! The task that talks to one server.
 
-use super::handshake::{Established, Identity, Trouble, reach, refusal};
+use super::handshake::{Established, Identity, Trouble, nearest_first, reach, refusal};
 use crate::core::Core;
 use bytes::BytesMut;
 use futures_util::future::{Either, select};
@@ -28,6 +28,8 @@ pub(super) struct Link {
     pub(super) core: Rc<Core>,
     pub(super) server: ServerId,
     pub(super) wake: Notify,
+    /// Told to leave its connection for a better one.
+    pub(super) leave: Notify,
 }
 
 impl Link {
@@ -90,10 +92,11 @@ impl Link {
 
     async fn connect(&self) -> Result<Established, Trouble> {
         let map = self.core.map();
-        let addresses: Vec<Address> = match map.server(self.server) {
+        let mut addresses: Vec<Address> = match map.server(self.server) {
             Some(info) => info.addresses.iter().filter_map(|text| text.0.parse().ok()).collect(),
             None => self.core.options.map_from.clone(),
         };
+        nearest_first(&mut addresses);
         let identity = Identity {
             options: &self.core.options,
             client: self.core.id,
@@ -105,16 +108,21 @@ impl Link {
 
     /// Read and write until the connection ends; whether it was of use.
     async fn converse(&self, established: Established) -> bool {
-        let Established { mut reader, mut writer, rest, attached, version } = established;
+        let Established { mut reader, mut writer, rest, attached, version, .. } = established;
+        let leaving = pin!(self.leaving());
         self.core.attached(self.server, &attached, version);
         let heard = Cell::new(0);
         let lease = Duration::from_millis(u64::from(attached.lease_ms));
         let reading = pin!(self.read(&mut reader, rest, &heard));
         let writing = pin!(self.write(&mut writer));
         let keeping = pin!(self.keep(lease, &heard));
-        let ended = match select(reading, select(writing, keeping)).await {
-            Either::Left((trouble, _)) => trouble,
-            Either::Right((Either::Left((trouble, _)) | Either::Right((trouble, _)), _)) => trouble,
+        let talking = select(reading, select(writing, keeping));
+        let ended = match select(talking, leaving).await {
+            Either::Left((Either::Left((trouble, _)), _)) | Either::Right((trouble, _)) => trouble,
+            Either::Left((
+                Either::Right((Either::Left((trouble, _)) | Either::Right((trouble, _)), _)),
+                _,
+            )) => trouble,
         };
         // First the state, then what the end means for it.
         self.core.lost(self.server, &ended.words);
@@ -122,6 +130,11 @@ impl Link {
             self.note(&ended);
         }
         heard.get() > 0
+    }
+
+    async fn leaving(&self) -> Trouble {
+        self.leave.wait().await;
+        Trouble { status: Status::Unavailable, words: "a nearer address is tried".to_owned() }
     }
 
     async fn read(&self, reader: &mut Reader, mut buf: BytesMut, heard: &Cell<u64>) -> Trouble {

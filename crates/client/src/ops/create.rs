@@ -25,7 +25,11 @@ impl Client {
         let o = self.core.begin("create", Some(dir));
         let op = Op::Create { dir, name: name.clone(), owner, exclusive, open: rights, template };
         loop {
-            let told = self.core.ask(&o, dir.server(), vec![op.clone()]).await;
+            let told = match exclusive {
+                true => self.core.ask_in_directory(&o, dir, op.clone()).await,
+                // The answer may be a way to go on only, with nothing behind it.
+                false => self.core.ask(&o, dir.server(), vec![op.clone()]).await,
+            };
             let elsewhere = match told {
                 Ok(told) => match told.answers.first() {
                     Some(Answer::Made { created, .. }) => {

@@ -59,7 +59,11 @@ impl Client {
 
 impl Core {
     async fn make(self: &Rc<Core>, o: &Operation, dir: Handle, name: &Name, op: Op) -> Result<Attr, Error> {
-        let told = self.ask(o, dir.server(), vec![op]).await;
+        let told = match op {
+            // Mostly made on another server.
+            Op::Mkdir { .. } => self.ask(o, dir.server(), vec![op]).await,
+            _ => self.ask_in_directory(o, dir, op).await,
+        };
         self.cache.borrow_mut().changed_name(dir, name);
         match attr_among(&told?.answers) {
             Some(attr) => self.made(o, dir, name, attr).await,

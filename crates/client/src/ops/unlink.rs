@@ -12,7 +12,7 @@ impl Client {
     pub async fn unlink(&self, dir: Handle, name: &Name) -> Result<(), Error> {
         let o = self.core.begin("unlink", Some(dir));
         let held = self.core.held.borrow().to_tell();
-        let told = self.core.ask(&o, dir.server(), vec![Op::Unlink { dir, name: name.clone(), held }]).await;
+        let told = self.core.ask_in_directory(&o, dir, Op::Unlink { dir, name: name.clone(), held }).await;
         self.core.cache.borrow_mut().changed_name(dir, name);
         self.removed(&o, &told?.answers).await
     }

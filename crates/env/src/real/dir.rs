@@ -28,7 +28,7 @@ pub(super) struct RealFiles {
 
 impl RealFiles {
     pub(super) fn new(pool: Rc<Pool>, counters: Arc<Counters>, polling: Rc<Polling>) -> RealFiles {
-        RealFiles { desk: Desk { pool, counters, polling }, locks: Rc::default() }
+        RealFiles { desk: Desk { pool, counters, polling, inline: Rc::default() }, locks: Rc::default() }
     }
 
     /// The environment ends: no call runs on behind it, and its locks are free.

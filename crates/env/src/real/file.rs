@@ -1,13 +1,15 @@
 //! Positioned file I/O.
 //!
 //! *Reads* of buffered files first ask the page cache alone (`preadv2` with `RWF_NOWAIT`) on the environment's thread; what
-//! is not there is read by the pool. *Writes* and everything else that may block go to the pool. A short read or write is
-//! continued, an interrupted one is repeated, so a caller sees all, or the end of the file, or an error.
+//! is not there is read by the pool. *Small buffered writes* are made on the environment's thread too, as long as none
+//! stalls ([`inline`](super::inline)); other writes and everything else that may block go to the pool. A short read or write
+//! is continued, an interrupted one is repeated, so a caller sees all, or the end of the file, or an error.
 //!
 //! *Direct* files read through aligned buffers of their own, a little wider than asked where the ask is not aligned; their
 //! writes must be aligned. Some file systems take `O_DIRECT` at open and refuse it at the first transfer (`EINVAL`): then the
 //! flag is taken off, the file is buffered from there on, and [`FileImpl::is_direct`] says so. `O_DSYNC` stays in either case.
 
+use super::inline::Inline;
 use super::polling::Polling;
 use super::pool::Pool;
 use crate::{AlignedBuf, Counters, FileImpl, OpenOptions};
@@ -35,6 +37,7 @@ pub(super) struct Desk {
     pub(super) pool: Rc<Pool>,
     pub(super) counters: Arc<Counters>,
     pub(super) polling: Rc<Polling>,
+    pub(super) inline: Rc<Inline>,
 }
 
 impl Desk {
@@ -91,6 +94,11 @@ impl RealFile {
     ) -> LocalBoxFuture<'static, io::Result<T>> {
         let inner = self.inner.clone();
         self.desk.call(move || work(&inner))
+    }
+
+    /// Whether a write of so many bytes is to be made at once, on this thread.
+    fn writes_inline(&self, bytes: usize) -> bool {
+        !self.inner.aligned && !self.inner.dsync && self.desk.inline.takes(bytes)
     }
 
     fn count_write(&self, bytes: usize) {
@@ -341,13 +349,19 @@ impl FileImpl for RealFile {
         if self.inner.aligned {
             Counters::add(&self.desk.counters.copied_bytes, len as u64);
         }
-        self.call(move |inner| {
+        let write = move |inner: &Inner| {
             inner.check_range(offset, len)?;
             if inner.aligned {
                 return inner.write_buf(offset, &gathered(&pieces, len));
             }
             inner.write(offset, &pieces)
-        })
+        };
+        if self.writes_inline(len) {
+            let written = self.desk.inline.run(|| write(&self.inner));
+            self.desk.polling.note();
+            return Box::pin(std::future::ready(written));
+        }
+        self.call(write)
     }
 
     fn write_aligned(
@@ -356,11 +370,18 @@ impl FileImpl for RealFile {
         buf: AlignedBuf,
     ) -> LocalBoxFuture<'static, (AlignedBuf, io::Result<()>)> {
         self.count_write(buf.len());
+        let inline = self.writes_inline(buf.len());
         let (inner, polling) = (self.inner.clone(), self.desk.polling.clone());
-        let answer = self.desk.start(move || {
+        let write = move || {
             let done = inner.check_range(offset, buf.len()).and_then(|()| inner.write_buf(offset, &buf));
             (buf, done)
-        });
+        };
+        if inline {
+            let written = self.desk.inline.run(write);
+            polling.note();
+            return Box::pin(std::future::ready(written));
+        }
+        let answer = self.desk.start(write);
         Box::pin(async move {
             let answer = answer.await;
             polling.note();

@@ -10,6 +10,7 @@ use fuser::{
 use shoal_proto::{Attr, limits};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
 /// A handle is never another object.
 const GENERATION: Generation = Generation(0);
@@ -45,9 +46,9 @@ pub(super) fn entry(fs: &Fs, result: Result<Attr>, reply: ReplyEntry) {
     }
 }
 
-pub(super) fn attr(fs: &Fs, result: Result<Attr>, reply: ReplyAttr) {
+pub(super) fn attr(result: Result<(Attr, Duration)>, reply: ReplyAttr) {
     match result {
-        Ok(attr) => reply.attr(&fs.cache(), &attributes(&attr)),
+        Ok((attr, believed)) => reply.attr(&believed, &attributes(&attr)),
         Err(errno) => reply.error(failed(errno)),
     }
 }

@@ -11,7 +11,7 @@
 //!   `chown(-1, -1)`.
 
 use super::{Caller, Errno, Fs, Result};
-use shoal_proto::{Attr, Handle, SetAttr, Time};
+use shoal_proto::{Attr, Handle, Kind, SetAttr, Time};
 
 /// A time to set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +76,13 @@ impl Fs {
         let set = change.but_size(Time(self.env.wall().0));
         let attr = match attr {
             Some(attr) if set == SetAttr::default() => attr,
-            _ => self.client.setattr(object, set).await?,
+            _ => {
+                let set = self.client.setattr(object, set).await;
+                if !set.as_ref().is_ok_and(|attr| attr.kind != Kind::Directory) {
+                    self.directory_changed(object);
+                }
+                set?
+            }
         };
         self.changed(object);
         Ok(self.saw(attr))

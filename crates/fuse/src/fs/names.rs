@@ -85,7 +85,9 @@ impl Fs {
 
     /// Make a directory.
     pub async fn mkdir(&self, caller: Caller, dir: Handle, bytes: &[u8], mode: u32) -> Result<Attr> {
-        let attr = self.client.mkdir(dir, &name(bytes)?, owner(caller, mode)).await?;
+        let made = self.client.mkdir(dir, &name(bytes)?, owner(caller, mode)).await;
+        self.directory_changed(dir);
+        let attr = made?;
         self.made(&attr);
         Ok(self.saw(attr))
     }
@@ -99,7 +101,9 @@ impl Fs {
 
     /// A further name of a file.
     pub async fn link(&self, object: Handle, dir: Handle, bytes: &[u8]) -> Result<Attr> {
-        let attr = self.client.link(object, dir, &name(bytes)?).await?;
+        let linked = self.client.link(object, dir, &name(bytes)?).await;
+        self.directory_changed(dir);
+        let attr = linked?;
         self.changed(object);
         Ok(self.saw(attr))
     }
@@ -111,13 +115,22 @@ impl Fs {
 
     /// Remove an empty directory.
     pub async fn rmdir(&self, dir: Handle, bytes: &[u8]) -> Result<()> {
-        Ok(self.client.rmdir(dir, &name(bytes)?).await?)
+        let removed = self.client.rmdir(dir, &name(bytes)?).await;
+        self.directories_changed();
+        Ok(removed?)
     }
 
     /// Move an entry. `flags`: those of `renameat2(2)`.
     pub async fn rename(&self, from: (Handle, &[u8]), to: (Handle, &[u8]), flags: u32) -> Result<()> {
         let flags = rename_flags(flags)?;
-        Ok(self.client.rename(from.0, &name(from.1)?, to.0, &name(to.1)?, flags).await?)
+        let renamed = self.client.rename(from.0, &name(from.1)?, to.0, &name(to.1)?, flags).await;
+        self.directories_changed();
+        Ok(renamed?)
+    }
+
+    /// The directory that an entry led to was changed too, and only the server knows which it is.
+    fn directories_changed(&self) {
+        self.directories.some_changed(self.now());
     }
 
     /// A new object has no extended attributes.

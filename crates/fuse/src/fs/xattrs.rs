@@ -48,6 +48,7 @@ impl Fs {
         self.known.borrow_mut().xattr_changed(object);
         let set = self.client.setxattr(object, name, value, create, replace).await;
         self.known.borrow_mut().xattr_changed(object);
+        self.directory_changed(object);
         self.changed(object);
         Ok(set?)
     }
@@ -69,6 +70,7 @@ impl Fs {
         check(name)?;
         let removed = self.client.removexattr(object, name).await;
         self.known.borrow_mut().xattr_changed(object);
+        self.directory_changed(object);
         self.changed(object);
         Ok(removed?)
     }

@@ -4,7 +4,7 @@ use crate::{Mounted, names_in};
 use shoal_fuse::MountOptions;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::time::Duration;
 
 /// Nothing is believed: each sees at once what the other did.
@@ -170,4 +170,70 @@ fn locks_hold_within_one_mount_only() {
     held.try_lock().unwrap();
     assert!(same.try_lock().is_err());
     other.try_lock().unwrap();
+}
+
+#[test]
+fn a_directory_shows_own_changes_at_once_and_the_others_after_the_time_of_belief() {
+    let one = Mounted::new();
+    let two = one.second(&strict());
+    let (here, there) = (one.path("d"), two.mountpoint().join("d"));
+    fs::create_dir(&here).unwrap();
+    let same = || {
+        let (own, asked) = (fs::metadata(&here).unwrap(), fs::metadata(&there).unwrap());
+        let facts = |m: &fs::Metadata| (m.mtime(), m.mtime_nsec(), m.ctime_nsec(), m.nlink(), m.mode());
+        assert_eq!(facts(&own), facts(&asked));
+    };
+    for n in 0..5 {
+        File::create_new(here.join(format!("f{n}"))).unwrap();
+        same();
+        fs::create_dir(here.join(format!("d{n}"))).unwrap();
+        same();
+        fs::hard_link(here.join(format!("f{n}")), here.join("link")).unwrap();
+        same();
+        fs::remove_file(here.join("link")).unwrap();
+        same();
+        fs::set_permissions(&here, fs::Permissions::from_mode(0o700 + n)).unwrap();
+        same();
+        fs::remove_file(here.join(format!("f{n}"))).unwrap();
+        same();
+        fs::remove_dir(here.join(format!("d{n}"))).unwrap();
+        same();
+    }
+    File::create_new(here.join("f")).unwrap();
+    fs::set_permissions(&there, fs::Permissions::from_mode(0o711)).unwrap();
+    std::thread::sleep(MountOptions::default().cache);
+    same();
+}
+
+#[test]
+fn a_moved_directory_shows_its_new_time_of_change_at_once() {
+    let one = Mounted::new();
+    let two = one.second(&strict());
+    fs::create_dir(one.path("d")).unwrap();
+    File::create_new(one.path("d/f")).unwrap();
+    fs::rename(one.path("d"), one.path("e")).unwrap();
+    let (own, asked) =
+        (fs::metadata(one.path("e")).unwrap(), fs::metadata(two.mountpoint().join("e")).unwrap());
+    assert_eq!((own.ctime(), own.ctime_nsec()), (asked.ctime(), asked.ctime_nsec()));
+}
+
+#[test]
+fn a_directory_in_which_files_are_made_and_removed_is_not_asked_about() {
+    let one = Mounted::with(&MountOptions { cache: Duration::from_secs(3600), ..MountOptions::default() });
+    fs::create_dir(one.path("d")).unwrap();
+    let asked = || {
+        let counters = one.handle.client_counters(Duration::from_secs(10)).unwrap();
+        counters.messages.get("getattr").copied().unwrap_or(0)
+    };
+    File::create_new(one.path("d/first")).unwrap();
+    let before = asked();
+    for n in 0..10 {
+        File::create_new(one.path(&format!("d/{n}"))).unwrap();
+        fs::metadata(one.path("d")).unwrap();
+    }
+    for n in 0..10 {
+        fs::remove_file(one.path(&format!("d/{n}"))).unwrap();
+        fs::metadata(one.path("d")).unwrap();
+    }
+    assert_eq!(asked(), before);
 }

@@ -1,0 +1,159 @@
+//! Directories' attributes as the last change through this mount left them.
+//!
+//! The kernel forgets a directory's attributes with each entry that is made or removed in it, and asks for them before the
+//! next, to check permissions. They came with the answer to that change ([`Client::hear_directories`]); so the question is
+//! answered from here, **on the event loop's own thread**: it costs no message and wakes nobody else.
+//!
+//! **They are believed as long as if the kernel had kept them**, from the moment the change was asked for; the kernel is
+//! told what is left of that. A strict mount keeps nothing. Of two changes under way together the later state counts. Any
+//! other change of a directory through this mount ends what is known of it, and what was asked for before that is not
+//! taken in any more.
+//!
+//! [`Client::hear_directories`]: shoal_client::Client::hear_directories
+
+use lru::LruCache;
+use shoal_env::Instant;
+use shoal_proto::{Attr, Handle};
+use std::num::NonZeroUsize;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Directories remembered.
+const DIRECTORIES_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
+
+/// See the module's words. Shared by the event loops and the client's thread.
+#[derive(Debug)]
+pub struct Directories {
+    believed: Duration,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// With the moment from which they are believed.
+    attrs: LruCache<Handle, (Attr, Instant)>,
+    /// When one was last changed in a way that told no attributes.
+    changed_at: Option<Instant>,
+}
+
+impl Directories {
+    /// Nothing is known. `believed`: how long the kernel believes attributes.
+    pub fn new(believed: Duration) -> Directories {
+        let known = Known { attrs: LruCache::new(DIRECTORIES_MAX), changed_at: None };
+        Directories { believed, known: Mutex::new(known) }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // No panic leaves it half changed: each change is one call.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether anything is ever known.
+    pub(super) fn are_believed(&self) -> bool {
+        !self.believed.is_zero()
+    }
+
+    /// The attributes after a change that was asked for at `asked_at`.
+    pub(super) fn saw(&self, attr: &Attr, asked_at: Instant) {
+        let mut known = self.known();
+        let outdated = known.changed_at.is_some_and(|changed| changed >= asked_at);
+        let later = known.attrs.peek(&attr.handle).is_some_and(|(kept, _)| kept.ctime > attr.ctime);
+        if self.are_believed() && !outdated && !later {
+            known.attrs.push(attr.handle, (attr.clone(), asked_at));
+        }
+    }
+
+    /// One was changed, or perhaps: its attributes are to be asked for.
+    pub(super) fn changed(&self, dir: Handle, now: Instant) {
+        let mut known = self.known();
+        known.changed_at = Some(now);
+        known.attrs.pop(&dir);
+    }
+
+    /// Some were changed, and it is not known which.
+    pub(super) fn some_changed(&self, now: Instant) {
+        let mut known = self.known();
+        known.changed_at = Some(now);
+        known.attrs.clear();
+    }
+
+    /// A directory's attributes, if they are known, and how long they may still be believed.
+    pub fn get(&self, dir: Handle, now: Instant) -> Option<(Attr, Duration)> {
+        let mut known = self.known();
+        let (attr, at) = known.attrs.get(&dir)?;
+        let left = self.believed.checked_sub(now.since(*at)).filter(|left| !left.is_zero())?;
+        Some((attr.clone(), left))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_proto::{Generation, Kind, Template, Time};
+
+    const DIR: Handle = Handle(78);
+    const SPAN: Duration = Duration::from_nanos(100);
+
+    fn directory(ctime: i64) -> Attr {
+        let at = Time(ctime);
+        Attr {
+            handle: DIR,
+            kind: Kind::Directory,
+            mode: 0o755,
+            uid: 1,
+            gid: 2,
+            nlink: 2,
+            rdev: 0,
+            size: 0,
+            space: 0,
+            atime: at,
+            mtime: at,
+            ctime: at,
+            btime: at,
+            generation: Generation(0),
+            parent: Handle::ROOT,
+            template: Template::default(),
+            layout: None,
+        }
+    }
+
+    fn ctime(directories: &Directories, now: u64) -> Option<i64> {
+        directories.get(DIR, Instant(now)).map(|(attr, _)| attr.ctime.0)
+    }
+
+    #[test]
+    fn a_directory_is_believed_for_the_rest_of_its_time_and_in_a_strict_mount_never() {
+        let directories = Directories::new(SPAN);
+        directories.saw(&directory(1), Instant(10));
+        let left = directories.get(DIR, Instant(109)).map(|(_, left)| left);
+        assert_eq!(left, Some(Duration::from_nanos(1)));
+        assert_eq!(ctime(&directories, 110), None);
+        let strict = Directories::new(Duration::ZERO);
+        strict.saw(&directory(1), Instant(10));
+        assert_eq!(ctime(&strict, 10), None);
+    }
+
+    #[test]
+    fn of_two_changes_of_a_directory_the_later_state_counts() {
+        let directories = Directories::new(SPAN);
+        directories.saw(&directory(2), Instant(10));
+        directories.saw(&directory(1), Instant(11));
+        assert_eq!(ctime(&directories, 12), Some(2));
+        directories.saw(&directory(3), Instant(9));
+        assert_eq!(ctime(&directories, 12), Some(3));
+    }
+
+    #[test]
+    fn another_change_of_a_directory_ends_what_was_known_and_what_was_asked_before() {
+        let directories = Directories::new(SPAN);
+        directories.saw(&directory(1), Instant(10));
+        directories.changed(DIR, Instant(20));
+        directories.saw(&directory(2), Instant(20));
+        assert_eq!(ctime(&directories, 20), None);
+        directories.saw(&directory(3), Instant(21));
+        assert_eq!(ctime(&directories, 21), Some(3));
+        directories.some_changed(Instant(30));
+        directories.saw(&directory(4), Instant(29));
+        assert_eq!(ctime(&directories, 31), None);
+    }
+}
