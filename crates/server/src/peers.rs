@@ -125,6 +125,7 @@ impl Peers {
     ) -> Result<Replied, Status> {
         let groups: Vec<Group> = ops.into_iter().map(|op| Group { ops: vec![op].into() }).collect();
         let count = groups.len();
+        let writes = groups.iter().any(|group| group.ops.iter().any(|op| matches!(op, Op::Write { .. })));
         let mut request = Request { slot: None, timeout_ms: 0, groups: groups.into() };
         loop {
             let line = self.line(server, deadline).await?;
@@ -132,7 +133,14 @@ impl Peers {
             request.timeout_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1);
             let answer = self.send(server, &line, &request, &bulk);
             match self.0.env.deadline(deadline, answer).await {
-                Err(_) => return Err(Status::TimedOut),
+                Err(_) => {
+                    if writes {
+                        // It may still be done, at any time, and its place is given to the next append. The peer ends what
+                        // came by this connection before it takes the next one, so what is asked then is asked after it.
+                        line.end();
+                    }
+                    return Err(Status::TimedOut);
+                }
                 Ok(Some((replies, data))) if replies.len() == count => return Ok((replies, data)),
                 Ok(Some(_)) => return Err(Status::BadMessage),
                 // The connection broke: again, on the next one.

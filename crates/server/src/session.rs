@@ -114,7 +114,7 @@ pub struct Session {
     /// When its client was last heard.
     pub heard: Cell<Instant>,
     /// Changes under way without a slot: a peer's writes.
-    slotless: Cell<usize>,
+    slotless: Rc<Cell<usize>>,
     /// One connection at a time takes it over.
     pub turn: Semaphore,
     quiet: Notify,
@@ -140,10 +140,16 @@ impl Session {
             is_recovered: !known,
             line: RefCell::default(),
             heard: Cell::new(now),
-            slotless: Cell::new(0),
+            slotless: Rc::default(),
             turn: Semaphore::new(1),
             quiet: Notify::default(),
         }
+    }
+
+    /// The same for the next connection of a peer: changes under way on the former ones count as its own, so that however
+    /// many connections came in between, the newest waits for all of them.
+    pub fn succeeding(self, former: &Session) -> Session {
+        Session { slotless: former.slotless.clone(), quiet: former.quiet.clone(), ..self }
     }
 
     /// Claim a slot for a compound of `groups` groups: before anything else is done with the request.

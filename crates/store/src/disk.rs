@@ -38,14 +38,17 @@ pub(crate) use open::open;
 
 use crate::{CollectionConfig, LossId, Lsn, StoreCounters, StoreError, SyncModes};
 use admit::Ledger;
+use bytes::Bytes;
 use journal::Journal;
 use load::Loads;
 use rows::Rows;
 use shoal_env::local::Notify;
-use shoal_env::{Env, Task};
+use shoal_env::{Env, OpenOptions, Task};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 use streams::after::Cuts;
 use streams::contents::Contents;
 use streams::files::StreamFiles;
@@ -109,6 +112,27 @@ struct Shared {
     idle_work: Notify,
 }
 
+/// Before a count of poisonings that the disk did not take is written again.
+const POISONINGS_SPAN: Duration = Duration::from_secs(1);
+
+/// Keep the count of poisonings. Fsyncs of this run are told by the count in memory; those after a restart of the server
+/// alone have only this file to tell them that something was lost (after a power cut the boot id does). So it goes first
+/// to the page cache, which that restart sees even if the disk takes nothing more, and then to the disk, tried for as
+/// long as the process lives.
+async fn keep_poisonings(env: &Env, path: &Path, count: Bytes) {
+    let in_place = async {
+        let file = env.open(path, OpenOptions { create: true, ..OpenOptions::default() }).await?;
+        file.write_at(0, vec![count.clone()]).await
+    };
+    if let Err(error) = in_place.await {
+        tracing::warn!(%error, path = %path.display(), "the count of poisonings is not written yet");
+    }
+    while let Err(error) = env.replace_file(path.to_owned(), count.clone()).await {
+        tracing::warn!(%error, path = %path.display(), "the count of poisonings is not durable yet");
+        env.sleep(POISONINGS_SPAN).await;
+    }
+}
+
 impl Shared {
     fn health(&self) -> Result<(), StoreError> {
         match &*self.poisoned.borrow() {
@@ -131,10 +155,7 @@ impl Shared {
         }
         let (env, path) = (self.env.clone(), self.config.dir.join("poisonings"));
         let count = self.poisonings.get().to_string();
-        self.env.spawn("store poison", async move {
-            // As good as the disk allows: the count in memory already differs, so fsyncs of this run are told.
-            drop(env.replace_file(path, count.into()).await);
-        });
+        self.env.spawn("store poison", async move { keep_poisonings(&env, &path, count.into()).await });
     }
 
     fn loss_id(&self) -> LossId {

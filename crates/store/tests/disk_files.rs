@@ -130,3 +130,114 @@ fn what_was_written_while_a_sync_ran_is_covered_by_the_next_one() {
         });
     }
 }
+
+#[test]
+fn a_cut_that_a_killed_server_made_and_did_not_sync_is_synced_by_the_next_one() {
+    let mut met = 0;
+    for span in (0..400).step_by(10) {
+        let (world, machine, process) = world(1_000 + span);
+        world.complete(process, |env| async move {
+            let store = open(env.clone(), config()).await.unwrap();
+            made(&store).await;
+            write(&store, handle(1), 0, bytes(7, 100_000)).await;
+            store.fsync(handle(1)).await.unwrap();
+            let cut = StreamChange::Resize { generation: 1, size: 50_000, written_at: Some(moment(2)) };
+            change(&store, handle(1), cut).await;
+            settle(&store).await.unwrap();
+            // Somewhere between the intent and the record that it is done.
+            env.sleep(Duration::from_micros(span)).await;
+        });
+        let cut = world.complete(process, |env| async move {
+            let store = open(env.clone(), config()).await.unwrap();
+            // All that is recorded is durable now; the file is synced by nobody else.
+            settle(&store).await.unwrap();
+            env.list("/data/files/streams/01").await.unwrap()[0].len
+        });
+        met += u32::from(cut == 50_000);
+        world.power_cut(machine);
+        world.complete(process, |env| async move {
+            let store = open(env.clone(), config()).await.unwrap();
+            let content = whole(&store, handle(1)).await;
+            assert!(content == bytes(7, 100_000)[..50_000], "{span} us: {} bytes", content.len());
+        });
+    }
+    assert!(met > 0);
+}
+
+#[test]
+fn bytes_of_a_move_that_was_overtaken_never_come_back() {
+    for span in (0..400).step_by(8) {
+        let (world, machine, process) = world(2_000 + span);
+        world.complete(process, |env| async move {
+            let store = open(env.clone(), config()).await.unwrap();
+            made(&store).await;
+            write(&store, handle(1), 0, vec![9; 12_000].into()).await;
+            store.fsync(handle(1)).await.unwrap();
+            let own = store.clone();
+            let (send, written) = futures_channel::oneshot::channel();
+            let _task = env.spawn("writer", async move {
+                write(&own, handle(1), 60_000, vec![5; 40_000].into()).await;
+                let _ = send.send(());
+            });
+            // The content is on its way into a file when the stream is emptied.
+            env.sleep(Duration::from_micros(span)).await;
+            emptied(&store).await;
+            written.await.unwrap();
+            settle(&store).await.unwrap();
+        });
+        world.power_cut(machine);
+        world.complete(process, |env| async move {
+            let store = open(env.clone(), config()).await.unwrap();
+            assert!(whole(&store, handle(1)).await.iter().all(|byte| *byte != 9), "{span} us");
+        });
+    }
+}
+
+#[test]
+fn a_stream_removed_while_it_moves_leaves_no_file() {
+    for span in (0..400).step_by(8) {
+        let (world, _, process) = world(3_000 + span);
+        world.complete(process, |env| async move {
+            let store = open(env.clone(), config()).await.unwrap();
+            made(&store).await;
+            write(&store, handle(1), 0, vec![9; 12_000].into()).await;
+            let own = store.clone();
+            let (send, written) = futures_channel::oneshot::channel();
+            let _task = env.spawn("writer", async move {
+                let run = shoal_pattern::ViewRun { physical: 60_000, packed: 0, len: 40_000 };
+                let done = own.write(handle(1), 1, vec![run], vec![5; 40_000].into(), moment(3)).await;
+                drop(send.send(done));
+            });
+            env.sleep(Duration::from_micros(span)).await;
+            change(&store, handle(1), StreamChange::Remove).await;
+            settle(&store).await.unwrap();
+            drop(written.await.unwrap());
+            env.sleep(Duration::from_millis(5)).await;
+            let left = env.list("/data/files/streams/01").await.unwrap();
+            assert!(left.is_empty(), "{span} us: {left:?}");
+        });
+    }
+}
+
+#[test]
+fn a_file_that_is_closed_to_make_room_is_synced_and_a_failure_of_that_is_not_lost() {
+    let (world, machine, process) = world(4_000);
+    let faults = world.clone();
+    world.complete(process, |env| async move {
+        let store = open(env.clone(), config()).await.unwrap();
+        for n in 1..=6 {
+            change(&store, handle(n), StreamChange::Create { generation: 1 }).await;
+        }
+        // Four files may be open.
+        for n in 1..=5 {
+            write(&store, handle(n), 0, bytes(n, 100_000)).await;
+        }
+        settle(&store).await.unwrap();
+        env.sleep(Duration::from_millis(50)).await;
+        store.health().unwrap();
+        faults.fail_syncs(machine, 1);
+        write(&store, handle(6), 0, bytes(6, 100_000)).await;
+        env.sleep(Duration::from_millis(5)).await;
+        assert!(store.health().is_err(), "bytes of stream 2 were lost, and nobody would have been told");
+    });
+}

@@ -241,6 +241,71 @@ fn a_failed_sync_poisons_the_store_and_is_counted() {
 }
 
 #[test]
+fn a_poisoning_is_counted_although_the_disk_takes_nothing_more() {
+    for (failing, later) in [(2, 2_000), (1_000, 50)] {
+        let (world, machine, process) = world(12);
+        let faults = world.clone();
+        world.complete(process, |env| async move {
+            let store = open(env.clone(), config("count")).await.unwrap();
+            faults.fail_syncs(machine, failing);
+            put_row(&store, "Dlost", "1").await;
+            assert!(settle(&store).await.is_err());
+            env.sleep(Duration::from_millis(later)).await;
+        });
+        world.fail_syncs(machine, 0);
+        world.complete(process, |env| async move {
+            let store = open(env, config("count")).await.unwrap();
+            assert_eq!(store.loss_id().poisonings, 1, "an fsync of what was lost would not be told");
+        });
+    }
+}
+
+#[test]
+fn a_count_of_poisonings_that_cannot_be_read_is_none_that_was_told() {
+    let (world, _, process) = world(13);
+    world.complete(process, |env| async move {
+        let store = open(env.clone(), config("count")).await.unwrap();
+        store.close().await.unwrap();
+        env.replace_file("/data/count/poisonings", "many".into()).await.unwrap();
+    });
+    world.complete(process, |env| async move {
+        let store = open(env, config("count")).await.unwrap();
+        assert_ne!(store.loss_id().poisonings, 0);
+    });
+}
+
+#[test]
+fn an_fsync_waits_for_its_own_sync_however_much_is_written_behind_it() {
+    let (world, _, process) = world(14);
+    world.complete(process, |env| async move {
+        // No segment ends in between: that would make the journal sync anyway.
+        let config = CollectionConfig { segment_bytes: 16 << 20, ..config("haste") };
+        let store = open(env.clone(), config).await.unwrap();
+        for n in 0..3 {
+            change(&store, handle(n), StreamChange::Create { generation: 1 }).await;
+        }
+        settle(&store).await.unwrap();
+        let writer = |n: u64| {
+            let (own, env) = (store.clone(), env.clone());
+            async move {
+                env.sleep(Duration::from_nanos(n * 700)).await;
+                loop {
+                    write(&own, handle(n), 0, bytes(n, 2_500)).await;
+                }
+            }
+        };
+        let _writers = [1, 2].map(|n| env.spawn("writer", writer(n)));
+        for n in 0..400 {
+            env.sleep(Duration::from_nanos(n * 37)).await;
+            let begun = env.now();
+            store.fsync(handle(0)).await.unwrap();
+            let took = env.now().since(begun);
+            assert!(took < Duration::from_millis(5), "fsync {n} took {took:?}");
+        }
+    });
+}
+
+#[test]
 fn a_failed_sync_of_a_streams_file_poisons_too() {
     let (world, machine, process) = world(6);
     let faults = world.clone();

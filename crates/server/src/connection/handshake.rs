@@ -126,10 +126,19 @@ async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> 
     let now = shard.env.now();
     if let Some(peer) = attach.peer {
         let id = SessionId(shard.env.random_u64() | 1);
-        let session = Rc::new(Session::new(id, attach.client, Some(peer), 0, true, now));
-        let old = shard.peer_sessions.borrow_mut().insert(peer, session.clone());
-        if let Some(old) = old {
-            old.discard().await;
+        let session = Session::new(id, attach.client, Some(peer), 0, true, now);
+        let former = shard.peer_sessions.borrow().get(&peer).cloned();
+        let session = Rc::new(match &former {
+            Some(former) => session.succeeding(former),
+            None => session,
+        });
+        shard.peer_sessions.borrow_mut().insert(peer, session.clone());
+        if let Some(former) = former {
+            former.discard().await;
+        }
+        if !shard.peer_sessions.borrow().get(&peer).is_some_and(|newest| Rc::ptr_eq(newest, &session)) {
+            let words = "another connection of this server was made while this one waited for its turn";
+            return Err(Refused::new(Status::NoSession, words));
         }
         session.line.replace(Some(line.clone()));
         return Ok(session);

@@ -20,6 +20,9 @@ pub struct Held {
     durable: Cell<Option<Lsn>>,
     poisoned: Cell<bool>,
     pub pushes: Cell<u32>,
+    /// So many writes to come are held until [`Held::release`].
+    pub stalls: Cell<u32>,
+    released: Notify,
 }
 
 impl Held {
@@ -30,7 +33,14 @@ impl Held {
             durable: Cell::new(None),
             poisoned: Cell::new(false),
             pushes: Cell::new(0),
+            stalls: Cell::new(0),
+            released: Notify::default(),
         }
+    }
+
+    /// Bulk writes that are held go on.
+    pub fn release(&self) {
+        self.released.wake_all();
     }
 
     /// From now on nothing more is written nor durable.
@@ -150,7 +160,15 @@ impl Module for Held {
         data: Bytes,
         at: WallTime,
     ) -> LocalBoxFuture<'static, Result<StreamInfo, StoreError>> {
-        self.inner.write(handle, generation, runs, data, at)
+        if self.stalls.get() == 0 {
+            return self.inner.write(handle, generation, runs, data, at);
+        }
+        self.stalls.set(self.stalls.get() - 1);
+        let (released, inner) = (self.released.wait(), self.inner.clone());
+        Box::pin(async move {
+            released.await;
+            inner.write(handle, generation, runs, data, at).await
+        })
     }
 
     fn append(

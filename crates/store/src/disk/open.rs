@@ -181,10 +181,15 @@ async fn count_live(
     Ok(())
 }
 
-/// How often the store was poisoned. A file that cannot be read counts as none: it is written at best anyway.
+/// How often the store was poisoned. If a count was kept and cannot be read, it is one that nobody was ever told: what was
+/// written before and not synced counts as lost.
 async fn poisonings(env: &Env, dir: &Path) -> u64 {
-    let text = env.read_file(dir.join("poisonings"), 32).await.unwrap_or_default();
-    std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    let text = match env.read_file(dir.join("poisonings"), 32).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return 0,
+        text => text.unwrap_or_default(),
+    };
+    let count = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
+    count.unwrap_or_else(|| env.random_u64() >> 1)
 }
 
 impl Shared {
@@ -222,28 +227,37 @@ impl Shared {
     async fn settle_files(self: &Rc<Self>) -> Result<(), StoreError> {
         for folder in 0..=255 {
             let files = self.files.list(folder).await?;
+            let mut removed = false;
             for part in files.chunks(FILES_AT_ONCE) {
                 // All rows at once; those of a part fit into the cache.
                 let keys =
                     part.iter().map(|(handle, _)| Bytes::copy_from_slice(&stream_key(*handle))).collect();
                 self.load(Needs { keys, ..Needs::default() }, crate::Loaded::default()).await?;
                 for (handle, len) in part {
-                    self.settle_file(*handle, *len).await?;
+                    removed |= !self.settle_file(*handle, *len).await?;
                 }
+            }
+            if removed && let Some((handle, _)) = files.first() {
+                // A later power cut must not bring them back under a stream that had none, as far as its row knows.
+                self.files.sync_name(*handle).await?;
             }
         }
         Ok(())
     }
 
-    async fn settle_file(self: &Rc<Self>, handle: Handle, len: u64) -> Result<(), StoreError> {
+    /// Whether the file is a stream's home; else it is removed.
+    async fn settle_file(self: &Rc<Self>, handle: Handle, len: u64) -> Result<bool, StoreError> {
         let row = match self.wait_row(handle).await {
             Ok((row, _)) if row.home == Home::File => row,
-            Ok(_) | Err(StoreError::NoStream) => return self.files.remove(handle).await,
+            Ok(_) | Err(StoreError::NoStream) => {
+                self.files.remove(handle).await?;
+                return Ok(false);
+            }
             Err(error) => return Err(error),
         };
         if len > row.size {
             self.put_weak(handle, &StreamRow { size: len, ..row });
         }
-        Ok(())
+        Ok(true)
     }
 }

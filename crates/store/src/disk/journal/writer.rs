@@ -77,9 +77,6 @@ fn step(shared: &Rc<Shared>) -> Step {
     if journal.due() && !(at_reply && journal.waits_for_sync()) {
         return journal.take_group().map_or(Step::Wait, |group| Step::Write(Box::new(group)));
     }
-    if journal.push > journal.durable && !journal.unsynced.is_empty() {
-        shared.syncs.wake_all();
-    }
     Step::Wait
 }
 
@@ -114,7 +111,9 @@ async fn write(shared: &Rc<Shared>, group: Box<Group>) -> Result<(), StoreError>
             }
         }
     }
-    if durable && !at_once {
+    // Not only if it was to be durable when its write began: who asked since waits for its sync, and however many groups
+    // are due behind it, that sync begins now.
+    if sync_is_due(shared) {
         shared.syncs.wake_all();
     }
     shared.progressed();

@@ -99,11 +99,11 @@ impl Shared {
             Err(error) => return Err(error),
         };
         if let Some(row) = &row {
-            let file = self.files.open(handle, row.loose).await?;
+            let file = self.file(handle, row.loose).await?;
             let cut = async {
                 if file.len().await? > size {
                     file.truncate(size).await?;
-                    self.files.changed(handle);
+                    self.files.changed(handle, &file);
                 }
                 // Also of a file that is short already: a killed server may have cut it and not synced it.
                 self.files.sync(handle, &file).await.map(drop)

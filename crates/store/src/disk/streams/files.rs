@@ -1,13 +1,21 @@
 //! The local files of large streams: `streams/xx/hhhhhhhhhhhhhhhh`, named by the handle, in the folder of its last byte.
+//!
+//! So many are kept open. **A file that was changed is synced before it is closed**: the kernel tells of bytes that it could
+//! not write to those who hold the file open, and to the next opener only while it still has the inode in memory. A file
+//! closed with unwritten bytes could lose them without anybody hearing of it; an `fsync` through a new descriptor would
+//! then succeed. While it is open, its inode stays.
 
+use super::super::Shared;
 use crate::StoreError;
 use lru::LruCache;
+use shoal_env::local::Semaphore;
 use shoal_env::{Env, File, OpenOptions};
 use shoal_proto::Handle;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 pub(crate) struct StreamFiles {
     env: Env,
@@ -16,7 +24,20 @@ pub(crate) struct StreamFiles {
     /// Of the files changed or synced lately; of others it is not known.
     states: RefCell<LruCache<Handle, State>>,
     changes: Cell<u64>,
+    /// Fell out of `open`, and no sync has covered them.
+    leaving: RefCell<Vec<Leaving>>,
+    /// Turns for their syncs.
+    leaving_turns: Semaphore,
 }
+
+struct Leaving {
+    handle: Handle,
+    file: File,
+    state: State,
+}
+
+/// Files that are synced at once because they fell out of the open ones.
+const LEAVING_MAX: u64 = 16;
 
 /// What a sync would do for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,12 +66,18 @@ impl StreamFiles {
             open: RefCell::new(LruCache::new(open_max)),
             states: RefCell::new(LruCache::new(states_max)),
             changes: Cell::new(0),
+            leaving: RefCell::default(),
+            leaving_turns: Semaphore::new(LEAVING_MAX),
         }
     }
 
     /// The file was changed: to be called before the change is answered.
-    pub fn changed(&self, handle: Handle) {
+    pub fn changed(&self, handle: Handle, file: &File) {
         self.number(handle);
+        if !self.open.borrow().contains(&handle) {
+            // It fell out while it was being changed.
+            self.opened(handle, file);
+        }
     }
 
     fn number(&self, handle: Handle) -> State {
@@ -68,13 +95,19 @@ impl StreamFiles {
             Some(changed) => changed,
             None => self.number(handle),
         };
+        self.sync_as(handle, file, before).await?;
+        Ok(true)
+    }
+
+    /// Sync a file that was in this state, whatever it is in now.
+    async fn sync_as(&self, handle: Handle, file: &File, before: State) -> io::Result<()> {
         file.sync().await?;
         let mut states = self.states.borrow_mut();
         // What was changed meanwhile may be covered or not.
         if states.peek(&handle) == Some(&before) {
             states.put(handle, State::Synced);
         }
-        Ok(true)
+        Ok(())
     }
 
     pub fn path(&self, handle: Handle) -> PathBuf {
@@ -88,6 +121,8 @@ impl StreamFiles {
     /// The file of a stream that has one. One that no sync has covered may be gone by a power cut: it is made again.
     pub async fn open(&self, handle: Handle, loose: bool) -> Result<File, StoreError> {
         if let Some(file) = self.open.borrow_mut().get(&handle) {
+            // Its state is known for as long as it is open.
+            self.states.borrow_mut().promote(&handle);
             return Ok(file.clone());
         }
         let options = OpenOptions { create: loose, ..OpenOptions::default() };
@@ -102,8 +137,18 @@ impl StreamFiles {
             }
             self.error("opening", handle, &error)
         })?;
-        self.open.borrow_mut().put(handle, file.clone());
+        self.opened(handle, &file);
         Ok(file)
+    }
+
+    fn opened(&self, handle: Handle, file: &File) {
+        let fell_out = self.open.borrow_mut().push(handle, file.clone());
+        let Some((handle, file)) = fell_out.filter(|(other, _)| *other != handle) else { return };
+        // Not looked at before this life changed it: then a restart's kernel still knows of an error that nobody was told.
+        let Some(state) = self.states.borrow().peek(&handle).copied() else { return };
+        if state != State::Synced {
+            self.leaving.borrow_mut().push(Leaving { handle, file, state });
+        }
     }
 
     /// A new, empty file; what may stand there from before a crash is cut away.
@@ -117,8 +162,8 @@ impl StreamFiles {
             Ok(file)
         };
         let file = create.await.map_err(|error| self.error("making", handle, &error))?;
-        self.changed(handle);
-        self.open.borrow_mut().put(handle, file.clone());
+        self.number(handle);
+        self.opened(handle, &file);
         Ok(file)
     }
 
@@ -140,6 +185,12 @@ impl StreamFiles {
         }
     }
 
+    /// Remove a file that is nobody's home, durably.
+    pub async fn discard(&self, handle: Handle) -> Result<(), StoreError> {
+        self.remove(handle).await?;
+        self.sync_name(handle).await
+    }
+
     /// Make the folders.
     pub async fn make_folders(env: &Env, dir: &Path) -> io::Result<()> {
         for byte in 0..=255_u64 {
@@ -156,5 +207,37 @@ impl StreamFiles {
         let of_ours =
             |name: &str| u64::from_str_radix(name, 16).ok().filter(|_| name.len() == 16).map(Handle);
         Ok(entries.into_iter().filter_map(|entry| Some((of_ours(&entry.name)?, entry.len))).collect())
+    }
+}
+
+impl Shared {
+    /// The file of a stream that has one; see [`StreamFiles::open`].
+    pub(crate) async fn file(self: &Rc<Self>, handle: Handle, loose: bool) -> Result<File, StoreError> {
+        let file = self.files.open(handle, loose).await?;
+        self.let_go().await;
+        Ok(file)
+    }
+
+    /// See [`StreamFiles::create`].
+    pub(crate) async fn new_file(self: &Rc<Self>, handle: Handle) -> Result<File, StoreError> {
+        let file = self.files.create(handle).await?;
+        self.let_go().await;
+        Ok(file)
+    }
+
+    /// Sync what fell out of the open files, beside whoever opens the next; if too many do, that one waits.
+    async fn let_go(self: &Rc<Self>) {
+        loop {
+            let Some(Leaving { handle, file, state }) = self.files.leaving.borrow_mut().pop() else { return };
+            let turn = self.files.leaving_turns.acquire(1).await;
+            let shared = self.clone();
+            self.env.spawn("store leaving", async move {
+                let synced = shared.files.sync_as(handle, &file, state).await;
+                if let Err(error) = synced {
+                    shared.poison(&StoreError::io(format!("syncing stream {handle}"), &error));
+                }
+                drop(turn);
+            });
+        }
     }
 }

@@ -31,7 +31,7 @@ impl Shared {
         runs: &[ViewRun],
         len: usize,
     ) -> Result<Bytes, StoreError> {
-        let file = self.files.open(handle, row.loose).await?;
+        let file = self.file(handle, row.loose).await?;
         let mut wanted: Vec<ViewRun> = runs
             .iter()
             .filter(|run| run.physical < row.size && run.len > 0)
@@ -73,7 +73,7 @@ impl Shared {
         bulk: &Bulk,
         at: WallTime,
     ) -> Result<Option<Done>, StoreError> {
-        let file = self.files.open(handle, row.loose).await?;
+        let file = self.file(handle, row.loose).await?;
         let (offset, end, done) = match bulk {
             Bulk::Write { runs, data } => (0, runs_end(runs), write_runs(&file, runs, data).await),
             Bulk::Append { data } => {
@@ -91,7 +91,7 @@ impl Shared {
                 (0, 0, if len == 0 { Ok(()) } else { file.punch(*offset, len).await })
             }
         };
-        self.files.changed(handle);
+        self.files.changed(handle, &file);
         if let Err(error) = done {
             let error = StoreError::io(format!("writing stream {handle}"), &error);
             return Err(self.judge(error).await);
@@ -140,7 +140,7 @@ impl Shared {
             Ok(_) | Err(StoreError::NoStream) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let file = self.files.open(handle, row.loose).await?;
+        let file = self.file(handle, row.loose).await?;
         let trim = async {
             if file.len().await? > row.size {
                 file.truncate(row.size).await?;
@@ -148,7 +148,7 @@ impl Shared {
             Ok(())
         };
         let trimmed = trim.await;
-        self.files.changed(handle);
+        self.files.changed(handle, &file);
         trimmed.map_err(|error: io::Error| StoreError::io(format!("trimming stream {handle}"), &error))
     }
 
@@ -159,7 +159,7 @@ impl Shared {
         handle: Handle,
         row: &StreamRow,
     ) -> Result<(), StoreError> {
-        let file = self.files.open(handle, row.loose).await?;
+        let file = self.file(handle, row.loose).await?;
         let bytes = async {
             let synced = self.files.sync(handle, &file).await;
             synced.map_err(|error| StoreError::io(format!("syncing stream {handle}"), &error))

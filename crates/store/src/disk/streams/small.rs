@@ -60,6 +60,20 @@ impl Shared {
     /// had a file before, whose bytes a power cut could bring back under the same name.
     pub(crate) async fn move_to_file(self: &Rc<Self>, handle: Handle) -> Result<(), StoreError> {
         let Some(_alone) = self.gates.ask(handle, true).pass().await else { return Ok(()) };
+        let mut made = false;
+        let moved = self.try_move(handle, &mut made).await;
+        if moved.is_err() && made && self.health().is_ok() {
+            // No space, or the stream was removed meanwhile: the file is nobody's home. It goes, durably, as no row knows
+            // that there was one.
+            if let Err(error) = self.files.discard(handle).await {
+                self.poison(&error);
+            }
+        }
+        moved
+    }
+
+    /// `made`: there is a file, which is not the home unless this succeeds.
+    async fn try_move(self: &Rc<Self>, handle: Handle, made: &mut bool) -> Result<(), StoreError> {
         loop {
             self.health()?;
             let (row, _) = self.wait_row(handle).await?;
@@ -67,14 +81,14 @@ impl Shared {
                 return Ok(());
             }
             let content = self.content(&row).await?;
-            let loose = content.is_empty() && !row.had_file;
+            // Nor may a copy that was overtaken by another change come back, which has emptied the stream.
+            let loose = content.is_empty() && !row.had_file && !*made;
+            *made = true;
             let copied = match loose {
-                true => self.files.create(handle).await.map(drop),
+                true => self.new_file(handle).await.map(drop),
                 false => self.copy_to_file(handle, &content).await,
             };
             if let Err(error) = copied {
-                // The file is nobody's home: it goes, and the answer is the error.
-                self.files.remove(handle).await?;
                 return Err(self.judge(error).await);
             }
             let (now, _) = self.wait_row(handle).await?;
@@ -89,7 +103,7 @@ impl Shared {
     }
 
     async fn copy_to_file(self: &Rc<Self>, handle: Handle, content: &Bytes) -> Result<(), StoreError> {
-        let file = self.files.create(handle).await?;
+        let file = self.new_file(handle).await?;
         let copy = async {
             if !content.is_empty() {
                 file.write_at(0, vec![content.clone()]).await?;

@@ -1,0 +1,155 @@
+//! Writes of a server's peers, its shares of their appends: none lands where somebody else has written since.
+
+mod raw;
+
+use bytes::Bytes;
+use raw::held::Held;
+use raw::*;
+use shoal_env::Env;
+use shoal_env::sim::{Config, World};
+use shoal_pattern::Pattern;
+use shoal_proto::{
+    Answer, Dist, GroupReply, Handle, Op, Rights, ServerId, Share, Status, Template, Transfer,
+};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+const STRIP: usize = 64 << 10;
+
+/// Two servers, the second of which holds writes when told to; in virtual time.
+async fn cluster(env: &Env) -> (Cluster, Rc<Held>) {
+    let mut cluster = Cluster::new(env, 2).await;
+    cluster.kill(1);
+    let held = Rc::new(Held::new(cluster.stores[1].clone()));
+    cluster.stores[1] = held.clone();
+    cluster.start(1).await;
+    (cluster, held)
+}
+
+fn run_simulated<F: Future<Output = ()> + 'static>(body: impl FnOnce(Env) -> F + 'static) {
+    let world = World::new(5, Config::default());
+    let machine = world.machine("m");
+    let process = world.process("all", machine);
+    world.complete(process, body);
+}
+
+/// A new file and the right to it.
+async fn file(client: &mut Raw, at: &str) -> (Handle, Op) {
+    let Op::Create { dir, name, owner, exclusive, open, .. } = create(Handle::ROOT, &name(at)) else {
+        unreachable!()
+    };
+    let template = Some(Template { dist: Dist::SimpleStripe { strip: STRIP as u64 }, width: 0 });
+    let made = client.change(vec![Op::Create { dir, name, owner, exclusive, open, template }]).await;
+    let Answer::Made { attr, capability, .. } = &made.answers[0] else { panic!("{made:?}") };
+    (attr.handle, Op::Append { object: attr.handle, capability: *capability, len: 0 })
+}
+
+async fn send_append(client: &mut Raw, append: &Op, data: Bytes) {
+    let Op::Append { object, capability, .. } = append.clone() else { unreachable!() };
+    client.sequence += 1;
+    let slot = slot(0, client.sequence);
+    let op = Op::Append { object, capability, len: data.len() as u32 };
+    client.send(Some(slot), vec![vec![op]], data).await;
+}
+
+fn offset_of(reply: &GroupReply) -> usize {
+    match reply.answers.first() {
+        Some(Answer::Appended { offset, .. }) => *offset as usize,
+        _ => panic!("{reply:?}"),
+    }
+}
+
+#[test]
+fn a_share_of_an_append_that_timed_out_never_lands_on_a_later_one() {
+    run_simulated(|env| async move {
+        let (cluster, held) = cluster(&env).await;
+        let mut client = cluster.client(0).await;
+        let (object, append) = file(&mut client, "log").await;
+        let laid = client.change(vec![Op::Unstuff { object }]).await;
+        assert_eq!(laid.status, Status::Ok);
+
+        held.stalls.set(1);
+        send_append(&mut client, &append, vec![b'a'; 4 * STRIP].into()).await;
+        let (_, replies, _) = client.reply().await;
+        assert_eq!(replies[0].status, Status::TimedOut, "the other server does not answer");
+        // The next one comes while that share is still on its way.
+        send_append(&mut client, &append, vec![b'b'; 4 * STRIP].into()).await;
+        env.sleep(Duration::from_secs(2)).await;
+        held.release();
+        let (_, replies, _) = client.reply().await;
+        let at = offset_of(&replies[0]);
+        env.sleep(Duration::from_secs(1)).await;
+
+        // All of it is there, on both servers.
+        for index in 0..2 {
+            let datafile = datafile(&mut client, object, index).await;
+            let store = &cluster.stores[usize::from(datafile.server().0)];
+            let info = store.stream(datafile, &Default::default()).unwrap().unwrap().0;
+            let run = shoal_pattern::ViewRun { physical: 0, packed: 0, len: info.size };
+            let (bytes, _) =
+                store.read(datafile, info.generation, vec![run], info.size as usize).await.unwrap();
+            let first = (at / STRIP - index).div_ceil(2) * STRIP;
+            assert!(bytes[first..].iter().all(|byte| *byte == b'b'), "appended at {at}, server {index}");
+        }
+    });
+}
+
+/// A datafile of a laid-out file.
+async fn datafile(client: &mut Raw, object: Handle, index: usize) -> Handle {
+    let reply = client.ask(vec![Op::Getattr { object }]).await;
+    let Answer::Attr { attr } = &reply.answers[0] else { panic!("{reply:?}") };
+    attr.layout.as_ref().unwrap().datafiles[index]
+}
+
+#[test]
+fn a_peers_third_connection_waits_for_what_its_first_one_began() {
+    run_simulated(|env| async move {
+        let (cluster, held) = cluster(&env).await;
+        let mut client = cluster.client(0).await;
+        let (_, handle) = cluster.directory_on(&mut client, 1).await;
+        let mut on_it = cluster.client(1).await;
+        let made = on_it.change(vec![create(handle, &name("file"))]).await;
+        let Answer::Made { attr, capability, .. } = &made.answers[0] else { panic!("{made:?}") };
+        let transfer = Transfer {
+            stream: attr.handle,
+            generation: attr.generation,
+            capability: *capability,
+            pattern: Pattern::contiguous(0, 30_000).unwrap(),
+            window_from: 0,
+            window_len: 30_000,
+            share: Share::WHOLE,
+        };
+        assert!(capability.is_some_and(|c| c.rights.contains(Rights::WRITE)));
+        let peer = || Raw::attach(&cluster, 1, Wish { peer: Some(ServerId(0)), ..Wish::default() });
+        let mut first = peer().await.unwrap();
+        held.stalls.set(1);
+        let op = Op::Write { transfer, len: 30_000 };
+        first.send(None, vec![vec![op]], vec![7; 30_000].into()).await;
+        until(&env, || held.stalls.get() == 0).await;
+
+        let present = || cluster.shard(1).peer_sessions.borrow()[&ServerId(0)].id;
+        let before = present();
+        let (attached, waited) = (Cell::new(0), Cell::new(false));
+        let second = async {
+            // It is given up for the third, or takes its turn before that one: it is never used beside it.
+            let _ = peer().await;
+        };
+        let third = async {
+            until(&env, || present() != before).await;
+            let made = peer().await;
+            attached.set(attached.get() + u32::from(made.is_ok()));
+            assert!(waited.get(), "a write of the first connection is still under way");
+        };
+        let control = async {
+            until(&env, || present() != before).await;
+            let second = present();
+            until(&env, || present() != second).await;
+            env.sleep(Duration::from_secs(1)).await;
+            waited.set(true);
+            held.release();
+        };
+        futures_util::join!(second, third, control);
+        assert_eq!(attached.get(), 1);
+    });
+}
