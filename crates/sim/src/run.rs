@@ -1,16 +1,11 @@
 //! A run: a cluster, clients at work, faults at seeded moments, and the judgement at the end.
 
-use crate::check;
 use crate::cluster::{Cluster, ClusterConfig, connect};
-use crate::ledger::Ledger;
-use crate::register::{EVENTS_MAX, Event, Seen, is_linearizable};
+use crate::judge::judge;
 use crate::rng::Rng;
-use crate::workload::{DIRECTORIES, OWNER, Shared, WANDERERS, Worker};
-use shoal_client::{Client, Error};
+use crate::workload::{Scene, Shared, Worker};
 use shoal_env::Instant;
 use shoal_env::sim::World;
-use shoal_proto::{Handle, Name};
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -63,6 +58,14 @@ pub struct RunReport {
     pub refused: u64,
     /// Those without a known outcome.
     pub unknown: u64,
+    /// By operation: acknowledged, refused, unknown.
+    pub kinds: BTreeMap<&'static str, [u64; 3]>,
+    /// Every operation of the clients in a line: when, who, what, and how it ended.
+    pub history: Vec<String>,
+    /// Histories of contended names and attributes that were judged.
+    pub registers: u64,
+    /// Those that were too much to judge.
+    pub registers_skipped: u64,
     /// What was done to the cluster.
     pub faults: Vec<String>,
     /// The end of the timeline: virtual nanoseconds, and what happened.
@@ -94,6 +97,10 @@ pub fn run_with(seed: u64, config: &RunConfig) -> RunReport {
         acknowledged: 0,
         refused: 0,
         unknown: 0,
+        kinds: BTreeMap::new(),
+        history: Vec::new(),
+        registers: 0,
+        registers_skipped: 0,
         faults: Vec::new(),
         timeline: Vec::new(),
         took: Duration::ZERO,
@@ -118,31 +125,24 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
     options.timeout = config.timeout;
     let laid_out = cluster.complete_client(0, |env| async move {
         let client = connect(&env, options).await?;
-        let laid_out = lay_out(&client).await;
+        let laid_out = Scene::lay_out(&client).await;
         client.close().await;
         laid_out
     });
-    let (directories, wanderers) = laid_out.map_err(|error| format!("before any fault: {error}"))?;
-    let shared = Rc::new(Shared {
-        directories,
-        wanderers,
-        timeout: config.timeout,
-        cuts: Cell::default(),
-        done: Cell::default(),
-        totals: RefCell::default(),
-        registers: RefCell::default(),
-        ledgers: RefCell::default(),
-        violations: RefCell::default(),
-    });
+    let (scene, ledger) = laid_out.map_err(|error| format!("before any fault: {error}"))?;
+    let cache = believes_for(seed);
+    let shared = Rc::new(Shared::new(seed, scene, ledger, config.timeout, cache));
     let clients = config.cluster.clients;
     (0..clients).for_each(|id| start_worker(cluster, seed, id, config, &shared));
     report.faults = plan_faults(cluster, seed, config, &shared);
     let in_time = world.run_until_true(world.now() + WORK_MAX, || shared.done.get() == usize::from(clients));
-    let totals = *shared.totals.borrow();
+    let totals = shared.totals.take();
     report.operations = totals.operations;
     report.acknowledged = totals.acknowledged;
     report.refused = totals.refused;
     report.unknown = totals.unknown;
+    report.kinds = totals.kinds;
+    report.history = totals.history;
     report.violations.append(&mut shared.violations.borrow_mut());
     if !in_time {
         return Err(format!("{} of {clients} clients ended within {WORK_MAX:?}", shared.done.get()));
@@ -153,37 +153,32 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
     let (servers, judged) = (cluster.server_count(), shared.clone());
     let found = cluster.complete_client(0, |env| async move {
         let client = connect(&env, options).await?;
-        let violations = judge(&client, servers, &judged, env.now().0).await;
+        let violations = judge(&env, &client, servers, &judged).await;
         client.close().await;
         violations
     });
-    report.violations.extend(found.map_err(|error| format!("after all faults: {error}"))?);
+    let found = found.map_err(|error| format!("after all faults: {error}"))?;
+    report.violations.extend(found.violations);
+    report.registers = found.registers;
+    report.registers_skipped = found.registers_skipped;
     Ok(())
 }
 
-/// The directories that all share.
-async fn lay_out(client: &Client) -> Result<(Vec<Handle>, Vec<Handle>), Error> {
-    let (mut directories, mut wanderers) = (Vec::new(), Vec::new());
-    for (count, word, made) in [(DIRECTORIES, "dir", &mut directories), (WANDERERS, "wander", &mut wanderers)]
-    {
-        for index in 0..count {
-            let name = format!("{word}{index}");
-            made.push(client.mkdir_at(format!("/{name}").as_bytes(), OWNER).await?.handle);
-        }
-    }
-    Ok((directories, wanderers))
+/// How long the clients of a seed believe names and attributes: in every fourth run as is usual, else not at all, so that
+/// what is seen is what is.
+fn believes_for(seed: u64) -> Duration {
+    Duration::from_millis(if seed % 4 == 3 { 100 } else { 0 })
 }
 
 fn start_worker(cluster: &Cluster, seed: u64, id: u16, config: &RunConfig, shared: &Rc<Shared>) {
     let (mut options, shared) = (cluster.options(), shared.clone());
     options.timeout = config.timeout;
+    (options.name_cache, options.attr_cache) = (shared.cache, shared.cache);
     let operations = config.operations;
     cluster.start_client(id, |env| async move {
         match connect(&env, options).await {
             Ok(client) => {
-                let rng = Rng::new(seed, 1000 + u64::from(id));
-                let worker = Worker { id, env, client, shared, rng, ledger: Ledger::default(), names: 0 };
-                worker.work(operations).await;
+                Worker::new(id, 0, env, client, shared, seed).work(operations).await;
             }
             Err(error) => shared.violations.borrow_mut().push(format!("client {id} cannot connect: {error}")),
         }
@@ -241,7 +236,11 @@ impl Fault {
         match self {
             Fault::Crash => {
                 // Another fault may have it down already.
-                world.at(at, move |world| world.crash(target.process));
+                let shared = shared.clone();
+                world.at(at, move |world| {
+                    shared.kills.set(shared.kills.get() + 1);
+                    world.crash(target.process);
+                });
                 world.at(at + lasts, restart_if_down(cluster, server, restart));
                 format!("server {server} is killed for {lasts:?}")
             }
@@ -249,6 +248,7 @@ impl Fault {
                 let shared = shared.clone();
                 world.at(at, move |world| {
                     shared.cuts.set(shared.cuts.get() + 1);
+                    shared.kills.set(shared.kills.get() + 1);
                     world.power_cut(target.machine);
                 });
                 world.at(at + lasts, restart_if_down(cluster, server, restart));
@@ -285,49 +285,4 @@ fn restart_if_down(
             restart(world);
         }
     }
-}
-
-/// Hold everything against what is there now.
-async fn judge(client: &Client, servers: u16, shared: &Shared, now: u64) -> Result<Vec<String>, Error> {
-    let tree = check::walk(client).await?;
-    let mut violations = tree.violations.clone();
-    violations.extend(check::leftovers(client, servers, &tree).await?);
-    let ledgers = shared.ledgers.take();
-    for ledger in &ledgers {
-        violations
-            .extend(ledger.judge(|slot| tree.entries.get(&(slot.0, slot.1.clone().into_bytes())).copied()));
-        for (slot, file) in &ledger.live {
-            let Ok(name) = Name::new(slot.1.as_bytes()) else { continue };
-            let read = client.read_small(Handle(slot.0), &name, 1 << 20).await;
-            let content = read.map(|(_, content)| content.unwrap_or_default());
-            let cuts = shared.cuts.get();
-            let judged = content.map_err(|error| error.to_string());
-            if let Err(why) = judged.and_then(|content| ledger.files[*file].judge(&content, cuts)) {
-                violations.push(format!("{slot:?} at the end: {why}"));
-            }
-        }
-    }
-    for (which, object) in shared.wanderers.iter().enumerate() {
-        if !tree.objects.contains_key(&object.0) {
-            violations.push(format!("the wandering directory {which} ({object}) is nowhere"));
-        }
-    }
-    for ((dir, leaf), mut history) in shared.registers.take() {
-        let found = tree.entries.get(&(dir, leaf.clone().into_bytes()));
-        let seen = found.map_or(Seen::Missing, |handle| Seen::Found(*handle));
-        history.push(Event { client: u16::MAX, asked: "the end", called: now, returned: now + 1, seen });
-        if history.len() <= EVENTS_MAX && !is_linearizable(&history) {
-            violations.push(format!("{leaf} in {} is not linearizable: {}", Handle(dir), told(&history)));
-        }
-    }
-    Ok(violations)
-}
-
-fn told(history: &[Event]) -> String {
-    let mut events: BTreeMap<(u64, u16), &Event> = BTreeMap::new();
-    events.extend(history.iter().map(|event| ((event.called, event.client), event)));
-    let words = |event: &Event| {
-        format!("{}–{} c{} {} {:x?}", event.called, event.returned, event.client, event.asked, event.seen)
-    };
-    events.into_values().map(words).collect::<Vec<_>>().join("; ")
 }
