@@ -216,6 +216,11 @@ impl Opened {
         }
     }
 
+    /// Whether a loss id of the server is noted since the last sync.
+    pub(crate) fn knows_loss(&self, server: ServerId) -> bool {
+        self.losses.borrow().contains_key(&server)
+    }
+
     /// The loss ids of the writes so far, for a sync to compare with; writes from now on are the next sync's.
     pub(crate) fn take_losses(&self) -> BTreeMap<ServerId, u64> {
         self.losses.take()

@@ -19,8 +19,6 @@ mod counters;
 mod door;
 mod file;
 pub mod local;
-pub mod mutant;
-pub mod point;
 pub mod real;
 pub mod sim;
 mod stream;

@@ -1,196 +1,242 @@
-//! One client's ledger: what it was told about the names that only it uses, and about the contents behind them.
+//! The ledger: what every client was told about names that only it changes, and about the objects behind them.
 //!
-//! *Names.* A change that was acknowledged moves the ledger. One whose outcome is unknown is kept as *pending*: the names it
-//! touches are used no more, and at the end they must stand as before it or as after it, all of them together.
+//! *Names.* A name's history is a list of changes, each with the moments of its call and its return. Its owner changes it
+//! only when the last change has returned, so at any moment the name is as the last change that has returned says, or as
+//! one behind that which was called. A change of several names (rename) is one *operation*: if it was never answered, at the
+//! end all its names stand as before it, or all as after it.
 //!
-//! *Contents.* A file is written whole, again and again; each version fills each sector of 512 bytes with a word of its own.
-//! So every sector read says which version it is of. Right is, for each sector, any version from the file's *base* on: the
-//! newest version that was synced, or acknowledged with no power cut since it was asked for. A version without an
-//! acknowledgement is always possible. Without a base so are zeros, and a shorter file.
+//! *Objects.* What is known of an object besides its names: its bytes ([`crate::contents`]), its attributes and extended
+//! attributes ([`crate::facts`]), where it leads.
 
-use crate::rng::mix;
-use bytes::Bytes;
+use crate::contents::Contents;
+use crate::facts::Facts;
+use shoal_proto::Kind;
 use std::collections::BTreeMap;
 
 /// A name: its directory's handle and its bytes.
 pub type Slot = (u64, String);
 
-/// A file of one ledger.
-pub type FileId = usize;
+/// An object of the ledger.
+pub type ObjectId = usize;
 
-/// What a power cut takes or leaves whole.
-const SECTOR: usize = 512;
+/// Owner of what nobody changes.
+pub const NOBODY: u16 = u16::MAX;
 
-/// One write of the whole file.
-#[derive(Clone, Copy, Debug)]
-struct Version {
-    /// The power cuts before it was asked for; `None`: it was never acknowledged.
-    acknowledged: Option<u64>,
-    synced: bool,
-}
-
-/// A file and what was written to it.
+/// An object, as far as it is known.
 #[derive(Clone, Debug)]
-pub struct FileFacts {
-    /// Its handle.
+pub struct Object {
+    /// Its handle; 0: never told.
     pub handle: u64,
-    /// Its length, once written.
-    pub len: usize,
-    tag: u64,
-    versions: Vec<Version>,
+    /// What it is.
+    pub kind: Kind,
+    /// Who else than its owner may change its names, so that their number is not known.
+    pub is_public: bool,
+    /// Bytes, of a file.
+    pub contents: Contents,
+    /// Attributes.
+    pub facts: Facts,
+    /// Where a symbolic link leads.
+    pub target: Vec<u8>,
 }
 
-impl FileFacts {
-    /// A file whose contents are told from all others by `tag`.
-    pub fn new(handle: u64, len: usize, tag: u64) -> FileFacts {
-        FileFacts { handle, len, tag, versions: Vec::new() }
-    }
-
-    /// Contents for the next version, which counts as asked for but not acknowledged.
-    pub fn next_version(&mut self) -> (usize, Bytes) {
-        let version = self.versions.len();
-        self.versions.push(Version { acknowledged: None, synced: false });
-        let mut content = Vec::with_capacity(self.len);
-        for sector in 0..self.len.div_ceil(SECTOR) {
-            let word = self.word(version, sector).to_le_bytes();
-            let len = SECTOR.min(self.len - content.len());
-            content.extend(word.iter().cycle().take(len));
+impl Object {
+    /// A new object.
+    pub fn new(kind: Kind, mode: u32, uid: u32, gid: u32) -> Object {
+        Object {
+            handle: 0,
+            kind,
+            is_public: false,
+            contents: Contents::default(),
+            facts: Facts::new(mode, uid, gid),
+            target: Vec::new(),
         }
-        (version, content.into())
-    }
-
-    fn word(&self, version: usize, sector: usize) -> u64 {
-        mix(mix(self.tag ^ (version as u64) << 48) ^ sector as u64)
-    }
-
-    /// It was acknowledged; `cuts` power cuts had begun before it was asked for.
-    pub fn acknowledged(&mut self, version: usize, cuts: u64) {
-        self.versions[version].acknowledged = Some(cuts);
-    }
-
-    /// It was synced.
-    pub fn synced(&mut self, version: usize) {
-        self.versions[version].synced = true;
-    }
-
-    /// Whether no version was ever acknowledged.
-    pub fn is_unwritten(&self) -> bool {
-        self.versions.iter().all(|version| version.acknowledged.is_none())
-    }
-
-    fn base(&self, cuts: u64) -> Option<usize> {
-        self.versions.iter().rposition(|version| version.synced || version.acknowledged == Some(cuts))
-    }
-
-    /// Whether `content` may be read after `cuts` power cuts.
-    ///
-    /// # Errors
-    /// What is wrong with it, in words.
-    pub fn judge(&self, content: &[u8], cuts: u64) -> Result<(), String> {
-        let base = self.base(cuts);
-        let wrong_len = if base.is_some() { content.len() != self.len } else { content.len() > self.len };
-        if wrong_len {
-            return Err(format!("{} bytes instead of {}; base {base:?}", content.len(), self.len));
-        }
-        for (sector, bytes) in content.chunks(SECTOR).enumerate() {
-            let allowed = |version: &usize| {
-                base.is_none_or(|base| *version >= base) || self.versions[*version].acknowledged.is_none()
-            };
-            let of = |version: usize| is_filled(bytes, self.word(version, sector));
-            let zeros = base.is_none() && is_filled(bytes, 0);
-            if !zeros && !(0..self.versions.len()).filter(allowed).any(of) {
-                let found = (0..self.versions.len()).find(|version| of(*version));
-                return Err(format!(
-                    "sector {sector} is of version {found:?} of {}, and the base is {base:?}",
-                    self.versions.len()
-                ));
-            }
-        }
-        Ok(())
     }
 }
 
-fn is_filled(bytes: &[u8], word: u64) -> bool {
-    bytes.iter().zip(word.to_le_bytes().iter().cycle()).all(|(byte, filled)| byte == filled)
+/// A change of a name.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    called: u64,
+    returned: Option<u64>,
+    /// What it led to before, and leads to now.
+    from: Option<ObjectId>,
+    to: Option<ObjectId>,
 }
 
-/// A change whose outcome is unknown: the names it touches, before and after.
+/// A name and its changes.
 #[derive(Clone, Debug)]
-pub struct Pending {
-    /// What it was, in words.
-    pub words: String,
-    /// Each name: what it led to before, and leads to if the change was done.
-    pub slots: Vec<(Slot, Option<FileId>, Option<FileId>)>,
+struct Named {
+    owner: u16,
+    changes: Vec<Change>,
+}
+
+impl Named {
+    fn settled(&self) -> bool {
+        self.changes.last().is_none_or(|change| change.returned.is_some())
+    }
+
+    fn now(&self) -> Option<ObjectId> {
+        self.changes.last().and_then(|change| change.to)
+    }
+}
+
+/// Something done to names.
+#[derive(Clone, Debug)]
+struct Operation {
+    words: String,
+    slots: Vec<Slot>,
+    ended: bool,
 }
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    /// The files.
-    pub files: Vec<FileFacts>,
-    /// Names that lead to a file for certain.
-    pub live: BTreeMap<Slot, FileId>,
-    /// Names that are gone, or never came, for certain.
-    pub gone: Vec<Slot>,
-    /// Changes of unknown outcome; their names are in neither of the above.
-    pub pending: Vec<Pending>,
+    /// The objects.
+    pub objects: Vec<Object>,
+    names: BTreeMap<Slot, Named>,
+    operations: Vec<Operation>,
 }
 
 impl Ledger {
-    /// A new file of `len` bytes. Its handle is known when it is made.
-    pub fn file(&mut self, len: usize, tag: u64) -> FileId {
-        self.files.push(FileFacts::new(0, len, tag));
-        self.files.len() - 1
+    /// A new object; its handle is known when it is made.
+    pub fn object(&mut self, object: Object) -> ObjectId {
+        self.objects.push(object);
+        self.objects.len() - 1
     }
 
-    /// The name leads to the file, acknowledged.
-    pub fn made(&mut self, slot: Slot, file: FileId) {
-        self.live.insert(slot, file);
-    }
-
-    /// The name is gone, acknowledged.
-    pub fn removed(&mut self, slot: &Slot) -> Option<FileId> {
-        let file = self.live.remove(slot);
-        self.gone.push(slot.clone());
-        file
-    }
-
-    /// A change may have been done; its names are used no more.
-    pub fn unknown(&mut self, words: String, slots: Vec<(Slot, Option<FileId>, Option<FileId>)>) {
-        for (slot, ..) in &slots {
-            self.live.remove(slot);
+    /// `owner` is about to change names: each to what it is to lead to. The operation's number.
+    pub fn begin(
+        &mut self,
+        owner: u16,
+        words: &str,
+        now: u64,
+        changes: Vec<(Slot, Option<ObjectId>)>,
+    ) -> usize {
+        let slots = changes.iter().map(|(slot, _)| slot.clone()).collect();
+        for (slot, to) in changes {
+            let named = self.names.entry(slot).or_insert_with(|| Named { owner, changes: Vec::new() });
+            let from = named.now();
+            named.changes.push(Change { called: now, returned: None, from, to });
         }
-        self.pending.push(Pending { words, slots });
+        self.operations.push(Operation { words: words.to_owned(), slots, ended: false });
+        self.operations.len() - 1
+    }
+
+    /// It was acknowledged.
+    pub fn done(&mut self, operation: usize, now: u64) {
+        self.end(operation, |named| {
+            if let Some(change) = named.changes.last_mut() {
+                change.returned = Some(now);
+            }
+        });
+    }
+
+    /// It was refused: nothing was done.
+    pub fn refused(&mut self, operation: usize) {
+        self.end(operation, |named| {
+            named.changes.pop();
+        });
+    }
+
+    fn end(&mut self, operation: usize, each: impl Fn(&mut Named)) {
+        let ended = &mut self.operations[operation];
+        ended.ended = true;
+        for slot in &ended.slots {
+            if let Some(named) = self.names.get_mut(slot) {
+                each(named);
+            }
+        }
+    }
+
+    /// Names of `owner` that lead to an object for certain.
+    pub fn live(&self, owner: u16) -> Vec<(Slot, ObjectId)> {
+        let own = self.names.iter().filter(|(_, named)| named.owner == owner && named.settled());
+        own.filter_map(|(slot, named)| Some((slot.clone(), named.now()?))).collect()
+    }
+
+    /// Names of `owner` that are gone for certain.
+    pub fn gone(&self, owner: u16) -> Vec<Slot> {
+        let own = self.names.iter().filter(|(_, named)| named.owner == owner && named.settled());
+        let gone = own.filter(|(_, named)| named.now().is_none() && !named.changes.is_empty());
+        gone.map(|(slot, _)| slot.clone()).collect()
+    }
+
+    /// All names that lead to an object for certain, whoever's.
+    pub fn all_live(&self) -> Vec<(Slot, ObjectId)> {
+        let live = self.names.iter().filter(|(_, named)| named.settled());
+        live.filter_map(|(slot, named)| Some((slot.clone(), named.now()?))).collect()
+    }
+
+    /// How many names lead to an object; `None`: it is not known.
+    pub fn links(&self, object: ObjectId) -> Option<u32> {
+        if self.objects[object].is_public {
+            return None;
+        }
+        let mut links = 0;
+        for named in self.names.values() {
+            let mine = |change: &Change| change.from == Some(object) || change.to == Some(object);
+            if !named.settled() && named.changes.last().is_some_and(mine) {
+                return None;
+            }
+            links += u32::from(named.now() == Some(object));
+        }
+        Some(links)
+    }
+
+    /// What a name may have led to between two moments.
+    pub fn possible(&self, slot: &Slot, called: u64, returned: u64) -> Vec<Option<ObjectId>> {
+        let Some(named) = self.names.get(slot) else { return vec![None] };
+        let certain = named.changes.iter().rposition(|c| c.returned.is_some_and(|at| at < called));
+        let mut possible = vec![certain.and_then(|index| named.changes[index].to)];
+        let later = &named.changes[certain.map_or(0, |index| index + 1)..];
+        possible.extend(later.iter().filter(|change| change.called < returned).map(|change| change.to));
+        possible
+    }
+
+    /// The names of a directory that are known.
+    pub fn names_in(&self, dir: u64) -> Vec<&Slot> {
+        let range = (dir, String::new())..(dir.saturating_add(1), String::new());
+        self.names.range(range).map(|(slot, _)| slot).collect()
     }
 
     /// Hold the ledger against the tree as it was found: `found` gives a name's handle.
     pub fn judge(&self, found: impl Fn(&Slot) -> Option<u64>) -> Vec<String> {
         let mut wrong = Vec::new();
-        for (slot, file) in &self.live {
-            let (handle, seen) = (self.files[*file].handle, found(slot));
-            if seen != Some(handle) {
-                wrong.push(format!("{slot:?} was acknowledged as {handle:#x} and is {seen:x?}"));
+        for (slot, named) in self.names.iter().filter(|(_, named)| named.settled()) {
+            let (seen, now) = (found(slot), named.now());
+            if !self.agrees(now, seen) {
+                let handle = now.map(|object| self.objects[object].handle);
+                let (owner, at) = (named.owner, named.changes.last().and_then(|change| change.returned));
+                wrong.push(format!(
+                    "client {owner}: {slot:?}, acknowledged at {at:?} ns: expected {handle:x?}, found {seen:x?} at the end"
+                ));
             }
         }
-        for slot in self.gone.iter().filter(|slot| !self.live.contains_key(*slot)) {
-            if let Some(handle) = found(slot) {
-                wrong.push(format!("{slot:?} was acknowledged as removed and is {handle:#x}"));
-            }
-        }
-        for pending in &self.pending {
-            let agrees = |slot: &Slot, file: Option<FileId>| match (file, found(slot)) {
-                (None, seen) => seen.is_none(),
-                // A file whose making was never acknowledged has a handle that was never told.
-                (Some(file), Some(handle)) => [0, handle].contains(&self.files[file].handle),
-                (Some(_), None) => false,
+        for operation in self.operations.iter().filter(|operation| !operation.ended) {
+            let last = |slot: &Slot| self.names.get(slot).and_then(|named| named.changes.last().copied());
+            let stands = |of: fn(Change) -> Option<ObjectId>| {
+                let agrees = |slot: &Slot| last(slot).is_none_or(|c| self.agrees(of(c), found(slot)));
+                operation.slots.iter().all(agrees)
             };
-            let before = pending.slots.iter().all(|(slot, before, _)| agrees(slot, *before));
-            let after = pending.slots.iter().all(|(slot, _, after)| agrees(slot, *after));
-            if !before && !after {
-                wrong.push(format!("{} was done by half: {:?}", pending.words, pending.slots));
+            if !stands(|change| change.from) && !stands(|change| change.to) {
+                let seen: Vec<(&Slot, Option<u64>)> =
+                    operation.slots.iter().map(|slot| (slot, found(slot))).collect();
+                wrong.push(format!(
+                    "{}: expected it done or not, found it done by half: {seen:x?}",
+                    operation.words
+                ));
             }
         }
         wrong
+    }
+
+    /// An object whose making was never acknowledged has a handle that was never told.
+    fn agrees(&self, object: Option<ObjectId>, seen: Option<u64>) -> bool {
+        match (object, seen) {
+            (None, seen) => seen.is_none(),
+            (Some(object), Some(handle)) => [0, handle].contains(&self.objects[object].handle),
+            (Some(_), None) => false,
+        }
     }
 }
 
@@ -202,28 +248,47 @@ mod tests {
         (1, name.to_owned())
     }
 
+    fn ledger() -> (Ledger, ObjectId) {
+        let mut ledger = Ledger::default();
+        let mut object = Object::new(Kind::File, 0, 0, 0);
+        object.handle = 7;
+        let object = ledger.object(object);
+        let made = ledger.begin(3, "create a", 1, vec![(slot("a"), Some(object))]);
+        ledger.done(made, 2);
+        (ledger, object)
+    }
+
     #[test]
     fn an_acknowledged_name_must_be_there_and_a_removed_one_must_not() {
-        let mut ledger = Ledger::default();
-        let file = ledger.file(10, 1);
-        ledger.files[file].handle = 7;
-        ledger.made(slot("a"), file);
-        assert!(ledger.judge(|_| Some(7)).is_empty());
+        let (mut ledger, object) = ledger();
+        let at = |place: &'static str| move |slot: &Slot| (slot.1 == place).then_some(7);
+        assert!(ledger.judge(at("a")).is_empty());
         assert_eq!(ledger.judge(|_| None).len(), 1);
         assert_eq!(ledger.judge(|_| Some(8)).len(), 1);
-        ledger.removed(&slot("a"));
+        assert_eq!(ledger.live(3), [(slot("a"), object)]);
+        let removed = ledger.begin(3, "unlink a", 3, vec![(slot("a"), None)]);
+        assert_eq!(ledger.live(3), [], "it is not settled");
+        assert_eq!(ledger.links(object), None);
+        ledger.done(removed, 4);
         assert!(ledger.judge(|_| None).is_empty());
-        assert_eq!(ledger.judge(|_| Some(7)).len(), 1);
+        assert_eq!(ledger.judge(at("a")).len(), 1);
+        assert_eq!(ledger.gone(3), [slot("a")]);
+        assert_eq!(ledger.links(object), Some(0));
+    }
+
+    #[test]
+    fn a_refused_change_leaves_all_as_it_was() {
+        let (mut ledger, object) = ledger();
+        let refused = ledger.begin(3, "rename a b", 3, vec![(slot("a"), None), (slot("b"), Some(object))]);
+        ledger.refused(refused);
+        assert_eq!(ledger.live(3), [(slot("a"), object)]);
+        assert_eq!(ledger.judge(|_| Some(7)).len(), 1, "b never came");
     }
 
     #[test]
     fn an_unknown_rename_is_done_or_not_but_never_by_half() {
-        let mut ledger = Ledger::default();
-        let file = ledger.file(10, 1);
-        ledger.files[file].handle = 7;
-        ledger.made(slot("a"), file);
-        let slots = vec![(slot("a"), Some(file), None), (slot("b"), None, Some(file))];
-        ledger.unknown("rename a b".into(), slots);
+        let (mut ledger, object) = ledger();
+        ledger.begin(3, "rename a b", 3, vec![(slot("a"), None), (slot("b"), Some(object))]);
         let at = |place: &'static str| move |slot: &Slot| (slot.1 == place).then_some(7);
         assert!(ledger.judge(at("a")).is_empty());
         assert!(ledger.judge(at("b")).is_empty());
@@ -232,32 +297,15 @@ mod tests {
     }
 
     #[test]
-    fn a_synced_version_survives_a_power_cut_and_an_acknowledged_one_a_crash() {
-        let mut file = FileFacts::new(1, 1300, 9);
-        let (first, old) = file.next_version();
-        file.acknowledged(first, 0);
-        file.synced(first);
-        let (second, new) = file.next_version();
-        file.acknowledged(second, 0);
-        assert!(file.judge(&new, 0).is_ok());
-        assert!(file.judge(&old, 0).is_err(), "no power cut excuses it");
-        assert!(file.judge(&old, 1).is_ok());
-        let torn = [&new[..512], &old[512..]].concat();
-        assert!(file.judge(&torn, 1).is_ok());
-        assert!(file.judge(&torn, 0).is_err());
-        assert!(file.judge(&[0; 1300], 1).is_err());
-        assert!(file.judge(&old[..1299], 1).is_err());
-    }
-
-    #[test]
-    fn before_its_first_sync_a_file_may_lose_all_by_a_power_cut() {
-        let mut file = FileFacts::new(1, 1300, 9);
-        let (first, content) = file.next_version();
-        file.acknowledged(first, 0);
-        assert!(file.judge(&content, 1).is_ok());
-        assert!(file.judge(&[], 1).is_ok());
-        assert!(file.judge(&[0; 1300], 1).is_ok());
-        assert!(file.judge(&[], 0).is_err());
-        assert!(file.judge(&[3; 1300], 1).is_err());
+    fn what_a_name_led_to_meanwhile_is_known() {
+        let (mut ledger, object) = ledger();
+        let removed = ledger.begin(3, "unlink a", 10, vec![(slot("a"), None)]);
+        ledger.done(removed, 20);
+        assert_eq!(ledger.possible(&slot("a"), 5, 6), [Some(object)]);
+        assert_eq!(ledger.possible(&slot("a"), 5, 15), [Some(object), None]);
+        assert_eq!(ledger.possible(&slot("a"), 20, 25), [Some(object), None]);
+        assert_eq!(ledger.possible(&slot("a"), 21, 25), [None]);
+        assert_eq!(ledger.possible(&slot("b"), 1, 2), [None]);
+        assert_eq!(ledger.names_in(1), [&slot("a")]);
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   run(seed) ─▶ World ─┬─ machine of server 0 … n: `shoal_server::serve` over `disk` on a simulated disk
-//!                       ├─ machine of client 0 … m: workload ─▶ ledger (own names, contents)
-//!                       │                                    └▶ registers (contended names)
-//!                       ├─ faults at seeded moments: crash, power cut, partition … ([`Faults`])
+//!                       ├─ machine of client 0 … m: workload ─▶ ledger (own names; objects: bytes, attributes)
+//!                       │                                    └▶ registers (contended names and attributes)
+//!                       ├─ faults at seeded moments: crash, power cut, partition, pause; servers start again
 //!                       └─ afterwards, a fresh client: the whole tree, every content, the servers' rows ─▶ violations
 //! ```
 //!
@@ -12,30 +12,33 @@
 //! repeated by its seed alone ([`RunReport::trace_hash`] tells that it was the same run). **A violation is a sentence**, not
 //! a panic: a run reports all it found.
 //!
-//! What is held against the run ([`ledger`], [`register`], [`check`]):
+//! What is held against the run:
 //!
-//! * what was acknowledged is there, and what was refused did not happen; an operation without an answer did, or did not;
-//! * contents synced are kept over power cuts, contents acknowledged over crashes;
-//! * each contended name is linearizable;
-//! * the namespace is a tree: every directory is reached once, link counts are right, nothing is left over on any server;
+//! * [`ledger`]: what was acknowledged is there, and what was refused did not happen; an operation without an answer did, or
+//!   did not, but never by half; what was removed does not return;
+//! * [`contents`]: each byte read is one that may be there; what was synced is kept over power cuts, what was acknowledged
+//!   over crashes; an append is there once, at the place that was told;
+//! * [`facts`]: attributes and extended attributes are as they were set;
+//! * [`register`]: each contended name and attribute is linearizable;
+//! * [`listing`]: a listing gives every entry that is there all the time exactly once;
+//! * [`check`]: the namespace is a tree: every directory is reached once, link counts are right, nothing is left over on any
+//!   server;
+//! * `bounds`: at rest, the servers' queues are empty and their memory is bounded;
 //! * every operation ends by its deadline.
 
+mod bounds;
 pub mod check;
 mod cluster;
-mod faults;
+pub mod contents;
+pub mod facts;
+mod judge;
 pub mod ledger;
+pub mod listing;
 pub mod register;
 mod rng;
 mod run;
-mod soak;
 mod workload;
 
 pub use cluster::{Cluster, ClusterConfig};
-pub use faults::{Fault, Faults};
 pub use run::{RunConfig, RunReport, run, run_with};
-#[cfg(feature = "mutants")]
-pub use shoal_env::mutant::Mutant;
-pub use shoal_env::point::{self, Point};
-pub use shoal_env::sim::Met;
 pub use shoal_store::{DataSync, MetadataSync, SyncModes};
-pub use soak::{guarded, soak};

@@ -4,7 +4,7 @@
 //! call and its return, is linearizable if they can be put in one order that respects those moments and in which each saw
 //! what it said. An operation whose outcome is unknown may stand anywhere behind its call, or not at all. The search is that
 //! of Wing and Gong (1993) with Lowe's memory of positions already seen (2017): a position is the set of operations done
-//! and the register's value.
+//! and the register's value. An extended attribute that several clients set is such a name too, with hashes of its values.
 
 use std::collections::BTreeSet;
 
@@ -21,6 +21,8 @@ pub enum Seen {
     Put(u64),
     /// The object may have taken the name.
     MaybePut(u64),
+    /// The object may have taken the name, if that led to nothing.
+    MaybeTook(u64),
     /// The name was removed.
     Removed,
     /// The name may have been removed.
@@ -29,11 +31,13 @@ pub enum Seen {
     Found(u64),
     /// There is no such name.
     Missing,
+    /// Nothing was seen and nothing done.
+    Nothing,
 }
 
 impl Seen {
     fn is_unknown(self) -> bool {
-        matches!(self, Seen::MaybeMade | Seen::MaybePut(_) | Seen::MaybeRemoved)
+        matches!(self, Seen::MaybeMade | Seen::MaybePut(_) | Seen::MaybeTook(_) | Seen::MaybeRemoved)
     }
 }
 
@@ -61,40 +65,106 @@ enum Value {
     Untold(usize),
 }
 
-/// Longest history that is judged.
-pub const EVENTS_MAX: usize = 128;
+/// Most events of a history that run at once, directly or in a chain, and are judged.
+pub const EVENTS_MAX: usize = 96;
+/// Most operations without an answer in a judged history.
+pub const UNKNOWN_MAX: usize = 24;
+/// Most positions that are searched of one window.
+pub const POSITIONS_MAX: usize = 200_000;
+
+/// What is to be said of a history.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It is possible.
+    Linearizable,
+    /// It is not, from these events on: none of the orders of what went before lets them see what they saw.
+    Impossible(Vec<Event>),
+    /// It was not judged: it passes one of the bounds.
+    TooLong,
+}
 
 /// Whether the history of one name, which led to nothing at first, is linearizable.
 ///
-/// # Panics
-/// When it is longer than [`EVENTS_MAX`].
-pub fn is_linearizable(history: &[Event]) -> bool {
-    assert!(history.len() <= EVENTS_MAX, "a history of {} events is too long to be judged", history.len());
-    let mut events = history.to_vec();
-    events.sort_by_key(|event| event.called);
-    let known = events.iter().enumerate().filter(|(_, event)| !event.seen.is_unknown());
-    let must: u128 = known.map(|(index, _)| 1 << index).sum();
-    let mut seen = BTreeSet::new();
-    let mut open = vec![(0_u128, Value::Nothing)];
-    while let Some((done, value)) = open.pop() {
-        if done & must == must {
-            return true;
+/// The history is cut into windows at *quiescent* moments, at which no answered operation is under way, so its length does
+/// not matter. What goes over a cut is every value the name may have, each with the unanswered operations spent for it.
+pub fn judge(history: &[Event]) -> Verdict {
+    let (mut unknown, mut known): (Vec<Event>, Vec<Event>) =
+        history.iter().partition(|event| event.seen.is_unknown());
+    unknown.sort_by_key(|event| event.called);
+    known.sort_by_key(|event| event.called);
+    if unknown.len() > UNKNOWN_MAX {
+        return Verdict::TooLong;
+    }
+    let mut positions = BTreeSet::from([(0_u32, Value::Nothing)]);
+    for window in windows(&known) {
+        match behind(&positions, window, &unknown) {
+            None => return Verdict::TooLong,
+            Some(after) if after.is_empty() => return Verdict::Impossible(window.to_vec()),
+            Some(after) => positions = after,
         }
-        if !seen.insert((done, value)) {
+    }
+    Verdict::Linearizable
+}
+
+/// Cut at every moment at which all that was called has returned.
+fn windows(known: &[Event]) -> Vec<&[Event]> {
+    let (mut windows, mut from, mut until) = (Vec::new(), 0, 0);
+    for (index, event) in known.iter().enumerate() {
+        if index > from && event.called > until {
+            windows.push(&known[from..index]);
+            from = index;
+        }
+        until = until.max(event.returned);
+    }
+    if from < known.len() {
+        windows.push(&known[from..]);
+    }
+    windows
+}
+
+/// All positions behind a window that can be come to from those before it; `None`: there is too much to search.
+fn behind(
+    before: &BTreeSet<(u32, Value)>,
+    window: &[Event],
+    unknown: &[Event],
+) -> Option<BTreeSet<(u32, Value)>> {
+    if window.len() > EVENTS_MAX {
+        return None;
+    }
+    let all = (1_u128 << window.len()) - 1;
+    let mut behind = BTreeSet::new();
+    let mut seen = BTreeSet::new();
+    let mut open: Vec<(u128, u32, Value)> = before.iter().map(|&(spent, value)| (0, spent, value)).collect();
+    while let Some((done, spent, value)) = open.pop() {
+        if !seen.insert((done, spent, value)) {
+            continue;
+        }
+        if seen.len() > POSITIONS_MAX {
+            return None;
+        }
+        if done == all {
+            behind.insert((spent, value));
             continue;
         }
         // Nothing that is called after another has returned stands before it.
         let waits = |index: &usize| done & (1 << index) == 0;
-        let pending = (0..events.len()).filter(waits);
-        let first_return = pending.clone().filter(|&index| must & (1 << index) != 0);
-        let horizon = first_return.map(|index| events[index].returned).min().unwrap_or(u64::MAX);
-        for index in pending.filter(|&index| events[index].called <= horizon) {
-            if let Some(next) = after(value, events[index].seen, index) {
-                open.push((done | 1 << index, next));
+        let pending = (0..window.len()).filter(waits);
+        let horizon = pending.clone().map(|index| window[index].returned).min().unwrap_or(u64::MAX);
+        for index in pending.filter(|&index| window[index].called <= horizon) {
+            if let Some(next) = after(value, window[index].seen, 0) {
+                open.push((done | 1 << index, spent, next));
+            }
+        }
+        for (index, event) in unknown.iter().enumerate() {
+            if spent & (1 << index) == 0
+                && event.called <= horizon
+                && let Some(next) = after(value, event.seen, index)
+            {
+                open.push((done, spent | 1 << index, next));
             }
         }
     }
-    false
+    Some(behind)
 }
 
 /// The value behind an operation, if it can have seen what it did.
@@ -103,9 +173,11 @@ fn after(value: Value, seen: Seen, index: usize) -> Option<Value> {
     match seen {
         Seen::Made(handle) => empty.then_some(Value::Object(handle)),
         Seen::MaybeMade => empty.then_some(Value::Untold(index)),
+        Seen::MaybeTook(handle) => empty.then_some(Value::Object(handle)),
         Seen::Occupied => (!empty).then_some(value),
         Seen::Put(handle) | Seen::MaybePut(handle) => Some(Value::Object(handle)),
         Seen::Removed | Seen::MaybeRemoved => (!empty).then_some(Value::Nothing),
+        Seen::Nothing => Some(value),
         Seen::Missing => empty.then_some(value),
         Seen::Found(handle) => match value {
             Value::Object(present) => (present == handle).then_some(value),
@@ -118,6 +190,10 @@ fn after(value: Value, seen: Seen, index: usize) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn is_linearizable(history: &[Event]) -> bool {
+        judge(history) == Verdict::Linearizable
+    }
 
     fn event(called: u64, returned: u64, seen: Seen) -> Event {
         Event { client: 0, asked: "", called, returned, seen }
@@ -158,5 +234,30 @@ mod tests {
         assert!(is_linearizable(&[maybe, event(5, 6, Seen::Missing), event(7, 8, Seen::Missing)]));
         let found = |at, handle| event(at, at + 1, Seen::Found(handle));
         assert!(!is_linearizable(&[maybe, found(5, 3), found(7, 4)]));
+    }
+
+    #[test]
+    fn a_long_history_is_judged_window_by_window_and_an_early_fault_is_found() {
+        let mut history = vec![event(0, 0, Seen::MaybeMade)];
+        for round in 1..1000 {
+            let at = round * 10;
+            history.push(event(at, at + 5, Seen::Put(round)));
+            history.push(event(at + 3, at + 8, Seen::Found(round)));
+        }
+        assert!(is_linearizable(&history));
+        history.push(event(15_000, 15_001, Seen::Found(999)));
+        assert!(is_linearizable(&history));
+        history.push(event(5_009, 5_009, Seen::Found(7)));
+        let Verdict::Impossible(window) = judge(&history) else { panic!("a value came back") };
+        assert_eq!(window.len(), 1);
+        let unanswered = (0..=UNKNOWN_MAX as u64).map(|at| event(at, 0, Seen::MaybeMade));
+        assert_eq!(judge(&unanswered.collect::<Vec<_>>()), Verdict::TooLong);
+    }
+
+    #[test]
+    fn a_name_taken_by_one_who_may_not_replace_led_to_nothing() {
+        let maybe = event(2, 0, Seen::MaybeTook(5));
+        assert!(!is_linearizable(&[event(0, 1, Seen::Made(1)), maybe, event(7, 8, Seen::Found(5))]));
+        assert!(is_linearizable(&[event(0, 1, Seen::Missing), maybe, event(7, 8, Seen::Found(5))]));
     }
 }

@@ -1,18 +1,11 @@
 //! A run: a cluster, clients at work, faults at seeded moments, and the judgement at the end.
 
-use crate::check;
 use crate::cluster::{Cluster, ClusterConfig, connect};
-use crate::faults::{Faults, Plan, Told};
-use crate::ledger::Ledger;
-use crate::register::{EVENTS_MAX, Event, Seen, is_linearizable};
+use crate::judge::judge;
 use crate::rng::Rng;
-use crate::workload::{DIRECTORIES, OWNER, Shared, WANDERERS, Worker};
-use shoal_client::{Client, Error};
+use crate::workload::{Scene, Shared, Worker};
 use shoal_env::Instant;
-use shoal_env::point::Point;
-use shoal_env::sim::{Met, ProcessId, World};
-use shoal_proto::{Handle, Name};
-use std::cell::{Cell, RefCell};
+use shoal_env::sim::World;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -24,13 +17,16 @@ pub struct RunConfig {
     pub cluster: ClusterConfig,
     /// Operations of each client.
     pub operations: u64,
-    /// What is done to the cluster meanwhile; `None`: the mix that the seed draws.
-    pub faults: Option<Faults>,
+    /// Servers killed, each started again soon after.
+    pub crashes: u32,
+    /// Servers that lose their power, each started again soon after.
+    pub power_cuts: u32,
+    /// Ways between two machines cut for a while.
+    pub partitions: u32,
+    /// Servers that get no processor for a while.
+    pub pauses: u32,
     /// Bound of every operation.
     pub timeout: Duration,
-    /// A bug planted on purpose.
-    #[cfg(feature = "mutants")]
-    pub mutant: Option<shoal_env::mutant::Mutant>,
 }
 
 impl Default for RunConfig {
@@ -38,16 +34,17 @@ impl Default for RunConfig {
         RunConfig {
             cluster: ClusterConfig::default(),
             operations: 80,
-            faults: None,
+            crashes: 1,
+            power_cuts: 1,
+            partitions: 1,
+            pauses: 1,
             timeout: Duration::from_secs(30),
-            #[cfg(feature = "mutants")]
-            mutant: None,
         }
     }
 }
 
 /// What a run was.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunReport {
     /// The seed it is repeated by.
     pub seed: u64,
@@ -61,12 +58,16 @@ pub struct RunReport {
     pub refused: u64,
     /// Those without a known outcome.
     pub unknown: u64,
-    /// How much of what was done to the cluster.
-    pub mix: Faults,
-    /// Each fault: when it began, and what it was.
+    /// By operation: acknowledged, refused, unknown.
+    pub kinds: BTreeMap<&'static str, [u64; 3]>,
+    /// Every operation of the clients in a line: when, who, what, and how it ended.
+    pub history: Vec<String>,
+    /// Histories of contended names and attributes that were judged.
+    pub registers: u64,
+    /// Those that were too much to judge.
+    pub registers_skipped: u64,
+    /// What was done to the cluster.
     pub faults: Vec<String>,
-    /// How often the steps that must survive a stop were come to, and how often a stop fell just behind them.
-    pub points: BTreeMap<Point, Met>,
     /// The end of the timeline: virtual nanoseconds, and what happened.
     pub timeline: Vec<(u64, String)>,
     /// Virtual time it took.
@@ -75,7 +76,7 @@ pub struct RunReport {
     pub violations: Vec<String>,
 }
 
-/// The run of a seed: 4 servers, 8 clients, and the faults that it draws.
+/// The run of a seed: 4 servers, 8 clients, a crash, a power cut, a partition, a pause.
 pub fn run(seed: u64) -> RunReport {
     run_with(seed, &RunConfig::default())
 }
@@ -88,16 +89,27 @@ const REST: Duration = Duration::from_secs(150);
 
 /// The run of a seed and a configuration.
 pub fn run_with(seed: u64, config: &RunConfig) -> RunReport {
-    #[cfg(feature = "mutants")]
-    shoal_env::mutant::choose(config.mutant);
     let cluster = Cluster::new(seed, &config.cluster);
-    let mix = config.faults.clone().unwrap_or_else(|| Faults::drawn(seed));
-    let mut report = RunReport { seed, mix, ..RunReport::default() };
+    let mut report = RunReport {
+        seed,
+        trace_hash: 0,
+        operations: 0,
+        acknowledged: 0,
+        refused: 0,
+        unknown: 0,
+        kinds: BTreeMap::new(),
+        history: Vec::new(),
+        registers: 0,
+        registers_skipped: 0,
+        faults: Vec::new(),
+        timeline: Vec::new(),
+        took: Duration::ZERO,
+        violations: Vec::new(),
+    };
     if let Err(words) = body(&cluster, seed, config, &mut report) {
         report.violations.push(words);
     }
     report.violations.extend(cluster.failures());
-    report.points = cluster.world.points();
     report.trace_hash = cluster.world.trace_hash();
     report.took = cluster.world.now().since(Instant(0));
     report.timeline = cluster.world.timeline().into_iter().map(|(at, line)| (at.0, line)).collect();
@@ -113,48 +125,24 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
     options.timeout = config.timeout;
     let laid_out = cluster.complete_client(0, |env| async move {
         let client = connect(&env, options).await?;
-        let laid_out = lay_out(&client).await;
+        let laid_out = Scene::lay_out(&client).await;
         client.close().await;
-        laid_out.map(|laid_out| (env, laid_out))
+        laid_out
     });
-    let (teller, (directories, wanderers)) =
-        laid_out.map_err(|error| format!("before any fault: {error}"))?;
-    let shared = Rc::new(Shared {
-        teller,
-        directories,
-        wanderers,
-        timeout: config.timeout,
-        cuts: Cell::default(),
-        done: Cell::default(),
-        totals: RefCell::default(),
-        registers: RefCell::default(),
-        ledgers: RefCell::default(),
-        violations: RefCell::default(),
-    });
+    let (scene, ledger) = laid_out.map_err(|error| format!("before any fault: {error}"))?;
+    let cache = believes_for(seed);
+    let shared = Rc::new(Shared::new(seed, scene, ledger, config.timeout, cache));
     let clients = config.cluster.clients;
-    let start_client = Rc::new(worker_starter(cluster, seed, config, &shared));
-    (0..clients).for_each(|id| start_client(world, id));
-    let counted = shared.clone();
-    let tell = move |told| match told {
-        Told::PowerCut => counted.cuts.set(counted.cuts.get() + 1),
-        Told::Kill | Told::SyncFails | Told::DiskFull => {}
-    };
-    let plan = Plan {
-        cluster,
-        hardware: &config.cluster.world,
-        clients,
-        // A client's operation takes some milliseconds with its pause; so all faults fall into the work.
-        span: Duration::from_millis(config.operations.max(10) * 3),
-        restart_client: start_client,
-        tell: Rc::new(tell),
-    };
-    report.faults = plan.all(seed, &report.mix);
+    (0..clients).for_each(|id| start_worker(cluster, seed, id, config, &shared));
+    report.faults = plan_faults(cluster, seed, config, &shared);
     let in_time = world.run_until_true(world.now() + WORK_MAX, || shared.done.get() == usize::from(clients));
-    let totals = *shared.totals.borrow();
+    let totals = shared.totals.take();
     report.operations = totals.operations;
     report.acknowledged = totals.acknowledged;
     report.refused = totals.refused;
     report.unknown = totals.unknown;
+    report.kinds = totals.kinds;
+    report.history = totals.history;
     report.violations.append(&mut shared.violations.borrow_mut());
     if !in_time {
         return Err(format!("{} of {clients} clients ended within {WORK_MAX:?}", shared.done.get()));
@@ -165,104 +153,136 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
     let (servers, judged) = (cluster.server_count(), shared.clone());
     let found = cluster.complete_client(0, |env| async move {
         let client = connect(&env, options).await?;
-        let violations = judge(&client, servers, &judged, env.now().0).await;
+        let violations = judge(&env, &client, servers, &judged).await;
         client.close().await;
         violations
     });
-    report.violations.extend(found.map_err(|error| format!("after all faults: {error}"))?);
+    let found = found.map_err(|error| format!("after all faults: {error}"))?;
+    report.violations.extend(found.violations);
+    report.registers = found.registers;
+    report.registers_skipped = found.registers_skipped;
     Ok(())
 }
 
-/// The directories that all share.
-async fn lay_out(client: &Client) -> Result<(Vec<Handle>, Vec<Handle>), Error> {
-    let (mut directories, mut wanderers) = (Vec::new(), Vec::new());
-    for (count, word, made) in [(DIRECTORIES, "dir", &mut directories), (WANDERERS, "wander", &mut wanderers)]
-    {
-        for index in 0..count {
-            let name = format!("{word}{index}");
-            made.push(client.mkdir_at(format!("/{name}").as_bytes(), OWNER).await?.handle);
-        }
-    }
-    Ok((directories, wanderers))
+/// How long the clients of a seed believe names and attributes: in every fourth run as is usual, else not at all, so that
+/// what is seen is what is.
+fn believes_for(seed: u64) -> Duration {
+    Duration::from_millis(if seed % 4 == 3 { 100 } else { 0 })
 }
 
-/// What starts a client's lives: in each it connects anew, and works.
-fn worker_starter(
-    cluster: &Cluster,
-    seed: u64,
-    config: &RunConfig,
-    shared: &Rc<Shared>,
-) -> impl Fn(&World, u16) + use<> {
-    let mut options = cluster.options();
+fn start_worker(cluster: &Cluster, seed: u64, id: u16, config: &RunConfig, shared: &Rc<Shared>) {
+    let (mut options, shared) = (cluster.options(), shared.clone());
     options.timeout = config.timeout;
-    let (operations, shared, lives) = (config.operations, shared.clone(), RefCell::new(BTreeMap::new()));
-    let processes: Vec<ProcessId> =
-        (0..config.cluster.clients).map(|id| cluster.client_process(id)).collect();
-    move |world, id| {
-        let life = {
-            let mut lives = lives.borrow_mut();
-            let count: &mut u64 = lives.entry(id).or_default();
-            *count += 1;
-            *count - 1
+    (options.name_cache, options.attr_cache) = (shared.cache, shared.cache);
+    let operations = config.operations;
+    cluster.start_client(id, |env| async move {
+        match connect(&env, options).await {
+            Ok(client) => {
+                Worker::new(id, 0, env, client, shared, seed).work(operations).await;
+            }
+            Err(error) => shared.violations.borrow_mut().push(format!("client {id} cannot connect: {error}")),
+        }
+    });
+}
+
+/// Faults, at moments within the first part of the work.
+fn plan_faults(cluster: &Cluster, seed: u64, config: &RunConfig, shared: &Rc<Shared>) -> Vec<String> {
+    let world = &cluster.world;
+    let mut rng = Rng::new(seed, 1);
+    let mut faults = Vec::new();
+    let kinds = [
+        (config.crashes, Fault::Crash),
+        (config.power_cuts, Fault::PowerCut),
+        (config.partitions, Fault::Partition),
+        (config.pauses, Fault::Pause),
+    ];
+    // A client's operation takes some milliseconds with its pause; so all faults fall into the work.
+    let span_us = config.operations.max(10) * 3_000;
+    for (count, fault) in kinds {
+        for _ in 0..count {
+            let at = world.now() + Duration::from_micros(20_000 + rng.below(span_us));
+            let lasts = Duration::from_millis(50 + rng.below(2_000));
+            let server = rng.below(u64::from(cluster.server_count())) as u16;
+            let client = rng.below(u64::from(config.cluster.clients)) as u16;
+            faults.push((at, fault.plan(cluster, at, lasts, (server, client), shared)));
+        }
+    }
+    faults.sort();
+    faults.into_iter().map(|(at, words)| format!("{:>12} ns: {words}", at.0)).collect()
+}
+
+#[derive(Clone, Copy)]
+enum Fault {
+    Crash,
+    PowerCut,
+    Partition,
+    Pause,
+}
+
+impl Fault {
+    fn plan(
+        self,
+        cluster: &Cluster,
+        at: Instant,
+        lasts: Duration,
+        (server, client): (u16, u16),
+        shared: &Rc<Shared>,
+    ) -> String {
+        let (world, target) = (&cluster.world, cluster.server(server).clone());
+        let restart = {
+            let target = target.clone();
+            move |world: &World| target.start(world)
         };
-        let (options, shared) = (options.clone(), shared.clone());
-        world.start(processes[usize::from(id)], |env| async move {
-            match connect(&env, options).await {
-                Ok(client) => {
-                    let rng = Rng::new(seed, 1000 + u64::from(id) + (life << 32));
-                    let ledger = Ledger::default();
-                    let worker = Worker { id, env, client, shared, rng, ledger, names: life << 32 };
-                    worker.work(operations).await;
-                }
-                Err(error) => {
-                    shared.violations.borrow_mut().push(format!("client {id} cannot connect: {error}"));
-                }
+        match self {
+            Fault::Crash => {
+                // Another fault may have it down already.
+                let shared = shared.clone();
+                world.at(at, move |world| {
+                    shared.kills.set(shared.kills.get() + 1);
+                    world.crash(target.process);
+                });
+                world.at(at + lasts, restart_if_down(cluster, server, restart));
+                format!("server {server} is killed for {lasts:?}")
             }
-        });
+            Fault::PowerCut => {
+                let shared = shared.clone();
+                world.at(at, move |world| {
+                    shared.cuts.set(shared.cuts.get() + 1);
+                    shared.kills.set(shared.kills.get() + 1);
+                    world.power_cut(target.machine);
+                });
+                world.at(at + lasts, restart_if_down(cluster, server, restart));
+                format!("server {server} loses its power for {lasts:?}")
+            }
+            Fault::Partition => {
+                let other = cluster.client_machine(client);
+                let machine = target.machine;
+                world.at(at, move |world| world.partition(machine, other, true));
+                world.at(at + lasts, move |world| world.partition(machine, other, false));
+                format!("server {server} and client {client} do not reach each other for {lasts:?}")
+            }
+            Fault::Pause => {
+                world.at(at, move |world| {
+                    if world.is_alive(target.process) {
+                        world.pause(target.process, lasts);
+                    }
+                });
+                format!("server {server} is paused for {lasts:?}")
+            }
+        }
     }
 }
 
-/// Hold everything against what is there now.
-async fn judge(client: &Client, servers: u16, shared: &Shared, now: u64) -> Result<Vec<String>, Error> {
-    let tree = check::walk(client).await?;
-    let mut violations = tree.violations.clone();
-    violations.extend(check::leftovers(client, servers, &tree).await?);
-    let ledgers = shared.ledgers.take();
-    for ledger in &ledgers {
-        violations
-            .extend(ledger.judge(|slot| tree.entries.get(&(slot.0, slot.1.clone().into_bytes())).copied()));
-        for (slot, file) in &ledger.live {
-            let Ok(name) = Name::new(slot.1.as_bytes()) else { continue };
-            let read = client.read_small(Handle(slot.0), &name, 1 << 20).await;
-            let content = read.map(|(_, content)| content.unwrap_or_default());
-            let cuts = shared.cuts.get();
-            let judged = content.map_err(|error| error.to_string());
-            if let Err(why) = judged.and_then(|content| ledger.files[*file].judge(&content, cuts)) {
-                violations.push(format!("{slot:?} at the end: {why}"));
-            }
+/// Two faults may fall together: the first restart counts.
+fn restart_if_down(
+    cluster: &Cluster,
+    server: u16,
+    restart: impl FnOnce(&World) + 'static,
+) -> impl FnOnce(&World) + 'static {
+    let process = cluster.server(server).process;
+    move |world| {
+        if !world.is_alive(process) {
+            restart(world);
         }
     }
-    for (which, object) in shared.wanderers.iter().enumerate() {
-        if !tree.objects.contains_key(&object.0) {
-            violations.push(format!("the wandering directory {which} ({object}) is nowhere"));
-        }
-    }
-    for ((dir, leaf), mut history) in shared.registers.take() {
-        let found = tree.entries.get(&(dir, leaf.clone().into_bytes()));
-        let seen = found.map_or(Seen::Missing, |handle| Seen::Found(*handle));
-        history.push(Event { client: u16::MAX, asked: "the end", called: now, returned: now + 1, seen });
-        if history.len() <= EVENTS_MAX && !is_linearizable(&history) {
-            violations.push(format!("{leaf} in {} is not linearizable: {}", Handle(dir), told(&history)));
-        }
-    }
-    Ok(violations)
-}
-
-fn told(history: &[Event]) -> String {
-    let mut events: BTreeMap<(u64, u16), &Event> = BTreeMap::new();
-    events.extend(history.iter().map(|event| ((event.called, event.client), event)));
-    let words = |event: &Event| {
-        format!("{}–{} c{} {} {:x?}", event.called, event.returned, event.client, event.asked, event.seen)
-    };
-    events.into_values().map(words).collect::<Vec<_>>().join("; ")
 }

@@ -1,12 +1,37 @@
-//! What each client does: random operations on names of its own and on contended ones, each held against the ledger at once.
+//! What each client does: random operations over the whole interface, each held at once against what is known.
+//!
+//! One family of operations a file. Names and objects are of three sorts: *own* ones, which one client alone changes (the
+//! [`Ledger`] knows them exactly); *contended* names and attributes, which all change (each is a register, see
+//! [`crate::register`]); *shared files*, which stay and whose bytes all write (see [`crate::contents`]). Everything is
+//! noted **before** it is asked for, so a client that is killed in the middle leaves an operation of unknown outcome.
+//!
+//! How often which family is drawn is the seed's choice ([`mix`]).
 
-use crate::ledger::{FileId, Ledger, Slot};
-use crate::register::{Event, Seen};
+mod attributes;
+mod bytes;
+mod contended;
+mod held;
+mod links;
+mod listing;
+mod mix;
+mod names;
+mod paths;
+mod reading;
+mod scene;
+mod space;
+mod wander;
+
+pub(crate) use scene::Scene;
+
+use crate::contents::Contents;
+use crate::ledger::{Ledger, Object, ObjectId, Slot};
+use crate::register::Event;
 use crate::rng::Rng;
-use shoal_client::{Client, Error, RenameFlags};
-use shoal_env::Env;
+use mix::{Family, Mix};
+use shoal_client::{Client, Error, OpenFile};
+use shoal_env::{Env, Instant};
 use shoal_proto::op::Owner;
-use shoal_proto::{Handle, Name, Rights, Status};
+use shoal_proto::{Handle, Name, Status};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,50 +39,78 @@ use std::time::Duration;
 
 /// Who makes everything.
 pub(crate) const OWNER: Owner = Owner { mode: 0o755, uid: 1000, gid: 100 };
-/// Directories all clients share; they stay.
-pub(crate) const DIRECTORIES: usize = 4;
-/// Contended names of files in each of them.
-const HOT_FILES: u64 = 2;
-/// Contended names of directories in each of them.
-const HOT_DIRS: u64 = 1;
-/// Directories that are moved about, into each other too.
-pub(crate) const WANDERERS: usize = 5;
 /// Beyond an operation's own timeout: what it may take to notice.
 const LATE: Duration = Duration::from_secs(2);
+/// Files a client holds open over several operations.
+const OPEN_MAX: usize = 6;
 
-/// What all clients of a run share.
+/// What all clients of a run share, and what the faults tell the checks.
 pub(crate) struct Shared {
-    /// Tells the timeline.
-    pub teller: Env,
-    pub directories: Vec<Handle>,
-    pub wanderers: Vec<Handle>,
+    pub scene: Scene,
     pub timeout: Duration,
-    /// Power cuts begun.
+    /// How long clients may believe names and attributes.
+    pub cache: Duration,
+    mix: Mix,
+    /// Moments at which a server may lose what was not synced: power cuts and failed syncs, counted **before** they happen.
     pub cuts: Cell<u64>,
+    /// Moments at which a server loses its memory: kills, power cuts.
+    pub kills: Cell<u64>,
+    /// A disk may be full: `NoSpace` is an answer.
+    pub may_be_full: Cell<bool>,
+    /// Clients that are done.
     pub done: Cell<usize>,
     pub totals: RefCell<Totals>,
+    pub ledger: RefCell<Ledger>,
+    /// Contended names, and contended extended attributes (object, attribute).
     pub registers: RefCell<BTreeMap<Slot, Vec<Event>>>,
-    pub ledgers: RefCell<Vec<Ledger>>,
+    pub values: RefCell<BTreeMap<Slot, Vec<Event>>>,
+    /// Objects that lost their last name, acknowledged: whose they were, and when.
+    pub removed: RefCell<Vec<(u16, u64)>>,
     pub violations: RefCell<Vec<String>>,
+    /// Tells open files from each other.
+    opens: Cell<u64>,
 }
 
 /// Counts of a run.
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub operations: u64,
     pub acknowledged: u64,
     pub refused: u64,
     pub unknown: u64,
+    /// By operation: acknowledged, refused, unknown.
+    pub kinds: BTreeMap<&'static str, [u64; 3]>,
+    /// Every operation in a line, in the order of their ends.
+    pub history: Vec<String>,
 }
 
 impl Shared {
+    pub fn new(seed: u64, scene: Scene, ledger: Ledger, timeout: Duration, cache: Duration) -> Shared {
+        Shared {
+            scene,
+            timeout,
+            cache,
+            mix: Mix::of_seed(seed),
+            cuts: Cell::default(),
+            kills: Cell::default(),
+            may_be_full: Cell::default(),
+            done: Cell::default(),
+            totals: RefCell::default(),
+            ledger: RefCell::new(ledger),
+            registers: RefCell::default(),
+            values: RefCell::default(),
+            removed: RefCell::default(),
+            violations: RefCell::default(),
+            opens: Cell::default(),
+        }
+    }
+
     fn violation(&self, words: String) {
-        self.teller.note(|| format!("VIOLATION: {words}"));
         self.violations.borrow_mut().push(words);
     }
 }
 
-/// How an operation ended, for the ledger.
+/// How an operation ended.
 enum End<T> {
     Done(T),
     /// For certain nothing was changed.
@@ -65,15 +118,25 @@ enum End<T> {
     Unknown(Error),
 }
 
+/// A file held open over several operations.
+struct Held {
+    object: ObjectId,
+    file: OpenFile,
+    /// Of all that were ever open.
+    open: u64,
+    /// Power cuts before its last sync, or its opening.
+    cuts: u64,
+}
+
 /// One client at work.
 pub(crate) struct Worker {
-    pub id: u16,
-    pub env: Env,
-    pub client: Client,
-    pub shared: Rc<Shared>,
-    pub rng: Rng,
-    pub ledger: Ledger,
-    pub names: u64,
+    id: u16,
+    env: Env,
+    client: Client,
+    shared: Rc<Shared>,
+    rng: Rng,
+    names: u64,
+    held: Vec<Held>,
 }
 
 fn name(text: &str) -> Name {
@@ -81,6 +144,12 @@ fn name(text: &str) -> Name {
 }
 
 impl Worker {
+    /// A client of the run. `life`: how often it was started before.
+    pub fn new(id: u16, life: u64, env: Env, client: Client, shared: Rc<Shared>, seed: u64) -> Worker {
+        let rng = Rng::new(seed, 1000 + u64::from(id) + (life << 32));
+        Worker { id, env, client, shared, rng, names: life << 32, held: Vec::new() }
+    }
+
     /// Do so many operations.
     pub async fn work(mut self, operations: u64) {
         for _ in 0..operations {
@@ -88,69 +157,134 @@ impl Worker {
             self.env.sleep(Duration::from_micros(pause)).await;
             self.one().await;
         }
-        self.shared.ledgers.borrow_mut().push(self.ledger);
+        while let Some(held) = self.held.pop() {
+            self.let_go(held).await;
+        }
         self.shared.done.set(self.shared.done.get() + 1);
     }
 
     async fn one(&mut self) {
-        match self.rng.below(100) {
-            0..18 => self.create().await,
-            18..28 => self.overwrite(false).await,
-            28..38 => self.overwrite(true).await,
-            38..48 => self.read().await,
-            48..56 => self.unlink().await,
-            56..66 => self.rename().await,
-            66..70 => self.lookup_gone().await,
-            70..82 => self.hot_file().await,
-            82..94 => self.hot_directory().await,
-            _ => self.wander().await,
+        match self.shared.mix.draw(&mut self.rng) {
+            Family::Create => self.create().await,
+            Family::Unlink => self.unlink().await,
+            Family::Rename => self.rename().await,
+            Family::Link => self.link().await,
+            Family::Special => self.special().await,
+            Family::Write => self.write().await,
+            Family::Append => self.append().await,
+            Family::Truncate => self.truncate().await,
+            Family::Allocate => self.allocate().await,
+            Family::Sync => self.sync().await,
+            Family::Read => self.read().await,
+            Family::Stat => self.stat().await,
+            Family::Gone => self.look_up_gone().await,
+            Family::Attributes => self.attributes().await,
+            Family::HotFile => self.hot_file().await,
+            Family::HotDirectory => self.hot_directory().await,
+            Family::HotAttribute => self.hot_attribute().await,
+            Family::Wander => self.wander().await,
+            Family::Held => self.remove_held().await,
+            Family::List => self.list().await,
+            Family::Path => self.path().await,
+            Family::Space => self.space().await,
         }
     }
 
-    /// Await an operation; see that it ended in time; tell how. `refusals` are the statuses that say for certain that nothing
-    /// was changed.
+    /// Await an operation; see that it ended in time; tell how. `refusals` are the statuses that say for certain that
+    /// nothing was changed.
     async fn run<T>(
         &self,
+        kind: &'static str,
         words: &str,
         refusals: &[Status],
         operation: impl Future<Output = Result<T, Error>>,
     ) -> End<T> {
+        self.run_bounded(kind, words, refusals, self.shared.timeout, operation).await
+    }
+
+    /// The same with a bound of its own, as it is many messages, and no refusals.
+    async fn run_within<T>(
+        &self,
+        kind: &'static str,
+        words: &str,
+        bound: Duration,
+        operation: impl Future<Output = Result<T, Error>>,
+    ) -> End<T> {
+        self.run_bounded(kind, words, &[], bound, operation).await
+    }
+
+    async fn run_bounded<T>(
+        &self,
+        kind: &'static str,
+        words: &str,
+        refusals: &[Status],
+        bound: Duration,
+        operation: impl Future<Output = Result<T, Error>>,
+    ) -> End<T> {
         let called = self.env.now();
-        self.env.note(|| format!("{words} …"));
         let ended = operation.await;
-        self.env.note(|| match &ended {
-            Ok(_) => format!("{words}: done"),
-            Err(error) => format!("{words}: {error}"),
-        });
-        let took = self.env.now().since(called);
-        if took > self.shared.timeout + LATE {
-            self.shared.violation(format!("client {}: {words} took {took:?}", self.id));
-        }
+        self.in_time(words, called, bound);
+        let said = ended.as_ref().err().map_or("done".to_owned(), |error| error.status.to_string());
+        let line = format!("{}–{} ns client {}: {words}: {said}", called.0, self.now(), self.id);
         let mut totals = self.shared.totals.borrow_mut();
+        totals.history.push(line);
         totals.operations += 1;
-        match ended {
-            Ok(value) => {
-                totals.acknowledged += 1;
-                End::Done(value)
+        let full = self.shared.may_be_full.get().then_some(Status::NoSpace);
+        let (index, end) = match ended {
+            Ok(value) => (0, End::Done(value)),
+            Err(error) if refusals.contains(&error.status) || full == Some(error.status) => {
+                (1, End::Refused(error.status))
             }
-            Err(error) if refusals.contains(&error.status) => {
-                totals.refused += 1;
-                End::Refused(error.status)
-            }
-            Err(error) => {
-                totals.unknown += 1;
-                End::Unknown(error)
-            }
+            Err(error) => (2, End::Unknown(error)),
+        };
+        totals.kinds.entry(kind).or_default()[index] += 1;
+        match index {
+            0 => totals.acknowledged += 1,
+            1 => totals.refused += 1,
+            _ => totals.unknown += 1,
+        }
+        end
+    }
+
+    /// What was called then has ended in time.
+    fn in_time(&self, words: &str, called: Instant, bound: Duration) {
+        let took = self.env.now().since(called);
+        if took > bound + LATE {
+            self.violation(words, format!("expected an end within {bound:?}, found it after {took:?}"));
         }
     }
 
+    /// A sentence about what is broken: who, what, when, and what was expected and found.
+    fn violation(&self, words: &str, expected: impl std::fmt::Display) {
+        let (id, now) = (self.id, self.now());
+        self.shared.violation(format!("client {id} at {now} ns: {words}: {expected}"));
+    }
+
+    /// A refusal that cannot be.
     fn wrong(&self, words: &str, status: Status) {
-        let now = self.env.now().0;
-        self.shared.violation(format!("client {} at {now} ns: {words}: {status:?}", self.id));
+        if status != Status::NoSpace || !self.shared.may_be_full.get() {
+            self.violation(words, format!("expected it done, found {status:?}"));
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.env.now().0
+    }
+
+    fn with_object<T>(&self, object: ObjectId, f: impl FnOnce(&mut Object) -> T) -> T {
+        f(&mut self.shared.ledger.borrow_mut().objects[object])
+    }
+
+    fn with_contents<T>(&self, object: ObjectId, f: impl FnOnce(&mut Contents) -> T) -> T {
+        self.with_object(object, |object| f(&mut object.contents))
+    }
+
+    fn handle(&self, object: ObjectId) -> Handle {
+        Handle(self.with_object(object, |object| object.handle))
     }
 
     fn directory(&mut self) -> Handle {
-        let directories = &self.shared.directories;
+        let directories = &self.shared.scene.directories;
         directories[self.rng.below(directories.len() as u64) as usize]
     }
 
@@ -159,252 +293,31 @@ impl Worker {
         format!("c{}-{}", self.id, self.names)
     }
 
-    fn live(&mut self) -> Option<(Slot, FileId)> {
-        let slots: Vec<(&Slot, &FileId)> = self.ledger.live.iter().collect();
-        self.rng.pick(&slots).map(|(slot, file)| ((*slot).clone(), **file))
+    /// An own name, and what it leads to.
+    fn own(&mut self, fits: impl Fn(&Object) -> bool) -> Option<(Slot, ObjectId)> {
+        let mut live = self.shared.ledger.borrow().live(self.id);
+        let ledger = self.shared.ledger.borrow();
+        live.retain(|(_, object)| ledger.objects[*object].handle != 0 && fits(&ledger.objects[*object]));
+        self.rng.pick(&live).cloned()
     }
 
-    async fn create(&mut self) {
-        let dir = self.directory();
-        self.create_in(dir, false).await;
-    }
-
-    /// A new file of its own, written. The directory may vanish meanwhile, if it is a contended one.
-    async fn create_in(&mut self, dir: Handle, may_vanish: bool) {
-        let len = [100, 1500, 5_000, 40_000, 200_000][self.rng.below(5) as usize];
-        let slot = (dir.0, self.fresh_name());
-        let file = self.ledger.file(len, self.rng.next_u64());
-        let (version, content) = self.ledger.files[file].next_version();
-        let cuts = self.shared.cuts.get();
-        let words = format!("create {slot:?}");
-        let leaf = name(&slot.1);
-        let made = self.client.create_write(dir, &leaf, OWNER, content, None);
-        match self.run(&words, &[], made).await {
-            End::Done(attr) => {
-                self.ledger.files[file].handle = attr.handle.0;
-                self.ledger.files[file].acknowledged(version, cuts);
-                self.ledger.made(slot, file);
-            }
-            End::Refused(status) => self.wrong(&words, status),
-            End::Unknown(error) => {
-                let vanished = [Status::Stale, Status::NotFound].contains(&error.status);
-                if vanished && !may_vanish || error.status == Status::Exists {
-                    self.wrong(&words, error.status);
-                }
-                self.ledger.unknown(words, vec![(slot, None, Some(file))]);
-            }
-        }
-    }
-
-    /// Write all of an own file anew, and sync it or not.
-    async fn overwrite(&mut self, sync: bool) {
-        let Some((slot, file)) = self.live() else { return };
-        let object = Handle(self.ledger.files[file].handle);
-        let (version, content) = self.ledger.files[file].next_version();
-        let cuts = self.shared.cuts.get();
-        let words = format!("write {slot:?}, {object}");
-        let (client, written) = (self.client.clone(), Cell::new(false));
-        let both = Rights::READ | Rights::WRITE;
-        let write = async {
-            let opened = client.open(object, both).await?;
-            opened.write(0, content).await?;
-            written.set(true);
-            if sync {
-                opened.fsync().await?;
-            }
-            opened.close().await
-        };
-        let ended = self.run(&words, &[Status::Stale, Status::NotFound], write).await;
-        if written.get() {
-            self.ledger.files[file].acknowledged(version, cuts);
-        }
-        match ended {
-            End::Done(()) if sync => self.ledger.files[file].synced(version),
-            End::Refused(status) => self.wrong(&words, status),
-            _ => {}
-        }
-    }
-
-    async fn read(&mut self) {
-        let Some((slot, file)) = self.live() else { return };
-        let (dir, leaf) = (Handle(slot.0), name(&slot.1));
-        let words = format!("read {slot:?}");
-        let client = self.client.clone();
-        let read = client.read_small(dir, &leaf, 1 << 20);
-        match self.run(&words, &[Status::Stale, Status::NotFound], read).await {
-            End::Done((attr, content)) => {
-                let facts = &self.ledger.files[file];
-                let content = content.unwrap_or_default();
-                if attr.handle.0 != facts.handle {
-                    self.shared.violation(format!("{words}: {} instead of {:#x}", attr.handle, facts.handle));
-                } else if let Err(why) = facts.judge(&content, self.shared.cuts.get()) {
-                    self.shared.violation(format!("{words} at {} ns: {why}", self.env.now().0));
-                }
-            }
-            End::Refused(status) => self.wrong(&words, status),
+    /// Change own names: noted before, and as it ended.
+    async fn change<T>(
+        &self,
+        kind: &'static str,
+        words: &str,
+        refusals: &[Status],
+        changes: Vec<(Slot, Option<ObjectId>)>,
+        operation: impl Future<Output = Result<T, Error>>,
+    ) -> End<T> {
+        let noted = self.shared.ledger.borrow_mut().begin(self.id, words, self.now(), changes);
+        let end = self.run(kind, words, refusals, operation).await;
+        let mut ledger = self.shared.ledger.borrow_mut();
+        match &end {
+            End::Done(_) => ledger.done(noted, self.now()),
+            End::Refused(_) => ledger.refused(noted),
             End::Unknown(_) => {}
         }
-    }
-
-    async fn unlink(&mut self) {
-        let Some((slot, file)) = self.live() else { return };
-        let words = format!("unlink {slot:?}");
-        let (client, leaf) = (self.client.clone(), name(&slot.1));
-        let unlink = client.unlink(Handle(slot.0), &leaf);
-        match self.run(&words, &[Status::Stale, Status::NotFound], unlink).await {
-            End::Done(()) => drop(self.ledger.removed(&slot)),
-            End::Refused(status) => self.wrong(&words, status),
-            End::Unknown(_) => self.ledger.unknown(words, vec![(slot, Some(file), None)]),
-        }
-    }
-
-    /// Move an own file to another own name, or onto a contended one.
-    async fn rename(&mut self) {
-        let Some((from, file)) = self.live() else { return };
-        let dir = self.directory();
-        let onto_hot = self.rng.below(3) == 0;
-        let leaf = if onto_hot { self.hot_name() } else { self.fresh_name() };
-        let to = (dir.0, leaf);
-        let words = format!("rename {from:?} {to:?}");
-        let client = self.client.clone();
-        let (from_name, to_name) = (name(&from.1), name(&to.1));
-        let flags = RenameFlags::default();
-        let rename = client.rename(Handle(from.0), &from_name, dir, &to_name, flags);
-        let called = self.env.now().0;
-        let ended = self.run(&words, &[Status::Stale, Status::NotFound], rename).await;
-        let handle = self.ledger.files[file].handle;
-        let seen = match ended {
-            End::Refused(status) => return self.wrong(&words, status),
-            End::Done(()) => {
-                self.ledger.removed(&from);
-                if !onto_hot {
-                    self.ledger.made(to.clone(), file);
-                }
-                Seen::Put(handle)
-            }
-            End::Unknown(_) => {
-                let mut slots = vec![(from, Some(file), None)];
-                if !onto_hot {
-                    slots.push((to.clone(), None, Some(file)));
-                }
-                self.ledger.unknown(words, slots);
-                Seen::MaybePut(handle)
-            }
-        };
-        if onto_hot {
-            self.note(to, "rename", called, Some(seen));
-        }
-    }
-
-    async fn lookup_gone(&mut self) {
-        let Some(slot) = self.rng.pick(&self.ledger.gone).cloned() else { return };
-        let words = format!("look up removed {slot:?}");
-        let (client, leaf) = (self.client.clone(), name(&slot.1));
-        let lookup = client.lookup(Handle(slot.0), &leaf);
-        if let End::Done(attr) = self.run(&words, &[Status::NotFound, Status::Stale], lookup).await {
-            self.shared.violation(format!("{words}: it leads to {}", attr.handle));
-        }
-    }
-
-    fn hot_name(&mut self) -> String {
-        format!("hot{}", self.rng.below(HOT_FILES))
-    }
-
-    fn note(&self, slot: Slot, asked: &'static str, called: u64, seen: Option<Seen>) {
-        let Some(seen) = seen else { return };
-        let event = Event { client: self.id, asked, called, returned: self.env.now().0, seen };
-        self.shared.registers.borrow_mut().entry(slot).or_default().push(event);
-    }
-
-    async fn hot_file(&mut self) {
-        let dir = self.directory();
-        let leaf = self.hot_name();
-        let (slot, leaf) = ((dir.0, leaf.clone()), name(&leaf));
-        let (client, called) = (self.client.clone(), self.env.now().0);
-        let which = self.rng.below(3);
-        let seen = match which {
-            0 => {
-                let made = client.create(dir, &leaf, OWNER, true, Rights::WRITE, None);
-                match self.run("create a contended name", &[Status::Exists], made).await {
-                    End::Done((attr, ..)) => Some(Seen::Made(attr.handle.0)),
-                    End::Refused(_) => Some(Seen::Occupied),
-                    End::Unknown(_) => Some(Seen::MaybeMade),
-                }
-            }
-            1 => {
-                let removed = client.unlink(dir, &leaf);
-                match self.run("unlink a contended name", &[Status::NotFound], removed).await {
-                    End::Done(()) => Some(Seen::Removed),
-                    End::Refused(_) => Some(Seen::Missing),
-                    End::Unknown(_) => Some(Seen::MaybeRemoved),
-                }
-            }
-            _ => self.look(dir, &leaf).await,
-        };
-        self.note(slot, ["create", "unlink", "lookup"][which as usize], called, seen);
-    }
-
-    async fn look(&self, dir: Handle, leaf: &Name) -> Option<Seen> {
-        let found = self.client.lookup(dir, leaf);
-        match self.run("look up a contended name", &[Status::NotFound], found).await {
-            End::Done(attr) => Some(Seen::Found(attr.handle.0)),
-            End::Refused(_) => Some(Seen::Missing),
-            End::Unknown(_) => None,
-        }
-    }
-
-    async fn hot_directory(&mut self) {
-        let dir = self.directory();
-        let leaf = format!("sub{}", self.rng.below(HOT_DIRS));
-        let (slot, leaf) = ((dir.0, leaf.clone()), name(&leaf));
-        let (client, called) = (self.client.clone(), self.env.now().0);
-        match self.rng.below(4) {
-            0 => {
-                let made = client.mkdir(dir, &leaf, OWNER);
-                let seen = match self.run("mkdir of a contended name", &[Status::Exists], made).await {
-                    End::Done(attr) => Seen::Made(attr.handle.0),
-                    End::Refused(_) => Seen::Occupied,
-                    End::Unknown(_) => Seen::MaybeMade,
-                };
-                self.note(slot, "mkdir", called, Some(seen));
-            }
-            1 => {
-                let refusals = [Status::NotFound, Status::NotEmpty];
-                let removed = client.rmdir(dir, &leaf);
-                let seen = match self.run("rmdir of a contended name", &refusals, removed).await {
-                    End::Done(()) => Seen::Removed,
-                    End::Refused(Status::NotEmpty) => Seen::Occupied,
-                    End::Refused(_) => Seen::Missing,
-                    End::Unknown(_) => Seen::MaybeRemoved,
-                };
-                self.note(slot, "rmdir", called, Some(seen));
-            }
-            _ => {
-                let seen = self.look(dir, &leaf).await;
-                self.note(slot, "lookup", called, seen);
-                if let Some(Seen::Found(sub)) = seen {
-                    self.create_in(Handle(sub), true).await;
-                }
-            }
-        }
-    }
-
-    /// Move a wandering directory from where it is to some other place: into another, into one of its own, or nowhere.
-    async fn wander(&mut self) {
-        let which = self.rng.below(WANDERERS as u64) as usize;
-        let (object, leaf) = (self.shared.wanderers[which], name(&format!("wander{which}")));
-        let to = match self.rng.below(4) {
-            0 => self.directory(),
-            _ => self.shared.wanderers[self.rng.below(WANDERERS as u64) as usize],
-        };
-        let client = self.client.clone();
-        let End::Done(attr) = self.run("where is a wandering directory", &[], client.getattr(object)).await
-        else {
-            return;
-        };
-        let flags = RenameFlags::default();
-        let moved = client.rename(attr.parent, &leaf, to, &leaf, flags);
-        let refusals = [Status::NotFound, Status::Invalid, Status::NotEmpty];
-        drop(self.run("move a wandering directory", &refusals, moved).await);
+        end
     }
 }

@@ -58,6 +58,7 @@ where
         streams::a_stale_generation_is_refused,
         streams::a_small_stream_outgrows_its_home,
         streams::a_put_replaces_a_large_stream,
+        streams::records_behind_the_bytes_of_a_stream_that_grew_are_zeros,
         streams::a_cut_large_stream_grows_with_zeros,
         streams::appends_follow_each_other,
         streams::a_punched_range_reads_as_zeros,

@@ -43,7 +43,6 @@ use journal::Journal;
 use load::Loads;
 use rows::Rows;
 use shoal_env::local::Notify;
-use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Env, OpenOptions, Task};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -160,9 +159,6 @@ impl Shared {
     }
 
     fn loss_id(&self) -> LossId {
-        if mutant::is(Mutant::LoseBootId) {
-            return LossId { boot: [0; 16], poisonings: self.poisonings.get() };
-        }
         LossId { boot: self.env.boot_id(), poisonings: self.poisonings.get() }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{COLLECTION, FS_ID};
 use bytes::{Bytes, BytesMut};
-use shoal_pattern::{View, Window};
+use shoal_pattern::{Pattern, View, Window};
 use shoal_proto::message::{GroupReply, Reply, Request};
 use shoal_proto::op::{Answer, Entry, OpResult, Transfer};
 use shoal_proto::{
@@ -354,8 +354,8 @@ impl FakeCluster {
             Op::Append { object, len, .. } => {
                 let data = bulk.split_to(*len as usize);
                 let attr = self.attr(*object)?;
-                if attr.layout.is_some() {
-                    return Err(Status::NotSupported);
+                if let Some(layout) = &attr.layout {
+                    return self.append_laid_out(layout, &data);
                 }
                 if attr.size + u64::from(*len) > attr.template.stuffed_max() {
                     return Err(Status::StaleLayout);
@@ -377,6 +377,21 @@ impl FakeCluster {
             }
             _ => return Err(Status::NotSupported),
         })
+    }
+
+    fn append_laid_out(&mut self, layout: &Layout, data: &[u8]) -> OpResult {
+        let facts: Result<Vec<StreamFacts>, Status> =
+            layout.datafiles.iter().map(|s| self.facts(*s)).collect();
+        let offset = crate::ops::logical_size(layout, &facts?);
+        let pattern = Pattern::contiguous(offset as i64, data.len() as u64).unwrap();
+        for (stream, index) in layout.datafiles.iter().zip(0..) {
+            let striping = layout.striping();
+            for run in View::new(&pattern, Window::all(&pattern), &striping, index).unwrap() {
+                let piece = &data[run.packed as usize..(run.packed + run.len) as usize];
+                put(&mut self.streams.get_mut(stream).unwrap().bytes, run.physical as usize, piece);
+            }
+        }
+        Ok(Answer::Appended { offset, size: offset + data.len() as u64 })
     }
 
     fn list(&self, server: ServerId, dir: Handle, after: u64, plus: bool) -> OpResult {

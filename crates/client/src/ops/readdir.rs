@@ -8,7 +8,7 @@ use crate::{Client, Error};
 use futures_util::future::join_all;
 use shoal_proto::op::Answer;
 use shoal_proto::{Attr, Blob, Entry, GroupReply, Handle, Op, Place, ServerId, Status, StreamFacts, limits};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Bytes of entries in one batch: some 1,000 names, or some 200 with attributes.
@@ -110,11 +110,14 @@ impl DirStream {
         let core = &self.client.core;
         let o = core.begin("readdir", Some(self.dir));
         let asked = core.cache.borrow().stamp();
-        let lacking: Vec<Handle> = self.batch.iter().filter(|e| e.attr.is_none()).map(|e| e.handle).collect();
-        let mut found = core.getattr_many(&o, &lacking).await?;
+        // A file may have several names here.
+        let lacking: BTreeSet<Handle> =
+            self.batch.iter().filter(|e| e.attr.is_none()).map(|e| e.handle).collect();
+        let lacking: Vec<Handle> = lacking.into_iter().collect();
+        let found = core.getattr_many(&o, &lacking).await?;
         for entry in &mut self.batch {
             if entry.attr.is_none() {
-                entry.attr = found.remove(&entry.handle);
+                entry.attr = found.get(&entry.handle).cloned();
             }
         }
         let attrs: Vec<&mut Attr> = self.batch.iter_mut().filter_map(|entry| entry.attr.as_mut()).collect();
@@ -136,14 +139,20 @@ impl Core {
         o: &Operation,
         objects: &[Handle],
     ) -> Result<BTreeMap<Handle, Attr>, Error> {
-        let answers = self.ask_each(o, objects, |object| Op::Getattr { object }).await?;
-        Ok(answers
-            .into_iter()
-            .filter_map(|(object, answer)| match answer {
-                Answer::Attr { attr } => Some((object, attr)),
-                _ => None,
-            })
-            .collect())
+        let mut found = BTreeMap::new();
+        for (object, answer) in self.ask_each(o, objects, |object| Op::Getattr { object }).await? {
+            let attr = match answer {
+                Ok(Answer::Attr { attr }) => attr,
+                Err(Status::Stale | Status::NotFound) => continue,
+                // It is there, and a transaction is in the way: this one by itself.
+                Ok(_) | Err(_) => match self.getattr_raw(o, object).await {
+                    Err(error) if error.status == Status::Stale => continue,
+                    other => other?,
+                },
+            };
+            found.insert(object, attr);
+        }
+        Ok(found)
     }
 
     /// Merge the datafiles' facts into many attributes: one request a server.
@@ -161,7 +170,7 @@ impl Core {
             .await?
             .into_iter()
             .filter_map(|(stream, answer)| match answer {
-                Answer::Facts { facts } => Some((stream, facts)),
+                Ok(Answer::Facts { facts }) => Some((stream, facts)),
                 _ => None,
             })
             .collect();
@@ -189,7 +198,7 @@ impl Core {
         o: &Operation,
         objects: &[Handle],
         op: impl Fn(Handle) -> Op,
-    ) -> Result<Vec<(Handle, Answer)>, Error> {
+    ) -> Result<Vec<(Handle, Result<Answer, Status>)>, Error> {
         let mut by_server: BTreeMap<ServerId, Vec<Handle>> = BTreeMap::new();
         for &object in objects {
             by_server.entry(object.server()).or_default().push(object);
@@ -203,9 +212,11 @@ impl Core {
         });
         let mut answers = Vec::with_capacity(objects.len());
         for (some, replies) in join_all(asked).await {
-            let first = |reply: GroupReply| reply.answers.0.into_iter().next();
-            let told = some.iter().zip(replies?).filter_map(|(&object, reply)| Some((object, first(reply)?)));
-            answers.extend(told);
+            let first = |reply: GroupReply| match reply.status {
+                Status::Ok => reply.answers.0.into_iter().next().ok_or(Status::BadMessage),
+                status => Err(status),
+            };
+            answers.extend(some.iter().zip(replies?).map(|(&object, reply)| (object, first(reply))));
         }
         Ok(answers)
     }

@@ -133,9 +133,46 @@ fn appends_get_their_place_from_the_server_and_are_one_message() {
 fn an_append_that_outgrows_the_first_strip_lays_the_file_out() {
     let hand = Hand::new(FakeCluster::new(3, STRIP));
     let file = open(&hand, "f");
-    // The fake appends to stuffed files only: it says so behind the unstuffing.
-    assert_eq!(hand.run(file.append(vec![1; 5000].into())).unwrap_err().status, Status::NotSupported);
+    assert_eq!(hand.run(file.append(vec![1; 5000].into())).unwrap(), 0);
     assert!(hand.cluster.borrow().log.iter().any(|(_, op)| *op == "unstuff"));
+    assert_eq!(read(&hand, &file, 0, 6000), [1; 5000]);
+}
+
+#[test]
+fn a_sync_behind_an_append_over_several_servers_syncs_them_all_and_tells_of_a_loss() {
+    let hand = Hand::new(FakeCluster::new(3, STRIP));
+    let file = open(&hand, "f");
+    hand.run(file.write(0, vec![1; 100].into())).unwrap();
+    // Another client lays it out; this one is not told.
+    hand.cluster.borrow_mut().unstuff(file.handle());
+    hand.run(file.append(vec![2; 2 * 4096].into())).unwrap();
+    let before = count(&hand, "fsync");
+    hand.run(file.fsync()).unwrap();
+    assert_eq!(count(&hand, "fsync"), before + 3);
+    hand.run(file.append(vec![3; 2 * 4096].into())).unwrap();
+    hand.cluster.borrow_mut().loss[2] = 2;
+    assert_eq!(hand.run(file.fsync()).unwrap_err().status, Status::Io);
+    hand.run(file.fsync()).unwrap();
+}
+
+#[test]
+fn a_file_laid_out_with_a_hole_in_its_first_strip_is_read_whole_by_name() {
+    let hand = Hand::new(FakeCluster::new(3, STRIP));
+    let file = open(&hand, "f");
+    hand.run(file.write(0, vec![1; 100].into())).unwrap();
+    hand.run(file.write(STRIP, b"behind"[..].into())).unwrap();
+    let (attr, content) = hand.run(hand.client.read_small(Handle::ROOT, &name("f"), 1 << 20)).unwrap();
+    let whole = [&[1; 100][..], &[0; STRIP as usize - 100], b"behind"].concat();
+    assert_eq!((attr.size, content), (STRIP + 6, Some(whole.into())));
+}
+
+#[test]
+fn a_hole_is_made_beyond_the_first_strip_of_a_file_that_another_client_laid_out() {
+    let hand = Hand::new(FakeCluster::new(3, STRIP));
+    let (file, other) = (open(&hand, "f"), open(&hand, "f"));
+    hand.run(other.write(0, vec![1; 3 * 4096].into())).unwrap();
+    hand.run(file.allocate(STRIP + 10, 20, Allocation::Punch)).unwrap();
+    assert_eq!(read(&hand, &other, STRIP + 9, 22), [&[1][..], &[0; 20], &[1]].concat());
 }
 
 #[test]

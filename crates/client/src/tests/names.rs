@@ -123,6 +123,19 @@ fn a_listing_gives_every_entry_once_with_merged_attributes_and_keeps_its_place()
 }
 
 #[test]
+fn a_file_with_two_names_in_one_directory_is_listed_with_its_attributes_under_both() {
+    let hand = Hand::new(FakeCluster::new(2, STRIP));
+    let file = made(&hand, 1, Handle::ROOT, "a", Kind::File);
+    hand.cluster.borrow_mut().names.insert((Handle::ROOT, name("b")), file);
+    let mut dir = hand.client.opendir(Handle::ROOT);
+    for _ in 0..2 {
+        let entry = hand.run(dir.next(true)).unwrap().unwrap();
+        assert_eq!(entry.attr.map(|attr| attr.handle), Some(file), "{}", entry.name);
+    }
+    assert_eq!(hand.run(dir.next(true)).unwrap(), None);
+}
+
+#[test]
 fn a_file_held_open_here_lives_until_its_last_close() {
     let hand = Hand::new(FakeCluster::new(1, STRIP));
     let both = Rights::READ | Rights::WRITE;

@@ -47,7 +47,7 @@ impl Opened {
             let end = end.min(shape.template.stuffed_max());
             return match end.checked_sub(offset).filter(|&len| len > 0) {
                 Some(len) => self.allocate_stream(o, shape, self.handle, (offset, len), mode).await,
-                None => Ok(()),
+                None => self.must_be_stuffed(o).await,
             };
         };
         let striping = layout.striping();
@@ -57,6 +57,12 @@ impl Opened {
             (len > 0).then(|| self.allocate_stream(o, shape, stream, (from, len), mode))
         });
         join_all(ranges).await.into_iter().collect()
+    }
+
+    /// Nothing is to be done to a file of one strip; but another client may have laid it out meanwhile.
+    async fn must_be_stuffed(&self, o: &Operation) -> Result<(), Error> {
+        self.refresh(o).await?;
+        if self.shape().layout.is_some() { Err(o.error(Status::StaleLayout)) } else { Ok(()) }
     }
 
     async fn allocate_stream(

@@ -1,9 +1,16 @@
 //! Appending: the server gives the place (design §4.5).
+//!
+//! In a file laid out over servers the metafile's server writes the data to the others, whose loss ids its answer does not
+//! hold. So they are asked for before the append: a sync behind it then syncs those servers too, and tells if one of them
+//! lost its memory since.
 
+use crate::core::Operation;
+use crate::file::Opened;
 use crate::{Error, OpenFile};
 use bytes::Bytes;
+use futures_util::future::join_all;
 use shoal_proto::op::Answer;
-use shoal_proto::{Op, Rights, Status, limits};
+use shoal_proto::{Handle, Layout, Op, Rights, Status, limits};
 
 impl OpenFile {
     /// Append all of `data` at the end of the file, whoever else appends; the offset it got. It is one message, so at most
@@ -27,16 +34,47 @@ impl OpenFile {
                 if tries.replace(tries.get() + 1) > 0 && shape.layout.is_none() {
                     file.unstuff(o).await?;
                 }
+                let shape = file.shape();
+                if let Some(layout) = &shape.layout {
+                    file.note_losses(o, layout).await?;
+                }
                 let op = Op::Append { object: file.handle, capability: file.capability(), len };
                 let told = file.client.core.ask_with(o, server, vec![op], vec![data.clone()], 0).await?;
                 file.written(server, told.loss);
                 match told.answers.first() {
-                    Some(&Answer::Appended { offset, .. }) => Ok(offset),
+                    Some(&Answer::Appended { offset, size }) => {
+                        if shape.layout.is_none() && size > shape.template.stuffed_max() {
+                            file.learn_layout(o).await?;
+                        }
+                        Ok(offset)
+                    }
                     _ => Err(o.error(Status::BadMessage).from(server).because("no offset in its answer")),
                 }
             })
             .await;
         file.touched();
         result
+    }
+}
+
+impl Opened {
+    /// Know the loss ids of all servers that an append may write to.
+    async fn note_losses(&self, o: &Operation, layout: &Layout) -> Result<(), Error> {
+        let unknown = layout.datafiles.iter().filter(|stream| !self.knows_loss(stream.server()));
+        let asked = unknown.map(|&stream: &Handle| async move {
+            let told = self.client.core.ask(o, stream.server(), vec![Op::Streamstat { stream }]).await?;
+            self.written(stream.server(), told.loss);
+            Ok(())
+        });
+        join_all(asked).await.into_iter().collect()
+    }
+
+    /// Another client laid the file out: a sync has to know where its data is.
+    async fn learn_layout(&self, o: &Operation) -> Result<(), Error> {
+        self.refresh(o).await?;
+        match self.shape().layout {
+            Some(layout) => self.note_losses(o, &layout).await,
+            None => Ok(()),
+        }
     }
 }

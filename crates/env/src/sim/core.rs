@@ -5,7 +5,6 @@
 
 use super::config::Config;
 use super::net::{NEVER, Net};
-use super::points::Points;
 use super::process::{Machine, Process};
 use super::rng::Rng;
 use super::stream::Conn;
@@ -157,7 +156,6 @@ pub(super) struct Core {
     pub(super) machines: RefCell<Vec<Machine>>,
     pub(super) net: RefCell<Net>,
     pub(super) trace: Trace,
-    pub(super) points: Points,
 }
 
 impl Core {
@@ -177,7 +175,6 @@ impl Core {
             machines: RefCell::default(),
             net: RefCell::new(Net::new(Rng::new(seed, 2))),
             trace: Trace::new(config.timeline),
-            points: Points::default(),
             config,
         })
     }
@@ -224,7 +221,6 @@ impl Core {
     pub(super) fn drop_events(&self) {
         let events = self.heap.take();
         drop(events);
-        self.drop_traps();
     }
 
     /// Add a task to a process; `None` if the process does not live in that incarnation.

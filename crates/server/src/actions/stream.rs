@@ -86,11 +86,15 @@ pub fn advance(
     let generation = generation.0;
     let change = match (size, written_at) {
         (None, None) => StreamChange::Advance { generation },
-        (size, written_at) => StreamChange::Resize {
+        // All stays as it is, with what was written since this was planned.
+        (None, Some(planned)) => StreamChange::Resize {
             generation,
-            size: size.unwrap_or(info.size),
-            written_at: written_at.map(|time| WallTime(time.0)),
+            size: info.size,
+            written_at: info.written_at.max(Some(WallTime(planned.0))),
         },
+        (Some(size), written_at) => {
+            StreamChange::Resize { generation, size, written_at: written_at.map(|time| WallTime(time.0)) }
+        }
     };
     ctx.change_stream(stream, change)
 }

@@ -37,8 +37,8 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Halt> {
     // First the layout, which expects the generation that the advance then replaces.
     ctx.act(me, Action::LayoutSet { object: file, expect, layout: layout.clone(), time: now });
     let written_at = info.written_at.map(|t| shoal_proto::Time(t.0));
-    let advance =
-        Action::StreamAdvance { stream: file, expect, generation, size: Some(info.size), written_at };
+    // The size stays what it is at that moment: bulk data on its way may be written between now and then.
+    let advance = Action::StreamAdvance { stream: file, expect, generation, size: None, written_at };
     ctx.act(me, advance);
     Ok(Answer::Laid { layout })
 }

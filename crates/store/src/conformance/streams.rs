@@ -66,6 +66,18 @@ pub(super) async fn a_put_replaces_a_large_stream(subject: &Subject) {
     subject.same(&subject.read(h, 50_000, 10).await, &pattern(3, 10));
 }
 
+pub(super) async fn records_behind_the_bytes_of_a_stream_that_grew_are_zeros(subject: &Subject) {
+    let h = subject.create(1).await;
+    subject.write(h, 0, pattern(1, 30_000), 1).await;
+    subject.change(h, StreamChange::Resize { generation: 2, size: 90_000, written_at: None }).await;
+    let record = |index: u64| ViewRun { physical: 29_000 + 5_000 * index, packed: 2_000 * index, len: 2_000 };
+    let runs: Vec<ViewRun> = (0..4).map(record).collect();
+    let (data, _) = ok(subject.store.read(h, 2, runs, 8_000).await);
+    let mut expected = pattern(1, 30_000)[29_000..].to_vec();
+    expected.resize(8_000, 0);
+    subject.same(&data, &expected);
+}
+
 pub(super) async fn a_cut_large_stream_grows_with_zeros(subject: &Subject) {
     let h = subject.create(1).await;
     subject.write(h, 0, pattern(1, 100_000), 1).await;

@@ -1,6 +1,8 @@
 //! Attributes, opening, extended attributes.
 
 use super::cluster::{ALL, Cluster};
+use bytes::Bytes;
+use futures_util::FutureExt;
 use shoal_proto::{Answer, Handle, Kind, Op, Rights, ServerId, SetAttr, Status, Time, limits};
 
 const ROOT: Handle = Handle::ROOT;
@@ -91,6 +93,21 @@ fn an_explicit_mtime_wins_over_older_writes_and_loses_to_newer_ones() {
     assert_eq!(cluster.attr(file).unwrap().mtime, Time(5));
     cluster.write(file, b"two");
     assert_eq!(cluster.attr(file).unwrap().mtime, cluster.now());
+}
+
+#[test]
+fn an_append_under_way_while_its_file_is_laid_out_is_not_cut_away() {
+    let cluster = Cluster::new(&[ALL, ALL]);
+    let file = cluster.create(ROOT, "a").unwrap().handle;
+    cluster.write(file, b"one");
+    let unstuff = [Op::Unstuff { object: file }];
+    let begun = cluster.begin(HERE, &unstuff, Bytes::new()).unwrap().1.unwrap();
+    // It passed its handler before the transaction's locks were taken, and is done only now.
+    let (data, later) = (Bytes::from_static(b"two"), shoal_env::WallTime(cluster.now().0 + 5));
+    cluster.servers[0].store.append(file, 1, data, later).now_or_never().unwrap().unwrap();
+    begun.parts.iter().for_each(|(server, actions)| cluster.finish(begun.tx, *server, actions));
+    let attr = cluster.attr(file).unwrap();
+    assert_eq!((attr.size, attr.mtime, attr.generation.0), (6, Time(later.0), 2));
 }
 
 #[test]

@@ -54,7 +54,8 @@ impl Shared {
             rest = behind;
             let bytes = file.read_at(span.0, (span.1 - span.0) as usize).await.map_err(error)?;
             for run in group {
-                let from = (run.physical - span.0) as usize;
+                // The file may end before the stream does.
+                let from = ((run.physical - span.0) as usize).min(bytes.len());
                 let have = bytes.len().saturating_sub(from).min(run.len as usize);
                 let to = run.packed as usize;
                 out[to..to + have].copy_from_slice(&bytes[from..from + have]);

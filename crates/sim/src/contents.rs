@@ -1,0 +1,364 @@
+//! Bytes of a file: may a read have seen what it saw?
+//!
+//! Each byte of a file is two registers: *whether it exists* and *its value*. A write makes all bytes up to its end exist
+//! and gives its own their values; a truncation to `s` takes away those from `s` on (and makes them zeros, should they come
+//! back), and makes those below exist; punching and zeroing give zeros. Every write fills its bytes with words of its own,
+//! so each byte read tells whose it is.
+//!
+//! What is promised (SEMANTICS §1–§4) is that each such register is *regular* (Lamport 1986): a read sees the last act that
+//! ended before it began, or one that ran at the same time, for each byte. So an act is no longer possible when another
+//! that is *certain* began after it had ended. Certain is what ended before the read began and cannot be lost: it was
+//! synced, or is metadata, or no power was cut since it was called. An act without an answer is possible for ever.
+//!
+//! *Appends* have no place until they are acknowledged. One without an answer floats: its bytes may be anywhere, in one
+//! piece, and only once. Its place must be behind what certainly existed, and apart from every other append's.
+
+use crate::rng::mix;
+
+/// What becomes of the file's length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Length {
+    /// Nothing.
+    #[default]
+    Kept,
+    /// It is at least this.
+    Reaches(u64),
+    /// It is this.
+    Becomes(u64),
+}
+
+/// Something done to a file's bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Act {
+    /// The operation.
+    pub kind: &'static str,
+    /// Who.
+    pub client: u16,
+    /// Through which open file, if any: an fsync of that one covers it.
+    pub open: u64,
+    /// When it was called, in nanoseconds, and after how many power cuts.
+    pub called: u64,
+    /// Power cuts begun before it was called.
+    pub cuts: u64,
+    /// When it was acknowledged.
+    pub returned: Option<u64>,
+    /// No power cut can take it.
+    pub durable: bool,
+    /// Ranges (from, end) that get bytes.
+    pub ranges: Vec<(u64, u64)>,
+    /// Tells its bytes from all others; 0: they are zeros.
+    pub tag: u64,
+    /// What becomes of the length.
+    pub length: Length,
+    /// The place where its words are counted from; `None`: an append that has no place (yet).
+    pub base: Option<u64>,
+    /// Bytes of an append.
+    pub len: u64,
+    /// An append that may have been done twice, once in vain.
+    pub twice: bool,
+    /// It did nothing for certain.
+    pub refused: bool,
+}
+
+impl Act {
+    fn gives(&self, at: u64) -> bool {
+        let shortened = matches!(self.length, Length::Becomes(size) if at >= size);
+        shortened || self.base.is_some() && self.ranges.iter().any(|&(from, end)| from <= at && at < end)
+    }
+
+    fn decides_existence(&self, at: u64) -> bool {
+        match self.length {
+            Length::Kept => false,
+            Length::Reaches(end) => self.base.is_some() && at < end,
+            Length::Becomes(_) => true,
+        }
+    }
+
+    fn keeps(&self, at: u64) -> bool {
+        !matches!(self.length, Length::Becomes(size) if at >= size)
+    }
+
+    fn floats(&self) -> bool {
+        self.kind == "append" && !self.refused && (self.base.is_none() || self.twice)
+    }
+
+    fn bytes(&self, from: u64, len: usize) -> Vec<u8> {
+        let shortens = matches!(self.length, Length::Becomes(_));
+        match self.base {
+            Some(base) if !shortens => filled(self.tag, from - base, len),
+            _ => vec![0; len],
+        }
+    }
+
+    fn told(&self) -> String {
+        let Act { kind, client, called, returned, .. } = self;
+        let (until, ranges) = (returned.map_or("?".to_owned(), |at| at.to_string()), &self.ranges);
+        format!("{kind} by client {client} at {called}–{until} ns of {ranges:?}, length {:?}", self.length)
+    }
+}
+
+/// What a read was like.
+#[derive(Clone, Copy, Debug)]
+pub struct Read<'a> {
+    /// Who.
+    pub client: u16,
+    /// When it was called.
+    pub called: u64,
+    /// When it returned.
+    pub returned: u64,
+    /// Power cuts begun before it returned.
+    pub cuts: u64,
+    /// Where it began.
+    pub from: u64,
+    /// How many bytes it asked for.
+    pub len: u64,
+    /// What it got.
+    pub content: &'a [u8],
+}
+
+/// The bytes at `from .. from + len` of what is filled with the words of `tag`.
+pub fn filled(tag: u64, from: u64, len: usize) -> Vec<u8> {
+    if tag == 0 {
+        return vec![0; len];
+    }
+    let skipped = (from % 8) as usize;
+    let mut bytes = Vec::with_capacity(len + 16);
+    for word in from / 8..=(from + len as u64) / 8 {
+        bytes.extend_from_slice(&mix(tag ^ mix(word)).to_le_bytes());
+    }
+    bytes.drain(..skipped);
+    bytes.truncate(len);
+    bytes
+}
+
+/// All that was done to one file's bytes.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    acts: Vec<Act>,
+}
+
+impl Contents {
+    /// Something is about to be done; its number.
+    pub fn begin(&mut self, act: Act) -> usize {
+        self.acts.push(act);
+        self.acts.len() - 1
+    }
+
+    /// It was acknowledged.
+    pub fn done(&mut self, act: usize, now: u64) {
+        self.acts[act].returned = Some(now);
+    }
+
+    /// It was refused, and nothing was done.
+    pub fn refused(&mut self, act: usize) {
+        let act = &mut self.acts[act];
+        act.refused = true;
+        act.ranges.clear();
+        act.length = Length::Kept;
+    }
+
+    /// An append was acknowledged, at `offset`. `twice`: it may also be elsewhere.
+    ///
+    /// # Errors
+    /// What is wrong with its place, in words.
+    pub fn appended(
+        &mut self,
+        act: usize,
+        offset: u64,
+        now: u64,
+        cuts: u64,
+        twice: bool,
+    ) -> Result<(), String> {
+        let end = offset + self.acts[act].len;
+        let judged = self.may_begin(act, offset, now, cuts);
+        let appended = &mut self.acts[act];
+        appended.returned = Some(now);
+        appended.base = Some(offset);
+        appended.ranges = vec![(offset, end)];
+        appended.length = Length::Reaches(end);
+        appended.twice = twice;
+        judged
+    }
+
+    fn may_begin(&self, act: usize, offset: u64, now: u64, cuts: u64) -> Result<(), String> {
+        let own = &self.acts[act];
+        let asked = Read {
+            client: own.client,
+            called: own.called,
+            returned: now,
+            cuts,
+            from: offset,
+            len: 0,
+            content: &[],
+        };
+        if let Err(other) = self.may_be_absent(offset, &asked) {
+            return Err(format!("expected it behind what exists, found it at {offset}, before {other}"));
+        }
+        let end = offset + own.len;
+        for other in self.acts.iter().filter(|other| other.kind == "append" && other.returned.is_some()) {
+            let apart = other.ranges.iter().all(|&(from, until)| until <= offset || end <= from);
+            let shortened = self.acts.iter().any(|shrink| {
+                let earlier = |act: &Act| shrink.returned.is_some_and(|returned| returned < act.called);
+                matches!(shrink.length, Length::Becomes(_)) && !(earlier(own) && earlier(other))
+            });
+            if !apart && !shortened && other.cuts == cuts {
+                return Err(format!("found it at {offset}–{end}, where there is the {}", other.told()));
+            }
+        }
+        Ok(())
+    }
+
+    /// An fsync of the open file, called at `called`, said that all is durable.
+    pub fn synced(&mut self, open: u64, called: u64) {
+        let covered = |act: &&mut Act| act.open == open && act.returned.is_some_and(|at| at <= called);
+        self.acts.iter_mut().filter(covered).for_each(|act| act.durable = true);
+    }
+
+    /// An fsync of the open file said that what was written through it may be lost: a later one does not cover it.
+    pub fn lost(&mut self, open: u64) {
+        let told = |act: &&mut Act| act.open == open && act.returned.is_some();
+        self.acts.iter_mut().filter(told).for_each(|act| act.open = 0);
+    }
+
+    /// The furthest that anything reaches.
+    pub fn reach(&self) -> u64 {
+        let reach = |act: &Act| match act.length {
+            Length::Kept => 0,
+            Length::Reaches(end) | Length::Becomes(end) => end,
+        };
+        self.acts.iter().map(reach).max().unwrap_or(0)
+    }
+
+    /// Whether anything may have been done at or behind that moment.
+    pub fn touched_since(&self, at: u64) -> bool {
+        self.acts.iter().any(|act| act.returned.is_none_or(|returned| returned >= at) && !act.refused)
+    }
+
+    /// The acts that a register may show: `None` is its beginning.
+    fn possible(&self, read: &Read<'_>, decides: impl Fn(&Act) -> bool) -> Vec<Option<&Act>> {
+        let seen: Vec<&Act> =
+            self.acts.iter().filter(|act| act.called < read.returned && decides(act)).collect();
+        let is_certain = |act: &&&Act| {
+            let before = act.returned.is_some_and(|returned| returned < read.called);
+            before && (act.durable || act.cuts == read.cuts)
+        };
+        let last_begun = seen.iter().filter(is_certain).map(|act| act.called).max();
+        let outdated =
+            |act: &Act| last_begun.is_some_and(|begun| act.returned.is_some_and(|returned| returned < begun));
+        let first = last_begun.is_none().then_some(None);
+        first.into_iter().chain(seen.into_iter().filter(|act| !outdated(act)).map(Some)).collect()
+    }
+
+    fn may_exist(&self, at: u64, read: &Read<'_>) -> bool {
+        let floats = self.acts.iter().any(|act| act.called < read.returned && act.floats());
+        let possible = self.possible(read, |act| act.decides_existence(at));
+        floats || possible.iter().any(|act| act.is_some_and(|act| act.keeps(at)))
+    }
+
+    fn may_be_absent(&self, at: u64, read: &Read<'_>) -> Result<(), String> {
+        let possible = self.possible(read, |act| act.decides_existence(at));
+        let absent = possible.iter().any(|act| act.is_none_or(|act| !act.keeps(at)));
+        let told = || possible.first().copied().flatten().map_or(String::new(), Act::told);
+        if absent { Ok(()) } else { Err(told()) }
+    }
+
+    /// Whether the file's length may be `size`, asked as `read` says.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn judge_size(&self, size: u64, read: &Read<'_>) -> Result<(), String> {
+        if size > 0 && !self.may_exist(size - 1, read) {
+            return Err(format!("expected a shorter file, found {size} bytes"));
+        }
+        self.may_be_absent(size, read)
+            .map_err(|act| format!("expected a longer file, found {size} bytes: {act}"))
+    }
+
+    /// Whether a read may have got what it got.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn judge(&self, read: &Read<'_>) -> Result<(), String> {
+        let end = read.from + read.content.len() as u64;
+        if end < read.from + read.len {
+            let ended = self.may_be_absent(end, read);
+            ended.map_err(|act| format!("expected bytes at {end}, found the end of the file: {act}"))?;
+        }
+        let mut edges = vec![read.from, end];
+        for act in &self.acts {
+            edges.extend(act.ranges.iter().flat_map(|&(from, end)| [from, end]));
+            if let Length::Reaches(size) | Length::Becomes(size) = act.length {
+                edges.push(size);
+            }
+        }
+        edges.retain(|edge| (read.from..=end).contains(edge));
+        edges.sort_unstable();
+        edges.dedup();
+        edges.windows(2).try_for_each(|pair| self.judge_between(pair[0], pair[1], read))
+    }
+
+    fn judge_between(&self, from: u64, end: u64, read: &Read<'_>) -> Result<(), String> {
+        if !self.may_exist(from, read) {
+            return Err(format!("expected the end of the file at or before {from}, found bytes up to {end}"));
+        }
+        let found = &read.content[(from - read.from) as usize..(end - read.from) as usize];
+        let possible = self.possible(read, |act| act.gives(from));
+        let fills: Vec<Vec<u8>> = possible
+            .iter()
+            .map(|act| act.map_or_else(|| vec![0; found.len()], |act| act.bytes(from, found.len())))
+            .collect();
+        if fills.iter().any(|fill| fill == found) {
+            return Ok(());
+        }
+        let fits = |at: &usize| fills.iter().any(|fill| fill[*at] == found[*at]);
+        let mut at = 0;
+        while let Some(first) = (at..found.len()).find(|at| !fits(at)) {
+            let last = (first..found.len()).find(fits).unwrap_or(found.len());
+            if !self.is_floating(&found[first..last], read) {
+                return Err(self.unexplained(from, first, found, &possible));
+            }
+            at = last;
+        }
+        Ok(())
+    }
+
+    /// Whether the bytes are a piece of an append that has no place.
+    fn is_floating(&self, bytes: &[u8], read: &Read<'_>) -> bool {
+        let floating = self.acts.iter().filter(|act| act.called < read.returned && act.floats());
+        floating.into_iter().any(|act| {
+            filled(act.tag, 0, act.len as usize).windows(bytes.len()).any(|window| window == bytes)
+        })
+    }
+
+    fn unexplained(&self, from: u64, first: usize, found: &[u8], possible: &[Option<&Act>]) -> String {
+        let at = from + first as u64;
+        let bytes = &found[first..found.len().min(first + 8)];
+        let whose = self.acts.iter().find(|act| {
+            act.base.is_some_and(|base| base <= at) && act.tag != 0 && act.bytes(at, bytes.len()) == bytes
+        });
+        let zeros = bytes.iter().all(|byte| *byte == 0);
+        let whose = match whose {
+            Some(act) => format!("those of the {}", act.told()),
+            None if zeros => "zeros".to_owned(),
+            None => format!("{bytes:02x?}, of nobody"),
+        };
+        let possible = possible.iter().map(|act| act.map_or("zeros".to_owned(), Act::told));
+        let possible: Vec<String> = possible.collect();
+        format!("at byte {at} expected one of [{}], found {whose}", possible.join("; "))
+    }
+
+    /// How often each append without an answer is in the whole content: more than once is wrong.
+    pub fn judge_once(&self, content: &[u8]) -> Result<(), String> {
+        for act in self.acts.iter().filter(|act| act.floats() && act.base.is_none() && act.len >= 16) {
+            let head = filled(act.tag, 0, 16);
+            let count = content.windows(16).filter(|window| *window == head).count();
+            if count > 1 && !act.twice {
+                return Err(format!("expected it at most once, found {count} times the {}", act.told()));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! What the checker of bytes lets pass, and what it does not.
+
+use super::*;
+
+fn write(called: u64, returned: u64, from: u64, end: u64) -> Act {
+    Act {
+        kind: "write",
+        called,
+        returned: (returned > 0).then_some(returned),
+        ranges: vec![(from, end)],
+        tag: called + 1,
+        length: Length::Reaches(end),
+        base: Some(0),
+        ..Act::default()
+    }
+}
+
+fn truncate(called: u64, returned: u64, size: u64) -> Act {
+    let returned = (returned > 0).then_some(returned);
+    let length = Length::Becomes(size);
+    Act { kind: "truncate", called, returned, durable: true, length, base: Some(0), ..Act::default() }
+}
+
+fn contents(acts: &[Act]) -> Contents {
+    Contents { acts: acts.to_vec() }
+}
+
+fn read(called: u64, cuts: u64, len: u64, content: &[u8]) -> Read<'_> {
+    Read { client: 0, called, returned: called + 1, cuts, from: 0, len, content }
+}
+
+#[test]
+fn a_write_that_returned_is_seen_whole_and_one_under_way_byte_by_byte() {
+    let file = contents(&[write(10, 20, 0, 1000), write(30, 40, 500, 1500)]);
+    let (old, new) = (filled(11, 0, 1000), filled(31, 500, 1000));
+    let both = [&old[..500], &new[..]].concat();
+    assert!(file.judge(&read(50, 0, 1500, &both)).is_ok());
+    assert!(file.judge(&read(50, 0, 1500, &both[..1499])).is_err(), "it is longer");
+    let longer = [&both[..], &[0]].concat();
+    assert!(file.judge(&read(50, 0, 2000, &longer)).is_err(), "it is shorter");
+    let torn = [&both[..700], &old[700..], &new[500..]].concat();
+    assert!(file.judge(&read(50, 0, 1500, &torn)).is_err(), "bytes that were written over came back");
+    assert!(file.judge(&read(35, 0, 1500, &torn)).is_ok(), "at the same time each byte is one writer's");
+    assert!(file.judge(&read(35, 0, 1500, &old)).is_ok());
+    let foreign = [&both[..600], &[7; 8], &both[608..]].concat();
+    let said = file.judge(&read(50, 0, 1500, &foreign)).unwrap_err();
+    assert!(said.contains("600") && said.contains("of nobody"), "{said}");
+}
+
+#[test]
+fn a_power_cut_takes_what_was_not_synced_and_nothing_else() {
+    let mut file = contents(&[write(10, 20, 0, 1000), write(30, 40, 0, 1000)]);
+    let (old, new) = (filled(11, 0, 1000), filled(31, 0, 1000));
+    assert!(file.judge(&read(50, 0, 1000, &old)).is_err(), "no power cut excuses it");
+    assert!(file.judge(&read(50, 1, 1000, &old)).is_ok());
+    assert!(file.judge(&read(50, 1, 1000, &[])).is_ok(), "nothing of it was synced");
+    assert!(file.judge(&read(50, 1, 1000, &[0; 1000])).is_ok());
+    assert!(file.judge(&read(50, 1, 1000, &[3; 1000])).is_err());
+    file.synced(0, 25);
+    assert!(file.judge(&read(50, 1, 1000, &[])).is_err(), "the first write was synced");
+    assert!(file.judge(&read(50, 1, 1000, &[&new[..512], &old[512..]].concat())).is_ok(), "torn");
+    let mut told = file.clone();
+    told.acts[1].open = 7;
+    told.lost(7);
+    told.synced(7, 45);
+    assert!(told.judge(&read(50, 1, 1000, &old)).is_ok(), "it was told that it may be lost");
+    file.synced(0, 45);
+    assert!(file.judge(&read(50, 1, 1000, &old)).is_err());
+    assert!(file.judge(&read(50, 1, 1000, &new)).is_ok());
+}
+
+#[test]
+fn what_was_cut_away_does_not_come_back() {
+    let file = contents(&[write(10, 20, 0, 1000), truncate(30, 40, 400), write(50, 60, 800, 900)]);
+    let (old, new) = (filled(11, 0, 1000), filled(51, 800, 100));
+    let right = [&old[..400], &[0; 400], &new[..]].concat();
+    assert!(file.judge(&read(70, 0, 900, &right)).is_ok());
+    let back = [&old[..800], &new[..]].concat();
+    assert!(file.judge(&read(70, 0, 900, &back)).is_err(), "old bytes behind the cut");
+    assert!(file.judge(&read(45, 0, 1000, &old)).is_err(), "the wrong size");
+    assert!(file.judge(&read(45, 0, 1000, &old[..400])).is_ok());
+    assert!(file.judge(&read(45, 1, 1000, &[&old[..400], &[0]].concat())).is_err(), "a cut is durable");
+    assert!(file.judge_size(900, &read(70, 0, 0, &[])).is_ok());
+    assert!(file.judge_size(800, &read(70, 0, 0, &[])).is_err());
+    assert!(file.judge_size(901, &read(70, 0, 0, &[])).is_err());
+}
+
+#[test]
+fn a_write_without_an_answer_may_be_there_or_not_in_part_or_later() {
+    let file = contents(&[write(10, 20, 0, 100), write(30, 0, 0, 200)]);
+    let (old, new) = (filled(11, 0, 100), filled(31, 0, 200));
+    for seen in [&old[..], &new[..], &[&new[..50], &old[50..]].concat()] {
+        assert!(file.judge(&read(900, 0, 200, seen)).is_ok());
+    }
+    assert!(file.judge(&read(900, 0, 200, &old[..99])).is_err());
+}
+
+fn append(called: u64, len: u64) -> Act {
+    Act { kind: "append", called, len, tag: called + 1, ..Act::default() }
+}
+
+#[test]
+fn an_append_goes_behind_what_exists_and_apart_from_others() {
+    let mut file = contents(&[write(10, 20, 0, 100)]);
+    let first = file.begin(append(30, 50));
+    assert!(file.clone().appended(first, 99, 40, 0, false).is_err(), "over what was written");
+    assert!(file.clone().appended(first, 0, 40, 1, false).is_ok(), "a power cut may have taken it");
+    assert!(file.appended(first, 100, 40, 0, false).is_ok());
+    let second = file.begin(append(35, 50));
+    assert!(file.clone().appended(second, 100, 60, 0, false).is_err(), "the place of another");
+    assert!(file.appended(second, 150, 60, 0, false).is_ok());
+    let content = [filled(11, 0, 100), filled(31, 0, 50), filled(36, 0, 50)].concat();
+    assert!(file.judge(&read(70, 0, 500, &content)).is_ok());
+    let lost = [filled(11, 0, 100), filled(31, 0, 50), vec![0; 50]].concat();
+    assert!(file.judge(&read(70, 0, 500, &lost)).is_err());
+    let doubled = [&content[..], &filled(36, 0, 50)].concat();
+    assert!(file.judge(&read(70, 0, 500, &doubled)).is_err(), "it was acknowledged once");
+}
+
+#[test]
+fn an_append_without_an_answer_is_there_at_most_once() {
+    let mut file = contents(&[write(10, 20, 0, 100)]);
+    file.begin(append(30, 50));
+    let (old, own) = (filled(11, 0, 100), filled(31, 0, 50));
+    let once = [&old[..], &own[..]].concat();
+    for seen in [&old[..], &once[..], &once[..120]] {
+        assert!(file.judge(&read(70, 0, 500, seen)).is_ok());
+        assert!(file.judge_once(seen).is_ok());
+    }
+    assert!(file.judge(&read(70, 0, 500, &[&old[..], &[9; 50]].concat())).is_err());
+    assert!(file.judge_once(&[&once[..], &own[..]].concat()).is_err());
+}

@@ -1,0 +1,169 @@
+//! Attributes of an object that one client alone changes: each is as the last acknowledged change says, or as one says whose
+//! outcome is unknown (which may also come late). All are durable when they are acknowledged.
+
+use shoal_proto::{Attr, Kind};
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+/// A value, and those it may have been changed to.
+#[derive(Clone, Debug)]
+pub struct Fact<T> {
+    known: T,
+    maybe: Vec<T>,
+}
+
+impl<T: PartialEq + Debug> Fact<T> {
+    /// It is this.
+    pub fn new(known: T) -> Fact<T> {
+        Fact { known, maybe: Vec::new() }
+    }
+
+    /// It is about to be changed.
+    pub fn begin(&mut self, to: T) {
+        self.maybe.push(to);
+    }
+
+    /// The change that began last was acknowledged.
+    pub fn done(&mut self) {
+        if let Some(to) = self.maybe.pop() {
+            self.known = to;
+        }
+    }
+
+    /// The change that began last was refused.
+    pub fn refused(&mut self) {
+        self.maybe.pop();
+    }
+
+    /// Whether a change of unknown outcome may still be done.
+    pub fn is_open(&self) -> bool {
+        !self.maybe.is_empty()
+    }
+
+    /// The value, as far as it is acknowledged.
+    pub fn known(&self) -> &T {
+        &self.known
+    }
+
+    /// Whether it may be this.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn judge(&self, words: &str, found: &T) -> Result<(), String> {
+        if *found == self.known || self.maybe.contains(found) {
+            return Ok(());
+        }
+        let or = if self.maybe.is_empty() { String::new() } else { format!(" or one of {:x?}", self.maybe) };
+        Err(format!("{words}: expected {:x?}{or}, found {found:x?}", self.known))
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Permission bits.
+    pub mode: Fact<u32>,
+    /// Owner and group.
+    pub owner: Fact<(u32, u32)>,
+    /// Explicit times: of access; of change of data, with the moment it was acknowledged.
+    pub atime: Fact<Option<i64>>,
+    /// The explicit time of the last change of data, which holds until the next write.
+    pub mtime: Fact<Option<(i64, u64)>>,
+    /// Extended attributes; `None`: removed.
+    pub xattrs: BTreeMap<Vec<u8>, Fact<Option<Vec<u8>>>>,
+}
+
+impl Facts {
+    /// Of a new object.
+    pub fn new(mode: u32, uid: u32, gid: u32) -> Facts {
+        Facts {
+            mode: Fact::new(mode),
+            owner: Fact::new((uid, gid)),
+            atime: Fact::new(None),
+            mtime: Fact::new(None),
+            xattrs: BTreeMap::new(),
+        }
+    }
+
+    /// Whether the object may have these attributes. `is_written`: its data may have been changed since a moment.
+    ///
+    /// # Errors
+    /// What is wrong with them, in words.
+    pub fn judge(&self, kind: Kind, attr: &Attr, is_written: impl Fn(u64) -> bool) -> Result<(), String> {
+        if attr.kind != kind {
+            return Err(format!("kind: expected {kind:?}, found {:?}", attr.kind));
+        }
+        self.mode.judge("mode", &attr.mode)?;
+        self.owner.judge("owner", &(attr.uid, attr.gid))?;
+        if self.atime.known.is_some() {
+            self.atime.judge("time of access", &Some(attr.atime.0))?;
+        }
+        let Some((mtime, set)) = self.mtime.known else { return Ok(()) };
+        let others = self.mtime.maybe.iter().flatten().any(|(maybe, _)| *maybe == attr.mtime.0);
+        if mtime != attr.mtime.0 && !others && !is_written(set) {
+            return Err(format!("time of change: expected {mtime}, found {}", attr.mtime.0));
+        }
+        Ok(())
+    }
+
+    /// The fact of an extended attribute.
+    pub fn xattr(&mut self, name: &[u8]) -> &mut Fact<Option<Vec<u8>>> {
+        self.xattrs.entry(name.to_vec()).or_insert_with(|| Fact::new(None))
+    }
+
+    /// Whether the names of extended attributes may be these.
+    ///
+    /// # Errors
+    /// What is wrong with them, in words.
+    pub fn judge_xattr_names(&self, found: &[Vec<u8>]) -> Result<(), String> {
+        let told = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        for (name, fact) in &self.xattrs {
+            let count = found.iter().filter(|other| *other == name).count();
+            let may_be = fact.known.is_some() || fact.maybe.iter().any(Option::is_some);
+            let may_lack = fact.known.is_none() || fact.maybe.iter().any(Option::is_none);
+            if count > 1 || count == 1 && !may_be || count == 0 && !may_lack {
+                let known = fact.known.is_some();
+                return Err(format!("attribute {}: expected it {known}, found it {count} times", told(name)));
+            }
+        }
+        match found.iter().find(|name| !self.xattrs.contains_key(*name)) {
+            Some(name) => Err(format!("attribute {}: expected none, found it", told(name))),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fact_is_what_was_acknowledged_or_what_is_unknown() {
+        let mut fact = Fact::new(1);
+        assert!(fact.judge("mode", &1).is_ok() && fact.judge("mode", &2).is_err());
+        fact.begin(2);
+        fact.done();
+        assert!(fact.judge("mode", &1).is_err(), "an acknowledged change was lost");
+        fact.begin(3);
+        fact.refused();
+        assert!(fact.judge("mode", &3).is_err(), "a refused change was done");
+        fact.begin(4);
+        assert!(fact.judge("mode", &2).is_ok() && fact.judge("mode", &4).is_ok());
+    }
+
+    #[test]
+    fn names_of_attributes_are_told_once_each() {
+        let mut facts = Facts::new(0, 0, 0);
+        let found = |names: &[&str]| names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
+        assert!(facts.judge_xattr_names(&[]).is_ok());
+        assert!(facts.judge_xattr_names(&found(&["user.a"])).is_err());
+        facts.xattr(b"user.a").begin(Some(vec![1]));
+        assert!(facts.judge_xattr_names(&found(&["user.a"])).is_ok() && facts.judge_xattr_names(&[]).is_ok());
+        facts.xattr(b"user.a").done();
+        assert!(facts.judge_xattr_names(&[]).is_err());
+        assert!(facts.judge_xattr_names(&found(&["user.a", "user.a"])).is_err());
+        facts.xattr(b"user.a").begin(None);
+        facts.xattr(b"user.a").done();
+        assert!(facts.judge_xattr_names(&found(&["user.a"])).is_err(), "it came back");
+    }
+}

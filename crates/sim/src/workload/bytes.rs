@@ -1,0 +1,250 @@
+//! Bytes written: ranges and patterns, over the borders of strips; appends; sizes; holes; and all of it made durable.
+
+use super::{End, Held, OPEN_MAX, Worker};
+use crate::contents::{Act, Length, filled};
+use crate::ledger::{Object, ObjectId};
+use bytes::Bytes;
+use shoal_pattern::Pattern;
+use shoal_proto::{Allocation, Handle, Kind, Op, Rights, Status};
+
+const GONE: [Status; 2] = [Status::Stale, Status::NotFound];
+/// Places to begin at, near to where something changes: sectors, eager messages, strips.
+const PLACES: [u64; 9] = [0, 100, 1000, 4_000, 16_380, 65_500, 65_536, 131_000, 196_000];
+/// Lengths of records: tiny and odd ones, whole blocks, those that are no longer eager, more than a strip.
+const LENGTHS: [u64; 10] = [1, 47, 512, 1_500, 4_096, 9_001, 16_384, 20_000, 47_008, 90_000];
+/// No file becomes longer.
+const FILE_MAX: u64 = 500_000;
+
+impl Worker {
+    /// A file to write to: an own one, one held open, or a shared one.
+    pub(super) fn target(&mut self, shared: bool) -> Option<ObjectId> {
+        let records = self.shared.scene.records.clone();
+        match self.rng.below(5) {
+            0..2 if shared => self.rng.pick(&records).copied(),
+            2 => {
+                let held: Vec<ObjectId> = self.held.iter().map(|held| held.object).collect();
+                let held: Vec<ObjectId> = held.into_iter().filter(|object| self.is_own(*object)).collect();
+                self.rng.pick(&held).copied()
+            }
+            _ => self.own(is_own_file).map(|(_, object)| object),
+        }
+    }
+
+    fn is_own(&self, object: ObjectId) -> bool {
+        let shared = &self.shared.scene;
+        !shared.records.contains(&object) && !shared.logs.contains(&object)
+    }
+
+    /// Hold the file open: as it is open already, or anew.
+    pub(super) async fn opened(&mut self, object: ObjectId) -> Option<usize> {
+        let known = self.held.iter().position(|held| held.object == object);
+        if let Some(at) = known.filter(|_| self.rng.below(4) > 0) {
+            return Some(at);
+        }
+        let handle = self.handle(object);
+        let cuts = self.shared.cuts.get();
+        let words = format!("open {handle}");
+        let client = self.client.clone();
+        let opening = client.open(handle, Rights::READ | Rights::WRITE);
+        let file = match self.run("open", &words, &GONE, opening).await {
+            End::Done(file) => file,
+            // One without a name is opened anew only while its holder's session lasts.
+            End::Refused(status) if known.is_none() => {
+                self.wrong(&words, status);
+                return None;
+            }
+            End::Refused(_) | End::Unknown(_) => return None,
+        };
+        if self.held.len() >= OPEN_MAX {
+            let at = self.rng.below(self.held.len() as u64) as usize;
+            let held = self.held.swap_remove(at);
+            self.let_go(held).await;
+        }
+        self.shared.opens.set(self.shared.opens.get() + 1);
+        self.held.push(Held { object, file, open: self.shared.opens.get(), cuts });
+        Some(self.held.len() - 1)
+    }
+
+    pub(super) async fn let_go(&self, held: Held) {
+        let words = format!("close {}", held.file.handle());
+        drop(self.run("close", &words, &[], held.file.close()).await);
+    }
+
+    pub(super) fn act(&mut self, kind: &'static str, open: u64) -> Act {
+        let (called, cuts, tag) = (self.now(), self.shared.cuts.get(), self.rng.next_u64() | 1);
+        Act { kind, client: self.id, open, called, cuts, tag, base: Some(0), ..Act::default() }
+    }
+
+    /// Do what is noted to a file's bytes.
+    pub(super) async fn alter(
+        &self,
+        kind: &'static str,
+        object: ObjectId,
+        act: usize,
+        operation: impl Future<Output = Result<(), shoal_client::Error>>,
+    ) {
+        let words = format!("{kind} of {}", self.handle(object));
+        match self.run(kind, &words, &GONE, operation).await {
+            End::Done(()) => self.with_contents(object, |contents| contents.done(act, self.now())),
+            End::Refused(status) => {
+                // A write of many messages may have been done in part before the disk was full.
+                if status != Status::NoSpace {
+                    self.wrong(&words, status);
+                }
+            }
+            End::Unknown(_) => {}
+        }
+    }
+
+    pub(super) async fn write(&mut self) {
+        let Some(object) = self.target(true) else { return };
+        let Some(at) = self.opened(object).await else { return };
+        let (file, open) = (self.held[at].file.clone(), self.held[at].open);
+        let from = PLACES[self.rng.below(9) as usize] + self.rng.below(300);
+        let len = LENGTHS[self.rng.below(10) as usize];
+        let pattern = if self.rng.below(4) == 0 {
+            let (rec_size, quantity) = (1 + len % 5_000, 2 + self.rng.below(6));
+            let stride = rec_size + self.rng.below(30_000);
+            Pattern::strided(from as i64, rec_size, stride as i64, quantity)
+        } else {
+            Pattern::contiguous(from as i64, len)
+        };
+        let pattern = pattern.expect("the workload's patterns are valid");
+        let mut act = self.act("write", open);
+        let mut data = Vec::with_capacity(pattern.len() as usize);
+        for region in pattern.regions() {
+            let from = region.offset.unsigned_abs();
+            data.extend(filled(act.tag, from, region.len as usize));
+            act.ranges.push((from, from + region.len));
+        }
+        let end = act.ranges.iter().map(|range| range.1).max().unwrap_or(0);
+        act.length = Length::Reaches(end);
+        let act = self.with_contents(object, |contents| contents.begin(act));
+        self.alter("write", object, act, file.write_pattern(&pattern, data.into())).await;
+    }
+
+    pub(super) async fn append(&mut self) {
+        let logs = self.shared.scene.logs.clone();
+        let object = if self.rng.below(2) == 0 { self.rng.pick(&logs).copied() } else { self.target(true) };
+        let Some(object) = object else { return };
+        let Some(at) = self.opened(object).await else { return };
+        let (file, open) = (self.held[at].file.clone(), self.held[at].open);
+        let len = LENGTHS[self.rng.below(9) as usize];
+        if self.with_contents(object, |contents| contents.reach()) + len > FILE_MAX {
+            return;
+        }
+        let mut act = self.act("append", open);
+        (act.base, act.len) = (None, len);
+        let data = Bytes::from(filled(act.tag, 0, len as usize));
+        let act = self.with_contents(object, |contents| contents.begin(act));
+        let words = format!("append of {len} bytes to {}", file.handle());
+        let kills = self.shared.kills.get();
+        match self.run("append", &words, &GONE, file.append(data)).await {
+            End::Done(offset) => {
+                let (now, cuts) = (self.now(), self.shared.cuts.get());
+                let twice = kills != self.shared.kills.get() && self.may_be_twice(object, offset, len);
+                let placed = self.with_contents(object, |c| c.appended(act, offset, now, cuts, twice));
+                if let Err(wrong) = placed {
+                    self.violation(&words, wrong);
+                }
+            }
+            End::Refused(Status::NoSpace) | End::Unknown(_) => {}
+            End::Refused(status) => self.wrong(&words, status),
+        }
+    }
+
+    /// Whether a kill of a server under way may have an append done twice (SEMANTICS §4): a long one, or one to a file laid
+    /// out.
+    fn may_be_twice(&self, object: ObjectId, offset: u64, len: u64) -> bool {
+        let reach = self.with_contents(object, |contents| contents.reach()).max(offset + len);
+        len > self.client.map().template.stuffed_max().min(16 << 10)
+            || reach > self.client.map().template.stuffed_max()
+    }
+
+    pub(super) async fn truncate(&mut self) {
+        let Some(object) = self.target(true) else { return };
+        let size = match self.rng.below(4) {
+            0 => 0,
+            _ => PLACES[self.rng.below(9) as usize] + self.rng.below(300),
+        };
+        let mut act = self.act("truncate", 0);
+        (act.tag, act.length, act.durable) = (0, Length::Becomes(size), true);
+        let act = self.with_contents(object, |contents| contents.begin(act));
+        let client = self.client.clone();
+        let handle = self.handle(object);
+        let truncate = async { client.truncate(handle, size, false).await.map(drop) };
+        self.alter("truncate", object, act, truncate).await;
+    }
+
+    pub(super) async fn allocate(&mut self) {
+        let Some(object) = self.target(true) else { return };
+        let Some(at) = self.opened(object).await else { return };
+        let (file, open) = (self.held[at].file.clone(), self.held[at].open);
+        let from = PLACES[self.rng.below(9) as usize] + self.rng.below(300);
+        let len = LENGTHS[self.rng.below(9) as usize];
+        let modes = [Allocation::Extend, Allocation::KeepSize, Allocation::Punch, Allocation::Zero];
+        let mode = *self.rng.pick(&modes).unwrap_or(&Allocation::ZeroKeepSize);
+        let mut act = self.act("allocate", open);
+        act.tag = 0;
+        if matches!(mode, Allocation::Extend | Allocation::Zero) {
+            act.length = Length::Reaches(from + len);
+        }
+        if matches!(mode, Allocation::Punch | Allocation::Zero | Allocation::ZeroKeepSize) {
+            act.ranges = vec![(from, from + len)];
+        }
+        let act = self.with_contents(object, |contents| contents.begin(act));
+        self.alter("allocate", object, act, file.allocate(from, len, mode)).await;
+    }
+
+    /// What was written through an open file is durable, or the sync says that it is not.
+    pub(super) async fn sync(&mut self) {
+        if self.rng.below(8) == 0 {
+            return self.sync_directory().await;
+        }
+        if self.held.is_empty() {
+            return;
+        }
+        let at = self.rng.below(self.held.len() as u64) as usize;
+        let Held { object, ref file, open, cuts } = self.held[at];
+        let (file, called, now_cut) = (file.clone(), self.now(), self.shared.cuts.get());
+        let words = format!("fsync of {}", file.handle());
+        match self.run("fsync", &words, &GONE, file.fsync()).await {
+            End::Done(()) => {
+                self.with_contents(object, |contents| contents.synced(open, called));
+                self.held[at].cuts = now_cut;
+            }
+            End::Refused(status) => self.wrong_if_named(&words, object, status),
+            End::Unknown(error) if error.status == Status::Io && cuts == self.shared.cuts.get() => {
+                self.violation(&words, "expected it durable, as no power was cut, found Io");
+            }
+            End::Unknown(error) => {
+                if error.status == Status::Io {
+                    self.held[at].cuts = now_cut;
+                    self.with_contents(object, |contents| contents.lost(open));
+                }
+            }
+        }
+    }
+
+    fn wrong_if_named(&self, words: &str, object: ObjectId, status: Status) {
+        if self.shared.ledger.borrow().links(object).is_some_and(|links| links > 0) {
+            self.wrong(words, status);
+        }
+    }
+
+    async fn sync_directory(&mut self) {
+        let dir = self.directory();
+        let client = self.client.clone();
+        let synced = async {
+            client.request(Handle(dir.0).server(), Op::Fsync { stream: dir }, Bytes::new()).await.map(drop)
+        };
+        let words = format!("fsync of directory {dir}");
+        if let End::Refused(status) = self.run("fsyncdir", &words, &GONE, synced).await {
+            self.wrong(&words, status);
+        }
+    }
+}
+
+fn is_own_file(object: &Object) -> bool {
+    object.kind == Kind::File && !object.is_public
+}

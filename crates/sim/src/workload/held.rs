@@ -1,0 +1,82 @@
+//! A file that loses its last name while it is open: its own client uses it until the last close, for others it is gone.
+
+use super::{End, Worker, name};
+use crate::ledger::{Object, ObjectId, Slot};
+use shoal_client::RenameFlags;
+use shoal_proto::{Handle, Kind, Rights, Status};
+use std::time::Duration;
+
+const GONE: [Status; 2] = [Status::Stale, Status::NotFound];
+/// A session that is silent for a minute ends, and what it held with it.
+const SESSION_LASTS: Duration = Duration::from_secs(50);
+
+impl Worker {
+    pub(super) async fn remove_held(&mut self) {
+        let is_file = |object: &Object| object.kind == Kind::File && !object.is_public;
+        let Some((slot, object)) = self.own(is_file) else { return };
+        let Some(at) = self.opened(object).await else { return };
+        let file = self.held[at].file.clone();
+        let began = self.env.now();
+        let removed = if self.rng.below(2) == 0 {
+            self.unlink_name(&slot, object).await
+        } else {
+            self.replace(&slot, object).await
+        };
+        if !removed || self.shared.ledger.borrow().links(object) != Some(0) {
+            return;
+        }
+        let words = format!("read {} held open and removed", file.handle());
+        let len = self.with_contents(object, |contents| contents.reach()) + 10;
+        let called = self.now();
+        match self.run("read", &words, &GONE, file.read(0, len as usize)).await {
+            End::Done(content) => self.judge_read(&words, object, called, (0, len), &content),
+            End::Refused(status) if self.env.now().since(began) < SESSION_LASTS => self.wrong(&words, status),
+            End::Refused(_) | End::Unknown(_) => {}
+        }
+        if self.rng.below(2) == 0 {
+            drop(file);
+            self.close_removed(object).await;
+        }
+    }
+
+    /// Rename another own file over it; whether that was acknowledged.
+    async fn replace(&mut self, to: &Slot, object: ObjectId) -> bool {
+        let other = self.own(|object| object.kind == Kind::File && !object.is_public);
+        let Some((from, moved)) = other.filter(|(from, moved)| from != to && *moved != object) else {
+            return false;
+        };
+        let words = format!("rename {from:?} {to:?}, which is held open");
+        let (client, from_name, to_name) = (self.client.clone(), name(&from.1), name(&to.1));
+        let flags = RenameFlags::default();
+        let renamed = client.rename(Handle(from.0), &from_name, Handle(to.0), &to_name, flags);
+        let changes = vec![(from, None), (to.clone(), Some(moved))];
+        match self.change("rename", &words, &GONE, changes, renamed).await {
+            End::Done(()) => {
+                if self.shared.ledger.borrow().links(object) == Some(0) {
+                    self.shared.removed.borrow_mut().push((self.id, self.handle(object).0));
+                }
+                true
+            }
+            End::Refused(status) => {
+                self.wrong(&words, status);
+                false
+            }
+            End::Unknown(_) => false,
+        }
+    }
+
+    /// With its last close it is gone for everybody.
+    async fn close_removed(&mut self, object: ObjectId) {
+        let handle = self.handle(object);
+        while let Some(at) = self.held.iter().position(|held| held.object == object) {
+            let held = self.held.swap_remove(at);
+            let words = format!("close {handle}, removed");
+            let End::Done(()) = self.run("close", &words, &[], held.file.close()).await else { return };
+        }
+        let words = format!("open {handle}, removed and closed");
+        let client = self.client.clone();
+        if let End::Done(_) = self.run("open", &words, &GONE, client.open(handle, Rights::READ)).await {
+            self.violation(&words, "expected it to be gone, found it");
+        }
+    }
+}

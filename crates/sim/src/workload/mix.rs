@@ -1,0 +1,112 @@
+//! Swarm testing (Groce, Zhang, Eide, Chen, Regehr 2012): each seed leaves some families out and favours others, so that
+//! runs differ more from each other than runs of one even mix would.
+
+use crate::rng::Rng;
+
+macro_rules! families {
+    ($($(#[$doc:meta])* $name:ident = $weight:literal,)*) => {
+        /// A family of operations.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub(super) enum Family { $($(#[$doc])* $name,)* }
+
+        /// Each family and how often it is drawn in the even mix.
+        const FAMILIES: &[(Family, u64)] = &[$((Family::$name, $weight),)*];
+    };
+}
+
+families! {
+    /// A new file of its own, written.
+    Create = 14,
+    /// An own name less.
+    Unlink = 7,
+    /// Own names moved, replaced, exchanged; some onto contended names.
+    Rename = 8,
+    /// A further name.
+    Link = 4,
+    /// Symbolic links, FIFOs, directories.
+    Special = 3,
+    /// Ranges and patterns.
+    Write = 14,
+    /// At the end.
+    Append = 6,
+    /// Shrink and grow.
+    Truncate = 4,
+    /// Reserve, punch, zero.
+    Allocate = 3,
+    /// fsync of files and directories.
+    Sync = 6,
+    /// Own, others', shared files.
+    Read = 10,
+    /// Attributes of own objects.
+    Stat = 4,
+    /// What was removed.
+    Gone = 3,
+    /// Mode, owner, times, extended attributes.
+    Attributes = 6,
+    /// Contended names of files.
+    HotFile = 10,
+    /// Contended names of directories.
+    HotDirectory = 8,
+    /// Contended extended attributes.
+    HotAttribute = 4,
+    /// Directories moved about.
+    Wander = 5,
+    /// Files removed while they are open.
+    Held = 4,
+    /// Listings.
+    List = 3,
+    /// By path.
+    Path = 3,
+    /// Space.
+    Space = 1,
+}
+
+/// How often each family is drawn.
+#[derive(Clone, Debug)]
+pub(super) struct Mix {
+    weights: Vec<(Family, u64)>,
+    all: u64,
+}
+
+impl Mix {
+    /// The mix of a seed: each family left out, rare, usual or frequent. New files there are always.
+    pub fn of_seed(seed: u64) -> Mix {
+        let mut rng = Rng::new(seed, 2);
+        let mut factor = || [0, 1, 2, 2, 4, 12][rng.below(6) as usize];
+        let weigh = |&(family, weight): &(Family, u64)| {
+            let factor = factor();
+            (family, weight * if family == Family::Create { factor.max(2) } else { factor })
+        };
+        let weights: Vec<(Family, u64)> = FAMILIES.iter().map(weigh).collect();
+        let all = weights.iter().map(|(_, weight)| weight).sum();
+        Mix { weights, all }
+    }
+
+    /// One of them.
+    pub fn draw(&self, rng: &mut Rng) -> Family {
+        let mut at = rng.below(self.all);
+        for &(family, weight) in &self.weights {
+            match at.checked_sub(weight) {
+                Some(rest) => at = rest,
+                None => return family,
+            }
+        }
+        Family::Create
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_family_is_drawn_by_some_seed_and_left_out_by_another() {
+        for &(family, _) in FAMILIES {
+            let weight = |seed| Mix::of_seed(seed).weights.iter().find(|(f, _)| *f == family).unwrap().1;
+            assert!((0..50).any(|seed| weight(seed) > 0), "{family:?}");
+            assert_eq!((0..50).any(|seed| weight(seed) == 0), family != Family::Create, "{family:?}");
+            let mix = Mix { weights: vec![(family, 1)], all: 1 };
+            assert_eq!(mix.draw(&mut Rng::new(1, 1)), family);
+        }
+    }
+}
