@@ -185,6 +185,10 @@ pub fn actions() -> Vec<Action> {
         Action::ObjectRemove { object },
         Action::LinksSet { object, nlink: 2 },
         Action::DatafileRemove { datafile: Handle(5), owner: object },
+        Action::RowRemove { server: ServerId(1), key: blob(b"x"), expect: blob(b"value") },
+        Action::StreamAdopt { attr: attr() },
+        Action::StreamCreate { stream: object, generation },
+        Action::DatafileAdopt { datafile: Handle(5), owner: object },
     ]
 }
 

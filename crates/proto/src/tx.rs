@@ -20,8 +20,9 @@
 use crate::attr::{Attr, Kind, Time};
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::layout::Layout;
+use crate::op::RowBytes;
 use crate::wire::{Name, wire_enum};
-use crate::{Generation, Handle};
+use crate::{Generation, Handle, ServerId};
 
 /// What was decided about a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -115,5 +116,13 @@ wire_enum! {
         LinksSet = 14 "links set" { object: Handle, nlink: u32, },
         /// Remove a datafile that no file owns (repair, reaping).
         DatafileRemove = 15 "datafile remove" { datafile: Handle, owner: Handle, },
+        /// Remove a row that is exactly this, whatever it means (repair).
+        RowRemove = 16 "row remove" { server: ServerId, key: RowBytes, expect: RowBytes, },
+        /// Make a file of a stream that belongs to nothing (repair).
+        StreamAdopt = 17 "stream adopt" { attr: Attr, },
+        /// Make a stream, empty, for a file or datafile that has none (repair).
+        StreamCreate = 18 "stream create" { stream: Handle, generation: Generation, },
+        /// Make a datafile of a stream that belongs to nothing (repair).
+        DatafileAdopt = 19 "datafile adopt" { datafile: Handle, owner: Handle, },
     }
 }

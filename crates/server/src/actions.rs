@@ -13,6 +13,7 @@
 //! `EntryRemove` of a directory's last entry is no reason for a `DirectoryRemove` in the same plan.
 
 mod object;
+mod repair;
 mod stream;
 
 pub use object::{remove_object, xattr_keys};
@@ -20,10 +21,11 @@ pub use object::{remove_object, xattr_keys};
 use crate::ctx::{Ctx, Halt};
 use crate::keys;
 use crate::locks::Mode;
-use crate::rows::Dirent;
+use crate::rows::{Datafile, Dirent};
 use crate::shard::Identity;
 use bytes::Bytes;
 use shoal_proto::{Action, Handle, Kind, Name, ServerId, Status, Time};
+use shoal_store::StreamChange;
 
 /// The server that holds the collection's one rename lock.
 pub const RENAME_LOCK_SERVER: ServerId = ServerId(0);
@@ -47,9 +49,17 @@ pub fn locks(identity: &Identity, action: &Action) -> Vec<(Bytes, Mode)> {
         Action::StreamAdvance { stream, .. } => {
             vec![(keys::inode(*stream), Mode::Exclusive), (keys::datafile(*stream), Mode::Exclusive)]
         }
-        Action::DatafileCreate { datafile, .. } | Action::DatafileRemove { datafile, .. } => {
-            exclusive(keys::datafile(*datafile))
+        Action::StreamCreate { stream, .. } => {
+            vec![(keys::inode(*stream), Mode::Exclusive), (keys::datafile(*stream), Mode::Exclusive)]
         }
+        Action::StreamAdopt { attr } => {
+            let keys = [keys::inode(attr.handle), keys::datafile(attr.handle)];
+            keys.map(|key| (key, Mode::Exclusive)).into()
+        }
+        Action::DatafileCreate { datafile, .. }
+        | Action::DatafileRemove { datafile, .. }
+        | Action::DatafileAdopt { datafile, .. } => exclusive(keys::datafile(*datafile)),
+        Action::RowRemove { key, .. } => exclusive(key.0.clone()),
         Action::RenameLock {} => exclusive(keys::rename_lock()),
     }
 }
@@ -82,6 +92,10 @@ pub fn validate(ctx: &Ctx<'_>, action: &Action) -> Result<(), Halt> {
         Action::DatafileRemove { datafile, owner } => {
             stream::validate_datafile_remove(ctx, *datafile, *owner).map(drop)
         }
+        Action::RowRemove { server, key, expect } => repair::validate_row_remove(ctx, *server, key, expect),
+        Action::StreamAdopt { attr } => repair::validate_stream_adopt(ctx, attr),
+        Action::StreamCreate { stream, .. } => repair::validate_stream_create(ctx, *stream),
+        Action::DatafileAdopt { datafile, .. } => repair::validate_datafile_adopt(ctx, *datafile),
     }
 }
 
@@ -132,6 +146,14 @@ pub fn apply(ctx: &mut Ctx<'_>, action: &Action) -> Result<(), Halt> {
             stream::create_datafile(ctx, *datafile, *owner, *generation)
         }
         Action::DatafileRemove { datafile, owner } => stream::remove_datafile(ctx, *datafile, *owner),
+        Action::RowRemove { key, .. } => ctx.remove(key.0.clone()),
+        Action::StreamAdopt { attr } => ctx.put(keys::inode(attr.handle), &crate::inode::of_attr(attr)),
+        Action::StreamCreate { stream, generation } => {
+            ctx.change_stream(*stream, StreamChange::Create { generation: generation.0 })
+        }
+        Action::DatafileAdopt { datafile, owner } => {
+            ctx.put(keys::datafile(*datafile), &Datafile { owner: *owner })
+        }
     }
 }
 
@@ -165,10 +187,12 @@ pub fn server_of(action: &Action) -> ServerId {
         | Action::LayoutSet { object, .. }
         | Action::ObjectRemove { object }
         | Action::LinksSet { object, .. } => object.server(),
-        Action::StreamAdvance { stream, .. } => stream.server(),
-        Action::DatafileCreate { datafile, .. } | Action::DatafileRemove { datafile, .. } => {
-            datafile.server()
-        }
+        Action::StreamAdvance { stream, .. } | Action::StreamCreate { stream, .. } => stream.server(),
+        Action::StreamAdopt { attr } => attr.handle.server(),
+        Action::DatafileCreate { datafile, .. }
+        | Action::DatafileRemove { datafile, .. }
+        | Action::DatafileAdopt { datafile, .. } => datafile.server(),
+        Action::RowRemove { server, .. } => *server,
         Action::RenameLock {} => RENAME_LOCK_SERVER,
     }
 }

@@ -4,7 +4,7 @@
 use crate::counters::add;
 use crate::data::status_of;
 use crate::keys::{self, Table};
-use crate::rows::{Reap, RowValue};
+use crate::rows::{Inode, Reap, RowValue};
 use crate::shard::{Shard, apply_own};
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -55,6 +55,11 @@ async fn sweep(shard: &Rc<Shard>) -> Result<bool, Status> {
         let mut by_server: BTreeMap<ServerId, Vec<Dead>> = BTreeMap::new();
         for (key, value) in &scan.rows {
             if let (Some((server, datafile)), Ok(reap)) = (keys::parse_reap(key), Reap::from_row(value)) {
+                if lists(shard, reap.owner, datafile).await? {
+                    tracing::error!(%datafile, owner = %reap.owner, "to be reaped, but its file is there: see `shoal fsck`");
+                    all = false;
+                    continue;
+                }
                 by_server.entry(server).or_default().push(Dead {
                     row: key.clone(),
                     datafile,
@@ -70,6 +75,17 @@ async fn sweep(shard: &Rc<Shard>) -> Result<bool, Status> {
             None => return Ok(all),
         }
     }
+}
+
+/// Whether the file is here and lists the datafile. By construction it never does; a damaged store is not to cost data.
+async fn lists(shard: &Rc<Shard>, owner: Handle, datafile: Handle) -> Result<bool, Status> {
+    if owner.server() != shard.id() {
+        return Ok(false);
+    }
+    let key = keys::inode(owner);
+    let (row, _) = look(&shard.collection, |view| view.get(&key)).await.map_err(status_of)?;
+    let inode = row.and_then(|row| Inode::from_row(&row).ok());
+    Ok(inode.and_then(|inode| inode.layout).is_some_and(|layout| layout.datafiles.contains(&datafile)))
 }
 
 /// Ask one server; the rows of those it removed go.

@@ -416,15 +416,23 @@ pub struct Status {
 /// `shoal fsck`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Example:  shoal fsck shoal://127.0.0.1:7441/demo
-Exit status: 0 clean (or all mended), 1 damage found, 2 could not check.")]
+Example:  shoal fsck shoal://127.0.0.1:7441/demo             (looks, and changes nothing)
+          shoal fsck shoal://127.0.0.1:7441/demo --repair
+It runs beside programs that use the file system: what is wrong in one look and not in the next was a change under way.
+A repair loses no byte that somebody wrote: objects and bytes without a name go to /lost+found, rows that cannot be
+right into the file of --save. What had to be made up (an owner, a mode) is said. Where two things could be right,
+nothing is done, and it is said what you can do.
+Exit status: 0 clean (or all mended), 1 damage found (or left), 2 could not check.")]
 pub struct Fsck {
     /// The file system [default: ./shoal-data].
     #[arg(default_value = "shoal-data")]
     pub place: String,
-    /// Mend what is found.
+    /// Mend what is found; without it nothing is changed.
     #[arg(long)]
     pub repair: bool,
+    /// Where rows go that a repair removes [default: ./fsck-NAME-SECONDS.jsonl].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub save: Option<PathBuf>,
     /// No progress.
     #[arg(short, long)]
     pub quiet: bool,

@@ -5,7 +5,7 @@ use crate::{Client, Error};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use shoal_proto::op::{Answer, Row};
-use shoal_proto::{Action, ClusterMap, Op, Roles, ServerId, Status, Text, limits};
+use shoal_proto::{Action, ClusterMap, Decision, Op, Roles, ServerId, Status, Text, TxId, limits};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -64,6 +64,16 @@ impl Client {
             return Err(o.error(Status::OverLimit).because("repair in several steps"));
         }
         self.core.ask(&o, server, vec![Op::Repair { actions: actions.into() }]).await?;
+        Ok(())
+    }
+
+    /// Abort what was prepared on a server by a coordinator that the file system has not (repair).
+    ///
+    /// # Errors
+    /// What the server says: `Forbidden` if there is such a coordinator.
+    pub async fn abort(&self, server: ServerId, tx: TxId) -> Result<(), Error> {
+        let o = self.core.begin("finish", None);
+        self.core.ask(&o, server, vec![Op::Finish { tx, decision: Decision::Abort }]).await?;
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 use super::Asker;
 use crate::ops;
 use crate::shard::Shard;
-use shoal_proto::{Answer, Op, Status, TxId};
+use shoal_proto::{Answer, Decision, Op, Status, TxId};
 use std::rc::Rc;
 
 /// Whether an operation is one of these.
@@ -36,7 +36,7 @@ pub async fn run(shard: &Rc<Shard>, asker: Asker, op: Op) -> Result<Answer, Stat
             ops::prepare::run(shard, tx, actions.0).await
         }
         Op::Finish { tx, decision } => {
-            coordinated_by(asker, tx)?;
+            may_finish(shard, asker, tx, decision)?;
             ops::finish::run(shard, tx, decision).await
         }
         Op::Outcome { tx } => ops::outcome::run(shard, tx),
@@ -51,4 +51,18 @@ pub async fn run(shard: &Rc<Shard>, asker: Asker, op: Op) -> Result<Answer, Stat
 /// Only a transaction's coordinator prepares and finishes it.
 fn coordinated_by(asker: Asker, tx: TxId) -> Result<(), Status> {
     if asker.peer == Some(tx.coordinator()) { Ok(()) } else { Err(Status::Forbidden) }
+}
+
+/// Its coordinator finishes a transaction; or, where there is no such server in the map, a repair: no commit can have been
+/// recorded by nobody, so what it prepared is aborted, as any transaction is that its coordinator knows nothing of.
+fn may_finish(shard: &Shard, asker: Asker, tx: TxId, decision: Decision) -> Result<(), Status> {
+    if asker.peer.is_none() && decision == Decision::Abort && is_of_nobody(shard, tx) {
+        return Ok(());
+    }
+    coordinated_by(asker, tx)
+}
+
+/// Whether a transaction's coordinator is no server of the file system.
+pub fn is_of_nobody(shard: &Shard, tx: TxId) -> bool {
+    shard.identity().map.server(tx.coordinator()).is_none()
 }

@@ -2,59 +2,55 @@
 
 use crate::address::Place;
 use crate::cli::Fsck;
-use crate::fsck::mend::{Site, mend, server_of};
-use crate::fsck::{Problem, Tables, check, collect};
+use crate::fsck::Problem;
+use crate::fsck::aside::Aside;
+use crate::fsck::rounds::{Checker, Found, Mending};
 use crate::{connect, out, words};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use shoal_client::Client;
-use shoal_env::Env;
-use shoal_proto::{Handle, Name, Owner, Status, Time};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Pauses before the further looks at what the first look suspects.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(200), Duration::from_millis(800), Duration::from_secs(3)];
-/// How many of them between two rounds of mending: what is looked at then was wrong before, or lies beside it.
-const PAUSES_OF_ROUNDS: usize = 2;
 /// A server that answers nothing for so long cannot be checked.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Rounds of mending, at most: each mends what the one before uncovered.
-const ROUNDS_MAX: usize = 8;
-
-/// What a check found.
-struct Found {
-    tables: Tables,
-    problems: BTreeSet<Problem>,
-}
-
-/// What became of a problem.
-enum Mending {
-    Mended,
-    NotOffered,
-    Failed(String),
-}
 
 /// Check, and mend if asked to. 0: clean or all mended; 1: damage.
 pub fn run(args: Fsck) -> Result<ExitCode> {
     let place = Place::find(&args.place, args.key.key.as_deref())?;
     let bar = progress(args.quiet);
     let name = place.address.name.clone();
+    let mut aside = Aside::new(args.save.clone().unwrap_or_else(|| save_file(&name)));
     let clean = connect::with_client_within(&place, PATIENCE, |env, client| async move {
-        let found = find(&env, &client, &bar, &PAUSES).await?;
+        let checker = Checker { env: &env, client: &client, bar: &bar, pauses: &PAUSES };
+        let found = checker.find().await?;
         let mut mended = BTreeMap::new();
         let mut left = found.problems.clone();
         if args.repair && !left.is_empty() {
-            left = repair(&env, &client, &bar, &found, &mut mended).await?;
+            left = checker.repair(&found, &mut aside, &mut mended).await?;
         }
         bar.finish_and_clear();
-        report(&args, &name, &client, &found, &mended, &left)?;
+        let report = Report { name: &name, client: &client, found: &found, mended: &mended, left: &left };
+        if args.json {
+            out::json(&report.json(&aside))?;
+        } else {
+            report.words(args.repair, &aside)?;
+        }
         Ok(left.is_empty())
     })?;
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Where rows go that are removed, if nothing else is said.
+fn save_file(name: &str) -> PathBuf {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |span| span.as_secs());
+    PathBuf::from(format!("fsck-{name}-{seconds}.jsonl"))
 }
 
 fn progress(quiet: bool) -> ProgressBar {
@@ -68,147 +64,95 @@ fn progress(quiet: bool) -> ProgressBar {
     bar
 }
 
-/// Look; look again at what seems wrong; what all looks saw alike is wrong.
-async fn find(env: &Env, client: &Client, bar: &ProgressBar, pauses: &[Duration]) -> Result<Found> {
-    bar.set_message("reading");
-    let progress = |rows| bar.inc(rows);
-    let mut tables = collect::look(client, &progress).await?;
-    let mut problems = check::check(&tables);
-    for &pause in pauses {
-        if problems.is_empty() {
-            break;
-        }
-        bar.set_message(format!("looking again at {}", words::many(problems.len() as u64, "suspicion")));
-        env.sleep(pause).await;
-        tables = collect::look(client, &progress).await?;
-        problems = problems.intersection(&check::check(&tables)).cloned().collect();
+/// What is told at the end.
+pub struct Report<'a> {
+    /// The file system's name.
+    pub name: &'a str,
+    /// Of it.
+    pub client: &'a Client,
+    /// What was found first.
+    pub found: &'a Found,
+    /// What became of it, and of what repairs uncovered.
+    pub mended: &'a BTreeMap<Problem, Mending>,
+    /// What is wrong still.
+    pub left: &'a BTreeSet<Problem>,
+}
+
+impl Report<'_> {
+    fn all(&self) -> BTreeSet<&Problem> {
+        self.found.problems.iter().chain(self.mended.keys()).chain(self.left).collect()
     }
-    Ok(Found { tables, problems })
-}
 
-/// Mend in rounds; what is left.
-async fn repair(
-    env: &Env,
-    client: &Client,
-    bar: &ProgressBar,
-    found: &Found,
-    mended: &mut BTreeMap<Problem, Mending>,
-) -> Result<BTreeSet<Problem>> {
-    let lost_and_found = lost_and_found(client).await?;
-    let (mut tables, mut problems) = (found.tables.clone(), found.problems.clone());
-    for _ in 0..ROUNDS_MAX {
-        let site = Site { lost_and_found, template: client.map().template, now: Time(env.wall().0) };
-        let mut progressed = false;
-        for problem in &problems {
-            let outcome = mend_one(client, problem, &tables, &site).await;
-            progressed |= matches!(outcome, Mending::Mended);
-            mended.insert(problem.clone(), outcome);
-        }
-        if !progressed {
-            break;
-        }
-        let next = find(env, client, bar, &PAUSES[..PAUSES_OF_ROUNDS]).await?;
-        (tables, problems) = (next.tables, next.problems);
-        if problems.is_empty() {
-            break;
-        }
-    }
-    Ok(problems)
-}
-
-async fn mend_one(client: &Client, problem: &Problem, tables: &Tables, site: &Site) -> Mending {
-    let Some(actions) = mend(problem, tables, site) else { return Mending::NotOffered };
-    for action in actions {
-        if let Err(error) = client.repair(server_of(&action), vec![action]).await {
-            return Mending::Failed(error.to_string());
-        }
-    }
-    Mending::Mended
-}
-
-async fn lost_and_found(client: &Client) -> Result<Handle> {
-    let name = Name::new(b"lost+found").map_err(|status| anyhow::anyhow!(status))?;
-    let looked = client.lookup(Handle::ROOT, &name).await;
-    let made = match looked {
-        Err(error) if error.status == Status::NotFound => {
-            let owner = Owner {
-                mode: 0o700,
-                uid: rustix::process::geteuid().as_raw(),
-                gid: rustix::process::getegid().as_raw(),
-            };
-            client.mkdir(Handle::ROOT, &name, owner).await
-        }
-        looked => looked,
-    };
-    Ok(made.context("cannot make /lost+found")?.handle)
-}
-
-fn report(
-    args: &Fsck,
-    name: &str,
-    client: &Client,
-    found: &Found,
-    mended: &BTreeMap<Problem, Mending>,
-    left: &BTreeSet<Problem>,
-) -> Result<()> {
-    let all: BTreeSet<&Problem> = found.problems.iter().chain(mended.keys()).chain(left).collect();
-    let tables = &found.tables;
-    if args.json {
-        let problems: Vec<Value> = all
-            .iter()
+    /// For programs.
+    pub fn json(&self, aside: &Aside) -> Value {
+        let problems: Vec<Value> = self
+            .all()
+            .into_iter()
             .map(|problem| {
                 json!({
                     "problem": problem.word(),
                     "words": problem.to_string(),
-                    "mended": !left.contains(*problem),
-                    "mending": mended.get(*problem).map(mending_words),
+                    "mended": !self.left.contains(problem),
+                    "mending": self.mending(problem),
                 })
             })
             .collect();
-        return out::json(&json!({
-            "file_system": name,
-            "servers": client.map().servers.len(),
+        let tables = &self.found.tables;
+        json!({
+            "file_system": self.name,
+            "servers": self.client.map().servers.len(),
             "objects": tables.objects.len(),
             "entries": tables.entries.len(),
             "datafiles": tables.datafiles.len(),
             "streams": tables.streams.len(),
             "orphans": tables.orphans.len(),
             "to_reap": tables.reaps.len(),
-            "clean": left.is_empty(),
+            "clean": self.left.is_empty(),
+            "removed_rows": aside.path(),
             "problems": problems,
-        }));
+        })
     }
-    for problem in &all {
-        let mending = match (mended.get(*problem), left.contains(*problem)) {
-            (Some(_), false) => "  [mended]".to_owned(),
-            (Some(mending), true) => format!("  [{}]", mending_words(mending)),
-            (None, _) => String::new(),
-        };
-        out::line(format!("{problem}{mending}"))?;
-    }
-    let count = |n: usize, what: &str| words::many(n as u64, what);
-    let verdict = match (all.len(), left.len()) {
-        (0, _) => "clean".to_owned(),
-        (n, 0) => format!("{} mended", count(n, "problem")),
-        (_, n) if args.repair => format!("{} left", count(n, "problem")),
-        (_, n) => format!("{}; --repair mends what can be mended", count(n, "problem")),
-    };
-    out::line(format!(
-        "{name}: {}, {}, {} on {}: {verdict}",
-        count(tables.objects.len(), "object"),
-        match tables.entries.len() {
-            1 => "1 entry".to_owned(),
-            n => format!("{} entries", words::count(n as u64)),
-        },
-        count(tables.datafiles.len(), "datafile"),
-        count(client.map().servers.len(), "server"),
-    ))
-}
 
-fn mending_words(mending: &Mending) -> String {
-    match mending {
-        Mending::Mended => "mended".to_owned(),
-        Mending::NotOffered => "not mended: no safe repair is known".to_owned(),
-        Mending::Failed(error) => format!("not mended: {error}"),
+    /// What became of a problem, in words.
+    fn mending(&self, problem: &Problem) -> Option<String> {
+        let mending = self.mended.get(problem)?;
+        Some(match (mending, self.left.contains(problem)) {
+            (Mending::Mended(Some(note)), false) => format!("mended: {note}"),
+            (_, false) => "mended".to_owned(),
+            (Mending::Mended(_), true) => "not mended: it was done, and is wrong again".to_owned(),
+            (Mending::Later, true) => "not mended: another repair has to come first".to_owned(),
+            (Mending::Left(words), true) => format!("not mended: {words}"),
+            (Mending::Failed(error), true) => format!("not mended: {error}"),
+        })
+    }
+
+    fn words(&self, repair: bool, aside: &Aside) -> Result<()> {
+        let all = self.all();
+        for problem in &all {
+            let mending = self.mending(problem).map_or(String::new(), |words| format!("  [{words}]"));
+            out::line(format!("{problem}{mending}"))?;
+        }
+        if let Some(path) = aside.path() {
+            out::line(format!("rows that were removed are kept in {}", path.display()))?;
+        }
+        let count = |n: usize, what: &str| words::many(n as u64, what);
+        let verdict = match (all.len(), self.left.len()) {
+            (0, _) => "clean".to_owned(),
+            (n, 0) => format!("{} mended", count(n, "problem")),
+            (_, n) if repair => format!("{} left", count(n, "problem")),
+            (_, n) => format!("{}; --repair mends what can be mended", count(n, "problem")),
+        };
+        let tables = &self.found.tables;
+        out::line(format!(
+            "{}: {}, {}, {} on {}: {verdict}",
+            self.name,
+            count(tables.objects.len(), "object"),
+            match tables.entries.len() {
+                1 => "1 entry".to_owned(),
+                n => format!("{} entries", words::count(n as u64)),
+            },
+            count(tables.datafiles.len(), "datafile"),
+            count(self.client.map().servers.len(), "server"),
+        ))
     }
 }

@@ -157,7 +157,7 @@ fn check_datafiles(tables: &Tables, found: &mut BTreeSet<Problem>) {
                     found.insert(Problem::DatafileOfAnother { object, datafile, owner });
                 }
                 None => {
-                    let generation = tables.streams.get(&object).copied().unwrap_or(0);
+                    let generation = tables.streams.get(&object).map_or(0, |stream| stream.generation);
                     found.insert(Problem::DatafileMissing { object, datafile, generation });
                 }
             }
@@ -188,7 +188,7 @@ fn check_streams(tables: &Tables, found: &mut BTreeSet<Problem>) {
         let Some(datafiles) = &file.datafiles else { continue };
         let all: BTreeSet<Handle> = datafiles.iter().copied().chain([object]).collect();
         let generations: Vec<(Handle, u64)> =
-            all.iter().filter_map(|h| Some((*h, *tables.streams.get(h)?))).collect();
+            all.iter().filter_map(|h| Some((*h, tables.streams.get(h)?.generation))).collect();
         let newest = generations.iter().map(|(_, generation)| *generation).max().unwrap_or(0);
         for (stream, generation) in generations.into_iter().filter(|(_, generation)| *generation < newest) {
             found.insert(Problem::GenerationBehind { object, stream, generation, newest });
@@ -199,6 +199,7 @@ fn check_streams(tables: &Tables, found: &mut BTreeSet<Problem>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fsck::tables::Stream;
     use shoal_proto::{ClientId, Name, ServerId, TxId};
 
     fn at(server: u16, counter: u64) -> Handle {
@@ -207,6 +208,10 @@ mod tests {
 
     fn object(kind: Kind, nlink: u32, parent: Handle) -> Object {
         Object { kind, nlink, parent, datafiles: None }
+    }
+
+    fn stream(generation: u64) -> Stream {
+        Stream { generation, size: 10 }
     }
 
     fn entry(dir: Handle, name: &str, handle: Handle, kind: Kind) -> Entry {
@@ -226,7 +231,7 @@ mod tests {
         let wide = Object { datafiles: Some(vec![WIDE, at(0, 31)]), ..object(Kind::File, 1, Handle(0)) };
         tables.objects.insert(WIDE, wide);
         tables.datafiles.insert(at(0, 31), WIDE);
-        tables.streams.extend([(FILE, 0), (WIDE, 4), (at(0, 31), 4)]);
+        tables.streams.extend([(FILE, stream(0)), (WIDE, stream(4)), (at(0, 31), stream(4))]);
         tables.entries = vec![
             entry(Handle::ROOT, "file", FILE, Kind::File),
             entry(Handle::ROOT, "dir", DIR, Kind::Directory),
@@ -254,7 +259,7 @@ mod tests {
             t.objects.insert(at(0, 50), object(Kind::File, 0, Handle(0)));
             t.orphans.insert(at(0, 50), ClientId([1; 16]));
             t.datafiles.insert(at(1, 51), at(0, 9));
-            t.streams.extend([(at(0, 50), 0), (at(1, 51), 0)]);
+            t.streams.extend([(at(0, 50), stream(0)), (at(1, 51), stream(0))]);
             t.reaps.insert(ToReap { by: ServerId(0), datafile: at(1, 51), owner: at(0, 9) });
         };
         assert!(after(change).is_empty());
@@ -309,8 +314,8 @@ mod tests {
             ["datafile_unowned", "datafile_of_another"]
         );
         assert_eq!(after(|t| _ = t.streams.remove(&FILE)), ["stream_missing"]);
-        assert_eq!(after(|t| _ = t.streams.insert(at(3, 3), 0)), ["stream_unowned"]);
-        assert_eq!(after(|t| _ = t.streams.insert(at(0, 31), 3)), ["generation_behind"]);
+        assert_eq!(after(|t| _ = t.streams.insert(at(3, 3), stream(0))), ["stream_unowned"]);
+        assert_eq!(after(|t| _ = t.streams.insert(at(0, 31), stream(3))), ["generation_behind"]);
         let reap = ToReap { by: ServerId(1), datafile: at(0, 31), owner: WIDE };
         assert_eq!(after(|t| _ = t.reaps.insert(reap)), ["reap_of_living"]);
         assert_eq!(after(|t| _ = t.xattrs.insert(at(3, 3))), ["xattrs_unowned"]);

@@ -1,10 +1,20 @@
-//! How a problem is mended: by actions, each on one server, each of which says what it expects, so that nothing is done to
-//! what changed meanwhile. What loses nothing is preferred: objects without a name get one in `/lost+found`. Mending goes
-//! in rounds: what one repair uncovers (a count of links, say) is the next round's.
+//! How a problem is mended: in steps, each on one server, each of which expects what was found, so that nothing is done to
+//! what changed meanwhile.
+//!
+//! **No step loses bytes that somebody wrote.** Objects without a name get one in `/lost+found`; streams without a file
+//! become files there; rows that cannot be right are moved aside into a file before they go ([`super::aside`]). Where
+//! something has to be made up (an owner, a mode), the repair says so; where two things could be right, nothing is done,
+//! and it is said what the user can do.
+//!
+//! Mending goes in rounds: what one repair uncovers (a count of links, say) is the next round's.
 
 use super::Problem;
-use super::tables::{Entry, Tables};
-use shoal_proto::{Action, Attr, Generation, Handle, Kind, Name, Template, Time};
+use super::tables::{Entry, Tables, Wrong};
+use shoal_proto::{
+    Action, Attr, Dist, Generation, Handle, Kind, Name, Owner, ServerId, Template, Time, TxId,
+};
+use shoal_server::keys::{self, Table};
+use std::collections::BTreeSet;
 
 /// What repairs know of the file system.
 pub struct Site {
@@ -12,31 +22,60 @@ pub struct Site {
     pub lost_and_found: Handle,
     /// Of directories that are made again.
     pub template: Template,
+    /// Whose a root directory is that is made again.
+    pub owner: Owner,
+    /// All servers.
+    pub servers: BTreeSet<ServerId>,
     /// The time of what is changed.
     pub now: Time,
 }
 
-/// The actions that mend a problem, in order; each is a transaction of its own. `None`: nothing that is offered mends it
-/// without a risk.
-pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Option<Vec<Action>> {
+/// One step of a repair.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// A transaction of its own.
+    Act(Action),
+    /// Move a row aside; with `all`, all rows whose keys begin so.
+    Aside { server: ServerId, key: Vec<u8>, all: bool },
+    /// Abort what no server of the file system coordinates.
+    Abort { server: ServerId, tx: TxId },
+}
+
+/// What is offered for a problem.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Offer {
+    /// The steps, in order, and what is made up or lost by them, in words.
+    Mend(Vec<Step>, Option<&'static str>),
+    /// Another problem's repair comes first.
+    Later,
+    /// Nothing: either of two things may be right. What the user can do.
+    Leave(&'static str),
+}
+
+/// An owner, a mode and times that nobody knows any more.
+const MADE_ANEW: &str = "its owner, mode and times are not known: root's, 0700";
+const FILE_MADE_ANEW: &str = "its owner, mode, times and attributes are not known: root's, 0600";
+const PART_MADE_ANEW: &str = "it is one part of a file that lay over several servers; how they fit together is not known: \
+                              each is a file of its own in /lost+found, root's, 0600";
+const ROOT_MADE_ANEW: &str = "its owner, mode and times are not known: yours, 0755";
+
+/// What mends a problem.
+pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
     let time = site.now;
-    let remove = |e: &Entry| Action::EntryRemove {
-        dir: e.dir,
-        name: e.name.clone(),
-        expect: e.handle,
-        subdirs: 0,
-        time,
-    };
     match problem {
-        Problem::DirectoryMissing(dir) => Some(vec![Action::ObjectCreate { attr: directory(*dir, site) }]),
-        // The directory is made again first; then this one is looked at.
-        Problem::EntryDangling(e)
-            if tables.objects.contains_key(&e.dir) && !is_missing_directory(e.handle, tables) =>
-        {
-            Some(vec![remove(e)])
+        Problem::RowWrong(wrong) => row_wrong(wrong),
+        Problem::RootMissing => root(tables, site),
+        Problem::DirectoryMissing(Handle::ROOT) => Offer::Later,
+        Problem::DirectoryMissing(dir) if tables.objects.contains_key(dir) => Offer::Leave(
+            "it is no directory and yet has entries, and which of both is right is not known: copy what it is away, remove \
+             it, and check again",
+        ),
+        Problem::DirectoryMissing(dir) => {
+            let create = Action::ObjectCreate { attr: directory(*dir, site) };
+            Offer::Mend(vec![Step::Act(create)], Some(MADE_ANEW))
         }
-        Problem::EntryDangling(_) => Some(Vec::new()),
-        Problem::EntryKindWrong(e, kind) => Some(vec![Action::EntryPut {
+        Problem::EntryDangling(e) => dangling(e, tables, time),
+        Problem::EntryKindWrong(e, kind) => act(Action::EntryPut {
             dir: e.dir,
             name: e.name.clone(),
             handle: e.handle,
@@ -44,76 +83,209 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Option<Vec<Actio
             expect: Some(e.handle),
             subdirs: 0,
             time,
-        }]),
-        Problem::DirectoryNamedTwice(e) | Problem::Loop(e) => Some(vec![remove(e)]),
+        }),
+        Problem::DirectoryNamedTwice(e) | Problem::Loop(e) => act(remove(e, time)),
         Problem::ParentWrong { dir, says, entry_in } => {
-            Some(vec![Action::Reparent { dir: *dir, expect: *says, parent: *entry_in, time }])
+            act(Action::Reparent { dir: *dir, expect: *says, parent: *entry_in, time })
         }
-        Problem::Nameless { object, nlink: 0, .. } => Some(vec![Action::ObjectRemove { object: *object }]),
-        Problem::Nameless { object, kind, parent, .. } => Some(keep(*object, *kind, *parent, site)),
+        // Its last name was removed, by its user.
+        Problem::Nameless { object, nlink: 0, .. } => act(Action::ObjectRemove { object: *object }),
+        Problem::Nameless { object, kind, parent, .. } => keep(*object, *kind, *parent, site),
         Problem::LinksWrong { object, counted, .. } => {
-            Some(vec![Action::LinksSet { object: *object, nlink: *counted }])
+            act(Action::LinksSet { object: *object, nlink: *counted })
         }
-        Problem::DatafileUnowned { datafile, owner } => {
-            Some(vec![Action::DatafileRemove { datafile: *datafile, owner: *owner }])
+        Problem::OrphanGone(object) | Problem::OrphanNamed(object) => {
+            aside(object.server(), keys::orphan(*object).to_vec())
         }
-        // What it held is lost: the file has a hole there.
-        Problem::DatafileMissing { object, datafile, generation }
-            if !tables.streams.contains_key(datafile) =>
-        {
-            Some(vec![create(*datafile, *object, *generation)])
+        Problem::DatafileUnowned { datafile, owner } => unowned_datafile(*datafile, *owner, tables),
+        Problem::DatafileMissing { object, datafile, generation } => {
+            if tables.streams.contains_key(datafile) {
+                return act(Action::DatafileAdopt { datafile: *datafile, owner: *object });
+            }
+            let generation = Generation(*generation);
+            let create = Action::DatafileCreate { datafile: *datafile, owner: *object, generation };
+            Offer::Mend(
+                vec![Step::Act(create)],
+                Some("its bytes are not there: the file has a hole there now"),
+            )
         }
+        Problem::DatafileOfAnother { object, datafile, owner } if lists(*owner, *datafile, tables) => {
+            let _ = object;
+            Offer::Leave(
+                "two files list it, and it can be only one's: copy both files away, remove both, and check again",
+            )
+        }
+        Problem::DatafileOfAnother { object, datafile, .. } => Offer::Mend(
+            vec![
+                Step::Aside {
+                    server: datafile.server(),
+                    key: keys::datafile(*datafile).to_vec(),
+                    all: false,
+                },
+                Step::Act(Action::DatafileAdopt { datafile: *datafile, owner: *object }),
+            ],
+            None,
+        ),
         Problem::StreamMissing { stream } => {
-            let owner = *tables.datafiles.get(stream)?;
-            let generation = tables.streams.get(&owner).copied().unwrap_or(0);
-            Some(vec![
-                Action::DatafileRemove { datafile: *stream, owner },
-                create(*stream, owner, generation),
-            ])
+            let create = Action::StreamCreate { stream: *stream, generation: newest(*stream, tables) };
+            Offer::Mend(vec![Step::Act(create)], Some("its bytes are not there: it is empty now"))
         }
-        Problem::GenerationBehind { stream, generation, newest, .. } => Some(vec![Action::StreamAdvance {
+        Problem::StreamUnowned { stream } => unowned_stream(*stream, tables, site),
+        Problem::GenerationBehind { stream, generation, newest, .. } => act(Action::StreamAdvance {
             stream: *stream,
             expect: Generation(*generation),
             generation: Generation(*newest),
             size: None,
             written_at: None,
-        }]),
-        Problem::RowWrong(_)
-        | Problem::RootMissing
-        | Problem::OrphanGone(_)
-        | Problem::OrphanNamed(_)
-        | Problem::DatafileMissing { .. }
-        | Problem::DatafileOfAnother { .. }
-        | Problem::StreamUnowned { .. }
-        | Problem::ReapOfLiving(_)
-        | Problem::Undecided { .. }
-        | Problem::XattrsUnowned(_) => None,
+        }),
+        Problem::ReapOfLiving(reap) => {
+            aside(reap.by, keys::reap(reap.datafile.server(), reap.datafile).to_vec())
+        }
+        Problem::Undecided { tx, .. } if site.servers.contains(&tx.coordinator()) => Offer::Leave(
+            "its coordinator alone knows whether it was committed, and is asked every two seconds: look at that server's \
+             log, and start it again",
+        ),
+        Problem::Undecided { server, tx } => {
+            let abort = Step::Abort { server: *server, tx: *tx };
+            Offer::Mend(vec![abort], Some("there is no such coordinator, so nobody committed it: aborted"))
+        }
+        Problem::XattrsUnowned(object) => Offer::Mend(
+            vec![Step::Aside { server: object.server(), key: keys::xattrs(*object).to_vec(), all: true }],
+            None,
+        ),
     }
+}
+
+fn act(action: Action) -> Offer {
+    Offer::Mend(vec![Step::Act(action)], None)
+}
+
+fn aside(server: ServerId, key: Vec<u8>) -> Offer {
+    Offer::Mend(vec![Step::Aside { server, key, all: false }], None)
 }
 
 /// The server that carries an action out.
-pub fn server_of(action: &Action) -> shoal_proto::ServerId {
+pub fn server_of(action: &Action) -> ServerId {
     shoal_server::actions::server_of(action)
 }
 
-fn is_missing_directory(handle: Handle, tables: &Tables) -> bool {
-    tables.entries.iter().any(|e| e.dir == handle)
+fn row_wrong(wrong: &Wrong) -> Offer {
+    const MINE: [Table; 6] =
+        [Table::Entry, Table::Inode, Table::Datafile, Table::Xattr, Table::Orphan, Table::Reap];
+    let table = wrong.key.first().copied().unwrap_or_default();
+    if MINE.iter().any(|mine| *mine as u8 == table) {
+        return aside(wrong.server, wrong.key.clone());
+    }
+    if table == Table::Tx as u8 {
+        return Offer::Leave(
+            "a transaction's row: the server would not start with it; take its folder from a copy",
+        );
+    }
+    Offer::Leave(
+        "a row of the store's own, about a stream's bytes. A large file's are in `streams/` of that server's folder, named \
+         by the handle in hex: copy that file away before the server is started again",
+    )
 }
 
-fn create(datafile: Handle, owner: Handle, generation: u64) -> Action {
-    Action::DatafileCreate { datafile, owner, generation: Generation(generation) }
+fn root(tables: &Tables, site: &Site) -> Offer {
+    let mut steps = Vec::new();
+    if tables.objects.contains_key(&Handle::ROOT) {
+        let (server, key) = (Handle::ROOT.server(), keys::inode(Handle::ROOT).to_vec());
+        steps.push(Step::Aside { server, key, all: false });
+    }
+    let Owner { uid, gid, .. } = site.owner;
+    let attr = Attr { mode: 0o755, uid, gid, parent: Handle::ROOT, ..directory(Handle::ROOT, site) };
+    steps.push(Step::Act(Action::ObjectCreate { attr }));
+    Offer::Mend(steps, Some(ROOT_MADE_ANEW))
+}
+
+fn remove(e: &Entry, time: Time) -> Action {
+    Action::EntryRemove { dir: e.dir, name: e.name.clone(), expect: e.handle, subdirs: 0, time }
+}
+
+fn dangling(e: &Entry, tables: &Tables, time: Time) -> Offer {
+    let will_be_made = tables.entries.iter().any(|other| other.dir == e.handle)
+        || (e.kind == Kind::File
+            && tables.streams.contains_key(&e.handle)
+            && is_whole_file(e.handle, tables));
+    if !tables.objects.contains_key(&e.dir) || will_be_made {
+        return Offer::Later;
+    }
+    act(remove(e, time))
+}
+
+/// Whether a stream without a file was all of one: neither a datafile, nor one of which there are others.
+fn is_whole_file(stream: Handle, tables: &Tables) -> bool {
+    !tables.datafiles.contains_key(&stream) && !tables.datafiles.values().any(|owner| *owner == stream)
+}
+
+fn lists(object: Handle, datafile: Handle, tables: &Tables) -> bool {
+    let datafiles = tables.objects.get(&object).and_then(|object| object.datafiles.as_ref());
+    datafiles.is_some_and(|datafiles| datafiles.contains(&datafile))
+}
+
+fn is_listed(datafile: Handle, tables: &Tables) -> bool {
+    tables.objects.keys().any(|object| lists(*object, datafile, tables))
+}
+
+fn unowned_datafile(datafile: Handle, owner: Handle, tables: &Tables) -> Offer {
+    if is_listed(datafile, tables) {
+        return Offer::Later;
+    }
+    if tables.streams.get(&datafile).is_none_or(|stream| stream.size == 0) {
+        return act(Action::DatafileRemove { datafile, owner });
+    }
+    // Its bytes are nobody's then, and become a file.
+    aside(datafile.server(), keys::datafile(datafile).to_vec())
+}
+
+fn unowned_stream(stream: Handle, tables: &Tables, site: &Site) -> Offer {
+    if is_listed(stream, tables) {
+        return Offer::Later;
+    }
+    let Some(row) = tables.streams.get(&stream) else { return Offer::Later };
+    let whole = is_whole_file(stream, tables);
+    let names = tables.entries.iter().filter(|e| e.handle == stream && e.kind == Kind::File && whole).count();
+    // Without a name and without a byte it is nothing: it goes in the next round.
+    let nlink = match names {
+        0 => u32::from(row.size > 0),
+        names => u32::try_from(names).unwrap_or(u32::MAX),
+    };
+    let attr = Attr {
+        kind: Kind::File,
+        mode: 0o600,
+        nlink,
+        size: row.size,
+        generation: Generation(row.generation),
+        parent: Handle(0),
+        // All in one stream, however long it is.
+        template: Template { dist: Dist::Basic, width: 1 },
+        ..directory(stream, site)
+    };
+    let note = if whole { FILE_MADE_ANEW } else { PART_MADE_ANEW };
+    Offer::Mend(vec![Step::Act(Action::StreamAdopt { attr })], Some(note))
+}
+
+/// The newest generation among the streams of the file that one belongs to.
+fn newest(stream: Handle, tables: &Tables) -> Generation {
+    let owner = tables.datafiles.get(&stream).copied().unwrap_or(stream);
+    let datafiles = tables.objects.get(&owner).and_then(|object| object.datafiles.as_ref());
+    let all = datafiles.into_iter().flatten().chain([&owner]);
+    let generations = all.filter_map(|stream| tables.streams.get(stream)).map(|stream| stream.generation);
+    Generation(generations.max().unwrap_or(1))
 }
 
 /// A name in `/lost+found`.
-fn keep(object: Handle, kind: Kind, parent: Handle, site: &Site) -> Vec<Action> {
+fn keep(object: Handle, kind: Kind, parent: Handle, site: &Site) -> Offer {
     let dir = site.lost_and_found;
     let name = format!("#{object}");
-    let Ok(name) = Name::new(name.as_bytes()) else { return Vec::new() };
-    let mut actions = Vec::new();
+    let Ok(name) = Name::new(name.as_bytes()) else { return Offer::Later };
+    let mut steps = Vec::new();
     if kind == Kind::Directory && parent != dir {
-        actions.push(Action::Reparent { dir: object, expect: parent, parent: dir, time: site.now });
+        let reparent = Action::Reparent { dir: object, expect: parent, parent: dir, time: site.now };
+        steps.push(Step::Act(reparent));
     }
-    actions.push(Action::EntryPut {
+    steps.push(Step::Act(Action::EntryPut {
         dir,
         name,
         handle: object,
@@ -121,8 +293,8 @@ fn keep(object: Handle, kind: Kind, parent: Handle, site: &Site) -> Vec<Action> 
         expect: None,
         subdirs: 0,
         time: site.now,
-    });
-    actions
+    }));
+    Offer::Mend(steps, Some("in /lost+found now"))
 }
 
 /// A directory made again, for its entries' sake.

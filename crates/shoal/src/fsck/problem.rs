@@ -84,7 +84,7 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Problem::RowWrong(Wrong { server, key, why }) => {
-                write!(f, "server {server}: the row `{key}` is wrong: {why}")
+                write!(f, "server {server}: the row `{}` is wrong: {why}", key.escape_ascii())
             }
             Problem::RootMissing => f.write_str("the root directory is not there"),
             Problem::DirectoryMissing(dir) => write!(f, "directory {dir} has entries but is not there"),

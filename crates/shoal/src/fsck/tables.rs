@@ -50,10 +50,19 @@ pub struct ToReap {
 pub struct Wrong {
     /// Where.
     pub server: ServerId,
-    /// Its key, readable.
-    pub key: String,
+    /// Its key.
+    pub key: Vec<u8>,
     /// Why.
     pub why: String,
+}
+
+/// What of a stream's row matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream {
+    /// Its generation.
+    pub generation: u64,
+    /// Its bytes.
+    pub size: u64,
 }
 
 /// All of it.
@@ -65,8 +74,8 @@ pub struct Tables {
     pub entries: Vec<Entry>,
     /// Datafiles, with their owners.
     pub datafiles: BTreeMap<Handle, Handle>,
-    /// Streams, with their generations.
-    pub streams: BTreeMap<Handle, u64>,
+    /// Streams.
+    pub streams: BTreeMap<Handle, Stream>,
     /// Objects that have extended attributes.
     pub xattrs: BTreeSet<Handle>,
     /// Orphans, with who holds them.
@@ -96,7 +105,7 @@ impl Tables {
     /// Take a row of a server.
     pub fn take(&mut self, server: ServerId, key: &[u8], value: &[u8]) {
         if let Err(why) = self.decode(server, key, value) {
-            self.wrong.insert(Wrong { server, key: key.escape_ascii().to_string(), why });
+            self.wrong.insert(Wrong { server, key: key.to_vec(), why });
         }
     }
 
@@ -122,8 +131,9 @@ impl Tables {
             let row = Datafile::from_row(value).map_err(|e| e.to_string())?;
             self.datafiles.insert(own(handle()?)?, row.owner);
         } else if table == STREAM_TABLE {
-            let generation = value.get(1..9).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
-            self.streams.insert(own(handle()?)?, generation.ok_or("a stream's row cut short")?);
+            let word = |at| value.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
+            let stream = word(1).zip(word(9)).map(|(generation, size)| Stream { generation, size });
+            self.streams.insert(own(handle()?)?, stream.ok_or("a stream's row cut short")?);
         } else if table == Table::Xattr as u8 {
             let handle = key.get(1..9).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes);
             self.xattrs.insert(own(Handle(handle.ok_or("an attribute's key cut short")?))?);
