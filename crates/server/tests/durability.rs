@@ -257,3 +257,22 @@ fn a_retry_attaches_to_the_transaction_that_its_lost_connection_began() {
         assert_eq!(cluster.shard(0).counters.snapshot().commits, 1);
     });
 }
+
+#[test]
+fn closing_a_file_makes_nothing_durable() {
+    run(|env| async move {
+        let mut scene = Scene::new(&env, MetadataSync::AtReply, DataSync::AtFsync).await;
+        send_write(&mut scene).await;
+        scene.held.write();
+        assert_eq!(scene.status().await, Status::Ok);
+        let (pushes, durable) = (scene.held.pushes.get(), scene.held.durable());
+        assert!(durable < scene.held.applied());
+        let looked = scene.client.ask(vec![lookup(Handle::ROOT, &name("file"))]).await;
+        let object = handle_of(&looked);
+        // All that a close may ask; a file with a name asks nothing.
+        let closed = scene.client.change_in(slot(0, 3), vec![Op::Release { object }]).await;
+        assert_eq!(closed.status, Status::Ok);
+        env.sleep(Duration::from_millis(50)).await;
+        assert_eq!((scene.held.pushes.get(), scene.held.durable()), (pushes, durable));
+    });
+}

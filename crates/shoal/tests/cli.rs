@@ -332,3 +332,38 @@ fn man_pages_and_completions_are_of_all_commands() {
     assert!(home.path("man/shoal-layout-set.1").is_file() && home.path("man/shoal-up.1").is_file());
     assert!(said(&["completions", "bash"]).contains("add-server"));
 }
+
+#[test]
+fn the_command_line_reads_what_its_user_could_not_through_a_mount() {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+    if !rustix::process::geteuid().is_root() {
+        // Only root can make a file that is another's, and ask as somebody else.
+        return;
+    }
+    let home = Home::new();
+    let serving = Serving::start(&["up", &home.text("data")]);
+    let (local, remote) = (home.path("locked"), format!("{}/locked", serving.address()));
+    let allow = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    std::fs::write(&local, b"root's alone").unwrap();
+    allow(&local, 0o600);
+    let key = home.text("key");
+    std::fs::copy(home.path("data/key"), &key).unwrap();
+    said(&["cp", "-p", "--quiet", "--key", &key, local.to_str().unwrap(), &remote]);
+
+    let program = home.path("shoal");
+    std::fs::copy(env!("CARGO_BIN_EXE_shoal"), &program).unwrap();
+    allow(home.0.path(), 0o755);
+    let read = |key: &str| {
+        let mut command = Command::new(&program);
+        command.args(["cat", "--key", key, &remote]).env_remove("SHOAL_KEY").current_dir("/");
+        command.uid(65534).gid(65534).output().unwrap()
+    };
+    allow(Path::new(&key), 0o600);
+    assert!(!read(&key).status.success(), "without the key");
+    std::os::unix::fs::chown(&key, Some(65534), Some(65534)).unwrap();
+    assert_eq!(String::from_utf8_lossy(&read(&key).stdout), "root's alone");
+    serving.stop();
+}

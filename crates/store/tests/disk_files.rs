@@ -241,3 +241,46 @@ fn a_file_that_is_closed_to_make_room_is_synced_and_a_failure_of_that_is_not_los
         assert!(store.health().is_err(), "bytes of stream 2 were lost, and nobody would have been told");
     });
 }
+
+#[test]
+fn a_write_that_a_stop_met_is_there_in_part_at_most_and_touches_nothing_else() {
+    let (mut none, mut some, mut all) = (0, 0, 0);
+    for span in 0..60 {
+        let (world, machine, process) = world(5_000 + span);
+        let ready = std::rc::Rc::new(std::cell::Cell::new(false));
+        let begun = ready.clone();
+        world.start(process, |env| async move {
+            let store = open(env.clone(), config()).await.unwrap();
+            made(&store).await;
+            write(&store, handle(1), 0, vec![1; 300_000].into()).await;
+            store.fsync(handle(1)).await.unwrap();
+            begun.set(true);
+            write(&store, handle(1), 50_000, vec![2; 200_000].into()).await;
+            std::future::pending::<()>().await;
+        });
+        let limit = world.now() + Duration::from_secs(10);
+        assert!(world.run_until_true(limit, || ready.get()));
+        world.run_for(Duration::from_micros(span));
+        if span % 2 == 0 {
+            world.crash(process)
+        } else {
+            world.power_cut(machine)
+        }
+        let written = world.complete(process, |env| async move {
+            let store = open(env.clone(), config()).await.unwrap();
+            let content = whole(&store, handle(1)).await;
+            assert_eq!(content.len(), 300_000);
+            let (before, rest) = content.split_at(50_000);
+            let (met, behind) = rest.split_at(200_000);
+            assert!(before.iter().chain(behind).all(|byte| *byte == 1), "{span} us: beside the write");
+            assert!(met.iter().all(|byte| *byte == 1 || *byte == 2), "{span} us: bytes that nobody wrote");
+            met.iter().filter(|byte| **byte == 2).count()
+        });
+        match written {
+            0 => none += 1,
+            200_000 => all += 1,
+            _ => some += 1,
+        }
+    }
+    assert!(none > 0 && some > 0 && all > 0, "{none} {some} {all}");
+}

@@ -237,3 +237,75 @@ fn a_directory_in_which_files_are_made_and_removed_is_not_asked_about() {
     }
     assert_eq!(asked(), before);
 }
+
+/// A shared mapping of one page of a file.
+struct Page(*mut std::ffi::c_void);
+
+const PAGE: usize = 4096;
+
+impl Page {
+    fn of(path: &std::path::Path) -> Page {
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice; the file has a page and nobody cuts it.
+        Page(unsafe { mmap(std::ptr::null_mut(), PAGE, prot, MapFlags::SHARED, &file, 0) }.unwrap())
+    }
+
+    fn first(&self) -> u8 {
+        // SAFETY: the mapping lives, and is written by this thread alone.
+        unsafe { self.0.cast::<u8>().read_volatile() }
+    }
+
+    fn store(&self, byte: u8) {
+        // SAFETY: as above.
+        unsafe { self.0.cast::<u8>().write_volatile(byte) };
+    }
+
+    fn sync(&self) {
+        // SAFETY: the mapping made in `of`, whole.
+        unsafe { rustix::mm::msync(self.0, PAGE, rustix::mm::MsyncFlags::SYNC) }.unwrap();
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `of`, whole, used by nobody any more.
+        let _ = unsafe { rustix::mm::munmap(self.0, PAGE) };
+    }
+}
+
+#[test]
+fn mappings_see_each_others_stores_in_one_mount_and_not_in_two() {
+    let one = Mounted::with(&strict());
+    let two = one.second(&strict());
+    fs::write(one.path("f"), [b'a'; PAGE]).unwrap();
+    let (here, beside, there) =
+        (Page::of(&one.path("f")), Page::of(&one.path("f")), Page::of(&two.mountpoint().join("f")));
+    assert_eq!([here.first(), beside.first(), there.first()], [b'a'; 3]);
+    here.store(b'b');
+    assert_eq!(beside.first(), b'b', "one kernel's page");
+    here.sync();
+    assert_eq!(there.first(), b'a', "the other's is not asked for again");
+    drop(there);
+    assert_eq!(Page::of(&two.mountpoint().join("f")).first(), b'b', "it is when the file is opened");
+}
+
+#[test]
+fn inotify_tells_of_what_was_done_through_the_same_mount() {
+    use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+    let one = Mounted::with(&strict());
+    let two = one.second(&strict());
+    let watch = inotify::init(CreateFlags::NONBLOCK).unwrap();
+    inotify::add_watch(&watch, one.path("."), WatchFlags::CREATE).unwrap();
+    let told = || {
+        let mut buf = [std::mem::MaybeUninit::uninit(); 1024];
+        let mut reader = inotify::Reader::new(&watch, &mut buf);
+        reader.next().ok().and_then(|event| Some(event.file_name()?.to_str().ok()?.to_owned()))
+    };
+    fs::write(two.mountpoint().join("there"), b"x").unwrap();
+    assert!(one.path("there").exists());
+    assert_eq!(told(), None);
+    fs::write(one.path("here"), b"x").unwrap();
+    assert_eq!(told().as_deref(), Some("here"));
+}

@@ -13,6 +13,7 @@ use shoal_store::{
     StoreCounters, StoreError, StreamInfo, SyncModes,
 };
 use std::cell::Cell;
+use std::rc::Rc;
 
 pub struct Held {
     inner: Collection,
@@ -20,8 +21,10 @@ pub struct Held {
     durable: Cell<Option<Lsn>>,
     poisoned: Cell<bool>,
     pub pushes: Cell<u32>,
-    /// So many writes to come are held until [`Held::release`].
+    /// So many writes to come are held until [`Held::release`]: writes before they are done, appends behind it.
     pub stalls: Cell<u32>,
+    /// Appends that are done and held.
+    pub appended: Rc<Cell<u32>>,
     released: Notify,
 }
 
@@ -34,6 +37,7 @@ impl Held {
             poisoned: Cell::new(false),
             pushes: Cell::new(0),
             stalls: Cell::new(0),
+            appended: Rc::default(),
             released: Notify::default(),
         }
     }
@@ -178,7 +182,17 @@ impl Module for Held {
         data: Bytes,
         at: WallTime,
     ) -> LocalBoxFuture<'static, Result<(u64, StreamInfo), StoreError>> {
-        self.inner.append(handle, generation, data, at)
+        if self.stalls.get() == 0 {
+            return self.inner.append(handle, generation, data, at);
+        }
+        self.stalls.set(self.stalls.get() - 1);
+        let (released, inner, appended) = (self.released.wait(), self.inner.clone(), self.appended.clone());
+        Box::pin(async move {
+            let done = inner.append(handle, generation, data, at).await;
+            appended.set(appended.get() + 1);
+            released.await;
+            done
+        })
     }
 
     fn allocate(

@@ -1,0 +1,69 @@
+//! A program on a mount whose server does not answer.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn shoal(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
+    command.args(args).env_remove("SHOAL_KEY");
+    command
+}
+
+fn signal(child: &Child, signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
+}
+
+/// A server, running again and killed at the end whatever happens; the mount is taken away before.
+struct Scene {
+    server: Child,
+    mountpoint: String,
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        signal(&self.server, rustix::process::Signal::CONT);
+        let _ = shoal(&["umount", &self.mountpoint]).status();
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// Whether a process waits in the kernel, deaf to signals.
+fn is_deaf(child: &Child) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('D'))
+}
+
+#[test]
+fn a_program_that_waits_for_a_stopped_server_cannot_be_killed() {
+    let home = tempfile::tempdir().unwrap();
+    let text = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
+    let mut server = shoal(&["up", &text("data")]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let address = ready.split_whitespace().find(|word| word.starts_with("shoal://")).unwrap().to_owned();
+    let scene = Scene { server, mountpoint: text("mnt") };
+    std::fs::create_dir(&scene.mountpoint).unwrap();
+    let key = text("data/key");
+    let mounted = shoal(&["mount", &address, &scene.mountpoint, "--key", &key, "--background"]).status();
+    assert!(mounted.unwrap().success());
+    let file = Path::new(&scene.mountpoint).join("file");
+    std::fs::write(&file, b"before").unwrap();
+
+    signal(&scene.server, rustix::process::Signal::STOP);
+    let script = format!("echo after > {}", file.display());
+    let mut program = Command::new("sh").args(["-c", &script]).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    while !is_deaf(&program) {
+        assert!(Instant::now() < until, "it never waited for the server");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    signal(&program, rustix::process::Signal::KILL);
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(program.try_wait().unwrap().is_none(), "it was killed in the middle of a call");
+    signal(&scene.server, rustix::process::Signal::CONT);
+    assert_eq!(program.wait().unwrap().signal(), Some(9), "then it is");
+}
