@@ -56,7 +56,9 @@ use streams::gates::Gates;
 use table::Table;
 
 /// Names a folder may hold before it is a collection: what an interrupted creation leaves.
-const OWN_NAMES: [&str; 6] = ["collection.new", "lock", "journal", "tables", "streams", "lost+found"];
+const OWN_NAMES: [&str; 3] = ["collection.new", "lock", "lost+found"];
+/// Folders in a collection's folder, made after the file that says whose they are.
+const PARTS: [&str; 3] = ["journal", "tables", "streams"];
 
 /// An open collection. Dropping it without [`close`](crate::Module::close) is a crash: background work ends where it is.
 pub(crate) struct Disk {

@@ -7,6 +7,7 @@ use super::table::{Entry, TableRows};
 use crate::stream_row::{StreamRow, stream_key};
 use crate::{Loaded, Lookup, Lsn, StoreCounters, StoreError};
 use bytes::Bytes;
+use futures_util::future::{Either, select};
 use shoal_env::Env;
 use shoal_proto::Handle;
 use std::rc::Rc;
@@ -242,12 +243,30 @@ impl Shared {
         }
     }
 
+    /// On a full disk the rows stay where they are durable already: in the journal.
+    async fn checkpoint_if_there_is_space(self: &Rc<Self>) -> Result<(), StoreError> {
+        let mut checkpoint = std::pin::pin!(self.checkpoint());
+        loop {
+            let moved = self.room.wait();
+            if self.ledger.borrow().stuck {
+                let all = self.journal.borrow().applied;
+                self.wait_durable(all).await?;
+                tracing::warn!("the disk is full: what was changed stays in the journal alone");
+                return Ok(());
+            }
+            match select(checkpoint.as_mut(), moved).await {
+                Either::Left((done, _)) => return done,
+                Either::Right(_) => {}
+            }
+        }
+    }
+
     pub(super) async fn close(self: &Rc<Self>) -> Result<(), StoreError> {
         if self.closed.get() {
             return Ok(());
         }
         if self.health().is_ok() {
-            self.checkpoint().await?;
+            self.checkpoint_if_there_is_space().await?;
         }
         self.closed.set(true);
         self.table.close().await;

@@ -3,7 +3,8 @@
 
 use super::identity::Kept;
 use super::journal::group::{Found, HEADER, Header, RecordWriter, next_record, record_len};
-use super::table::{file, live::Live};
+use super::journal::recover::walk_alone;
+use super::table::{decode_lsn, file, live::Live};
 use crate::stream_row::StreamRow;
 use crate::{DataSync, Identity, MetadataSync, SyncModes};
 use bytes::Bytes;
@@ -26,6 +27,16 @@ pub fn journal_records(mut body: &[u8]) -> bool {
             Err(_) => return false,
         }
     }
+}
+
+/// All of a segment, as recovery walks it and looks behind its end.
+pub fn journal_segment(bytes: &[u8]) -> bool {
+    walk_alone(bytes).is_ok()
+}
+
+/// The checkpoint's LSN in the table.
+pub fn lsn(bytes: &[u8]) -> bool {
+    decode_lsn(Some(bytes)).is_ok()
 }
 
 /// A stream's row. What is read is written the same again.

@@ -139,26 +139,42 @@ fn check_segment_bytes(bytes: u64) -> Result<(), StoreError> {
 }
 
 async fn make(env: &Env, config: &CollectionConfig) -> Result<Kept, StoreError> {
-    let dir = config.dir.display();
-    if !config.create {
-        return Err(StoreError::Refused(format!(
-            "{dir} holds no collection: name the right folder, or make the collection first (`shoal init`)"
-        )));
-    }
+    check_free(env, config).await?;
     check_segment_bytes(config.segment_bytes)?;
+    let kept =
+        Kept { identity: config.identity, modes: config.sync_modes, segment_bytes: config.segment_bytes };
+    write(env, &config.dir, &kept).await?;
+    Ok(kept)
+}
+
+/// Refuse a folder without an identity file that something else is in, before anything is made in it.
+pub(crate) async fn check_free(env: &Env, config: &CollectionConfig) -> Result<(), StoreError> {
+    let dir = config.dir.display();
     let entries =
         env.list(&config.dir).await.map_err(|error| StoreError::io(format!("listing {dir}"), &error))?;
-    let foreign = |name: &str| !super::OWN_NAMES.contains(&name);
-    if let Some(entry) = entries.iter().find(|entry| foreign(&entry.name)) {
+    let named = |names: &[&str]| entries.iter().find(|entry| names.contains(&entry.name.as_str()));
+    if named(&[FILE]).is_some() {
+        return Ok(());
+    }
+    if let Some(part) = named(&super::PARTS) {
+        return Err(StoreError::Damaged(format!(
+            "{dir} holds the `{}` of a collection, and the file `{FILE}` that says whose it is is missing",
+            part.name
+        )));
+    }
+    let is_ours = |name: &str| super::OWN_NAMES.contains(&name);
+    if let Some(entry) = entries.iter().find(|entry| !is_ours(&entry.name)) {
         return Err(StoreError::Refused(format!(
             "{dir} is not empty (it holds `{}`) and holds no collection: name an empty folder",
             entry.name
         )));
     }
-    let kept =
-        Kept { identity: config.identity, modes: config.sync_modes, segment_bytes: config.segment_bytes };
-    write(env, &config.dir, &kept).await?;
-    Ok(kept)
+    if !config.create {
+        return Err(StoreError::Refused(format!(
+            "{dir} holds no collection: name the right folder, or make the collection first (`shoal init`)"
+        )));
+    }
+    Ok(())
 }
 
 /// Write the file anew.

@@ -60,6 +60,7 @@ async fn prepare_folder(env: &Env, config: &CollectionConfig) -> Result<identity
     let dir = &config.dir;
     let error = |error: io::Error| StoreError::io(format!("preparing {}", dir.display()), &error);
     env.create_dir(dir).await.map_err(error)?;
+    identity::check_free(env, config).await?;
     sync_ancestors(env, dir).await.map_err(error)?;
     match env.lock(dir.join("lock")).await {
         Ok(()) => {}
@@ -72,7 +73,7 @@ async fn prepare_folder(env: &Env, config: &CollectionConfig) -> Result<identity
         Err(why) => return Err(error(why)),
     }
     let kept = identity::check(env, config).await?;
-    for part in ["journal", "tables", "streams"] {
+    for part in super::PARTS {
         env.create_dir(dir.join(part)).await.map_err(error)?;
     }
     StreamFiles::make_folders(env, &dir.join("streams")).await.map_err(error)?;
@@ -110,6 +111,13 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
 
     let journal_dir = config.dir.join("journal");
     let mut reader = Reader::open(&env, &journal_dir, kept.segment_bytes).await?;
+    if reader.is_empty() && checkpoint > Lsn(0) {
+        return Err(StoreError::Damaged(format!(
+            "{} holds no segment: what came behind LSN {}, the checkpoint's, is lost if there was any",
+            journal_dir.display(),
+            checkpoint.0
+        )));
+    }
     let replayed = reader.replay(checkpoint).await?;
     count_live(table.as_ref(), &replayed.rows, &mut live).await?;
     let mut segments = reader.segments(&live, checkpoint, &replayed)?;

@@ -63,6 +63,7 @@ impl<'a> Reader<'a> {
             let first = reader.first_header(&path, number).await?;
             if first.is_none() {
                 if entry.len != segment_bytes {
+                    reader.check_unused(&path, number, entry.len).await?;
                     env.remove(&path).await.map_err(|error| reader.error("removing", &path, &error))?;
                     continue;
                 }
@@ -82,6 +83,24 @@ impl<'a> Reader<'a> {
         }
         reader.heads.sort_by_key(|head| head.first.map_or(0, |first| first.generation));
         Ok(reader)
+    }
+
+    /// Whether there is no segment.
+    pub fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
+    /// A preparation that was cut short left zeros. A file that is not whole and has a group in it lost its first one.
+    async fn check_unused(&self, path: &Path, number: u64, len: u64) -> Result<(), StoreError> {
+        let content = self.read(path).await?;
+        match headers(&content, 0, number).next() {
+            None => Ok(()),
+            Some((at, _)) => Err(StoreError::Damaged(format!(
+                "{} is {len} bytes long, not {}, and its first group cannot be read, while there is one at offset {at}",
+                path.display(),
+                self.segment_bytes
+            ))),
+        }
     }
 
     fn error(&self, what: &str, path: &Path, error: &std::io::Error) -> StoreError {
@@ -115,7 +134,8 @@ impl<'a> Reader<'a> {
             Replayed { last: checkpoint, sequence: 1, rows: BTreeMap::new(), walked: BTreeMap::new() };
         let mut walk = Walk { last: None, sequence: 0, durable: checkpoint.0, checkpoint };
         // The newest segment that begins at or before the first record wanted.
-        let starts = |head: &Head| head.first.is_some_and(|first| first.first <= checkpoint.0 + 1);
+        let starts =
+            |head: &Head| head.first.is_some_and(|first| first.first <= checkpoint.0.saturating_add(1));
         let mut next = self.heads.iter().rposition(starts);
         // Where to look for what should have followed: (file, offset, generation).
         let mut stopped: Option<(PathBuf, usize, u64)> = None;
@@ -165,6 +185,7 @@ impl<'a> Reader<'a> {
         stopped: Option<(PathBuf, usize, u64)>,
     ) -> Result<(), StoreError> {
         let generation = stopped.as_ref().map_or(0, |(_, _, generation)| *generation);
+        let mut torn: Option<(&PathBuf, usize)> = None;
         for head in &self.heads {
             let here = stopped.as_ref().filter(|(path, _, _)| *path == head.path);
             if here.is_none() && head.first.is_some_and(|first| first.generation < generation) {
@@ -172,13 +193,23 @@ impl<'a> Reader<'a> {
             }
             let from = here.map_or(0, |(_, end, _)| *end);
             let content = self.read(&head.path).await?;
-            for (_, header) in headers(&content, from, head.number) {
+            for (at, header) in headers(&content, from, head.number) {
                 let passed = short && here.is_some() && header.generation == generation;
                 if passed || (header.generation >= generation && header.durable > last) {
                     let (path, at) = stopped.as_ref().map_or((&head.path, 0), |(path, at, _)| (path, *at));
                     return Err(damage(path, at, last + u64::from(!passed), header.durable.max(last)));
                 }
+                if header.generation >= generation && header.last > last {
+                    torn.get_or_insert((&head.path, at));
+                }
             }
+        }
+        if let Some((path, at)) = torn {
+            tracing::warn!(
+                file = %path.display(),
+                offset = at,
+                "the journal's tail was torn by a crash and is cut: nothing in it had been called durable"
+            );
         }
         Ok(())
     }
@@ -239,6 +270,18 @@ fn headers(content: &[u8], from: usize, number: u64) -> impl Iterator<Item = (us
     })
 }
 
+/// Walk the groups of one segment that nothing is known of, and look at all headers behind them.
+pub(crate) fn walk_alone(content: &[u8]) -> Result<(), StoreError> {
+    let mut walk = Walk { last: None, sequence: 0, durable: 0, checkpoint: Lsn(0) };
+    let (number, generation) = match Header::find(content) {
+        Found::Header(header) => (header.segment, header.generation),
+        Found::Newer(_) | Found::Nothing => (1, 1),
+    };
+    let (_, end) = walk.segment(content, number, generation, &mut BTreeMap::new(), Path::new("segment"))?;
+    headers(content, end.min(content.len()), number).for_each(drop);
+    Ok(())
+}
+
 /// The walk's place.
 struct Walk {
     last: Option<u64>,
@@ -275,6 +318,10 @@ impl Walk {
             let continues = header.segment == number
                 && header.generation == generation
                 && header.last >= header.first
+                // LSNs begin at 1, and neither they nor sequences ever come near their end.
+                && header.first > 0
+                && header.last < u64::MAX
+                && header.sequence < u64::MAX
                 && self.last.is_none_or(|last| header.first == last + 1)
                 && sequence.is_none_or(|sequence| header.sequence == sequence + 1);
             let Some(body) = header.body(rest).filter(|_| continues) else { break };

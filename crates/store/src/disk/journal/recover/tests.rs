@@ -191,3 +191,26 @@ fn no_generation_comes_again_of_which_only_a_later_group_reached_the_disk() {
     });
     assert!(next > generation, "generation {next} is on the disk already");
 }
+
+#[test]
+fn a_segment_that_was_cut_short_and_lost_its_first_group_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    write_groups(dir.path(), 0..6);
+    let journal = dir.path().join("journal");
+    let (path, places) = groups(&journal);
+    let mut content = std::fs::read(&path).unwrap();
+    content.truncate(content.len() / 2);
+    content[places[0].0] ^= 1;
+    std::fs::write(&path, &content).unwrap();
+    for _ in 0..2 {
+        let damaged = replay(&journal, 0).map(|replayed| replayed.last).unwrap_err().to_string();
+        let at = format!("there is one at offset {}", places[1].0);
+        assert!(damaged.contains(path.to_str().unwrap()) && damaged.contains(&at), "{damaged}");
+    }
+    assert!(std::fs::read(&path).unwrap() == content, "nothing is removed");
+    // Of a preparation that was cut short nothing but zeros is there: it goes.
+    content.fill(0);
+    std::fs::write(&path, &content).unwrap();
+    replay(&journal, 0).unwrap();
+    assert!(!path.exists());
+}
