@@ -28,6 +28,7 @@ pub mod locks;
 pub mod ops;
 mod peers;
 mod placement;
+mod places;
 mod reaper;
 mod recovery;
 pub mod rows;

@@ -61,6 +61,7 @@ async fn find_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
         if kept.fs_id != given.fs_id || kept.collection != given.collection {
             return Err(StoreError::Refused("the store holds another file system than the map names".into()));
         }
+        check_address(&kept, &given, shard.id())?;
         if kept.epoch >= given.epoch {
             shard.adopt_map(kept);
             return Ok(());
@@ -69,6 +70,27 @@ async fn find_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
     let mut changes = Changes::default();
     changes.put(key, given.to_bytes());
     apply_own(&shard.collection, changes).await.map(drop)
+}
+
+/// A server stays where its clients know it. One that would serve elsewhere is most likely a copy of the folder: two servers
+/// with one identity, each with a part of the changes.
+fn check_address(kept: &ClusterMap, given: &ClusterMap, id: ServerId) -> Result<(), StoreError> {
+    // Names inside of a process lead no client anywhere else.
+    let of = |map: &ClusterMap| -> Vec<String> {
+        let all = map.server(id).map(|info| info.addresses.iter()).into_iter().flatten();
+        all.filter(|at| !at.0.starts_with("local:")).map(|at| at.0.clone()).collect()
+    };
+    let (known, now) = (of(kept), of(given));
+    if known.is_empty() || now.is_empty() || now.iter().any(|at| known.contains(at)) {
+        return Ok(());
+    }
+    Err(StoreError::Refused(format!(
+        "clients and servers know server {id} of file system `{}` at {}, and here it would be at {}: listen there; if this \
+         folder is a copy, use the one it was copied from (two servers with one identity would part the data)",
+        kept.name,
+        known.join(", "),
+        now.join(", "),
+    )))
 }
 
 /// The root directory, made once, by the server that holds it.

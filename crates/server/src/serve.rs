@@ -6,12 +6,13 @@
 
 use crate::connection::{self, Frames, Line, Refused, Scratch, greet, refuse};
 use crate::counters::add;
+use crate::places::{Entry, Place, Places};
 use crate::recovery;
 use crate::shard::{Identity, Settings, Shard};
 use crate::tasks::Tasks;
 use futures_util::future::{Either, select};
-use shoal_env::local::{Notify, Semaphore};
-use shoal_env::{Address, Env, Listener, Stream};
+use shoal_env::local::Notify;
+use shoal_env::{Address, Env, Listener, Stream, Writer};
 use shoal_proto::message::VERSIONS;
 use shoal_proto::op::Owner;
 use shoal_proto::{ClusterMap, SecretKey, ServerId, Status};
@@ -20,12 +21,12 @@ use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-/// Connections in their handshake at once; more wait at the door.
-const GREETINGS_MAX: u64 = 256;
 /// How long a clean stop waits for requests under way.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after an accept failed (no descriptors left, say).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Whoever is refused for want of a place may say this long what it came for.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One collection of a server.
 pub struct CollectionSetup {
@@ -79,7 +80,7 @@ struct Inner {
     scratch: Scratch,
     tasks: Tasks,
     lines: RefCell<Vec<Weak<Line>>>,
-    greetings: Semaphore,
+    places: Rc<Places>,
     stopping: Notify,
 }
 
@@ -121,7 +122,7 @@ pub async fn serve(env: Env, config: ServerConfig) -> Result<ServerHandle, Serve
         scratch: Scratch::new(env.counters()),
         tasks: Tasks::default(),
         lines: RefCell::default(),
-        greetings: Semaphore::new(GREETINGS_MAX),
+        places: Places::new(config.settings.connections_max),
         stopping: Notify::default(),
     });
     let addresses = listeners.iter().map(Listener::address).collect();
@@ -172,38 +173,41 @@ async fn open(
 }
 
 async fn accept(inner: Rc<Inner>, mut listener: Listener) {
+    let mut fails = false;
     loop {
-        let turn = inner.greetings.acquire(1).await;
         match listener.accept().await {
             Ok(stream) => {
-                let own = inner.clone();
-                inner.tasks.spawn(&inner.env, "connection", async move {
-                    connection(own, stream, turn).await;
-                });
+                fails = false;
+                inner.welcome(stream);
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                // Once is enough: it fails again at each pause until descriptors are free.
+                if !std::mem::replace(&mut fails, true) {
+                    tracing::warn!(%error, "no connection can be accepted; those that are open go on");
+                }
                 inner.env.sleep(ACCEPT_PAUSE).await;
             }
         }
     }
 }
 
-async fn connection(inner: Rc<Inner>, stream: Stream, turn: shoal_env::local::Permit) {
+async fn connection(inner: Rc<Inner>, stream: Stream, place: Place) {
     let Stream { mut reader, mut writer, peer } = stream;
     let mut frames = Frames::new(inner.scratch.clone());
     let until = inner.env.now() + inner.settings.handshake;
     let greeted = {
         let greeting = greet(&inner.shards, &peer, &mut reader, &mut writer, &mut frames);
         let timed = std::pin::pin!(inner.env.deadline(until, greeting));
-        match select(timed, inner.stopping.wait()).await {
+        let evicted = std::pin::pin!(place.evicted());
+        match select(timed, select(inner.stopping.wait(), evicted)).await {
             Either::Left((greeted, _)) => greeted,
-            Either::Right(_) => return,
+            Either::Right((Either::Left(_), _)) => return,
+            Either::Right((Either::Right(_), _)) => Ok(Err(inner.no_place("others came later"))),
         }
     };
-    drop(turn);
     let refused = match greeted {
         Ok(Ok(greeting)) => {
+            place.keep();
             inner.enter(&greeting.line);
             let parts = (reader, writer, frames);
             return connection::serve(&greeting.shard, &greeting.session, &greeting.line, parts).await;
@@ -211,23 +215,67 @@ async fn connection(inner: Rc<Inner>, stream: Stream, turn: shoal_env::local::Pe
         Ok(Err(refused)) => refused,
         Err(_) => Refused::new(Status::TimedOut, "the handshake took too long"),
     };
-    tracing::info!(peer, status = ?refused.status, words = refused.words, "a connection was refused");
-    if let Some(shard) = inner.shards.first() {
-        add(&shard.counters.refusals, 1);
-    }
-    // Whoever does not read the refusal keeps no task here.
-    let until = inner.env.now() + inner.settings.handshake;
-    let line = Line::new(peer, VERSIONS.1);
-    let told = async {
-        refuse(&line, &mut writer, &refused).await;
-        writer.close().await
-    };
-    if inner.env.deadline(until, told).await.is_err() {
-        tracing::debug!("a refused connection did not take its refusal");
+    inner.tell(peer, &mut writer, refused).await;
+}
+
+/// There is no place: hear what it came for (what lies unread in a socket when it is closed takes the refusal with it),
+/// and say so.
+async fn turn_away(inner: Rc<Inner>, stream: Stream) {
+    let Stream { mut reader, mut writer, peer } = stream;
+    let mut frames = Frames::new(inner.scratch.clone());
+    let until = inner.env.now() + REFUSAL_TIMEOUT;
+    let heard = connection::hear(&mut reader, &mut frames);
+    if inner.env.deadline(until, heard).await.is_ok() {
+        let refused = inner.no_place("all places are taken");
+        inner.tell(peer, &mut writer, refused).await;
     }
 }
 
 impl Inner {
+    fn welcome(self: &Rc<Self>, stream: Stream) {
+        let own = self.clone();
+        match self.places.enter() {
+            Entry::Place(place) => {
+                self.tasks.spawn(&self.env, "connection", async move {
+                    connection(own, stream, place).await;
+                });
+            }
+            Entry::Refused(told) => {
+                self.tasks.spawn(&self.env, "refusal", async move {
+                    turn_away(own, stream).await;
+                    drop(told);
+                });
+            }
+            Entry::Nothing => {}
+        }
+    }
+
+    fn no_place(&self, why: &str) -> Refused {
+        let words = format!(
+            "this server takes {} connections at once and {why}: come again later, close idle ones, or let the server \
+             have more open files (`ulimit -n`)",
+            self.places.max()
+        );
+        Refused::new(Status::OverLimit, words)
+    }
+
+    /// Say why a connection is refused, and close it. Whoever does not read the refusal keeps no task here.
+    async fn tell(&self, peer: String, writer: &mut Writer, refused: Refused) {
+        tracing::info!(peer, status = ?refused.status, words = refused.words, "a connection was refused");
+        if let Some(shard) = self.shards.first() {
+            add(&shard.counters.refusals, 1);
+        }
+        let until = self.env.now() + self.settings.handshake;
+        let line = Line::new(peer, VERSIONS.1);
+        let told = async {
+            refuse(&line, writer, &refused).await;
+            writer.close().await
+        };
+        if self.env.deadline(until, told).await.is_err() {
+            tracing::debug!("a refused connection did not take its refusal");
+        }
+    }
+
     fn enter(&self, line: &Rc<Line>) {
         let mut lines = self.lines.borrow_mut();
         if lines.len() == lines.capacity() {

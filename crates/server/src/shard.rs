@@ -61,7 +61,7 @@ impl Identity {
 /// The identity as all parts of a shard share it.
 pub type SharedIdentity = Rc<RefCell<Rc<Identity>>>;
 
-/// Spans of time of a shard.
+/// Spans of time, and how many connections a server has.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// A session without a message for this long ends.
@@ -70,6 +70,8 @@ pub struct Settings {
     pub handshake: Duration,
     /// How long a prepared transaction waits for its decision before it asks (and asks again).
     pub doubt: Duration,
+    /// Connections at once, at most: fewer than the process may have descriptors, as the store needs some.
+    pub connections_max: usize,
 }
 
 impl Default for Settings {
@@ -78,6 +80,7 @@ impl Default for Settings {
             lease: Duration::from_secs(60),
             handshake: Duration::from_secs(10),
             doubt: Duration::from_secs(2),
+            connections_max: 16_384,
         }
     }
 }

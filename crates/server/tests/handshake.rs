@@ -5,7 +5,7 @@ mod raw;
 use raw::*;
 use shoal_proto::op::Owner;
 use shoal_proto::{Answer, CollectionId, Handle, Op, SecretKey, ServerId, SessionId, Status};
-use shoal_server::{CollectionSetup, ServeError, ServerConfig, serve};
+use shoal_server::{CollectionSetup, ServeError, ServerConfig, Settings, serve};
 use std::time::Duration;
 
 #[test]
@@ -124,5 +124,40 @@ fn more_data_than_the_credit_ends_the_connection() {
         }
         let refusal: shoal_proto::message::Refusal = client.frame().await.unwrap().message().unwrap();
         assert_eq!(refusal.status, Status::OverLimit);
+    });
+}
+
+#[test]
+fn the_limit_of_connections_is_answered_with_words_until_one_goes() {
+    run(|env| async move {
+        let settings = Settings { connections_max: 4, ..Settings::default() };
+        let cluster = Cluster::with(&env, 1, settings).await;
+        let mut stay = Vec::new();
+        for _ in 0..4 {
+            stay.push(cluster.client(0).await);
+        }
+        let refusal = Raw::attach(&cluster, 0, Wish::default()).await.err().expect("refused");
+        assert_eq!(refusal.status, Status::OverLimit);
+        for word in ["4 connections at once", "come again later", "ulimit -n"] {
+            assert!(refusal.words.0.contains(word), "{}", refusal.words);
+        }
+        stay.pop();
+        while Raw::attach(&cluster, 0, Wish::default()).await.is_err() {
+            env.sleep(Duration::from_millis(1)).await;
+        }
+    });
+}
+
+#[test]
+fn connections_that_say_nothing_make_way_for_who_comes() {
+    run(|env| async move {
+        let settings = Settings { connections_max: 8, ..Settings::default() };
+        let cluster = Cluster::with(&env, 1, settings).await;
+        let mut silent = Vec::new();
+        for _ in 0..50 {
+            silent.push(env.connect(&cluster.address(0)).await.unwrap());
+        }
+        let mut client = cluster.client(0).await;
+        assert_eq!(client.ask(vec![Op::Ping {}]).await.status, Status::Ok);
     });
 }

@@ -120,6 +120,12 @@ pub async fn greet(
     Ok(Greeting { shard: shard.clone(), session, line })
 }
 
+/// The first frame of a connection that is to be refused, whatever it is.
+pub async fn hear(reader: &mut Reader, frames: &mut Frames) {
+    // What is no frame is refused as well.
+    let _ = next(reader, frames).await;
+}
+
 /// The session of a connection: a peer's (kept in memory only), a new one, or the one it had, from which everything not yet
 /// executed is discarded first.
 async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> Result<Rc<Session>, Refused> {

@@ -25,7 +25,8 @@ use futures_util::FutureExt;
 use shoal_env::Instant;
 use shoal_proto::codec::{Codec, Writer};
 use shoal_proto::{
-    Action, Answer, Blob, ClientId, Group, GroupReply, Op, ServerId, SlotUse, Status, Time, limits,
+    Action, Allocation, Answer, Blob, ClientId, Group, GroupReply, Op, ServerId, SlotUse, Status, Time,
+    limits,
 };
 use shoal_store::{Admission, Ask, Changes, Loaded, Lsn, Needs, View};
 use std::rc::Rc;
@@ -539,6 +540,19 @@ fn bulk_of(ops: &[Op]) -> usize {
         .sum()
 }
 
+/// What a full disk must not refuse: how else would it become less full?
+fn frees(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Unlink { .. }
+            | Op::Rmdir { .. }
+            | Op::Release { .. }
+            | Op::Removexattr { .. }
+            | Op::Truncate { .. }
+            | Op::Allocate { mode: Allocation::Punch, .. }
+    )
+}
+
 /// Space to ask for before a group runs: generous, and given back when it has ended.
 fn ask_for(ops: &[Op]) -> Ask {
     let mut ask =
@@ -553,8 +567,7 @@ fn ask_for(ops: &[Op]) -> Ask {
             Op::Addserver { .. } => ask.journal_bytes += 256 * limits::SERVERS_MAX as u64,
             _ => {}
         }
-        ask.frees &=
-            matches!(op, Op::Unlink { .. } | Op::Rmdir { .. } | Op::Release { .. } | Op::Removexattr { .. });
+        ask.frees &= frees(op);
     }
     ask
 }
