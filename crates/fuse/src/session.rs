@@ -78,15 +78,8 @@ impl fmt::Display for MountError {
     }
 }
 
-impl std::error::Error for MountError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            MountError::Client(error) => Some(error),
-            MountError::Io(_, error) => Some(error),
-            MountError::Refused(_) | MountError::Busy(_) => None,
-        }
-    }
-}
+// Its words say all; a source would say it again.
+impl std::error::Error for MountError {}
 
 /// Mounting.
 #[derive(Debug)]

@@ -29,7 +29,9 @@ impl FromStr for ByteSize {
             return whole.checked_mul(1 << shift).map(ByteSize).ok_or_else(wrong);
         }
         let fraction: f64 = number.parse().map_err(|_| wrong())?;
-        Ok(ByteSize((fraction * (1_u64 << shift) as f64).round() as u64))
+        let bytes = (fraction * (1_u64 << shift) as f64).round();
+        // What is too large for a number of bytes is no size, not the largest one.
+        if bytes < 2_f64.powi(64) { Ok(ByteSize(bytes as u64)) } else { Err(wrong()) }
     }
 }
 

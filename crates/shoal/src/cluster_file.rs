@@ -18,8 +18,11 @@
 //! `shoal init` writes one; `shoal up` keeps one in its folder. Ids are drawn by `init` and never change. Relative paths are
 //! relative to the file. An unknown word is an error, so that no setting is silently ignored.
 
+mod check;
+
 use crate::bytes_size::ByteSize;
 use anyhow::{Context as _, Result, bail};
+pub use check::check_servers;
 use serde::{Deserialize, Serialize};
 use shoal_env::Address;
 use shoal_proto::{ClusterMap, CollectionId, Dist, Roles, ServerId, ServerInfo, Template, Text, limits};
@@ -244,79 +247,40 @@ impl ClusterFile {
                 path.display()
             )
         })?;
-        let mut file: ClusterFile =
-            toml::from_str(&text).with_context(|| format!("{} is not a cluster file", path.display()))?;
+        let mut file = ClusterFile::parse(&text, &path)?;
         file.base = path.parent().map(Path::to_path_buf).unwrap_or_default();
+        Ok(file)
+    }
+
+    /// Read and check the text of a cluster file; `path` is for the words of a refusal.
+    ///
+    /// # Errors
+    /// When it is no cluster file, or contradicts itself.
+    pub fn parse(text: &str, path: &Path) -> Result<ClusterFile> {
+        let file: ClusterFile = toml::from_str(text)
+            .map_err(|error| not_toml(path, "a cluster file", "`shoal serve --help`", text, &error))?;
         file.check().with_context(|| format!("{} contradicts itself", path.display()))?;
         Ok(file)
     }
 
-    /// Write it to its folder, durably, replacing an older one whole.
-    pub fn save(&self) -> Result<()> {
-        let path = self.base.join(FILE_NAME);
-        let text = format!(
+    /// As it is written.
+    ///
+    /// # Errors
+    /// When it cannot be: a path that is no text.
+    pub fn text(&self) -> Result<String> {
+        Ok(format!(
             "# The servers and file systems of this cluster. `shoal serve --help` explains; ids never change.\n{}",
             toml::to_string_pretty(self).context("the cluster file cannot be written as TOML")?
-        );
-        crate::secret::write_whole(&path, text.as_bytes(), 0o644)
+        ))
     }
 
-    /// Contradictions that would lose data or mislead.
-    pub fn check(&self) -> Result<()> {
-        if self.server.is_empty() {
-            bail!("it names no server: add a [[server]]");
-        }
-        if self.collection.is_empty() {
-            bail!("it names no file system: add a [[collection]] (`shoal init` draws its id)");
-        }
-        if self.server.len() > limits::SERVERS_MAX {
-            bail!("{} servers are over the limit of {}", self.server.len(), limits::SERVERS_MAX);
-        }
-        let mut addresses = Vec::new();
-        let mut folders = Vec::new();
-        for (id, server) in self.server.iter().enumerate() {
-            if server.listen.is_empty() {
-                bail!("server {id} listens nowhere: give it `listen = [\"tcp:IP:PORT\"]`");
-            }
-            for text in &server.listen {
-                let address: Address = text.parse().map_err(|e| anyhow::anyhow!("server {id}: {e}"))?;
-                if addresses.contains(&address) {
-                    bail!("two servers listen at {address}");
-                }
-                addresses.push(address);
-            }
-            if server.roles.is_empty() {
-                bail!("server {id} has no role: `roles = [\"metadata\", \"data\"]`, or one of them");
-            }
-            if folders.contains(&&server.folder) {
-                bail!("two servers have the folder {}", server.folder.display());
-            }
-            folders.push(&server.folder);
-        }
-        if !self.server[0].roles.contains(&Role::Metadata) {
-            bail!("server 0 holds the root directory: it needs the role `metadata`");
-        }
-        if !self.server.iter().any(|s| s.roles.contains(&Role::Data)) {
-            bail!("no server has the role `data`");
-        }
-        for (at, one) in self.collection.iter().enumerate() {
-            one.fs_id()?;
-            one.template().with_context(|| format!("file system `{}`", one.name))?;
-            if one.name.is_empty()
-                || !one.name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
-            {
-                bail!("`{}` cannot name a file system: use letters, digits, `-`, `_` and `.`", one.name);
-            }
-            if one.number == 0 {
-                bail!("file system `{}` has number 0: numbers begin at 1", one.name);
-            }
-            for other in &self.collection[..at] {
-                if other.name == one.name || other.id == one.id || other.number == one.number {
-                    bail!("two file systems share a name, id or number: `{}`, `{}`", other.name, one.name);
-                }
-            }
-        }
-        Ok(())
+    /// Write it to its folder, durably, replacing an older one whole. What contradicts itself is not written: nothing could
+    /// be started with it.
+    pub fn save(&self) -> Result<()> {
+        let path = self.base.join(FILE_NAME);
+        self.check().with_context(|| format!("{} stays as it was", path.display()))?;
+        let text = self.text()?;
+        crate::secret::write_whole(&path, text.as_bytes(), 0o644)
     }
 
     /// A path of the file, from where it is.
@@ -377,6 +341,17 @@ impl ServerEntry {
     pub fn addresses(&self) -> Result<Vec<Address>> {
         self.listen.iter().map(|text| text.parse().map_err(|e: String| anyhow::anyhow!(e))).collect()
     }
+}
+
+/// What is wrong in a file that people write, where, and the remedy, in one line.
+pub fn not_toml(path: &Path, what: &str, remedy: &str, text: &str, error: &toml::de::Error) -> anyhow::Error {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.bytes().filter(|&b| b == b'\n').count() + 1;
+    let why = error.message().replace('\n', ", ");
+    anyhow::anyhow!(
+        "{} is not {what}: line {line}: {why}; mend that line ({remedy} says what may stand there)",
+        path.display()
+    )
 }
 
 /// Random bytes from the kernel.

@@ -4,7 +4,7 @@ use crate::address::{MountNote, Place};
 use crate::cli::MountOptions;
 use crate::stop::Event;
 use anyhow::{Context as _, Result, anyhow};
-use shoal_fuse::{Mount, MountHandle};
+use shoal_fuse::{Mount, MountError, MountHandle};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -41,8 +41,14 @@ impl Embedded {
             ..shoal_fuse::MountOptions::default()
         };
         how.allow_other |= options.allow_other;
-        let words = || format!("cannot mount {} at {}", place.address, at.display());
-        let handle = Mount::start(client, at, &how).with_context(words)?;
+        let handle = Mount::start(client, at, &how).map_err(|error| {
+            let remedy = match error {
+                MountError::Client(_) => "; is it served (`shoal up`, `shoal serve`)?",
+                _ => "",
+            };
+            let words = format!("cannot mount {} at {}{remedy}", place.address, at.display());
+            anyhow::Error::new(error).context(words)
+        })?;
         let note = MountNote {
             address: place.address.to_string(),
             key: std::path::absolute(&place.key)?,

@@ -6,10 +6,7 @@
 //!
 //! **Invariant: every error says what could not be done, why, and where there is one, the remedy.**
 
-mod address;
-mod bytes_size;
 mod cli;
-mod cluster_file;
 mod commands;
 mod connect;
 mod copy;
@@ -18,12 +15,12 @@ mod fsck;
 mod native;
 mod node;
 mod out;
-mod secret;
 mod stop;
 mod trace;
 mod words;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
+use shoal_config::{address, bytes_size, cluster_file, secret};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

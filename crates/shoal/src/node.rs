@@ -11,7 +11,7 @@ use futures_channel::oneshot;
 use shoal_env::{Address, Env, real};
 use shoal_proto::{ClusterMap, Owner, SecretKey, ServerId};
 use shoal_server::{CollectionSetup, ServeError, ServerConfig, Settings, serve};
-use shoal_store::{CollectionConfig, Identity};
+use shoal_store::{CollectionConfig, Identity, StoreError};
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
@@ -37,6 +37,7 @@ struct Plan {
     key: SecretKey,
     polling: Duration,
     root: Owner,
+    connections: u64,
 }
 
 impl Node {
@@ -48,12 +49,14 @@ impl Node {
         events: &Sender<Event>,
     ) -> Result<Node> {
         let key = KeyFile::load(&cluster.path(&cluster.key))?.secret()?;
-        // As far as that goes: with fewer, streams' files are opened more often and connections wait.
-        shoal_bench::raise_open_files(OPEN_FILES * ids.len() as u64);
+        // As far as that goes: with fewer there are fewer connections.
+        let servers = ids.len().max(1) as u64;
+        let open_files = shoal_bench::raise_open_files((OPEN_FILES + CONNECTIONS) * servers) / servers;
+        let connections = open_files.saturating_sub(OPEN_FILES).clamp(CONNECTIONS_MIN, CONNECTIONS);
         let mut node = Node { servers: Vec::new() };
         let mut begins = Vec::new();
         for &id in ids {
-            let plan = Plan::new(cluster, id, key.clone(), polling)?;
+            let plan = Plan::new(cluster, id, key.clone(), polling, connections)?;
             let (stop, stopped) = oneshot::channel();
             let (begun, begin) = std::sync::mpsc::channel();
             let events = events.clone();
@@ -94,7 +97,13 @@ impl Node {
 }
 
 impl Plan {
-    fn new(cluster: &ClusterFile, id: u16, key: SecretKey, polling: Duration) -> Result<Plan> {
+    fn new(
+        cluster: &ClusterFile,
+        id: u16,
+        key: SecretKey,
+        polling: Duration,
+        connections: u64,
+    ) -> Result<Plan> {
         let entry = cluster.server.get(usize::from(id)).with_context(|| {
             format!("there is no server {id} in the cluster file: it has 0 to {}", cluster.server.len() - 1)
         })?;
@@ -111,6 +120,7 @@ impl Plan {
                 uid: rustix::process::geteuid().as_raw(),
                 gid: rustix::process::getegid().as_raw(),
             },
+            connections,
         })
     }
 
@@ -121,16 +131,21 @@ impl Plan {
         stopped: oneshot::Receiver<()>,
         begun: std::sync::mpsc::Sender<()>,
     ) -> Result<()> {
-        let Plan { id, listen, folder, collections, key, polling, root } = self;
+        let Plan { id, listen, folder, collections, key, polling, root, connections } = self;
         let mut setups = Vec::new();
         for (entry, map) in collections {
             let folder = folder.join(&entry.name);
             let config = collection_config(&entry, &map, id, folder)?;
             let words = format!("cannot open file system `{}` in {}", entry.name, config.dir.display());
-            let store = shoal_store::open(env.clone(), config).await.context(words)?;
+            let opened = shoal_store::open(env.clone(), config).await;
+            let store = opened.map_err(|error| with_remedy(error).context(words))?;
             setups.push(CollectionSetup { store, map, key: Some(key.clone()), root });
         }
-        let config = ServerConfig { id, listen, collections: setups, settings: Settings::default(), polling };
+        let settings = Settings {
+            connections_max: usize::try_from(connections).unwrap_or(usize::MAX),
+            ..Settings::default()
+        };
+        let config = ServerConfig { id, listen, collections: setups, settings, polling };
         let server = serve(env, config).await.map_err(explain)?;
         let _ = begun.send(());
         // An error is the sender's end: the stop.
@@ -156,10 +171,42 @@ fn collection_config(
     Ok(config)
 }
 
-/// Descriptors that one server may use well: its streams' files, connections, journal and tables.
-const OPEN_FILES: u64 = 4096;
+/// Descriptors that one server may use well for its streams' files, journal and tables.
+const OPEN_FILES: u64 = 1024;
+/// Connections of one server, at most; and at least, however few descriptors there are.
+const CONNECTIONS: u64 = 16_384;
+const CONNECTIONS_MIN: u64 = 64;
 /// What a cached row takes of memory, about.
 const ROW_BYTES: usize = 256;
+
+/// What opening a folder failed with, and the remedy.
+fn with_remedy(error: StoreError) -> anyhow::Error {
+    let remedy = match &error {
+        StoreError::Io { errno: Some(errno), .. } => remedy_of(*errno),
+        StoreError::Damaged(_) => Some(
+            "nothing of it was thrown away; bring this folder back from a copy, and where there is none keep it as it is \
+             and ask for help",
+        ),
+        _ => None,
+    };
+    match remedy {
+        Some(remedy) => anyhow!("{error}: {remedy}"),
+        None => error.into(),
+    }
+}
+
+fn remedy_of(errno: i32) -> Option<&'static str> {
+    use rustix::io::Errno;
+    match Errno::from_raw_os_error(errno) {
+        Errno::NOSPC | Errno::DQUOT => Some("free some space there, or name a folder on a larger disk"),
+        Errno::ROFS | Errno::ACCESS | Errno::PERM => {
+            Some("let this user write there, or name another folder")
+        }
+        Errno::NOTDIR | Errno::EXIST => Some("a file is in the folder's place: name another folder"),
+        Errno::MFILE | Errno::NFILE => Some("let this process have more open files (`ulimit -n`)"),
+        _ => None,
+    }
+}
 
 /// The remedy for what commonly prevents a start.
 fn explain(error: ServeError) -> anyhow::Error {
@@ -169,6 +216,16 @@ fn explain(error: ServeError) -> anyhow::Error {
              know this address, so it is kept",
             at.port()
         ),
+        ServeError::Listen(Address::Tcp(at), io) if io.kind() == std::io::ErrorKind::AddrNotAvailable => {
+            format!(
+                "{} is not an address of this machine: start this server (`--server ID`) on the one that has it, or mend the \
+             cluster file",
+                at.ip()
+            )
+        }
+        ServeError::Listen(Address::Tcp(at), io) if io.kind() == std::io::ErrorKind::PermissionDenied => {
+            format!("port {} is for root alone: name one above 1023 in the cluster file", at.port())
+        }
         _ => return error.into(),
     };
     anyhow::Error::new(error).context(remedy)

@@ -8,7 +8,7 @@
 //! collection = 1
 //! ```
 
-use crate::cluster_file::{ClusterFile, hex, random, unhex};
+use crate::cluster_file::{ClusterFile, hex, not_toml, random, unhex};
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use shoal_proto::{CollectionId, SecretKey};
@@ -85,18 +85,36 @@ impl KeyFile {
         }
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the key {}", path.display()))?;
-        let file: KeyFile =
-            toml::from_str(&text).with_context(|| format!("{} is not a key file", path.display()))?;
-        file.secret()?;
+        KeyFile::parse(&text, path)
+    }
+
+    /// Read the text of a key file; `path` is for the words of a refusal.
+    ///
+    /// # Errors
+    /// When it is no key file.
+    pub fn parse(text: &str, path: &Path) -> Result<KeyFile> {
+        let file: KeyFile = toml::from_str(text)
+            .map_err(|error| not_toml(path, "a key file", "the servers' own key file", text, &error))?;
+        file.secret().with_context(|| {
+            format!("{} is not a key file; copy the servers' own here (mode 0600)", path.display())
+        })?;
         Ok(file)
+    }
+
+    /// As it is written.
+    ///
+    /// # Errors
+    /// None but TOML's own.
+    pub fn text(&self) -> Result<String> {
+        Ok(format!(
+            "# Whoever can read this file has full access to these file systems.\n{}",
+            toml::to_string(self).context("the key file cannot be written as TOML")?
+        ))
     }
 
     /// Write it, mode 0600.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let text = format!(
-            "# Whoever can read this file has full access to these file systems.\n{}",
-            toml::to_string(self).context("the key file cannot be written as TOML")?
-        );
+        let text = self.text()?;
         write_whole(path, text.as_bytes(), 0o600)
     }
 

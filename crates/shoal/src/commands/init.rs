@@ -82,6 +82,6 @@ pub fn new_collection(new: &NewFileSystem, number: u32) -> Result<CollectionEntr
         width: new.width,
         ..CollectionEntry::new(&new.name, number)?
     };
-    entry.template()?;
+    entry.check()?;
     Ok(entry)
 }

@@ -20,6 +20,9 @@ pub fn run(args: Serve) -> Result<ExitCode> {
         true => (0..cluster.server.len() as u16).collect(),
         false => args.servers,
     };
+    if let Some(twice) = ids.iter().enumerate().find_map(|(at, id)| ids[..at].contains(id).then_some(id)) {
+        bail!("server {twice} is asked for twice: name each --server once");
+    }
     let node = Node::start(&cluster, &ids, Duration::from_micros(args.polling_us), &events)
         .with_context(|| format!("cannot serve {}", args.config.display()))?;
     let tcp = cluster.server.iter().map(|s| s.addresses()).collect::<Result<Vec<_>>>()?;

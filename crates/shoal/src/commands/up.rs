@@ -5,7 +5,7 @@
 
 use crate::address::{Place, ShoalAddress};
 use crate::cli::Up;
-use crate::cluster_file::{ClusterFile, CollectionEntry, FILE_NAME};
+use crate::cluster_file::{ClusterFile, CollectionEntry, FILE_NAME, check_servers};
 use crate::commands::init::new_collection;
 use crate::embed::Embedded;
 use crate::node::Node;
@@ -103,15 +103,20 @@ fn prepare_folder(given: &Path) -> Result<PathBuf> {
     if folder.join(FILE_NAME).is_file() {
         return Ok(folder);
     }
-    // What a start that was interrupted before the cluster file was there may have left.
-    let ours = ["lock", "key", "key.new", "cluster.new"];
+    // What a start that was interrupted before the cluster file was there may have left. A key may be the only copy of one
+    // that is used elsewhere.
+    let ours = ["lock", "key.new", "cluster.new"];
     let entries =
         std::fs::read_dir(&folder).with_context(|| format!("cannot look into {}", given.display()))?;
     for entry in entries {
         let name = entry?.file_name();
         if !ours.iter().any(|own| name == *own) {
+            let remedy = match name == *"key" {
+                true => "remove that key if it belongs to no file system, or give an empty or new folder",
+                false => "give an empty or new folder",
+            };
             bail!(
-                "cannot use {} for data: it holds something else (`{}`) and no {FILE_NAME}; give an empty or new folder",
+                "cannot use {} for data: it holds something else (`{}`) and no {FILE_NAME}; {remedy}",
                 given.display(),
                 name.to_string_lossy()
             );
@@ -273,6 +278,7 @@ fn grow(cluster: &mut ClusterFile, wanted: u16) -> Result<()> {
     if wanted == 0 {
         bail!("a file system has at least one server: use --servers 1 or more");
     }
+    check_servers(usize::from(wanted))?;
     // All ports are held until all are chosen.
     let mut held = Vec::new();
     let fs_id = cluster.collection.first().map(|c: &CollectionEntry| c.id.clone()).unwrap_or_default();

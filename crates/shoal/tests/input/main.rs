@@ -1,0 +1,10 @@
+//! Bad input: whatever is wrong, the program says what, where, and what to do, and nothing undamaged is lost. One file a
+//! family; `docs/BADINPUT.md` is the table of all.
+
+mod config;
+mod folders;
+mod frames;
+mod full;
+mod network;
+mod program;
+mod sizes;
