@@ -41,3 +41,17 @@ pub fn keep_crash(target: &str, input: &[u8], home: &Path) -> io::Result<PathBuf
     std::fs::write(&path, input)?;
     Ok(path)
 }
+
+/// Writes the target's seeds to its folder, where they stay as they are today: what a later version writes is added beside
+/// them.
+///
+/// # Errors
+/// When they cannot be written.
+pub fn write(target: &Target, home: &Path) -> io::Result<()> {
+    let dir = home.join("corpus").join(target.name);
+    std::fs::create_dir_all(&dir)?;
+    for seed in (target.seeds)() {
+        std::fs::write(dir.join(format!("seed-{:08x}", crc32c::crc32c(&seed))), &seed)?;
+    }
+    Ok(())
+}

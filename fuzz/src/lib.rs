@@ -7,7 +7,8 @@
 //! * `cargo run -p shoal-fuzz -- --seconds 2`: seeded mutations on the stable compiler, quick enough for every test run;
 //! * `fuzz/libfuzzer/`: the same functions for `cargo fuzz` on nightly, guided by coverage, for hours.
 //!
-//! Inputs that once broke something stay in `fuzz/corpus/<target>/` and are run first.
+//! `fuzz/corpus/<target>/` holds right inputs (`--write-corpus` writes them), and inputs that once broke something; all are run
+//! first.
 
 pub mod corpus;
 pub mod hunt;
@@ -15,6 +16,7 @@ mod memory;
 pub mod mutate;
 mod repair;
 mod targets;
+mod written;
 
 pub use memory::{Counting, measured};
 pub use targets::{TARGETS, Target};

@@ -13,7 +13,7 @@ static ALLOCATOR: Counting = Counting;
 const USAGE: &str = "\
 Usage: shoal-fuzz [--seconds N | --runs N] [--target NAME] [--seed N]
        shoal-fuzz --target NAME --repeat FILE
-       shoal-fuzz --list
+       shoal-fuzz --list | --write-corpus
 
 Feeds every decoder with mutations of right inputs. An input that breaks one is kept in fuzz/crashes/.
 
@@ -22,7 +22,8 @@ Feeds every decoder with mutations of right inputs. An input that breaks one is 
   --target NAME  this target alone
   --seed N       another sequence of inputs (1)
   --repeat FILE  run one input
-  --list         the targets";
+  --list         the targets
+  --write-corpus put the right inputs of every target into fuzz/corpus/";
 
 struct Asked {
     seconds: f64,
@@ -39,6 +40,10 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Asked>, Strin
             let names = TARGETS.iter().map(|target| target.name).collect::<Vec<_>>().join("\n");
             println!("{}", if word == "--list" { &names } else { USAGE });
             return Ok(None);
+        }
+        if word == "--write-corpus" {
+            let written = TARGETS.iter().try_for_each(|target| corpus::write(target, corpus::home()));
+            return written.map(|()| None).map_err(|error| format!("the corpus cannot be written: {error}"));
         }
         let value = words.next().ok_or_else(|| format!("{word} needs a value, or is none of the options"))?;
         let number = || value.parse::<u64>().map_err(|_| format!("{word} {value}: not a number"));

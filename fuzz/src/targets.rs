@@ -1,16 +1,22 @@
 //! The targets: one for each decoder.
 
-use crate::{measured, repair};
+use crate::{measured, repair, written};
 use bytes::{Bytes, BytesMut};
+use shoal_config::bytes_size::ByteSize;
+use shoal_config::cluster_file::ClusterFile;
+use shoal_config::secret::KeyFile;
+use shoal_env::Address;
 use shoal_pattern::codec::{self, Codec};
 use shoal_pattern::{Pattern, Region, View, Window};
 use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal};
 use shoal_proto::{
     Action, Answer, Blob, ClientId, ClusterMap, Dist, Frame, FrameKind, Handle, Kind, Many, Op, Reply,
-    Request, ServerId, Striping, Template, Time, limits, samples,
+    Request, ServerId, SessionId, Slot, Striping, Template, Time, limits, samples,
 };
+use shoal_server::keys;
 use shoal_server::rows::{self, RowValue};
 use shoal_store::hostile;
+use std::path::Path;
 
 /// A decoder under fire.
 #[derive(Clone, Copy)]
@@ -57,6 +63,13 @@ pub const TARGETS: &[Target] = &[
     Target { name: "identity", run: identity, seeds: || vec![hostile::samples().2] },
     Target { name: "table", run: table, seeds: tables },
     Target { name: "live", run: live, seeds: || vec![vec![], vec![1; 24], vec![2; 48]] },
+    Target { name: "journal_segment", run: journal_segment, seeds: segments },
+    Target { name: "lsn", run: lsn, seeds: || vec![vec![3; 8]] },
+    Target { name: "row_key", run: row_key, seeds: row_keys },
+    Target { name: "cluster_file", run: cluster_file, seeds: written::cluster_files },
+    Target { name: "key_file", run: key_file, seeds: written::key_files },
+    Target { name: "address", run: address, seeds: written::addresses },
+    Target { name: "size", run: size, seeds: written::sizes },
 ];
 
 /// Runs a decoder over `bytes` and holds it to its room.
@@ -165,6 +178,60 @@ fn table(bytes: &[u8]) {
 
 fn live(bytes: &[u8]) {
     within_room(bytes, 0, || hostile::live(bytes));
+}
+
+fn journal_segment(bytes: &[u8]) {
+    within_room(bytes, 0, || hostile::journal_segment(bytes));
+    let repaired = repair::journal_group(bytes);
+    within_room(bytes, 0, || hostile::journal_segment(&repaired));
+}
+
+fn lsn(bytes: &[u8]) {
+    within_room(bytes, 0, || hostile::lsn(bytes));
+}
+
+fn row_key(bytes: &[u8]) {
+    within_room(bytes, 0, || {
+        let _ = (keys::parse_entry(bytes), keys::parse_kept(bytes), keys::parse_reap(bytes));
+        let _ = (keys::parse_handle(bytes), keys::parse_session(bytes));
+    });
+}
+
+/// Memory that a reader of TOML may take for a byte, beyond what a decoder of our own may: it keeps every key and value by
+/// itself, and an error keeps the text.
+const TOML_BYTES: usize = 1024;
+
+fn cluster_file(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let parse = || ClusterFile::parse(text, Path::new("cluster.toml"));
+    let Ok(file) = within_room(bytes, TOML_BYTES * bytes.len(), parse) else { return };
+    for collection in &file.collection {
+        assert!(file.map(collection).is_ok(), "a checked file gives a map");
+    }
+    let again = file.text().and_then(|text| ClusterFile::parse(&text, Path::new("cluster.toml")));
+    assert!(again.is_ok_and(|again| again == file), "it is read otherwise after it was written again");
+}
+
+fn key_file(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let parse = || KeyFile::parse(text, Path::new("key"));
+    let Ok(file) = within_room(bytes, TOML_BYTES * bytes.len(), parse) else { return };
+    let again = file.text().and_then(|text| KeyFile::parse(&text, Path::new("key")));
+    assert!(again.is_ok_and(|again| again.file_system == file.file_system));
+}
+
+fn address(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(address) = within_room(bytes, 0, || text.parse::<Address>()) {
+        assert_eq!(address.to_string().parse::<Address>(), Ok(address));
+    }
+}
+
+fn size(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(size) = within_room(bytes, 0, || text.parse::<ByteSize>()) {
+        assert_eq!(size.to_string().parse::<ByteSize>(), Ok(size));
+    }
 }
 
 // The seeds.
@@ -300,9 +367,33 @@ fn tables() -> Vec<Vec<u8>> {
     vec![repair::table(&table)]
 }
 
+/// Two groups, each in blocks of its own, as they lie in a segment.
+fn segments() -> Vec<Vec<u8>> {
+    let group = hostile::samples().0;
+    let mut whole = group.clone();
+    whole.resize(whole.len().next_multiple_of(4096), 0);
+    whole.extend_from_slice(&group);
+    whole.resize(whole.len().next_multiple_of(4096), 0);
+    vec![whole]
+}
+
+fn row_keys() -> Vec<Vec<u8>> {
+    let all = [
+        keys::entry(Handle(7), 9, b"name"),
+        keys::kept(SessionId(3), Slot(2), 1),
+        keys::session(SessionId(3)),
+        keys::orphan(Handle(7)),
+    ];
+    all.map(|key| key.to_vec()).to_vec()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn text(bytes: &[u8]) -> &str {
+        std::str::from_utf8(bytes).unwrap()
+    }
 
     #[test]
     fn every_seed_is_a_right_input_of_its_decoder() {
@@ -337,6 +428,17 @@ mod tests {
             "identity" => hostile::identity(bytes),
             "table" => hostile::table(bytes),
             "live" => hostile::live(bytes),
+            "journal_segment" => hostile::journal_segment(bytes),
+            "lsn" => hostile::lsn(bytes),
+            "row_key" => {
+                keys::parse_entry(bytes).is_some()
+                    || keys::parse_kept(bytes).is_some()
+                    || keys::parse_session(bytes).is_some()
+            }
+            "cluster_file" => ClusterFile::parse(text(bytes), Path::new("x")).is_ok(),
+            "key_file" => KeyFile::parse(text(bytes), Path::new("x")).is_ok(),
+            "address" => text(bytes).parse::<Address>().is_ok(),
+            "size" => text(bytes).parse::<ByteSize>().is_ok(),
             name => rows(name, bytes),
         };
         for target in TARGETS {

@@ -46,3 +46,15 @@ fn every_target_is_a_program_of_the_guided_fuzzer_too() {
     let targets: Vec<String> = TARGETS.iter().map(|target| format!("{:?}", target.name)).collect();
     assert_eq!(programs, targets);
 }
+
+#[test]
+fn every_target_has_a_corpus_with_each_of_its_right_inputs() {
+    for target in TARGETS {
+        let dir = corpus::home().join("corpus").join(target.name);
+        let kept = std::fs::read_dir(&dir).map(|entries| entries.count()).unwrap_or(0);
+        let inputs = corpus::of(target, corpus::home()).unwrap();
+        let (seeds, files) = inputs.split_at((target.seeds)().len());
+        let missing = seeds.iter().filter(|seed| !files.contains(seed)).count();
+        assert!(kept > 0 && missing == 0, "{}: `cargo run -p shoal-fuzz -- --write-corpus`", target.name);
+    }
+}
