@@ -540,17 +540,18 @@ fn bulk_of(ops: &[Op]) -> usize {
         .sum()
 }
 
-/// What a full disk must not refuse: how else would it become less full?
+/// What a full disk must not refuse: how else would it become less full? What only looks goes along with it.
 fn frees(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Unlink { .. }
-            | Op::Rmdir { .. }
-            | Op::Release { .. }
-            | Op::Removexattr { .. }
-            | Op::Truncate { .. }
-            | Op::Allocate { mode: Allocation::Punch, .. }
-    )
+    !op.changes()
+        || matches!(
+            op,
+            Op::Unlink { .. }
+                | Op::Rmdir { .. }
+                | Op::Release { .. }
+                | Op::Removexattr { .. }
+                | Op::Truncate { .. }
+                | Op::Allocate { mode: Allocation::Punch, .. }
+        )
 }
 
 /// Space to ask for before a group runs: generous, and given back when it has ended.
