@@ -3,9 +3,12 @@
 
 use crate::program::*;
 
+/// What stands in a file, and what is put there instead.
+type Replaced<'a> = (&'a str, &'a str);
+
 /// The cluster file of two servers with one thing replaced, and the words of the refusal.
 #[track_caller]
-fn contradicts(home: &Home, replaced: &[(&str, &str)], words: &[&str]) {
+fn contradicts(home: &Home, replaced: &[Replaced<'_>], words: &[&str]) {
     let path = home.path("cluster/cluster.toml");
     let good = std::fs::read_to_string(&path).unwrap();
     let mut bad = good.clone();
@@ -64,7 +67,7 @@ fn contradictions_are_named_with_the_remedy_and_nothing_is_begun() {
             .to_owned();
     let servers = "[[server]]\nlisten = [\"tcp:127.0.0.1:";
     let again = format!("[[collection]]\nname = \"other\"\nid = \"{id}\"\nnumber = 2\n\n[[collection]]");
-    let cases: &[(&[(&str, &str)], &[&str])] = &[
+    let cases: &[(&[Replaced<'_>], &[&str])] = &[
         (&[(&second, &first)], &["two servers listen at tcp:127.0.0.1:", "its own port"]),
         (&[("\"s1\"", "\"s0\"")], &["two servers have the folder s0", "its own"]),
         (&[("\"s1\"", "\"./s0\"")], &["two servers have the folder s0"]),
