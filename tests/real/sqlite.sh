@@ -8,7 +8,7 @@ set -euo pipefail
 [ $# -ge 1 ] || die "usage: tests/real/sqlite.sh DIR [short|long]"
 case ${2:-short} in
   short) rows=20000 small=150 writers=2 each=60 ;;
-  long) rows=300000 small=2000 writers=4 each=500 ;;
+  long) rows=100000 small=1000 writers=4 each=300 ;;
   *) die "short or long, not '$2'" ;;
 esac
 need sqlite3 sha256sum
