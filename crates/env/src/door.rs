@@ -1,5 +1,6 @@
 //! The handle through which all code above reaches the world.
 
+use crate::point::Point;
 use crate::{Address, Counters, DirEntry, File, FileDoor, Instant, Listener, OpenOptions, Stream, WallTime};
 use futures_channel::oneshot;
 use futures_util::future::LocalBoxFuture;
@@ -34,6 +35,10 @@ pub trait Door {
     fn counters(&self) -> &Arc<Counters>;
     /// Keep polling for up to `span` before the thread sleeps (0: sleep at once). Real only where cores are idle.
     fn set_polling(&self, span: Duration);
+    /// See [`Env::note`].
+    fn note(&self, _words: &dyn Fn() -> String) {}
+    /// See [`Env::point`].
+    fn point(&self, _point: Point, _which: u64) {}
 }
 
 /// A running task. Dropping it lets the task go on; [`Task::cancel`] ends it at its next await.
@@ -205,6 +210,17 @@ impl Env {
     /// What was counted.
     pub fn counters(&self) -> &Arc<Counters> {
         self.0.counters()
+    }
+
+    /// A line for the simulated world's timeline; nothing in the real one, and nothing that a run depends on. The words are
+    /// made only where lines are kept.
+    pub fn note(&self, words: impl Fn() -> String) {
+        self.0.note(&words);
+    }
+
+    /// An activity has come to a step (see [`point`](crate::point)); `which` tells it from others of its kind.
+    pub fn point(&self, point: Point, which: u64) {
+        self.0.point(point, which);
     }
 
     /// Keep polling for up to `span` before the thread sleeps.

@@ -19,6 +19,8 @@ mod counters;
 mod door;
 mod file;
 pub mod local;
+pub mod mutant;
+pub mod point;
 pub mod real;
 pub mod sim;
 mod stream;

@@ -34,6 +34,7 @@ mod files;
 mod image;
 mod names;
 mod net;
+mod points;
 mod process;
 mod rng;
 mod stream;
@@ -42,4 +43,5 @@ mod trace;
 mod world;
 
 pub use config::{Config, Cpu, Disk, Link, Machine};
+pub use points::Met;
 pub use world::{Ended, MachineId, ProcessId, World};

@@ -8,6 +8,7 @@ use crate::rows::{Inode, Reap, RowValue};
 use crate::shard::{Shard, apply_own};
 use bytes::Bytes;
 use futures_util::future::join_all;
+use shoal_env::point;
 use shoal_proto::{Handle, Op, ServerId, Status, limits};
 use shoal_store::{Changes, Strength, look};
 use std::collections::BTreeMap;
@@ -92,6 +93,8 @@ async fn lists(shard: &Rc<Shard>, owner: Handle, datafile: Handle) -> Result<boo
 async fn reap(shard: &Rc<Shard>, server: ServerId, dead: Vec<Dead>) -> Result<bool, Status> {
     let ops = dead.iter().map(|d| Op::Reap { owner: d.owner, datafiles: vec![d.datafile].into() }).collect();
     let deadline = shard.env.now() + TIMEOUT;
+    let first = dead.first().map_or(0, |dead| dead.datafile.0);
+    shard.env.point(point::REAPER_ASKS, first);
     let Ok((replies, _)) = shard.peers.call_all(server, ops, Bytes::new(), deadline).await else {
         return Ok(false);
     };
@@ -107,5 +110,6 @@ async fn reap(shard: &Rc<Shard>, server: ServerId, dead: Vec<Dead>) -> Result<bo
         }
     }
     apply_own(&shard.collection, changes).await.map_err(status_of)?;
+    shard.env.point(point::REAPER_DONE, first);
     Ok(all)
 }

@@ -12,7 +12,8 @@ use crate::shard::{Shard, apply_own};
 use crate::tx::{self, Prepared};
 use crate::{lease, reaper};
 use bytes::Bytes;
-use shoal_env::Instant;
+use shoal_env::mutant::{self, Mutant};
+use shoal_env::{Instant, point};
 use shoal_proto::codec::Codec;
 use shoal_proto::op::Owner;
 use shoal_proto::{ClusterMap, Handle, Kind, ServerId, Time};
@@ -31,7 +32,9 @@ pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
     make_root(shard, root).await?;
     shard.handles.grow(&shard.collection).await?;
     find_transactions(shard).await?;
+    shard.env.point(point::START_TRANSACTIONS, 0);
     find_sessions(shard).await?;
+    shard.env.point(point::START_SESSIONS, 0);
     let spawn = |name, task: futures_util::future::LocalBoxFuture<'static, ()>| {
         shard.tasks.spawn(&shard.env, name, task);
     };
@@ -127,6 +130,7 @@ async fn find_transactions(shard: &Rc<Shard>) -> Result<(), StoreError> {
     for (key, value) in table(shard, Table::Tx).await? {
         let tx = rows::tx_of_key(&key).ok_or_else(|| StoreError::Damaged("a transaction's key".into()))?;
         match Tx::from_row(&value).map_err(|error| damaged("a transaction", &error))?.state {
+            TxState::Prepared { .. } if mutant::is(Mutant::ForgetInDoubt) => {}
             TxState::Prepared { actions: list } => {
                 let identity = shard.identity();
                 let wanted: Vec<_> = list.iter().flat_map(|a| actions::locks(&identity, a)).collect();
@@ -135,10 +139,12 @@ async fn find_transactions(shard: &Rc<Shard>) -> Result<(), StoreError> {
                         "two transactions hold one lock, one of them {tx}"
                     )));
                 }
+                shard.env.point(point::PARTICIPANT_FOUND, tx.0);
                 // In doubt since long ago: its coordinator is asked soon.
                 shard.book.add_prepared(tx, Prepared::new(list, Instant(0)));
             }
             TxState::Committed { unfinished } => {
+                shard.env.point(point::COORDINATOR_FOUND, tx.0);
                 let own = shard.clone();
                 shard.book.begin_finishing(tx, unfinished.clone());
                 let task = async move { tx::finish_committed(own, tx, unfinished).await };

@@ -1,5 +1,11 @@
 //! The command tree: every command with its help and an example. Handlers are in [`crate::commands`], one file each.
 
+mod sim;
+
+#[cfg(feature = "mutants")]
+pub use sim::SimMutants;
+pub use sim::{Sim, SimSetup, SimSoak};
+
 use crate::bytes_size::ByteSize;
 use crate::cluster_file::{DataSyncName, DistributionName, MetadataSyncName, ModuleName, Role};
 use clap::{Args, Parser, Subcommand, ValueHint};
@@ -65,6 +71,9 @@ pub enum Command {
     /// Measure.
     #[command(subcommand)]
     Bench(Bench),
+    /// Run whole clusters with faults in virtual time, and see that every promise is kept.
+    #[command(subcommand)]
+    Sim(Sim),
     /// Print completions for a shell.
     #[command(
         after_help = "Example:  shoal completions bash > ~/.local/share/bash-completion/completions/shoal"

@@ -13,6 +13,7 @@ pub mod map;
 pub mod mount;
 pub mod ping;
 pub mod serve;
+pub mod sim;
 pub mod stat;
 pub mod status;
 pub mod sync;
@@ -45,6 +46,7 @@ pub fn run(command: Command, matches: &clap::ArgMatches) -> Result<ExitCode> {
         Command::Fsck(args) => fsck::run(args),
         Command::Status(args) => status::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Sim(args) => sim::run(args),
         Command::BenchWorker => bench::worker(),
     }
 }
@@ -52,4 +54,9 @@ pub fn run(command: Command, matches: &clap::ArgMatches) -> Result<ExitCode> {
 /// The exit status when a command fails as a whole: `fsck` tells damage (1) from what could not be checked (2).
 pub fn exit_code_of_failure(command: &Command) -> ExitCode {
     ExitCode::from(if matches!(command, Command::Fsck(_)) { 2 } else { 1 })
+}
+
+/// Whether what is told would be of simulated servers, whose failures are made on purpose.
+pub fn is_simulation(command: &Command) -> bool {
+    matches!(command, Command::Sim(_))
 }

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };
-    trace::start(cli.verbose);
+    trace::start(cli.verbose, commands::is_simulation(&cli.command));
     let failed = commands::exit_code_of_failure(&cli.command);
     match commands::run(cli.command, &matches) {
         Ok(code) => code,

@@ -2,9 +2,10 @@
 
 use tracing_subscriber::EnvFilter;
 
-/// Begin to tell.
-pub fn start(verbose: u8) {
+/// Begin to tell; nothing if what happens is `simulated`, unless it is asked for.
+pub fn start(verbose: u8, simulated: bool) {
     let customary = match verbose {
+        0 if simulated => "off",
         0 => "warn",
         1 => "info",
         2 => "debug",

@@ -174,6 +174,23 @@ fn arrows_run_one_way() {
     }
 }
 
+/// Bugs planted on purpose never get into a program that somebody uses: their feature is in no default, and no manifest but
+/// by the feature of the same name turns it on.
+#[test]
+fn no_build_has_mutants_unless_it_is_asked_for() {
+    for (krate, _) in ARROWS {
+        let text = std::fs::read_to_string(crates().join(krate).join("Cargo.toml")).unwrap();
+        let lines = text.lines().map(|line| line.split('#').next().unwrap_or("").trim());
+        let found: Vec<&str> = lines.filter(|line| line.contains("mutants")).collect();
+        assert!(found.iter().all(|line| line.starts_with("mutants = [")), "{krate}: {found:?}");
+        let features = manifest(krate);
+        let default = features.get("features").and_then(|f| f.get("default"));
+        assert!(default.is_none_or(|d| !d.to_string().contains("mutants")), "{krate} has mutants by default");
+    }
+    let workspace = std::fs::read_to_string(crates().join("../Cargo.toml")).unwrap();
+    assert!(!workspace.contains("mutants"), "the workspace turns mutants on");
+}
+
 #[test]
 fn no_runtime_is_known_above_env() {
     for (krate, _) in ARROWS.iter().filter(|(krate, _)| *krate != "env") {

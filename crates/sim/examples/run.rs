@@ -10,10 +10,7 @@ fn main() {
     let (first, count) = (number(), number());
     let rough = RunConfig {
         operations: 200,
-        crashes: 6,
-        power_cuts: 6,
-        partitions: 6,
-        pauses: 6,
+        faults: "crash=6,power-cut=6,partition=6,pause=6".parse().ok(),
         ..RunConfig::default()
     };
     let mut rest: Vec<String> = words.collect();

@@ -5,8 +5,8 @@ use shoal_env::sim::{Config, MachineId, ProcessId, World};
 use shoal_env::{Address, Env};
 use shoal_proto::op::Owner;
 use shoal_proto::{ClusterMap, CollectionId, Dist, Roles, SecretKey, ServerId, ServerInfo, Template, Text};
-use shoal_server::{CollectionSetup, ServerConfig, Settings, serve};
-use shoal_store::{CollectionConfig, Identity, ModuleKind, SyncModes};
+use shoal_server::{CollectionSetup, ServeError, ServerConfig, Settings, serve};
+use shoal_store::{CollectionConfig, Identity, ModuleKind, StoreError, SyncModes};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
@@ -51,6 +51,9 @@ fn key() -> SecretKey {
     SecretKey::new([0x5a; 32])
 }
 
+/// Before a server that could not begin tries again.
+const START_PAUSE: Duration = Duration::from_millis(300);
+
 /// A running cluster. Dropping it ends everything in it.
 pub struct Cluster {
     /// The world it runs in.
@@ -78,6 +81,8 @@ struct Plan {
     formatted: Cell<bool>,
     /// Why it did not begin.
     failures: RefCell<Vec<String>>,
+    /// Why it cannot begin as long as its disk is as it is.
+    waits_for_disk: RefCell<Option<String>>,
 }
 
 impl Cluster {
@@ -95,6 +100,7 @@ impl Cluster {
                 serving: Cell::default(),
                 formatted: Cell::default(),
                 failures: RefCell::default(),
+                waits_for_disk: RefCell::default(),
             };
             let process = world.process(&format!("server-{id}"), machine);
             Server { machine, process, plan: Rc::new(plan) }
@@ -116,7 +122,10 @@ impl Cluster {
 
     /// Why servers did not begin, or begin again.
     pub fn failures(&self) -> Vec<String> {
-        self.servers.iter().flat_map(|server| server.plan.failures.borrow().clone()).collect()
+        let of = |plan: &Plan| {
+            plan.failures.borrow().iter().chain(&*plan.waits_for_disk.borrow()).cloned().collect()
+        };
+        self.servers.iter().flat_map(|server| -> Vec<String> { of(&server.plan) }).collect()
     }
 
     /// How many servers there are.
@@ -151,6 +160,12 @@ impl Cluster {
         F: Future<Output = T> + 'static,
     {
         self.world.complete(self.clients[usize::from(id) % self.clients.len()], body)
+    }
+
+    /// The machines of all servers and clients.
+    pub(crate) fn machines(&self) -> Vec<MachineId> {
+        let servers = self.servers.iter().map(|server| server.machine);
+        servers.chain(self.clients.iter().map(|client| self.world.machine_of(*client))).collect()
     }
 
     pub(crate) fn client_machine(&self, id: u16) -> MachineId {
@@ -212,21 +227,54 @@ impl Server {
         let plan = self.plan.clone();
         plan.serving.set(false);
         world.start(self.process, |env| async move {
-            if let Err(error) = plan.run(env).await {
-                plan.failures.borrow_mut().push(format!("server {}: {error}", plan.id));
+            // Who runs it tries again while its disk is full, or fails to sync.
+            while let Err(failure) = plan.run(env.clone()).await {
+                let words = format!("server {}: {}", plan.id, failure.words);
+                if !failure.may_pass {
+                    plan.failures.borrow_mut().push(words);
+                    break;
+                }
+                plan.waits_for_disk.replace(Some(words));
+                env.sleep(START_PAUSE).await;
             }
         });
     }
 }
 
+/// Why a server did not begin.
+struct Failure {
+    words: String,
+    /// Its disk is full, or does not sync: it may begin later.
+    may_pass: bool,
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
+        const EIO: i32 = 5;
+        const ENOSPC: i32 = 28;
+        let of_disk = matches!(&error, StoreError::Io { errno: Some(EIO | ENOSPC), .. });
+        let may_pass = of_disk || matches!(&error, StoreError::Poisoned(_) | StoreError::NoSpace { .. });
+        Failure { words: error.to_string(), may_pass }
+    }
+}
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Failure {
+        let words = error.to_string();
+        match error {
+            ServeError::Store(_, error) => Failure { words: format!("{words}: {error}"), ..error.into() },
+            _ => Failure { words, may_pass: false },
+        }
+    }
+}
+
 impl Plan {
     /// Open the store, serve, and never end by itself.
-    async fn run(&self, env: Env) -> Result<(), String> {
+    async fn run(&self, env: Env) -> Result<(), Failure> {
         let dir = "/shoal";
-        env.create_dir(dir).await.map_err(|error| error.to_string())?;
-        let store = shoal_store::open(env.clone(), self.store(dir)).await;
+        env.create_dir(dir).await.map_err(|error| Failure { words: error.to_string(), may_pass: false })?;
         let setup = CollectionSetup {
-            store: store.map_err(|error| error.to_string())?,
+            store: shoal_store::open(env.clone(), self.store(dir)).await?,
             map: self.map.clone(),
             key: Some(key()),
             root: ROOT,
@@ -238,7 +286,8 @@ impl Plan {
             settings: self.settings,
             polling: Duration::ZERO,
         };
-        let _handle = serve(env, config).await.map_err(|error| error.to_string())?;
+        let _handle = serve(env, config).await?;
+        self.waits_for_disk.take();
         self.formatted.set(true);
         self.serving.set(true);
         std::future::pending().await

@@ -4,7 +4,7 @@
 //!   run(seed) ─▶ World ─┬─ machine of server 0 … n: `shoal_server::serve` over `disk` on a simulated disk
 //!                       ├─ machine of client 0 … m: workload ─▶ ledger (own names; objects: bytes, attributes)
 //!                       │                                    └▶ registers (contended names and attributes)
-//!                       ├─ faults at seeded moments: crash, power cut, partition, pause; servers start again
+//!                       ├─ faults at seeded moments: crash, power cut, partition … ([`Faults`]), all drawn
 //!                       └─ afterwards, a fresh client: the whole tree, every content, the servers' rows ─▶ violations
 //! ```
 //!
@@ -31,14 +31,22 @@ pub mod check;
 mod cluster;
 pub mod contents;
 pub mod facts;
+mod faults;
 mod judge;
 pub mod ledger;
 pub mod listing;
 pub mod register;
 mod rng;
 mod run;
+mod soak;
 mod workload;
 
 pub use cluster::{Cluster, ClusterConfig};
+pub use faults::{Fault, Faults};
 pub use run::{RunConfig, RunReport, run, run_with};
+#[cfg(feature = "mutants")]
+pub use shoal_env::mutant::Mutant;
+pub use shoal_env::point::{self, Point};
+pub use shoal_env::sim::Met;
 pub use shoal_store::{DataSync, MetadataSync, SyncModes};
+pub use soak::{guarded, soak};

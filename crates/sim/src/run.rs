@@ -1,11 +1,13 @@
 //! A run: a cluster, clients at work, faults at seeded moments, and the judgement at the end.
 
 use crate::cluster::{Cluster, ClusterConfig, connect};
+use crate::faults::{Faults, Plan, Told};
 use crate::judge::judge;
-use crate::rng::Rng;
 use crate::workload::{Scene, Shared, Worker};
 use shoal_env::Instant;
-use shoal_env::sim::World;
+use shoal_env::point::Point;
+use shoal_env::sim::{Met, ProcessId, World};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,16 +19,13 @@ pub struct RunConfig {
     pub cluster: ClusterConfig,
     /// Operations of each client.
     pub operations: u64,
-    /// Servers killed, each started again soon after.
-    pub crashes: u32,
-    /// Servers that lose their power, each started again soon after.
-    pub power_cuts: u32,
-    /// Ways between two machines cut for a while.
-    pub partitions: u32,
-    /// Servers that get no processor for a while.
-    pub pauses: u32,
+    /// What is done to the cluster meanwhile; `None`: the mix that the seed draws.
+    pub faults: Option<Faults>,
     /// Bound of every operation.
     pub timeout: Duration,
+    /// A bug planted on purpose.
+    #[cfg(feature = "mutants")]
+    pub mutant: Option<shoal_env::mutant::Mutant>,
 }
 
 impl Default for RunConfig {
@@ -34,17 +33,16 @@ impl Default for RunConfig {
         RunConfig {
             cluster: ClusterConfig::default(),
             operations: 80,
-            crashes: 1,
-            power_cuts: 1,
-            partitions: 1,
-            pauses: 1,
+            faults: None,
             timeout: Duration::from_secs(30),
+            #[cfg(feature = "mutants")]
+            mutant: None,
         }
     }
 }
 
 /// What a run was.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunReport {
     /// The seed it is repeated by.
     pub seed: u64,
@@ -66,8 +64,12 @@ pub struct RunReport {
     pub registers: u64,
     /// Those that were too much to judge.
     pub registers_skipped: u64,
-    /// What was done to the cluster.
+    /// How much of what was done to the cluster.
+    pub mix: Faults,
+    /// Each fault: when it began, and what it was.
     pub faults: Vec<String>,
+    /// How often the steps that must survive a stop were come to, and how often a stop fell just behind them.
+    pub points: BTreeMap<Point, Met>,
     /// The end of the timeline: virtual nanoseconds, and what happened.
     pub timeline: Vec<(u64, String)>,
     /// Virtual time it took.
@@ -76,7 +78,7 @@ pub struct RunReport {
     pub violations: Vec<String>,
 }
 
-/// The run of a seed: 4 servers, 8 clients, a crash, a power cut, a partition, a pause.
+/// The run of a seed: 4 servers, 8 clients, and the faults that it draws.
 pub fn run(seed: u64) -> RunReport {
     run_with(seed, &RunConfig::default())
 }
@@ -89,27 +91,16 @@ const REST: Duration = Duration::from_secs(150);
 
 /// The run of a seed and a configuration.
 pub fn run_with(seed: u64, config: &RunConfig) -> RunReport {
+    #[cfg(feature = "mutants")]
+    shoal_env::mutant::choose(config.mutant);
     let cluster = Cluster::new(seed, &config.cluster);
-    let mut report = RunReport {
-        seed,
-        trace_hash: 0,
-        operations: 0,
-        acknowledged: 0,
-        refused: 0,
-        unknown: 0,
-        kinds: BTreeMap::new(),
-        history: Vec::new(),
-        registers: 0,
-        registers_skipped: 0,
-        faults: Vec::new(),
-        timeline: Vec::new(),
-        took: Duration::ZERO,
-        violations: Vec::new(),
-    };
+    let mix = config.faults.clone().unwrap_or_else(|| Faults::drawn(seed));
+    let mut report = RunReport { seed, mix, ..RunReport::default() };
     if let Err(words) = body(&cluster, seed, config, &mut report) {
         report.violations.push(words);
     }
     report.violations.extend(cluster.failures());
+    report.points = cluster.world.points();
     report.trace_hash = cluster.world.trace_hash();
     report.took = cluster.world.now().since(Instant(0));
     report.timeline = cluster.world.timeline().into_iter().map(|(at, line)| (at.0, line)).collect();
@@ -133,8 +124,19 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
     let cache = believes_for(seed);
     let shared = Rc::new(Shared::new(seed, scene, ledger, config.timeout, cache));
     let clients = config.cluster.clients;
-    (0..clients).for_each(|id| start_worker(cluster, seed, id, config, &shared));
-    report.faults = plan_faults(cluster, seed, config, &shared);
+    let start_client = Rc::new(worker_starter(cluster, seed, config, &shared));
+    (0..clients).for_each(|id| start_client(world, id));
+    let known = shared.clone();
+    let plan = Plan {
+        cluster,
+        hardware: &config.cluster.world,
+        clients,
+        // A client's operation takes some milliseconds with its pause; so all faults fall into the work.
+        span: Duration::from_millis(config.operations.max(10) * 3),
+        restart_client: start_client,
+        tell: Rc::new(move |told| tell(&known, told)),
+    };
+    report.faults = plan.all(seed, &report.mix);
     let in_time = world.run_until_true(world.now() + WORK_MAX, || shared.done.get() == usize::from(clients));
     let totals = shared.totals.take();
     report.operations = totals.operations;
@@ -170,119 +172,48 @@ fn believes_for(seed: u64) -> Duration {
     Duration::from_millis(if seed % 4 == 3 { 100 } else { 0 })
 }
 
-fn start_worker(cluster: &Cluster, seed: u64, id: u16, config: &RunConfig, shared: &Rc<Shared>) {
-    let (mut options, shared) = (cluster.options(), shared.clone());
+/// What the checks must know of the faults.
+fn tell(shared: &Shared, told: Told) {
+    let count = |cell: &Cell<u64>| cell.set(cell.get() + 1);
+    match told {
+        Told::Kill => count(&shared.kills),
+        Told::PowerCut => {
+            count(&shared.cuts);
+            count(&shared.kills);
+        }
+        Told::SyncFails => count(&shared.cuts),
+        Told::DiskFull => shared.may_be_full.set(true),
+    }
+}
+
+/// What starts a client's lives: in each it connects anew, and works.
+fn worker_starter(
+    cluster: &Cluster,
+    seed: u64,
+    config: &RunConfig,
+    shared: &Rc<Shared>,
+) -> impl Fn(&World, u16) + use<> {
+    let mut options = cluster.options();
     options.timeout = config.timeout;
     (options.name_cache, options.attr_cache) = (shared.cache, shared.cache);
-    let operations = config.operations;
-    cluster.start_client(id, |env| async move {
-        match connect(&env, options).await {
-            Ok(client) => {
-                Worker::new(id, 0, env, client, shared, seed).work(operations).await;
-            }
-            Err(error) => shared.violations.borrow_mut().push(format!("client {id} cannot connect: {error}")),
-        }
-    });
-}
-
-/// Faults, at moments within the first part of the work.
-fn plan_faults(cluster: &Cluster, seed: u64, config: &RunConfig, shared: &Rc<Shared>) -> Vec<String> {
-    let world = &cluster.world;
-    let mut rng = Rng::new(seed, 1);
-    let mut faults = Vec::new();
-    let kinds = [
-        (config.crashes, Fault::Crash),
-        (config.power_cuts, Fault::PowerCut),
-        (config.partitions, Fault::Partition),
-        (config.pauses, Fault::Pause),
-    ];
-    // A client's operation takes some milliseconds with its pause; so all faults fall into the work.
-    let span_us = config.operations.max(10) * 3_000;
-    for (count, fault) in kinds {
-        for _ in 0..count {
-            let at = world.now() + Duration::from_micros(20_000 + rng.below(span_us));
-            let lasts = Duration::from_millis(50 + rng.below(2_000));
-            let server = rng.below(u64::from(cluster.server_count())) as u16;
-            let client = rng.below(u64::from(config.cluster.clients)) as u16;
-            faults.push((at, fault.plan(cluster, at, lasts, (server, client), shared)));
-        }
-    }
-    faults.sort();
-    faults.into_iter().map(|(at, words)| format!("{:>12} ns: {words}", at.0)).collect()
-}
-
-#[derive(Clone, Copy)]
-enum Fault {
-    Crash,
-    PowerCut,
-    Partition,
-    Pause,
-}
-
-impl Fault {
-    fn plan(
-        self,
-        cluster: &Cluster,
-        at: Instant,
-        lasts: Duration,
-        (server, client): (u16, u16),
-        shared: &Rc<Shared>,
-    ) -> String {
-        let (world, target) = (&cluster.world, cluster.server(server).clone());
-        let restart = {
-            let target = target.clone();
-            move |world: &World| target.start(world)
+    let (operations, shared, lives) = (config.operations, shared.clone(), RefCell::new(BTreeMap::new()));
+    let processes: Vec<ProcessId> =
+        (0..config.cluster.clients).map(|id| cluster.client_process(id)).collect();
+    move |world, id| {
+        let life = {
+            let mut lives = lives.borrow_mut();
+            let count: &mut u64 = lives.entry(id).or_default();
+            *count += 1;
+            *count - 1
         };
-        match self {
-            Fault::Crash => {
-                // Another fault may have it down already.
-                let shared = shared.clone();
-                world.at(at, move |world| {
-                    shared.kills.set(shared.kills.get() + 1);
-                    world.crash(target.process);
-                });
-                world.at(at + lasts, restart_if_down(cluster, server, restart));
-                format!("server {server} is killed for {lasts:?}")
+        let (options, shared) = (options.clone(), shared.clone());
+        world.start(processes[usize::from(id)], |env| async move {
+            match connect(&env, options).await {
+                Ok(client) => Worker::new(id, life, env, client, shared, seed).work(operations).await,
+                Err(error) => {
+                    shared.violations.borrow_mut().push(format!("client {id} cannot connect: {error}"));
+                }
             }
-            Fault::PowerCut => {
-                let shared = shared.clone();
-                world.at(at, move |world| {
-                    shared.cuts.set(shared.cuts.get() + 1);
-                    shared.kills.set(shared.kills.get() + 1);
-                    world.power_cut(target.machine);
-                });
-                world.at(at + lasts, restart_if_down(cluster, server, restart));
-                format!("server {server} loses its power for {lasts:?}")
-            }
-            Fault::Partition => {
-                let other = cluster.client_machine(client);
-                let machine = target.machine;
-                world.at(at, move |world| world.partition(machine, other, true));
-                world.at(at + lasts, move |world| world.partition(machine, other, false));
-                format!("server {server} and client {client} do not reach each other for {lasts:?}")
-            }
-            Fault::Pause => {
-                world.at(at, move |world| {
-                    if world.is_alive(target.process) {
-                        world.pause(target.process, lasts);
-                    }
-                });
-                format!("server {server} is paused for {lasts:?}")
-            }
-        }
-    }
-}
-
-/// Two faults may fall together: the first restart counts.
-fn restart_if_down(
-    cluster: &Cluster,
-    server: u16,
-    restart: impl FnOnce(&World) + 'static,
-) -> impl FnOnce(&World) + 'static {
-    let process = cluster.server(server).process;
-    move |world| {
-        if !world.is_alive(process) {
-            restart(world);
-        }
+        });
     }
 }

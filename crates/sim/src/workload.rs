@@ -222,7 +222,12 @@ impl Worker {
         operation: impl Future<Output = Result<T, Error>>,
     ) -> End<T> {
         let called = self.env.now();
+        self.env.note(|| format!("{words} …"));
         let ended = operation.await;
+        self.env.note(|| match &ended {
+            Ok(_) => format!("{words}: done"),
+            Err(error) => format!("{words}: {error}"),
+        });
         self.in_time(words, called, bound);
         let said = ended.as_ref().err().map_or("done".to_owned(), |error| error.status.to_string());
         let line = format!("{}–{} ns client {}: {words}: {said}", called.0, self.now(), self.id);
@@ -257,7 +262,9 @@ impl Worker {
     /// A sentence about what is broken: who, what, when, and what was expected and found.
     fn violation(&self, words: &str, expected: impl std::fmt::Display) {
         let (id, now) = (self.id, self.now());
-        self.shared.violation(format!("client {id} at {now} ns: {words}: {expected}"));
+        let words = format!("client {id} at {now} ns: {words}: {expected}");
+        self.env.note(|| format!("VIOLATION: {words}"));
+        self.shared.violation(words);
     }
 
     /// A refusal that cannot be.

@@ -1,6 +1,8 @@
 //! The runs every change must stand: some seeds, a run that is the same twice, and what the run is made of.
 
-use shoal_sim::{ClusterConfig, DataSync, MetadataSync, RunConfig, RunReport, SyncModes, run, run_with};
+use shoal_sim::{
+    ClusterConfig, DataSync, Fault, Faults, MetadataSync, RunConfig, RunReport, SyncModes, run, run_with,
+};
 
 fn good(report: &RunReport) {
     assert!(
@@ -12,6 +14,10 @@ fn good(report: &RunReport) {
     );
 }
 
+fn with(faults: &[(Fault, u32)]) -> RunConfig {
+    RunConfig { faults: Some(Faults::of(faults)), ..RunConfig::default() }
+}
+
 #[test]
 fn one_seed_is_one_run_and_another_is_another() {
     let first = run(1);
@@ -21,7 +27,7 @@ fn one_seed_is_one_run_and_another_is_another() {
 
 #[test]
 fn a_crash_and_a_power_cut_take_nothing_that_was_acknowledged() {
-    let report = run(7);
+    let report = run_with(7, &with(&[(Fault::Crash, 1), (Fault::PowerCut, 1)]));
     good(&report);
     assert!(report.faults.iter().any(|fault| fault.contains("is killed")), "{:?}", report.faults);
     assert!(report.faults.iter().any(|fault| fault.contains("loses its power")), "{:?}", report.faults);
@@ -30,8 +36,7 @@ fn a_crash_and_a_power_cut_take_nothing_that_was_acknowledged() {
 
 #[test]
 fn without_faults_every_outcome_is_known() {
-    let calm = RunConfig { crashes: 0, power_cuts: 0, partitions: 0, pauses: 0, ..RunConfig::default() };
-    let report = run_with(3, &calm);
+    let report = run_with(3, &with(&[]));
     good(&report);
     assert!(report.faults.is_empty());
     assert_eq!(report.operations, report.acknowledged + report.refused + report.unknown);
@@ -39,8 +44,8 @@ fn without_faults_every_outcome_is_known() {
 
 #[test]
 fn many_faults_in_one_run_are_stood() {
-    let rough = RunConfig { crashes: 3, power_cuts: 3, partitions: 2, pauses: 2, ..RunConfig::default() };
-    good(&run_with(11, &rough));
+    let rough = [(Fault::Crash, 3), (Fault::PowerCut, 3), (Fault::Partition, 2), (Fault::Pause, 2)];
+    good(&run_with(11, &with(&rough)));
 }
 
 #[test]
@@ -52,7 +57,14 @@ fn some_seeds_are_stood() {
 fn servers_that_never_sync_are_caught() {
     let sync_modes = SyncModes { metadata: MetadataSync::Never, data: DataSync::AtFsync };
     let cluster = ClusterConfig { sync_modes, ..ClusterConfig::default() };
-    let careless = RunConfig { cluster, crashes: 0, power_cuts: 3, ..RunConfig::default() };
+    let careless = RunConfig { cluster, ..with(&[(Fault::PowerCut, 3)]) };
     let caught = (1..5).any(|seed| !run_with(seed, &careless).violations.is_empty());
     assert!(caught, "what was acknowledged and lost by a power cut was not missed");
+}
+
+#[test]
+fn each_kind_of_fault_is_stood() {
+    for fault in Fault::ALL {
+        good(&run_with(5, &with(&[(fault, 2)])));
+    }
 }

@@ -43,6 +43,7 @@ use journal::Journal;
 use load::Loads;
 use rows::Rows;
 use shoal_env::local::Notify;
+use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Env, OpenOptions, Task};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -161,6 +162,9 @@ impl Shared {
     }
 
     fn loss_id(&self) -> LossId {
+        if mutant::is(Mutant::LoseBootId) {
+            return LossId { boot: [0; 16], poisonings: self.poisonings.get() };
+        }
         LossId { boot: self.env.boot_id(), poisonings: self.poisonings.get() }
     }
 

@@ -3,6 +3,7 @@
 use crate::cache::Leads;
 use crate::core::{Core, Operation};
 use crate::{Client, Error};
+use shoal_env::mutant::{self, Mutant};
 use shoal_proto::op::Answer;
 use shoal_proto::{Attr, Handle, Kind, Name, Op, Status};
 use std::rc::Rc;
@@ -36,6 +37,9 @@ impl Core {
         name: &Name,
     ) -> Result<Attr, Error> {
         let believed = self.cache.borrow_mut().name(dir, name, self.world.now());
+        if mutant::is(Mutant::NegativeEntry) && believed == Some(Leads::Nowhere) {
+            return Err(o.error(Status::NotFound));
+        }
         if let Some(Leads::To(handle, _)) = believed {
             self.counters.borrow_mut().name_hits += 1;
             match self.getattr(o, handle).await {

@@ -5,6 +5,7 @@
 
 use super::config::Config;
 use super::net::{NEVER, Net};
+use super::points::Points;
 use super::process::{Machine, Process};
 use super::rng::Rng;
 use super::stream::Conn;
@@ -156,6 +157,7 @@ pub(super) struct Core {
     pub(super) machines: RefCell<Vec<Machine>>,
     pub(super) net: RefCell<Net>,
     pub(super) trace: Trace,
+    pub(super) points: Points,
 }
 
 impl Core {
@@ -175,6 +177,7 @@ impl Core {
             machines: RefCell::default(),
             net: RefCell::new(Net::new(Rng::new(seed, 2))),
             trace: Trace::new(config.timeline),
+            points: Points::default(),
             config,
         })
     }
@@ -221,6 +224,7 @@ impl Core {
     pub(super) fn drop_events(&self) {
         let events = self.heap.take();
         drop(events);
+        self.drop_traps();
     }
 
     /// Add a task to a process; `None` if the process does not live in that incarnation.

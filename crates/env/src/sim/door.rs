@@ -4,6 +4,7 @@ use super::connect;
 use super::core::Core;
 use super::files::SimFiles;
 use super::timer::Sleep;
+use crate::point::Point;
 use crate::{Address, Counters, Door, Env, FileDoor, Instant, Listener, Stream, Task, WallTime};
 use futures_util::future::LocalBoxFuture;
 use std::io;
@@ -96,4 +97,17 @@ impl Door for SimDoor {
 
     /// Virtual time polls for nothing.
     fn set_polling(&self, _span: Duration) {}
+
+    fn point(&self, point: Point, which: u64) {
+        let Place { process, incarnation, .. } = self.place;
+        if self.core.lives(process, incarnation) {
+            self.core.point(process, point, which);
+        }
+    }
+
+    fn note(&self, words: &dyn Fn() -> String) {
+        self.core.trace.line(self.core.now(), || {
+            format!("{}: {}", self.core.processes.borrow()[self.place.process].name, words())
+        });
+    }
 }

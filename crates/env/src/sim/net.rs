@@ -174,6 +174,18 @@ impl Core {
         }
     }
 
+    /// Break every connection between two machines; `b` learns it late, if that is said.
+    pub(super) fn reset_between(self: &Rc<Core>, a: usize, b: usize, late: Option<u64>) {
+        self.trace.add(self.now(), a, super::trace::Kind::Fault, 6 + u64::from(late.is_some()));
+        let conns = self.net.borrow().living();
+        for conn in conns.iter().filter(|conn| conn.joins(a, b)) {
+            match late {
+                None => conn.break_both(self),
+                Some(at) => conn.break_half(self, a, at),
+            }
+        }
+    }
+
     /// Break every connection of a process; its peers see it after the link's latency.
     pub(super) fn reset_all_of(self: &Rc<Core>, process: usize, incarnation: u64) {
         let (conns, orphans) = {

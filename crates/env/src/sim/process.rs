@@ -114,6 +114,7 @@ impl Core {
         }
         self.trace.add(self.now(), process, Kind::Fault, 1);
         self.trace.line(self.now(), || format!("{} crashes", self.processes.borrow()[process].name));
+        self.stopped_between(process);
         let incarnation = self.processes.borrow()[process].incarnation;
         // Dead before its tasks are dropped: nothing they do then reaches the world.
         self.reset_all_of(process, incarnation);

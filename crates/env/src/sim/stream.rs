@@ -287,11 +287,18 @@ impl Conn {
     }
 
     /// The network broke it: both ends learn it.
-    fn break_both(self: &Rc<Conn>, core: &Core) {
+    pub(super) fn break_both(self: &Rc<Conn>, core: &Core) {
         for end in [0, 1] {
             let at = self.signal_to(core, end);
             self.reset_at(core, end, at);
         }
+    }
+
+    /// The end on this machine learns now that it is broken, the other one at `late`.
+    pub(super) fn break_half(self: &Rc<Conn>, core: &Core, machine: usize, late: u64) {
+        let near = usize::from(self.ends[0].machine != machine);
+        self.reset_at(core, near, core.now() + 1);
+        self.reset_at(core, 1 - near, late);
     }
 
     /// The process of an end is gone: the other end learns it after the latency.

@@ -3,11 +3,14 @@
 use super::config::{self, Config, Cpu, Link};
 use super::core::{Core, Event, Step};
 use super::door;
+use super::points::Met;
 use super::process::{Machine, Process};
 use super::rng::Rng;
 use super::trace::Kind;
+use crate::point::Point;
 use crate::{Counters, Env, Instant};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -164,6 +167,25 @@ impl World {
         self.core.schedule(moment.0, Event::Call(Box::new(call)));
     }
 
+    /// Call `then` a while after a process has come to a point once more than `passes` times: a fault in the gap behind it.
+    pub fn trap(
+        &self,
+        process: ProcessId,
+        point: Point,
+        passes: u32,
+        delay: Duration,
+        then: impl FnOnce(&World) + 'static,
+    ) {
+        let call = move |core: &Rc<Core>| then(&World { core: core.clone(), _life: None });
+        let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX / 4);
+        self.core.set_trap(process.0, point, passes, delay_ns, Box::new(call));
+    }
+
+    /// What was come to of the points, and where stops fell.
+    pub fn points(&self) -> BTreeMap<Point, Met> {
+        self.core.points.met()
+    }
+
     /// `kill -9`: tasks vanish, peers see a reset after the link's latency, file calls in flight are done, not done, or
     /// (writes) done in part. What was written stays, durable or not; locks are free; the boot id stays.
     pub fn crash(&self, process: ProcessId) {
@@ -179,6 +201,17 @@ impl World {
     /// Cut (or heal) the way between two machines: what is sent is held, and arrives after it is healed.
     pub fn partition(&self, a: MachineId, b: MachineId, on: bool) {
         self.core.set_partition(a.0, b.0, on);
+    }
+
+    /// Break every connection between two machines, as a box on the way does: what is in flight is lost, and both ends learn
+    /// it after the link's latency.
+    pub fn reset(&self, a: MachineId, b: MachineId) {
+        self.core.reset_between(a.0, b.0, None);
+    }
+
+    /// `a` has forgotten every connection to `b`, and `b` learns it only at `until`: what it sends up to then is lost.
+    pub fn half_open(&self, a: MachineId, b: MachineId, until: Instant) {
+        self.core.reset_between(a.0, b.0, Some(until.0));
     }
 
     /// Set the link between two machines, both ways; for what is sent from now on.

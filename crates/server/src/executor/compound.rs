@@ -23,6 +23,7 @@ use crate::tx::{Plan, Undecided};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use shoal_env::Instant;
+use shoal_env::mutant::{self, Mutant};
 use shoal_proto::codec::{Codec, Writer};
 use shoal_proto::{
     Action, Allocation, Answer, Blob, ClientId, Group, GroupReply, Op, ServerId, SlotUse, Status, Time,
@@ -193,7 +194,7 @@ impl Compound {
                 return None;
             }
         }
-        if self.retry && !self.retry_looked_up {
+        if self.retry && !self.retry_looked_up && !mutant::is(Mutant::RetryTwice) {
             match self.kept() {
                 Ok(Some((reply, seen))) => {
                     add(&self.shard.counters.kept, 1);

@@ -16,6 +16,7 @@ use crate::counters::add;
 use crate::session::{Claim, Running, Session, Waiter};
 use crate::shard::Shard;
 use bytes::Bytes;
+use shoal_env::mutant::{self, Mutant};
 use shoal_proto::codec::{Codec, DecodeError, Reader, Writer};
 use shoal_proto::{FrameKind, Group, GroupReply, Op, Request, Status};
 use std::rc::Rc;
@@ -116,7 +117,7 @@ fn refuse(shard: &Rc<Shard>, running: &Rc<Running>, groups: usize, status: Statu
 }
 
 fn deliver(shard: &Rc<Shard>, waiters: Vec<Waiter>, collected: Collected) {
-    if shard.gate.is_open(&shard.collection, collected.target) {
+    if mutant::is(Mutant::AckEarly) || shard.gate.is_open(&shard.collection, collected.target) {
         return send(shard, &waiters, &collected, true);
     }
     let target = collected.target;

@@ -8,6 +8,7 @@ use crate::ctx::{Ctx, Halt};
 use crate::keys;
 use crate::rows::{Dirent, RowValue};
 use bytes::Bytes;
+use shoal_env::mutant::{self, Mutant};
 use shoal_proto::{Answer, Attr, Entry, Handle, Kind, Name, Place, Status, limits};
 
 /// Bytes an entry takes beside its name, about (never less).
@@ -58,6 +59,9 @@ fn listed(
         let scan = ctx.scan(&prefix, from.as_deref(), wanted)?;
         for (key, row) in &scan.rows {
             let entry = entry_of(ctx, key, row)?;
+            if mutant::is(Mutant::SkipInListing) && entry.place >> 59 == 7 {
+                continue;
+            }
             bytes += entry_bytes + entry.name.as_bytes().len();
             let is_full = bytes > bytes_max || entries.len() == limits::READDIR_ENTRIES_MAX;
             if is_full && !entries.is_empty() {

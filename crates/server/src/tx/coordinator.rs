@@ -12,7 +12,7 @@ use crate::rows::{RowValue, Tx, TxState};
 use crate::shard::{Shard, apply_own};
 use bytes::Bytes;
 use futures_util::future::join_all;
-use shoal_env::Instant;
+use shoal_env::{Instant, point};
 use shoal_proto::{Action, Answer, ClientId, Decision, Op, ServerId, Status, Time, TxId};
 use shoal_store::{Changes, Loaded, Lsn, Strength, View};
 use std::collections::BTreeMap;
@@ -65,7 +65,9 @@ impl Undecided {
     async fn give_up(mut self) {
         self.armed = false;
         self.forget();
+        self.shard.env.point(point::COORDINATOR_GIVES_UP, self.tx.0);
         tell_abort(&self.shard, self.tx, std::mem::take(&mut self.asked)).await;
+        self.shard.env.point(point::COORDINATOR_GAVE_UP, self.tx.0);
     }
 
     fn forget(&self) {
@@ -81,6 +83,7 @@ impl Drop for Undecided {
             return;
         }
         self.forget();
+        self.shard.env.point(point::COORDINATOR_GAVE_UP, self.tx.0);
         let (shard, tx, asked) = (self.shard.clone(), self.tx, std::mem::take(&mut self.asked));
         if !asked.is_empty() {
             let env = shard.env.clone();
@@ -203,6 +206,7 @@ async fn prepare_all(shard: &Rc<Shard>, deadline: Instant, plan: &mut Plan) -> R
         plan.undecided.ask(server);
     }
     add(&shard.counters.prepares, plan.remote.len() as u64);
+    shard.env.point(point::COORDINATOR_ASKS, tx.0);
     let prepare = |(server, actions): (&ServerId, &Vec<Action>)| {
         let op = Op::Prepare { tx, actions: actions.clone().into() };
         shard.peers.call(*server, op, until)
@@ -267,8 +271,10 @@ async fn decide(
     };
     // Decided. Whoever sees the local changes waits for their record; nobody is told before it is durable.
     undecided.armed = false;
+    shard.env.point(point::COORDINATOR_DECIDES, tx.0);
     shard.locks.release(tx);
     durable(&shard.collection, lsn).await.map_err(status_of)?;
+    shard.env.point(point::COORDINATOR_DECIDED, tx.0);
     shard.book.deciding.borrow_mut().remove(&tx);
     shard.book.finishing.borrow_mut().insert(tx, servers.to_vec());
     if reaps {
@@ -336,6 +342,7 @@ pub async fn finish_committed(shard: Rc<Shard>, tx: TxId, servers: Vec<ServerId>
         // The row stays, and at the next start all participants answer that they have finished.
         tracing::warn!(%tx, %error, "a finished transaction's row could not be removed");
     }
+    shard.env.point(point::COORDINATOR_FORGETS, tx.0);
     shard.book.finishing.borrow_mut().remove(&tx);
     shard.book.finished.wake_all();
 }

@@ -11,8 +11,9 @@ use crate::locks::Mode;
 use crate::rows::{RowValue, Tx, TxState};
 use crate::shard::{Shard, apply_own};
 use bytes::Bytes;
-use shoal_env::Instant;
 use shoal_env::local::Semaphore;
+use shoal_env::mutant::{self, Mutant};
+use shoal_env::{Instant, point};
 use shoal_proto::{Action, ClientId, Decision, Status, Time, TxId};
 use shoal_store::{Ask, Changes, Loaded, Lsn, Needs, Strength, View, settle};
 use std::cell::{Cell, RefCell};
@@ -64,6 +65,7 @@ pub async fn prepare(shard: &Rc<Shard>, tx: TxId, list: Vec<Action>) -> Result<(
     }
     let result = lock_and_write(shard, tx, &entry, list).await;
     if result.is_err() && entry.actions.borrow().is_empty() {
+        shard.env.point(point::PARTICIPANT_REFUSES, tx.0);
         shard.locks.release(tx);
         shard.book.prepared.borrow_mut().remove(&tx);
     }
@@ -105,7 +107,12 @@ async fn lock_and_write(
     *entry.actions.borrow_mut() = list;
     entry.lsn.set(lsn);
     entry.since.set(shard.env.now());
+    shard.env.point(point::PARTICIPANT_WRITES, tx.0);
     durable(&shard.collection, lsn).await.map_err(status_of)?;
+    shard.env.point(point::PARTICIPANT_PREPARED, tx.0);
+    if mutant::is(Mutant::ReleaseEarly) {
+        shard.locks.release(tx);
+    }
     add(&shard.counters.prepared, 1);
     Ok(())
 }
@@ -147,18 +154,28 @@ pub async fn finish(shard: &Rc<Shard>, tx: TxId, decision: Decision) -> Result<(
     }
     let list = entry.actions.borrow().clone();
     let lsn = match decision {
-        Decision::Commit => commit(shard, tx, &list).await?,
+        Decision::Commit => {
+            let lsn = commit(shard, tx, &list).await?;
+            shard.env.point(point::PARTICIPANT_COMMITS, tx.0);
+            lsn
+        }
         Decision::Abort => {
             let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
             changes.remove(keys::tx(tx));
-            apply_own(&shard.collection, changes).await.map_err(status_of)?
+            let lsn = apply_own(&shard.collection, changes).await.map_err(status_of)?;
+            shard.env.point(point::PARTICIPANT_ABORTS, tx.0);
+            lsn
         }
     };
     shard.locks.release(tx);
     shard.book.prepared.borrow_mut().remove(&tx);
     drop(turn);
     match decision {
-        Decision::Commit => durable(&shard.collection, lsn).await.map_err(status_of),
+        Decision::Commit => {
+            durable(&shard.collection, lsn).await.map_err(status_of)?;
+            shard.env.point(point::PARTICIPANT_COMMITTED, tx.0);
+            Ok(())
+        }
         // If the removal is lost, the coordinator is asked again and says the same.
         Decision::Abort => Ok(()),
     }

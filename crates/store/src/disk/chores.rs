@@ -8,7 +8,7 @@ use crate::stream_row::{StreamRow, stream_key};
 use crate::{Loaded, Lookup, Lsn, StoreCounters, StoreError};
 use bytes::Bytes;
 use futures_util::future::{Either, select};
-use shoal_env::Env;
+use shoal_env::{Env, point};
 use shoal_proto::Handle;
 use std::rc::Rc;
 use std::time::Duration;
@@ -43,8 +43,12 @@ pub(super) async fn checkpoints(shared: Rc<Shared>) {
             return;
         }
         shared.note_keys(&rows).await;
+        shared.env.point(point::CHECKPOINT_WRITES, 0);
         match shared.table.apply(rows, last).await {
-            Ok(()) => shared.checkpoint_ended(last),
+            Ok(()) => {
+                shared.checkpoint_ended(last);
+                shared.env.point(point::CHECKPOINT_DONE, 0);
+            }
             Err(error) if is_no_space(&error) => {
                 shared.ledger.borrow_mut().stuck = true;
                 shared.room.wake_all();
@@ -153,8 +157,10 @@ impl Shared {
     async fn prepare(self: &Rc<Self>, number: u64) {
         let path = self.journal.borrow().segments.path(number);
         let bytes = self.identity.segment_bytes;
+        self.env.point(point::SEGMENT_PREWRITES, number);
         match segments::prepare(&self.env, &path, bytes).await {
             Ok(()) => {
+                self.env.point(point::SEGMENT_READY, number);
                 self.ledger.borrow_mut().stuck = false;
                 self.journal.borrow_mut().segments.prepared(number);
             }

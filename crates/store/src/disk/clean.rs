@@ -11,6 +11,7 @@ use super::table::live::Place;
 use crate::stream_row::{Home, StreamRow, stream_of_key};
 use crate::{StoreError, Strength};
 use bytes::Bytes;
+use shoal_env::point;
 use shoal_proto::Handle;
 use std::rc::Rc;
 use std::time::Duration;
@@ -32,7 +33,9 @@ pub(super) async fn run(shared: Rc<Shared>) {
             continue;
         };
         shared.set_cleaning(place, true);
+        shared.env.point(point::CLEANING_COPIES, 0);
         let cleaned = shared.clean(place).await;
+        shared.env.point(point::CLEANING_COPIED, 0);
         if let Err(error) = cleaned {
             // Left as it is: nothing is lost, the space is not won. Reading the content will say what is wrong.
             tracing::error!(%error, segment = place.0, "cleaning a segment failed");
@@ -43,6 +46,7 @@ pub(super) async fn run(shared: Rc<Shared>) {
         if shared.wait_durable(all).await.is_err() {
             return;
         }
+        shared.env.point(point::CLEANING_DONE, 0);
         shared.chores.wake_all();
         if shared.journal.borrow().segments.to_clean(checkpointed, bytes) == Some(place) {
             // Something could not be moved now; wait for the next change of things.

@@ -27,7 +27,8 @@ use super::{Disk, Shared, chores, clean, identity, journal};
 use crate::stream_row::{Home, STREAM_PREFIX, StreamRow, stream_key};
 use crate::{Collection, CollectionConfig, Lsn, Needs, StoreCounters, StoreError};
 use bytes::Bytes;
-use shoal_env::Env;
+use shoal_env::mutant::{self, Mutant};
+use shoal_env::{Env, point};
 use shoal_proto::Handle;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -39,6 +40,7 @@ const FILES_AT_ONCE: usize = 1024;
 
 pub(crate) async fn open(env: Env, config: CollectionConfig) -> Result<Collection, StoreError> {
     let kept = prepare_folder(&env, &config).await?;
+    env.point(point::START_BEGINS, 0);
     let shared = recover(env.clone(), config, kept).await?;
     let tasks = vec![
         env.spawn("store journal", journal::writer::run(shared.clone())),
@@ -51,8 +53,12 @@ pub(crate) async fn open(env: Env, config: CollectionConfig) -> Result<Collectio
     ];
     let disk = Disk { shared: shared.clone(), tasks };
     shared.sample().await?;
-    shared.redo_cuts().await?;
+    if !mutant::is(Mutant::ForgetCut) {
+        shared.redo_cuts().await?;
+    }
+    env.point(point::START_CUTS, 0);
     shared.settle_files().await?;
+    env.point(point::START_FILES, 0);
     Ok(Rc::new(disk))
 }
 
@@ -103,6 +109,7 @@ async fn open_table(env: &Env, config: &CollectionConfig) -> Result<Box<dyn Tabl
 
 async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Result<Rc<Shared>, StoreError> {
     let table = open_table(&env, &config).await?;
+    env.point(point::START_TABLES, 0);
     let meta =
         table.fetch(vec![Bytes::from_static(LSN_KEY), Bytes::from_static(LIVE_KEY)], Vec::new()).await?;
     let meta = |at: usize| meta.values.get(at).cloned().flatten();
@@ -119,6 +126,7 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
         )));
     }
     let replayed = reader.replay(checkpoint).await?;
+    env.point(point::START_REPLAYED, 0);
     count_live(table.as_ref(), &replayed.rows, &mut live).await?;
     let mut segments = reader.segments(&live, checkpoint, &replayed)?;
     if segments.ready() == 0 {
@@ -263,7 +271,7 @@ impl Shared {
             }
             Err(error) => return Err(error),
         };
-        if len > row.size {
+        if len > row.size && !mutant::is(Mutant::WrongSize) {
             self.put_weak(handle, &StreamRow { size: len, ..row });
         }
         Ok(true)

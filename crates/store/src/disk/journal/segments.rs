@@ -6,6 +6,7 @@
 
 use super::super::table::live::Place;
 use crate::Lsn;
+use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Env, File, OpenOptions};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -236,7 +237,8 @@ impl Segments {
     /// Free what does not live any more; gives the files that are too many.
     pub fn recycle(&mut self, checkpointed: Lsn) -> Vec<PathBuf> {
         for segment in self.map.values_mut() {
-            let dead = segment.live == 0 && segment.last <= checkpointed && segment.files.readers.get() == 0;
+            let checkpointed = segment.last <= checkpointed || mutant::is(Mutant::ReuseEarly);
+            let dead = segment.live == 0 && checkpointed && segment.files.readers.get() == 0;
             if segment.state == State::Sealed && dead && !segment.cleaning {
                 segment.state = State::Free;
             }

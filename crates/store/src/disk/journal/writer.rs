@@ -12,7 +12,8 @@ use super::super::Shared;
 use super::group::{BLOCK, HEADER, Header};
 use super::{Group, segments::State};
 use crate::{MetadataSync, StoreError};
-use shoal_env::{AlignedBuf, File};
+use shoal_env::mutant::{self, Mutant};
+use shoal_env::{AlignedBuf, File, point};
 use std::io;
 use std::rc::Rc;
 
@@ -89,13 +90,25 @@ async fn write(shared: &Rc<Shared>, group: Box<Group>) -> Result<(), StoreError>
     };
     let durable = durable_at_once(shared, &group);
     let at_once = durable && shared.journal.borrow().unsynced.is_empty();
-    let opened = if at_once { files.direct(&shared.env).await } else { files.plain(&shared.env).await };
+    let opened = if at_once && !mutant::is(Mutant::DropJournalSync) {
+        files.direct(&shared.env).await
+    } else {
+        files.plain(&shared.env).await
+    };
     let context = || format!("writing the journal, {}", files.path.display());
     let file = opened.map_err(|error| StoreError::io(context(), &error))?;
     let (segment, offset, last) = (group.segment, group.offset, group.last);
     let buf = finish(shared, group);
+    shared.env.point(point::JOURNAL_WRITES, 0);
+    if offset == 0 {
+        shared.env.point(point::ROTATION_BEGINS, segment);
+    }
     let (buf, done) = write_whole(&file, offset, buf).await;
     done.map_err(|error| StoreError::io(context(), &error))?;
+    shared.env.point(point::JOURNAL_WROTE, 0);
+    if offset == 0 {
+        shared.env.point(point::ROTATION_DONE, segment);
+    }
     {
         let mut journal = shared.journal.borrow_mut();
         journal.give_back(buf);
@@ -170,6 +183,7 @@ async fn sync(shared: &Rc<Shared>) -> Result<(), StoreError> {
         let journal = shared.journal.borrow();
         (journal.written, journal.unsynced.keys().copied().collect::<Vec<u64>>())
     };
+    shared.env.point(point::JOURNAL_SYNCS, 0);
     for number in segments {
         let files = shared.journal.borrow().segments.map.get(&number).map(|segment| segment.files.clone());
         if let Some(files) = files {
@@ -178,6 +192,7 @@ async fn sync(shared: &Rc<Shared>) -> Result<(), StoreError> {
         }
         shared.journal.borrow_mut().syncs += 1;
     }
+    shared.env.point(point::JOURNAL_SYNCED, 0);
     let mut journal = shared.journal.borrow_mut();
     // What was written meanwhile may be covered or not.
     journal.unsynced.retain(|_, last| *last > covered);

@@ -8,6 +8,7 @@ use super::super::apply::{Manner, intent_key};
 use crate::stream_row::Home;
 use crate::{Changes, Loaded, Lsn, StoreError, Strength};
 use bytes::Bytes;
+use shoal_env::point;
 use shoal_proto::Handle;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -63,6 +64,11 @@ impl Cuts {
 impl Shared {
     pub(crate) fn follow(self: &Rc<Self>, handle: Handle, lsn: Lsn, what: Afterwards) {
         let turn = self.gates.ask(handle, true);
+        let begun = match what {
+            Afterwards::Unlink => point::UNLINK_WAITS,
+            Afterwards::Cut(_) => point::CUT_INTENDED,
+        };
+        self.env.point(begun, handle.0);
         if let Afterwards::Cut(size) = what {
             self.cuts.borrow_mut().begin(handle, size);
         }
@@ -83,7 +89,12 @@ impl Shared {
     ) -> Result<(), StoreError> {
         self.wait_durable(lsn).await?;
         match what {
-            Afterwards::Unlink => self.files.remove(handle).await,
+            Afterwards::Unlink => {
+                self.env.point(point::UNLINK_BEGINS, handle.0);
+                self.files.remove(handle).await?;
+                self.env.point(point::UNLINK_DONE, handle.0);
+                Ok(())
+            }
             Afterwards::Cut(size) => self.cut(handle, size).await,
         }
     }
@@ -91,6 +102,7 @@ impl Shared {
     /// Cut the file, durably, then record that it is done; the record is written before any write behind it is admitted.
     /// Also the redo of an intent found at open.
     pub(crate) async fn cut(self: &Rc<Self>, handle: Handle, size: u64) -> Result<(), StoreError> {
+        self.env.point(point::CUT_DURABLE, handle.0);
         let key = intent_key(handle);
         // Another batch may have given the stream a new home in the meantime.
         let row = match self.wait_row(handle).await {
@@ -110,6 +122,7 @@ impl Shared {
             };
             cut.await.map_err(|error| StoreError::io(format!("cutting stream {handle}"), &error))?;
         }
+        self.env.point(point::CUT_FILE, handle.0);
         let last = self.cuts.borrow_mut().done(handle);
         if last {
             let done = self.record_done(key)?;
@@ -117,6 +130,7 @@ impl Shared {
             // no fsync has covered, as an fsync waits for this record too.
             self.wait_written(done).await?;
         }
+        self.env.point(point::CUT_DONE, handle.0);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use super::super::Shared;
 use crate::StoreError;
 use lru::LruCache;
 use shoal_env::local::Semaphore;
+use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Env, File, OpenOptions};
 use shoal_proto::Handle;
 use std::cell::{Cell, RefCell};
@@ -101,7 +102,12 @@ impl StreamFiles {
 
     /// Sync a file that was in this state, whatever it is in now.
     async fn sync_as(&self, handle: Handle, file: &File, before: State) -> io::Result<()> {
-        file.sync().await?;
+        if !mutant::is(Mutant::DropSync) {
+            let synced = file.sync().await;
+            if !mutant::is(Mutant::SyncErrorIgnored) {
+                synced?;
+            }
+        }
         let mut states = self.states.borrow_mut();
         // What was changed meanwhile may be covered or not.
         if states.peek(&handle) == Some(&before) {

@@ -10,7 +10,7 @@ use crate::stream_row::{Home, StreamRow};
 use crate::{Changes, DataSync, Loaded, StoreError, StreamChange, Strength};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::join;
-use shoal_env::WallTime;
+use shoal_env::{WallTime, point};
 use shoal_proto::Handle;
 use std::rc::Rc;
 
@@ -62,6 +62,7 @@ impl Shared {
         let Some(_alone) = self.gates.ask(handle, true).pass().await else { return Ok(()) };
         let mut made = false;
         let moved = self.try_move(handle, &mut made).await;
+        self.env.point(point::MOVE_DONE, handle.0);
         if moved.is_err() && made && self.health().is_ok() {
             // No space, or the stream was removed meanwhile: the file is nobody's home. It goes, durably, as no row knows
             // that there was one.
@@ -84,6 +85,7 @@ impl Shared {
             // Nor may a copy that was overtaken by another change come back, which has emptied the stream.
             let loose = content.is_empty() && !row.had_file && !*made;
             *made = true;
+            self.env.point(point::MOVE_COPIES, handle.0);
             let copied = match loose {
                 true => self.new_file(handle).await.map(drop),
                 false => self.copy_to_file(handle, &content).await,
@@ -97,6 +99,7 @@ impl Shared {
                 let (home, tiny) = (Home::File, Bytes::new());
                 let after = StreamRow { home, tiny, valid: 0, space, loose, ..row.clone() };
                 let lsn = self.commit_row(handle, row, after, None, Strength::Weak)?;
+                self.env.point(point::MOVE_RECORDS, handle.0);
                 return self.wait_written(lsn).await;
             }
         }

@@ -1,0 +1,85 @@
+//! Mutants: bugs planted on purpose, to see that the simulator's checks catch them (`docs/MUTANTS.md`).
+//!
+//! Each stands where that bug would really live, behind `if mutant::is(…)`. **Without the feature `mutants` that is the
+//! constant `false`**, so nothing of them is compiled; the feature is in no default and no manifest of the house turns it on
+//! (`tests/house.rs` of the `shoal` crate holds that). With it, a thread chooses at most one for the runs it does.
+
+macro_rules! mutants {
+    ($($(#[doc = $doc:literal])* $name:ident $word:literal,)*) => {
+        /// A bug that can be switched on.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Mutant { $($(#[doc = $doc])* $name,)* }
+
+        impl Mutant {
+            /// All.
+            pub const ALL: &[Mutant] = &[$(Mutant::$name,)*];
+
+            /// Its name on the command line.
+            pub fn word(self) -> &'static str {
+                match self { $(Mutant::$name => $word,)* }
+            }
+
+            /// What it does.
+            pub fn about(self) -> &'static str {
+                match self { $(Mutant::$name => concat!($($doc),*),)* }
+            }
+        }
+    };
+}
+
+mutants! {
+    /// The sync of a stream's file is left out.
+    DropSync "drop-sync",
+    /// Groups of the journal that must be durable go to the page cache and are called durable.
+    DropJournalSync "drop-journal-sync",
+    /// A reply leaves before the journal has its change.
+    AckEarly "ack-early",
+    /// Replay leaves out one record of 32.
+    SkipRecord "skip-record",
+    /// A compound that is sent again is not looked up among the kept replies.
+    RetryTwice "retry-twice",
+    /// A start forgets what was prepared.
+    ForgetInDoubt "forget-in-doubt",
+    /// A participant's locks are released when it has prepared.
+    ReleaseEarly "release-early",
+    /// A segment is used again although its records are not checkpointed.
+    ReuseEarly "reuse-early",
+    /// A data request of an older generation is served.
+    IgnoreGeneration "ignore-generation",
+    /// What would be lost together has the same id after a restart of the machine.
+    LoseBootId "lose-boot-id",
+    /// A name that was seen missing answers an open for as long as names are believed.
+    NegativeEntry "negative-entry",
+    /// A listing leaves out one of sixteen ranges of hashes: what a shard would hold.
+    SkipInListing "skip-in-listing",
+    /// After a crash a size is what was recorded last, although the file is longer.
+    WrongSize "wrong-size",
+    /// A failed sync is taken for a good one.
+    SyncErrorIgnored "sync-error-ignored",
+    /// An intended cut is not redone after a crash.
+    ForgetCut "forget-cut",
+}
+
+#[cfg(feature = "mutants")]
+thread_local! {
+    static CHOSEN: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+}
+
+/// Choose the mutant of this thread.
+#[cfg(feature = "mutants")]
+pub fn choose(mutant: Option<Mutant>) {
+    CHOSEN.set(mutant);
+}
+
+/// Whether this bug is switched on.
+#[cfg(feature = "mutants")]
+pub fn is(mutant: Mutant) -> bool {
+    CHOSEN.get() == Some(mutant)
+}
+
+/// Whether this bug is switched on: never, without the feature.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub const fn is(_mutant: Mutant) -> bool {
+    false
+}

@@ -1,0 +1,159 @@
+//! Points: the steps of what must survive a stop at any moment.
+//!
+//! Code says by [`Env::point`](crate::Env::point) which step it has come to, and of which activity (a transaction by its id, a
+//! checkpoint, a start …). In the real world that is nothing. The simulator counts how often each step was come to, and how
+//! often a process was stopped *behind it and before the next one*; it can stop a process just there. So a soak can tell which
+//! of the gaps between two steps no fault has ever fallen into, and a test can hold that there is none.
+
+/// A step of an activity. Between it and the next one something is waited for: a stop can fall there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Point {
+    /// What goes on.
+    pub activity: &'static str,
+    /// How far it has come.
+    pub step: &'static str,
+    /// Nothing is under way behind it: no stop can fall between this step and a next one.
+    pub last: bool,
+}
+
+macro_rules! points {
+    ($($activity:literal { $($(#[$doc:meta])* $name:ident $step:literal $($last:ident)?,)* })*) => {
+        $($($(#[$doc])* pub const $name: Point =
+            Point { activity: $activity, step: $step, last: points!(@ $($last)?) };)*)*
+        /// All of them, in the order of their activities.
+        pub const ALL: &[Point] = &[$($($name,)*)*];
+    };
+    (@ last) => { true };
+    (@) => { false };
+}
+
+points! {
+    "coordinator" {
+        /// The participants are asked to prepare.
+        COORDINATOR_ASKS "asks",
+        /// The commit record is applied, and not durable yet.
+        COORDINATOR_DECIDES "decides",
+        /// The commit record is durable.
+        COORDINATOR_DECIDED "decided",
+        /// The record's removal is applied.
+        COORDINATOR_FORGETS "forgets" last,
+        /// It is given up; the participants are told.
+        COORDINATOR_GIVES_UP "gives up",
+        /// They were told.
+        COORDINATOR_GAVE_UP "gave up" last,
+        /// A start found its commit record.
+        COORDINATOR_FOUND "found by a start",
+    }
+    "participant" {
+        /// The row is applied, and not durable yet.
+        PARTICIPANT_WRITES "writes",
+        /// The row is durable.
+        PARTICIPANT_PREPARED "prepared",
+        /// It heard nothing and asks the coordinator.
+        PARTICIPANT_IN_DOUBT "in doubt",
+        /// The actions are applied, and not durable yet.
+        PARTICIPANT_COMMITS "commits",
+        /// The actions are durable.
+        PARTICIPANT_COMMITTED "committed" last,
+        /// The row's removal is applied.
+        PARTICIPANT_ABORTS "aborts" last,
+        /// It refused to prepare.
+        PARTICIPANT_REFUSES "refuses" last,
+        /// A start found its row.
+        PARTICIPANT_FOUND "found by a start",
+    }
+    "journal" {
+        /// A group is on its way to the disk.
+        JOURNAL_WRITES "writes a group",
+        /// It is written.
+        JOURNAL_WROTE "wrote a group" last,
+    }
+    "journal's sync" {
+        /// Segments written to the page cache are synced.
+        JOURNAL_SYNCS "syncs",
+        /// They are.
+        JOURNAL_SYNCED "synced" last,
+    }
+    "rotation" {
+        /// The first group of a segment is on its way.
+        ROTATION_BEGINS "first group on its way",
+        /// It is written.
+        ROTATION_DONE "first group written" last,
+    }
+    "segment" {
+        /// A segment's file is made and prewritten.
+        SEGMENT_PREWRITES "prewrites",
+        /// It is ready.
+        SEGMENT_READY "ready" last,
+    }
+    "checkpoint" {
+        /// It is written to the tables.
+        CHECKPOINT_WRITES "writes",
+        /// It is in the tables.
+        CHECKPOINT_DONE "done" last,
+    }
+    "cleaning" {
+        /// Contents of a poor segment are copied.
+        CLEANING_COPIES "copies",
+        /// They are; the records are not durable yet.
+        CLEANING_COPIED "copied",
+        /// They are durable.
+        CLEANING_DONE "done" last,
+    }
+    "cut" {
+        /// The intent is applied, and not durable yet.
+        CUT_INTENDED "intended",
+        /// The intent is durable.
+        CUT_DURABLE "intent durable",
+        /// The file is cut and synced.
+        CUT_FILE "file cut",
+        /// The done is written.
+        CUT_DONE "done" last,
+    }
+    "unlink" {
+        /// The file is no home any more by a record that is not durable yet.
+        UNLINK_WAITS "waits",
+        /// That is durable; the file is there.
+        UNLINK_BEGINS "begins",
+        /// The file is gone.
+        UNLINK_DONE "done" last,
+    }
+    "move" {
+        /// A stream's content is copied to a file.
+        MOVE_COPIES "copies",
+        /// The record is applied, and not written yet.
+        MOVE_RECORDS "records",
+        /// It is written, or the move was given up.
+        MOVE_DONE "done" last,
+    }
+    "start" {
+        /// The folder is locked and its identity known.
+        START_BEGINS "begins",
+        /// The checkpointed tables are open.
+        START_TABLES "tables open",
+        /// The journal is replayed.
+        START_REPLAYED "replayed",
+        /// Cuts that were intended are done.
+        START_CUTS "cuts redone",
+        /// Files agree with their rows.
+        START_FILES "files settled",
+        /// Transactions go on.
+        START_TRANSACTIONS "transactions found",
+        /// Sessions are known.
+        START_SESSIONS "sessions found" last,
+    }
+    "reaper" {
+        /// A server is asked to remove datafiles.
+        REAPER_ASKS "asks",
+        /// The rows' removal is applied.
+        REAPER_DONE "done" last,
+    }
+    "session's end" {
+        /// Nothing was heard for the time of the lease.
+        LEASE_ENDS "ends",
+        /// What its client held open is gone.
+        LEASE_RELEASED "released",
+        /// Its rows' removal is applied.
+        LEASE_FORGOTTEN "forgotten" last,
+    }
+}

@@ -1,0 +1,91 @@
+//! What the simulator makes of [`point`](crate::point)s: counts, stops counted in the gaps between them, and traps.
+
+use super::core::{Core, Event};
+use crate::point::Point;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// What happens at a trap.
+pub(super) type Sprung = Box<dyn FnOnce(&Rc<Core>)>;
+
+struct Trap {
+    process: usize,
+    point: Point,
+    /// Times that the point is passed before.
+    passes: u32,
+    delay_ns: u64,
+    then: Sprung,
+}
+
+/// How often a step was come to, and how often a stop fell between it and the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Met {
+    /// Times it was come to.
+    pub hits: u64,
+    /// Times its process was stopped there.
+    pub stops: u64,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Points {
+    met: RefCell<BTreeMap<Point, Met>>,
+    /// What is under way: process, activity, which.
+    open: RefCell<BTreeMap<(usize, &'static str, u64), Point>>,
+    traps: RefCell<Vec<Trap>>,
+}
+
+impl Points {
+    pub(super) fn met(&self) -> BTreeMap<Point, Met> {
+        self.met.borrow().clone()
+    }
+}
+
+impl Core {
+    /// A process has come to a step.
+    pub(super) fn point(&self, process: usize, point: Point, which: u64) {
+        let points = &self.points;
+        points.met.borrow_mut().entry(point).or_default().hits += 1;
+        let key = (process, point.activity, which);
+        if point.last {
+            points.open.borrow_mut().remove(&key);
+        } else {
+            points.open.borrow_mut().insert(key, point);
+        }
+        let mut traps = points.traps.borrow_mut();
+        let Some(at) = traps.iter().position(|trap| trap.process == process && trap.point == point) else {
+            return;
+        };
+        match traps[at].passes.checked_sub(1) {
+            Some(left) => traps[at].passes = left,
+            None => {
+                let Trap { delay_ns, then, .. } = traps.remove(at);
+                drop(traps);
+                // Behind this turn of the task: what it still does at this moment may be done, or not.
+                self.schedule(self.now() + delay_ns, Event::Call(then));
+            }
+        }
+    }
+
+    pub(super) fn set_trap(&self, process: usize, point: Point, passes: u32, delay_ns: u64, then: Sprung) {
+        self.points.traps.borrow_mut().push(Trap { process, point, passes, delay_ns, then });
+    }
+
+    pub(super) fn drop_traps(&self) {
+        let traps = self.points.traps.take();
+        drop(traps);
+    }
+
+    /// A process is stopped: count where it was.
+    pub(super) fn stopped_between(&self, process: usize) {
+        let mut open = self.points.open.borrow_mut();
+        let mut met = self.points.met.borrow_mut();
+        open.retain(|(of, ..), point| {
+            if *of == process {
+                met.entry(*point).or_default().stops += 1;
+            }
+            *of != process
+        });
+    }
+}

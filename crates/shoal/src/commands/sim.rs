@@ -1,0 +1,330 @@
+//! `shoal sim`: runs of the whole cluster in one process under virtual time, each repeated by its seed.
+
+#[cfg(feature = "mutants")]
+mod mutants;
+
+use crate::cli::{Sim, SimSetup, SimSoak};
+use crate::{out, words};
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use shoal_sim::{Faults, Met, Point, RunConfig, RunReport, point};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Lines of the timeline that are kept for a story.
+const LINES_KEPT: usize = 2_000_000;
+/// Lines told before a violation, and of what it is about.
+const LINES_TOLD: usize = 25;
+/// Violations of one run that are told with their lines.
+const STORIES_TOLD: usize = 3;
+/// Runs that broke a promise and are told whole.
+const RUNS_TOLD: usize = 5;
+
+/// Run; 0 if every promise was kept.
+pub fn run(args: Sim) -> Result<ExitCode> {
+    let kept = match args {
+        Sim::Run { seed, setup, json } => one(seed, &setup, json)?,
+        Sim::Soak(args) => many(&args)?,
+        #[cfg(feature = "mutants")]
+        Sim::Mutants(args) => mutants::run(&args)?,
+        Sim::Replay { seed, setup, about, last, twice } => replay(seed, &setup, &about, last, twice)?,
+    };
+    Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn one(seed: u64, setup: &SimSetup, json: bool) -> Result<bool> {
+    let began = Instant::now();
+    let report = shoal_sim::guarded(seed, &setup.config());
+    let kept = report.violations.is_empty();
+    if json {
+        out::json(&as_json(&report, setup))?;
+        return Ok(kept);
+    }
+    out::line(format!("{}; took {:.2} s", summary(&report), began.elapsed().as_secs_f64()))?;
+    report.faults.iter().try_for_each(|fault| out::line(format!("  {fault}")))?;
+    if !kept {
+        tell(&report, setup)?;
+    }
+    Ok(kept)
+}
+
+fn summary(report: &RunReport) -> String {
+    format!(
+        "seed {}: {} ({} acknowledged, {} refused, {} of unknown outcome), {} ({}), {:.1} s of virtual time, trace {:016x}",
+        report.seed,
+        words::many(report.operations, "operation"),
+        words::count(report.acknowledged),
+        words::count(report.refused),
+        words::count(report.unknown),
+        words::many(report.mix.total().into(), "fault"),
+        report.mix,
+        report.took.as_secs_f64(),
+        report.trace_hash,
+    )
+}
+
+fn as_json(report: &RunReport, setup: &SimSetup) -> Value {
+    json!({
+        "seed": report.seed,
+        "trace": format!("{:016x}", report.trace_hash),
+        "operations": report.operations,
+        "acknowledged": report.acknowledged,
+        "refused": report.refused,
+        "unknown": report.unknown,
+        "mix": mix_json(&report.mix),
+        "faults": report.faults,
+        "virtual_s": report.took.as_secs_f64(),
+        "violations": report.violations,
+        "repeat": setup.command(report.seed),
+    })
+}
+
+fn mix_json(mix: &Faults) -> BTreeMap<&'static str, u32> {
+    mix.iter().map(|(fault, count)| (fault.word(), count)).collect()
+}
+
+/// What a run broke: the sentences, the command, and the story of each.
+fn tell(report: &RunReport, setup: &SimSetup) -> Result<()> {
+    out::line(format!("seed {} broke {}:", report.seed, promises(report.violations.len())))?;
+    report.violations.iter().try_for_each(|violation| out::line(format!("  VIOLATION {violation}")))?;
+    out::line(format!("  repeat it:  {}", setup.command(report.seed)))?;
+    let lines = told_run(report.seed, setup).timeline;
+    for violation in report.violations.iter().take(STORIES_TOLD) {
+        out::line(format!("  what led to: {violation}"))?;
+        story(&lines, violation).into_iter().try_for_each(|at| line(&lines[at]))?;
+    }
+    Ok(())
+}
+
+fn promises(count: usize) -> String {
+    words::many(count as u64, "promise")
+}
+
+/// The same run once more, with its whole timeline.
+fn told_run(seed: u64, setup: &SimSetup) -> RunReport {
+    let mut config: RunConfig = setup.config();
+    config.cluster.world.timeline = LINES_KEPT;
+    shoal_sim::guarded(seed, &config)
+}
+
+/// Which lines tell of a violation: the faults, what is about the same names, and what was just before.
+fn story(lines: &[(u64, String)], violation: &str) -> Vec<usize> {
+    let end = lines.iter().position(|(_, line)| line.contains(violation)).map_or(lines.len(), |at| at + 1);
+    // Names are quoted, handles hexadecimal.
+    let mut about: Vec<&str> = violation.split('"').skip(1).step_by(2).collect();
+    let is_handle = |word: &&str| word.starts_with("0x") && word.len() > 4;
+    about.extend(violation.split(|c: char| !c.is_alphanumeric()).filter(is_handle));
+    let is_told = |line: &str| about.iter().any(|word| line.contains(word));
+    let named: Vec<usize> = (0..end).filter(|&at| is_told(&lines[at].1)).collect();
+    let mut told: Vec<usize> = named.iter().rev().take(LINES_TOLD).copied().collect();
+    told.extend((0..end).filter(|&at| is_fault(&lines[at].1)));
+    if named.is_empty() {
+        told.extend(end.saturating_sub(LINES_TOLD)..end);
+    }
+    told.sort_unstable();
+    told.dedup();
+    told
+}
+
+fn is_fault(line: &str) -> bool {
+    line.starts_with("fault: ") || line.ends_with(" starts") || line.ends_with(" crashes")
+}
+
+fn line((at, text): &(u64, String)) -> Result<()> {
+    let mark = if is_fault(text) || text.contains("VIOLATION") { '!' } else { ' ' };
+    out::line(format!("{mark} {:>14.6} s  {text}", Duration::from_nanos(*at).as_secs_f64()))
+}
+
+fn replay(seed: u64, setup: &SimSetup, about: &[String], last: Option<usize>, twice: bool) -> Result<bool> {
+    let report = told_run(seed, setup);
+    let is_told =
+        |(_, text): &&(u64, String)| about.is_empty() || about.iter().any(|word| text.contains(word));
+    let lines: Vec<_> = report.timeline.iter().filter(is_told).collect();
+    let from = last.map_or(0, |last| lines.len().saturating_sub(last));
+    lines[from..].iter().try_for_each(|told| line(told))?;
+    out::line(summary(&report))?;
+    report.violations.iter().try_for_each(|violation| out::line(format!("VIOLATION {violation}")))?;
+    if !twice {
+        return Ok(report.violations.is_empty());
+    }
+    // Whether lines are kept makes no difference, so the second run keeps none.
+    let again = shoal_sim::guarded(seed, &setup.config());
+    let same = again.trace_hash == report.trace_hash && again.violations == report.violations;
+    match same {
+        true => out::line(format!("the same twice: trace {:016x}", report.trace_hash))?,
+        false => out::line(format!(
+            "NOT the same twice: trace {:016x}, then {:016x}: something enters past `env`",
+            report.trace_hash, again.trace_hash
+        ))?,
+    }
+    Ok(same && report.violations.is_empty())
+}
+
+/// What a soak found.
+#[derive(Default)]
+struct Total {
+    runs: u64,
+    operations: u64,
+    acknowledged: u64,
+    refused: u64,
+    unknown: u64,
+    faults: BTreeMap<&'static str, u64>,
+    points: BTreeMap<Point, Met>,
+    broken: Vec<RunReport>,
+}
+
+impl Total {
+    fn add(&mut self, mut report: RunReport) {
+        self.runs += 1;
+        self.operations += report.operations;
+        self.acknowledged += report.acknowledged;
+        self.refused += report.refused;
+        self.unknown += report.unknown;
+        for (fault, count) in report.mix.iter() {
+            *self.faults.entry(fault.word()).or_default() += u64::from(count);
+        }
+        for (point, met) in &report.points {
+            let total = self.points.entry(*point).or_default();
+            total.hits += met.hits;
+            total.stops += met.stops;
+        }
+        if !report.violations.is_empty() {
+            report.timeline.clear();
+            self.broken.push(report);
+        }
+    }
+}
+
+/// Each step that a stop can fall behind, in order.
+fn steps(total: &Total) -> Vec<(Point, Met)> {
+    let gaps = point::ALL.iter().filter(|point| !point.last);
+    gaps.map(|point| (*point, total.points.get(point).copied().unwrap_or_default())).collect()
+}
+
+/// Steps that no stop has ever fallen behind.
+fn unmet(total: &Total) -> Vec<Point> {
+    steps(total).into_iter().filter(|(_, met)| met.stops == 0).map(|(point, _)| point).collect()
+}
+
+fn many(args: &SimSoak) -> Result<bool> {
+    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let (began, bar) = (Instant::now(), progress(args));
+    let mut total = Total::default();
+    shoal_sim::soak(args.seeds.clone(), jobs, &args.setup.config(), |report| {
+        total.add(report);
+        bar.inc(1);
+        bar.set_message(promises(total.broken.len()));
+        let late = args.minutes.is_some_and(|minutes| began.elapsed().as_secs_f64() >= minutes * 60.0);
+        let enough = !args.keep_going && !total.broken.is_empty();
+        if late || enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    bar.finish_and_clear();
+    total.broken.sort_by_key(|report| report.seed);
+    match args.json {
+        true => out::json(&total_json(&total, args, began.elapsed()))?,
+        false => show(&total, args, began.elapsed())?,
+    }
+    let covered = !args.covered || unmet(&total).is_empty();
+    Ok(total.broken.is_empty() && covered)
+}
+
+fn progress(args: &SimSoak) -> ProgressBar {
+    if args.quiet {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(args.seeds.end - args.seeds.start);
+    let template = "{bar:30} {human_pos} of {human_len} seeds, {per_sec}, {eta} left; {msg} broken";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.set_message(promises(0));
+    bar
+}
+
+fn total_json(total: &Total, args: &SimSoak, took: Duration) -> Value {
+    json!({
+        "seeds": [args.seeds.start, args.seeds.end],
+        "runs": total.runs,
+        "operations": total.operations,
+        "acknowledged": total.acknowledged,
+        "refused": total.refused,
+        "unknown": total.unknown,
+        "faults": total.faults,
+        "points": steps(total).iter().map(|(point, met)| json!({
+            "activity": point.activity, "step": point.step, "times": met.hits, "stops": met.stops,
+        })).collect::<Vec<_>>(),
+        "took_s": took.as_secs_f64(),
+        "broken": total.broken.iter().map(|report| as_json(report, &args.setup)).collect::<Vec<_>>(),
+    })
+}
+
+fn show(total: &Total, args: &SimSoak, took: Duration) -> Result<()> {
+    for report in total.broken.iter().take(RUNS_TOLD) {
+        tell(report, &args.setup)?;
+    }
+    let untold = total.broken.iter().skip(RUNS_TOLD);
+    for report in untold {
+        let first = report.violations.first().map_or("", String::as_str);
+        out::line(format!(
+            "seed {}: {first}\n  repeat it:  {}",
+            report.seed,
+            args.setup.command(report.seed)
+        ))?;
+    }
+    show_points(total)?;
+    let faults: Vec<String> =
+        total.faults.iter().map(|(word, n)| format!("{word} {}", words::count(*n))).collect();
+    out::line(format!("faults: {}", faults.join(", ")))?;
+    out::line(format!(
+        "{} of {} in {:.1} s: {} acknowledged, {} refused, {} of unknown outcome",
+        words::many(total.operations, "operation"),
+        words::many(total.runs, "seed"),
+        took.as_secs_f64(),
+        words::count(total.acknowledged),
+        words::count(total.refused),
+        words::count(total.unknown),
+    ))?;
+    match total.broken.len() {
+        0 => out::line(format!("sim: {} ok: every promise was kept", words::many(total.runs, "seed"))),
+        n => out::line(format!("{} broke a promise", words::many(n as u64, "seed"))),
+    }
+}
+
+/// The gaps between two steps, and how many stops fell into each.
+fn show_points(total: &Total) -> Result<()> {
+    let mut table = words::table(&["servers stopped behind a step", "stops", "times come to"]);
+    for (point, met) in steps(total) {
+        let name = format!("{}: {}", point.activity, point.step);
+        table.add_row([name, words::count(met.stops), words::count(met.hits)]);
+    }
+    out::line(words::plain(&table))?;
+    let unmet: Vec<String> =
+        unmet(total).iter().map(|point| format!("{}: {}", point.activity, point.step)).collect();
+    if unmet.is_empty() {
+        return out::line("every gap between two steps was met by a stop");
+    }
+    out::line(format!("no stop fell behind: {}", unmet.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_story_has_the_faults_and_what_is_about_the_same_name() {
+        let lines = [
+            "a \"x\" …",
+            "fault: server 0 is killed",
+            "a \"y\" …",
+            "a \"x\": done",
+            "VIOLATION: \"x\" is gone",
+            "later",
+        ];
+        let lines: Vec<(u64, String)> = lines.iter().map(|line| (0, (*line).to_owned())).collect();
+        assert_eq!(story(&lines, "\"x\" is gone"), [0, 1, 3, 4]);
+        assert_eq!(story(&lines, "nothing named"), [0, 1, 2, 3, 4, 5]);
+    }
+}

@@ -1,0 +1,71 @@
+//! `shoal sim mutants`: each planted bug on its own, until a check catches it. Only in a build with the feature `mutants`.
+
+use crate::cli::{SimMutants, SimSetup};
+use crate::out;
+use anyhow::{Result, bail};
+use serde_json::json;
+use shoal_sim::{Mutant, RunReport};
+use std::ops::ControlFlow;
+
+/// Characters of a violation that the table shows.
+const WORDS_MAX: usize = 160;
+
+/// Hunt all that are wanted; whether all were caught.
+pub fn run(args: &SimMutants) -> Result<bool> {
+    let mut wanted = Vec::new();
+    for &mutant in Mutant::ALL {
+        if args.only.is_empty() || args.only.iter().any(|word| word == mutant.word()) {
+            wanted.push(mutant);
+        }
+    }
+    if wanted.is_empty() {
+        bail!(
+            "no such mutant; there are {}",
+            Mutant::ALL.iter().map(|m| m.word()).collect::<Vec<_>>().join(", ")
+        );
+    }
+    if !args.json {
+        out::line("| mutant | what it does | caught by seed | what was broken |\n|---|---|---|---|")?;
+    }
+    let mut missed = 0;
+    for &mutant in &wanted {
+        let caught = hunt(mutant, args.seeds, args.jobs, &args.setup);
+        missed += usize::from(caught.is_none());
+        match args.json {
+            true => out::json_line(&json!({
+                "mutant": mutant.word(),
+                "seed": caught.as_ref().map(|report| report.seed),
+                "violations": caught.map(|report| report.violations),
+            }))?,
+            false => out::line(row(mutant, caught.as_ref(), args.seeds))?,
+        }
+    }
+    if !args.json {
+        out::line(format!("mutants: {} of {} caught ok", wanted.len() - missed, wanted.len()))?;
+    }
+    Ok(missed == 0)
+}
+
+/// The first seed that catches it.
+fn hunt(mutant: Mutant, seeds: u64, jobs: Option<usize>, setup: &SimSetup) -> Option<RunReport> {
+    let mut config = setup.config();
+    config.mutant = Some(mutant);
+    let jobs = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let mut caught: Option<RunReport> = None;
+    shoal_sim::soak(1..seeds + 1, jobs, &config, |report| {
+        if !report.violations.is_empty() && caught.as_ref().is_none_or(|known| report.seed < known.seed) {
+            caught = Some(report);
+        }
+        if caught.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    caught
+}
+
+fn row(mutant: Mutant, caught: Option<&RunReport>, seeds: u64) -> String {
+    let (seed, words) = match caught {
+        Some(report) => (report.seed.to_string(), report.violations.first().cloned().unwrap_or_default()),
+        None => (format!("none of {seeds}"), "NOT CAUGHT".to_owned()),
+    };
+    let words: String = words.chars().take(WORDS_MAX).map(|c| if c == '|' { '/' } else { c }).collect();
+    format!("| `{}` | {} | {seed} | {words} |", mutant.word(), mutant.about().trim())
+}

@@ -1,0 +1,542 @@
+//! Faults: what is done to a cluster while clients are at work, when, and to whom: all drawn from the seed.
+//!
+//! Each seed has its own mix (swarm testing: Groce et al. 2012): some kinds of fault not at all and others several times, since
+//! faults hide each other when all fall into every run. A fault begins at a moment within the work, lasts a while, and ends
+//! by itself: servers start again, ways are whole again, disks have space again; so what a run is judged by at its end is a
+//! cluster that should be well.
+
+use crate::cluster::{Cluster, Server};
+use crate::rng::Rng;
+use shoal_env::Instant;
+use shoal_env::point::{self, Point};
+use shoal_env::sim::{Config, Link, MachineId, World};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A kind of fault.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Fault {
+    /// A server is killed, and starts again.
+    Crash,
+    /// A server's machine loses power, and what was not synced; the server starts again.
+    PowerCut,
+    /// A process gets no processor for a while.
+    Pause,
+    /// Two machines do not reach each other for a while; what is sent waits.
+    Partition,
+    /// All connections between two machines break, with what is on its way.
+    Reset,
+    /// One end forgets its connections to the other, which learns it late.
+    HalfOpen,
+    /// A machine's links are slow and uneven for a while, lose segments and break connections.
+    Slow,
+    /// A server's disk is nearly full for a while.
+    FullDisk,
+    /// A server's disk fails to sync; the server is started again later.
+    FailingSync,
+    /// A machine's wall clock jumps.
+    ClockJump,
+    /// A server is stopped just behind a step of what goes on in it ([`shoal_env::point`]), and starts again.
+    StopAt,
+    /// A client is killed, and another one takes its place.
+    ClientCrash,
+}
+
+impl Fault {
+    /// All kinds, in the order in which they are drawn.
+    pub const ALL: [Fault; 12] = [
+        Fault::Crash,
+        Fault::PowerCut,
+        Fault::Pause,
+        Fault::Partition,
+        Fault::Reset,
+        Fault::HalfOpen,
+        Fault::Slow,
+        Fault::FullDisk,
+        Fault::FailingSync,
+        Fault::ClockJump,
+        Fault::StopAt,
+        Fault::ClientCrash,
+    ];
+
+    /// Its name on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Fault::Crash => "crash",
+            Fault::PowerCut => "power-cut",
+            Fault::Pause => "pause",
+            Fault::Partition => "partition",
+            Fault::Reset => "reset",
+            Fault::HalfOpen => "half-open",
+            Fault::Slow => "slow",
+            Fault::FullDisk => "full-disk",
+            Fault::FailingSync => "failing-sync",
+            Fault::ClockJump => "clock-jump",
+            Fault::StopAt => "stop-at",
+            Fault::ClientCrash => "client-crash",
+        }
+    }
+}
+
+/// How many faults of each kind.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Faults(BTreeMap<Fault, u32>);
+
+/// Seconds that servers' clocks may be apart for good.
+const CLOCKS_APART_S_MAX: i64 = 600;
+
+/// What a message takes from server to server, about.
+const ONE_WAY: Duration = Duration::from_micros(25);
+
+/// Fewer faults than this no seed draws.
+const FAULTS_MIN: u32 = 3;
+/// Of one kind, at most, in a list that is given.
+const COUNT_MAX: u32 = 1000;
+
+impl Faults {
+    /// None at all.
+    pub fn none() -> Faults {
+        Faults::default()
+    }
+
+    /// So many of each.
+    pub fn of(counts: &[(Fault, u32)]) -> Faults {
+        Faults(counts.iter().copied().filter(|(_, count)| *count > 0).collect())
+    }
+
+    /// The mix of a seed.
+    pub fn drawn(seed: u64) -> Faults {
+        let mut rng = Rng::new(seed, 2);
+        let mut faults = Faults::none();
+        for fault in Fault::ALL {
+            if rng.below(3) == 0 {
+                faults.add(fault, 1 + rng.below(2) as u32);
+            }
+            // There are many steps, and what is worst falls between two of them.
+            if fault == Fault::StopAt {
+                faults.add(fault, rng.below(4) as u32);
+            }
+        }
+        while faults.total() < FAULTS_MIN {
+            faults.add(Fault::ALL[rng.below(Fault::ALL.len() as u64) as usize], 1);
+        }
+        faults
+    }
+
+    fn add(&mut self, fault: Fault, count: u32) {
+        if count > 0 {
+            *self.0.entry(fault).or_default() += count;
+        }
+    }
+
+    /// How many in all.
+    pub fn total(&self) -> u32 {
+        self.0.values().sum()
+    }
+
+    /// Each kind that there is, and how many.
+    pub fn iter(&self) -> impl Iterator<Item = (Fault, u32)> {
+        self.0.iter().map(|(fault, count)| (*fault, *count))
+    }
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        let words: Vec<String> =
+            self.iter().map(|(fault, count)| format!("{}={count}", fault.word())).collect();
+        f.write_str(&words.join(","))
+    }
+}
+
+impl FromStr for Faults {
+    type Err = String;
+
+    /// `none`, or a list such as `crash=2,partition`.
+    fn from_str(text: &str) -> Result<Faults, String> {
+        let mut faults = Faults::none();
+        for part in text.split(',').filter(|_| text != "none") {
+            let (word, count) = part.split_once('=').unwrap_or((part, "1"));
+            let fault = Fault::ALL.into_iter().find(|fault| fault.word() == word);
+            let known = || Fault::ALL.map(Fault::word).join(", ");
+            let fault = fault.ok_or_else(|| format!("no such fault: `{word}`; there are {}", known()))?;
+            let count = count.parse().ok().filter(|count| *count <= COUNT_MAX);
+            faults.add(
+                fault,
+                count.ok_or_else(|| format!("`{part}`: the count is to be a number up to {COUNT_MAX}"))?,
+            );
+        }
+        Ok(faults)
+    }
+}
+
+/// What the checks must know of, told before it is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Told {
+    /// A server loses its memory.
+    Kill,
+    /// A server's machine loses its memory and what was not synced.
+    PowerCut,
+    /// A disk may lose what it is asked to sync.
+    SyncFails,
+    /// A disk may say that it is full.
+    DiskFull,
+}
+
+/// Starts the next life of a client.
+type Restart = Rc<dyn Fn(&World, u16)>;
+
+/// What the faults of a run need to know.
+pub(crate) struct Plan<'a> {
+    pub cluster: &'a Cluster,
+    pub hardware: &'a Config,
+    pub clients: u16,
+    /// Faults begin within this span from now.
+    pub span: Duration,
+    /// Starts a client's next life.
+    pub restart_client: Restart,
+    /// Called before something is done that the checks must know of.
+    pub tell: Rc<dyn Fn(Told)>,
+}
+
+/// One fault, drawn.
+struct Draw<'a> {
+    plan: &'a Plan<'a>,
+    at: Instant,
+    lasts: Duration,
+    server: u16,
+    other: MachineId,
+    other_words: String,
+    rng: Rng,
+}
+
+impl Plan<'_> {
+    /// Plan all; what each is, in words, in order of time.
+    pub fn all(&self, seed: u64, faults: &Faults) -> Vec<String> {
+        let mut rng = Rng::new(seed, 1);
+        let mut planned = Vec::new();
+        for (fault, count) in faults.iter() {
+            for _ in 0..count {
+                let draw = self.draw(&mut rng);
+                planned.push((draw.at, draw.plan(fault)));
+            }
+        }
+        planned.sort();
+        planned.into_iter().map(|(at, words)| format!("{:>12} ns: {words}", at.0)).collect()
+    }
+
+    fn draw(&self, rng: &mut Rng) -> Draw<'_> {
+        let world = &self.cluster.world;
+        let at = world.now() + Duration::from_micros(20_000 + rng.below(self.span.as_micros() as u64));
+        let lasts = Duration::from_millis(50 + rng.below(2_000));
+        let server = rng.below(u64::from(self.cluster.server_count())) as u16;
+        // Somebody else: a client, or another server if there is one.
+        let servers = u64::from(self.cluster.server_count());
+        let (other, other_words) = if servers > 1 && rng.below(3) == 0 {
+            let id = (u64::from(server) + 1 + rng.below(servers - 1)) % servers;
+            (self.cluster.server(id as u16).machine, format!("server {id}"))
+        } else {
+            let id = rng.below(u64::from(self.clients)) as u16;
+            (self.cluster.client_machine(id), format!("client {id}"))
+        };
+        Draw { plan: self, at, lasts, server, other, other_words, rng: Rng::new(rng.next_u64(), 0) }
+    }
+}
+
+/// Two faults may fall together: the first restart counts.
+fn restarts(target: Server) -> impl FnOnce(&World) + 'static {
+    move |world| {
+        if !world.is_alive(target.process) {
+            target.start(world);
+        }
+    }
+}
+
+impl Draw<'_> {
+    fn target(&self) -> Server {
+        self.plan.cluster.server(self.server).clone()
+    }
+
+    /// Do something at the fault's moment, told in the timeline.
+    fn begin(&self, words: &str, then: impl FnOnce(&World) + 'static) {
+        let words = format!("fault: {words}");
+        self.plan.cluster.world.at(self.at, move |world| {
+            world.log(words);
+            then(world);
+        });
+    }
+
+    fn end(&self, then: impl FnOnce(&World) + 'static) {
+        self.plan.cluster.world.at(self.at + self.lasts, then);
+    }
+
+    fn restart(&self) {
+        self.end(restarts(self.target()));
+    }
+
+    fn plan(mut self, fault: Fault) -> String {
+        match fault {
+            Fault::Crash => self.crash(),
+            Fault::PowerCut => self.power_cut(),
+            Fault::Pause => self.pause(),
+            Fault::Partition => self.partition(),
+            Fault::Reset => self.reset(),
+            Fault::HalfOpen => self.half_open(),
+            Fault::Slow => self.slow(),
+            Fault::FullDisk => self.full_disk(),
+            Fault::FailingSync => self.failing_sync(),
+            Fault::ClockJump => self.clock_jump(),
+            Fault::StopAt => self.stop_at(),
+            Fault::ClientCrash => self.client_crash(),
+        }
+    }
+
+    fn crash(&self) -> String {
+        let (target, tell) = (self.target(), self.plan.tell.clone());
+        let words = format!("server {} is killed for {:?}", self.server, self.lasts);
+        self.begin(&words, move |world| {
+            tell(Told::Kill);
+            world.crash(target.process);
+        });
+        self.restart();
+        words
+    }
+
+    fn power_cut(&self) -> String {
+        let (target, tell) = (self.target(), self.plan.tell.clone());
+        let words = format!("server {} loses its power for {:?}", self.server, self.lasts);
+        self.begin(&words, move |world| {
+            tell(Told::PowerCut);
+            world.power_cut(target.machine);
+        });
+        self.restart();
+        words
+    }
+
+    fn pause(&self) -> String {
+        let (process, lasts) = (self.target().process, self.lasts);
+        let words = format!("server {} is paused for {lasts:?}", self.server);
+        self.begin(&words, move |world| {
+            if world.is_alive(process) {
+                world.pause(process, lasts);
+            }
+        });
+        words
+    }
+
+    fn partition(&self) -> String {
+        let (machine, other) = (self.target().machine, self.other);
+        let (server, whom) = (self.server, &self.other_words);
+        let words = format!("server {server} and {whom} do not reach each other for {:?}", self.lasts);
+        self.begin(&words, move |world| world.partition(machine, other, true));
+        self.end(move |world| world.partition(machine, other, false));
+        words
+    }
+
+    fn reset(&self) -> String {
+        let (machine, other) = (self.target().machine, self.other);
+        let words = format!("the connections between server {} and {} break", self.server, self.other_words);
+        self.begin(&words, move |world| world.reset(machine, other));
+        words
+    }
+
+    fn half_open(&mut self) -> String {
+        let (mut near, mut far) = (self.target().machine, self.other);
+        let mut who = [format!("server {}", self.server), self.other_words.clone()];
+        if self.rng.below(2) == 0 {
+            std::mem::swap(&mut near, &mut far);
+            who.reverse();
+        }
+        let (lasts, until) = (self.lasts, self.at + self.lasts);
+        let words =
+            format!("{} forgets its connections to {}, which learns it {lasts:?} later", who[0], who[1]);
+        self.begin(&words, move |world| world.half_open(near, far, until));
+        words
+    }
+
+    /// All links of the server's machine.
+    fn slow(&mut self) -> String {
+        let usual = self.plan.hardware.network;
+        let link = Link {
+            latency_ns: usual.latency_ns + self.rng.below(20_000_000),
+            jitter_ns: self.rng.below(50_000_000),
+            loss_ppm: self.rng.below(50_000) as u32,
+            retransmit_ns: 200_000_000,
+            reset_ppm: self.rng.below(5_000) as u32,
+            ..usual
+        };
+        let words = format!(
+            "server {} is {}–{} ms away for {:?}, {} of a million segments are lost, {} break a connection",
+            self.server,
+            link.latency_ns / 1_000_000,
+            (link.latency_ns + link.jitter_ns) / 1_000_000,
+            self.lasts,
+            link.loss_ppm,
+            link.reset_ppm
+        );
+        let (machine, others) = (self.target().machine, self.plan.cluster.machines());
+        let set = move |world: &World, link: Link| {
+            others.iter().filter(|other| **other != machine).for_each(|o| world.set_link(machine, *o, link));
+        };
+        let unset = set.clone();
+        self.begin(&words, move |world| set(world, link));
+        self.end(move |world| unset(world, usual));
+        words
+    }
+
+    fn full_disk(&mut self) -> String {
+        let machine = self.target().machine;
+        let (usual, left) = (self.plan.hardware.machine.disk, self.rng.below(1 << 20));
+        let words = format!("server {} has {left} bytes of disk left for {:?}", self.server, self.lasts);
+        let tell = self.plan.tell.clone();
+        self.begin(&words, move |world| {
+            tell(Told::DiskFull);
+            let (total, available) = world.disk_space(machine);
+            let mut disk = usual;
+            disk.capacity = total.min(total - available + left);
+            world.set_disk(machine, disk);
+        });
+        self.end(move |world| world.set_disk(machine, usual));
+        words
+    }
+
+    /// Once, or for good; who runs the server starts it again then, with a disk that is well.
+    fn failing_sync(&mut self) -> String {
+        let (target, lasts) = (self.target(), self.lasts);
+        let count = [1, 1, u64::MAX][self.rng.below(3) as usize];
+        let how = if count == 1 { "one sync fails" } else { "every sync fails" };
+        let words = format!("{how} at server {}; it is started again {lasts:?} later", self.server);
+        let tell = self.plan.tell.clone();
+        self.begin(&words, move |world| {
+            tell(Told::SyncFails);
+            world.fail_syncs(target.machine, count);
+        });
+        let (target, tell) = (self.target(), self.plan.tell.clone());
+        self.end(move |world| {
+            world.fail_syncs(target.machine, 0);
+            tell(Told::Kill);
+            world.crash(target.process);
+            target.start(world);
+        });
+        words
+    }
+
+    /// Killed or without power, at the moment of a step or a little later.
+    fn stop_at(&mut self) -> String {
+        let steps: Vec<Point> = point::ALL.iter().copied().filter(|point| !point.last).collect();
+        let Some(&step) = self.rng.pick(&steps) else { return String::new() };
+        let power = self.rng.below(2) == 0;
+        let passes = [0, 0, 1, 4][self.rng.below(4) as usize];
+        let delay = Duration::from_micros(self.rng.below(2) * self.rng.below(200));
+        let how = if power { "loses its power" } else { "is killed" };
+        let words = format!("server {} {how} when its {} {}", self.server, step.activity, step.step);
+        let (target, tell, lasts) = (self.target(), self.plan.tell.clone(), self.lasts);
+        let sprung = words.clone();
+        let stop = move |world: &World| {
+            if !world.is_alive(target.process) {
+                return;
+            }
+            world.log(format!("fault: {sprung}"));
+            tell(if power { Told::PowerCut } else { Told::Kill });
+            match power {
+                true => world.power_cut(target.machine),
+                false => world.crash(target.process),
+            }
+            world.at(world.now() + lasts, restarts(target));
+        };
+        // Some steps are come to only where another stop was before.
+        let (before, delay_before) = match step {
+            point::COORDINATOR_FOUND => (Some((self.target(), point::COORDINATOR_DECIDED)), Duration::ZERO),
+            point::PARTICIPANT_FOUND => (Some((self.target(), point::PARTICIPANT_PREPARED)), Duration::ZERO),
+            point::PARTICIPANT_IN_DOUBT => {
+                let id = (self.server + 1) % self.plan.cluster.server_count();
+                (Some((self.plan.cluster.server(id).clone(), point::COORDINATOR_ASKS)), 2 * ONE_WAY)
+            }
+            _ if step.activity == "start" => (Some((self.target(), point::JOURNAL_WRITES)), Duration::ZERO),
+            _ => (None, Duration::ZERO),
+        };
+        let passes = if before.is_some() { 0 } else { passes };
+        let (target, tell) = (self.target(), self.plan.tell.clone());
+        self.plan.cluster.world.at(self.at, move |world| {
+            world.trap(target.process, step, passes, delay, stop);
+            let Some((first, at)) = before else { return };
+            world.trap(first.process, at, 0, delay_before, move |world| {
+                world.log(format!(
+                    "fault: {} is killed at {}: {}",
+                    world.name(first.process),
+                    at.activity,
+                    at.step
+                ));
+                tell(Told::Kill);
+                world.crash(first.process);
+                world.at(world.now() + lasts, restarts(first));
+            });
+        });
+        words
+    }
+
+    fn client_crash(&mut self) -> String {
+        let id = self.rng.below(u64::from(self.plan.clients)) as u16;
+        let (process, lasts) = (self.plan.cluster.client_process(id), self.lasts);
+        let words = format!("client {id} is killed, and starts again {lasts:?} later");
+        let restart = self.plan.restart_client.clone();
+        self.begin(&words, move |world| {
+            // Who has done all his work is no client any more.
+            if world.is_alive(process) {
+                world.crash(process);
+                world.at(world.now() + lasts, move |world| restart(world, id));
+            }
+        });
+        words
+    }
+
+    fn clock_jump(&mut self) -> String {
+        let (mut machine, mut who) = (self.target().machine, format!("server {}", self.server));
+        if self.rng.below(3) == 0 {
+            (machine, who) = (self.other, self.other_words.clone());
+        }
+        let seconds = [1, 40, 600, 86_400][self.rng.below(4) as usize];
+        let back = self.rng.below(2) == 0;
+        let ns = if back { -seconds } else { seconds } * 1_000_000_000;
+        let way = if back { "back" } else { "forward" };
+        let mut words = format!("the wall clock of {who} jumps {seconds} s {way}");
+        // Servers whose clocks are apart for good do not believe each other's capabilities: somebody puts that right.
+        if seconds > CLOCKS_APART_S_MAX {
+            words.push_str(&format!(" for {:?}", self.lasts));
+            self.end(move |world| world.jump_wall(machine, -ns));
+        }
+        self.begin(&words, move |world| world.jump_wall(machine, ns));
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_seed_draws_some_faults_and_all_kinds_are_drawn() {
+        let mixes: Vec<Faults> = (0..100).map(Faults::drawn).collect();
+        assert!(mixes.iter().all(|faults| faults.total() >= FAULTS_MIN));
+        for fault in Fault::ALL {
+            let with = mixes.iter().filter(|faults| faults.0.contains_key(&fault)).count();
+            assert!((10..90).contains(&with), "{fault:?} in {with} of 100");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for faults in [Faults::none(), Faults::drawn(1), Faults::drawn(2)] {
+            assert_eq!(faults.to_string().parse(), Ok(faults));
+        }
+        let given: Faults = "crash=2,partition".parse().unwrap();
+        assert_eq!(given, Faults::of(&[(Fault::Crash, 2), (Fault::Partition, 1)]));
+        assert!("rain=1".parse::<Faults>().unwrap_err().contains("power-cut"));
+        assert!("crash=many".parse::<Faults>().is_err());
+    }
+}
