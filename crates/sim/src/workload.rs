@@ -322,6 +322,9 @@ impl Worker {
         let mut ledger = self.shared.ledger.borrow_mut();
         match &end {
             End::Done(_) => ledger.done(noted, self.now()),
+            // A file is made by one message and a large content written by others: that one found no space says nothing of
+            // the first.
+            End::Refused(Status::NoSpace) if kind == "create" => {}
             End::Refused(_) => ledger.refused(noted),
             End::Unknown(_) => {}
         }
