@@ -34,21 +34,35 @@ impl Client {
                 Ok(told) => match told.answers.first() {
                     Some(Answer::Made { created, .. }) => {
                         let created = *created;
-                        return self.created(&o, dir, name, created, rights, &told.answers).await;
+                        match self.created(&o, dir, name, created, rights, &told.answers).await {
+                            // It was there, and was removed before all of it was seen: it is made after all.
+                            Err(error) if !created && is_gone(&error) => {
+                                self.core.back_off(&o, error).await?;
+                                continue;
+                            }
+                            ended => return ended,
+                        }
                     }
                     // The name leads to an object of another server.
                     Some(Answer::Looked { handle, .. }) => *handle,
                     _ => return Err(o.error(Status::BadMessage).from(dir.server())),
                 },
                 Err(error) if error.status == Status::Exists && !exclusive => {
-                    self.core.lookup_path(&o, dir, std::slice::from_ref(name)).await?.handle
+                    match self.core.lookup_path(&o, dir, std::slice::from_ref(name)).await {
+                        Ok(attr) => attr.handle,
+                        Err(error) if is_gone(&error) => {
+                            self.core.back_off(&o, error).await?;
+                            continue;
+                        }
+                        Err(error) => return Err(error),
+                    }
                 }
                 Err(error) => return Err(error),
             };
             match self.open_of(&o, elsewhere, rights).await {
                 Ok((attr, file)) => return Ok((attr, false, file)),
                 // Removed between the two: it is made after all.
-                Err(error) if matches!(error.status, Status::Stale | Status::NotFound) => {
+                Err(error) if is_gone(&error) => {
                     self.core.back_off(&o, error).await?;
                 }
                 Err(error) => return Err(error),
@@ -78,6 +92,10 @@ impl Client {
         let attr = self.core.made(o, dir, name, attr).await?;
         Ok((attr, created, file))
     }
+}
+
+fn is_gone(error: &Error) -> bool {
+    matches!(error.status, Status::Stale | Status::NotFound)
 }
 
 impl Core {

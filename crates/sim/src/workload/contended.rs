@@ -51,6 +51,7 @@ impl Worker {
             0..2 => self.hot_create(&slot, dir, &leaf).await,
             2 => self.hot_open(&slot, dir, &leaf).await,
             3 => self.hot_unlink(&slot, dir, &leaf).await,
+            4 => self.hot_path(&slot).await,
             _ => {
                 self.look(&slot).await;
             }
@@ -88,6 +89,29 @@ impl Worker {
             }
         };
         self.noted(slot, event, seen);
+    }
+
+    /// By path: a walk may believe that nothing is there, an open never does.
+    async fn hot_path(&mut self, slot: &Slot) {
+        let Some(path) = self.path_of(slot) else { return };
+        let (called, client) = (self.now(), self.client.clone());
+        if self.rng.below(2) == 0 {
+            let walked = client.walk(path.as_bytes(), false);
+            let seen = match self.run("walk", &format!("walk {path}"), &[Status::NotFound], walked).await {
+                End::Done(attr) => Some(Seen::Found(attr.handle.0)),
+                End::Refused(_) if self.shared.cache.is_zero() => Some(Seen::Missing),
+                End::Refused(_) | End::Unknown(_) => None,
+            };
+            return self.saw(slot, called, seen);
+        }
+        let opened = client.open_at(path.as_bytes(), Rights::READ);
+        let seen = match self.run("open", &format!("open {path}"), &[Status::NotFound], opened).await {
+            End::Done(file) => Some(Seen::Found(file.handle().0)),
+            End::Refused(Status::NotFound) => Some(Seen::Missing),
+            // What it led to is gone meanwhile.
+            End::Refused(_) | End::Unknown(_) => None,
+        };
+        self.saw(slot, called, seen);
     }
 
     async fn hot_unlink(&self, slot: &Slot, dir: Handle, leaf: &Name) {

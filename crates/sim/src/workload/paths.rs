@@ -51,6 +51,13 @@ impl Worker {
         }
     }
 
+    /// A chain of links may lead anywhere.
+    fn may_be_link(&self, slot: &Slot) -> bool {
+        let (ledger, now) = (self.shared.ledger.borrow(), self.now());
+        let mut possible = ledger.possible(slot, now, now).into_iter().flatten();
+        possible.any(|object| ledger.objects[object].kind == Kind::Symlink)
+    }
+
     /// A link says where it leads, and leads there.
     async fn follow(&self, path: &str, object: usize) {
         let (handle, target) = (self.handle(object), self.with_object(object, |o| o.target.clone()));
@@ -63,7 +70,7 @@ impl Worker {
             End::Refused(status) => self.wrong(&words, status),
             End::Unknown(_) => {}
         }
-        let Some(slot) = self.slot_of(&target) else { return };
+        let Some(slot) = self.slot_of(&target).filter(|slot| !self.may_be_link(slot)) else { return };
         let (words, called) = (format!("walk {path}, a link to {slot:?}"), self.now());
         match self.run("walk", &words, &GONE, self.client.walk(path.as_bytes(), true)).await {
             End::Done(attr) => drop(self.led_to(&words, &slot, called, attr.handle)),
