@@ -54,6 +54,18 @@ fn some_seeds_are_stood() {
 }
 
 #[test]
+fn seeds_that_once_broke_a_promise_are_stood() {
+    [126, 1024, 1280, 20_043].into_iter().for_each(|seed| good(&run(seed)));
+}
+
+#[test]
+fn histories_of_contended_names_are_judged() {
+    let report = run(5);
+    assert!(report.registers > 5, "{} judged, {} not", report.registers, report.registers_skipped);
+    assert!(report.kinds.len() > 15, "{:?}", report.kinds);
+}
+
+#[test]
 fn servers_that_never_sync_are_caught() {
     let sync_modes = SyncModes { metadata: MetadataSync::Never, data: DataSync::AtFsync };
     let cluster = ClusterConfig { sync_modes, ..ClusterConfig::default() };
