@@ -61,6 +61,7 @@ where
         streams::records_behind_the_bytes_of_a_stream_that_grew_are_zeros,
         streams::a_cut_large_stream_grows_with_zeros,
         streams::appends_follow_each_other,
+        streams::an_append_that_would_end_beyond_its_bound_is_refused_wherever_the_end_is_by_then,
         streams::a_punched_range_reads_as_zeros,
         streams::allocation_grows_only_when_asked,
         streams::runs_are_scattered_and_gathered,

@@ -273,10 +273,11 @@ impl Module for Memory {
         &self,
         handle: Handle,
         generation: u64,
+        end_max: u64,
         data: Bytes,
         at: WallTime,
     ) -> LocalBoxFuture<'static, Result<(u64, StreamInfo), StoreError>> {
-        ready(self.state.borrow_mut().append(handle, generation, &data, at)).boxed_local()
+        ready(self.state.borrow_mut().append(handle, generation, end_max, &data, at)).boxed_local()
     }
 
     fn allocate(

@@ -265,11 +265,13 @@ pub trait Module {
         data: Bytes,
         at: WallTime,
     ) -> LocalBoxFuture<'static, Result<StreamInfo, StoreError>>;
-    /// Append at the end, wherever that is at that moment; returns the offset the data got.
+    /// Append at the end, wherever that is at that moment; returns the offset the data got. `Stale` where the data would
+    /// then end beyond `end_max`: the stream is not the place for it.
     fn append(
         &self,
         handle: Handle,
         generation: u64,
+        end_max: u64,
         data: Bytes,
         at: WallTime,
     ) -> LocalBoxFuture<'static, Result<(u64, StreamInfo), StoreError>>;

@@ -428,7 +428,7 @@ fn a_write_that_meets_a_cut_on_its_way_is_done_behind_the_cut() {
             let _task = env.spawn("writer", async move {
                 let run = shoal_pattern::ViewRun { physical: 80_000, packed: 0, len: 60_000 };
                 let done = match append {
-                    true => own.append(handle(1), 1, given, moment(3)).await.map(|(at, _)| at),
+                    true => own.append(handle(1), 1, u64::MAX, given, moment(3)).await.map(|(at, _)| at),
                     false => own.write(handle(1), 1, vec![run], given, moment(3)).await.map(|_| 80_000),
                 };
                 drop(send.send(done));

@@ -45,6 +45,8 @@ pub enum Work {
         layout: Option<Box<shoal_proto::Layout>>,
         /// Generation the streams must have.
         generation: u64,
+        /// Where it may end at most, in one stream: others may append between its admission and its turn.
+        end_max: u64,
         /// The data.
         data: Bytes,
     },
@@ -105,9 +107,10 @@ pub async fn carry_out(engine: Engine, bulk: Bulk) -> Result<Done, Status> {
             admit(&engine, data.len() as u64).await?;
             store.write(stream, generation, runs, data, at).await.map(facts).map_err(status_of)
         }
-        Work::Append { layout: None, generation, data } => {
+        Work::Append { layout: None, generation, end_max, data } => {
             admit(&engine, data.len() as u64).await?;
-            let (offset, info) = store.append(stream, generation, data, at).await.map_err(status_of)?;
+            let (offset, info) =
+                store.append(stream, generation, end_max, data, at).await.map_err(status_of)?;
             Ok(Done { info, data: Bytes::new(), offset })
         }
         Work::Append { layout: Some(layout), data, .. } => {

@@ -26,6 +26,7 @@ pub fn run(
     let file = ctx.object(object)?;
     data::authorize(ctx, file, capability, Rights::WRITE)?;
     let inode = ctx.inode(file)?;
+    let end_max = inode.template.stuffed_max().min(limits::FILE_BYTES_MAX);
     if let Some(done) = ctx.done(file) {
         let done = done?;
         return Ok(Answer::Appended { offset: done.offset, size: done.info.size });
@@ -33,15 +34,18 @@ pub fn run(
     let Some(info) = ctx.stream(file)? else {
         // On a server without the data role the metafile has no stream of its own.
         let layout = inode.layout.map(Box::new).ok_or(Halt::Status(Status::Stale))?;
-        return Err(bulk(file, Work::Append { generation: layout.generation.0, layout: Some(layout), data }));
+        return Err(bulk(
+            file,
+            Work::Append { generation: layout.generation.0, layout: Some(layout), end_max, data },
+        ));
     };
     if let Some(layout) = inode.layout {
         let layout = Some(Box::new(layout));
-        return Err(bulk(file, Work::Append { layout, generation: info.generation, data }));
+        return Err(bulk(file, Work::Append { layout, generation: info.generation, end_max, data }));
     }
     let end = info.size.checked_add(u64::from(len)).filter(|&end| end <= limits::FILE_BYTES_MAX);
     let end = end.ok_or(Halt::Status(Status::FileTooBig))?;
-    if end > inode.template.stuffed_max() {
+    if end > end_max {
         return Err(Halt::Status(Status::StaleLayout));
     }
     if info.small && end <= Changes::SMALL_MAX as u64 {
@@ -56,7 +60,7 @@ pub fn run(
     if !ctx.is_unchanged() {
         return Err(Halt::Status(Status::NotSupported));
     }
-    Err(bulk(file, Work::Append { layout: None, generation: info.generation, data }))
+    Err(bulk(file, Work::Append { layout: None, generation: info.generation, end_max, data }))
 }
 
 fn bulk(stream: Handle, work: Work) -> Halt {

@@ -179,16 +179,17 @@ impl Module for Held {
         &self,
         handle: Handle,
         generation: u64,
+        end_max: u64,
         data: Bytes,
         at: WallTime,
     ) -> LocalBoxFuture<'static, Result<(u64, StreamInfo), StoreError>> {
         if self.stalls.get() == 0 {
-            return self.inner.append(handle, generation, data, at);
+            return self.inner.append(handle, generation, end_max, data, at);
         }
         self.stalls.set(self.stalls.get() - 1);
         let (released, inner, appended) = (self.released.wait(), self.inner.clone(), self.appended.clone());
         Box::pin(async move {
-            let done = inner.append(handle, generation, data, at).await;
+            let done = inner.append(handle, generation, end_max, data, at).await;
             appended.set(appended.get() + 1);
             released.await;
             done

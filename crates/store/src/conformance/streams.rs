@@ -33,7 +33,7 @@ pub(super) async fn a_stale_generation_is_refused(subject: &Subject) {
     let store = &subject.store;
     stale(store.read(h, 1, vec![run], 10).await.map(|_| ()));
     stale(store.write(h, 1, vec![run], pattern(9, 10), moment(2)).await.map(|_| ()));
-    stale(store.append(h, 1, pattern(9, 10), moment(2)).await.map(|_| ()));
+    stale(store.append(h, 1, u64::MAX, pattern(9, 10), moment(2)).await.map(|_| ()));
     stale(store.allocate(h, 1, 0, 10, true, moment(2)).await.map(|_| ()));
     stale(store.punch(h, 1, 0, 10, moment(2)).await.map(|_| ()));
     subject.same(&subject.read(h, 0, 50_000).await, &pattern(1, 50_000));
@@ -101,7 +101,8 @@ pub(super) async fn appends_follow_each_other(subject: &Subject) {
     let h = subject.create(1).await;
     let parts: Vec<Bytes> = (0..40).map(|n| pattern(n, 100 + 37 * n as usize)).collect();
     let answers =
-        join_all(parts.iter().map(|part| subject.store.append(h, 1, part.clone(), moment(1)))).await;
+        join_all(parts.iter().map(|part| subject.store.append(h, 1, u64::MAX, part.clone(), moment(1))))
+            .await;
     let mut whole = vec![0; parts.iter().map(Bytes::len).sum()];
     let mut places: Vec<(u64, usize)> = Vec::new();
     for (answer, part) in answers.into_iter().zip(&parts) {
@@ -113,6 +114,22 @@ pub(super) async fn appends_follow_each_other(subject: &Subject) {
     assert!(places.windows(2).all(|pair| pair[0].0 + pair[0].1 as u64 == pair[1].0), "no gap, no overlap");
     subject.same(&subject.read(h, 0, whole.len()).await, &whole);
     assert_eq!(subject.info(h).await.map(|info| info.size), Some(whole.len() as u64));
+}
+
+pub(super) async fn an_append_that_would_end_beyond_its_bound_is_refused_wherever_the_end_is_by_then(
+    subject: &Subject,
+) {
+    for (n, len) in [(1, 1000_usize), (2, 60_000)] {
+        let h = subject.create(n).await;
+        let end_max = 2 * len as u64;
+        // Each fits when it is asked for.
+        let appends = (0..5).map(|part| subject.store.append(h, 1, end_max, pattern(part, len), moment(1)));
+        let answers = join_all(appends).await;
+        let refused =
+            answers.iter().filter(|one| matches!(one, Err(StoreError::Stale { current: 1 }))).count();
+        assert_eq!((answers.iter().filter(|one| one.is_ok()).count(), refused), (2, 3), "{answers:?}");
+        assert_eq!(subject.info(h).await.map(|info| info.size), Some(end_max));
+    }
 }
 
 pub(super) async fn a_punched_range_reads_as_zeros(subject: &Subject) {
@@ -208,7 +225,8 @@ pub(super) async fn many_random_operations_agree_with_a_plain_buffer(subject: &S
             }
             4 => {
                 let data = pattern(step, len as usize);
-                let (offset, _) = ok(subject.store.append(h, generation, data.clone(), moment(1)).await);
+                let (offset, _) =
+                    ok(subject.store.append(h, generation, u64::MAX, data.clone(), moment(1)).await);
                 assert_eq!(offset, model.len() as u64);
                 model.extend_from_slice(&data);
             }

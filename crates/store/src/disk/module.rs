@@ -151,10 +151,11 @@ impl Module for Disk {
         &self,
         handle: Handle,
         generation: u64,
+        end_max: u64,
         data: Bytes,
         at: WallTime,
     ) -> Answer<(u64, StreamInfo)> {
-        self.change(handle, generation, Bulk::Append { data }, at)
+        self.change(handle, generation, Bulk::Append { data, end_max }, at)
     }
 
     fn allocate(

@@ -120,10 +120,14 @@ impl State {
         &mut self,
         handle: Handle,
         generation: u64,
+        end_max: u64,
         data: &[u8],
         at: WallTime,
     ) -> Result<(u64, StreamInfo), StoreError> {
         let offset = self.fresh(handle, generation)?.size;
+        if offset.saturating_add(data.len() as u64) > end_max {
+            return Err(StoreError::Stale { current: generation });
+        }
         let run = ViewRun { physical: offset, packed: 0, len: data.len() as u64 };
         let info = self.write(handle, generation, &[run], data, at)?;
         Ok((offset, info))

@@ -121,8 +121,15 @@ impl Module for Forgetful {
         self.0.write(h, generation, runs, data, at)
     }
 
-    fn append(&self, h: Handle, generation: u64, data: Bytes, at: WallTime) -> Waits<(u64, StreamInfo)> {
-        self.0.append(h, generation, data, at)
+    fn append(
+        &self,
+        h: Handle,
+        generation: u64,
+        end_max: u64,
+        data: Bytes,
+        at: WallTime,
+    ) -> Waits<(u64, StreamInfo)> {
+        self.0.append(h, generation, end_max, data, at)
     }
 
     fn allocate(

@@ -104,7 +104,7 @@ fn an_append_under_way_while_its_file_is_laid_out_is_not_cut_away() {
     let begun = cluster.begin(HERE, &unstuff, Bytes::new()).unwrap().1.unwrap();
     // It passed its handler before the transaction's locks were taken, and is done only now.
     let (data, later) = (Bytes::from_static(b"two"), shoal_env::WallTime(cluster.now().0 + 5));
-    cluster.servers[0].store.append(file, 1, data, later).now_or_never().unwrap().unwrap();
+    cluster.servers[0].store.append(file, 1, u64::MAX, data, later).now_or_never().unwrap().unwrap();
     begun.parts.iter().for_each(|(server, actions)| cluster.finish(begun.tx, *server, actions));
     let attr = cluster.attr(file).unwrap();
     assert_eq!((attr.size, attr.mtime, attr.generation.0), (6, Time(later.0), 2));

@@ -16,7 +16,7 @@ use std::rc::Rc;
 #[derive(Clone)]
 pub(crate) enum Bulk {
     Write { runs: Vec<ViewRun>, data: Bytes },
-    Append { data: Bytes },
+    Append { data: Bytes, end_max: u64 },
     Allocate { offset: u64, len: u64, extend: bool },
     Punch { offset: u64, len: u64 },
 }
@@ -34,10 +34,18 @@ impl Bulk {
         }
     }
 
+    /// Whether an append would end beyond what it may.
+    fn is_beyond(&self, row: &StreamRow) -> bool {
+        match self {
+            Bulk::Append { data, end_max } => row.size.saturating_add(data.len() as u64) > *end_max,
+            Bulk::Write { .. } | Bulk::Allocate { .. } | Bulk::Punch { .. } => false,
+        }
+    }
+
     /// Bytes of data it brings.
     pub fn data_len(&self) -> usize {
         match self {
-            Bulk::Write { data, .. } | Bulk::Append { data } => data.len(),
+            Bulk::Write { data, .. } | Bulk::Append { data, .. } => data.len(),
             Bulk::Allocate { .. } | Bulk::Punch { .. } => 0,
         }
     }
@@ -46,7 +54,7 @@ impl Bulk {
     pub fn content_end(&self, row: &StreamRow) -> u64 {
         let end = match self {
             Bulk::Write { runs, .. } => runs_end(runs),
-            Bulk::Append { data } => row.size.saturating_add(data.len() as u64),
+            Bulk::Append { data, .. } => row.size.saturating_add(data.len() as u64),
             // Space is reserved in a file; what stays small needs none.
             Bulk::Allocate { offset, len, .. } => offset.saturating_add(*len),
             Bulk::Punch { .. } => 0,
@@ -120,6 +128,9 @@ impl Shared {
         let alone = matches!(bulk, Bulk::Append { .. });
         loop {
             let (pass, row) = self.meet(handle, generation, alone).await?;
+            if bulk.is_beyond(&row) {
+                return Err(StoreError::Stale { current: row.generation });
+            }
             if row.home == Home::File {
                 let done = self.change_file(handle, &row, &bulk, at).await;
                 drop(pass);

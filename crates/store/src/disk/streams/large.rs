@@ -77,7 +77,7 @@ impl Shared {
         let file = self.file(handle, row.loose).await?;
         let (offset, end, done) = match bulk {
             Bulk::Write { runs, data } => (0, runs_end(runs), write_runs(&file, runs, data).await),
-            Bulk::Append { data } => {
+            Bulk::Append { data, .. } => {
                 let end = row.size.checked_add(data.len() as u64).filter(|end| *end <= OFFSET_MAX);
                 let end =
                     end.ok_or_else(|| StoreError::invalid("an append beyond what a stream can have"))?;

@@ -142,7 +142,7 @@ fn changed(row: &StreamRow, bulk: &Bulk, content: Bytes) -> (u64, u64, Bytes) {
                 write(&mut bytes, run.physical, &data[from..from + len]);
             }
         }
-        Bulk::Append { data } => {
+        Bulk::Append { data, .. } => {
             offset = row.size;
             write(&mut bytes, offset, data);
         }
