@@ -40,8 +40,17 @@ pub struct Caller {
     pub gid: u32,
 }
 
-/// How the kernel is told that its pages and attributes of a file are no longer true; ends when it knows.
-pub type Invalidate = Box<dyn Fn(Handle) -> LocalBoxFuture<'static, ()>>;
+/// What the kernel is to forget of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Untrue {
+    /// Its attributes.
+    Attributes,
+    /// Its attributes and all its pages.
+    Pages,
+}
+
+/// How the kernel is told what of a file is no longer true; ends when it knows.
+pub type Invalidate = Box<dyn Fn(Handle, Untrue) -> LocalBoxFuture<'static, ()>>;
 
 /// The state of a mount.
 pub struct Fs {
@@ -137,7 +146,9 @@ impl Fs {
 
     /// Attributes go out: what they tell is remembered.
     fn saw(&self, attr: Attr) -> Attr {
-        self.known.borrow_mut().saw_mode(attr.handle, attr.mode, self.now());
+        let mut known = self.known.borrow_mut();
+        known.saw_mode(attr.handle, attr.mode, self.now());
+        known.told_size(attr.handle, attr.size, self.now());
         attr
     }
 

@@ -13,7 +13,7 @@
 
 use crate::adapter::{Adapter, Message, Queue, queue};
 use crate::counts::RequestCounts;
-use crate::fs::{Directories, Fs, Invalidate};
+use crate::fs::{Directories, Fs, Invalidate, Untrue};
 use crate::mounts::{self, Mounted, SUBTYPE};
 use crate::options::{MountOptions, THREADS_MAX};
 use fuser::{Config, INodeNo, MountOption, Notifier, Session, SessionACL};
@@ -271,14 +271,14 @@ impl Drop for TakenAway {
     }
 }
 
-/// A file whose pages and attributes the kernel is to forget, and who waits for that.
-type Forget = (Handle, oneshot::Sender<()>);
+/// A file, what of it the kernel is to forget, and who waits for that.
+type Forget = (Handle, Untrue, oneshot::Sender<()>);
 
 fn invalidate(forget: mpsc::Sender<Forget>) -> Invalidate {
-    Box::new(move |object| {
+    Box::new(move |object, untrue| {
         let (done, wait) = oneshot::channel();
         // Where nobody listens any more the mount has ended, and with it the kernel's pages.
-        let sent = forget.send((object, done)).is_ok();
+        let sent = forget.send((object, untrue, done)).is_ok();
         Box::pin(async move {
             if sent {
                 let _ = wait.await;
@@ -288,10 +288,15 @@ fn invalidate(forget: mpsc::Sender<Forget>) -> Invalidate {
 }
 
 fn forget_pages(notifier: &Notifier, forgotten: &mpsc::Receiver<Forget>) {
-    while let Ok((object, done)) = forgotten.recv() {
-        // From byte 0 on without end: all pages, and the attributes.
-        if let Err(error) = notifier.inval_inode(INodeNo(object.0), 0, 0) {
-            tracing::warn!("the kernel keeps old pages of {object}: {error}");
+    while let Ok((object, untrue, done)) = forgotten.recv() {
+        let from = match untrue {
+            // From byte 0 on without end: all pages, and the attributes.
+            Untrue::Pages => 0,
+            // From before the first byte: no page.
+            Untrue::Attributes => -1,
+        };
+        if let Err(error) = notifier.inval_inode(INodeNo(object.0), from, 0) {
+            tracing::warn!("the kernel keeps what it believes of {object}: {error}");
         }
         let _ = done.send(());
     }

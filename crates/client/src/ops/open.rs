@@ -11,8 +11,17 @@ impl Client {
     /// # Errors
     /// `Stale`: the file is gone; `IsDirectory`.
     pub async fn open(&self, object: Handle, rights: Rights) -> Result<OpenFile, Error> {
+        Ok(self.open_sized(object, rights).await?.0)
+    }
+
+    /// The same, with the size, where the file's server alone knows it.
+    ///
+    /// # Errors
+    /// As [`Client::open`].
+    pub async fn open_sized(&self, object: Handle, rights: Rights) -> Result<(OpenFile, Option<u64>), Error> {
         let o = self.core.begin("open", Some(object));
-        Ok(self.open_unmerged(&o, object, rights).await?.1)
+        let (attr, file) = self.open_unmerged(&o, object, rights).await?;
+        Ok((file, attr.layout.is_none().then_some(attr.size)))
     }
 
     /// Open a file, with its attributes, merged.

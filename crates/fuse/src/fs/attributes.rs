@@ -99,6 +99,10 @@ impl Fs {
             let set = SetAttr { kill_privileges: true, ..SetAttr::default() };
             self.saw(self.client.setattr(object, set).await.map_err(Errno::from)?);
         }
+        if known.is_none() || privileged {
+            // What was seen here the kernel was not told.
+            self.known.borrow_mut().unsure_of_size(object);
+        }
         Ok(())
     }
 }

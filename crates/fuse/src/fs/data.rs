@@ -12,7 +12,7 @@
 //!
 //! **What the kernel writes back from a mapping is never appended**, whatever descriptor it chose for it.
 
-use super::{Errno, Fs, Result};
+use super::{Errno, Fs, Result, Untrue};
 use bytes::Bytes;
 use shoal_client::{Error, OpenFile};
 use shoal_proto::{Allocation, Handle, Rights};
@@ -70,8 +70,13 @@ pub struct Write {
 impl Fs {
     /// Open a file with `open(2)`'s flags; what it is open as, and whether past the page cache.
     pub async fn open(&self, object: Handle, flags: i32) -> Result<(u64, bool)> {
-        let file = self.client.open(object, Opened::rights(flags)).await?;
-        Ok(self.opened(file, flags))
+        let (file, size) = self.client.open_sized(object, Opened::rights(flags)).await?;
+        let (fh, direct) = self.opened(file, flags);
+        // Who opens sees what was written before, also behind the end that the kernel still believes in.
+        if !direct && self.known.borrow_mut().may_believe_another_size(object, size, self.now()) {
+            (self.invalidate)(object, Untrue::Attributes).await;
+        }
+        Ok((fh, direct))
     }
 
     pub(super) fn opened(&self, file: OpenFile, flags: i32) -> (u64, bool) {
@@ -103,6 +108,7 @@ impl Fs {
         self.kill_capability(&opened).await?;
         // Of a write through its page cache the kernel asks for durability itself, by an fsync.
         let durable = write.durable && opened.direct;
+        let end = write.offset + write.data.len() as u64;
         let written = if write.append && !write.write_back {
             self.append(&opened, write).await
         } else {
@@ -110,6 +116,10 @@ impl Fs {
         };
         // An error may follow a part that was written.
         self.changed(object);
+        match written {
+            Ok(()) => self.known.borrow_mut().grew_to(object, end),
+            Err(_) => self.known.borrow_mut().unsure_of_size(object),
+        }
         written?;
         if durable {
             opened.file.fsync().await?;
@@ -125,9 +135,9 @@ impl Fs {
         }
         self.changed(object);
         if opened.direct {
-            (self.invalidate)(object).await;
+            (self.invalidate)(object, Untrue::Pages).await;
         } else {
-            let invalidated = (self.invalidate)(object);
+            let invalidated = (self.invalidate)(object, Untrue::Pages);
             self.spawn(invalidated);
         }
         Ok(())
@@ -156,6 +166,7 @@ impl Fs {
         let (mode, opened) = (allocation(mode)?, self.files.get(fh)?);
         let done = opened.file.allocate(offset, len, mode).await;
         self.changed(opened.file.handle());
+        self.known.borrow_mut().unsure_of_size(opened.file.handle());
         Ok(done?)
     }
 

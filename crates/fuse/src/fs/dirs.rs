@@ -125,7 +125,11 @@ impl Fs {
             return Ok(None);
         }
         if let Some((attr, _)) = &entry.attr {
-            self.known.borrow_mut().saw_mode(attr.handle, attr.mode, self.now());
+            let mut known = self.known.borrow_mut();
+            known.saw_mode(attr.handle, attr.mode, self.now());
+            if plus && !dot {
+                known.told_size(attr.handle, attr.size, self.now());
+            }
         }
         listing.pass();
         Ok(Some(true))

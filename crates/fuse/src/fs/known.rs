@@ -1,6 +1,6 @@
 //! What the mount remembers of objects for a moment, to save messages that the kernel would otherwise cause.
 //!
-//! Three facts, each with the moment it was true:
+//! Four facts, each with the moment it was true:
 //!
 //! - *bare*: the object has no extended attributes. Programs and the kernel ask for `security.capability`,
 //!   `security.selinux` and others of nearly every file; they are answered from here.
@@ -8,6 +8,8 @@
 //!   cleared, whether they are set or not.
 //! - *changed*: when something was last changed through this mount. An entry of a listing that was fetched before that
 //!   must not take the kernel's newer view of the file back.
+//! - *size*: what the kernel was told, and what it made of it by its own writes. An open that finds another one has the
+//!   kernel ask again.
 //!
 //! **A fact is believed no longer than the kernel believes names and attributes** (a strict mount believes none), and a
 //! change through this mount ends it at once. The table is bounded; what falls out of it is asked again, and counts as
@@ -29,6 +31,8 @@ struct Fact {
     bare_at: Option<Instant>,
     privileged: Option<(bool, Instant)>,
     changed_at: Option<Instant>,
+    /// `None` within: the kernel may believe any size.
+    size: Option<(Option<u64>, Instant)>,
 }
 
 /// See the module's words.
@@ -94,6 +98,39 @@ impl Known {
         at.is_some_and(|at| self.fresh(at, now))
     }
 
+    /// The kernel is told its size.
+    pub(crate) fn told_size(&mut self, object: Handle, size: u64, now: Instant) {
+        self.fact(object).size = Some((Some(size), now));
+    }
+
+    /// The kernel wrote to it up to `end`.
+    pub(crate) fn grew_to(&mut self, object: Handle, end: u64) {
+        if let Some((Some(size), _)) = &mut self.fact(object).size {
+            *size = end.max(*size);
+        }
+    }
+
+    /// The kernel may have any size of it from here on.
+    pub(crate) fn unsure_of_size(&mut self, object: Handle) {
+        if let Some((size, _)) = &mut self.fact(object).size {
+            *size = None;
+        }
+    }
+
+    /// Whether the kernel may believe in another size than this one; `None`: it is not known here.
+    pub(crate) fn may_believe_another_size(
+        &mut self,
+        object: Handle,
+        size: Option<u64>,
+        now: Instant,
+    ) -> bool {
+        match self.facts.get(&object).and_then(|fact| fact.size) {
+            Some((believed, at)) => self.fresh(at, now) && (size.is_none() || believed != size),
+            // It fell out of the table.
+            None => !self.believed.is_zero(),
+        }
+    }
+
     /// It was changed through this mount.
     pub(crate) fn changed(&mut self, object: Handle, now: Instant) {
         self.fact(object).changed_at = Some(now);
@@ -128,6 +165,22 @@ mod tests {
         strict.saw_bare(FILE, strict.xattr_mark(), Instant(10));
         assert_eq!(strict.privileged(FILE, Instant(10)), None);
         assert!(!strict.bare(FILE, Instant(10)));
+    }
+
+    #[test]
+    fn a_size_is_that_which_the_kernel_was_told_and_made_of_it_for_the_cache_time() {
+        let mut known = Known::new(SPAN);
+        assert!(known.may_believe_another_size(FILE, Some(5), Instant(10)), "nothing is known");
+        known.told_size(FILE, 5, Instant(10));
+        assert!(!known.may_believe_another_size(FILE, Some(5), Instant(10)));
+        assert!(known.may_believe_another_size(FILE, Some(6), Instant(10)));
+        assert!(known.may_believe_another_size(FILE, None, Instant(10)));
+        known.grew_to(FILE, 3);
+        known.grew_to(FILE, 6);
+        assert!(!known.may_believe_another_size(FILE, Some(6), Instant(109)));
+        known.unsure_of_size(FILE);
+        assert!(known.may_believe_another_size(FILE, Some(6), Instant(109)));
+        assert!(!known.may_believe_another_size(FILE, Some(5), Instant(110)), "it asks by itself");
     }
 
     #[test]

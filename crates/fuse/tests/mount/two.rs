@@ -97,6 +97,26 @@ fn what_was_there_is_seen_gone_and_what_was_not_is_seen_new_by_an_open() {
 }
 
 #[test]
+fn an_open_sees_every_write_that_returned_before_it_whatever_size_was_believed() {
+    let believing = MountOptions { cache: Duration::from_secs(3600), ..MountOptions::default() };
+    let one = Mounted::with(&believing);
+    let two = one.second(&believing);
+    let (here, there) = (one.path("f"), two.mountpoint().join("f"));
+    fs::write(&here, b"").unwrap();
+    // Within the first strip, and over several servers.
+    for len in [10, 1000, 300_000, 310_000, 20] {
+        let believed = fs::metadata(&there).unwrap().len();
+        fs::write(&here, vec![len as u8; len]).unwrap();
+        assert!(
+            fs::read(&there).unwrap() == vec![len as u8; len],
+            "{believed} bytes were believed, {len} are there"
+        );
+        OpenOptions::new().write(true).open(&there).unwrap().write_all_at(&[1; 7], len as u64).unwrap();
+        assert_eq!(fs::read(&here).unwrap().len(), len + 7);
+    }
+}
+
+#[test]
 fn creations_of_one_name_through_two_mounts_have_one_winner() {
     let one = Mounted::new();
     let two = one.second(&MountOptions::default());
