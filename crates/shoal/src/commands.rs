@@ -17,6 +17,7 @@ pub mod sim;
 pub mod stat;
 pub mod status;
 pub mod sync;
+pub mod torture;
 pub mod umount;
 pub mod up;
 
@@ -47,7 +48,9 @@ pub fn run(command: Command, matches: &clap::ArgMatches) -> Result<ExitCode> {
         Command::Status(args) => status::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Sim(args) => sim::run(args),
+        Command::Torture(args) => torture::run(args),
         Command::BenchWorker => bench::worker(),
+        Command::TortureHand => torture::hand(),
     }
 }
 

@@ -16,6 +16,7 @@ mod native;
 mod node;
 mod out;
 mod stop;
+mod torture;
 mod trace;
 mod words;
 

@@ -29,6 +29,8 @@ const PLACES: &[(&str, &str)] = &[
     ("store/src/stream_row.rs", "Log"),
     // The group of the journal that is being written.
     ("store/src/disk/journal.rs", "Group"),
+    // One write of a client under torture, whose bytes follow from a seed.
+    ("shoal/src/torture/hand.rs", "Write"),
 ];
 
 /// Code that touches the world without `env`, with the reason.

@@ -302,7 +302,7 @@ fn grow(cluster: &mut ClusterFile, wanted: u16) -> Result<()> {
 }
 
 /// A free port on loopback, held by listening.
-fn free_port() -> Result<TcpListener> {
+pub fn free_port() -> Result<TcpListener> {
     let count = u32::from(PORTS.end - PORTS.start);
     let start = u32::from_le_bytes(crate::cluster_file::random()?) % count;
     let at = |i: u32| PORTS.start + ((start + i) % count) as u16;

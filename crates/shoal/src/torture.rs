@@ -1,0 +1,88 @@
+//! Torture: a file system of real processes in a throwaway folder, and whether it keeps its promises.
+//!
+//! Two parts. **Together**: several clients on mounts and native ones do at once what they may do ([`together`]). **Killed
+//! under load**: clients run a load and keep ledgers, while servers, mounts and clients are killed, stopped and filled; then
+//! everything that was acknowledged must be there.
+//!
+//! All processes are this program: `shoal serve` with one server each, `shoal mount`, and a [`hand`] for each client, which
+//! does one act at a time. This process alone decides, remembers and judges; so any of the others may die at any moment.
+//! What is wrong is a sentence in the [`report`], and the torture goes on.
+
+mod check;
+mod crew;
+mod disk;
+pub mod errno;
+mod faults;
+mod gang;
+pub mod hand;
+mod ledger;
+mod load;
+pub mod report;
+pub mod site;
+mod together;
+
+use anyhow::Result;
+use disk::Disk;
+use faults::Rounds;
+use report::Report;
+use site::{Site, Wish};
+use std::time::Duration;
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The file system.
+    pub wish: Wish,
+    /// How often what several clients do at once is done.
+    pub together: usize,
+    /// How often something is killed.
+    pub rounds: usize,
+    /// How long the load runs in each round.
+    pub span: Duration,
+    /// Clients of the load on each mount, and native ones.
+    pub clients: usize,
+    /// Draws the load and the faults.
+    pub seed: u64,
+}
+
+/// Do it. `end` fails when it is to end early; `tell` says how far it is.
+///
+/// # Errors
+/// When the torture itself cannot go on: the report then tells what was seen until there.
+pub fn torture(
+    plan: &Plan,
+    listen: &[String],
+    report: &mut Report,
+    end: &dyn Fn() -> Result<()>,
+    tell: &dyn Fn(&str),
+) -> Result<()> {
+    // Unmounted when all that uses it has ended.
+    let disk = (plan.rounds > 0).then(|| Disk::new(&plan.wish.folder));
+    let disk = disk.and_then(|disk| {
+        disk.inspect_err(|error| report.skipped.push(format!("no disk was filled: {error:#}"))).ok()
+    });
+    let mut site = Site::begin(&plan.wish, listen, disk.as_ref().map(Disk::folder))?;
+    // A client's own time limit ends an operation; who waits longer found one that does not end.
+    let patience = Duration::from_secs(plan.wish.timeout_s + 10);
+    if plan.together > 0 {
+        let together = together::Together::new(&site, patience, plan.together);
+        let done = |name: &str, took: Duration, failed: Option<String>| {
+            tell(&format!("{}: {}", name.replace('_', " "), failed.as_deref().unwrap_or("ok")));
+            report.checked(name, took, failed);
+        };
+        together::run_all(&together, done, end)?;
+    }
+    if plan.rounds > 0 {
+        let mut rounds = Rounds {
+            site: &mut site,
+            disk: disk.as_ref(),
+            rounds: plan.rounds,
+            span: plan.span,
+            patience,
+            clients: plan.clients,
+            seed: plan.seed,
+        };
+        rounds.run(&plan.wish.folder.join("ledger"), report, end, tell)?;
+    }
+    site.end()
+}
