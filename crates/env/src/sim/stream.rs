@@ -240,7 +240,7 @@ impl Conn {
     }
 
     fn close_write(self: &Rc<Conn>, core: &Core, end: usize) {
-        if self.is_abandoned(end) {
+        if self.is_dead_end(core, end) {
             return;
         }
         let at = self.signal_to(core, 1 - end);
@@ -258,7 +258,7 @@ impl Conn {
     }
 
     fn close_read(self: &Rc<Conn>, core: &Core, end: usize) {
-        if self.is_abandoned(end) {
+        if self.is_dead_end(core, end) {
             return;
         }
         let at = self.signal_to(core, 1 - end);
@@ -320,9 +320,10 @@ impl Conn {
         }
     }
 
-    /// What the tasks of a crashed process do while they are dropped reaches nobody.
-    fn is_abandoned(&self, end: usize) -> bool {
-        self.reset_at[end].get() == 0
+    /// What the tasks of a crashed process do while they are dropped reaches nobody; nor does a socket say anything more
+    /// when its connection is known to be broken.
+    fn is_dead_end(&self, core: &Core, end: usize) -> bool {
+        self.reset_at[end].get() <= core.now()
     }
 
     /// A partition begins: nothing more arrives.
