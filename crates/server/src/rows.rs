@@ -115,6 +115,8 @@ rows! {
         sequence: u32,
         /// Encoded [`shoal_proto::GroupReply`].
         reply: Blob<{ limits::KEPT_REPLY_BYTES_MAX }>,
+        /// What would be lost together with bytes written beside the record, as it was named then; 0: there are none.
+        loss: u64,
     }
 
     /// An object without a name that a client holds open.

@@ -311,3 +311,51 @@ impl Plan {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_env::sim::Link;
+    use shoal_proto::{Handle, Name, Rights, Status};
+
+    /// An append is written; its answer is lost, and so are its bytes, by a power cut; the answer that was kept comes to the
+    /// retry. Nobody may be told then that an fsync covered the bytes.
+    #[test]
+    fn bytes_lost_behind_a_kept_answer_are_told_by_the_next_fsync() {
+        let cluster = Cluster::new(1, &ClusterConfig { servers: 1, clients: 2, ..ClusterConfig::default() });
+        let world = cluster.world.clone();
+        assert!(world.run_until_true(world.now() + Duration::from_secs(30), || cluster.is_ready()));
+        let (server, near) = (cluster.server(0).clone(), cluster.client_machine(0));
+        let latency_ns = 50_000_000;
+        let options = cluster.options();
+        // Somebody whose changes make the journal durable.
+        cluster.start_client(1, |env| async move {
+            let client = connect(&env, options).await.unwrap();
+            for count in 0..100 {
+                env.sleep(Duration::from_millis(2)).await;
+                drop(client.mkdir_at(format!("/{count}").as_bytes(), ROOT).await);
+            }
+        });
+        let options = cluster.options();
+        let synced = cluster.complete_client(0, |env| async move {
+            let client = connect(&env, options).await.unwrap();
+            let name = Name::new(b"log").unwrap();
+            let content = vec![1; 4096].into();
+            let made = client.create_write(Handle::ROOT, &name, ROOT, content, None).await.unwrap();
+            let file = client.open(made.handle, Rights::READ | Rights::WRITE).await.unwrap();
+            file.fsync().await.unwrap();
+            world.set_link(server.machine, near, Link { latency_ns, ..Link::default() });
+            let written = world.now() + Duration::from_millis(70);
+            world.at(written, move |world| {
+                world.half_open(near, server.machine, world.now() + Duration::from_secs(1));
+                world.power_cut(server.machine);
+                server.start(world);
+            });
+            let appended = file.append(vec![2; 16_384].into()).await;
+            (appended.map(drop), file.fsync().await, file.fsync().await)
+        });
+        assert!(synced.0.is_ok(), "the kept answer says that it was done: {:?}", synced.0);
+        assert_eq!(synced.1.map_err(|error| error.status), Err(Status::Io), "its bytes are lost");
+        assert!(synced.2.is_ok(), "it is told once");
+    }
+}

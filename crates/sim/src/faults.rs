@@ -419,6 +419,8 @@ impl Draw<'_> {
         let (target, tell) = (self.target(), self.plan.tell.clone());
         self.end(move |world| {
             world.fail_syncs(target.machine, 0);
+            // What it lost, it may have lost at any moment up to now.
+            tell(Told::SyncFails);
             tell(Told::Kill);
             world.crash(target.process);
             target.start(world);

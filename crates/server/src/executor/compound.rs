@@ -55,6 +55,8 @@ pub struct Collected {
     bulk_bytes: usize,
     /// What the reply waits for.
     pub target: Target,
+    /// What would be lost together with what was done, if that was done before a start of this server.
+    pub loss: Option<u64>,
 }
 
 /// A compound under way. See the module's page.
@@ -196,8 +198,12 @@ impl Compound {
         }
         if self.retry && !self.retry_looked_up && !mutant::is(Mutant::RetryTwice) {
             match self.kept() {
-                Ok(Some((reply, seen))) => {
+                Ok(Some((reply, loss, seen))) => {
                     add(&self.shard.counters.kept, 1);
+                    // The record outlives a power cut, the bytes written beside it perhaps not: the next fsync must see it.
+                    if loss != 0 {
+                        self.collected.loss = Some(loss);
+                    }
                     self.collect(reply.into(), Vec::new());
                     self.depend(seen, None);
                     self.next_group();
@@ -264,13 +270,13 @@ impl Compound {
     }
 
     /// The kept reply of the present group.
-    fn kept(&self) -> Result<Option<(Bytes, Lsn)>, Needs> {
+    fn kept(&self) -> Result<Option<(Bytes, u64, Lsn)>, Needs> {
         let Some((session, slot_use)) = &self.place else { return Ok(None) };
         let key = keys::kept(session.id, slot_use.slot, self.at as u8);
         let view = View::new(&self.shard.collection, &self.loaded);
         let Ok(row) = view.get(&key) else { return Err(view.into_needs()) };
         let kept = row.and_then(|row| Kept::from_row(&row).ok());
-        Ok(kept.filter(|k| k.sequence == slot_use.sequence).map(|k| (k.reply.0, view.depends_on())))
+        Ok(kept.filter(|k| k.sequence == slot_use.sequence).map(|k| (k.reply.0, k.loss, view.depends_on())))
     }
 
     /// A group that makes something nearly always takes one handle of this server: have it ready.
@@ -387,7 +393,8 @@ impl Compound {
         if reply.len() > limits::KEPT_REPLY_BYTES_MAX {
             return Err(Status::OverLimit);
         }
-        let kept = Kept { sequence: slot_use.sequence, reply: Blob(reply.into()) };
+        let loss = if self.facts.done.is_empty() { 0 } else { self.shard.loss() };
+        let kept = Kept { sequence: slot_use.sequence, reply: Blob(reply.into()), loss };
         changes.put(keys::kept(session.id, slot_use.slot, self.at as u8), kept.to_row());
         let groups = self.groups.len();
         if usize::from(self.kept_groups) > groups {

@@ -134,7 +134,7 @@ fn send(shard: &Shard, waiters: &[Waiter], collected: &Collected, well: bool) {
         poisoned = encode_reply(Status::Poisoned, &[]).repeat(collected.count);
         (&poisoned, &[])
     };
-    let (loss, map_epoch) = (shard.loss(), shard.identity().map.epoch);
+    let (loss, map_epoch) = (collected.loss.unwrap_or_else(|| shard.loss()), shard.identity().map.epoch);
     let reply = EncodedReply { loss, map_epoch, count: collected.count, groups };
     let now = shard.env.now();
     for waiter in waiters {

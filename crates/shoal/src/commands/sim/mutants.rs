@@ -46,15 +46,19 @@ pub fn run(args: &SimMutants) -> Result<bool> {
     Ok(missed == 0)
 }
 
-/// The first seed that catches it.
+/// The first seed that catches it: broken with it, and not without.
 fn hunt(mutant: Mutant, seeds: u64, jobs: Option<usize>, setup: &SimSetup) -> Option<RunReport> {
     let mut config = setup.config();
     config.mutant = Some(mutant);
     let jobs = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let mut caught: Option<RunReport> = None;
     shoal_sim::soak(1..seeds + 1, jobs, &config, |report| {
-        if !report.violations.is_empty() && caught.as_ref().is_none_or(|known| report.seed < known.seed) {
-            caught = Some(report);
+        let is_first = caught.as_ref().is_none_or(|known| report.seed < known.seed);
+        if !report.violations.is_empty() && is_first {
+            let without = shoal_sim::guarded(report.seed, &setup.config());
+            if without.violations.is_empty() {
+                caught = Some(report);
+            }
         }
         if caught.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
