@@ -14,6 +14,7 @@
 //! piece, and only once. Its place must be behind what certainly existed, and apart from every other append's.
 
 use crate::rng::mix;
+use std::ops::Range;
 
 /// What becomes of the file's length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -44,8 +45,8 @@ pub struct Act {
     pub returned: Option<u64>,
     /// No power cut can take it.
     pub durable: bool,
-    /// Ranges (from, end) that get bytes.
-    pub ranges: Vec<(u64, u64)>,
+    /// Ranges that get bytes.
+    pub ranges: Vec<Range<u64>>,
     /// Tells its bytes from all others; 0: they are zeros.
     pub tag: u64,
     /// What becomes of the length.
@@ -63,7 +64,7 @@ pub struct Act {
 impl Act {
     fn gives(&self, at: u64) -> bool {
         let shortened = matches!(self.length, Length::Becomes(size) if at >= size);
-        shortened || self.base.is_some() && self.ranges.iter().any(|&(from, end)| from <= at && at < end)
+        shortened || self.base.is_some() && self.ranges.iter().any(|range| range.contains(&at))
     }
 
     fn decides_existence(&self, at: u64) -> bool {
@@ -174,7 +175,7 @@ impl Contents {
         let appended = &mut self.acts[act];
         appended.returned = Some(now);
         appended.base = Some(offset);
-        appended.ranges = vec![(offset, end)];
+        appended.ranges = std::iter::once(offset..end).collect();
         appended.length = Length::Reaches(end);
         appended.twice = twice;
         judged
@@ -196,7 +197,7 @@ impl Contents {
         }
         let end = offset + own.len;
         for other in self.acts.iter().filter(|other| other.kind == "append" && other.returned.is_some()) {
-            let apart = other.ranges.iter().all(|&(from, until)| until <= offset || end <= from);
+            let apart = other.ranges.iter().all(|range| range.end <= offset || end <= range.start);
             let shortened = self.acts.iter().any(|shrink| {
                 let earlier = |act: &Act| shrink.returned.is_some_and(|returned| returned < act.called);
                 matches!(shrink.length, Length::Becomes(_)) && !(earlier(own) && earlier(other))
@@ -286,7 +287,7 @@ impl Contents {
         }
         let mut edges = vec![read.from, end];
         for act in &self.acts {
-            edges.extend(act.ranges.iter().flat_map(|&(from, end)| [from, end]));
+            edges.extend(act.ranges.iter().flat_map(|range| [range.start, range.end]));
             if let Length::Reaches(size) | Length::Becomes(size) = act.length {
                 edges.push(size);
             }

@@ -7,7 +7,7 @@ fn write(called: u64, returned: u64, from: u64, end: u64) -> Act {
         kind: "write",
         called,
         returned: (returned > 0).then_some(returned),
-        ranges: vec![(from, end)],
+        ranges: std::iter::once(from..end).collect(),
         tag: called + 1,
         length: Length::Reaches(end),
         base: Some(0),

@@ -115,9 +115,9 @@ impl Worker {
         for region in pattern.regions() {
             let from = region.offset.unsigned_abs();
             data.extend(filled(act.tag, from, region.len as usize));
-            act.ranges.push((from, from + region.len));
+            act.ranges.push(from..from + region.len);
         }
-        let end = act.ranges.iter().map(|range| range.1).max().unwrap_or(0);
+        let end = act.ranges.iter().map(|range| range.end).max().unwrap_or(0);
         act.length = Length::Reaches(end);
         let act = self.with_contents(object, |contents| contents.begin(act));
         self.alter("write", object, act, file.write_pattern(&pattern, data.into())).await;
@@ -190,7 +190,7 @@ impl Worker {
             act.length = Length::Reaches(from + len);
         }
         if matches!(mode, Allocation::Punch | Allocation::Zero | Allocation::ZeroKeepSize) {
-            act.ranges = vec![(from, from + len)];
+            act.ranges = std::iter::once(from..from + len).collect();
         }
         let act = self.with_contents(object, |contents| contents.begin(act));
         self.alter("allocate", object, act, file.allocate(from, len, mode)).await;

@@ -30,7 +30,7 @@ impl Worker {
             client: self.id,
             called: now,
             cuts,
-            ranges: vec![(0, len)],
+            ranges: std::iter::once(0..len).collect(),
             tag,
             length: Length::Reaches(len),
             base: Some(0),
