@@ -328,7 +328,8 @@ fn sessions() -> Vec<Vec<u8>> {
 }
 
 fn kept() -> Vec<Vec<u8>> {
-    vec![rows::Kept { sequence: 3, reply: Blob(Bytes::from_static(b"\0\0\0\0\0\0")) }.to_row().to_vec()]
+    let reply = Blob(Bytes::from_static(b"\0\0\0\0\0\0"));
+    vec![rows::Kept { sequence: 3, reply, loss: 77 }.to_row().to_vec()]
 }
 
 fn orphans() -> Vec<Vec<u8>> {
