@@ -65,6 +65,13 @@ pub(super) struct DiskState {
 }
 
 impl DiskState {
+    /// Forget all that is on it.
+    pub(super) fn wipe(&mut self) {
+        self.boots += 1;
+        self.inodes = BTreeMap::new();
+        self.changes = Vec::new();
+    }
+
     pub(super) fn new(config: config::Disk, rng: Rng) -> DiskState {
         let root = Inode { kind: Kind::Dir(DirImage::default()), refs: 1 };
         DiskState {

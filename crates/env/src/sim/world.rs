@@ -50,6 +50,8 @@ impl Drop for Life {
             self.0.crash_process(process);
         }
         self.0.drop_events();
+        // Whoever still has a handle to the world keeps none of what was in it.
+        self.0.machines.borrow_mut().iter_mut().for_each(|machine| machine.disk.wipe());
     }
 }
 
