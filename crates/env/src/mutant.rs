@@ -42,7 +42,7 @@ mutants! {
     ForgetInDoubt "forget-in-doubt",
     /// A participant's locks are released when it has prepared.
     ReleaseEarly "release-early",
-    /// A segment is used again although its records are not checkpointed.
+    /// A segment is used again before its records are checkpointed and its last contents have moved.
     ReuseEarly "reuse-early",
     /// A data request of an older generation is served.
     IgnoreGeneration "ignore-generation",

@@ -237,8 +237,10 @@ impl Segments {
     /// Free what does not live any more; gives the files that are too many.
     pub fn recycle(&mut self, checkpointed: Lsn) -> Vec<PathBuf> {
         for segment in self.map.values_mut() {
-            let checkpointed = segment.last <= checkpointed || mutant::is(Mutant::ReuseEarly);
-            let dead = segment.live == 0 && checkpointed && segment.files.readers.get() == 0;
+            let early = mutant::is(Mutant::ReuseEarly);
+            let (unused, checkpointed) =
+                (segment.live == 0 || early && segment.live < 65_536, segment.last <= checkpointed || early);
+            let dead = unused && checkpointed && segment.files.readers.get() == 0;
             if segment.state == State::Sealed && dead && !segment.cleaning {
                 segment.state = State::Free;
             }
