@@ -72,6 +72,7 @@ pub struct Compound {
     pub(super) running: Rc<Running>,
     retry: bool,
     kept_groups: u16,
+    pub(super) waited_for_found: bool,
     pub(super) collected: Collected,
 
     // The present group.
@@ -115,6 +116,7 @@ impl Compound {
             running: Rc::default(),
             retry: false,
             kept_groups: 0,
+            waited_for_found: false,
             collected: Collected::default(),
             at: 0,
             runs: 0,
@@ -198,6 +200,11 @@ impl Compound {
         }
         if self.retry && !self.retry_looked_up && !mutant::is(Mutant::RetryTwice) {
             match self.kept() {
+                // It may be the answer of a transaction, which leaves when all its servers have it: who got it before that
+                // would not see his own change there. Which one it was is not kept, so all are waited for.
+                Ok(Some(_)) if !self.waited_for_found && !self.shard.book.has_finished_found() => {
+                    return Some(Wait::Found);
+                }
                 Ok(Some((reply, loss, seen))) => {
                     add(&self.shard.counters.kept, 1);
                     // The record outlives a power cut, the bytes written beside it perhaps not: the next fsync must see it.

@@ -45,6 +45,8 @@ pub enum Wait {
     Transaction(Box<Plan>),
     /// A transaction met another's lock and gave up its own.
     Backoff,
+    /// The ends of the transactions that were committed before this start.
+    Found,
     /// Nobody waits for it any more.
     Discarded,
 }
@@ -97,6 +99,11 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
             within(compound, released).await.ok_or(Status::Busy)
         }
         Wait::Fact(key) => fact(compound, key).await,
+        Wait::Found => {
+            tx::wait_found(&shard, compound.deadline).await;
+            compound.waited_for_found = true;
+            Ok(())
+        }
         Wait::Draw(server) => draw(compound, server).await,
         Wait::Bulk(bulk) => {
             let at = (compound.halted_at, bulk.stream);

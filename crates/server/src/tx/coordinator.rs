@@ -344,6 +344,7 @@ pub async fn finish_committed(shard: Rc<Shard>, tx: TxId, servers: Vec<ServerId>
     }
     shard.env.point(point::COORDINATOR_FORGETS, tx.0);
     shard.book.finishing.borrow_mut().remove(&tx);
+    shard.book.found.borrow_mut().remove(&tx);
     shard.book.finished.wake_all();
 }
 
@@ -359,6 +360,16 @@ async fn finish_one(shard: &Rc<Shard>, tx: TxId, server: ServerId) {
                 shard.env.sleep(pause).await;
                 pause = (pause * 2).min(FINISH_PAUSE_MAX);
             }
+        }
+    }
+}
+
+/// Wait until all that was committed before this start is finished everywhere, or until `deadline`.
+pub async fn wait_found(shard: &Rc<Shard>, deadline: Instant) {
+    loop {
+        let finished = shard.book.finished.wait();
+        if shard.book.has_finished_found() || shard.env.deadline(deadline, finished).await.is_err() {
+            return;
         }
     }
 }

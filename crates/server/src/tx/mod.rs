@@ -32,7 +32,9 @@ mod coordinator;
 mod participant;
 mod resolve;
 
-pub use coordinator::{End, Plan, Undecided, carry_out, finish_committed, is_passing, take_rename_lock};
+pub use coordinator::{
+    End, Plan, Undecided, carry_out, finish_committed, is_passing, take_rename_lock, wait_found,
+};
 pub use participant::{Prepared, finish, prepare};
 pub use resolve::resolve;
 
@@ -50,6 +52,8 @@ pub struct Book {
     deciding: RefCell<BTreeSet<TxId>>,
     /// Committed here; these servers did not say yet that they finished.
     finishing: RefCell<BTreeMap<TxId, Vec<ServerId>>>,
+    /// Those of them that were committed before this start.
+    found: RefCell<BTreeSet<TxId>>,
     /// Prepared here for another coordinator.
     prepared: RefCell<BTreeMap<TxId, Rc<Prepared>>>,
     /// Woken when a transaction of this coordinator is finished everywhere.
@@ -89,6 +93,12 @@ impl Book {
     /// At start: a row said that it was committed.
     pub fn begin_finishing(&self, tx: TxId, servers: Vec<ServerId>) {
         self.finishing.borrow_mut().insert(tx, servers);
+        self.found.borrow_mut().insert(tx);
+    }
+
+    /// Whether all that was committed before this start is finished everywhere.
+    pub fn has_finished_found(&self) -> bool {
+        self.found.borrow().is_empty()
     }
 
     fn get(&self, tx: TxId) -> Option<Rc<Prepared>> {

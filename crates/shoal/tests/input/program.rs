@@ -105,6 +105,9 @@ impl Serving {
 
     pub fn signal(&self, signal: rustix::process::Signal) {
         kill(&self.child, signal);
+        if signal == rustix::process::Signal::STOP {
+            wait_until_stopped(self.child.id());
+        }
     }
 
     fn wait(&mut self) -> ExitStatus {
@@ -290,4 +293,15 @@ impl Drop for Mounted {
             let _ = Command::new("umount").arg("-l").arg(&self.0).output();
         }
     }
+}
+
+/// The signal is sent to a process; its threads stop a moment later, each where it is, and may have answered until then.
+fn wait_until_stopped(pid: u32) {
+    let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+        let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat")));
+        // A thread that is gone answers nothing either. The state stands behind the name, which is in brackets.
+        stat.map_or(true, |stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
+    };
+    let tasks = std::path::PathBuf::from(format!("/proc/{pid}/task"));
+    soon("all threads have stopped", || std::fs::read_dir(&tasks).unwrap().all(is_stopped));
 }
