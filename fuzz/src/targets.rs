@@ -56,6 +56,13 @@ pub const TARGETS: &[Target] = &[
     Target { name: "row_kept", run: row::<rows::Kept>, seeds: kept },
     Target { name: "row_orphan", run: row::<rows::Orphan>, seeds: orphans },
     Target { name: "row_reap", run: row::<rows::Reap>, seeds: reaps },
+    Target { name: "row_pool", run: row::<rows::Pool>, seeds: pools },
+    Target { name: "row_grant", run: row::<rows::Grant>, seeds: grants },
+    Target { name: "row_batch", run: row::<rows::Batch>, seeds: batches },
+    Target { name: "row_new", run: row::<rows::New>, seeds: news },
+    Target { name: "row_unnamed", run: row::<rows::Unnamed>, seeds: unnamed },
+    Target { name: "row_void", run: row::<rows::Void>, seeds: voids },
+    Target { name: "row_linked", run: row::<rows::Linked>, seeds: linked },
     Target { name: "row_tx", run: row::<rows::Tx>, seeds: txs },
     Target { name: "row_stream", run: stream_row, seeds: stream_rows },
     Target { name: "journal_group", run: journal_group, seeds: || vec![hostile::samples().0] },
@@ -308,6 +315,8 @@ fn inode() -> rows::Inode {
         parent: attr.parent,
         template: Template::default(),
         layout: attr.layout,
+        entries: 7,
+        shards: attr.shards,
         target: Some(Blob(Bytes::from_static(b"target"))),
         xattr_bytes: 3,
     }
@@ -338,6 +347,47 @@ fn orphans() -> Vec<Vec<u8>> {
 
 fn reaps() -> Vec<Vec<u8>> {
     vec![rows::Reap { owner: Handle(77) }.to_row().to_vec()]
+}
+
+fn range() -> rows::Range {
+    rows::Range { first: Handle::new(ServerId(1), 1024), count: 20 }
+}
+
+fn pools() -> Vec<Vec<u8>> {
+    let mut pool = rows::Pool::new(7);
+    let empty = pool.to_row().to_vec();
+    pool.add(1, range());
+    pool.lend(9);
+    vec![empty, pool.to_row().to_vec()]
+}
+
+fn grants() -> Vec<Vec<u8>> {
+    vec![rows::Grant { pool: 7, sequence: 1, range: range() }.to_row().to_vec()]
+}
+
+fn batches() -> Vec<Vec<u8>> {
+    let mut batch = rows::Batch::new(ServerId(2), 20);
+    batch.touch(Handle::new(ServerId(1), 1030));
+    vec![batch.to_row().to_vec()]
+}
+
+fn news() -> Vec<Vec<u8>> {
+    let (client, place) = (ClientId([5; 16]), Handle::ROOT);
+    let datafile = rows::New { client, place, name: None };
+    let metafile = rows::New { name: Some(samples::name("f")), ..datafile.clone() };
+    vec![metafile.to_row().to_vec(), datafile.to_row().to_vec()]
+}
+
+fn unnamed() -> Vec<Vec<u8>> {
+    vec![rows::Unnamed { client: ClientId([5; 16]) }.to_row().to_vec()]
+}
+
+fn voids() -> Vec<Vec<u8>> {
+    vec![rows::Void { client: ClientId([5; 16]) }.to_row().to_vec()]
+}
+
+fn linked() -> Vec<Vec<u8>> {
+    vec![rows::Linked { time: Time(5) }.to_row().to_vec()]
 }
 
 fn txs() -> Vec<Vec<u8>> {
@@ -406,6 +456,13 @@ mod tests {
             "row_kept" => rows::Kept::from_row(bytes).is_ok(),
             "row_orphan" => rows::Orphan::from_row(bytes).is_ok(),
             "row_reap" => rows::Reap::from_row(bytes).is_ok(),
+            "row_pool" => rows::Pool::from_row(bytes).is_ok(),
+            "row_grant" => rows::Grant::from_row(bytes).is_ok(),
+            "row_batch" => rows::Batch::from_row(bytes).is_ok(),
+            "row_new" => rows::New::from_row(bytes).is_ok(),
+            "row_unnamed" => rows::Unnamed::from_row(bytes).is_ok(),
+            "row_void" => rows::Void::from_row(bytes).is_ok(),
+            "row_linked" => rows::Linked::from_row(bytes).is_ok(),
             "row_tx" => rows::Tx::from_row(bytes).is_ok(),
             _ => false,
         };

@@ -62,6 +62,7 @@ fn measure(home: &Path, workers: usize, files: u64, repetitions: usize) -> Resul
         repetitions,
         reference: Some("FUSE cached".to_owned()),
         probe: Some(ProbeOptions { dir: home.to_owned(), ..ProbeOptions::default() }),
+        settings: Vec::new(),
     };
     let workload = Workload::Small(SmallOptions { files, ..SmallOptions::default() });
     let targets = targets.each_ref().map(|target| target as _);

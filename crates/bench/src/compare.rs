@@ -8,6 +8,7 @@ use std::collections::HashSet;
 
 use anyhow::{Context, Result, bail};
 
+use crate::beside::{Beside, Setting};
 use crate::probe::{Probe, ProbeOptions};
 use crate::progress::Progress;
 use crate::report::{Report, RunResult};
@@ -29,11 +30,19 @@ pub struct CompareOptions {
     pub reference: Option<String>,
     /// Measure the machine's own limits in the same run.
     pub probe: Option<ProbeOptions>,
+    /// Targets whose every phase is held against a bound, by name.
+    pub settings: Vec<(String, Setting)>,
 }
 
 impl Default for CompareOptions {
     fn default() -> CompareOptions {
-        CompareOptions { team: Team::default(), repetitions: 3, reference: None, probe: None }
+        CompareOptions {
+            team: Team::default(),
+            repetitions: 3,
+            reference: None,
+            probe: None,
+            settings: Vec::new(),
+        }
     }
 }
 
@@ -49,6 +58,11 @@ pub fn compare(
     let mut runs: Vec<(String, Vec<RunResult>)> =
         targets.iter().map(|target| (target.name(), Vec::new())).collect();
     let mut probe = options.probe.as_ref().map(Probe::new).transpose()?;
+    let mut beside = options
+        .settings
+        .iter()
+        .map(|(name, setting)| Ok((name.clone(), Beside::new(setting, options.team.workers)?)))
+        .collect::<Result<Vec<_>>>()?;
     let turns = targets.len() + usize::from(probe.is_some());
     progress(Progress::Begin { steps: (turns * options.repetitions) as u64 });
     let mut step = 0;
@@ -65,17 +79,23 @@ pub fn compare(
             let name = targets[index].name();
             tell(name.clone(), repetition);
             let run = options.team.run(targets[index], workload).with_context(|| format!("{name} failed"))?;
+            if let Some((_, beside)) = beside.iter_mut().find(|(target, _)| *target == name) {
+                beside.round(workload, &run).context("cannot measure the machine")?;
+            }
             runs[index].1.push(run);
         }
     }
     progress(Progress::End);
     let mut report = Report::new(workload.clone(), options.team.describe(), reference, runs);
+    for ((name, beside), (_, setting)) in beside.iter().zip(&options.settings) {
+        report.hold(name, beside, setting.way.as_deref());
+    }
     report.machine = probe.map(|probe| probe.report());
     Ok(report)
 }
 
 /// The targets' turns: forwards in odd repetitions, backwards in even ones.
-fn order(targets: usize, repetition: usize) -> Vec<usize> {
+pub fn order(targets: usize, repetition: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..targets).collect();
     if repetition.is_multiple_of(2) {
         order.reverse();

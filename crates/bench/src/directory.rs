@@ -188,6 +188,21 @@ impl Worker for DirectoryWorker {
         Ok(listing)
     }
 
+    fn list(&mut self, dir: &str, tell: &mut dyn FnMut(&str)) -> Result<()> {
+        self.go_to(dir);
+        let entries = std::fs::read_dir(&self.path).with_context(|| format!("readdir {}", self.path))?;
+        for entry in entries {
+            let entry = entry.with_context(|| format!("readdir {}", self.path))?;
+            // Attributes are asked for, as `ls -l` does; an entry may be gone meanwhile.
+            match entry.metadata() {
+                Ok(_) => tell(&entry.file_name().to_string_lossy()),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error).with_context(|| format!("stat in {}", self.path)),
+            }
+        }
+        Ok(())
+    }
+
     fn fsync(&mut self, file: FileId) -> Result<()> {
         rustix::fs::fsync(self.fd(file)?).with_context(|| format!("fsync of file {}", file.0))
     }

@@ -13,37 +13,65 @@
 //! ```
 //!
 //! * [`small`]: the nine phases of the small-file paper, timed by both of its algorithms.
+//! * [`whole`]: small files, each whole at once.
+//! * [`many`]: small files in batches, against the same one by one.
 //! * [`io`]: one large file, shared or one each, in order and at random.
+//! * [`sweep`]: blocks of every size, and where a rate falls though they grow.
+//! * [`interval`]: how sure a figure is.
+//! * [`crowd`]: very many files in one directory, with a rate for each of its [`seconds`].
+//! * [`sides`]: two programs by the same benchmark, and whether one is faster.
+//! * [`tail`]: the slowest of many latencies, beside a bare probe of the disk's.
 //! * [`mod@compare`]: several targets, interleaved, k repetitions.
+//! * [`bounds`]: what a rate could be at best, from what the probes saw in the same run.
 //!
 //! This crate measures the real world and therefore reads the real clock and opens real files; it is the one
 //! crate beside `env` that does.
 
+pub mod awake;
+pub mod beside;
+pub mod bounds;
 mod buffer;
 mod clock;
 pub mod compare;
+pub mod counts;
+pub mod crowd;
+pub mod demands;
 pub mod directory;
+pub mod interval;
 pub mod io;
 mod limits;
+pub mod many;
 pub mod passthrough;
 pub mod probe;
 pub mod progress;
 pub mod report;
+pub mod seconds;
+pub mod sides;
 pub mod small;
 pub mod spread;
+pub mod sweep;
+pub mod tail;
 pub mod target;
 pub mod team;
+pub mod techniques;
+pub mod whole;
 pub mod workload;
 
 pub use compare::{CompareOptions, compare};
+pub use counts::{Counts, Edge};
 pub use directory::Directory;
+pub use interval::Interval;
 pub use io::{IoOptions, IoPhase, SharedLayout};
 pub use limits::raise_open_files;
+pub use many::ManyOptions;
 pub use progress::Progress;
 pub use report::{PhaseResult, PhaseSummary, Report, RunResult, TargetSummary, Unit};
 pub use small::SmallOptions;
 pub use spread::Spread;
-pub use target::{FileId, Listing, OpenMode, Stat, Target, Worker};
+pub use sweep::{SweepOptions, SweepReport, sweep};
+pub use tail::{Quantiles, SyncProbe, TailReport};
+pub use target::{Batches, FileId, Listing, OpenMode, Stat, Target, Worker};
 pub use team::process::{WorkerCommand, worker_process_main};
 pub use team::{Concurrency, Team};
+pub use whole::WholeOptions;
 pub use workload::Workload;

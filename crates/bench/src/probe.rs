@@ -3,6 +3,8 @@
 //! * [`echo`]: round trips over loopback TCP with one server thread, the shape of a metadata server and its
 //!   clients;
 //! * [`sync`]: how fast four kilobytes become durable, as a journal writes them and as an append does;
+//! * [`layout`]: round trips in the layout and with the sizes of a real run;
+//! * [`group`]: a journal's group of a given size, and what the disk takes in all;
 //! * [`copy`]: a file through one connection into another file, what a large file by a network client can
 //!   reach.
 //!
@@ -10,6 +12,8 @@
 
 pub mod copy;
 pub mod echo;
+pub mod group;
+pub mod layout;
 pub mod sync;
 
 use std::path::PathBuf;
@@ -193,7 +197,7 @@ impl Probe {
             samples.push(echo::measure(*connections, self.options.message, *kind, self.options.duration)?);
         }
         for (writers, method, samples) in &mut self.sync {
-            samples.extend(self.sync_files.measure(*method, *writers, self.options.duration)?);
+            samples.extend(self.sync_files.measure(*method, *writers, sync::WRITE, self.options.duration)?);
         }
         if let Some(files) = &self.copy_files {
             self.copy.push(files.measure()?);
@@ -229,10 +233,10 @@ pub fn probe(options: &ProbeOptions, rounds: usize) -> Result<ProbeReport> {
 }
 
 /// A directory that lives as long as the probe.
-struct Home(PathBuf);
+pub(crate) struct Home(pub(crate) PathBuf);
 
 impl Home {
-    fn new(dir: &std::path::Path) -> Result<Home> {
+    pub(crate) fn new(dir: &std::path::Path) -> Result<Home> {
         static HOMES: AtomicU64 = AtomicU64::new(0);
         let name = format!("probe.{}-{}", std::process::id(), HOMES.fetch_add(1, Ordering::Relaxed));
         let home = dir.join(name);

@@ -11,16 +11,20 @@ use anyhow::{Context, Result};
 use comfy_table::ContentArrangement;
 use serde::{Deserialize, Serialize};
 
+use crate::beside::{Beside, HeldPhase};
 use crate::clock::seconds;
+use crate::counts::Counts;
 use crate::probe::ProbeReport;
+use crate::probe::layout::Layout;
 use crate::spread::Spread;
 use crate::workload::Workload;
 
 /// The unit a phase is told in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// Operations a second; of a listing, entries a second.
+    #[default]
     OpsPerSecond,
     /// 10^6 bytes a second.
     MegabytesPerSecond,
@@ -37,7 +41,7 @@ impl Unit {
 }
 
 /// One phase of one run, all workers together.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PhaseResult {
     /// Its name.
     pub phase: String,
@@ -53,6 +57,9 @@ pub struct PhaseResult {
     pub rank0_ns: u64,
     /// From the first worker's beginning to the last one's end, nanoseconds.
     pub wall_ns: u64,
+    /// What it cost, where the target counts.
+    #[serde(default)]
+    pub counts: Option<Counts>,
 }
 
 impl PhaseResult {
@@ -113,9 +120,20 @@ pub struct TargetSummary {
     pub phases: Vec<PhaseSummary>,
     /// Every run.
     pub runs: Vec<RunResult>,
+    /// Phases beside their bounds, where that was asked for.
+    #[serde(default)]
+    pub held: Vec<HeldPhase>,
+    /// What plain echo was made like.
+    #[serde(default)]
+    pub layout: Option<Layout>,
 }
 
 impl TargetSummary {
+    /// A phase beside its bound.
+    pub fn held(&self, phase: &str) -> Option<&HeldPhase> {
+        self.held.iter().find(|held| held.phase == phase)
+    }
+
     /// The summary of a phase by its name.
     pub fn phase(&self, name: &str) -> Option<&PhaseSummary> {
         self.phases.iter().find(|phase| phase.phase == name)
@@ -160,6 +178,31 @@ impl Report {
         table::render(self, ContentArrangement::Dynamic)
     }
 
+    /// Only the tables of phases beside their bounds.
+    pub fn held_table(&self) -> String {
+        let tables = self.targets.iter().map(|target| table::held(target, ContentArrangement::Dynamic));
+        tables.collect()
+    }
+
+    /// The arithmetic of every bound, for people who want to know.
+    pub fn explain(&self) -> String {
+        table::explain(self)
+    }
+
+    /// Holds a target's phases against what was measured beside it, and against its way's rates.
+    pub(crate) fn hold(&mut self, target: &str, beside: &Beside, way: Option<&str>) {
+        let way = way.and_then(|name| self.target(name)).cloned();
+        let way_per_s = |phase: &str| {
+            let rate = way.as_ref().and_then(|way| way.phase(phase)?.rate_wall);
+            rate.map_or(0.0, |rate| rate.median)
+        };
+        let workload = self.workload.clone();
+        if let Some(summary) = self.targets.iter_mut().find(|one| one.name == target) {
+            summary.held = beside.hold(&workload, &summary.runs, way_per_s);
+            summary.layout = Some(beside.layout());
+        }
+    }
+
     /// Makes summaries of runs; `runs[target][repetition]`.
     pub(crate) fn new(
         workload: Workload,
@@ -169,7 +212,13 @@ impl Report {
     ) -> Report {
         let mut targets: Vec<TargetSummary> = runs
             .into_iter()
-            .map(|(name, runs)| TargetSummary { phases: summarize(&workload, &runs), name, runs })
+            .map(|(name, runs)| TargetSummary {
+                phases: summarize(&workload, &runs),
+                name,
+                runs,
+                held: Vec::new(),
+                layout: None,
+            })
             .collect();
         let of_reference =
             targets.iter().find(|target| target.name == reference).map(|target| target.phases.clone());
@@ -221,6 +270,7 @@ mod tests {
             longest_ns: create_ns,
             rank0_ns: create_ns / 2,
             wall_ns: create_ns * 2,
+            counts: None,
         };
         RunResult { phases: workload.phases().into_iter().map(phase).collect() }
     }

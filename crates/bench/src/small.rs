@@ -46,6 +46,17 @@ impl Default for SmallOptions {
     }
 }
 
+/// Refuses what no workload of small files takes.
+pub(crate) fn check_files(files: u64, bytes: usize) -> Result<()> {
+    if files == 0 || files > FILES_MAX {
+        bail!("files must be between 1 and {FILES_MAX}, not {files}");
+    }
+    if bytes > SMALL_BYTES_MAX {
+        bail!("bytes must be at most {SMALL_BYTES_MAX}, not {bytes}");
+    }
+    Ok(())
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Mkdir,
@@ -108,13 +119,7 @@ impl SmallOptions {
     }
 
     pub(crate) fn validate(&self) -> Result<()> {
-        if self.files == 0 || self.files > FILES_MAX {
-            bail!("files must be between 1 and {FILES_MAX}, not {}", self.files);
-        }
-        if self.bytes > SMALL_BYTES_MAX {
-            bail!("bytes must be at most {SMALL_BYTES_MAX}, not {}", self.bytes);
-        }
-        Ok(())
+        check_files(self.files, self.bytes)
     }
 }
 

@@ -8,7 +8,9 @@
 //! Paths are relative to the target's root, parts joined by `/`, without a leading one:
 //! `small.4711.0/f000012`.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+
+use crate::counts::{Counts, Edge};
 
 /// A file a worker has open. The number is the worker's own and means nothing to another worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,6 +59,12 @@ pub trait Target: Send + Sync {
     fn process_spec(&self) -> Option<String> {
         None
     }
+
+    /// What clients and servers have counted so far, asked at the edges of phases; `None` where nothing counts.
+    fn counts(&self, edge: Edge) -> Result<Option<Counts>> {
+        let _ = edge;
+        Ok(None)
+    }
 }
 
 /// One user of a target. Every method blocks until its effect is what the target promises at that point; an
@@ -96,9 +104,60 @@ pub trait Worker {
     /// Closes the file; the id is not used again for it.
     fn close(&mut self, file: FileId) -> Result<()>;
 
+    /// Makes a file that must not exist with these contents, and leaves it closed.
+    fn put(&mut self, path: &str, data: &[u8]) -> Result<()> {
+        let file = self.create(path)?;
+        if !data.is_empty() {
+            self.write(file, 0, data)?;
+        }
+        self.close(file)
+    }
+
+    /// Opens a file, reads until it ends or `buf` is full, and closes it; returns the bytes read.
+    fn get(&mut self, path: &str, buf: &mut [u8]) -> Result<usize> {
+        let file = self.open(path, OpenMode::default())?;
+        let n = self.read(file, 0, buf)?;
+        self.close(file)?;
+        Ok(n)
+    }
+
+    /// Reads the directory, with attributes, and tells each name (`.` and `..` are not told).
+    fn list(&mut self, dir: &str, tell: &mut dyn FnMut(&str)) -> Result<()> {
+        let _ = (dir, tell);
+        bail!("this target tells no names")
+    }
+
+    /// The calls for many files at once, where the interface has such (POSIX has not).
+    fn batches(&mut self) -> Option<&mut dyn Batches> {
+        None
+    }
+
     /// Removes a file's name.
     fn remove(&mut self, path: &str) -> Result<()>;
 
     /// Removes an empty directory.
     fn rmdir(&mut self, path: &str) -> Result<()>;
+}
+
+/// Calls for many files at once; one that fails for any of them fails.
+pub trait Batches {
+    /// Makes empty files that must not exist, and leaves them closed.
+    fn create_many(&mut self, paths: &[String]) -> Result<()>;
+
+    /// Writes to the start of files that exist; `data` gives each file's bytes.
+    fn write_many(&mut self, paths: &[String], data: &mut dyn FnMut(usize) -> Vec<u8>) -> Result<()>;
+
+    /// Reads files whole, each of at most `max` bytes, and tells each one's contents.
+    fn read_many(
+        &mut self,
+        paths: &[String],
+        max: usize,
+        tell: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<()>;
+
+    /// Attributes by path.
+    fn stat_many(&mut self, paths: &[String]) -> Result<Vec<Stat>>;
+
+    /// Removes files' names.
+    fn remove_many(&mut self, paths: &[String]) -> Result<()>;
 }

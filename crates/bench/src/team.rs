@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::counts::{Counts, Edge};
 use crate::limits::raise_open_files;
 use crate::report::{PhaseResult, RunResult};
 use crate::target::Target;
@@ -79,7 +80,8 @@ impl Team {
             Concurrency::Processes(command) => process::run(command, target, workload, self.workers, &tag)?,
         };
         let phases = workload.phases().into_iter().zip(timings);
-        Ok(RunResult { phases: phases.map(|((name, unit), times)| sum(name, unit, &times)).collect() })
+        let phases = phases.map(|((name, unit), (times, counts))| sum(name, unit, &times, counts));
+        Ok(RunResult { phases: phases.collect() })
     }
 
     /// `4 threads`, `1 process`.
@@ -110,7 +112,34 @@ pub(crate) fn need_open_files(files: u64) -> Result<()> {
     Ok(())
 }
 
-fn sum(phase: String, unit: crate::report::Unit, times: &[Timing]) -> PhaseResult {
+/// What a phase was, worker by worker, and what it cost.
+type Measured = (Vec<Timing>, Option<Counts>);
+
+/// The counts of a target, phase by phase.
+struct Meter<'a> {
+    target: &'a dyn Target,
+    before: Option<Counts>,
+}
+
+impl<'a> Meter<'a> {
+    fn new(target: &'a dyn Target) -> Meter<'a> {
+        Meter { target, before: None }
+    }
+
+    /// A phase comes next.
+    fn begin(&mut self) -> Result<()> {
+        self.before = self.target.counts(Edge::Before)?;
+        Ok(())
+    }
+
+    /// It has ended: what it cost.
+    fn end(&mut self) -> Result<Option<Counts>> {
+        let Some(before) = self.before.take() else { return Ok(None) };
+        Ok(self.target.counts(Edge::Behind)?.map(|behind| behind.since(&before)))
+    }
+}
+
+fn sum(phase: String, unit: crate::report::Unit, times: &[Timing], counts: Option<Counts>) -> PhaseResult {
     let begun = times.iter().map(|t| t.begun_ns).min().unwrap_or(0);
     let ended = times.iter().map(|t| t.ended_ns).max().unwrap_or(0);
     PhaseResult {
@@ -121,6 +150,7 @@ fn sum(phase: String, unit: crate::report::Unit, times: &[Timing]) -> PhaseResul
         longest_ns: times.iter().map(|t| t.ended_ns.saturating_sub(t.begun_ns)).max().unwrap_or(0),
         rank0_ns: times.first().map_or(0, |t| t.left_ns.saturating_sub(t.begun_ns)),
         wall_ns: ended.saturating_sub(begun),
+        counts,
     }
 }
 
@@ -134,7 +164,7 @@ mod tests {
         let work = Work { ops: 10, bytes: 80 };
         let first = Timing { begun_ns: 150, ended_ns: 250, left_ns: 420, work };
         let second = Timing { begun_ns: 100, ended_ns: 400, left_ns: 430, work };
-        let phase = sum("create".into(), Unit::OpsPerSecond, &[first, second]);
+        let phase = sum("create".into(), Unit::OpsPerSecond, &[first, second], None);
         assert_eq!((phase.ops, phase.bytes), (20, 160));
         assert_eq!(phase.longest_ns, 300, "algorithm 1: the largest time of any worker");
         assert_eq!(phase.rank0_ns, 270, "algorithm 2: the first worker's time, the second barrier within");

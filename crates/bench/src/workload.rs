@@ -7,9 +7,11 @@ use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::io::{IoActor, IoOptions};
+use crate::many::{BATCHED, ManyActor, ManyOptions};
 use crate::report::Unit;
 use crate::small::{SmallActor, SmallOptions};
 use crate::target::Worker;
+use crate::whole::{WholeActor, WholeOptions};
 
 /// The most workers a run takes.
 pub const WORKERS_MAX: usize = 1024;
@@ -22,14 +24,20 @@ pub enum Workload {
     Small(SmallOptions),
     /// Large files.
     Io(IoOptions),
+    /// Whole small files.
+    Whole(WholeOptions),
+    /// Small files one by one and in batches.
+    Many(ManyOptions),
 }
 
 impl Workload {
-    /// One word for tables: `small` or `io`.
+    /// One word for tables: `small`, `io`, `whole` or `many`.
     pub fn name(&self) -> &'static str {
         match self {
             Workload::Small(_) => "small",
             Workload::Io(_) => "io",
+            Workload::Whole(_) => "whole",
+            Workload::Many(_) => "many",
         }
     }
 
@@ -38,6 +46,8 @@ impl Workload {
         match self {
             Workload::Small(options) => options.describe(),
             Workload::Io(options) => options.describe(),
+            Workload::Whole(options) => options.describe(),
+            Workload::Many(options) => options.describe(),
         }
     }
 
@@ -46,6 +56,26 @@ impl Workload {
         match self {
             Workload::Small(options) => options.phases(),
             Workload::Io(options) => options.phases(),
+            Workload::Whole(options) => options.phases(),
+            Workload::Many(options) => options.phases(),
+        }
+    }
+
+    /// Bytes of data that one operation moves.
+    pub fn bytes_each(&self) -> usize {
+        match self {
+            Workload::Small(options) => options.bytes,
+            Workload::Io(options) => options.block,
+            Workload::Whole(options) => options.bytes,
+            Workload::Many(options) => options.bytes,
+        }
+    }
+
+    /// Operations that a phase asks for at once.
+    pub(crate) fn batch(&self, phase: &str) -> usize {
+        match self {
+            Workload::Many(options) if phase.ends_with(BATCHED) => options.batch,
+            _ => 1,
         }
     }
 
@@ -53,7 +83,8 @@ impl Workload {
     pub(crate) fn open_files(&self) -> u64 {
         match self {
             Workload::Small(options) => options.files,
-            Workload::Io(_) => 2,
+            Workload::Many(options) => options.files,
+            Workload::Io(_) | Workload::Whole(_) => 2,
         }
     }
 
@@ -65,6 +96,8 @@ impl Workload {
         match self {
             Workload::Small(options) => options.validate(),
             Workload::Io(options) => options.validate(),
+            Workload::Whole(options) => options.validate(),
+            Workload::Many(options) => options.validate(),
         }
     }
 
@@ -72,6 +105,8 @@ impl Workload {
         match self {
             Workload::Small(options) => Box::new(SmallActor::new(options.clone(), place)),
             Workload::Io(options) => Box::new(IoActor::new(options.clone(), place)),
+            Workload::Whole(options) => Box::new(WholeActor::new(options.clone(), place)),
+            Workload::Many(options) => Box::new(ManyActor::new(options.clone(), place)),
         }
     }
 }

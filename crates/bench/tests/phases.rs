@@ -145,6 +145,7 @@ fn a_comparison_measures_every_target_in_every_repetition_and_holds_them_against
         repetitions: 3,
         reference: Some("second".to_owned()),
         probe: None,
+        settings: Vec::new(),
     };
     let mut steps = Vec::new();
     let targets: [&dyn Target; 2] = [&first, &second];

@@ -1,9 +1,9 @@
 //! The face of the client: made by [`Client::connect`]; its verbs are in `ops/`, one a file.
 
-use crate::core::Core;
+use crate::core::{Core, Operation};
 use crate::{ClientCounters, Error, Options, driver};
 use shoal_env::Env;
-use shoal_proto::{ClientId, ClusterMap, Op};
+use shoal_proto::{ClientId, ClusterMap, Durability, Handle, Op};
 use std::rc::Rc;
 
 /// A client of one file system. Cheap to clone; bound to its thread. When the last clone (and the last [`OpenFile`] and
@@ -14,6 +14,7 @@ use std::rc::Rc;
 #[derive(Clone)]
 pub struct Client {
     pub(crate) core: Rc<Core>,
+    durability: Durability,
     _end: Rc<End>,
 }
 
@@ -37,7 +38,19 @@ impl Client {
 
     /// A client over a core that somebody drives.
     pub(crate) fn over(core: Rc<Core>) -> Client {
-        Client { _end: Rc::new(End(core.clone())), core }
+        Client { _end: Rc::new(End(core.clone())), durability: Durability::Usual, core }
+    }
+
+    /// The same client, whose changes ask for another durability than the file system's modes give: files opened and made
+    /// through it, too, write so. Less is the caller's own risk: nobody else sees what a power cut could take back.
+    #[must_use]
+    pub fn with_durability(&self, durability: Durability) -> Client {
+        Client { durability, ..self.clone() }
+    }
+
+    /// Begin an operation.
+    pub(crate) fn begin(&self, op: &'static str, object: Option<Handle>) -> Operation {
+        self.core.begin(op, object).with(self.durability)
     }
 
     /// The servers, as last heard.

@@ -9,17 +9,22 @@
 
 use crate::cache::Cache;
 use crate::held::HeldFiles;
+use crate::ops::Inherited;
 use crate::session::{Answered, Asked, Outgoing, Session, Waiter};
+use crate::shards::SplitDirectories;
 use crate::timers::Timers;
 use crate::world::World;
 use crate::{ClientCounters, Error, Options};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use futures_util::future::{Either, select};
+use lru::LruCache;
 use shoal_env::{Instant, WallTime};
 use shoal_proto::message::{Attached, Reply};
 use shoal_proto::op::Answer;
-use shoal_proto::{ClientId, ClusterMap, Group, GroupReply, Handle, Op, ServerId, SessionId, Status};
+use shoal_proto::{
+    ClientId, ClusterMap, Durability, Group, GroupReply, Handle, Op, ServerId, SessionId, Status, Switches,
+};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -29,6 +34,8 @@ use std::time::Duration;
 
 /// Tries of one request, at most; the deadline usually ends it before.
 const TRIES_MAX: u32 = 64;
+/// Times that one request is sent on to another shard, at most.
+pub(crate) const HOPS_MAX: u32 = 4;
 /// The first pause before a retry, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(200));
 
@@ -37,10 +44,16 @@ pub(crate) struct Operation {
     pub(crate) op: &'static str,
     pub(crate) object: Option<Handle>,
     pub(crate) deadline: Instant,
+    pub(crate) durability: Durability,
     tries: Cell<u32>,
 }
 
 impl Operation {
+    /// The same, asking for another durability.
+    pub(crate) fn with(&self, durability: Durability) -> Operation {
+        Operation { durability, tries: self.tries.clone(), ..*self }
+    }
+
     /// An error of this operation.
     pub(crate) fn error(&self, status: Status) -> Error {
         Error { object: self.object, ..Error::new(status, self.op) }
@@ -49,6 +62,8 @@ impl Operation {
 
 /// What a group's operations answered.
 pub(crate) struct Told {
+    /// Who: of a directory that is split, the server of the shard.
+    pub(crate) server: ServerId,
     pub(crate) answers: Vec<Answer>,
     pub(crate) bulk: Bytes,
     pub(crate) loss: u64,
@@ -56,6 +71,7 @@ pub(crate) struct Told {
 
 /// The same, when the group may have failed on its way.
 pub(crate) struct ToldGroup {
+    pub(crate) server: ServerId,
     pub(crate) status: Status,
     pub(crate) answers: Vec<Answer>,
     pub(crate) bulk: Bytes,
@@ -70,6 +86,8 @@ pub(crate) struct Core {
     pub(crate) cache: RefCell<Cache>,
     pub(crate) held: RefCell<HeldFiles>,
     pub(crate) counters: RefCell<ClientCounters>,
+    pub(crate) inherited: RefCell<LruCache<Handle, Inherited>>,
+    pub(crate) split: RefCell<SplitDirectories>,
     map: RefCell<Rc<ClusterMap>>,
     map_asked: Cell<bool>,
     sessions: RefCell<BTreeMap<ServerId, Session>>,
@@ -86,6 +104,8 @@ impl Core {
             id,
             held: RefCell::default(),
             counters: RefCell::default(),
+            inherited: RefCell::new(LruCache::unbounded()),
+            split: RefCell::default(),
             map: RefCell::new(Rc::new(map)),
             map_asked: Cell::new(false),
             sessions: RefCell::default(),
@@ -123,6 +143,7 @@ impl Core {
                 bulk: Vec::new(),
                 reply_bytes: 0,
                 deadline: self.world.now() + self.options.timeout,
+                durability: Durability::Usual,
                 waiter: Waiter::Map,
             },
         );
@@ -150,7 +171,13 @@ impl Core {
 
     /// Begin an operation: its deadline counts from now.
     pub(crate) fn begin(&self, op: &'static str, object: Option<Handle>) -> Operation {
-        Operation { op, object, deadline: self.world.now() + self.options.timeout, tries: Cell::new(0) }
+        Operation {
+            op,
+            object,
+            deadline: self.world.now() + self.options.timeout,
+            durability: Durability::Usual,
+            tries: Cell::new(0),
+        }
     }
 
     /// The driver's alarm rang; when it is to ring next.
@@ -215,17 +242,19 @@ impl Core {
         reply_bytes: u64,
     ) -> Result<Told, Error> {
         let count = ops.len();
-        let told = self.ask_group(o, server, ops, bulk, reply_bytes).await?;
-        if told.status != Status::Ok {
-            return Err(o.error(told.status).from(server));
+        let ToldGroup { server, status, answers, bulk, loss } =
+            self.ask_group(o, server, ops, bulk, reply_bytes).await?;
+        if status != Status::Ok {
+            return Err(o.error(status).from(server));
         }
-        if told.answers.len() != count {
+        if answers.len() != count {
             return Err(o.error(Status::BadMessage).from(server).because("answers are missing in its reply"));
         }
-        Ok(Told { answers: told.answers, bulk: told.bulk, loss: told.loss })
+        Ok(Told { server, answers, bulk, loss })
     }
 
-    /// The same for a group that may fail on its way.
+    /// The same for a group that may fail on its way. **What is about an entry of a directory that is split goes to the
+    /// shard that holds it**, whatever server is given; who does not know that yet is told, and asks again there.
     pub(crate) async fn ask_group(
         self: &Rc<Core>,
         o: &Operation,
@@ -234,11 +263,15 @@ impl Core {
         bulk: Vec<Bytes>,
         reply_bytes: u64,
     ) -> Result<ToldGroup, Error> {
+        let home = server;
         let mut groups = vec![Group { ops: ops.into() }];
         let mut bulk = bulk;
-        let mut map_fetched = false;
+        let (mut map_fetched, mut hops) = (false, 0);
         loop {
+            let server = self.placed(home, &groups);
+            self.changes_in(server, &groups);
             let answered = self.call(o, server, groups, bulk, reply_bytes).await?;
+            self.changes_in(server, &answered.groups);
             let loss = answered.reply.loss;
             let Some(group) = answered.reply.groups.0.into_iter().next() else {
                 return Err(o.error(Status::BadMessage).from(server));
@@ -247,17 +280,77 @@ impl Core {
                 status @ (Status::Busy | Status::Changed | Status::Unavailable) => {
                     self.back_off(o, o.error(status).from(server)).await?;
                 }
+                Status::Split if hops < HOPS_MAX && self.sent_on(home, server, &answered.groups, &group) => {
+                    hops += 1;
+                }
+                // There is no such shard: its directory is gone, as its own server will say. (Behind an answer it is the entry's
+                // object that is elsewhere.)
+                Status::WrongServer if server != home && group.answers.is_empty() && hops < HOPS_MAX => {
+                    hops += 1;
+                    self.forget_shards(&answered.groups);
+                }
                 Status::WrongServer if !map_fetched && group.answers.is_empty() => {
                     map_fetched = true;
                     self.fetch_map(o, server).await?;
                 }
                 status => {
                     let answers = group.answers.0;
-                    return Ok(ToldGroup { status, answers, bulk: answered.bulk, loss });
+                    return Ok(ToldGroup { server, status, answers, bulk: answered.bulk, loss });
                 }
             }
             groups = answered.groups;
             bulk = answered.sent;
+        }
+    }
+
+    /// The server to be asked for a group that would go to `home`.
+    pub(crate) fn placed(&self, home: ServerId, groups: &[Group]) -> ServerId {
+        match groups.first().and_then(|group| group.ops.first()).and_then(Op::entry) {
+            Some((dir, name)) if dir != Handle::CURRENT => self.split.borrow_mut().server_of(dir, name),
+            _ => home,
+        }
+    }
+
+    /// Take in where a group is sent on to; whether that is another server.
+    pub(crate) fn sent_on(
+        &self,
+        home: ServerId,
+        asked: ServerId,
+        groups: &[Group],
+        reply: &GroupReply,
+    ) -> bool {
+        if let Some(Answer::Split { dir, shards, key }) = reply.answers.last() {
+            self.split.borrow_mut().learn(*dir, shards, Some(*key));
+        }
+        self.placed(home, groups) != asked
+    }
+
+    /// The directory that a group is about is not split as was believed.
+    pub(crate) fn forget_shards(&self, groups: &[Group]) {
+        let first = groups.first().and_then(|group| group.ops.first());
+        if let Some((dir, _)) = first.and_then(Op::entry) {
+            self.split.borrow_mut().forget(dir);
+        }
+    }
+
+    /// A group changes directories' shards: what was told of their attributes is not true any more.
+    pub(crate) fn changes_in(&self, server: ServerId, groups: &[Group]) {
+        for op in groups.iter().flat_map(|group| group.ops.iter()).filter(|op| op.changes()) {
+            let mut split = self.split.borrow_mut();
+            match (op.entry(), op) {
+                (_, Op::Rename { from_dir, to_dir, .. }) => {
+                    split.changes(*from_dir, None);
+                    split.changes(*to_dir, None);
+                }
+                (Some((dir, _)), _) => split.changes(dir, Some(server)),
+                (None, Op::Setattr { object, .. } | Op::Setlayout { object, .. }) => {
+                    split.changes(*object, None);
+                }
+                (None, Op::Setxattr { object, .. } | Op::Removexattr { object, .. }) => {
+                    split.changes(*object, None);
+                }
+                _ => {}
+            }
         }
     }
 
@@ -291,7 +384,15 @@ impl Core {
         }
         let (send, receive) = oneshot::channel();
         let waiter = Waiter::Caller(send);
-        let asked = Asked { op: o.op, groups, bulk, reply_bytes, deadline: o.deadline, waiter };
+        let asked = Asked {
+            op: o.op,
+            groups,
+            bulk,
+            reply_bytes,
+            deadline: o.deadline,
+            durability: o.durability,
+            waiter,
+        };
         let mut waiting = Waiting { core: self, server, tag: Some(self.enqueue(server, asked)) };
         let answer = self.by(o.deadline, receive).await;
         match answer {
@@ -334,6 +435,7 @@ impl Core {
                 bulk: Vec::new(),
                 reply_bytes: 0,
                 deadline: self.world.now() + self.options.timeout,
+                durability: Durability::Usual,
                 waiter: Waiter::Nobody,
             },
         );
@@ -348,10 +450,16 @@ impl Core {
         tag
     }
 
+    /// Which techniques the file system uses.
+    pub(crate) fn switches(&self) -> Switches {
+        self.map.borrow().switches
+    }
+
     /// Data carried in one message to `server`, at most.
     pub(crate) fn eager_bytes(&self, server: ServerId) -> usize {
         let allowed = self.sessions.borrow().get(&server).map(|session| session.eager_bytes);
-        allowed.unwrap_or(usize::MAX).min(self.options.eager_bytes)
+        let switched = self.switches().eager_bytes as usize;
+        allowed.unwrap_or(usize::MAX).min(self.options.eager_bytes).min(switched)
     }
 
     /// Count bytes that were copied from buffer to buffer.

@@ -132,6 +132,7 @@ pub(crate) async fn connect(env: Env, options: Options) -> Result<Rc<Core>, Erro
         collection: options.collection,
         epoch: 0,
         template: shoal_proto::Template::default(),
+        switches: shoal_proto::Switches::default(),
         servers: Vec::new().into(),
     };
     let core = Core::new(Box::new(EnvWorld(shared.clone())), options, id, map);
@@ -171,6 +172,7 @@ mod tests {
             collection: CollectionId(1),
             epoch: 1,
             template: Template::default(),
+            switches: shoal_proto::Switches::default(),
             servers: vec![info].into(),
         };
         let nearer = |server, from: &str| is_nearer_known(&map, ServerId(server), &from.parse().unwrap());

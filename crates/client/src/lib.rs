@@ -21,6 +21,7 @@ mod held;
 mod ops;
 mod options;
 mod session;
+mod shards;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -32,6 +33,6 @@ pub use client::Client;
 pub use counters::ClientCounters;
 pub use error::Error;
 pub use file::OpenFile;
-pub use ops::DirStream;
+pub use ops::{Contents, DirStream, NewFile, Piece, Which};
 pub use options::Options;
 pub use words::{RenameFlags, Statfs};

@@ -1,29 +1,41 @@
 //! The operations, one a file, named by their verb.
 
 mod admin;
+mod apart;
 mod at;
 mod create;
+mod create_many;
 mod directory;
 mod getattr;
 mod link;
 mod lookup;
 mod make;
+mod many;
 mod open;
+mod read_many;
 mod readdir;
 mod readlink;
+mod remove_many;
 mod rename;
 mod setattr;
 mod setlayout;
 mod small;
+mod stat_many;
 mod statfs;
 mod truncate;
 mod unlink;
 mod walk;
+mod write_many;
 mod xattr;
 
+pub(crate) use apart::Inherited;
+pub use create_many::NewFile;
 pub(crate) use directory::Listener;
 pub(crate) use getattr::logical_size;
+pub use many::Which;
+pub use read_many::Contents;
 pub use readdir::DirStream;
+pub use write_many::Piece;
 
 use shoal_proto::op::Answer;
 use shoal_proto::{Attr, Capability};

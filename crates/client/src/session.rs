@@ -20,7 +20,7 @@ use bytes::Bytes;
 use futures_channel::oneshot;
 use shoal_env::Instant;
 use shoal_proto::message::{Attached, Reply, Request, SlotUse};
-use shoal_proto::{Frame, FrameKind, Group, Op, ServerId, SessionId, Slot, Status, message};
+use shoal_proto::{Durability, Frame, FrameKind, Group, Op, ServerId, SessionId, Slot, Status, message};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Requests given to one write, at most.
@@ -54,6 +54,7 @@ pub(crate) struct Asked {
     /// Data expected with the reply.
     pub(crate) reply_bytes: u64,
     pub(crate) deadline: Instant,
+    pub(crate) durability: Durability,
     pub(crate) waiter: Waiter,
 }
 
@@ -143,7 +144,12 @@ impl Session {
         let changes = asked.groups.iter().flat_map(|group| group.ops.iter()).any(Op::changes);
         let pending = Pending {
             op: asked.op,
-            request: Request { slot: None, timeout_ms: 0, groups: asked.groups.into() },
+            request: Request {
+                slot: None,
+                timeout_ms: 0,
+                durability: asked.durability,
+                groups: asked.groups.into(),
+            },
             credit: bulk_len + asked.reply_bytes,
             bulk: asked.bulk,
             bulk_len,

@@ -3,5 +3,6 @@
 
 mod data;
 mod links;
+mod many;
 mod names;
 mod retries;

@@ -8,6 +8,9 @@
 //! The wire carries (slice of the pattern, share): both sides iterate the same view, and the bytes are in its packed order.
 //! Order of start is rotated at random, so that not all clients begin at the first server.
 //!
+//! With `eager = off` every transfer begins with a rendezvous: the stream's server is asked for it first, and the data
+//! follows its answer.
+//!
 //! A stuffed file is one stream on the metafile's server. **What ends beyond its first strip unstuffs it first.**
 
 mod allocate;
@@ -37,6 +40,24 @@ pub(crate) fn whole(
     let len = len.min(limits::FILE_BYTES_MAX);
     let pattern = Pattern::contiguous(0, len).unwrap_or_default();
     Transfer { stream, generation, capability, pattern, window_from: 0, window_len: len, share: Share::WHOLE }
+}
+
+/// A transfer of one region to the current object, which is stuffed or whose first strip holds the region: anything else
+/// the server refuses.
+pub(crate) fn piece(offset: u64, len: u64) -> Transfer {
+    let from = i64::try_from(offset).unwrap_or(i64::MAX);
+    let pattern = Pattern::contiguous(from, len).unwrap_or_default();
+    let window_len = pattern.len();
+    let (stream, generation) = (Handle::CURRENT, Generation(0));
+    Transfer {
+        stream,
+        generation,
+        capability: None,
+        pattern,
+        window_from: 0,
+        window_len,
+        share: Share::WHOLE,
+    }
 }
 
 /// A transfer under way: what goes where.
@@ -146,6 +167,9 @@ impl<'a> Plan<'a> {
             let windows = split(self.pattern, self.window, &self.striping, index, bytes);
             let mut windows = windows.map_err(|error| self.unfit(&error))?;
             let (first, second) = (windows.next(), windows.next());
+            if first.is_some() {
+                self.core.rendezvous(self.o, stream).await?;
+            }
             match (first, second) {
                 (None, _) => Ok(Vec::new()),
                 (Some(only), None) => Ok(vec![send(index, stream, only).await]),
@@ -185,6 +209,16 @@ fn weight(error: &Error) -> u8 {
         Status::StaleLayout => 0,
         Status::BadCapability => 1,
         _ => 2,
+    }
+}
+
+impl Core {
+    /// Where no data may come unannounced: ask the stream's server whether it can take, or give, some.
+    async fn rendezvous(self: &Rc<Core>, o: &Operation, stream: Handle) -> Result<(), Error> {
+        if self.switches().eager_bytes == 0 {
+            self.streamstat(o, stream).await?;
+        }
+        Ok(())
     }
 }
 

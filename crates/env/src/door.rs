@@ -21,10 +21,18 @@ pub trait Door {
     fn random(&self, buf: &mut [u8]);
     /// Wait until a moment.
     fn sleep_until(&self, until: Instant) -> LocalBoxFuture<'static, ()>;
+    /// The same, to some microseconds.
+    fn pause_until(&self, until: Instant) -> LocalBoxFuture<'static, ()> {
+        self.sleep_until(until)
+    }
     /// Run a task on this thread.
     fn spawn(&self, name: &'static str, future: LocalBoxFuture<'static, ()>) -> Task;
     /// Run a closure off this thread (simulated: at once, its cost charged to virtual time).
     fn offload(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()>;
+    /// The same for work that nobody waits for: it gives way to all other threads.
+    fn offload_behind(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
+        self.offload(work)
+    }
     /// Listen at an address.
     fn listen(&self, at: &Address) -> LocalBoxFuture<'static, io::Result<Listener>>;
     /// Connect to an address.
@@ -92,6 +100,12 @@ impl Env {
         self.0.sleep_until(until)
     }
 
+    /// Wait until a moment that is less than a millisecond away: to some microseconds, where [`Env::sleep_until`] may come a
+    /// millisecond late. It costs a system call or two.
+    pub fn pause_until(&self, until: Instant) -> LocalBoxFuture<'static, ()> {
+        self.0.pause_until(until)
+    }
+
     /// Run a task on this thread.
     pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + 'static) -> Task {
         self.0.spawn(name, Box::pin(future))
@@ -117,6 +131,19 @@ impl Env {
     ) -> io::Result<T> {
         let (send, receive) = oneshot::channel();
         let run = self.0.offload(Box::new(move || {
+            let _ = send.send(work());
+        }));
+        run.await;
+        receive.await.map_err(|_| io::Error::other("off-thread work did not finish"))
+    }
+
+    /// [`Env::offload`] for work that nobody waits for: its thread gives way to all others.
+    pub async fn offload_behind<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
+        let (send, receive) = oneshot::channel();
+        let run = self.0.offload_behind(Box::new(move || {
             let _ = send.send(work());
         }));
         run.await;

@@ -50,7 +50,7 @@ mutants! {
     LoseBootId "lose-boot-id",
     /// A name that was seen missing answers an open for as long as names are believed.
     NegativeEntry "negative-entry",
-    /// A listing leaves out one of sixteen ranges of hashes: what a shard would hold.
+    /// A listing leaves out the last shard of a split directory.
     SkipInListing "skip-in-listing",
     /// After a crash a size is what was recorded last, although the file is longer.
     WrongSize "wrong-size",
@@ -58,6 +58,12 @@ mutants! {
     SyncErrorIgnored "sync-error-ignored",
     /// An intended cut is not redone after a crash.
     ForgetCut "forget-cut",
+    /// After a start the datafiles that were taken last from the pools are taken again.
+    TakeAgain "take-again",
+    /// A batch of datafiles that is asked for again is another one.
+    BatchAgain "batch-again",
+    /// A split leaves the entries of one range where they were, and not in their shard.
+    KeepShard "keep-shard",
 }
 
 #[cfg(feature = "mutants")]

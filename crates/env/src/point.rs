@@ -89,6 +89,8 @@ points! {
     "checkpoint" {
         /// It is written to the tables.
         CHECKPOINT_WRITES "writes",
+        /// A part of its rows is in the tables, and another is to come.
+        CHECKPOINT_PART "applied a part",
         /// It is in the tables.
         CHECKPOINT_DONE "done" last,
     }
@@ -140,13 +142,55 @@ points! {
         /// Transactions go on.
         START_TRANSACTIONS "transactions found",
         /// Sessions are known.
-        START_SESSIONS "sessions found" last,
+        START_SESSIONS "sessions found",
+        /// What the pools had lent is retired.
+        START_POOLS "pools found" last,
+    }
+    "split" {
+        /// The other servers are asked whether they are there.
+        SPLIT_ASKS "asks",
+        /// The directory is locked; its shards are prepared.
+        SPLIT_FREEZES "freezes",
+        /// The entries that moved are gone from its own server, durably; the shards are finishing.
+        SPLIT_DECIDED "decided",
+        /// All shards are there, or it was given up.
+        SPLIT_DONE "done" last,
     }
     "reaper" {
         /// A server is asked to remove datafiles.
         REAPER_ASKS "asks",
         /// The rows' removal is applied.
         REAPER_DONE "done" last,
+    }
+    "pool" {
+        /// The next batch is asked for.
+        POOL_ASKS "asks",
+        /// It is heard of, and not stored.
+        POOL_HEARS "hears",
+        /// It is stored, and not durable yet.
+        POOL_STORES "stores",
+        /// It is durable.
+        POOL_FILLED "filled" last,
+    }
+    "pool's loan" {
+        /// Some are to be lent.
+        POOL_LENDS "lends",
+        /// They are, durably.
+        POOL_LENT "lent" last,
+    }
+    "batch" {
+        /// It is applied, and not durable yet.
+        BATCH_WRITES "writes",
+        /// It is durable; it is not told yet.
+        BATCH_MADE "made" last,
+    }
+    "unfinished" {
+        /// It is known what has its place, and those rows are gone.
+        UNFINISHED_ASKED "asked",
+        /// What will never have its place is removed.
+        UNFINISHED_DISCARDED "discarded",
+        /// Links of names that were taken away are counted.
+        UNFINISHED_SETTLED "settled" last,
     }
     "session's end" {
         /// Nothing was heard for the time of the lease.

@@ -16,9 +16,11 @@ mod dir;
 mod file;
 mod inline;
 mod local;
+mod pause;
 mod polling;
 mod pool;
-mod socket;
+mod tcp;
+mod unix;
 
 use crate::{Address, Counters, Door, Env, FileDoor, Instant, Listener, Stream, Task, WallTime};
 use futures_util::FutureExt;
@@ -156,6 +158,8 @@ struct RealDoor {
     polling: Rc<Polling>,
     files: dir::RealFiles,
     offload: Pool,
+    behind: Pool,
+    timers: pause::Timers,
 }
 
 impl RealDoor {
@@ -166,15 +170,19 @@ impl RealDoor {
         RealDoor {
             files: dir::RealFiles::new(pool, counters.clone(), polling.clone()),
             offload: Pool::new(format!("{name}-off"), OFFLOAD_THREADS_MAX),
+            behind: Pool::new(format!("{name}-back"), 1).that_gives_way(),
             counters,
             panics: Rc::default(),
             polling,
+            timers: pause::Timers::default(),
         }
     }
 
     fn end(&self) {
         self.offload.end();
+        self.behind.end();
         self.files.end();
+        self.timers.end();
     }
 }
 
@@ -213,6 +221,19 @@ impl Door for RealDoor {
         Box::pin(async move { tokio::time::sleep_until(at.into()).await })
     }
 
+    fn pause_until(&self, until: Instant) -> LocalBoxFuture<'static, ()> {
+        let timers = self.timers.clone();
+        let polling = self.polling.clone();
+        Box::pin(async move {
+            let span = Duration::from_nanos(until.0.saturating_sub(now().0));
+            // Without a timer of the kernel the runtime's own will do.
+            if timers.wait(span).await.is_err() {
+                tokio::time::sleep(span).await;
+            }
+            polling.note();
+        })
+    }
+
     fn spawn(&self, _name: &'static str, future: LocalBoxFuture<'static, ()>) -> Task {
         let panics = self.panics.clone();
         let task = tokio::task::spawn_local(async move {
@@ -235,12 +256,22 @@ impl Door for RealDoor {
         })
     }
 
+    fn offload_behind(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
+        Counters::add(&self.counters.offloads, 1);
+        let done = self.behind.run(work);
+        let polling = self.polling.clone();
+        Box::pin(async move {
+            let _ = done.await;
+            polling.note();
+        })
+    }
+
     fn listen(&self, at: &Address) -> LocalBoxFuture<'static, io::Result<Listener>> {
         let (meter, at) = (self.meter(), at.clone());
         Box::pin(async move {
             match at {
-                Address::Tcp(addr) => socket::listen_tcp(addr, meter),
-                Address::Unix(path) => socket::listen_unix(path, meter),
+                Address::Tcp(addr) => tcp::listen(addr, meter),
+                Address::Unix(path) => unix::listen(path, meter),
                 Address::Local(name) => local::listen(name, meter),
             }
         })
@@ -250,8 +281,8 @@ impl Door for RealDoor {
         let (meter, to) = (self.meter(), to.clone());
         Box::pin(async move {
             match to {
-                Address::Tcp(addr) => socket::connect_tcp(addr, meter).await,
-                Address::Unix(path) => socket::connect_unix(path, meter).await,
+                Address::Tcp(addr) => tcp::connect(addr, meter).await,
+                Address::Unix(path) => unix::connect(path, meter).await,
                 Address::Local(name) => local::connect(&name, meter),
             }
         })

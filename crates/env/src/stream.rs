@@ -5,6 +5,7 @@
 //! message-oriented.
 
 use crate::Address;
+use bytes::BytesMut;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
@@ -13,6 +14,22 @@ use std::task::{Context, Poll};
 pub trait ReaderImpl {
     /// Read some bytes; `Ok(0)` is end of stream (for a non-empty `buf`).
     fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>>;
+
+    /// Read some bytes behind those that `buf` has, `max` at most; `Ok(0)` is end of stream. Where the stream can, without
+    /// clearing the room first.
+    fn poll_read_behind(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut BytesMut,
+        max: usize,
+    ) -> Poll<io::Result<usize>> {
+        let len = buf.len();
+        buf.resize(len + max, 0);
+        let read = self.poll_read(cx, &mut buf[len..]);
+        let n = if let Poll::Ready(Ok(n)) = read { n } else { 0 };
+        buf.truncate(len + n);
+        read
+    }
 }
 
 /// The writing half of a stream.
@@ -52,6 +69,11 @@ impl Reader {
     /// Read some bytes into `buf`; `Ok(0)` is end of stream.
     pub async fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         poll_fn(|cx| self.0.poll_read(cx, buf)).await
+    }
+
+    /// Read some bytes behind those that `buf` has, `max` at most; `Ok(0)` is end of stream.
+    pub async fn read_behind(&mut self, buf: &mut BytesMut, max: usize) -> io::Result<usize> {
+        poll_fn(|cx| self.0.poll_read_behind(cx, buf, max)).await
     }
 }
 

@@ -34,9 +34,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Asked of every kernel; each is set where the kernel has it.
-const WANTED: [InitFlags; 7] = [
-    // Listings with attributes, always: an entry's attributes are mostly where the entry is.
-    InitFlags::FUSE_DO_READDIRPLUS,
+const WANTED: [InitFlags; 6] = [
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_ASYNC_READ,
     InitFlags::FUSE_ASYNC_DIO,
@@ -52,6 +50,7 @@ pub(crate) struct Adapter {
     counts: Arc<RequestCounts>,
     directories: Arc<Directories>,
     readahead_bytes: u32,
+    readdirplus: bool,
 }
 
 impl Adapter {
@@ -60,8 +59,9 @@ impl Adapter {
         counts: Arc<RequestCounts>,
         directories: Arc<Directories>,
         readahead_bytes: u32,
+        readdirplus: bool,
     ) -> Adapter {
-        Adapter { queue, counts, directories, readahead_bytes }
+        Adapter { queue, counts, directories, readahead_bytes, readdirplus }
     }
 
     /// Count a request and send it to the client's thread.
@@ -84,7 +84,9 @@ fn bytes(name: &OsStr) -> Bytes {
 
 impl Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for wanted in WANTED {
+        // Listings with attributes, always, if they are switched on: an entry's attributes are mostly where the entry is.
+        let plus = self.readdirplus.then_some(InitFlags::FUSE_DO_READDIRPLUS);
+        for wanted in WANTED.into_iter().chain(plus) {
             if config.add_capabilities(wanted).is_err() {
                 tracing::debug!("this kernel does not offer {wanted:?}");
             }

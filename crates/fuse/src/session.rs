@@ -122,10 +122,11 @@ impl Mount {
         let client_thread = real::spawn_thread("shoal-client", move |env| serve(env, client, serving))
             .map_err(|error| MountError::io("cannot start the client's thread", error))?;
         let connected = answer.recv().unwrap_or_else(|_| Err(Error::new(shoal_proto::Status::Io, "connect")));
-        connected.map_err(MountError::Client)?;
+        let readdirplus = connected.map_err(MountError::Client)?;
 
         let counts = Arc::<RequestCounts>::default();
-        let adapter = Adapter::new(queue.clone(), counts.clone(), directories, options.readahead_bytes);
+        let adapter =
+            Adapter::new(queue.clone(), counts.clone(), directories, options.readahead_bytes, readdirplus);
         let session = Session::new(adapter, &point, &config(options)).map_err(|error| {
             queue.end();
             MountError::io(format!("cannot mount at {}", point.display()), error)
@@ -219,7 +220,8 @@ struct Serving {
     options: MountOptions,
     requests: UnboundedReceiver<Message>,
     forget: mpsc::Sender<Forget>,
-    ready: mpsc::Sender<Result<(), Error>>,
+    /// Told whether listings bring attributes in this file system.
+    ready: mpsc::Sender<Result<bool, Error>>,
     taken_away: TakenAway,
     directories: Arc<Directories>,
 }
@@ -233,9 +235,10 @@ async fn serve(env: Env, client: shoal_client::Options, mut serving: Serving) {
             return;
         }
     };
+    let readdirplus = client.map().switches.readdirplus;
     let (cache, direct) = (serving.options.cache, serving.options.direct);
     let fs = Rc::new(Fs::new(env, client, cache, direct, invalidate(serving.forget), serving.directories));
-    let _ = serving.ready.send(Ok(()));
+    let _ = serving.ready.send(Ok(readdirplus));
     while let Some(Message::Run(request)) = serving.requests.next().await {
         fs.spawn(request(fs.clone()));
     }

@@ -2,7 +2,8 @@
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::layout::{Layout, Template};
-use crate::wire::wire_struct;
+use crate::shards::Shards;
+use crate::wire::{wire_choice, wire_struct};
 use crate::{Generation, Handle};
 
 /// A file's time: nanoseconds since 1970, signed.
@@ -18,26 +19,27 @@ impl Codec for Time {
     }
 }
 
-/// The kind of an object.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Kind {
-    /// A regular file's metafile.
-    File = 1,
-    /// A directory.
-    Directory = 2,
-    /// A symbolic link.
-    Symlink = 3,
-    /// A FIFO.
-    Fifo = 4,
-    /// A socket.
-    Socket = 5,
-    /// A character device.
-    CharDevice = 6,
-    /// A block device.
-    BlockDevice = 7,
-    /// A datafile: never in a directory.
-    Datafile = 8,
+wire_choice! {
+    /// The kind of an object.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+    pub enum Kind {
+        /// A regular file's metafile.
+        File = 1,
+        /// A directory.
+        Directory = 2,
+        /// A symbolic link.
+        Symlink = 3,
+        /// A FIFO.
+        Fifo = 4,
+        /// A socket.
+        Socket = 5,
+        /// A character device.
+        CharDevice = 6,
+        /// A block device.
+        BlockDevice = 7,
+        /// A datafile: never in a directory.
+        Datafile = 8,
+    }
 }
 
 impl Kind {
@@ -52,25 +54,6 @@ impl Kind {
             Kind::CharDevice => 0o020_000,
             Kind::BlockDevice => 0o060_000,
         }
-    }
-}
-
-impl Codec for Kind {
-    fn encode(&self, w: &mut Writer) {
-        w.put_u8(*self as u8);
-    }
-    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(match r.get_u8()? {
-            1 => Kind::File,
-            2 => Kind::Directory,
-            3 => Kind::Symlink,
-            4 => Kind::Fifo,
-            5 => Kind::Socket,
-            6 => Kind::CharDevice,
-            7 => Kind::BlockDevice,
-            8 => Kind::Datafile,
-            _ => return Err(DecodeError::Invalid("kind")),
-        })
     }
 }
 
@@ -114,6 +97,9 @@ wire_struct! {
         pub template: Template,
         /// Where the data is, once unstuffed over several datafiles.
         pub layout: Option<Layout>,
+        /// The shards of a directory that is split: then `nlink`, `mtime` and `ctime` are only those of the shard that was
+        /// asked, and the client merges the others'.
+        pub shards: Shards,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::layout::Template;
+use crate::switches::Switches;
 use crate::wire::{Many, Text, wire_struct};
 use crate::{CollectionId, ServerId, limits};
 
@@ -53,6 +54,8 @@ wire_struct! {
         pub epoch: u32,
         /// Where a directory says nothing else.
         pub template: Template,
+        /// Which techniques are used.
+        pub switches: Switches,
         /// The servers, by id. Server 0 holds the root.
         pub servers: Many<ServerInfo, { limits::SERVERS_MAX }>,
     }
@@ -65,7 +68,7 @@ impl ClusterMap {
     }
 
     /// The servers with all of `roles`, in order.
-    pub fn with_roles(&self, roles: Roles) -> impl Iterator<Item = ServerId> + '_ {
+    pub fn with_roles(&self, roles: Roles) -> impl Iterator<Item = ServerId> + Clone + '_ {
         self.servers.iter().filter(move |s| s.roles.contains(roles)).map(|s| s.id)
     }
 }

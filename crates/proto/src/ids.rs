@@ -77,6 +77,11 @@ impl Handle {
     /// The root directory: counter 1 of server 0.
     pub const ROOT: Handle = Handle::new(ServerId(0), 1);
 
+    /// In the place of an owner: the pool of a server, of a datafile that was made ahead of need. Counter 2 is no object's.
+    pub const fn pool_of(server: ServerId) -> Handle {
+        Handle::new(server, 2)
+    }
+
     /// The server that holds the object.
     pub const fn server(self) -> ServerId {
         ServerId((self.0 >> 48) as u16)

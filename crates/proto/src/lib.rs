@@ -11,6 +11,7 @@
 pub mod attr;
 pub mod capability;
 pub mod cluster;
+mod durability;
 pub mod frame;
 pub mod ids;
 pub mod layout;
@@ -19,19 +20,24 @@ pub mod message;
 pub mod op;
 #[doc(hidden)]
 pub mod samples;
+pub mod shards;
 mod status;
+pub mod switches;
 pub mod tx;
 pub mod wire;
 
 pub use attr::{Attr, Kind, SetAttr, StreamFacts, Time};
 pub use capability::{Capability, Rights, SecretKey};
 pub use cluster::{ClusterMap, Roles, ServerInfo};
+pub use durability::Durability;
 pub use frame::{Frame, FrameKind};
 pub use ids::{CollectionId, Generation, Handle, ServerId, SessionId, Slot, TxId};
 pub use layout::{Dist, Layout, Share, Striping, Template};
 pub use message::{Group, GroupReply, Reply, Request, SlotUse};
-pub use op::{Allocation, Answer, Entry, Held, Op, Owner, Place, Transfer};
+pub use op::{Allocation, Answer, Dead, Entry, Held, Op, Owner, Place, Transfer, Vouched};
+pub use shards::{PlaceKey, ShardEntry, Shards};
 pub use shoal_pattern::codec;
 pub use status::Status;
+pub use switches::{Coalescing, Placement, Switches};
 pub use tx::{Action, ClientId, Decision};
 pub use wire::{Blob, Many, Name, Text};

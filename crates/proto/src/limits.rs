@@ -55,6 +55,14 @@ pub const HELD_MAX: usize = 256;
 pub const ACTIONS_MAX: usize = 1024;
 /// Handles drawn or reaped by one message.
 pub const HANDLES_MAX: usize = 1024;
+/// Datafiles made ahead of need by one message: their bits are one row of their server's.
+pub const BATCH_MAX: usize = 1024;
+/// Entries with which a directory may be split, at most: all that move go by one transaction.
+pub const SPLIT_ENTRIES_MAX: usize = 16_384;
+/// Bytes of the entries that one shard gets by a split, at most: a message's body, and a row that `fsck` can read.
+pub const SHARD_BYTES_MAX: usize = 768 * 1024;
+/// Largest key or value of the store's rows that a message carries.
+pub const ROW_BYTES_MAX: usize = SHARD_BYTES_MAX + 64 * 1024;
 /// Smallest and largest strip, in bytes.
 pub const STRIP_BYTES_MIN: u64 = 4096;
 /// See [`STRIP_BYTES_MIN`].
@@ -66,5 +74,8 @@ const _: () = assert!(
     "a compound of eager writes is cut in two at worst"
 );
 const _: () = assert!(READDIR_BYTES_MAX <= BODY_BYTES_MAX);
+const _: () =
+    assert!(SHARD_BYTES_MAX < ROW_BYTES_MAX && ROW_BYTES_MAX + KEPT_REPLY_BYTES_MAX < BODY_BYTES_MAX);
+const _: () = assert!(2 * XATTR_VALUE_BYTES_MAX <= ROW_BYTES_MAX);
 const _: () = assert!(XATTR_VALUE_BYTES_MAX < BODY_BYTES_MAX);
 const _: () = assert!(WIDTH_MAX <= SERVERS_MAX);

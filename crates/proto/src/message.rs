@@ -7,7 +7,7 @@
 
 use crate::op::{Answer, Op};
 use crate::wire::{Many, Text, wire_struct};
-use crate::{CollectionId, SessionId, Slot, Status, limits};
+use crate::{CollectionId, Durability, SessionId, Slot, Status, limits};
 
 wire_struct! {
     /// Operations that succeed or fail together. The first that fails ends the group.
@@ -37,6 +37,8 @@ wire_struct! {
         pub slot: Option<SlotUse>,
         /// Milliseconds the client will wait: the server gives up after them.
         pub timeout_ms: u32,
+        /// How durable the changes are to be when the reply leaves.
+        pub durability: Durability,
         /// The groups, in order.
         pub groups: Many<Group, { limits::GROUPS_MAX }>,
     }

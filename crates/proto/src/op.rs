@@ -5,11 +5,11 @@
 use crate::attr::{Attr, Kind, SetAttr, StreamFacts};
 use crate::capability::{Capability, Rights};
 use crate::cluster::{ClusterMap, Roles};
-use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::layout::{Layout, Share, Template};
+use crate::shards::{PlaceKey, Shards};
 use crate::tx::{Action, Decision};
-use crate::wire::{Blob, Many, Name, Text, wire_enum, wire_struct};
-use crate::{Generation, Handle, Status, TxId, limits};
+use crate::wire::{Blob, Many, Name, Text, wire_choice, wire_enum, wire_struct};
+use crate::{ClientId, Generation, Handle, Status, TxId, limits};
 use shoal_pattern::Pattern;
 
 /// Target of a symbolic link, or a path.
@@ -19,7 +19,7 @@ pub type XattrName = Blob<{ limits::XATTR_NAME_BYTES_MAX }>;
 /// Value of an extended attribute.
 pub type XattrValue = Blob<{ limits::XATTR_VALUE_BYTES_MAX }>;
 /// A key or value of the store's rows, for fsck.
-pub type RowBytes = Blob<{ 2 * limits::XATTR_VALUE_BYTES_MAX }>;
+pub type RowBytes = Blob<{ limits::ROW_BYTES_MAX }>;
 
 wire_struct! {
     /// Who makes a new object, and how it is to look.
@@ -147,10 +147,14 @@ wire_enum! {
         /// Entries of a directory behind a place.
         Readdir = 13 "readdir" {
             dir: Handle, after: Option<Place>,
-            /// Bytes of entries at most.
+            /// Bytes of entries, and of contents that come along, at most.
             bytes_max: u32,
             /// With attributes (readdirplus).
             plus: bool,
+            /// With the contents of small files of at most so many bytes, where the attributes come along; 0: none.
+            data_max: u32,
+            /// The asker knows the directory's shards: entries of the asked server's shard, to its end.
+            in_shard: bool,
         },
         /// Value of an extended attribute.
         Getxattr = 14 "getxattr" { object: Handle, name: XattrName, },
@@ -201,10 +205,35 @@ wire_enum! {
         /// Lay a stuffed file out over its datafiles (idempotent). Sent to the metafile's server.
         Unstuff = 37 "unstuff" { object: Handle, },
 
+        // Driven by the client, one thing a message, where the switch `compound` is off.
+        /// Make a metafile that has no name yet: an orphan of the session until it is entered at (`dir`, `name`). The paper's
+        /// augmented create: with its first strip, or with datafiles that lie ready.
+        Createmeta = 40 "createmeta" {
+            dir: Handle, name: Name, owner: Owner, open: Rights, template: Template,
+        },
+        /// Make a datafile for a metafile: an orphan of the session until the metafile lists it.
+        Createdata = 41 "createdata" { owner: Handle, },
+        /// A metafile that has no name yet lists its datafiles.
+        Laydata = 42 "laydata" { object: Handle, datafiles: Many<Handle, { limits::WIDTH_MAX }>, },
+        /// Enter an object into a directory.
+        Crdirent = 43 "crdirent" { dir: Handle, name: Name, object: Handle, kind: Kind, },
+        /// Take an entry out of its directory: its object has a link too many until it is removed or settled.
+        Rmdirent = 44 "rmdirent" { dir: Handle, name: Name, },
+        /// Remove an object whose one name was taken away (`held`: keep it as an orphan of the client).
+        Removemeta = 45 "removemeta" { object: Handle, held: bool, },
+        /// Remove a datafile of a metafile that was removed.
+        Removedata = 46 "removedata" { owner: Handle, datafile: Handle, },
+        /// Count the link that a taken entry was, in one transaction with the end of its row. Sent to the entry's server.
+        Settle = 47 "settle" {
+            object: Handle, ticket: Handle,
+            /// Keep the object as an orphan of the client, if the link was its last.
+            held: bool,
+        },
+
         // Between servers.
         /// Draw handles of the server's own (never used twice; those not used are lost).
         Draw = 50 "draw" { count: u16, },
-        /// Read one entry of a directory, with its directory's attributes (a fact for planning).
+        /// Read one entry of a directory (a fact for planning).
         Entry = 51 "entry" { dir: Handle, name: Name, },
         /// Validate and durably lock.
         Prepare = 52 "prepare" { tx: TxId, actions: Many<Action, { limits::ACTIONS_MAX }>, },
@@ -212,8 +241,31 @@ wire_enum! {
         Finish = 53 "finish" { tx: TxId, decision: Decision, },
         /// What was decided? (asked by a participant in doubt)
         Outcome = 54 "outcome" { tx: TxId, },
-        /// Remove datafiles whose file is gone.
-        Reap = 55 "reap" { owner: Handle, datafiles: Many<Handle, { limits::HANDLES_MAX }>, },
+        /// Remove datafiles whose files are gone.
+        Reap = 55 "reap" { dead: Many<Dead, { limits::HANDLES_MAX }>, },
+        /// Make datafiles ahead of need, for the asking server's pool. The sequence grows by one with each batch that it has
+        /// stored; the last one asked again is the same batch.
+        Batchcreate = 56 "batchcreate" {
+            /// The pool: drawn at random when it begins.
+            pool: u64,
+            sequence: u64,
+            /// Datafiles wished for; it may become fewer.
+            count: u16,
+        },
+        /// Was `object` entered at (`dir`, `name`)? `refuse`: if not, it never will be.
+        Vouchentry = 58 "vouchentry" {
+            dir: Handle, name: Name, object: Handle, client: ClientId, refuse: bool,
+        },
+        /// Does the metafile list the datafile? `refuse`: if not, it never will.
+        Vouchdata = 59 "vouchdata" { owner: Handle, datafile: Handle, refuse: bool, },
+        /// Remove what was made and will never be entered or listed.
+        Discard = 60 "discard" { object: Handle, },
+        /// Split a directory over the metadata servers. Asked by its own server of itself.
+        Split = 61 "split" {
+            dir: Handle,
+            /// What it was counted to have.
+            entries: u32,
+        },
 
         // Management.
         /// Nothing: measures the way.
@@ -235,46 +287,39 @@ wire_enum! {
         /// A repair found by fsck: actions carried out as one local transaction.
         Repair = 76 "repair" { actions: Many<Action, { limits::ACTIONS_MAX }>, },
         /// Change the sync modes of this server's part: (metadata, data), as their words.
-        Setsync = 77 "setsync" { metadata: Text, data: Text, },
+        Setsync = 77 "setsync" { metadata: Text, data: Text, coalescing: Text, },
         /// Make everything applied so far durable.
         Sync = 78 "sync" { },
     }
 }
 
-/// What [`Op::Allocate`] does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Allocation {
-    /// Reserve; the size may grow.
-    Extend,
-    /// Reserve; the size stays.
-    KeepSize,
-    /// Make a hole; the size stays.
-    Punch,
-    /// Zero; the size may grow.
-    Zero,
-    /// Zero; the size stays.
-    ZeroKeepSize,
+wire_choice! {
+    /// What [`Op::Allocate`] does.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Allocation {
+        /// Reserve; the size may grow.
+        Extend = 1,
+        /// Reserve; the size stays.
+        KeepSize = 2,
+        /// Make a hole; the size stays.
+        Punch = 3,
+        /// Zero; the size may grow.
+        Zero = 4,
+        /// Zero; the size stays.
+        ZeroKeepSize = 5,
+    }
 }
 
-impl Codec for Allocation {
-    fn encode(&self, w: &mut Writer) {
-        w.put_u8(match self {
-            Allocation::Extend => 1,
-            Allocation::KeepSize => 2,
-            Allocation::Punch => 3,
-            Allocation::Zero => 4,
-            Allocation::ZeroKeepSize => 5,
-        });
-    }
-    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(match r.get_u8()? {
-            1 => Allocation::Extend,
-            2 => Allocation::KeepSize,
-            3 => Allocation::Punch,
-            4 => Allocation::Zero,
-            5 => Allocation::ZeroKeepSize,
-            _ => return Err(DecodeError::Invalid("allocation")),
-        })
+wire_choice! {
+    /// What a server says of something that another one keeps for a client that is making a file.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Vouched {
+        /// It belongs where it was to go.
+        Stands = 1,
+        /// Neither yet, nor was it promised that it never will.
+        NotYet = 2,
+        /// It does not, and never will.
+        Never = 3,
     }
 }
 
@@ -297,8 +342,12 @@ wire_enum! {
         Made = 4 "made" { attr: Attr, capability: Option<Capability>, created: bool, },
         /// A target or value.
         Bytes = 5 "bytes" { bytes: XattrValue, },
-        /// Entries; `end` at the end of the directory.
-        Entries = 6 "entries" { entries: Many<Entry, { limits::READDIR_ENTRIES_MAX }>, end: bool, },
+        /// Entries; `end` at the end of the directory. If contents were asked for: how many bytes of each entry's are in the
+        /// reply's bulk, in order; `None` where they did not come along.
+        Entries = 6 "entries" {
+            entries: Many<Entry, { limits::READDIR_ENTRIES_MAX }>, end: bool,
+            contents: Many<Option<u32>, { limits::READDIR_ENTRIES_MAX }>,
+        },
         /// What was removed: the last name of an object that is kept as an orphan because it is held.
         Removed = 7 "removed" { handle: Handle, kind: Kind, orphaned: bool, },
         /// Data of `len` bytes in the reply's bulk, in order; the stream's facts at that moment.
@@ -315,8 +364,8 @@ wire_enum! {
         Space = 13 "space" { total: u64, available: u64, objects: u64, },
         /// Handles.
         Handles = 14 "handles" { handles: Many<Handle, { limits::HANDLES_MAX }>, },
-        /// To entry: the directory's attributes, and what the name leads to, if anything.
-        Fact = 15 "fact" { dir: Attr, entry: Option<Entry>, },
+        /// To entry: what the name leads to, if anything.
+        Fact = 15 "fact" { entry: Option<Entry>, },
         /// What was decided; `None`: not yet.
         Decided = 16 "decided" { decision: Option<Decision>, },
         /// The map.
@@ -325,6 +374,20 @@ wire_enum! {
         Json = 18 "json" { json: RowBytes, },
         /// Rows.
         Rows = 19 "rows" { rows: Many<Row, 4096>, end: bool, },
+        /// Datafiles made ahead of need: `count` handles from `first` on.
+        Batch = 20 "batch" { first: Handle, count: u16, },
+        /// An entry was taken away: what it led to, and what names the link until that is removed or settled.
+        Unnamed = 30 "unnamed" { handle: Handle, kind: Kind, ticket: Handle, },
+        /// To removemeta: the datafiles to be removed too; or it has, or had, further names: settle the link instead.
+        Parted = 31 "parted" {
+            datafiles: Many<Handle, { limits::WIDTH_MAX }>,
+            orphaned: bool,
+            linked: bool,
+        },
+        /// To what one server asks of another.
+        Vouched = 32 "vouched" { vouched: Vouched, },
+        /// Behind the status `split`, and to a split: the directory's shards, and what places names in them.
+        Split = 33 "split" { dir: Handle, shards: Shards, key: PlaceKey, },
     }
 }
 
@@ -336,6 +399,18 @@ wire_struct! {
         pub key: RowBytes,
         /// Value.
         pub value: RowBytes,
+    }
+}
+
+wire_struct! {
+    /// A datafile to be removed, and whose it was: a metafile, or for one that no file ever had the pool it lay in
+    /// ([`Handle::pool_of`]).
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Dead {
+        /// The datafile.
+        pub datafile: Handle,
+        /// Its owner.
+        pub owner: Handle,
     }
 }
 
@@ -362,10 +437,13 @@ impl Op {
             | Op::Status {}
             | Op::Rows { .. }
             | Op::Sync {} => false,
-            // Idempotent by what they say: a transaction's id, a handle that is never used twice, an epoch.
+            // Idempotent by what they say: a transaction's id, a handle that is never used twice, a sequence, an epoch.
             Op::Prepare { .. }
             | Op::Finish { .. }
             | Op::Reap { .. }
+            | Op::Batchcreate { .. }
+            | Op::Vouchentry { .. }
+            | Op::Vouchdata { .. }
             | Op::Setmap { .. }
             | Op::Setsync { .. } => false,
             Op::Setattr { .. }
@@ -386,9 +464,51 @@ impl Op {
             | Op::Allocate { .. }
             | Op::Truncate { .. }
             | Op::Unstuff { .. }
+            | Op::Createmeta { .. }
+            | Op::Createdata { .. }
+            | Op::Laydata { .. }
+            | Op::Crdirent { .. }
+            | Op::Rmdirent { .. }
+            | Op::Removemeta { .. }
+            | Op::Removedata { .. }
+            | Op::Settle { .. }
+            | Op::Discard { .. }
+            | Op::Split { .. }
             | Op::Addserver { .. }
             | Op::Repair { .. } => true,
         }
+    }
+
+    /// The entry it is about, as far as its place decides which shard of the directory is asked.
+    pub fn entry(&self) -> Option<(Handle, &Name)> {
+        match self {
+            Op::Lookup { dir, path } => path.first().map(|name| (*dir, name)),
+            Op::Create { dir, name, .. }
+            | Op::Mknod { dir, name, .. }
+            | Op::Symlink { dir, name, .. }
+            | Op::Mkdir { dir, name, .. }
+            | Op::Unlink { dir, name, .. }
+            | Op::Rmdir { dir, name }
+            | Op::Rename { to_dir: dir, to_name: name, .. }
+            | Op::Link { dir, name, .. }
+            | Op::Entry { dir, name } => Some((*dir, name)),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a step of what a client drives itself: refused where compounds do it in one.
+    pub fn is_apart(&self) -> bool {
+        matches!(
+            self,
+            Op::Createmeta { .. }
+                | Op::Createdata { .. }
+                | Op::Laydata { .. }
+                | Op::Crdirent { .. }
+                | Op::Rmdirent { .. }
+                | Op::Removemeta { .. }
+                | Op::Removedata { .. }
+                | Op::Settle { .. }
+        )
     }
 
     /// Whether only a peer server may ask it.
@@ -400,6 +520,11 @@ impl Op {
                 | Op::Finish { .. }
                 | Op::Outcome { .. }
                 | Op::Reap { .. }
+                | Op::Batchcreate { .. }
+                | Op::Vouchentry { .. }
+                | Op::Vouchdata { .. }
+                | Op::Discard { .. }
+                | Op::Split { .. }
                 | Op::Setmap { .. }
         )
     }

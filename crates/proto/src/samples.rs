@@ -31,7 +31,13 @@ pub fn attr() -> Attr {
         parent: Handle(0),
         template: Template::default(),
         layout: Some(layout()),
+        shards: shards(),
     }
+}
+
+/// Shards on two servers.
+pub fn shards() -> Shards {
+    Shards::over([ServerId(0), ServerId(1)])
 }
 
 /// A layout over three servers.
@@ -76,6 +82,7 @@ pub fn map() -> ClusterMap {
         collection: CollectionId(1),
         epoch: 2,
         template: Template::default(),
+        switches: Switches::default(),
         servers: vec![server(0), server(1)].into(),
     }
 }
@@ -122,7 +129,14 @@ pub fn ops() -> Vec<Op> {
         },
         Op::Link { object, dir, name: name("h") },
         Op::Readlink { object },
-        Op::Readdir { dir, after: Some(Place { hash: 9, name: blob(b"x") }), bytes_max: 4096, plus: true },
+        Op::Readdir {
+            dir,
+            after: Some(Place { hash: 9, name: blob(b"x") }),
+            bytes_max: 4096,
+            plus: true,
+            data_max: 512,
+            in_shard: true,
+        },
         Op::Getxattr { object, name: blob(b"user.a") },
         Op::Setxattr { object, name: blob(b"user.a"), value: blob(b"v"), create: true, replace: false },
         Op::Listxattr { object },
@@ -139,12 +153,31 @@ pub fn ops() -> Vec<Op> {
         Op::Fsync { stream },
         Op::Streamstat { stream },
         Op::Unstuff { object },
+        Op::Createmeta {
+            dir,
+            name: name("f"),
+            owner,
+            open: Rights::WRITE,
+            template: Template { dist: Dist::Basic, width: 1 },
+        },
+        Op::Createdata { owner: object },
+        Op::Laydata { object, datafiles: vec![stream].into() },
+        Op::Crdirent { dir, name: name("f"), object, kind: Kind::File },
+        Op::Rmdirent { dir, name: name("f") },
+        Op::Removemeta { object, held: true },
+        Op::Removedata { owner: object, datafile: stream },
+        Op::Settle { object, ticket: Handle(6), held: true },
+        Op::Vouchentry { dir, name: name("f"), object, client: ClientId([3; 16]), refuse: true },
+        Op::Vouchdata { owner: object, datafile: stream, refuse: false },
+        Op::Discard { object },
+        Op::Split { dir, entries: 4096 },
         Op::Draw { count: 64 },
         Op::Entry { dir, name: name("f") },
         Op::Prepare { tx, actions: first_actions().into() },
         Op::Finish { tx, decision: Decision::Commit },
         Op::Outcome { tx },
-        Op::Reap { owner: object, datafiles: vec![stream].into() },
+        Op::Reap { dead: vec![op::Dead { datafile: stream, owner: object }].into() },
+        Op::Batchcreate { pool: 7, sequence: 3, count: 1024 },
         Op::Ping {},
         Op::Map {},
         Op::Setmap { map: map() },
@@ -152,7 +185,7 @@ pub fn ops() -> Vec<Op> {
         Op::Status {},
         Op::Rows { prefix: blob(b"a"), after: blob(b""), limit: 100 },
         Op::Repair { actions: first_actions().into() },
-        Op::Setsync { metadata: "reply".into(), data: "fsync".into() },
+        Op::Setsync { metadata: "reply".into(), data: "fsync".into(), coalescing: "watermark:1:8".into() },
         Op::Sync {},
     ]
 }
@@ -166,6 +199,21 @@ pub fn actions() -> Vec<Action> {
         Action::StreamAdopt { attr: attr() },
         Action::StreamCreate { stream: object, generation },
         Action::DatafileAdopt { datafile: Handle(5), owner: object },
+        Action::Retire { pool: ServerId(1), first: Handle(1024), count: 2 },
+        Action::ShardCreate {
+            shard: ServerId(1),
+            attr: attr(),
+            entries: vec![ShardEntry { name: name("f"), handle: object, kind: Kind::File }].into(),
+        },
+        Action::ShardKeep { shard: ServerId(0), dir: Handle::ROOT, shards: shards() },
+        Action::ShardSet {
+            shard: ServerId(1),
+            dir: Handle::ROOT,
+            set: SetAttr { mode: Some(0o700), ..SetAttr::default() },
+            template: Some(Template::default()),
+            time: Time(8),
+        },
+        Action::ShardCount { shard: ServerId(1), dir: Handle::ROOT, expect: Time(8), nlink: 3, entries: 7 },
     ]);
     all
 }
@@ -176,6 +224,7 @@ fn first_actions() -> Vec<Action> {
     let (expect, generation) = (Generation(1), Generation(2));
     vec![
         Action::EntryPut {
+            shard: ServerId(0),
             dir,
             name: name("f"),
             handle: object,
@@ -184,16 +233,23 @@ fn first_actions() -> Vec<Action> {
             subdirs: 0,
             time,
         },
-        Action::EntryRemove { dir, name: name("f"), expect: object, subdirs: -1, time },
+        Action::EntryRemove { shard: ServerId(0), dir, name: name("f"), expect: object, subdirs: -1, time },
         Action::ObjectCreate { attr: attr() },
         Action::DatafileCreate { datafile: Handle(5), owner: object, generation },
-        Action::DirectoryRemove { dir },
+        Action::DirectoryRemove { shard: ServerId(1), dir, split: true },
         Action::Links { object, delta: -1, time, keep_for: Some(ClientId([3; 16])) },
         Action::Touch { object, time },
         Action::Reparent { dir, expect: dir, parent: object, time },
         Action::RenameLock {},
         Action::LayoutSet { object, expect, layout: layout(), time },
-        Action::StreamAdvance { stream: object, expect, generation, size: Some(4), written_at: Some(time) },
+        Action::StreamAdvance {
+            stream: object,
+            owner: object,
+            expect,
+            generation,
+            size: Some(4),
+            written_at: Some(time),
+        },
         Action::AttrSet { attr: attr(), expect },
         Action::ObjectRemove { object },
         Action::LinksSet { object, nlink: 2 },
@@ -212,7 +268,7 @@ pub fn answers() -> Vec<Answer> {
         Answer::Attr { attr: attr() },
         Answer::Made { attr: attr(), capability: Some(capability()), created: true },
         Answer::Bytes { bytes: blob(b"target") },
-        Answer::Entries { entries: vec![entry.clone()].into(), end: true },
+        Answer::Entries { entries: vec![entry.clone()].into(), end: true, contents: vec![Some(7)].into() },
         Answer::Removed { handle: Handle(77), kind: Kind::File, orphaned: false },
         Answer::Data { len: 10, facts },
         Answer::Facts { facts },
@@ -221,18 +277,28 @@ pub fn answers() -> Vec<Answer> {
         Answer::Laid { layout: layout() },
         Answer::Space { total: 100, available: 50, objects: 3 },
         Answer::Handles { handles: vec![Handle(1), Handle(2)].into() },
-        Answer::Fact { dir: attr(), entry: Some(entry) },
+        Answer::Fact { entry: Some(entry) },
         Answer::Decided { decision: Some(Decision::Abort) },
         Answer::Map { map: map() },
         Answer::Json { json: blob(b"{}") },
+        Answer::Unnamed { handle: Handle(77), kind: Kind::File, ticket: Handle(6) },
+        Answer::Parted { datafiles: vec![Handle(5)].into(), orphaned: false, linked: true },
+        Answer::Vouched { vouched: Vouched::NotYet },
         Answer::Rows { rows: vec![op::Row { key: blob(b"k"), value: blob(b"v") }].into(), end: false },
+        Answer::Batch { first: Handle(1024), count: 1024 },
+        Answer::Split { dir: Handle::ROOT, shards: shards(), key: PlaceKey::new([4; 32]) },
     ]
 }
 
 /// A request of every operation, one group each.
 pub fn request() -> Request {
     let groups: Vec<Group> = ops().into_iter().map(|op| Group { ops: vec![op].into() }).collect();
-    Request { slot: Some(SlotUse { slot: Slot(3), sequence: 9 }), timeout_ms: 30_000, groups: groups.into() }
+    Request {
+        slot: Some(SlotUse { slot: Slot(3), sequence: 9 }),
+        timeout_ms: 30_000,
+        durability: Durability::Durable,
+        groups: groups.into(),
+    }
 }
 
 /// A reply of every answer.

@@ -98,6 +98,8 @@ statuses! {
     WrongServer = 48, errno 71, "another server holds this";
     /// The last component led to an entry of another kind than expected by the transaction.
     Conflict = 49, errno 71, "conflict";
+    /// The directory is split, and another server holds the shard that is meant: the answer behind it says which.
+    Split = 50, errno 71, "another shard of the directory holds this";
 
     // Refusals.
     /// The key does not match.

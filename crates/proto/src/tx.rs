@@ -17,28 +17,22 @@
 //! ```
 //! Presumed abort: a coordinator that knows nothing of a transaction answers *abort*.
 
-use crate::attr::{Attr, Kind, Time};
+use crate::attr::{Attr, Kind, SetAttr, Time};
 use crate::codec::{Codec, DecodeError, Reader, Writer};
-use crate::layout::Layout;
+use crate::layout::{Layout, Template};
 use crate::op::RowBytes;
-use crate::wire::{Name, wire_enum};
-use crate::{Generation, Handle, ServerId};
+use crate::shards::{ShardEntry, Shards};
+use crate::wire::{Many, Name, wire_choice, wire_enum};
+use crate::{Generation, Handle, ServerId, limits};
 
-/// What was decided about a transaction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Decision {
-    /// Carry it out.
-    Commit,
-    /// Forget it.
-    Abort,
-}
-
-impl Codec for Decision {
-    fn encode(&self, w: &mut Writer) {
-        w.put_bool(*self == Decision::Commit);
-    }
-    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(if r.get_bool()? { Decision::Commit } else { Decision::Abort })
+wire_choice! {
+    /// What was decided about a transaction.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+    pub enum Decision {
+        /// Carry it out.
+        Commit = 1,
+        /// Forget it.
+        Abort = 0,
     }
 }
 
@@ -59,8 +53,10 @@ wire_enum! {
     /// One action of a participant.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub enum Action {
-        /// Put an entry into a directory of this server.
+        /// Put an entry into a directory.
         EntryPut = 1 "entry put" {
+            /// The directory's server, or that of the shard that holds the name's place.
+            shard: ServerId,
             dir: Handle, name: Name, handle: Handle, kind: Kind,
             /// What the entry must lead to now (`None`: it must not exist).
             expect: Option<Handle>,
@@ -68,8 +64,10 @@ wire_enum! {
             subdirs: i32,
             time: Time,
         },
-        /// Remove an entry of a directory of this server.
+        /// Remove an entry of a directory.
         EntryRemove = 2 "entry remove" {
+            /// As in `EntryPut`.
+            shard: ServerId,
             dir: Handle, name: Name,
             /// What it must lead to now.
             expect: Handle,
@@ -80,8 +78,12 @@ wire_enum! {
         ObjectCreate = 3 "object create" { attr: Attr, },
         /// Make a datafile.
         DatafileCreate = 4 "datafile create" { datafile: Handle, owner: Handle, generation: Generation, },
-        /// Remove a directory that must be empty.
-        DirectoryRemove = 5 "directory remove" { dir: Handle, },
+        /// Remove a directory, or one of its shards, that must be empty.
+        DirectoryRemove = 5 "directory remove" {
+            shard: ServerId, dir: Handle,
+            /// It must be split, or must not be.
+            split: bool,
+        },
         /// Change an object's count of links; at zero it is removed, or kept as an orphan for `keep_for`.
         Links = 6 "links" { object: Handle, delta: i32, time: Time, keep_for: Option<ClientId>, },
         /// Set an object's time of change; it must exist.
@@ -101,7 +103,9 @@ wire_enum! {
         /// A stream begins a generation; `size`: it is set to that size.
         StreamAdvance = 11 "stream advance" {
             stream: Handle,
-            /// The generation it must have now.
+            /// The metafile that the stream belongs to.
+            owner: Handle,
+            /// The generation it must have now; a datafile made ahead of need and never named has none, and takes any.
             expect: Generation,
             generation: Generation,
             size: Option<u64>,
@@ -124,5 +128,28 @@ wire_enum! {
         StreamCreate = 18 "stream create" { stream: Handle, generation: Generation, },
         /// Make a datafile of a stream that belongs to nothing (repair).
         DatafileAdopt = 19 "datafile adopt" { datafile: Handle, owner: Handle, },
+        /// Datafiles made ahead of need for a server's pool are not to be used any more (repair).
+        Retire = 20 "retire" { pool: ServerId, first: Handle, count: u16, },
+        /// Make a shard of a directory with the entries of its range, and the directory's attributes.
+        ShardCreate = 21 "shard create" {
+            shard: ServerId, attr: Attr,
+            entries: Many<ShardEntry, { limits::SPLIT_ENTRIES_MAX }>,
+        },
+        /// The directory is split: its own server keeps the entries of its own range.
+        ShardKeep = 22 "shard keep" { shard: ServerId, dir: Handle, shards: Shards, },
+        /// Change attributes of a split directory, alike on all its shards.
+        ShardSet = 23 "shard set" {
+            shard: ServerId, dir: Handle, set: SetAttr,
+            template: Option<Template>,
+            time: Time,
+        },
+        /// Set what a directory's shard counts (repair).
+        ShardCount = 24 "shard count" {
+            shard: ServerId, dir: Handle,
+            /// Its time of change now: nothing was done in it since it was counted.
+            expect: Time,
+            nlink: u32,
+            entries: u32,
+        },
     }
 }

@@ -1,4 +1,4 @@
-//! Words for the messages: bounded lists, names, byte strings, and the two macros that give a struct or an enum its
+//! Words for the messages: bounded lists, names, byte strings, and the macros that give a struct or an enum its
 //! encoding in the order its fields are written.
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
@@ -66,7 +66,30 @@ macro_rules! wire_enum {
     };
 }
 
-pub(crate) use {wire_enum, wire_struct};
+/// An enum without fields, whose encoding is a `u8`.
+macro_rules! wire_choice {
+    ($(#[$doc:meta])* pub enum $name:ident { $($(#[$vdoc:meta])* $variant:ident = $tag:literal,)* }) => {
+        $(#[$doc])*
+        #[repr(u8)]
+        pub enum $name { $($(#[$vdoc])* $variant = $tag,)* }
+
+        impl $crate::codec::Codec for $name {
+            fn encode(&self, w: &mut $crate::codec::Writer) {
+                w.put_u8(*self as u8);
+            }
+            fn decode(
+                r: &mut $crate::codec::Reader<'_>,
+            ) -> Result<Self, $crate::codec::DecodeError> {
+                match r.get_u8()? {
+                    $($tag => Ok($name::$variant),)*
+                    _ => Err($crate::codec::DecodeError::Invalid(stringify!($name))),
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use {wire_choice, wire_enum, wire_struct};
 
 /// A list of at most `LIMIT` items.
 #[derive(Clone, PartialEq, Eq, Default)]

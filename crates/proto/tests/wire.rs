@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use proptest::prelude::*;
 use shoal_proto::codec::Codec;
 use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal};
-use shoal_proto::{Action, Answer, Frame, Op, Reply, Request, samples};
+use shoal_proto::{Action, Answer, Durability, Frame, Op, Reply, Request, samples};
 use std::collections::BTreeSet;
 
 fn survives<T: Codec + PartialEq + std::fmt::Debug>(value: &T) {
@@ -97,7 +97,12 @@ fn version_1_is_written_as_it_always_was() {
 fn the_fullest_compound_of_the_smallest_operations_is_read_and_so_is_its_reply() {
     use shoal_proto::{Group, GroupReply, Status, limits};
     let group = Group { ops: vec![Op::Ping {}; limits::GROUP_OPS_MAX].into() };
-    let request = Request { slot: None, timeout_ms: 1, groups: vec![group; limits::GROUPS_MAX].into() };
+    let request = Request {
+        slot: None,
+        timeout_ms: 1,
+        durability: Durability::Usual,
+        groups: vec![group; limits::GROUPS_MAX].into(),
+    };
     survives_whole(&request);
     let answers = vec![Answer::Done {}; limits::GROUP_OPS_MAX].into();
     let group = GroupReply { status: Status::Ok, answers };
@@ -114,7 +119,12 @@ fn a_message_of_a_million_one_byte_actions_is_refused() {
     let locks = vec![Action::RenameLock {}; limits::ACTIONS_MAX];
     let prepare = Op::Prepare { tx: TxId(1), actions: locks.into() };
     let group = Group { ops: vec![prepare; limits::GROUP_OPS_MAX].into() };
-    let request = Request { slot: None, timeout_ms: 1, groups: vec![group; limits::GROUPS_MAX].into() };
+    let request = Request {
+        slot: None,
+        timeout_ms: 1,
+        durability: Durability::Usual,
+        groups: vec![group; limits::GROUPS_MAX].into(),
+    };
     assert!(Request::from_bytes(&request.to_bytes()).is_err());
 }
 

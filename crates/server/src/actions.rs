@@ -12,19 +12,24 @@
 //! `AttrSet` and `LayoutSet` come before the `StreamAdvance` that changes the generation they expect, and an
 //! `EntryRemove` of a directory's last entry is no reason for a `DirectoryRemove` in the same plan.
 
+mod apart;
 mod object;
 mod repair;
+mod shard;
 mod stream;
 
-pub use object::{remove_object, xattr_keys};
+pub use apart::{create_datafile, part_object, reap_datafile};
+pub use object::{directory_changed, remove_object, xattr_keys};
+pub use shard::{entries, stays};
 
+use crate::batches;
 use crate::ctx::{Ctx, Halt};
 use crate::keys;
 use crate::locks::Mode;
 use crate::rows::{Datafile, Dirent};
 use crate::shard::Identity;
 use bytes::Bytes;
-use shoal_proto::{Action, Handle, Kind, Name, ServerId, Status, Time};
+use shoal_proto::{Action, Handle, Name, ServerId, Status};
 use shoal_store::StreamChange;
 
 /// The server that holds the collection's one rename lock.
@@ -39,7 +44,13 @@ pub fn locks(identity: &Identity, action: &Action) -> Vec<(Bytes, Mode)> {
             (keys::inode(*dir), Mode::Shared),
         ],
         Action::ObjectCreate { attr } | Action::AttrSet { attr, .. } => exclusive(keys::inode(attr.handle)),
-        Action::DirectoryRemove { dir } | Action::Reparent { dir, .. } => exclusive(keys::inode(*dir)),
+        Action::DirectoryRemove { dir, .. }
+        | Action::Reparent { dir, .. }
+        | Action::ShardKeep { dir, .. }
+        | Action::ShardSet { dir, .. }
+        | Action::ShardCount { dir, .. } => exclusive(keys::inode(*dir)),
+        // Nobody reads the shard before it is there.
+        Action::ShardCreate { attr, .. } => exclusive(keys::inode(attr.handle)),
         Action::Links { object, .. }
         | Action::Touch { object, .. }
         | Action::LayoutSet { object, .. }
@@ -60,6 +71,7 @@ pub fn locks(identity: &Identity, action: &Action) -> Vec<(Bytes, Mode)> {
         | Action::DatafileRemove { datafile, .. }
         | Action::DatafileAdopt { datafile, .. } => exclusive(keys::datafile(*datafile)),
         Action::RowRemove { key, .. } => exclusive(key.0.clone()),
+        Action::Retire { first, .. } => exclusive(keys::batch(batches::first_of(*first))),
         Action::RenameLock {} => exclusive(keys::rename_lock()),
     }
 }
@@ -71,10 +83,19 @@ pub fn locks(identity: &Identity, action: &Action) -> Vec<(Bytes, Mode)> {
 /// to plan again. `WrongServer` or `Invalid` for what no plan should hold.
 pub fn validate(ctx: &Ctx<'_>, action: &Action) -> Result<(), Halt> {
     match action {
-        Action::EntryPut { dir, name, expect, .. } => entry_expected(ctx, *dir, name, *expect),
-        Action::EntryRemove { dir, name, expect, .. } => entry_expected(ctx, *dir, name, Some(*expect)),
+        Action::EntryPut { shard, dir, name, expect, .. } => {
+            shard::is_here(ctx, *shard)?;
+            entry_expected(ctx, *dir, name, *expect)
+        }
+        Action::EntryRemove { shard, dir, name, expect, .. } => {
+            shard::is_here(ctx, *shard)?;
+            entry_expected(ctx, *dir, name, Some(*expect))
+        }
         Action::ObjectCreate { attr } => object::validate_create(ctx, attr),
-        Action::DirectoryRemove { dir } => object::validate_directory_remove(ctx, *dir),
+        Action::DirectoryRemove { shard, dir, split } => {
+            shard::is_here(ctx, *shard)?;
+            object::validate_directory_remove(ctx, *dir, *split)
+        }
         Action::Links { object, delta, .. } => object::validate_links(ctx, *object, *delta),
         Action::Touch { object, .. } => object::expected(ctx, *object).map(drop),
         Action::Reparent { dir, expect, .. } => object::validate_reparent(ctx, *dir, *expect),
@@ -85,8 +106,8 @@ pub fn validate(ctx: &Ctx<'_>, action: &Action) -> Result<(), Halt> {
         }
         Action::LayoutSet { object, expect, .. } => stream::validate_layout_set(ctx, *object, *expect),
         Action::AttrSet { attr, expect } => stream::validate_attr_set(ctx, attr, *expect),
-        Action::StreamAdvance { stream, expect, generation, .. } => {
-            stream::validate_advance(ctx, *stream, *expect, *generation)
+        Action::StreamAdvance { stream, owner, expect, generation, .. } => {
+            stream::validate_advance(ctx, *stream, *owner, *expect, *generation)
         }
         Action::DatafileCreate { datafile, .. } => stream::validate_datafile_create(ctx, *datafile),
         Action::DatafileRemove { datafile, owner } => {
@@ -96,6 +117,11 @@ pub fn validate(ctx: &Ctx<'_>, action: &Action) -> Result<(), Halt> {
         Action::StreamAdopt { attr } => repair::validate_stream_adopt(ctx, attr),
         Action::StreamCreate { stream, .. } => repair::validate_stream_create(ctx, *stream),
         Action::DatafileAdopt { datafile, .. } => repair::validate_datafile_adopt(ctx, *datafile),
+        Action::Retire { pool, first, count } => repair::validate_retire(ctx, *pool, *first, *count),
+        Action::ShardCreate { shard, attr, entries } => shard::validate_create(ctx, *shard, attr, entries),
+        Action::ShardKeep { shard, dir, shards } => shard::validate_keep(ctx, *shard, *dir, shards),
+        Action::ShardSet { shard, dir, .. } => shard::validate_set(ctx, *shard, *dir),
+        Action::ShardCount { shard, dir, expect, .. } => shard::validate_count(ctx, *shard, *dir, *expect),
     }
 }
 
@@ -106,24 +132,31 @@ pub fn validate(ctx: &Ctx<'_>, action: &Action) -> Result<(), Halt> {
 pub fn apply(ctx: &mut Ctx<'_>, action: &Action) -> Result<(), Halt> {
     validate(ctx, action)?;
     match action {
-        Action::EntryPut { dir, name, handle, kind, subdirs, time, .. } => {
+        Action::EntryPut { dir, name, handle, kind, expect, subdirs, time, .. } => {
             let row = Dirent { handle: *handle, kind: *kind };
             ctx.put(ctx.entry_key(*dir, name), &row)?;
-            object::directory_changed(ctx, *dir, *subdirs, *time)
+            directory_changed(ctx, *dir, i32::from(expect.is_none()), *subdirs, *time)
         }
         Action::EntryRemove { dir, name, subdirs, time, .. } => {
             ctx.remove(ctx.entry_key(*dir, name))?;
-            object::directory_changed(ctx, *dir, *subdirs, *time)
+            directory_changed(ctx, *dir, -1, *subdirs, *time)
         }
         Action::ObjectCreate { attr } => object::create(ctx, attr),
-        Action::DirectoryRemove { dir } => {
+        Action::DirectoryRemove { dir, .. } => {
             let inode = ctx.directory(*dir)?;
             remove_object(ctx, *dir, &inode)
         }
         Action::Links { object, delta, time, keep_for } => {
+            apart::is_named(ctx, *object)?;
+            if *delta > 0 {
+                apart::is_linked(ctx, *object, *time)?;
+            }
             object::links(ctx, *object, *delta, *time, *keep_for)
         }
-        Action::Touch { object, time } => object::change(ctx, *object, |inode| inode.ctime = *time),
+        Action::Touch { object, time } => {
+            apart::is_named(ctx, *object)?;
+            object::change(ctx, *object, |inode| inode.ctime = *time)
+        }
         Action::Reparent { dir, parent, time, .. } => object::change(ctx, *dir, |inode| {
             inode.parent = *parent;
             inode.ctime = *time;
@@ -139,8 +172,8 @@ pub fn apply(ctx: &mut Ctx<'_>, action: &Action) -> Result<(), Halt> {
             inode.ctime = inode.ctime.max(*time);
         }),
         Action::AttrSet { attr, expect } => stream::set_attr(ctx, attr, *expect),
-        Action::StreamAdvance { stream, generation, size, written_at, .. } => {
-            stream::advance(ctx, *stream, *generation, *size, *written_at)
+        Action::StreamAdvance { stream, owner, generation, size, written_at, .. } => {
+            stream::advance(ctx, *stream, *owner, *generation, *size, *written_at)
         }
         Action::DatafileCreate { datafile, owner, generation } => {
             stream::create_datafile(ctx, *datafile, *owner, *generation)
@@ -154,14 +187,34 @@ pub fn apply(ctx: &mut Ctx<'_>, action: &Action) -> Result<(), Halt> {
         Action::DatafileAdopt { datafile, owner } => {
             ctx.put(keys::datafile(*datafile), &Datafile { owner: *owner })
         }
+        Action::Retire { first, count, .. } => {
+            let all: Vec<Handle> = (0..u64::from(*count)).map(|step| Handle(first.0 + step)).collect();
+            batches::use_up(ctx, &all)
+        }
+        Action::ShardCreate { attr, entries, .. } => shard::create(ctx, attr, entries),
+        Action::ShardKeep { dir, shards, .. } => shard::keep(ctx, *dir, shards),
+        Action::ShardSet { dir, set, template, time, .. } => shard::set(ctx, *dir, set, *template, *time),
+        Action::ShardCount { dir, nlink, entries, .. } => object::change_directory(ctx, *dir, |inode| {
+            (inode.nlink, inode.entries) = (*nlink, *entries);
+        }),
     }
+}
+
+/// Bytes of the journal that actions may take beyond a few rows each: the entries of a shard.
+pub fn journal_bytes(actions: &[Action]) -> u64 {
+    let of = |action: &Action| match action {
+        // Once in the row of what is prepared, or each in its own row.
+        Action::ShardCreate { entries, .. } => entries.iter().map(|entry| 64 + entry.bytes() as u64).sum(),
+        _ => 0,
+    };
+    actions.iter().map(of).sum()
 }
 
 /// An entry as a planned one expects it. A directory that is gone is a change too: the next plan will say what to answer.
 fn entry_expected(ctx: &Ctx<'_>, dir: Handle, name: &Name, expect: Option<Handle>) -> Result<(), Halt> {
-    let inode = object::expected(ctx, dir)?;
+    let inode = shard::expected_directory(ctx, dir)?;
     let found = ctx.entry(dir, name)?.map(|entry| entry.handle);
-    if inode.kind != Kind::Directory || found != expect {
+    if !ctx.holds(&inode, name) || found != expect {
         return Err(Halt::Status(Status::Changed));
     }
     Ok(())
@@ -177,10 +230,14 @@ fn validate_rename_lock(ctx: &Ctx<'_>) -> Result<(), Halt> {
 /// The server an action runs on: that of the object it concerns.
 pub fn server_of(action: &Action) -> ServerId {
     match action {
-        Action::EntryPut { dir, .. }
-        | Action::EntryRemove { dir, .. }
-        | Action::DirectoryRemove { dir }
-        | Action::Reparent { dir, .. } => dir.server(),
+        Action::EntryPut { shard, .. }
+        | Action::EntryRemove { shard, .. }
+        | Action::DirectoryRemove { shard, .. }
+        | Action::ShardCreate { shard, .. }
+        | Action::ShardKeep { shard, .. }
+        | Action::ShardSet { shard, .. }
+        | Action::ShardCount { shard, .. } => *shard,
+        Action::Reparent { dir, .. } => dir.server(),
         Action::ObjectCreate { attr } | Action::AttrSet { attr, .. } => attr.handle.server(),
         Action::Links { object, .. }
         | Action::Touch { object, .. }
@@ -193,6 +250,7 @@ pub fn server_of(action: &Action) -> ServerId {
         | Action::DatafileRemove { datafile, .. }
         | Action::DatafileAdopt { datafile, .. } => datafile.server(),
         Action::RowRemove { server, .. } => *server,
+        Action::Retire { first, .. } => first.server(),
         Action::RenameLock {} => RENAME_LOCK_SERVER,
     }
 }
@@ -215,9 +273,4 @@ pub fn plan(ctx: &mut Ctx<'_>, actions: Vec<Action>) -> Result<(), Halt> {
         ctx.act(server_of(&action), action);
     }
     Ok(())
-}
-
-/// Set the times of a directory in which a direct change made or removed an entry.
-pub fn directory_changed(ctx: &mut Ctx<'_>, dir: Handle, subdirs: i32, time: Time) -> Result<(), Halt> {
-    object::directory_changed(ctx, dir, subdirs, time)
 }

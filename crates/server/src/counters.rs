@@ -87,6 +87,22 @@ counts! {
     peer_messages,
     /// Datafiles reaped on other servers.
     reaped,
+    /// Messages by which they were.
+    reap_messages,
+    /// Batches of datafiles stored in the pools.
+    pool_refills,
+    /// Datafiles taken from the pools.
+    pool_taken,
+    /// Waits for a pool that had none.
+    pool_waits,
+    /// Datafiles that a start found lent and not taken, and retired.
+    pool_retired,
+    /// Directories of this server that were split.
+    splits,
+    /// Tries of that given up.
+    splits_given_up,
+    /// Batches of datafiles made for other servers.
+    batches_made,
     /// Sessions begun.
     sessions_begun,
     /// Sessions taken over by a new connection.

@@ -8,12 +8,13 @@
 
 use crate::keys;
 use crate::locks::{Locks, Mode};
+use crate::pools::Pools;
 use crate::rows::{Datafile, Dirent, Inode, RowValue};
 use crate::shard::Identity;
 use bytes::Bytes;
 use shoal_proto::{
-    Action, Attr, ClientId, Entry, Generation, Handle, Kind, Name, Rights, ServerId, Status, StreamFacts,
-    Time, TxId,
+    Action, Attr, ClientId, Entry, Generation, Handle, Kind, Name, Rights, ServerId, Shards, Status,
+    StreamFacts, Time, TxId,
 };
 use shoal_store::{Changes, Miss, Needs, Scan, StreamChange, StreamInfo, Strength, View};
 use std::collections::BTreeMap;
@@ -29,8 +30,14 @@ pub enum Halt {
     Fact(FactKey),
     /// Handles of a server are needed (this one's: its durable range must grow).
     Draw(ServerId),
+    /// A datafile of a server is needed, and none may be taken from its pool now.
+    Pool(ServerId),
+    /// A datafile that was made ahead of need must be there before bulk data can be written to it.
+    Touch(Box<crate::batches::Touch>),
     /// Bulk data must be moved by the store before the answer is known.
     Bulk(Box<crate::data::Bulk>),
+    /// The operation's end: the directory is split, and what it is about is another server's.
+    Split(Box<(Handle, Shards)>),
     /// The operation's end: an error.
     Status(Status),
 }
@@ -52,20 +59,21 @@ impl From<Status> for Halt {
 pub enum FactKey {
     /// Attributes of an object.
     Attr(Handle),
-    /// A directory's attributes and one entry of it.
-    Entry(Handle, Name),
+    /// One entry of a directory, as this server has it: the directory's own, or a shard's.
+    Entry(ServerId, Handle, Name),
     /// Facts of a datafile's stream.
     Stream(Handle),
 }
 
 /// A fact, as it was when asked (a transaction's actions say what they expect, so an old fact does no harm).
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "a request has few facts, each for a moment")]
 pub enum Fact {
     /// Attributes, or that the object is gone.
     Attr(Result<Attr, Status>),
-    /// A directory's attributes and the entry, or why not.
-    Entry(Result<(Attr, Option<Entry>), Status>),
+    /// The entry, or why not.
+    Entry(Result<Option<Entry>, Status>),
+    /// Asked for an entry: another shard of the directory has its place.
+    Shards(Shards),
     /// A stream's facts.
     Stream(Result<StreamFacts, Status>),
 }
@@ -79,6 +87,8 @@ pub struct Facts {
     pub drawn: BTreeMap<ServerId, Vec<Handle>>,
     /// Bulk work done for this request, by operation's index in its group and stream.
     pub done: BTreeMap<(usize, Handle), Result<crate::data::Done, Status>>,
+    /// An earlier plan was given up: what is mostly as it is taken to be is asked for now.
+    pub tried: bool,
 }
 
 /// One run of one group.
@@ -88,6 +98,7 @@ pub struct Ctx<'a> {
     pub identity: &'a Identity,
     locks: &'a Locks,
     facts: &'a Facts,
+    pools: &'a Pools,
     /// The transaction whose own locks do not stop it.
     own: Option<TxId>,
     /// The moment of this run, for file times.
@@ -112,6 +123,7 @@ pub struct Ctx<'a> {
     local: Vec<Action>,
     remote: BTreeMap<ServerId, Vec<Action>>,
     drawn: BTreeMap<ServerId, usize>,
+    to_split: Option<Handle>,
 }
 
 /// What a group came to.
@@ -123,6 +135,8 @@ pub struct Outcome {
     pub local: Vec<Action>,
     /// Actions of other servers.
     pub remote: BTreeMap<ServerId, Vec<Action>>,
+    /// A directory that has grown so large that it is to be split.
+    pub to_split: Option<Handle>,
 }
 
 impl<'a> Ctx<'a> {
@@ -133,6 +147,7 @@ impl<'a> Ctx<'a> {
         identity: &'a Identity,
         locks: &'a Locks,
         facts: &'a Facts,
+        pools: &'a Pools,
         own: Option<TxId>,
         now: Time,
         client: ClientId,
@@ -143,6 +158,7 @@ impl<'a> Ctx<'a> {
             identity,
             locks,
             facts,
+            pools,
             own,
             now,
             client,
@@ -158,12 +174,18 @@ impl<'a> Ctx<'a> {
             local: Vec::new(),
             remote: BTreeMap::new(),
             drawn: BTreeMap::new(),
+            to_split: None,
         }
     }
 
     /// The view, for what it missed and what the reply depends on.
     pub fn view(&self) -> &View<'a> {
         &self.view
+    }
+
+    /// What may be taken from the pools.
+    pub fn pools(&self) -> &'a Pools {
+        self.pools
     }
 
     /// What the view missed.
@@ -214,13 +236,58 @@ impl<'a> Ctx<'a> {
         self.row(&keys::inode(handle))?.ok_or(Halt::Status(Status::Stale))
     }
 
-    /// A directory of this server that must exist.
+    /// A directory that must exist: this server's own, or its shard of another's.
     pub fn directory(&self, handle: Handle) -> Result<Inode, Halt> {
+        if handle.server() != self.identity.id {
+            return self.shard(handle)?.ok_or(Halt::Status(Status::WrongServer));
+        }
         let inode = self.inode(handle)?;
         if inode.kind != Kind::Directory {
             return Err(Halt::Status(Status::NotDirectory));
         }
         Ok(inode)
+    }
+
+    /// This server's shard of another server's directory, if it has one.
+    fn shard(&self, dir: Handle) -> Result<Option<Inode>, Halt> {
+        if self.identity.splits_at().is_none() {
+            return Ok(None);
+        }
+        Ok(self.row::<Inode>(&keys::inode(dir))?.filter(|inode| inode.shards.is_split()))
+    }
+
+    /// The directory of an entry, which must be on this server as far as `name` is concerned.
+    ///
+    /// # Errors
+    /// [`Halt::Split`]: the name's place is another shard's.
+    pub fn directory_of(&self, dir: Handle, name: &Name) -> Result<Inode, Halt> {
+        let inode = self.directory(dir)?;
+        self.must_hold(dir, &inode, name)?;
+        Ok(inode)
+    }
+
+    /// As [`Ctx::directory_of`], of a directory that was read already.
+    pub fn must_hold(&self, dir: Handle, inode: &Inode, name: &Name) -> Result<(), Halt> {
+        match self.holds(inode, name) {
+            true => Ok(()),
+            false => Err(Halt::Split(Box::new((dir, inode.shards.clone())))),
+        }
+    }
+
+    /// Whether this server holds the place of a name.
+    pub fn holds(&self, inode: &Inode, name: &Name) -> bool {
+        !inode.shards.is_split()
+            || inode.shards.server_of(self.identity.place_of(name.as_bytes())) == Some(self.identity.id)
+    }
+
+    /// This directory has grown to where it is to be split.
+    pub fn wants_split(&mut self, dir: Handle) {
+        self.to_split = Some(dir);
+    }
+
+    /// Whether a plan for this request was given up before.
+    pub fn was_tried(&self) -> bool {
+        self.facts.tried
     }
 
     /// An entry of a directory of this server.
@@ -277,6 +344,14 @@ impl<'a> Ctx<'a> {
         Ok(crate::inode::attr_of(handle, &inode, stream))
     }
 
+    /// Attributes of what this server holds of an object: of a split directory those of its shard.
+    pub fn attr_here(&self, handle: Handle) -> Result<Attr, Halt> {
+        if handle.server() == self.identity.id {
+            return self.attr(handle);
+        }
+        Ok(crate::inode::attr_of(handle, &self.directory(handle)?, None))
+    }
+
     /// The next `len` bytes of the request's bulk data.
     pub fn take_bulk(&mut self, len: usize) -> Result<Bytes, Halt> {
         if len > self.bulk_in.len() {
@@ -308,20 +383,38 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// A directory of any server, and one entry of it.
-    pub fn fact_entry(&self, dir: Handle, name: &Name) -> Result<(Attr, Option<Dirent>), Halt> {
-        if dir.server() == self.identity.id {
-            self.directory(dir)?;
-            return Ok((self.attr(dir)?, self.entry(dir, name)?));
-        }
-        let key = FactKey::Entry(dir, name.clone());
-        match self.facts.known.get(&key) {
-            Some(Fact::Entry(fact)) => {
-                let (attr, entry) = fact.clone().map_err(Halt::Status)?;
-                Ok((attr, entry.map(|e| Dirent { handle: e.handle, kind: e.kind })))
+    /// An entry of a directory of any server, and the server that holds its place.
+    pub fn fact_entry(&self, dir: Handle, name: &Name) -> Result<(ServerId, Option<Dirent>), Halt> {
+        let (me, place) = (self.identity.id, self.identity.place_of(name.as_bytes()));
+        let here = if dir.server() == me { Some(self.directory(dir)?) } else { self.shard(dir)? };
+        let mut at = match here {
+            Some(inode) if self.holds(&inode, name) => return Ok((me, self.entry(dir, name)?)),
+            Some(inode) => inode.shards.server_of(place).unwrap_or(me),
+            None => dir.server(),
+        };
+        loop {
+            let key = FactKey::Entry(at, dir, name.clone());
+            match self.facts.known.get(&key) {
+                Some(Fact::Entry(fact)) => {
+                    let entry = fact.clone().map_err(Halt::Status)?;
+                    return Ok((at, entry.map(|e| Dirent { handle: e.handle, kind: e.kind })));
+                }
+                Some(Fact::Shards(shards)) => match shards.server_of(place) {
+                    Some(next) if next != at && next != me => at = next,
+                    _ => return Err(Halt::Status(Status::Changed)),
+                },
+                _ => return Err(Halt::Fact(key)),
             }
-            _ => Err(Halt::Fact(key)),
         }
+    }
+
+    /// The shards of a directory of any server that is to be removed. Of another server's it is asked only when a plan that
+    /// took it for whole was given up: nearly all are, and whether one is its server checks.
+    pub fn fact_shards(&self, dir: Handle) -> Result<Shards, Halt> {
+        if dir.server() != self.identity.id && !self.was_tried() {
+            return Ok(Shards::WHOLE);
+        }
+        Ok(self.fact_attr(dir)?.shards)
     }
 
     /// Facts of a stream of any server.
@@ -393,8 +486,13 @@ impl<'a> Ctx<'a> {
     /// Change a stream by a data write: as long as a group does nothing else, nobody waits for its sync unless the data
     /// mode says so.
     pub fn write_stream(&mut self, handle: Handle, change: StreamChange) -> Result<(), Halt> {
+        self.weakly(|ctx| ctx.change_stream(handle, change))
+    }
+
+    /// Change something that need be no more durable than the data that is written with it.
+    pub fn weakly(&mut self, change: impl FnOnce(&mut Self) -> Result<(), Halt>) -> Result<(), Halt> {
         let strong = self.is_strong;
-        self.change_stream(handle, change)?;
+        change(self)?;
         self.is_strong = strong;
         Ok(())
     }
@@ -427,7 +525,7 @@ impl<'a> Ctx<'a> {
         self.changes.strength = if self.is_strong { Strength::Strong } else { Strength::Weak };
         let changes = std::mem::take(&mut self.changes);
         let (local, remote) = (std::mem::take(&mut self.local), std::mem::take(&mut self.remote));
-        Ok(Outcome { changes, local, remote })
+        Ok(Outcome { changes, local, remote, to_split: self.to_split.take() })
     }
 
     /// The generation of a file's streams, as carried by data requests.

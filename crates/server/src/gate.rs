@@ -9,10 +9,14 @@
 //!   at fsync           written (write(2) of the group) at fsync      written
 //!   never              nothing                         (metadata never: nothing)
 //! ```
+//! A request may ask for another durability than the collection's modes ([`Durability`]): then the table's line of that one
+//! holds for its reply, and for its reply alone.
+//!
 //! Waiting replies are kept in order of the LSN they wait for; one task of the shard lets go, at each step of the
 //! journal, of all that are free. When the store is poisoned all that wait are answered `Poisoned`: what they would
 //! acknowledge is not known to be kept.
 
+use shoal_proto::Durability;
 use shoal_store::{Collection, DataSync, Lsn, MetadataSync, Strength, SyncModes};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -24,24 +28,40 @@ pub struct Target {
     pub written: Lsn,
     /// Durable up to here.
     pub durable: Lsn,
+    /// And the journal has to be asked for that.
+    pub asks: bool,
 }
 
 impl Target {
-    /// The target of a group that saw changes up to `seen` and made the change `made`.
-    pub fn of(modes: SyncModes, seen: Lsn, made: Option<(Lsn, Strength)>) -> Target {
+    /// The target of a group that saw changes up to `seen` and made the change `made`, whose request asked for `durability`.
+    pub fn of(
+        collection: SyncModes,
+        durability: Durability,
+        seen: Lsn,
+        made: Option<(Lsn, Strength)>,
+    ) -> Target {
+        let modes = modes_for(collection, durability);
         let mut target = Target::default();
         let strong = match made {
             Some((lsn, Strength::Strong)) => seen.max(lsn),
             _ => seen,
         };
         match modes.metadata {
-            MetadataSync::AtReply => target.durable = strong,
+            MetadataSync::AtReply => {
+                target.durable = strong;
+                // Strong changes become durable by themselves where the collection says so; and its policy says when.
+                target.asks = strong > Lsn(0) && collection.metadata != MetadataSync::AtReply;
+            }
             MetadataSync::AtFsync => target.written = strong,
             MetadataSync::Never => return target,
         }
         if let Some((lsn, Strength::Weak)) = made {
             match modes.data {
-                DataSync::AtReply => target.durable = target.durable.max(lsn),
+                // Data alone never becomes durable by itself.
+                DataSync::AtReply => {
+                    target.durable = target.durable.max(lsn);
+                    target.asks = true;
+                }
                 DataSync::AtFsync => target.written = target.written.max(lsn),
             }
         }
@@ -50,13 +70,28 @@ impl Target {
 
     /// Both.
     pub fn and(self, other: Target) -> Target {
-        Target { written: self.written.max(other.written), durable: self.durable.max(other.durable) }
+        Target {
+            written: self.written.max(other.written),
+            durable: self.durable.max(other.durable),
+            asks: self.asks || other.asks,
+        }
     }
 
     fn is_met(self, collection: &Collection) -> bool {
         (self.durable == Lsn(0) || self.durable <= collection.durable())
             && (self.written == Lsn(0) || self.written <= collection.written())
     }
+}
+
+/// The modes that hold for a request.
+pub fn modes_for(collection: SyncModes, durability: Durability) -> SyncModes {
+    let (metadata, data) = match durability {
+        Durability::Usual => return collection,
+        Durability::Durable => (MetadataSync::AtReply, DataSync::AtReply),
+        Durability::Written => (MetadataSync::AtFsync, DataSync::AtFsync),
+        Durability::Unheld => (MetadataSync::Never, DataSync::AtFsync),
+    };
+    SyncModes { metadata, data, ..collection }
 }
 
 /// What is let go: called with whether the store is still well.
@@ -78,10 +113,7 @@ impl Gate {
 
     /// Let `leave` go when its target is met.
     pub fn wait(&self, collection: &Collection, target: Target, leave: Leave) {
-        // Strong changes become durable by themselves where metadata is durable at reply; data alone never does.
-        let modes = collection.sync_modes();
-        let by_itself = modes.metadata == MetadataSync::AtReply && modes.data == DataSync::AtFsync;
-        if target.durable > collection.durable() && !by_itself {
+        if target.asks && target.durable > collection.durable() {
             collection.push_durable();
         }
         if target.written > collection.written() {

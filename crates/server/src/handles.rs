@@ -54,6 +54,15 @@ impl Handles {
         Some(Handle::new(self.server, next))
     }
 
+    /// The first of `count` handles never used before that begin at a multiple of `count`, if so many are ready; those left
+    /// out before it are never used.
+    pub fn take_block(&self, count: u64) -> Option<Handle> {
+        let first = self.next.get().checked_next_multiple_of(count)?;
+        let next = first.checked_add(count).filter(|next| *next <= self.ready.get())?;
+        self.next.set(next);
+        Some(Handle::new(self.server, first))
+    }
+
     /// Whether the next range should be reserved now, ahead of need.
     pub fn is_low(&self) -> bool {
         !self.growing.get() && self.ready.get() - self.next.get() < RANGE / 2

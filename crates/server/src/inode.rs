@@ -8,7 +8,9 @@
 use crate::rows::Inode;
 use bytes::Bytes;
 use shoal_env::WallTime;
-use shoal_proto::{Attr, Generation, Handle, Kind, Layout, Owner, StreamFacts, Template, Time};
+use shoal_proto::{
+    Attr, Generation, Handle, Kind, Layout, Owner, SetAttr, Shards, StreamFacts, Template, Time,
+};
 use shoal_store::{StreamChange, StreamInfo};
 
 /// Size reported for a directory, in bytes.
@@ -42,6 +44,8 @@ pub fn made_in(dir: Handle, parent: &Inode, kind: Kind, owner: &Owner, now: Time
         layout: None,
         target: None,
         xattr_bytes: 0,
+        entries: 0,
+        shards: Shards::WHOLE,
     }
 }
 
@@ -63,6 +67,8 @@ pub fn root(owner: &Owner, template: Template, now: Time) -> Inode {
         layout: None,
         target: None,
         xattr_bytes: 0,
+        entries: 0,
+        shards: Shards::WHOLE,
     }
 }
 
@@ -84,6 +90,8 @@ pub fn of_attr(attr: &Attr) -> Inode {
         layout: attr.layout.clone(),
         target: None,
         xattr_bytes: 0,
+        entries: 0,
+        shards: attr.shards.clone(),
     }
 }
 
@@ -114,7 +122,23 @@ pub fn attr_of(handle: Handle, inode: &Inode, stream: Option<StreamInfo>) -> Att
         parent: inode.parent,
         template: inode.template,
         layout: inode.layout.clone().map(|layout| Layout { generation, ..layout }),
+        shards: inode.shards.clone(),
     }
+}
+
+/// Change attributes as `set` says; the time of change is `now` if it says none.
+pub fn set(inode: &mut Inode, set: &SetAttr, now: Time) {
+    let has_new_owner = set.uid.is_some() || set.gid.is_some();
+    if let Some(mode) = set.mode {
+        inode.mode = mode & MODE_BITS;
+    } else if inode.kind == Kind::File && (has_new_owner || set.kill_privileges) {
+        inode.mode = without_privileges(inode.mode);
+    }
+    inode.uid = set.uid.unwrap_or(inode.uid);
+    inode.gid = set.gid.unwrap_or(inode.gid);
+    inode.atime = set.atime.unwrap_or(inode.atime);
+    inode.mtime = set.mtime.unwrap_or(inode.mtime);
+    inode.ctime = set.ctime.unwrap_or(now);
 }
 
 /// Permission bits as a write by another than root leaves them: set-user-id gone, set-group-id gone where the group may

@@ -9,7 +9,14 @@
 //! k session slot group           reply kept for a retry                    rows::Kept
 //! o handle                       orphan: removed, but held open            rows::Orphan
 //! r server datafile              to be reaped on that server               rows::Reap
+//! n handle                       made, and not yet known to be named       rows::New
+//! u object ticket                a name was taken, its link counts still   rows::Unnamed
+//! v handle                       never to be entered into a directory      rows::Void
+//! l handle                       has, or had, more names than one          rows::Linked
 //! t tx                           transaction prepared or committed here    rows::Tx
+//! p server                       datafiles made ahead on that server       rows::Pool
+//! g server                       the batch made last for that server       rows::Grant
+//! b first handle of 1,024        datafiles made ahead here                 rows::Batch
 //! c word                         facts of this server: map, counters
 //! ```
 //! Numbers are big-endian, so that the order of keys is the order of numbers. The store's own rows begin with other bytes
@@ -31,7 +38,14 @@ pub enum Table {
     Kept = b'k',
     Orphan = b'o',
     Reap = b'r',
+    New = b'n',
+    Unnamed = b'u',
+    Void = b'v',
+    Linked = b'l',
     Tx = b't',
+    Pool = b'p',
+    Grant = b'g',
+    Batch = b'b',
     Config = b'c',
 }
 
@@ -143,6 +157,60 @@ pub fn orphan(handle: Handle) -> Bytes {
 /// A datafile to be reaped on another server.
 pub fn reap(server: ServerId, datafile: Handle) -> Bytes {
     key(Table::Reap, &[&server.0.to_be_bytes(), &datafile.key_bytes()])
+}
+
+/// The pool of datafiles of another server.
+pub fn pool(peer: ServerId) -> Bytes {
+    key(Table::Pool, &[&peer.0.to_be_bytes()])
+}
+
+/// The batch made last for another server.
+pub fn grant(peer: ServerId) -> Bytes {
+    key(Table::Grant, &[&peer.0.to_be_bytes()])
+}
+
+/// The batch that a handle would be of, by its first handle.
+pub fn batch(first: Handle) -> Bytes {
+    key(Table::Batch, &[&first.key_bytes()])
+}
+
+/// The server of a key that is a table's letter and a server.
+pub fn parse_server(key: &[u8]) -> Option<ServerId> {
+    let bytes: [u8; 2] = key.get(1..)?.try_into().ok()?;
+    Some(ServerId(u16::from_be_bytes(bytes)))
+}
+
+/// A metafile not yet known to be entered, or a datafile not yet known to be listed.
+pub fn new(handle: Handle) -> Bytes {
+    key(Table::New, &[&handle.key_bytes()])
+}
+
+/// All names taken of an object, as far as its links still count them.
+pub fn unnamed_of(object: Handle) -> Bytes {
+    key(Table::Unnamed, &[&object.key_bytes()])
+}
+
+/// One of them.
+pub fn unnamed(object: Handle, ticket: Handle) -> Bytes {
+    key(Table::Unnamed, &[&object.key_bytes(), &ticket.key_bytes()])
+}
+
+/// Object and ticket of such a key.
+pub fn parse_unnamed(key: &[u8]) -> Option<(Handle, Handle)> {
+    let rest = key.strip_prefix(&[Table::Unnamed as u8])?;
+    let (object, rest) = rest.split_first_chunk::<8>()?;
+    let ticket: [u8; 8] = rest.try_into().ok()?;
+    Some((Handle(u64::from_be_bytes(*object)), Handle(u64::from_be_bytes(ticket))))
+}
+
+/// What may never be entered.
+pub fn void(handle: Handle) -> Bytes {
+    key(Table::Void, &[&handle.key_bytes()])
+}
+
+/// What has, or had, several names.
+pub fn linked(handle: Handle) -> Bytes {
+    key(Table::Linked, &[&handle.key_bytes()])
 }
 
 /// A transaction.

@@ -11,12 +11,13 @@ use crate::keys::{self, Table};
 use crate::rows::{Orphan, RowValue};
 use crate::session::Session;
 use crate::shard::{Shard, apply_own};
+use crate::unfinished;
 use bytes::Bytes;
 use shoal_env::point;
 use shoal_proto::message::Refusal;
 use shoal_proto::{ClientId, FrameKind, Group, Handle, Op, Status};
 use shoal_store::{Changes, Strength, look};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The task of a shard that ends sessions.
 pub async fn run(shard: Rc<Shard>) {
-    let mut strangers = BTreeSet::new();
+    let (mut strangers, mut absent) = (BTreeSet::new(), BTreeMap::new());
     loop {
         shard.env.sleep(shard.settings.lease / 2).await;
         let now = shard.env.now();
@@ -49,6 +50,9 @@ pub async fn run(shard: Rc<Shard>) {
                 strangers = now_strangers;
             }
             Err(status) => tracing::warn!(%status, "orphans could not be listed"),
+        }
+        if let Err(status) = unfinished::sweep(&shard, &mut absent).await {
+            tracing::warn!(%status, "what clients began could not be looked at");
         }
     }
 }

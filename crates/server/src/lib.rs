@@ -14,6 +14,7 @@
 //! **Invariant: the slot is looked up before anything else.**
 
 pub mod actions;
+pub mod batches;
 mod connection;
 mod counters;
 pub mod ctx;
@@ -29,14 +30,17 @@ pub mod ops;
 mod peers;
 mod placement;
 mod places;
+pub mod pools;
 mod reaper;
 mod recovery;
 pub mod rows;
 mod serve;
 mod session;
 pub mod shard;
+pub mod splits;
 mod tasks;
 pub mod tx;
+mod unfinished;
 
 pub use counters::{CounterSnapshot, Counters};
 pub use serve::{CollectionSetup, ServeError, ServerConfig, ServerHandle, serve};

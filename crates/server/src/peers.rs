@@ -8,6 +8,7 @@
 //! | getattr, entry, streamstat, outcome, map | reads |
 //! | prepare, finish | named by the transaction's id, which is used once; a second one finds it done |
 //! | draw | the first answer's handles are lost, never given again |
+//! | batchcreate | the number of the batch: the same one again is the same batch |
 //! | reap | names handles that are never used again |
 //! | setmap | names the epoch |
 //! | write (a share of an append) | the same bytes to a place that was given to nobody else |
@@ -25,7 +26,8 @@ use futures_util::future::LocalBoxFuture;
 use shoal_env::local::Notify;
 use shoal_env::{Address, Env, Instant};
 use shoal_proto::{
-    Answer, ClientId, Frame, FrameKind, Group, GroupReply, Handle, Op, Reply, Request, ServerId, Status,
+    Answer, ClientId, Durability, Frame, FrameKind, Group, GroupReply, Handle, Op, Reply, Request, ServerId,
+    Status,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -59,7 +61,7 @@ struct Inner {
     client: ClientId,
     scratch: Scratch,
     links: RefCell<BTreeMap<ServerId, Rc<Link>>>,
-    pools: RefCell<BTreeMap<ServerId, VecDeque<Handle>>>,
+    drawn: RefCell<BTreeMap<ServerId, VecDeque<Handle>>>,
     next_tag: Cell<u64>,
 }
 
@@ -81,7 +83,7 @@ impl Peers {
             client,
             scratch,
             links: RefCell::default(),
-            pools: RefCell::default(),
+            drawn: RefCell::default(),
             next_tag: Cell::new(1),
         }))
     }
@@ -126,7 +128,8 @@ impl Peers {
         let groups: Vec<Group> = ops.into_iter().map(|op| Group { ops: vec![op].into() }).collect();
         let count = groups.len();
         let writes = groups.iter().any(|group| group.ops.iter().any(|op| matches!(op, Op::Write { .. })));
-        let mut request = Request { slot: None, timeout_ms: 0, groups: groups.into() };
+        let mut request =
+            Request { slot: None, timeout_ms: 0, durability: Durability::Usual, groups: groups.into() };
         loop {
             let line = self.line(server, deadline).await?;
             let left = deadline.since(self.0.env.now());
@@ -150,14 +153,14 @@ impl Peers {
     }
 
     /// A handle of a peer drawn before.
-    pub fn pooled(&self, server: ServerId) -> Option<Handle> {
-        self.0.pools.borrow_mut().get_mut(&server)?.pop_front()
+    pub fn drawn(&self, server: ServerId) -> Option<Handle> {
+        self.0.drawn.borrow_mut().get_mut(&server)?.pop_front()
     }
 
     /// Keep handles drawn from a peer.
-    pub fn pool(&self, server: ServerId, handles: Vec<Handle>) {
+    pub fn keep_drawn(&self, server: ServerId, handles: Vec<Handle>) {
         let own = handles.into_iter().filter(|h| h.server() == server);
-        self.0.pools.borrow_mut().entry(server).or_default().extend(own);
+        self.0.drawn.borrow_mut().entry(server).or_default().extend(own);
     }
 
     /// Send on a connection; `None`: it broke before the answer.

@@ -9,7 +9,7 @@ use crate::shard::{Shard, apply_own};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use shoal_env::point;
-use shoal_proto::{Handle, Op, ServerId, Status, limits};
+use shoal_proto::{Dead, Handle, Op, ServerId, Status, limits};
 use shoal_store::{Changes, Strength, look};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -20,11 +20,17 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause when some server did not.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// Rows of one message, at most.
+const MESSAGE: usize = limits::HANDLES_MAX;
+/// Rows of one group of it: they are removed together, and one that is locked keeps the others of its group waiting.
+const GROUP: usize = 64;
+
+const _: () = assert!(MESSAGE.div_ceil(GROUP) <= limits::GROUPS_MAX);
+
 /// A row to be reaped.
-struct Dead {
-    row: Bytes,
-    datafile: Handle,
-    owner: Handle,
+struct Row {
+    key: Bytes,
+    dead: Dead,
 }
 
 /// The task of a shard.
@@ -32,7 +38,13 @@ pub async fn run(shard: Rc<Shard>) {
     loop {
         let more = shard.reap_rows.wait();
         match sweep(&shard).await {
-            Ok(true) => more.await,
+            Ok(true) => {
+                more.await;
+                // A client removes the datafiles itself, and this only what it leaves.
+                if !shard.identity().map.switches.compound {
+                    shard.env.sleep(shard.settings.lease / 4).await;
+                }
+            }
             Ok(false) => shard.env.sleep(PAUSE).await,
             Err(status) => {
                 tracing::warn!(%status, "rows to be reaped could not be handled");
@@ -48,12 +60,11 @@ async fn sweep(shard: &Rc<Shard>) -> Result<bool, Status> {
     let mut after: Option<Bytes> = None;
     let mut all = true;
     loop {
-        let looked =
-            look(&shard.collection, |view| view.scan(&prefix, after.as_deref(), limits::GROUPS_MAX)).await;
+        let looked = look(&shard.collection, |view| view.scan(&prefix, after.as_deref(), MESSAGE)).await;
         let (scan, seen) = looked.map_err(status_of)?;
         // A message: what it depends on is durable before it leaves.
         crate::tx::durable(&shard.collection, seen).await.map_err(status_of)?;
-        let mut by_server: BTreeMap<ServerId, Vec<Dead>> = BTreeMap::new();
+        let mut by_server: BTreeMap<ServerId, Vec<Row>> = BTreeMap::new();
         for (key, value) in &scan.rows {
             if let (Some((server, datafile)), Ok(reap)) = (keys::parse_reap(key), Reap::from_row(value)) {
                 if lists(shard, reap.owner, datafile).await? {
@@ -61,11 +72,8 @@ async fn sweep(shard: &Rc<Shard>) -> Result<bool, Status> {
                     all = false;
                     continue;
                 }
-                by_server.entry(server).or_default().push(Dead {
-                    row: key.clone(),
-                    datafile,
-                    owner: reap.owner,
-                });
+                let dead = Dead { datafile, owner: reap.owner };
+                by_server.entry(server).or_default().push(Row { key: key.clone(), dead });
             }
         }
         for reaped in join_all(by_server.into_iter().map(|(server, dead)| reap(shard, server, dead))).await {
@@ -89,23 +97,28 @@ async fn lists(shard: &Rc<Shard>, owner: Handle, datafile: Handle) -> Result<boo
     Ok(inode.and_then(|inode| inode.layout).is_some_and(|layout| layout.datafiles.contains(&datafile)))
 }
 
-/// Ask one server; the rows of those it removed go.
-async fn reap(shard: &Rc<Shard>, server: ServerId, dead: Vec<Dead>) -> Result<bool, Status> {
-    let ops = dead.iter().map(|d| Op::Reap { owner: d.owner, datafiles: vec![d.datafile].into() }).collect();
+/// Ask one server, a group for some of them; the rows of those it removed go.
+async fn reap(shard: &Rc<Shard>, server: ServerId, dead: Vec<Row>) -> Result<bool, Status> {
+    let ops = dead
+        .chunks(GROUP)
+        .map(|group| Op::Reap { dead: group.iter().map(|row| row.dead).collect::<Vec<_>>().into() });
+    let ops = ops.collect();
     let deadline = shard.env.now() + TIMEOUT;
-    let first = dead.first().map_or(0, |dead| dead.datafile.0);
+    let first = dead.first().map_or(0, |row| row.dead.datafile.0);
     shard.env.point(point::REAPER_ASKS, first);
+    add(&shard.counters.reap_messages, 1);
     let Ok((replies, _)) = shard.peers.call_all(server, ops, Bytes::new(), deadline).await else {
         return Ok(false);
     };
     let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
     let mut all = true;
-    for (dead, reply) in dead.into_iter().zip(replies) {
+    for (group, reply) in dead.chunks(GROUP).zip(replies) {
         if reply.status == Status::Ok {
-            changes.remove(dead.row);
-            add(&shard.counters.reaped, 1);
+            group.iter().for_each(|row| changes.remove(row.key.clone()));
+            add(&shard.counters.reaped, group.len() as u64);
         } else {
-            tracing::debug!(datafile = %dead.datafile, status = %reply.status, "not reaped yet");
+            let first = group.first().map(|row| row.dead.datafile);
+            tracing::debug!(?first, count = group.len(), status = %reply.status, "not reaped yet");
             all = false;
         }
     }

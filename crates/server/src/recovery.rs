@@ -2,7 +2,7 @@
 //!
 //! In this order, before any connection is accepted: the map (a newer one than the configuration's wins); the root, if
 //! this is a new file system; a range of handles; transactions (what is prepared is locked again, what is committed is
-//! finished); sessions, whose lease begins anew. Then the tasks: gate, lease, reaper, resolver.
+//! finished); sessions, whose lease begins anew; the pools of datafiles. Then the tasks: gate, lease, reaper, pools, resolver.
 
 use crate::actions;
 use crate::keys::{self, Table};
@@ -10,13 +10,13 @@ use crate::rows::{self, Inode, RowValue, Tx, TxState};
 use crate::session::Session;
 use crate::shard::{Shard, apply_own};
 use crate::tx::{self, Prepared};
-use crate::{lease, reaper};
+use crate::{lease, pools, reaper, splits};
 use bytes::Bytes;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, point};
 use shoal_proto::codec::Codec;
 use shoal_proto::op::Owner;
-use shoal_proto::{ClusterMap, Handle, Kind, ServerId, Time};
+use shoal_proto::{ClusterMap, Handle, Kind, ServerId, Shards, Time};
 use shoal_store::{Changes, StoreError, look, settle};
 use std::rc::Rc;
 
@@ -35,12 +35,16 @@ pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
     shard.env.point(point::START_TRANSACTIONS, 0);
     find_sessions(shard).await?;
     shard.env.point(point::START_SESSIONS, 0);
+    pools::open(shard, table(shard, Table::Pool).await?).await?;
+    shard.env.point(point::START_POOLS, 0);
     let spawn = |name, task: futures_util::future::LocalBoxFuture<'static, ()>| {
         shard.tasks.spawn(&shard.env, name, task);
     };
     spawn("gate", Box::pin(gate(shard.clone())));
     spawn("lease", Box::pin(lease::run(shard.clone())));
     spawn("reaper", Box::pin(reaper::run(shard.clone())));
+    spawn("pools", Box::pin(pools::run(shard.clone())));
+    spawn("splits", Box::pin(splits::run(shard.clone())));
     spawn("resolver", Box::pin(tx::resolve(shard.clone())));
     Ok(())
 }
@@ -119,6 +123,8 @@ async fn make_root(shard: &Rc<Shard>, owner: Owner) -> Result<(), StoreError> {
         layout: None,
         target: None,
         xattr_bytes: 0,
+        entries: 0,
+        shards: Shards::WHOLE,
     };
     let mut changes = Changes::default();
     changes.put(key, root.to_row());

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use shoal_proto::codec::{Codec, DecodeError, Reader, Writer};
 use shoal_proto::{
-    Action, Blob, ClientId, Handle, Kind, Layout, Many, ServerId, Template, Time, TxId, limits,
+    Action, Blob, ClientId, Handle, Kind, Layout, Many, Name, ServerId, Shards, Template, Time, TxId, limits,
 };
 
 /// Version of all rows written.
@@ -83,6 +83,11 @@ rows! {
         target: Option<Blob<{ limits::PATH_BYTES_MAX }>>,
         /// Bytes of the extended attributes' names, as they are listed; 0: there are none, and nothing need be searched.
         xattr_bytes: u32,
+        /// Entries of a directory, or of the shard of it that this row is of; else zero.
+        entries: u32,
+        /// The shards of a directory that is split. The row is then one of several, under the one handle: that of its own
+        /// server, which alone has its parent and its extended attributes, and one on each other shard's.
+        shards: Shards,
     }
 
     /// An entry of a directory.
@@ -125,10 +130,80 @@ rows! {
         client: ClientId,
     }
 
+    /// What a client made and is about to give its place: an orphan of its session until it is known to be there.
+    New {
+        /// The client.
+        client: ClientId,
+        /// Where it goes: a metafile's directory, or a datafile's metafile.
+        place: Handle,
+        /// Under which name, in a directory.
+        name: Option<Name>,
+    }
+
+    /// An entry that a client took away, whose object has a link too many until the client removes it.
+    Unnamed {
+        /// The client.
+        client: ClientId,
+    }
+
+    /// A metafile that its server took back before it was entered here.
+    Void {
+        /// The client that made it.
+        client: ClientId,
+    }
+
+    /// An object that was given a second name.
+    Linked {
+        /// When.
+        time: Time,
+    }
+
     /// A datafile to be removed on another server.
     Reap {
         /// The metafile it belonged to.
         owner: Handle,
+    }
+
+    /// Datafiles of another server, made ahead of need for files of this one ([`crate::pools`]).
+    Pool {
+        /// Drawn at random when the pool began, so that no batch of an older one is taken for one of its own.
+        id: u64,
+        /// The batch stored last.
+        sequence: u64,
+        /// How many were taken so far.
+        taken: u64,
+        /// Up to this count they may be taken: what a start finds between the two is retired.
+        lent: u64,
+        /// Those left, in the order in which they are taken.
+        ranges: Many<Range, { Pool::RANGES_MAX }>,
+    }
+
+    /// Datafiles one behind the other.
+    Range {
+        /// The first.
+        first: Handle,
+        /// How many.
+        count: u16,
+    }
+
+    /// The batch of datafiles made last for another server's pool.
+    Grant {
+        /// Its pool.
+        pool: u64,
+        /// The batch's number there.
+        sequence: u64,
+        /// It.
+        range: Range,
+    }
+
+    /// Datafiles made ahead of need for another server's pool ([`crate::batches`]).
+    Batch {
+        /// That server.
+        pool: ServerId,
+        /// How many, from the key's handle on.
+        count: u16,
+        /// A bit for each: it was named once, and is what its own rows say.
+        used: Blob<{ limits::BATCH_MAX / 8 }>,
     }
 
     /// A transaction, as participant (prepared) or coordinator (committed).

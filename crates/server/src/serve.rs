@@ -168,7 +168,11 @@ async fn open(
     let key = setup.key.unwrap_or(SecretKey::new([0; 32]));
     let identity = Identity::new(id, Rc::new(setup.map), key);
     let shard = Shard::new(env.clone(), identity, setup.store, settings);
-    recovery::open(&shard, setup.root).await?;
+    if let Err(error) = recovery::open(&shard, setup.root).await {
+        // What it found and began must not keep the store open: whoever tries again finds it locked.
+        shard.tasks.cancel();
+        return Err(error);
+    }
     Ok(shard)
 }
 

@@ -6,13 +6,15 @@ use crate::gate::Gate;
 use crate::handles::Handles;
 use crate::locks::Locks;
 use crate::peers::Peers;
+use crate::pools::{Pools, Sizes};
 use crate::session::{Session, Sessions};
+use crate::splits::Splits;
 use crate::tasks::Tasks;
 use crate::tx::Book;
 use bytes::Bytes;
 use shoal_env::local::Notify;
 use shoal_env::{Env, Instant};
-use shoal_proto::{ClusterMap, CollectionId, SecretKey, ServerId, Time};
+use shoal_proto::{ClusterMap, CollectionId, PlaceKey, Roles, SecretKey, ServerId, Time};
 use shoal_store::{Ask, Changes, Collection, Loaded, Lsn, StoreError};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -32,7 +34,7 @@ pub struct Identity {
     pub key: SecretKey,
     /// Key of the hash that places names in directories; derived from the secret, so that nobody can choose names that
     /// collide.
-    pub place_key: [u8; 32],
+    pub place_key: PlaceKey,
     /// How long a capability lasts, in nanoseconds.
     pub capability_ns: i64,
 }
@@ -40,16 +42,26 @@ pub struct Identity {
 impl Identity {
     /// A shard's identity.
     pub fn new(id: ServerId, map: Rc<ClusterMap>, key: SecretKey) -> Identity {
-        let place_key = key.mac("place of a name", &[&map.fs_id]);
+        let place_key = PlaceKey::new(key.mac("place of a name", &[&map.fs_id]));
         Identity { id, collection: map.collection, map, key, place_key, capability_ns: 3_600_000_000_000 }
     }
 
     /// The place of a name in its directory: a 63-bit keyed hash, never 0 (listings begin behind 0).
     pub fn place_of(&self, name: &[u8]) -> u64 {
-        let hash = blake3::keyed_hash(&self.place_key, name);
-        let mut first = [0; 8];
-        first.copy_from_slice(&hash.as_bytes()[..8]);
-        (u64::from_le_bytes(first) >> 1).max(1)
+        self.place_key.place_of(name)
+    }
+
+    /// Entries with which a directory of this server is to be split: `None` where there is nothing to split over.
+    pub fn splits_at(&self) -> Option<u32> {
+        let entries = self.map.switches.splits_at()?;
+        let mut servers = self.map.with_roles(Roles::METADATA);
+        let has_others = servers.clone().nth(1).is_some() && servers.any(|server| server == self.id);
+        has_others.then_some(entries)
+    }
+
+    /// Whether datafiles are made ahead of need.
+    pub fn precreates(&self) -> bool {
+        self.map.switches.precreate
     }
 
     /// Until when a capability given `now` lasts.
@@ -61,7 +73,7 @@ impl Identity {
 /// The identity as all parts of a shard share it.
 pub type SharedIdentity = Rc<RefCell<Rc<Identity>>>;
 
-/// Spans of time, and how many connections a server has.
+/// Spans of time, and how much there is of something.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// A session without a message for this long ends.
@@ -70,6 +82,8 @@ pub struct Settings {
     pub handshake: Duration,
     /// How long a prepared transaction waits for its decision before it asks (and asks again).
     pub doubt: Duration,
+    /// How large the pools of datafiles are.
+    pub pools: Sizes,
     /// Connections at once, at most: fewer than the process may have descriptors, as the store needs some.
     pub connections_max: usize,
 }
@@ -80,6 +94,7 @@ impl Default for Settings {
             lease: Duration::from_secs(60),
             handshake: Duration::from_secs(10),
             doubt: Duration::from_secs(2),
+            pools: Sizes::DEFAULT,
             connections_max: 16_384,
         }
     }
@@ -115,6 +130,10 @@ pub struct Shard {
     pub gate: Gate,
     /// The other servers.
     pub peers: Peers,
+    /// Datafiles of other servers, made ahead of need.
+    pub pools: Pools,
+    /// Directories to be split.
+    pub splits: Splits,
     /// Transactions.
     pub book: Book,
     /// Counts.
@@ -158,6 +177,8 @@ impl Shard {
             peer_sessions: RefCell::default(),
             gate: Gate::default(),
             peers,
+            pools: Pools::new(settings.pools),
+            splits: Splits::default(),
             book: Book::default(),
             counters,
             settings,
@@ -188,6 +209,7 @@ impl Shard {
         let mut identity = self.identity.borrow_mut();
         if map.epoch > identity.map.epoch {
             *identity = Rc::new(Identity { map: Rc::new(map), ..(**identity).clone() });
+            self.pools.map_changed.wake_all();
         }
     }
 

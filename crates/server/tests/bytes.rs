@@ -7,7 +7,7 @@ use raw::held::Held;
 use raw::*;
 use shoal_env::Env;
 use shoal_pattern::Pattern;
-use shoal_proto::{Answer, Attr, Capability, Handle, Op, Share, Status, Transfer};
+use shoal_proto::{Answer, Attr, Capability, Handle, Op, Rights, Share, Status, Transfer};
 use std::rc::Rc;
 
 /// A file, as its clients know it.
@@ -100,6 +100,27 @@ fn where_two_writes_overlap_each_byte_is_one_writers() {
             assert!(read[half..len].iter().all(|byte| *byte == b'a' || *byte == b'b'), "round {round}");
             assert!(read[len..half + len].iter().all(|byte| *byte == b'b'), "round {round}");
             assert!(read[half + len..].iter().all(|byte| *byte == b'-'), "round {round}");
+        }
+    });
+}
+
+#[test]
+fn who_writes_to_the_current_object_reaches_the_first_strip_of_a_laid_out_file_only() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 2).await;
+        let mut client = cluster.client(0).await;
+        let file = File::new(&mut client).await;
+        let object = file.attr.handle;
+        let strip = file.attr.template.stuffed_max();
+        client.change(vec![Op::Unstuff { object }]).await;
+        for (at, status) in [(strip - 8, Status::Ok), (strip - 4, Status::StaleLayout)] {
+            client.sequence += 1;
+            let pattern = Pattern::contiguous(at as i64, 8).unwrap();
+            let stream = Handle::CURRENT;
+            let transfer = Transfer { stream, capability: None, pattern, ..file.transfer(0, 8) };
+            let ops = vec![Op::Open { object, rights: Rights::WRITE }, Op::Write { transfer, len: 8 }];
+            client.send(Some(slot(0, client.sequence)), vec![ops], Bytes::from_static(b"eight...")).await;
+            assert_eq!(client.reply().await.1[0].status, status, "at {at}");
         }
     });
 }

@@ -7,7 +7,7 @@ use raw::*;
 use shoal_env::Env;
 use shoal_pattern::Pattern;
 use shoal_proto::{Answer, Handle, Op, SessionId, Share, Status, Transfer};
-use shoal_store::{CollectionConfig, DataSync, Identity, MetadataSync, ModuleKind, SyncModes};
+use shoal_store::{CollectionConfig, DataSync, Identity, ModuleKind, SyncModes};
 use std::path::Path;
 
 async fn start(env: &Env, dir: &Path) -> Cluster {
@@ -63,7 +63,7 @@ fn a_small_write_alone_is_answered_in_mode_at_reply() {
     let path = dir.path().to_owned();
     run(|env| async move {
         let cluster = start(&env, &path).await;
-        let modes = SyncModes { metadata: MetadataSync::AtReply, data: DataSync::AtReply };
+        let modes = SyncModes { data: DataSync::AtReply, ..SyncModes::default() };
         cluster.stores[0].set_sync_modes(modes).await.unwrap();
         let mut client = cluster.client(0).await;
         let made = client.change(vec![create(Handle::ROOT, &name("file"))]).await;

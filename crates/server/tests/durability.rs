@@ -8,8 +8,8 @@ use raw::*;
 use shoal_env::Env;
 use shoal_pattern::Pattern;
 use shoal_proto::{
-    Action, Answer, Capability, Decision, Generation, Handle, Kind, Op, ServerId, Share, Status, Transfer,
-    TxId,
+    Action, Answer, Capability, Decision, Durability, Generation, Handle, Kind, Op, ServerId, Share, Status,
+    Transfer, TxId,
 };
 use shoal_store::{DataSync, MetadataSync, Module, SyncModes};
 use std::rc::Rc;
@@ -28,7 +28,7 @@ impl Scene {
         let held = Rc::new(Held::new(cluster.stores[0].clone()));
         cluster.stores[0] = held.clone();
         cluster.start(0).await;
-        held.set_sync_modes(SyncModes { metadata, data }).await.unwrap();
+        held.set_sync_modes(SyncModes { metadata, data, ..SyncModes::default() }).await.unwrap();
         let client = cluster.client(0).await;
         Scene { cluster, held, client }
     }
@@ -106,7 +106,7 @@ fn in_mode_never_nobody_waits() {
 }
 
 /// A write of one byte to a new file.
-async fn send_write(scene: &mut Scene) {
+async fn send_write(scene: &mut Scene) -> Transfer {
     let made = scene.client.change_in(slot(0, 1), vec![create(Handle::ROOT, &name("file"))]).await;
     let Answer::Made { attr, capability, .. } = &made.answers[0] else { panic!() };
     let capability: Option<Capability> = *capability;
@@ -120,9 +120,10 @@ async fn send_write(scene: &mut Scene) {
         share: Share::WHOLE,
     };
     scene.held.hold();
-    let ops = vec![Op::Write { transfer, len: 1 }];
+    let ops = vec![Op::Write { transfer: transfer.clone(), len: 1 }];
     scene.client.send(Some(slot(0, 2)), vec![ops], Bytes::from_static(b"x")).await;
     scene.gated(1).await;
+    transfer
 }
 
 #[test]
@@ -148,6 +149,74 @@ fn a_small_write_is_answered_when_written_or_durable_as_the_data_mode_says() {
 }
 
 #[test]
+fn a_request_may_ask_for_more_durability_than_the_modes_give() {
+    run(|env| async move {
+        let mut scene = Scene::new(&env, MetadataSync::AtFsync, DataSync::AtFsync).await;
+        scene.client.durability = Durability::Durable;
+        scene.held.hold();
+        let pushes = scene.held.pushes.get();
+        scene.send_create(1, "file").await;
+        scene.gated(1).await;
+        assert!(scene.held.pushes.get() > pushes, "the journal is asked, as nobody else would ask it");
+        scene.held.write();
+        env.sleep(Duration::from_millis(1)).await;
+        assert_eq!(scene.cluster.shard(0).gate.len(), 1);
+        scene.held.sync();
+        assert_eq!(scene.status().await, Status::Ok);
+
+        let mut scene = Scene::new(&env, MetadataSync::AtReply, DataSync::AtFsync).await;
+        scene.client.durability = Durability::Durable;
+        send_write(&mut scene).await;
+        scene.held.write();
+        env.sleep(Duration::from_millis(1)).await;
+        assert_eq!(scene.cluster.shard(0).gate.len(), 1, "data too");
+        scene.held.sync();
+        assert_eq!(scene.status().await, Status::Ok);
+    });
+}
+
+#[test]
+fn a_request_may_ask_for_less_durability_and_others_see_it_when_it_is_durable_all_the_same() {
+    run(|env| async move {
+        for (durability, written_first) in [(Durability::Written, true), (Durability::Unheld, false)] {
+            let mut scene = Scene::new(&env, MetadataSync::AtReply, DataSync::AtFsync).await;
+            scene.client.durability = durability;
+            scene.held.hold();
+            scene.send_create(1, "file").await;
+            if written_first {
+                scene.gated(1).await;
+                scene.held.write();
+            }
+            assert_eq!(scene.status().await, Status::Ok);
+            let mut other = scene.cluster.client(0).await;
+            other.send(None, vec![vec![lookup(Handle::ROOT, &name("file"))]], Bytes::new()).await;
+            scene.gated(1).await;
+            scene.held.sync();
+            assert_eq!(other.reply().await.1[0].status, Status::Ok);
+        }
+    });
+}
+
+#[test]
+fn the_kept_answer_of_a_durable_write_waits_until_the_write_is_durable() {
+    run(|env| async move {
+        let mut scene = Scene::new(&env, MetadataSync::AtReply, DataSync::AtReply).await;
+        let transfer = send_write(&mut scene).await;
+        // Its client lost the connection, and asks again on another.
+        let wish = Wish { session: Some(scene.client.attached.session), ..Wish::default() };
+        let mut again = Raw::attach(&scene.cluster, 0, wish).await.unwrap();
+        let ops = vec![Op::Write { transfer, len: 1 }];
+        again.send(Some(slot(0, 2)), vec![ops], Bytes::from_static(b"x")).await;
+        scene.held.write();
+        env.sleep(Duration::from_millis(5)).await;
+        again.send(None, vec![vec![Op::Ping {}]], Bytes::new()).await;
+        assert_eq!(again.reply().await.0, again.last_tag(), "a power cut could still take the byte");
+        scene.held.sync();
+        assert_eq!(again.reply().await.1[0].status, Status::Ok);
+    });
+}
+
+#[test]
 fn a_final_refusal_of_a_prepare_waits_for_what_it_saw() {
     run(|env| async move {
         let mut scene = Scene::new(&env, MetadataSync::AtReply, DataSync::AtFsync).await;
@@ -160,7 +229,10 @@ fn a_final_refusal_of_a_prepare_waits_for_what_it_saw() {
         scene.client.send(Some(slot(0, 2)), vec![ops], Bytes::new()).await;
         scene.gated(1).await;
         let tx = TxId(Handle::new(ServerId(1), 1000).0);
-        let prepare = Op::Prepare { tx, actions: vec![Action::DirectoryRemove { dir }].into() };
+        let prepare = Op::Prepare {
+            tx,
+            actions: vec![Action::DirectoryRemove { shard: dir.server(), dir, split: false }].into(),
+        };
         let asked = peer.send(None, vec![vec![prepare]], Bytes::new()).await;
         env.sleep(Duration::from_millis(5)).await;
         peer.send(None, vec![vec![Op::Ping {}]], Bytes::new()).await;
@@ -195,6 +267,7 @@ fn prepares_and_finishes_are_durable_in_every_mode() {
         let mut peer = Raw::attach(&scene.cluster, 0, peer).await.unwrap();
         let tx = TxId(Handle::new(ServerId(1), 1000).0);
         let action = Action::EntryPut {
+            shard: Handle::ROOT.server(),
             dir: Handle::ROOT,
             name: name("file"),
             handle: Handle::new(ServerId(1), 1001),

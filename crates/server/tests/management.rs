@@ -33,14 +33,18 @@ fn status_is_json_and_sync_modes_change() {
         let cluster = Cluster::new(&env, 1).await;
         let mut client = cluster.client(0).await;
         client.change(vec![create(Handle::ROOT, &name("file"))]).await;
-        let set = |m: &str, d: &str| Op::Setsync { metadata: m.into(), data: d.into() };
+        let set =
+            |m: &str, c: &str| Op::Setsync { metadata: m.into(), data: "".into(), coalescing: c.into() };
         assert_eq!(client.ask(vec![set("never", "")]).await.status, Status::Ok);
         assert_eq!(client.ask(vec![set("sometimes", "")]).await.status, Status::Invalid);
+        assert_eq!(client.ask(vec![set("", "watermark:1:8")]).await.status, Status::Ok);
+        assert_eq!(client.ask(vec![set("", "watermark:0:8")]).await.status, Status::Invalid);
         let reply = client.ask(vec![Op::Status {}]).await;
         let Answer::Json { json } = &reply.answers[0] else { panic!() };
         let status: serde_json::Value = serde_json::from_slice(json).unwrap();
         assert_eq!(status["sync"]["metadata"], "never");
         assert_eq!(status["sync"]["data"], "fsync");
+        assert_eq!(status["sync"]["coalescing"], "watermark:1:8");
         assert_eq!(status["operations"]["create"], 1);
         assert_eq!(status["sessions"], 1);
         assert_eq!(client.ask(vec![Op::Sync {}]).await.answers.0, vec![Answer::Synced {}]);

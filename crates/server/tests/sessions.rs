@@ -109,6 +109,7 @@ fn groups_fail_each_alone_and_a_retry_runs_only_those_not_done() {
 async fn lock_entry(peer: &mut Raw, text: &str) -> TxId {
     let tx = TxId(Handle::new(ServerId(1), 1000).0);
     let action = Action::EntryPut {
+        shard: Handle::ROOT.server(),
         dir: Handle::ROOT,
         name: name(text),
         handle: Handle::new(ServerId(1), 1001),
@@ -172,7 +173,7 @@ fn a_retry_of_what_is_under_way_joins_it() {
 #[test]
 fn a_silent_session_ends_with_its_kept_replies_and_orphans() {
     run(|env| async move {
-        let settings = Settings { lease: Duration::from_millis(40), ..Settings::default() };
+        let settings = Settings { lease: Duration::from_millis(400), ..Settings::default() };
         let cluster = Cluster::with(&env, 1, settings).await;
         let mut client = cluster.client(0).await;
         let file = handle_of(&client.change(vec![create(Handle::ROOT, &name("file"))]).await);

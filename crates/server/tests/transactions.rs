@@ -134,6 +134,7 @@ fn a_retried_mkdir_over_servers_is_one_mkdir() {
 fn put_entry(tx: u64, text: &str, target: Handle) -> (TxId, Op) {
     let tx = TxId(Handle::new(ServerId(1), tx).0);
     let action = Action::EntryPut {
+        shard: Handle::ROOT.server(),
         dir: Handle::ROOT,
         name: name(text),
         handle: target,
@@ -245,6 +246,7 @@ fn a_transaction_that_meets_a_lock_backs_off_and_succeeds_when_it_is_gone() {
         // A transaction of a third server holds the entry that the rename wants to put into the root.
         let tx = TxId(Handle::new(ServerId(2), 4).0);
         let action = Action::EntryPut {
+            shard: dir.server(),
             dir,
             name: name("file2"),
             handle: Handle::new(ServerId(2), 5),
@@ -256,6 +258,7 @@ fn a_transaction_that_meets_a_lock_backs_off_and_succeeds_when_it_is_gone() {
         let mut third =
             Raw::attach(&cluster, 1, Wish { peer: Some(ServerId(2)), ..Wish::default() }).await.unwrap();
         let remove = Action::EntryRemove {
+            shard: dir.server(),
             dir,
             name: name("file"),
             expect: handle_of(&one.ask(vec![lookup(dir, &name("file"))]).await),
@@ -324,6 +327,8 @@ fn the_datafiles_of_a_removed_file_are_reaped_on_their_servers() {
             let store = &cluster.stores[usize::from(datafile.server().0)];
             store.stream(datafile, &Default::default()).unwrap()
         };
+        let longer = Op::Truncate { object: file, size: 1 << 30, kill_privileges: false };
+        assert_eq!(zero.change(vec![longer]).await.status, Status::Ok);
         assert!(datafiles.iter().all(|d| stream(&cluster, *d).is_some()));
         // One of the servers is away when the file is removed, and hears of it when it is back.
         cluster.kill(2);

@@ -1,14 +1,22 @@
 //! The command tree: every command with its help and an example. Handlers are in [`crate::commands`], one file each.
 
+mod bench;
 mod sim;
+mod tail;
 
+pub use bench::{
+    Bench, BenchCommon, BenchCompare, BenchDirectory, BenchIo, BenchMount, BenchNative, BenchSmall,
+    BenchSweep, BenchTechniques, BenchTell,
+};
 #[cfg(feature = "mutants")]
 pub use sim::SimMutants;
 pub use sim::{Sim, SimSetup, SimSoak};
+pub use tail::BenchTail;
 
 use crate::bytes_size::ByteSize;
-use crate::cluster_file::{DataSyncName, DistributionName, MetadataSyncName, ModuleName, Role};
+use crate::cluster_file::{DataSyncName, DistributionName, MetadataSyncName, ModuleName, Role, SwitchWords};
 use clap::{Args, Parser, Subcommand, ValueHint};
+use shoal_proto::Coalescing;
 use std::path::PathBuf;
 
 /// ShoalFS: a parallel file system in user space, fast at very many small files and at one file of very many writers.
@@ -94,6 +102,12 @@ pub enum Command {
     /// A process of a benchmark (started by `shoal bench`).
     #[command(hide = true)]
     BenchWorker,
+    /// Echo servers of a benchmark (started by `shoal bench`).
+    #[command(hide = true)]
+    BenchEcho,
+    /// A process that lists for a benchmark (started by `shoal bench`).
+    #[command(hide = true)]
+    BenchList,
     /// A client's process (started by `shoal torture`).
     #[command(hide = true)]
     TortureHand,
@@ -134,6 +148,11 @@ pub struct NewFileSystem {
     /// Memory for cached rows and data, on each server.
     #[arg(long, default_value = "64M")]
     pub cache: ByteSize,
+    /// Which techniques are used: ours, paper or baseline, and what differs from the set (for study): paper,eager=off.
+    /// Switches: precreate, stuffing, readdirplus, compound (on, off); eager (on, off, bytes); split (on, off, entries);
+    /// placement (colocated, spread); coalescing (pipelined, watermark, watermark:LOW:HIGH, per-op).
+    #[arg(long, default_value_t, value_name = "WORDS")]
+    pub switches: SwitchWords,
 }
 
 /// `shoal up`.
@@ -255,7 +274,9 @@ pub struct Umount {
 
 /// `shoal ls`.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:  shoal ls -l shoal://127.0.0.1:7441/demo/include")]
+#[command(after_help = "\
+Example:  shoal ls -l shoal://127.0.0.1:7441/demo/include
+          shoal ls --plus --with-data shoal://127.0.0.1:7441/demo/labels")]
 pub struct Ls {
     /// What to list: an address with a path, or a path on a mount.
     pub place: String,
@@ -265,6 +286,10 @@ pub struct Ls {
     /// With attributes, fetched with the entries (readdirplus).
     #[arg(long)]
     pub plus: bool,
+    /// With the contents of small files (at most 16 KiB), which come in the same messages: in JSON whole, as `data` or, if they
+    /// are no text, as `data_hex`; else their first line.
+    #[arg(long)]
+    pub with_data: bool,
     /// In the order of the directory, unsorted: begins at once.
     #[arg(short = 'U', long)]
     pub unsorted: bool,
@@ -483,7 +508,8 @@ pub struct AddServer {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:  shoal sync                               make everything durable now
-          shoal sync --metadata fsync              from now on, metadata is durable at fsync")]
+          shoal sync --metadata fsync              from now on, metadata is durable at fsync
+          shoal sync --coalescing watermark:1:8    from now on, changes share syncs as in PVFS")]
 pub struct Sync {
     /// The file system [default: ./shoal-data].
     #[arg(default_value = "shoal-data")]
@@ -494,6 +520,9 @@ pub struct Sync {
     /// When data writes are durable from now on.
     #[arg(long, value_enum)]
     pub data: Option<DataSyncName>,
+    /// Which metadata changes share a sync from now on: per-op, watermark[:LOW:HIGH], pipelined.
+    #[arg(long)]
+    pub coalescing: Option<Coalescing>,
     /// Which key.
     #[command(flatten)]
     pub key: Key,
@@ -545,100 +574,4 @@ pub struct Torture {
     /// The report as JSON.
     #[arg(long)]
     pub json: bool,
-}
-
-/// `shoal bench`.
-#[derive(Subcommand, Debug)]
-pub enum Bench {
-    /// The paper's nine phases: mkdir, create, readdir + stat, write, read, readdir + stat, close, remove, rmdir.
-    #[command(after_help = "\
-Example:  shoal bench small --target native:shoal-data --target dir:/tmp --files 2000 --size 8k --workers 4
-Targets:  native:PLACE  the native client       dir:DIR          any directory
-          mount:DIR     a directory on a mount  passthrough:DIR  a FUSE pass-through over a directory")]
-    Small(BenchSmall),
-    /// Large files: sequential and random, one file a worker or one for all.
-    #[command(after_help = "Example:  shoal bench io --target dir:mnt --total 256M --block 1M --workers 2")]
-    Io(BenchIo),
-    /// The machine's limits: round trips, syncs, a copy through TCP.
-    #[command(after_help = "Example:  shoal bench limits --folder /tmp")]
-    Limits {
-        /// A folder on the disk that is meant.
-        #[arg(long, default_value = ".", value_hint = ValueHint::DirPath)]
-        folder: PathBuf,
-        /// As JSON.
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-/// What all benchmarks take.
-#[derive(Args, Debug, Clone)]
-pub struct BenchCommon {
-    /// What to measure; repeat to compare, interleaved.
-    #[arg(long = "target", value_name = "KIND:WHERE", required = true)]
-    pub targets: Vec<String>,
-    /// Workers at once.
-    #[arg(long, default_value_t = 4)]
-    pub workers: usize,
-    /// Workers are processes (else threads); of directories only.
-    #[arg(long)]
-    pub processes: bool,
-    /// Repetitions; medians are shown.
-    #[arg(long, default_value_t = 5)]
-    pub repeat: usize,
-    /// Target that the others are compared with [default: the first].
-    #[arg(long, value_name = "N")]
-    pub reference: Option<usize>,
-    /// Milliseconds that a pass-through's names and attributes are believed.
-    #[arg(long, value_name = "MS", default_value_t = 100)]
-    pub attr_timeout: u64,
-    /// No progress.
-    #[arg(short, long)]
-    pub quiet: bool,
-    /// Which key.
-    #[command(flatten)]
-    pub key: Key,
-    /// As JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `shoal bench small`.
-#[derive(Args, Debug)]
-pub struct BenchSmall {
-    /// Targets and repetitions.
-    #[command(flatten)]
-    pub common: BenchCommon,
-    /// Files of each worker.
-    #[arg(long, default_value_t = 1000)]
-    pub files: usize,
-    /// Bytes of each file.
-    #[arg(long, default_value = "8k")]
-    pub size: ByteSize,
-}
-
-/// `shoal bench io`.
-#[derive(Args, Debug)]
-pub struct BenchIo {
-    /// Targets and repetitions.
-    #[command(flatten)]
-    pub common: BenchCommon,
-    /// Bytes in all, for each worker.
-    #[arg(long, default_value = "256M")]
-    pub total: ByteSize,
-    /// Bytes of one request.
-    #[arg(long, default_value = "1M")]
-    pub block: ByteSize,
-    /// In random order.
-    #[arg(long)]
-    pub random: bool,
-    /// One file for all workers.
-    #[arg(long)]
-    pub shared: bool,
-    /// fsync before the clock stops.
-    #[arg(long)]
-    pub fsync: bool,
-    /// Bypass the page cache (directories).
-    #[arg(long)]
-    pub direct: bool,
 }

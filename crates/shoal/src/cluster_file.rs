@@ -14,6 +14,7 @@
 //! metadata_sync = "reply"                       # reply, fsync, never
 //! data_sync = "fsync"                           # fsync, reply
 //! strip = "1M"
+//! switches = "ours"                             # techniques: ours, paper, baseline, and what differs: "paper,eager=off"
 //! ```
 //! `shoal init` writes one; `shoal up` keeps one in its folder. Ids are drawn by `init` and never change. Relative paths are
 //! relative to the file. An unknown word is an error, so that no setting is silently ignored.
@@ -25,9 +26,13 @@ use anyhow::{Context as _, Result, bail};
 pub use check::check_servers;
 use serde::{Deserialize, Serialize};
 use shoal_env::Address;
-use shoal_proto::{ClusterMap, CollectionId, Dist, Roles, ServerId, ServerInfo, Template, Text, limits};
+use shoal_proto::{
+    ClusterMap, CollectionId, Dist, Roles, ServerId, ServerInfo, Switches, Template, Text, limits,
+};
 use shoal_store::{DataSync, MetadataSync, ModuleKind, SyncModes};
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// The file's name in a folder.
 pub const FILE_NAME: &str = "cluster.toml";
@@ -107,6 +112,39 @@ pub struct CollectionEntry {
     /// Datafiles of a file; 0: one on every data server.
     #[serde(default)]
     pub width: u16,
+    /// Which techniques are used: `ours`, `paper`, `baseline`, and what differs: `paper,eager=off`.
+    #[serde(default)]
+    pub switches: SwitchWords,
+}
+
+/// Switches, written as text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SwitchWords(pub Switches);
+
+impl FromStr for SwitchWords {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SwitchWords, String> {
+        text.parse().map(SwitchWords)
+    }
+}
+
+impl fmt::Display for SwitchWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Serialize for SwitchWords {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for SwitchWords {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<SwitchWords, D::Error> {
+        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
 }
 
 fn default_cache() -> ByteSize {
@@ -190,6 +228,7 @@ impl CollectionEntry {
             distribution: DistributionName::default(),
             strip: default_strip(),
             width: 0,
+            switches: SwitchWords::default(),
         })
     }
 
@@ -205,6 +244,7 @@ impl CollectionEntry {
                 DataSyncName::Fsync => DataSync::AtFsync,
                 DataSyncName::Reply => DataSync::AtReply,
             },
+            coalescing: self.switches.0.coalescing,
         }
     }
 
@@ -321,6 +361,7 @@ impl ClusterFile {
             collection: CollectionId(collection.number),
             epoch: self.server.len() as u32,
             template: collection.template()?,
+            switches: collection.switches.0,
             servers: servers.into(),
         })
     }

@@ -2,6 +2,7 @@
 
 pub mod add_server;
 pub mod bench;
+pub mod bench_tail;
 pub mod cat;
 pub mod completions;
 pub mod cp;
@@ -50,6 +51,8 @@ pub fn run(command: Command, matches: &clap::ArgMatches) -> Result<ExitCode> {
         Command::Sim(args) => sim::run(args),
         Command::Torture(args) => torture::run(args),
         Command::BenchWorker => bench::worker(),
+        Command::BenchEcho => bench::echo(),
+        Command::BenchList => bench::list(),
         Command::TortureHand => torture::hand(),
     }
 }

@@ -9,6 +9,7 @@ pub mod aside;
 pub mod check;
 pub mod collect;
 pub mod mend;
+pub mod pools;
 pub mod problem;
 pub mod rounds;
 pub mod tables;

@@ -7,22 +7,36 @@ use crate::address::Place;
 use crate::connect;
 use anyhow::{Context as _, Result, anyhow};
 use bytes::Bytes;
-use shoal_bench::{FileId, Listing, OpenMode, Stat, Target, Worker};
-use shoal_client::{Client, OpenFile, Options};
+use shoal_bench::{Batches, Counts, Edge, FileId, Listing, OpenMode, Stat, Target, Worker, counts};
+use shoal_client::{Client, NewFile, OpenFile, Options, Piece, Which};
 use shoal_env::{Env, real};
-use shoal_proto::{Handle, Kind, Name, Rights};
+use shoal_proto::{Attr, Handle, Kind, Name, Rights};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// A file system by the native client.
 pub struct Native {
     name: String,
     place: Place,
+    is_cached: bool,
+    /// The servers' processes, where they are known.
+    pids: Vec<u32>,
 }
 
 impl Native {
     /// The place, called `name` in tables.
     pub fn new(name: &str, place: Place) -> Native {
-        Native { name: name.to_owned(), place }
+        Native { name: name.to_owned(), place, is_cached: true, pids: Vec::new() }
+    }
+
+    /// Names and attributes are asked for each time.
+    pub fn uncached(self) -> Native {
+        Native { is_cached: false, ..self }
+    }
+
+    /// The servers run in these processes, whose processor time counts.
+    pub fn served_by(self, pids: Vec<u32>) -> Native {
+        Native { pids, ..self }
     }
 
     /// From the words of [`Target::process_spec`].
@@ -41,7 +55,10 @@ impl Target for Native {
     }
 
     fn worker(&self, index: usize) -> Result<Box<dyn Worker>> {
-        let options = connect::options(&self.place)?;
+        let mut options = connect::options(&self.place)?;
+        if !self.is_cached {
+            (options.name_cache, options.attr_cache) = (Duration::ZERO, Duration::ZERO);
+        }
         let runtime = real::Runtime::new(&format!("bench-{index}"));
         let begin = Session::begin(runtime.env(), options, self.place.address.path.clone());
         let session = runtime.block_on(begin)?;
@@ -54,6 +71,60 @@ impl Target for Native {
         self.place.address.to_string().parse::<crate::address::ShoalAddress>().ok()?;
         Some(format!("native:{}\n{}", self.place.address, key.to_str()?))
     }
+
+    fn counts(&self, edge: Edge) -> Result<Option<Counts>> {
+        counted(&self.place, &self.pids, edge).map(Some)
+    }
+}
+
+/// Processor time of the servers' processes, and what they had written.
+fn processes(pids: &[u32]) -> Counts {
+    let sum = |of: fn(u32) -> u64| pids.iter().map(|&pid| of(pid)).sum();
+    Counts {
+        client_cpu_us: counts::cpu_us_here(),
+        server_cpu_us: sum(counts::cpu_us_of),
+        disk_bytes: sum(counts::disk_bytes_of),
+        ..Counts::default()
+    }
+}
+
+/// What every server says of itself.
+pub async fn statuses(client: &Client) -> Result<Vec<serde_json::Value>> {
+    let mut all = Vec::new();
+    for server in client.map().servers.iter() {
+        all.push(serde_json::from_str(&client.status(server.id).await?)?);
+    }
+    Ok(all)
+}
+
+/// What all servers have counted.
+pub fn served(place: &Place) -> Result<Counts> {
+    let all = connect::with_client(place, |_, client| async move { statuses(&client).await })?;
+    let of = |group: &str, name: &str| all.iter().filter_map(|one| one[group][name].as_u64()).sum();
+    Ok(Counts {
+        requests: of("counters", "requests"),
+        groups: of("store", "groups"),
+        journal_bytes: of("store", "journal_bytes"),
+        syncs: of("env", "syncs"),
+        disk_bytes: of("env", "file_write_bytes"),
+        ..Counts::default()
+    })
+}
+
+/// What the servers of a place and the processes of a run have counted, at the edge of a phase.
+pub fn counted(place: &Place, pids: &[u32], edge: Edge) -> Result<Counts> {
+    let (served, processes) = match edge {
+        Edge::Before => {
+            let served = served(place)?;
+            (served, processes(pids))
+        }
+        Edge::Behind => {
+            let processes = processes(pids);
+            (served(place)?, processes)
+        }
+    };
+    let disk_bytes = if pids.is_empty() { served.disk_bytes } else { processes.disk_bytes };
+    Ok(Counts { disk_bytes, ..served.and(&processes) })
 }
 
 struct NativeWorker {
@@ -106,6 +177,25 @@ impl Worker for NativeWorker {
         self.runtime.block_on(self.session.list(dir, true)).map(Some)
     }
 
+    fn put(&mut self, path: &str, data: &[u8]) -> Result<()> {
+        self.runtime.block_on(self.session.put(path, Bytes::copy_from_slice(data)))
+    }
+
+    fn get(&mut self, path: &str, buf: &mut [u8]) -> Result<usize> {
+        let data = self.runtime.block_on(self.session.get(path, buf.len()))?;
+        let space = buf.get_mut(..data.len()).context("more was read than asked for")?;
+        space.copy_from_slice(&data);
+        Ok(data.len())
+    }
+
+    fn list(&mut self, dir: &str, tell: &mut dyn FnMut(&str)) -> Result<()> {
+        self.runtime.block_on(self.session.names(dir, tell))
+    }
+
+    fn batches(&mut self) -> Option<&mut dyn Batches> {
+        Some(self)
+    }
+
     fn fsync(&mut self, file: FileId) -> Result<()> {
         let file = self.session.file(file)?;
         Ok(self.runtime.block_on(file.fsync())?)
@@ -123,6 +213,75 @@ impl Worker for NativeWorker {
     fn rmdir(&mut self, path: &str) -> Result<()> {
         self.runtime.block_on(self.session.rmdir(path))
     }
+}
+
+impl Batches for NativeWorker {
+    fn create_many(&mut self, paths: &[String]) -> Result<()> {
+        let session = &mut self.session;
+        self.runtime.block_on(async {
+            let mut files = Vec::with_capacity(paths.len());
+            for path in paths {
+                let (dir, name) = session.place(path).await?;
+                files.push(NewFile { dir, name, data: Bytes::new() });
+            }
+            all(session.client.create_many(files, crate::copy::owner(0o644), None).await).map(drop)
+        })
+    }
+
+    fn write_many(&mut self, paths: &[String], data: &mut dyn FnMut(usize) -> Vec<u8>) -> Result<()> {
+        let session = &mut self.session;
+        self.runtime.block_on(async {
+            let which = session.entries(paths).await?.into_iter().enumerate();
+            let pieces = which.map(|(item, which)| Piece { which, offset: 0, data: data(item).into() });
+            all(session.client.write_many(pieces.collect(), false).await).map(drop)
+        })
+    }
+
+    fn read_many(
+        &mut self,
+        paths: &[String],
+        max: usize,
+        tell: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let session = &mut self.session;
+        self.runtime.block_on(async {
+            let which = session.entries(paths).await?;
+            for (item, read) in all(session.client.read_many(&which, max).await)?.into_iter().enumerate() {
+                let (attr, data) = read;
+                let words = || format!("{} has {} bytes, more than {max}", paths[item], attr.size);
+                tell(item, &data.with_context(words)?)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn stat_many(&mut self, paths: &[String]) -> Result<Vec<Stat>> {
+        let session = &mut self.session;
+        self.runtime.block_on(async {
+            let which = session.entries(paths).await?;
+            Ok(all(session.client.stat_many(&which).await)?.iter().map(stat).collect())
+        })
+    }
+
+    fn remove_many(&mut self, paths: &[String]) -> Result<()> {
+        let session = &mut self.session;
+        self.runtime.block_on(async {
+            let mut entries = Vec::with_capacity(paths.len());
+            for path in paths {
+                entries.push(session.place(path).await?);
+            }
+            all(session.client.remove_many(&entries).await).map(drop)
+        })
+    }
+}
+
+/// All of them, or what was wrong with the first that failed.
+fn all<T>(results: Vec<Result<T, shoal_client::Error>>) -> Result<Vec<T>> {
+    Ok(results.into_iter().collect::<Result<Vec<T>, _>>()?)
+}
+
+fn stat(attr: &Attr) -> Stat {
+    Stat { size: attr.size, is_dir: attr.kind == Kind::Directory }
 }
 
 /// What lives on the worker's thread. A directory that was used stays resolved, as a program's open directory would.
@@ -164,8 +323,29 @@ impl Session {
 
     async fn stat(&mut self, path: &str) -> Result<Stat> {
         let (dir, name) = self.place(path).await?;
-        let attr = self.client.lookup(dir, &name).await?;
-        Ok(Stat { size: attr.size, is_dir: attr.kind == Kind::Directory })
+        Ok(stat(&self.client.lookup(dir, &name).await?))
+    }
+
+    async fn put(&mut self, path: &str, data: Bytes) -> Result<()> {
+        let (dir, name) = self.place(path).await?;
+        self.client.create_write(dir, &name, crate::copy::owner(0o644), data, None).await?;
+        Ok(())
+    }
+
+    async fn get(&mut self, path: &str, max: usize) -> Result<Bytes> {
+        let (dir, name) = self.place(path).await?;
+        let (attr, data) = self.client.read_small(dir, &name, max).await?;
+        data.with_context(|| format!("{path} has {} bytes, more than {max}", attr.size))
+    }
+
+    /// Names, listed with attributes.
+    async fn names(&mut self, dir: &str, tell: &mut dyn FnMut(&str)) -> Result<()> {
+        let dir = self.dir(dir).await?;
+        let mut stream = self.client.opendir(dir);
+        while let Some(entry) = stream.next(true).await? {
+            tell(&String::from_utf8_lossy(entry.name.as_bytes()));
+        }
+        Ok(())
     }
 
     async fn remove(&mut self, path: &str) -> Result<()> {
@@ -212,6 +392,15 @@ impl Session {
         }
         self.dirs.insert(path.to_owned(), at);
         Ok(at)
+    }
+
+    async fn entries(&mut self, paths: &[String]) -> Result<Vec<Which>> {
+        let mut all = Vec::with_capacity(paths.len());
+        for path in paths {
+            let (dir, name) = self.place(path).await?;
+            all.push(Which::Entry(dir, name));
+        }
+        Ok(all)
     }
 
     async fn place(&mut self, path: &str) -> Result<(Handle, Name)> {

@@ -167,6 +167,7 @@ fn collection_config(
         usize::try_from(entry.cache.0).context("the cache is larger than this machine's memory can be")?;
     // Half of it for rows (some 256 bytes each in memory), half for contents.
     config.data_cache_bytes = cache / 2;
+    config.row_cache_bytes = cache / 2;
     config.row_cache_rows = (cache / 2 / ROW_BYTES).max(1000);
     Ok(config)
 }

@@ -87,6 +87,18 @@ pub fn dist_json(dist: &Dist) -> Value {
     }
 }
 
+/// The servers of a split directory's shards, in order; null for what is whole.
+pub fn shards_json(attr: &Attr) -> Value {
+    let servers: Vec<u16> = attr.shards.servers().iter().map(|server| server.0).collect();
+    if servers.is_empty() { Value::Null } else { servers.into() }
+}
+
+/// The same for people: `split over servers 0, 1, 2`; nothing for what is whole.
+pub fn shards(attr: &Attr) -> Option<String> {
+    let servers: Vec<String> = attr.shards.servers().iter().map(ToString::to_string).collect();
+    (!servers.is_empty()).then(|| format!("split over servers {}", servers.join(", ")))
+}
+
 /// Attributes as JSON.
 pub fn attr_json(attr: &Attr) -> Value {
     let mut template = dist_json(&attr.template.dist);
@@ -114,6 +126,7 @@ pub fn attr_json(attr: &Attr) -> Value {
         "generation": attr.generation.0,
         "template": template,
         "layout": layout,
+        "shards": shards_json(attr),
     })
 }
 
@@ -128,6 +141,12 @@ pub fn count(n: u64) -> String {
         out.push(digit);
     }
     out
+}
+
+/// Counts one behind the other: `20 1 0 3`; nothing for what is no list.
+pub fn list(counts: &Value) -> String {
+    let counts = counts.as_array().map_or(&[][..], Vec::as_slice);
+    counts.iter().map(|n| count(n.as_u64().unwrap_or(0))).collect::<Vec<_>>().join(" ")
 }
 
 /// A rate: `8.1k`, `812`, `0`.

@@ -55,7 +55,14 @@ async fn damage(client: &Client) {
     let time = Time(0);
     let object = async |at: &str| client.lookup(dir, &name(at)).await.unwrap().handle;
     let loses = object("loses its name").await;
-    let entry = Action::EntryRemove { dir, name: name("loses its name"), expect: loses, subdirs: 0, time };
+    let entry = Action::EntryRemove {
+        shard: dir.server(),
+        dir,
+        name: name("loses its name"),
+        expect: loses,
+        subdirs: 0,
+        time,
+    };
     let nobody = Handle::new(lost.server(), (1 << 47) + 5);
     for action in [
         entry,

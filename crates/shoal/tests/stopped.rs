@@ -31,6 +31,20 @@ impl Drop for Scene {
     }
 }
 
+/// Stop it: the signal is sent to a process, and its threads stop a moment later, each where it is.
+fn stop(child: &Child) {
+    signal(child, rustix::process::Signal::STOP);
+    let tasks = format!("/proc/{}/task", child.id());
+    let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+        let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat")));
+        // The state stands behind the name, which is in brackets.
+        stat.map_or(true, |stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
+    };
+    while !std::fs::read_dir(&tasks).unwrap().all(is_stopped) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Whether a process waits for the mount's answer.
 fn waits(child: &Child) -> bool {
     let place = std::fs::read_to_string(format!("/proc/{}/wchan", child.id())).unwrap_or_default();
@@ -53,7 +67,7 @@ fn a_program_that_waits_for_a_stopped_server_cannot_be_killed() {
     let file = Path::new(&scene.mountpoint).join("file");
     std::fs::write(&file, b"before").unwrap();
 
-    signal(&scene.server, rustix::process::Signal::STOP);
+    stop(&scene.server);
     let script = format!("echo after > {}", file.display());
     let mut program = Command::new("sh").args(["-c", &script]).spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(20);

@@ -3,6 +3,7 @@
 use shoal_client::{Client, Error};
 use shoal_proto::{Attr, Handle, Kind, ServerId};
 use shoal_server::keys::{self, Table};
+use shoal_server::rows::{Dirent, Inode, RowValue};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The tree as it was found.
@@ -68,7 +69,11 @@ pub async fn walk(client: &Client) -> Result<Tree, Error> {
 }
 
 /// All rows of a table of a server.
-async fn rows(client: &Client, server: ServerId, table: Table) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+pub(crate) async fn rows(
+    client: &Client,
+    server: ServerId,
+    table: Table,
+) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
     let (prefix, mut found) = (keys::table(table), Vec::new());
     let mut after = Vec::new();
     loop {
@@ -90,9 +95,13 @@ pub async fn leftovers(client: &Client, servers: u16, tree: &Tree) -> Result<Vec
     let datafiles = |attr: &Attr| attr.layout.clone().map_or(Vec::new(), |layout| layout.datafiles.0);
     let striped: BTreeSet<u64> = tree.objects.values().flat_map(datafiles).map(|handle| handle.0).collect();
     for server in (0..servers).map(ServerId) {
-        for (table, words) in
-            [(Table::Tx, "a transaction"), (Table::Orphan, "an orphan"), (Table::Reap, "something to reap")]
-        {
+        for (table, words) in [
+            (Table::Tx, "a transaction"),
+            (Table::Orphan, "an orphan"),
+            (Table::Reap, "something to reap"),
+            (Table::New, "something that may not have its place"),
+            (Table::Unnamed, "a link of a name that was taken away"),
+        ] {
             for (key, _) in rows(client, server, table).await? {
                 wrong.push(format!("server {server} still holds {words}: {key:x?}"));
             }
@@ -117,6 +126,55 @@ pub async fn leftovers(client: &Client, servers: u16, tree: &Tree) -> Result<Vec
             let entry = keys::parse_entry(&key);
             if entry.is_none_or(|(dir, _, name)| !tree.entries.contains_key(&(dir.0, name.to_vec()))) {
                 wrong.push(format!("server {server} holds an entry that no listing shows: {entry:?}"));
+            }
+        }
+    }
+    wrong.extend(directories(client, servers, tree).await?);
+    wrong.extend(crate::pools::check(client, servers, tree).await?);
+    Ok(wrong)
+}
+
+/// Every row of a directory, or of a shard of one, counts the entries beside it; each shard that there should be is there, and
+/// holds only names of its range.
+async fn directories(client: &Client, servers: u16, tree: &Tree) -> Result<Vec<String>, Error> {
+    let mut wrong = Vec::new();
+    for server in (0..servers).map(ServerId) {
+        let (mut counted, mut told) = (BTreeMap::<u64, (u32, u32)>::new(), BTreeMap::new());
+        for (key, value) in rows(client, server, Table::Entry).await? {
+            let (Some((dir, place, name)), Ok(entry)) = (keys::parse_entry(&key), Dirent::from_row(&value))
+            else {
+                wrong.push(format!("server {server} holds an entry that cannot be read: {key:x?}"));
+                continue;
+            };
+            let (entries, links) = counted.entry(dir.0).or_default();
+            *entries += 1;
+            *links += u32::from(entry.kind == Kind::Directory);
+            let right = tree.objects.get(&dir.0).map(|dir| dir.shards.server_of(place));
+            if right.is_some_and(|right| right.unwrap_or(dir.server()) != server) {
+                let name = String::from_utf8_lossy(name);
+                wrong.push(format!("server {server} holds {name} of {dir}, which is another shard's"));
+            }
+        }
+        for (key, value) in rows(client, server, Table::Inode).await? {
+            if let (Some(handle), Ok(inode)) = (keys::parse_handle(&key), Inode::from_row(&value))
+                && inode.kind == Kind::Directory
+            {
+                told.insert(handle.0, (inode.entries, inode.nlink.saturating_sub(2)));
+            }
+        }
+        for (&handle, attr) in tree.objects.iter().filter(|(_, attr)| attr.kind == Kind::Directory) {
+            let has_shard = attr.shards.servers().contains(&server);
+            if (attr.handle.server() == server || has_shard) != told.contains_key(&handle) {
+                wrong.push(format!("server {server}: the shard of {} is missing, or too many", attr.handle));
+            }
+        }
+        for (handle, says) in told {
+            let there = counted.get(&handle).copied().unwrap_or_default();
+            if says != there {
+                let handle = Handle(handle);
+                wrong.push(format!(
+                    "server {server}: directory {handle} counts (entries, subdirectories) {says:?}, there are {there:?}"
+                ));
             }
         }
     }

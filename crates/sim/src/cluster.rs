@@ -4,7 +4,10 @@ use shoal_client::{Client, Error, Options};
 use shoal_env::sim::{Config, MachineId, ProcessId, World};
 use shoal_env::{Address, Env};
 use shoal_proto::op::Owner;
-use shoal_proto::{ClusterMap, CollectionId, Dist, Roles, SecretKey, ServerId, ServerInfo, Template, Text};
+use shoal_proto::{
+    ClusterMap, CollectionId, Dist, Roles, SecretKey, ServerId, ServerInfo, Switches, Template, Text,
+};
+use shoal_server::pools::Sizes;
 use shoal_server::{CollectionSetup, ServeError, ServerConfig, Settings, serve};
 use shoal_store::{CollectionConfig, Identity, ModuleKind, StoreError, SyncModes};
 use std::cell::{Cell, RefCell};
@@ -15,8 +18,10 @@ use std::time::Duration;
 /// What a cluster is made of.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
-    /// Servers; all hold metadata and data.
+    /// Servers; all hold metadata, and all but the last [`ClusterConfig::metadata_only`] data.
     pub servers: u16,
+    /// Servers that hold no data: their files are laid out from the start.
+    pub metadata_only: u16,
     /// Machines for clients.
     pub clients: u16,
     /// Bytes of a strip: small, so that small files are striped too.
@@ -27,17 +32,22 @@ pub struct ClusterConfig {
     pub settings: Settings,
     /// When the servers sync. The checks hold for the default; with less they must find what is lost.
     pub sync_modes: SyncModes,
+    /// Which techniques are used.
+    pub switches: Switches,
 }
 
 impl Default for ClusterConfig {
     fn default() -> ClusterConfig {
         ClusterConfig {
             servers: 4,
+            metadata_only: 0,
             clients: 8,
             strip: 64 << 10,
             world: Config { timeline: 200, ..Config::default() },
-            settings: Settings::default(),
+            // Small pools: a short run sees them run low, dry, and filled.
+            settings: Settings { pools: Sizes { batch: 12, low: 6, lent: 4 }, ..Settings::default() },
             sync_modes: SyncModes::default(),
+            switches: Switches::default(),
         }
     }
 }
@@ -96,7 +106,8 @@ impl Cluster {
                 id: ServerId(id),
                 map: map.clone(),
                 settings: config.settings,
-                sync_modes: config.sync_modes,
+                // As a file system is made: its switches say which changes share a sync.
+                sync_modes: SyncModes { coalescing: config.switches.coalescing, ..config.sync_modes },
                 serving: Cell::default(),
                 formatted: Cell::default(),
                 failures: RefCell::default(),
@@ -209,7 +220,7 @@ fn map_of(config: &ClusterConfig) -> ClusterMap {
     let server = |id: u16| ServerInfo {
         id: ServerId(id),
         addresses: vec![Text(address(id).to_string())].into(),
-        roles: Roles::all(),
+        roles: if id + config.metadata_only < config.servers { Roles::all() } else { Roles::METADATA },
     };
     ClusterMap {
         fs_id: FS_ID,
@@ -217,6 +228,7 @@ fn map_of(config: &ClusterConfig) -> ClusterMap {
         collection: COLLECTION,
         epoch: 1,
         template: Template { dist: Dist::SimpleStripe { strip: config.strip }, width: 0 },
+        switches: config.switches,
         servers: (0..config.servers).map(server).collect::<Vec<_>>().into(),
     }
 }
@@ -303,6 +315,7 @@ impl Plan {
             group_bytes_max: 64 << 10,
             table_rows_max: 300,
             table_bytes_max: 128 << 10,
+            part_rows_max: 100,
             row_cache_rows: 100,
             absence_filter_bytes: 16 << 10,
             data_cache_bytes: 32 << 10,

@@ -91,6 +91,12 @@ impl Act {
         }
     }
 
+    /// Where in an append's own bytes these are.
+    fn place_of(&self, bytes: &[u8]) -> Option<usize> {
+        let own = (self.kind == "append").then(|| filled(self.tag, 0, self.len as usize))?;
+        own.windows(bytes.len().max(1)).position(|window| window == bytes)
+    }
+
     fn told(&self) -> String {
         let Act { kind, client, called, returned, .. } = self;
         let (until, ranges) = (returned.map_or("?".to_owned(), |at| at.to_string()), &self.ranges);
@@ -338,10 +344,14 @@ impl Contents {
             act.base.is_some_and(|base| base <= at) && act.tag != 0 && act.bytes(at, bytes.len()) == bytes
         });
         let zeros = bytes.iter().all(|byte| *byte == 0);
+        let elsewhere = self.acts.iter().find_map(|act| Some((act, act.place_of(bytes)?)));
         let whose = match whose {
             Some(act) => format!("those of the {}", act.told()),
             None if zeros => "zeros".to_owned(),
-            None => format!("{bytes:02x?}, of nobody"),
+            None => match elsewhere {
+                Some((act, place)) => format!("byte {place} of the {}, whose place is another", act.told()),
+                None => format!("{bytes:02x?}, of nobody"),
+            },
         };
         let possible = possible.iter().map(|act| act.map_or("zeros".to_owned(), Act::told));
         let possible: Vec<String> = possible.collect();

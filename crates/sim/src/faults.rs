@@ -462,9 +462,12 @@ impl Draw<'_> {
             _ if step.activity == "start" => (Some((self.target(), point::JOURNAL_WRITES)), Duration::ZERO),
             _ => (None, Duration::ZERO),
         };
-        let passes = if before.is_some() { 0 } else { passes };
+        // A directory splits once, when it has its first entries.
+        let is_split = step.activity == "split";
+        let at = if is_split { Instant(self.at.0 / 8) } else { self.at };
+        let passes = if is_split || before.is_some() { 0 } else { passes };
         let (target, tell) = (self.target(), self.plan.tell.clone());
-        self.plan.cluster.world.at(self.at, move |world| {
+        self.plan.cluster.world.at(at, move |world| {
             world.trap(target.process, step, passes, delay, stop);
             let Some((first, at)) = before else { return };
             world.trap(first.process, at, 0, delay_before, move |world| {

@@ -23,18 +23,21 @@
 //! * [`listing`]: a listing gives every entry that is there all the time exactly once;
 //! * [`check`]: the namespace is a tree: every directory is reached once, link counts are right, nothing is left over on any
 //!   server;
+//! * `pools`: datafiles made ahead of need are in one pool, or one file's, or used up;
 //! * `bounds`: at rest, the servers' queues are empty and their memory is bounded;
 //! * every operation ends by its deadline.
 
 mod bounds;
 pub mod check;
 mod cluster;
+pub mod combinations;
 pub mod contents;
 pub mod facts;
 mod faults;
 mod judge;
 pub mod ledger;
 pub mod listing;
+mod pools;
 pub mod register;
 mod rng;
 mod run;

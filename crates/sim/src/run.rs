@@ -1,12 +1,14 @@
 //! A run: a cluster, clients at work, faults at seeded moments, and the judgement at the end.
 
 use crate::cluster::{Cluster, ClusterConfig, connect};
+use crate::combinations;
 use crate::faults::{Faults, Plan, Told};
 use crate::judge::judge;
 use crate::workload::{Scene, Shared, Worker};
 use shoal_env::Instant;
 use shoal_env::point::Point;
 use shoal_env::sim::{Met, ProcessId, World};
+use shoal_proto::Switches;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -17,6 +19,8 @@ use std::time::Duration;
 pub struct RunConfig {
     /// The cluster.
     pub cluster: ClusterConfig,
+    /// The techniques it is made with; `None`: those that the seed draws.
+    pub switches: Option<Switches>,
     /// Operations of each client.
     pub operations: u64,
     /// What is done to the cluster meanwhile; `None`: the mix that the seed draws.
@@ -32,6 +36,7 @@ impl Default for RunConfig {
     fn default() -> RunConfig {
         RunConfig {
             cluster: ClusterConfig::default(),
+            switches: None,
             operations: 80,
             faults: None,
             timeout: Duration::from_secs(30),
@@ -64,6 +69,8 @@ pub struct RunReport {
     pub registers: u64,
     /// Those that were too much to judge.
     pub registers_skipped: u64,
+    /// The techniques it was made with.
+    pub switches: Switches,
     /// How much of what was done to the cluster.
     pub mix: Faults,
     /// Each fault: when it began, and what it was.
@@ -88,14 +95,19 @@ const BEGIN_MAX: Duration = Duration::from_secs(30);
 const WORK_MAX: Duration = Duration::from_secs(3600);
 /// How long after the last operation everything is at rest: leases are over, what was in doubt is decided.
 const REST: Duration = Duration::from_secs(150);
+/// The same where clients create and remove step by step: what they left is looked at after their sessions have ended, by a
+/// server that may have been started again meanwhile, and so have given them another lease.
+const REST_APART: Duration = Duration::from_secs(400);
 
 /// The run of a seed and a configuration.
 pub fn run_with(seed: u64, config: &RunConfig) -> RunReport {
     #[cfg(feature = "mutants")]
     shoal_env::mutant::choose(config.mutant);
-    let cluster = Cluster::new(seed, &config.cluster);
+    let switches = config.switches.unwrap_or_else(|| combinations::drawn(seed));
+    let metadata_only = config.cluster.metadata_only.max(u16::from(holds_metadata_only(seed)));
+    let cluster = Cluster::new(seed, &ClusterConfig { switches, metadata_only, ..config.cluster.clone() });
     let mix = config.faults.clone().unwrap_or_else(|| Faults::drawn(seed));
-    let mut report = RunReport { seed, mix, ..RunReport::default() };
+    let mut report = RunReport { seed, mix, switches, ..RunReport::default() };
     if let Err(words) = body(&cluster, seed, config, &mut report) {
         report.violations.push(words);
     }
@@ -149,7 +161,7 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
     if !in_time {
         return Err(format!("{} of {clients} clients ended within {WORK_MAX:?}", shared.done.get()));
     }
-    world.run_for(REST);
+    world.run_for(if report.switches.compound { REST } else { REST_APART });
     let mut options = cluster.options();
     options.timeout = config.timeout;
     let (servers, judged) = (cluster.server_count(), shared.clone());
@@ -170,6 +182,11 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
 /// what is seen is what is.
 fn believes_for(seed: u64) -> Duration {
     Duration::from_millis(if seed % 4 == 3 { 100 } else { 0 })
+}
+
+/// In every fourth run, with all techniques and with others, one server holds metadata only.
+fn holds_metadata_only(seed: u64) -> bool {
+    matches!(seed % 8, 1 | 2)
 }
 
 /// What the checks must know of the faults.

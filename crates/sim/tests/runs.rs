@@ -1,7 +1,8 @@
 //! The runs every change must stand: some seeds, a run that is the same twice, and what the run is made of.
 
+use shoal_proto::Switches;
 use shoal_sim::{
-    ClusterConfig, DataSync, Fault, Faults, MetadataSync, RunConfig, RunReport, SyncModes, run, run_with,
+    ClusterConfig, Fault, Faults, MetadataSync, RunConfig, RunReport, SyncModes, combinations, run, run_with,
 };
 
 fn good(report: &RunReport) {
@@ -49,13 +50,39 @@ fn many_faults_in_one_run_are_stood() {
 }
 
 #[test]
+fn every_technique_alone_and_every_pair_of_them_is_right() {
+    let all = combinations::singles().into_iter().chain(combinations::covering());
+    for (seed, switches) in (100..).zip(all) {
+        let cluster = ClusterConfig { clients: 4, ..ClusterConfig::default() };
+        let config = RunConfig { cluster, switches: Some(switches), operations: 25, ..with(&[]) };
+        let report = run_with(seed, &config);
+        assert!(report.violations.is_empty(), "{switches}, seed {seed}:\n{}", report.violations.join("\n"));
+    }
+}
+
+#[test]
+fn files_made_step_by_step_are_whole_or_gone_whoever_dies() {
+    let faults = [(Fault::ClientCrash, 4), (Fault::Crash, 2), (Fault::PowerCut, 1), (Fault::StopAt, 2)];
+    for (seed, words) in
+        [(1, "baseline"), (2, "paper"), (3, "ours,compound=off"), (4, "baseline,stuffing=on")]
+    {
+        let switches = Some(words.parse().unwrap());
+        good(&run_with(seed, &RunConfig { switches, ..with(&faults) }));
+    }
+}
+
+#[test]
 fn some_seeds_are_stood() {
     (24..27).for_each(|seed| good(&run(seed)));
 }
 
 #[test]
 fn seeds_that_once_broke_a_promise_are_stood() {
-    [126, 541, 1024, 1280, 20_043, 40_008].into_iter().for_each(|seed| good(&run(seed)));
+    [126, 541, 1024, 1280, 20_043, 40_008].into_iter().for_each(|seed| {
+        let as_it_was = RunConfig { switches: Some(Switches::OURS), ..RunConfig::default() };
+        good(&run_with(seed, &as_it_was));
+    });
+    [130, 141, 445, 475, 482].into_iter().for_each(|seed| good(&run(seed)));
 }
 
 #[test]
@@ -67,9 +94,9 @@ fn histories_of_contended_names_are_judged() {
 
 #[test]
 fn servers_that_never_sync_are_caught() {
-    let sync_modes = SyncModes { metadata: MetadataSync::Never, data: DataSync::AtFsync };
+    let sync_modes = SyncModes { metadata: MetadataSync::Never, ..SyncModes::default() };
     let cluster = ClusterConfig { sync_modes, ..ClusterConfig::default() };
-    let careless = RunConfig { cluster, ..with(&[(Fault::PowerCut, 3)]) };
+    let careless = RunConfig { cluster, switches: Some(Switches::OURS), ..with(&[(Fault::PowerCut, 3)]) };
     let caught = (1..5).any(|seed| !run_with(seed, &careless).violations.is_empty());
     assert!(caught, "what was acknowledged and lost by a power cut was not missed");
 }

@@ -35,8 +35,14 @@ pub struct CollectionConfig {
     pub table_rows_max: usize,
     /// Bytes of keys and values of the active table, at most, before it is frozen.
     pub table_bytes_max: usize,
+    /// Rows of one part of a checkpoint, at most.
+    pub part_rows_max: usize,
+    /// Bytes of records that wait to be written, at most: with more, changes wait.
+    pub queue_bytes_max: usize,
     /// Rows kept in memory of those that are checkpointed.
     pub row_cache_rows: usize,
+    /// Bytes they may take.
+    pub row_cache_bytes: usize,
     /// Bytes of the filter that knows which keys are surely not checkpointed; about one a key is good.
     pub absence_filter_bytes: usize,
     /// Bytes of contents of small streams kept in memory.
@@ -69,7 +75,10 @@ impl CollectionConfig {
             group_bytes_max: 1 << 20,
             table_rows_max: 100_000,
             table_bytes_max: 64 << 20,
+            part_rows_max: 16_384,
+            queue_bytes_max: 16 << 20,
             row_cache_rows: 200_000,
+            row_cache_bytes: 64 << 20,
             absence_filter_bytes: 8 << 20,
             data_cache_bytes: 64 << 20,
             open_files: 512,

@@ -99,6 +99,10 @@ struct Shared {
     poisonings: Cell<u64>,
     counters: RefCell<StoreCounters>,
     closed: Cell<bool>,
+    /// How many wait for the end of all background work: it takes no rest meanwhile.
+    hurried: Cell<usize>,
+    /// Rows that the next part of a checkpoint takes.
+    part_rows: Cell<usize>,
     /// `written` or `durable` moved, or the store was poisoned.
     progress: Notify,
     /// There may be a group to write.

@@ -10,7 +10,7 @@ use futures_util::future::LocalBoxFuture;
 use shoal_env::WallTime;
 use shoal_env::local::Notify;
 use shoal_pattern::ViewRun;
-use shoal_proto::Handle;
+use shoal_proto::{Coalescing, Handle};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -61,6 +61,8 @@ pub struct SyncModes {
     pub metadata: MetadataSync,
     /// Data.
     pub data: DataSync,
+    /// Which changes share a sync.
+    pub coalescing: Coalescing,
 }
 
 /// A row as a handler sees it.
@@ -178,12 +180,38 @@ pub struct StoreCounters {
     pub groups: u64,
     /// Groups made durable (syncs of the journal).
     pub group_syncs: u64,
+    /// Operations (strong batches, and failed operations that waited among them).
+    pub operations: u64,
+    /// Operations applied and not yet taken to be written, now.
+    pub queue_depth: u64,
+    /// The most there were.
+    pub queue_depth_max: u64,
+    /// Bytes of records in memory that are not written yet, now.
+    pub queue_bytes: u64,
+    /// Operations whose sync was put off (policy *watermark*), at most.
+    pub coalescing_depth_max: u64,
+    /// Syncs that completed operations.
+    pub operation_syncs: u64,
+    /// Operations they completed.
+    pub operations_synced: u64,
+    /// Those syncs by how many operations each completed: 1, 2, to 4, to 8, to 16, to 32, to 64, more.
+    pub operations_per_sync: [u64; 8],
+    /// Bytes of groups written to segments: records, headers, alignment.
+    pub written_bytes: u64,
+    /// Bytes of zeros written to prepare segments.
+    pub prewritten_bytes: u64,
     /// Checkpoints finished.
     pub checkpoints: u64,
+    /// Bytes that checkpoints wrote to the tables.
+    pub checkpoint_bytes: u64,
     /// Rows loaded from the checkpointed tables.
     pub loads: u64,
     /// Rows in the active and frozen tables.
     pub table_rows: u64,
+    /// Bytes of rows in memory, about: of the tables and of the cache.
+    pub row_bytes: u64,
+    /// Bytes of contents of small streams in memory.
+    pub content_bytes: u64,
     /// Segments in use.
     pub segments: u64,
     /// Bytes copied by cleaning of the value log.
@@ -218,6 +246,12 @@ pub trait Module {
     /// [`Module::apply`], in the same turn as the handler whose view was over `loaded`: what it loaded counts as in
     /// memory. A stream whose row is nowhere in memory is an error, and nothing is applied.
     fn apply_over(&self, changes: Changes, loaded: &Loaded) -> Result<Lsn, StoreError>;
+
+    /// An operation that was to change something failed: it goes the way of those that did not (policies *per-op* and
+    /// *watermark*), and its reply depends on the record given.
+    fn apply_failed(&self) -> Lsn {
+        Lsn(0)
+    }
 
     // Order and durability.
 

@@ -23,13 +23,13 @@ fn module_disk_conforms_when_metadata_is_durable_at_the_reply() {
 
 #[test]
 fn module_disk_conforms_when_metadata_is_durable_at_fsync() {
-    let modes = SyncModes { metadata: MetadataSync::AtFsync, data: DataSync::AtFsync };
+    let modes = SyncModes { metadata: MetadataSync::AtFsync, ..SyncModes::default() };
     conforms(modes, |config| config);
 }
 
 #[test]
 fn module_disk_conforms_when_data_is_durable_at_the_reply() {
-    let modes = SyncModes { metadata: MetadataSync::Never, data: DataSync::AtReply };
+    let modes = SyncModes { metadata: MetadataSync::Never, data: DataSync::AtReply, ..SyncModes::default() };
     conforms(modes, |config| config);
 }
 

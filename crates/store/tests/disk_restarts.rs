@@ -7,8 +7,8 @@ use common::{
 };
 use proptest::prelude::*;
 use shoal_store::{
-    Changes, CollectionConfig, DataSync, Identity, MetadataSync, StoreError, StreamChange, SyncModes, look,
-    open, settle,
+    Changes, CollectionConfig, Identity, MetadataSync, StoreError, StreamChange, SyncModes, look, open,
+    settle,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ fn a_killed_server_has_everything_that_was_durable() {
 #[test]
 fn what_was_written_to_the_kernel_survives_a_kill_in_mode_at_fsync() {
     let dir = tempfile::tempdir().unwrap();
-    let modes = SyncModes { metadata: MetadataSync::AtFsync, data: DataSync::AtFsync };
+    let modes = SyncModes { metadata: MetadataSync::AtFsync, ..SyncModes::default() };
     killed(dir.path(), |store| async move {
         store.set_sync_modes(modes).await.unwrap();
         let mut last = store.applied();

@@ -4,6 +4,7 @@ mod common;
 
 use common::{bytes, change, get_row, handle, info, moment, put_row, whole, write};
 use shoal_env::sim::{Config, MachineId, ProcessId, World};
+use shoal_proto::Coalescing;
 use shoal_store::conformance::{Promises, check};
 use shoal_store::{
     Ask, Changes, Collection, CollectionConfig, MetadataSync, StoreError, StreamChange, SyncModes, look,
@@ -16,7 +17,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 fn config(name: &str) -> CollectionConfig {
-    CollectionConfig { segment_bytes: 64 << 10, ..common::config(&Path::new("/data").join(name)) }
+    // Few rows a part, so that cuts and kills fall between the parts of a checkpoint.
+    CollectionConfig {
+        segment_bytes: 64 << 10,
+        part_rows_max: 9,
+        ..common::config(&Path::new("/data").join(name))
+    }
 }
 
 fn world(seed: u64) -> (World, MachineId, ProcessId) {
@@ -207,9 +213,63 @@ fn what_was_durable_survives_power_cuts_in_mode_at_fsync() {
 }
 
 #[test]
+fn what_was_durable_survives_power_cuts_whichever_changes_share_a_sync() {
+    let marks = Coalescing::Watermark { low: 3, high: 4 };
+    for (at, coalescing) in [Coalescing::PerOp, Coalescing::PAPER, marks].into_iter().enumerate() {
+        for metadata in [MetadataSync::AtReply, MetadataSync::AtFsync] {
+            let modes = SyncModes { metadata, coalescing, ..SyncModes::default() };
+            for seed in 300..304 {
+                survives(seed + 10 * at as u64, modes, |world, machine, _| world.power_cut(machine));
+            }
+        }
+    }
+}
+
+#[test]
 fn what_was_durable_survives_kills() {
     for seed in 200..206 {
         survives(seed, SyncModes::default(), |world, _, process| world.crash(process));
+    }
+}
+
+/// One life: a row after the other, each durable, for ever.
+async fn rows_for_ever(store: Collection, life: &'static str, durable: Rc<RefCell<Vec<String>>>) {
+    for n in 0.. {
+        let key = format!("D{life}{n}");
+        put_row(&store, &key, "1").await;
+        settle(&store).await.unwrap();
+        durable.borrow_mut().push(key);
+    }
+}
+
+#[test]
+fn what_is_written_to_a_segment_that_a_killed_server_left_survives_a_power_cut() {
+    // Killed while a segment was prepared, or while the first group was written to one: the next life finds it free.
+    for seed in 0..100 {
+        let (world, machine, process) = world(seed);
+        let durable = Rc::new(RefCell::new(Vec::<String>::new()));
+        for (life, span) in [("a", 300 + seed * 61), ("b", 10_000), ("c", 10_000)] {
+            let (at_work, looked) = (durable.clone(), Rc::new(std::cell::Cell::new(false)));
+            let seen = looked.clone();
+            world.start(process, |env| async move {
+                let store = open(env, config("left")).await;
+                let store = store.unwrap_or_else(|error| panic!("seed {seed}, life {life}: {error}"));
+                let keys = at_work.borrow().clone();
+                for key in keys {
+                    assert!(get_row(&store, &key).await.is_some(), "seed {seed}, life {life}: a row");
+                }
+                seen.set(true);
+                rows_for_ever(store, life, at_work).await;
+            });
+            world.run_for(Duration::from_micros(span));
+            match life {
+                "a" => world.crash(process),
+                _ => {
+                    assert!(looked.get(), "the start ended");
+                    world.power_cut(machine);
+                }
+            }
+        }
     }
 }
 

@@ -73,12 +73,15 @@ fn prepared(stream: TcpStream, kind: EchoKind) -> Result<TcpStream> {
 fn ping(mut stream: TcpStream, message: usize, stop: &AtomicBool) -> Result<u64> {
     let mut buffer = vec![7u8; message];
     let mut round_trips = 0;
-    while !stop.load(Ordering::Relaxed) {
+    // At least one, however late this thread came to run: what is measured is never nothing.
+    loop {
         write_whole(&mut stream, &buffer)?;
         read_whole(&mut stream, &mut buffer)?;
         round_trips += 1;
+        if stop.load(Ordering::Relaxed) {
+            return Ok(round_trips);
+        }
     }
-    Ok(round_trips)
 }
 
 fn write_whole(stream: &mut TcpStream, mut data: &[u8]) -> Result<()> {

@@ -1,4 +1,4 @@
-//! How fast four kilobytes become durable.
+//! How fast four kilobytes, or a group of another size, become durable.
 //!
 //! Two ways: into prewritten space with `O_DIRECT|O_DSYNC`, as a journal does that recycles its segments, and
 //! appended with `fdatasync`, which also has to make the new size durable.
@@ -12,11 +12,13 @@ use anyhow::{Context, Result, anyhow};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::buffer::Buffer;
+use crate::buffer::{ALIGNMENT, Buffer};
 use crate::spread::Spread;
 
-/// Bytes of one write.
-const WRITE: usize = 4096;
+/// Bytes of one write where nothing else is said.
+pub(crate) const WRITE: usize = 4096;
+/// The largest write, bytes.
+pub const WRITE_MAX: usize = 1 << 20;
 /// Prewritten space of a writer, bytes; writes go round in it.
 const PREWRITTEN: usize = 4 << 20;
 
@@ -67,8 +69,10 @@ impl SyncFiles {
         &self,
         method: SyncMethod,
         writers: usize,
+        write: usize,
         duration: Duration,
     ) -> Result<Option<Sample>> {
+        let write = write.clamp(1, WRITE_MAX).next_multiple_of(ALIGNMENT);
         let mut files = Vec::with_capacity(writers);
         for writer in 0..writers {
             match self.open(method, writer) {
@@ -81,7 +85,7 @@ impl SyncFiles {
         let times: Vec<Result<Vec<f64>>> = std::thread::scope(|scope| {
             let threads: Vec<_> = files
                 .iter()
-                .map(|file| scope.spawn(move || write_until(file, method, begun + duration)))
+                .map(|file| scope.spawn(move || write_until(file, method, write, begun + duration)))
                 .collect();
             threads
                 .into_iter()
@@ -113,17 +117,19 @@ fn prewritten(home: &Path, writer: usize) -> PathBuf {
 }
 
 /// Writes and syncs until the deadline, once at least; returns each one's time in microseconds.
-fn write_until(file: &File, method: SyncMethod, deadline: Instant) -> Result<Vec<f64>> {
-    let data = Buffer::filled(WRITE, 1);
+fn write_until(file: &File, method: SyncMethod, write: usize, deadline: Instant) -> Result<Vec<f64>> {
+    let data = Buffer::filled(write, 1);
     let mut times_us = Vec::new();
     let mut offset = 0;
     loop {
         let begun = Instant::now();
         file.write_all_at(data.as_ref(), offset).with_context(|| method.to_string())?;
-        offset += WRITE as u64;
+        offset += write as u64;
         match method {
             SyncMethod::AppendFdatasync => file.sync_data().context("fdatasync")?,
-            SyncMethod::DirectDsync => offset %= PREWRITTEN as u64,
+            // Round again, before a write would end behind the prewritten space.
+            SyncMethod::DirectDsync if offset + write as u64 > PREWRITTEN as u64 => offset = 0,
+            SyncMethod::DirectDsync => {}
         }
         let now = Instant::now();
         times_us.push((now - begun).as_secs_f64() * 1e6);

@@ -5,7 +5,7 @@
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
-use crate::report::{Report, Unit};
+use crate::report::{Report, TargetSummary, Unit};
 use crate::spread::{Spread, short};
 
 const NOTHING: &str = "–";
@@ -20,10 +20,44 @@ pub(super) fn render(report: &Report, arrangement: ContentArrangement) -> String
         report.repetitions,
         if report.repetitions == 1 { "" } else { "s" }
     );
-    text.push_str(&phases(report).set_content_arrangement(arrangement).to_string());
+    text.push_str(&phases(report).set_content_arrangement(arrangement.clone()).to_string());
     text.push('\n');
+    for target in &report.targets {
+        text.push_str(&held(target, arrangement.clone()));
+    }
     if let Some(machine) = &report.machine {
         text.push_str(&machine.to_table());
+    }
+    text
+}
+
+/// Phases beside their bounds; nothing where none was asked for.
+pub(super) fn held(target: &TargetSummary, arrangement: ContentArrangement) -> String {
+    let Some(layout) = target.layout.filter(|_| !target.held.is_empty()) else { return String::new() };
+    let header = [&target.name, "measured", "bound", "percent", "what binds", "µs of CPU", "messages"];
+    let mut table = plain_table(header.map(str::to_owned).to_vec());
+    for one in &target.held {
+        let mut row = vec![Cell::new(&one.phase)];
+        row.extend(one.held.cells().map(right));
+        let counted = |n: f64, text: String| right(if n > 0.0 { text } else { NOTHING.to_owned() });
+        row.push(counted(one.cpu_us, format!("{:.1}", one.cpu_us)));
+        row.push(counted(one.cost.round_trips, format!("{:.2}", one.cost.round_trips)));
+        table.add_row(row);
+    }
+    format!("beside echo: {layout}\n{}\n", table.set_content_arrangement(arrangement))
+}
+
+/// The arithmetic of every bound.
+pub(super) fn explain(report: &Report) -> String {
+    let mut text = String::new();
+    for (target, one) in report.targets.iter().flat_map(|t| t.held.iter().map(move |one| (t, one))) {
+        text.push_str(&format!("{}, {}: measured {}/s\n", target.name, one.phase, short(one.held.measured)));
+        if one.cost.syncs > 0.0 {
+            text.push_str(&format!("    groups of {} bytes\n", one.group_bytes));
+        }
+        for line in one.held.explain() {
+            text.push_str(&format!("    {line}\n"));
+        }
     }
     text
 }

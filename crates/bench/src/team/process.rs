@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::now_ns;
 use crate::directory::Directory;
 use crate::target::{Target, Worker};
-use crate::team::{Timing, need_open_files};
+use crate::team::{Measured, Meter, Timing, need_open_files};
 use crate::workload::{Actor, Place, Work, Workload};
 
 /// The longest line either side takes, bytes.
@@ -130,7 +130,7 @@ pub(super) fn run(
     workload: &Workload,
     workers: usize,
     tag: &str,
-) -> Result<Vec<Vec<Timing>>> {
+) -> Result<Vec<Measured>> {
     let Some(spec) = target.process_spec() else {
         bail!("{} cannot be worked on from other processes; use threads", target.name());
     };
@@ -145,8 +145,13 @@ pub(super) fn run(
     for process in &mut crew {
         let Answer::Ready = process.answer()? else { bail!("worker {} began out of turn", process.index) };
     }
-    let timings: Vec<_> =
-        (0..workload.phases().len()).map(|phase| run_together(&mut crew, phase)).collect::<Result<_>>()?;
+    let mut meter = Meter::new(target);
+    let mut timings = Vec::new();
+    for phase in 0..workload.phases().len() {
+        meter.begin()?;
+        let times = run_together(&mut crew, phase)?;
+        timings.push((times, meter.end()?));
+    }
     for process in crew {
         process.end()?;
     }

@@ -3,12 +3,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
 
 use anyhow::{Context, Result, anyhow};
 
 use crate::clock::now_ns;
+use crate::counts::Counts;
 use crate::target::{Target, Worker};
-use crate::team::Timing;
+use crate::team::{Measured, Meter, Timing};
 use crate::workload::{Actor, Place, Work, Workload};
 
 /// What all threads of a run share.
@@ -25,13 +27,14 @@ pub(super) fn run(
     workload: &Workload,
     workers: usize,
     tag: &str,
-) -> Result<Vec<Vec<Timing>>> {
+) -> Result<Vec<Measured>> {
     let step = Step {
-        barrier: Barrier::new(workers),
+        // The conductor too.
+        barrier: Barrier::new(workers + 1),
         failed: AtomicBool::new(false),
         phases: workload.phases().len(),
     };
-    let results: Vec<Result<Vec<Timing>>> = std::thread::scope(|scope| {
+    let (results, counts) = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..workers)
             .map(|index| {
                 let (step, place) = (&step, Place { index, workers, tag: tag.to_owned() });
@@ -39,12 +42,37 @@ pub(super) fn run(
                 scope.spawn(move || begin(step, target, index, actor.as_mut()))
             })
             .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("a worker panicked"))))
-            .collect()
+        let counts = conduct(&step, target);
+        let join = |thread: ScopedJoinHandle<'_, Result<Vec<Timing>>>| {
+            thread.join().unwrap_or_else(|_| Err(anyhow!("a worker panicked")))
+        };
+        (threads.into_iter().map(join).collect(), counts)
     });
-    transpose(results, step.phases)
+    let timings = transpose(results, step.phases)?;
+    Ok(timings.into_iter().zip(counts?).collect())
+}
+
+/// Counts between the phases, while all workers wait.
+fn conduct(step: &Step, target: &dyn Target) -> Result<Vec<Option<Counts>>> {
+    let mut meter = Meter::new(target);
+    let (mut counts, mut failure) = (Vec::with_capacity(step.phases), None);
+    step.barrier.wait();
+    for _ in 0..step.phases {
+        if step.failed.load(Ordering::SeqCst) {
+            break;
+        }
+        failure = meter.begin().err().or(failure);
+        step.barrier.wait();
+        step.barrier.wait();
+        match meter.end() {
+            Ok(counted) => counts.push(counted),
+            Err(error) => failure = Some(error),
+        }
+    }
+    match failure {
+        Some(error) => Err(error.context("cannot count")),
+        None => Ok(counts),
+    }
 }
 
 /// Make the worker on its own thread, where it stays, and begin when all have theirs.

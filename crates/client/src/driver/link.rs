@@ -172,13 +172,11 @@ impl Link {
             if buf.capacity() < filled + room {
                 self.core.copied(filled);
             }
-            buf.resize(filled + room, 0);
-            let n = match reader.read(&mut buf[filled..]).await {
+            let n = match reader.read_behind(&mut buf, room).await {
                 Ok(0) => return broken("the server closed the connection".to_owned()),
                 Ok(n) => n,
                 Err(error) => return broken(error.to_string()),
             };
-            buf.truncate(filled + n);
             chunk = if n == room { READ_BYTES.1 } else { READ_BYTES.0 };
         }
     }

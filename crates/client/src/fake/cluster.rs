@@ -58,6 +58,7 @@ pub(crate) fn file_attr(handle: Handle) -> Attr {
         parent: Handle(0),
         template: Template::default(),
         layout: None,
+        shards: shoal_proto::Shards::WHOLE,
     }
 }
 
@@ -76,6 +77,7 @@ impl FakeCluster {
             collection: COLLECTION,
             epoch: 1,
             template,
+            switches: shoal_proto::Switches::default(),
             servers: infos.collect::<Vec<_>>().into(),
         };
         let root = Attr { kind: Kind::Directory, parent: Handle::ROOT, template, ..file_attr(Handle::ROOT) };
@@ -175,7 +177,15 @@ impl FakeCluster {
         let changes = request.groups.iter().flat_map(|group| group.ops.iter()).any(Op::changes);
         assert_eq!(changes, request.slot.is_some(), "exactly the changes have slots");
         let (mut rest, mut back) = (bulk, BytesMut::new());
-        let groups = request.groups.iter().map(|group| self.group(server, &group.ops, &mut rest, &mut back));
+        let groups = request.groups.iter().map(|group| {
+            // A group has its part of the data, also if it fails before it takes it.
+            let takes = |op: &Op| match op {
+                Op::Write { len, .. } | Op::Append { len, .. } => *len as usize,
+                _ => 0,
+            };
+            let own: usize = group.ops.iter().map(takes).sum();
+            self.group(server, &group.ops, &mut rest.split_to(own), &mut back)
+        });
         let groups: Vec<GroupReply> = groups.collect();
         let loss = self.loss[usize::from(server.0)];
         let reply = Reply { loss, map_epoch: self.map.epoch, groups: groups.into() };
@@ -240,6 +250,13 @@ impl FakeCluster {
         Ok(stream)
     }
 
+    /// Who writes to the current object writes as if it were stuffed: behind the first strip, it is not.
+    fn must_fit_first_strip(&self, transfer: &Transfer, stream: Handle) -> Result<(), Status> {
+        let ends = view(transfer)?.into_iter().map(|(physical, len)| physical + len).max().unwrap_or(0);
+        let strip = self.attr(stream).map_or(u64::MAX, |attr| attr.template.stuffed_max());
+        if transfer.stream == Handle::CURRENT && ends > strip { Err(Status::StaleLayout) } else { Ok(()) }
+    }
+
     fn op(
         &mut self,
         server: ServerId,
@@ -289,12 +306,17 @@ impl FakeCluster {
                 let handle = self.make(place, *dir, name.clone(), Kind::Directory);
                 Answer::Made { attr: self.attr(handle)?, capability: None, created: true }
             }
+            Op::Link { object, dir, name } => {
+                self.names.insert((*dir, name.clone()), *object);
+                Answer::Attr { attr: self.attr(*object)? }
+            }
             Op::Readlink { .. } => Answer::Bytes { bytes: b"../target"[..].into() },
             Op::Open { object, rights } => {
                 let object = of(*object, *current);
                 if object.server() != server {
                     return Err(Status::WrongServer);
                 }
+                *current = object;
                 Answer::Made {
                     attr: self.attr(object)?,
                     capability: self.capability(object, *rights),
@@ -316,8 +338,14 @@ impl FakeCluster {
                 self.objects.remove(object);
                 Answer::Done {}
             }
-            Op::Readdir { dir, after, plus, .. } => {
-                self.list(server, *dir, after.as_ref().map_or(0, |a| a.hash), *plus)?
+            Op::Readdir { dir, after, plus, data_max, .. } => {
+                let after = after.as_ref().map_or(0, |a| a.hash);
+                let (entries, end) = self.list(server, *dir, after, *plus)?;
+                let contents: Vec<Option<u32>> = match data_max {
+                    0 => Vec::new(),
+                    max => entries.iter().map(|entry| self.content_of(entry, *max, back)).collect(),
+                };
+                Answer::Entries { entries: entries.into(), end, contents: contents.into() }
             }
             Op::Streamstat { stream } => Answer::Facts { facts: self.facts(*stream)? },
             Op::Fsync { stream } => self.facts(*stream).map(|_| Answer::Synced {})?,
@@ -342,6 +370,7 @@ impl FakeCluster {
             Op::Write { transfer, len } => {
                 let stream = self.stream(transfer, *current)?;
                 let mut data = bulk.split_to(*len as usize);
+                self.must_fit_first_strip(transfer, stream)?;
                 for (physical, len) in view(transfer)? {
                     let piece = data.split_to(len as usize);
                     put(&mut self.streams.get_mut(&stream).unwrap().bytes, physical as usize, &piece);
@@ -394,7 +423,23 @@ impl FakeCluster {
         Ok(Answer::Appended { offset, size: offset + data.len() as u64 })
     }
 
-    fn list(&self, server: ServerId, dir: Handle, after: u64, plus: bool) -> OpResult {
+    /// A small file's content, put into the reply.
+    fn content_of(&self, entry: &Entry, max: u32, back: &mut BytesMut) -> Option<u32> {
+        let attr = entry.attr.as_ref().filter(|a| a.kind == Kind::File && a.layout.is_none())?;
+        let bytes = &self.streams[&entry.handle].bytes;
+        (attr.size <= u64::from(max)).then(|| {
+            back.extend_from_slice(bytes);
+            bytes.len() as u32
+        })
+    }
+
+    fn list(
+        &self,
+        server: ServerId,
+        dir: Handle,
+        after: u64,
+        plus: bool,
+    ) -> Result<(Vec<Entry>, bool), Status> {
         let mut entries = Vec::new();
         let here = self.names.iter().filter(|((of, _), _)| *of == dir);
         for (place, ((_, name), &handle)) in (1..).zip(here) {
@@ -411,7 +456,7 @@ impl FakeCluster {
         }
         let end = entries.len() <= 3;
         entries.truncate(3);
-        Ok(Answer::Entries { entries: entries.into(), end })
+        Ok((entries, end))
     }
 }
 

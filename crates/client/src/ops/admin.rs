@@ -93,12 +93,12 @@ impl Client {
         Ok(self.map())
     }
 
-    /// Change the sync modes of all servers.
+    /// Change the sync modes of all servers: words as `shoal sync` takes them; an empty one leaves as is.
     ///
     /// # Errors
     /// `Invalid`: a mode that is none; or what a server says (the others may have changed).
-    pub async fn set_sync(&self, metadata: &str, data: &str) -> Result<(), Error> {
-        let op = Op::Setsync { metadata: metadata.into(), data: data.into() };
+    pub async fn set_sync(&self, metadata: &str, data: &str, coalescing: &str) -> Result<(), Error> {
+        let op = Op::Setsync { metadata: metadata.into(), data: data.into(), coalescing: coalescing.into() };
         self.of_all("setsync", &op).await
     }
 

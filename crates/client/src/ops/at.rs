@@ -20,7 +20,7 @@ impl Client {
         match self.create(dir, &name, owner, exclusive, rights, template).await {
             // The name is a symbolic link: what it leads to is opened.
             Err(error) if error.status == Status::Loop => {
-                let o = self.core.begin("open", Some(dir));
+                let o = self.begin("open", Some(dir));
                 let attr = self.core.walk(&o, path, true, false).await?;
                 let (attr, file) = self.open_of(&o, attr.handle, rights).await?;
                 Ok((attr, false, file))
@@ -34,7 +34,7 @@ impl Client {
     /// # Errors
     /// As there, and as [`Client::walk`].
     pub async fn open_at(&self, path: &[u8], rights: Rights) -> Result<OpenFile, Error> {
-        let o = self.core.begin("open", None);
+        let o = self.begin("open", None);
         let attr = self.core.walk(&o, path, true, false).await?;
         self.open(attr.handle, rights).await
     }

@@ -1,5 +1,6 @@
 //! Make a regular file and open it, in one message.
 
+use super::apart::NewFile;
 use super::{attr_among, capability_among};
 use crate::core::{Core, Operation};
 use crate::{Client, Error, OpenFile};
@@ -22,7 +23,11 @@ impl Client {
         rights: Rights,
         template: Option<Template>,
     ) -> Result<(Attr, bool, OpenFile), Error> {
-        let o = self.core.begin("create", Some(dir));
+        let o = self.begin("create", Some(dir));
+        if !self.core.switches().compound {
+            let file = NewFile { owner, rights, template };
+            return self.create_apart(&o, dir, name, exclusive, file).await;
+        }
         let op = Op::Create { dir, name: name.clone(), owner, exclusive, open: rights, template };
         loop {
             let told = match exclusive {
@@ -88,6 +93,8 @@ impl Client {
         let file = OpenFile::new(self.clone(), &attr, rights, capability_among(answers));
         if created {
             self.core.cache.borrow_mut().changed_name(dir, name);
+            self.core.made_empty(dir, name, &attr);
+            return Ok((attr, created, file));
         }
         let attr = self.core.made(o, dir, name, attr).await?;
         Ok((attr, created, file))

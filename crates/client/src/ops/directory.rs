@@ -5,13 +5,14 @@
 //! atomic transaction and sees its own changes.
 //!
 //! **Only where the change is all on the directory's server.** A transaction over servers is carried out after its group
-//! has answered, so the attributes in that answer are those before it: they are not told.
+//! has answered, so the attributes in that answer are those before it: they are not told. Of a split directory one shard's
+//! come so; the others' are those told last, as long as attributes are believed.
 
 use crate::core::{Core, Operation, Told};
 use crate::{Client, Error};
 use shoal_env::Instant;
 use shoal_proto::op::Answer;
-use shoal_proto::{Attr, Handle, Op};
+use shoal_proto::{Attr, Handle, Op, ServerId};
 use std::rc::Rc;
 
 /// Who listens: to the directory, when the change was asked for, and its attributes after it, where they are known.
@@ -37,24 +38,43 @@ impl Core {
         let listener = self.cache.borrow().listener.clone();
         let Some(listener) = listener else { return self.ask(o, dir.server(), vec![change]).await };
         let asked_at = self.world.now();
+        if !self.switches().compound {
+            let told = self.ask(o, dir.server(), vec![change]).await;
+            listener(dir, asked_at, None);
+            return told;
+        }
         let mut told = self.ask(o, dir.server(), vec![change, Op::Getattr { object: dir }]).await;
-        let attr = told.as_mut().ok().and_then(|told| after(dir, &mut told.answers));
+        let attr = told.as_mut().ok().and_then(|told| after(dir, told.server, &mut told.answers));
+        let attr = attr.and_then(|(server, attr)| self.whole(server, attr, asked_at));
         listener(dir, asked_at, attr.as_ref());
         told
     }
+
+    /// The directory's attributes, of those that a server told: if it is split, with what was told lately of its other
+    /// shards, or not at all.
+    fn whole(&self, server: ServerId, attr: Attr, asked_at: Instant) -> Option<Attr> {
+        if !attr.shards.is_split() {
+            return Some(attr);
+        }
+        let mut split = self.split.borrow_mut();
+        split.learn(attr.handle, &attr.shards, None);
+        split.saw(server, &attr, asked_at);
+        split.attr(attr.handle, self.world.now(), self.options.attr_cache)
+    }
 }
 
-/// Take the directory's attributes out of the answers; `None` if they are not those after the change.
-fn after(dir: Handle, answers: &mut Vec<Answer>) -> Option<Attr> {
+/// Take the directory's attributes out of the answers of a server, that of its shard; `None` if they are not those after the
+/// change.
+fn after(dir: Handle, server: ServerId, answers: &mut Vec<Answer>) -> Option<(ServerId, Attr)> {
     let last = answers.pop()?;
     let is_here = match answers.first()? {
-        Answer::Made { attr, .. } => attr.handle.server() == dir.server() && attr.layout.is_none(),
-        Answer::Attr { attr } => attr.handle.server() == dir.server() && attr.layout.is_none(),
-        Answer::Removed { handle, .. } => handle.server() == dir.server(),
+        Answer::Made { attr, .. } => attr.handle.server() == server && attr.layout.is_none(),
+        Answer::Attr { attr } => attr.handle.server() == server && attr.layout.is_none(),
+        Answer::Removed { handle, .. } => handle.server() == server,
         _ => false,
     };
     match last {
-        Answer::Attr { attr } if is_here && attr.handle == dir => Some(attr),
+        Answer::Attr { attr } if is_here && attr.handle == dir => Some((server, attr)),
         _ => None,
     }
 }

@@ -3,14 +3,17 @@
 //! The metadata server knows its own stream only; of a file over several datafiles the client asks the others for their
 //! facts, all at once (PVFS does the same; a stuffed file needs none of it). Facts of a newer generation than the
 //! attributes' tell that the file was truncated or unstuffed in between: both are asked again.
+//!
+//! A directory that is split is asked of all its shards, at once where they are known.
 
 use super::attr_among;
 use crate::core::{Core, Operation};
+use crate::shards::merge as merge_shards;
 use crate::{Client, Error};
 use futures_util::future::{join, join_all};
 use shoal_pattern::Distribution;
 use shoal_proto::op::Answer;
-use shoal_proto::{Attr, Generation, Handle, Layout, Op, Status, StreamFacts};
+use shoal_proto::{Attr, Generation, Handle, Layout, Op, ServerId, Shards, Status, StreamFacts};
 use std::rc::Rc;
 
 /// Times that attributes and facts are asked again because they did not fit each other; then they are taken as they are.
@@ -42,6 +45,12 @@ impl Core {
     pub(crate) async fn getattr_anew(self: &Rc<Core>, o: &Operation, object: Handle) -> Result<Attr, Error> {
         self.counters.borrow_mut().attr_misses += 1;
         let asked = self.cache.borrow().stamp();
+        let shards = self.split.borrow_mut().of(object);
+        if let Some(shards) = shards {
+            let attr = self.getattr_split(o, object, &shards).await?;
+            self.cache.borrow_mut().put_attr(&attr, asked, self.world.now());
+            return Ok(attr);
+        }
         let guess = self.cache.borrow().attr_once(object).and_then(|attr| attr.layout.clone());
         let at_once = match guess {
             Some(layout) => self.getattr_striped(o, object, &layout).await?,
@@ -60,10 +69,27 @@ impl Core {
 
     /// Attributes as the metafile's server has them.
     pub(crate) async fn getattr_raw(self: &Rc<Core>, o: &Operation, object: Handle) -> Result<Attr, Error> {
-        let told = self.ask(o, object.server(), vec![Op::Getattr { object }]).await?;
-        attr_among(&told.answers).filter(|attr| attr.handle == object).ok_or_else(|| {
-            o.error(Status::BadMessage).from(object.server()).because("no attributes in its answer")
-        })
+        self.getattr_at(o, object, object.server()).await
+    }
+
+    /// Attributes as a server has them: of a split directory those of its shard.
+    async fn getattr_at(
+        self: &Rc<Core>,
+        o: &Operation,
+        object: Handle,
+        server: ServerId,
+    ) -> Result<Attr, Error> {
+        let asked_at = self.world.now();
+        let told = self.ask(o, server, vec![Op::Getattr { object }]).await?;
+        let attr = attr_among(&told.answers)
+            .filter(|attr| attr.handle == object)
+            .ok_or_else(|| o.error(Status::BadMessage).from(server).because("no attributes in its answer"))?;
+        if attr.shards.is_split() {
+            let mut split = self.split.borrow_mut();
+            split.learn(object, &attr.shards, None);
+            split.saw(server, &attr, asked_at);
+        }
+        Ok(attr)
     }
 
     /// Attributes and facts in one round, of a file whose layout is believed known; `None` if it is another now.
@@ -73,23 +99,75 @@ impl Core {
         object: Handle,
         layout: &Layout,
     ) -> Result<Option<Attr>, Error> {
-        let own = vec![vec![Op::Getattr { object }], vec![Op::Streamstat { stream: object }]];
-        let others = layout.datafiles.iter().skip(1).map(|&stream| self.streamstat(o, stream));
-        let (own, others) = join(self.ask_many(o, object.server(), own), join_all(others)).await;
-        let mut answers = own?.into_iter().flat_map(|group| group.answers.0);
-        let (Some(Answer::Attr { attr }), Some(Answer::Facts { facts })) = (answers.next(), answers.next())
-        else {
-            return Ok(None);
-        };
-        let others: Result<Vec<StreamFacts>, Error> = others.into_iter().collect();
-        let Ok(others) = others else { return Ok(None) };
-        let facts: Vec<StreamFacts> = std::iter::once(facts).chain(others).collect();
+        // Its own stream is the first datafile, unless it was made with datafiles apart.
+        let own = usize::from(self.switches().compound && layout.datafiles.first() == Some(&object));
+        let mut groups = vec![vec![Op::Getattr { object }]];
+        groups.extend((0..own).map(|_| vec![Op::Streamstat { stream: object }]));
+        let others = layout.datafiles.iter().skip(own).map(|&stream| self.streamstat(o, stream));
+        let (told, others) = join(self.ask_many(o, object.server(), groups), join_all(others)).await;
+        let mut answers = told?.into_iter().flat_map(|group| group.answers.0);
+        let Some(Answer::Attr { attr }) = answers.next() else { return Ok(None) };
+        let first = answers.map(|answer| match answer {
+            Answer::Facts { facts } => Some(facts),
+            _ => None,
+        });
+        let all: Option<Vec<StreamFacts>> = first.chain(others.into_iter().map(Result::ok)).collect();
+        let Some(facts) = all.filter(|facts| facts.len() == layout.datafiles.len()) else { return Ok(None) };
         let same = attr.layout.as_ref().is_some_and(|now| now.datafiles == layout.datafiles);
         Ok((same && fit(&facts, attr.generation)).then(|| merge(attr, &facts)))
     }
 
-    /// Attributes with the facts of all datafiles merged in.
+    /// Attributes of a directory, of all its shards.
+    async fn getattr_split(
+        self: &Rc<Core>,
+        o: &Operation,
+        dir: Handle,
+        shards: &Shards,
+    ) -> Result<Attr, Error> {
+        let others = self.getattr_shards(o, dir, shards);
+        match join(self.getattr_raw(o, dir), others).await {
+            (Ok(home), Ok(others)) if home.shards == *shards => Ok(merge_shards(home, &others)),
+            (Ok(home), _) => Box::pin(self.merged(o, home)).await,
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// Attributes of the shards of a directory on other servers than its own.
+    async fn getattr_shards(
+        self: &Rc<Core>,
+        o: &Operation,
+        dir: Handle,
+        shards: &Shards,
+    ) -> Result<Vec<Attr>, Error> {
+        let others = shards.servers().iter().filter(|&&server| server != dir.server());
+        let asked = others.map(|&server| self.getattr_at(o, dir, server));
+        join_all(asked).await.into_iter().collect()
+    }
+
+    /// A directory's attributes with those of its other shards merged in.
+    async fn merged_shards(self: &Rc<Core>, o: &Operation, home: Attr) -> Result<Attr, Error> {
+        let mut home = home;
+        while home.shards.is_split() {
+            self.split.borrow_mut().learn(home.handle, &home.shards, None);
+            match self.getattr_shards(o, home.handle, &home.shards).await {
+                Ok(others) => return Ok(merge_shards(home, &others)),
+                // Removed since its own server was asked.
+                Err(error) if matches!(error.status, Status::WrongServer | Status::Stale) => {
+                    self.split.borrow_mut().forget(home.handle);
+                    self.back_off(o, error).await?;
+                    home = self.getattr_raw(o, home.handle).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(home)
+    }
+
+    /// Attributes with the facts of all datafiles, or shards, merged in.
     pub(crate) async fn merged(self: &Rc<Core>, o: &Operation, attr: Attr) -> Result<Attr, Error> {
+        if attr.shards.is_split() {
+            return self.merged_shards(o, attr).await;
+        }
         let mut attr = attr;
         let mut tries = 0;
         loop {

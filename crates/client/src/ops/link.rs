@@ -10,7 +10,7 @@ impl Client {
     /// # Errors
     /// `Exists`, `NotPermitted` (a directory), `TooManyLinks`, `NotDirectory`, `Stale`.
     pub async fn link(&self, object: Handle, dir: Handle, name: &Name) -> Result<Attr, Error> {
-        let o = self.core.begin("link", Some(object));
+        let o = self.begin("link", Some(object));
         let told = self.core.ask(&o, dir.server(), vec![Op::Link { object, dir, name: name.clone() }]).await;
         {
             let mut cache = self.core.cache.borrow_mut();

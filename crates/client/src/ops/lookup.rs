@@ -5,7 +5,7 @@ use crate::core::{Core, Operation};
 use crate::{Client, Error};
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::op::Answer;
-use shoal_proto::{Attr, Handle, Kind, Name, Op, Status};
+use shoal_proto::{Attr, Handle, Kind, Name, Op, ServerId, Status};
 use std::rc::Rc;
 
 /// What a lookup reached.
@@ -25,6 +25,14 @@ impl Client {
     pub async fn lookup(&self, dir: Handle, name: &Name) -> Result<Attr, Error> {
         let o = self.core.begin("lookup", Some(dir));
         self.core.lookup(&o, dir, name).await
+    }
+}
+
+impl Client {
+    /// The server that holds an entry's place, as far as is known here: the directory's own, or in a directory that is known
+    /// to be split the shard's.
+    pub fn server_of_entry(&self, dir: Handle, name: &Name) -> ServerId {
+        self.core.split.borrow_mut().server_of(dir, name)
     }
 }
 
@@ -110,6 +118,9 @@ impl Core {
                 .error(Status::BadMessage)
                 .from(dir.server())
                 .because("it resolved more than was asked"));
+        }
+        if let Some(attr) = attr.as_ref().filter(|attr| attr.shards.is_split()) {
+            self.split.borrow_mut().learn(handle, &attr.shards, None);
         }
         if resolved == path.len() {
             keep(Leads::To(handle, kind));

@@ -21,7 +21,7 @@ impl Client {
         kind: Kind,
         rdev: u64,
     ) -> Result<Attr, Error> {
-        let o = self.core.begin("mknod", Some(dir));
+        let o = self.begin("mknod", Some(dir));
         self.core.make(&o, dir, name, Op::Mknod { dir, name: name.clone(), owner, kind, rdev }).await
     }
 
@@ -36,7 +36,7 @@ impl Client {
         owner: Owner,
         target: &[u8],
     ) -> Result<Attr, Error> {
-        let o = self.core.begin("symlink", Some(dir));
+        let o = self.begin("symlink", Some(dir));
         if target.is_empty() {
             return Err(o.error(Status::NotFound));
         }
@@ -52,7 +52,7 @@ impl Client {
     /// # Errors
     /// As [`Client::mknod`].
     pub async fn mkdir(&self, dir: Handle, name: &Name, owner: Owner) -> Result<Attr, Error> {
-        let o = self.core.begin("mkdir", Some(dir));
+        let o = self.begin("mkdir", Some(dir));
         self.core.make(&o, dir, name, Op::Mkdir { dir, name: name.clone(), owner }).await
     }
 }
@@ -69,6 +69,16 @@ impl Core {
             Some(attr) => self.made(o, dir, name, attr).await,
             None => self.lookup_anew(o, dir, name).await,
         }
+    }
+
+    /// A new, empty file has its name: keep both. Its datafiles, if it has any, have nothing to add.
+    pub(crate) fn made_empty(&self, dir: Handle, name: &Name, attr: &Attr) {
+        let (mut cache, now) = (self.cache.borrow_mut(), self.world.now());
+        let asked = cache.stamp();
+        cache.put_name(dir, name, Leads::To(attr.handle, attr.kind), asked, now);
+        cache.changed(attr.handle);
+        let asked = cache.stamp();
+        cache.put_attr(attr, asked, now);
     }
 
     /// A name was given to an object: keep both.

@@ -3,7 +3,7 @@
 use super::{attr_among, capability_among};
 use crate::core::Operation;
 use crate::{Client, Error, OpenFile};
-use shoal_proto::{Attr, Handle, Op, Rights, Status};
+use shoal_proto::{Attr, Handle, Kind, Name, Op, Rights, Status};
 
 impl Client {
     /// Open a file; asks its server always. The handle counts as held until the last clone of the file is gone.
@@ -14,12 +14,39 @@ impl Client {
         Ok(self.open_sized(object, rights).await?.0)
     }
 
-    /// The same, with the size, where the file's server alone knows it.
+    /// Open the file that a name leads to; its attributes as its metafile's server has them. One message where the file is
+    /// on the server of the directory (with `compound = off`: two).
+    ///
+    /// # Errors
+    /// As [`Client::lookup`] and [`Client::open`]; `Loop`: the name is a symbolic link.
+    pub async fn open_name(&self, dir: Handle, name: &Name, rights: Rights) -> Result<OpenFile, Error> {
+        let o = self.core.begin("open", Some(dir));
+        if self.core.switches().compound {
+            let lookup = Op::Lookup { dir, path: vec![name.clone()].into() };
+            let open = Op::Open { object: Handle::CURRENT, rights };
+            let told = self.core.ask_group(&o, dir.server(), vec![lookup, open], Vec::new(), 0).await?;
+            match (told.status, attr_among(&told.answers)) {
+                (Status::Ok, Some(attr)) if attr.kind == Kind::File => {
+                    return Ok(OpenFile::new(self.clone(), &attr, rights, capability_among(&told.answers)));
+                }
+                (status, _) if told.answers.is_empty() => return Err(o.error(status).from(dir.server())),
+                _ => {}
+            }
+        }
+        let looked = self.core.lookup_path(&o, dir, std::slice::from_ref(name)).await?;
+        match looked.kind {
+            Kind::Symlink => Err(o.error(Status::Loop).of(looked.handle)),
+            Kind::Directory => Err(o.error(Status::IsDirectory).of(looked.handle)),
+            _ => Ok(self.open_unmerged(&o, looked.handle, rights).await?.1),
+        }
+    }
+
+    /// As [`Client::open`], with the size, where the file's server alone knows it.
     ///
     /// # Errors
     /// As [`Client::open`].
     pub async fn open_sized(&self, object: Handle, rights: Rights) -> Result<(OpenFile, Option<u64>), Error> {
-        let o = self.core.begin("open", Some(object));
+        let o = self.begin("open", Some(object));
         let (attr, file) = self.open_unmerged(&o, object, rights).await?;
         Ok((file, attr.layout.is_none().then_some(attr.size)))
     }
@@ -36,7 +63,8 @@ impl Client {
         Ok((attr, file))
     }
 
-    async fn open_unmerged(
+    /// Open a file, with its attributes as its metafile's server has them.
+    pub(crate) async fn open_unmerged(
         &self,
         o: &Operation,
         object: Handle,

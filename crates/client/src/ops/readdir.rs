@@ -1,19 +1,35 @@
 //! Listing a directory, in batches.
 //!
-//! Readdirplus costs one message a batch for the entries whose objects live beside them, one a server and batch for the
-//! others, and one a data server and batch for the facts of striped files: never one an entry (design §4.2).
+//! With `readdirplus = off` the attributes are asked for one by one, as a program does that lists and then stats. With
+//! `compound = off` a batch's entries come without any, and then one request a server asks for those of many objects: the
+//! paper's *listattr*.
+//!
+//! Else readdirplus costs one message a batch for the entries whose objects live beside them, one a server and batch for the
+//! others, and one a data server and batch for the facts of striped files: never one an entry (design §4.2). Contents of small
+//! files come in the same reply, if they are asked for; those that live elsewhere by one more message a server and batch.
+//!
+//! **A split directory's shards are listed one after the other**, in the order of their ranges: that is the order of a whole
+//! directory, so a listing that was begun before the split goes on behind the place it had come to.
 
+use super::many::Which;
 use crate::core::{Core, Operation};
 use crate::{Client, Error};
+use bytes::Bytes;
 use futures_util::future::join_all;
+use shoal_env::mutant::{self, Mutant};
 use shoal_proto::op::Answer;
-use shoal_proto::{Attr, Blob, Entry, GroupReply, Handle, Op, Place, ServerId, Status, StreamFacts, limits};
+use shoal_proto::{
+    Attr, Blob, Entry, GroupReply, Handle, Kind, Op, Place, ServerId, Shards, Status, StreamFacts, limits,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Bytes of entries in one batch: some 1,000 names, or some 200 with attributes.
 const BATCH_BYTES: u32 = 64 << 10;
-const _: () = assert!(BATCH_BYTES as usize <= limits::READDIR_BYTES_MAX);
+/// The same with contents: some 60 files of 8 KiB.
+const BATCH_DATA_BYTES: u32 = 512 << 10;
+const _: () =
+    assert!(BATCH_BYTES < BATCH_DATA_BYTES && BATCH_DATA_BYTES as usize <= limits::READDIR_BYTES_MAX);
 
 impl Client {
     /// List a directory from its start; `.` and `..` are not in it.
@@ -24,7 +40,10 @@ impl Client {
             batch: Vec::new(),
             next: 0,
             plus: false,
+            data_max: 0,
+            data: Vec::new(),
             after: None,
+            shard: 0,
             end: false,
         }
     }
@@ -39,8 +58,14 @@ pub struct DirStream {
     next: usize,
     /// Whether the batch has its attributes.
     plus: bool,
+    /// Contents of files of at most so many bytes are wanted; 0: none.
+    data_max: usize,
+    /// Contents of the batch's files, if they are wanted.
+    data: Vec<Option<Bytes>>,
     /// Where the batch behind this one begins.
     after: Option<Place>,
+    /// In a split directory: shards before this one are listed.
+    shard: usize,
     end: bool,
 }
 
@@ -65,6 +90,33 @@ impl DirStream {
         Ok(entry)
     }
 
+    /// List with the contents of files of at most `bytes_max` bytes, and so with attributes.
+    pub fn with_data(mut self, bytes_max: usize) -> DirStream {
+        self.data_max = bytes_max;
+        self
+    }
+
+    /// The next entry and, of a file that is small enough, all it contains; `None` at the end. Only of a listing made
+    /// `with_data`; else there are no contents.
+    ///
+    /// ```no_run
+    /// # async fn example(client: shoal_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let dir = client.walk(b"/inbox", true).await?.handle;
+    /// let mut listing = client.opendir(dir).with_data(16 << 10);
+    /// while let Some((entry, content)) = listing.next_with_data().await? {
+    ///     println!("{}: {} bytes", entry.name, content.map_or(0, |content| content.len()));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As `next`, and those of reading a file.
+    pub async fn next_with_data(&mut self) -> Result<Option<(Entry, Option<Bytes>)>, Error> {
+        let entry = self.next(true).await?;
+        let content = self.next.checked_sub(1).and_then(|at| self.data.get(at)).cloned().flatten();
+        Ok(entry.map(|entry| (entry, content)))
+    }
+
     /// Go on behind the entry of that `place`; 0 is the start, anew. Within the batch at hand it costs nothing.
     pub fn seek(&mut self, place: u64) {
         let known = self.batch.iter().rposition(|entry| entry.place == place);
@@ -75,32 +127,108 @@ impl DirStream {
         self.batch.clear();
         self.next = 0;
         self.end = false;
+        self.shard = 0;
         self.after = (place != 0).then(|| Place { hash: place, name: Blob::default() });
     }
 
     async fn fetch(&mut self, plus: bool) -> Result<(), Error> {
         let core = &self.client.core;
         let o = core.begin("readdir", Some(self.dir));
-        let op = Op::Readdir { dir: self.dir, after: self.after.clone(), bytes_max: BATCH_BYTES, plus };
-        let told = core.ask(&o, self.dir.server(), vec![op]).await?;
-        let Some(Answer::Entries { entries, end }) = told.answers.into_iter().next() else {
-            return Err(o
-                .error(Status::BadMessage)
-                .from(self.dir.server())
-                .because("no entries in its answer"));
-        };
-        let Some(last) = entries.last() else {
-            if !end {
-                let words = "neither entries nor the end in its answer";
-                return Err(o.error(Status::BadMessage).from(self.dir.server()).because(words));
+        let switches = core.switches();
+        let shards = core.split.borrow_mut().of(self.dir);
+        let (server, last_shard) = match &shards {
+            None => (self.dir.server(), true),
+            Some(shards) => {
+                let (servers, place) = (listed(shards), self.after.as_ref().map_or(0, |after| after.hash));
+                self.shard = self.shard.max(shards.index_of(place)).min(servers.len() - 1);
+                (servers[self.shard], self.shard + 1 == servers.len())
             }
-            self.end = true;
+        };
+        let plus_along = plus && switches.readdirplus && switches.compound;
+        let data_along = match plus_along {
+            true => self.data_max.min(core.eager_bytes(server)) as u32,
+            false => 0,
+        };
+        let bytes_max = if data_along > 0 { BATCH_DATA_BYTES } else { BATCH_BYTES };
+        let op = Op::Readdir {
+            dir: self.dir,
+            after: self.after.clone(),
+            bytes_max,
+            plus: plus_along,
+            data_max: data_along,
+            in_shard: shards.is_some(),
+        };
+        let reply_bytes = if data_along > 0 { u64::from(bytes_max) } else { 0 };
+        let told = match core.ask_group(&o, server, vec![op], Vec::new(), reply_bytes).await? {
+            // It was split since. What was listed before keeps its place: go on in its order.
+            told if told.status == Status::Split && shards.is_none() => {
+                let Some(Answer::Split { dir, shards, key }) = told.answers.last() else {
+                    return Err(o.error(Status::BadMessage).from(server).because("no shards in its answer"));
+                };
+                core.split.borrow_mut().learn(*dir, shards, Some(*key));
+                return Ok(());
+            }
+            // No such shard: the directory is gone, as its own server will say.
+            told if told.status == Status::WrongServer && shards.is_some() => {
+                core.getattr_raw(&o, self.dir).await?;
+                return Err(o.error(Status::Stale).from(server));
+            }
+            told if told.status != Status::Ok => return Err(o.error(told.status).from(server)),
+            told => told,
+        };
+        let mut bulk = told.bulk;
+        let Some(Answer::Entries { entries, end, contents }) = told.answers.into_iter().next() else {
+            return Err(o.error(Status::BadMessage).from(server).because("no entries in its answer"));
+        };
+        if end && !last_shard {
+            self.shard += 1;
+        }
+        let end = end && last_shard;
+        let Some(last) = entries.last() else {
+            if !end && last_shard {
+                let words = "neither entries nor the end in its answer";
+                return Err(o.error(Status::BadMessage).from(server).because(words));
+            }
+            self.end = end;
             return Ok(());
         };
         self.after = Some(Place { hash: last.place, name: last.name.as_bytes().into() });
         (self.batch, self.next, self.end, self.plus) = (entries.0, 0, end, false);
+        self.data.clear();
+        for len in contents.0 {
+            let len = len.map(|len| len as usize);
+            if len.is_some_and(|len| len > bulk.len()) {
+                let words = "fewer contents than it tells in its answer";
+                return Err(o.error(Status::BadMessage).from(server).because(words));
+            }
+            self.data.push(len.map(|len| bulk.split_to(len)));
+        }
         if plus {
             self.complete().await?;
+        }
+        if plus && self.data_max > 0 {
+            self.complete_data().await?;
+        }
+        Ok(())
+    }
+
+    /// Read the small files whose contents did not come along.
+    async fn complete_data(&mut self) -> Result<(), Error> {
+        self.data.resize(self.batch.len(), None);
+        let is_small = |entry: &Entry| {
+            entry.attr.as_ref().is_some_and(|a| a.kind == Kind::File && a.size <= self.data_max as u64)
+        };
+        let lacking: Vec<usize> = (0..self.batch.len())
+            .filter(|&at| self.data[at].is_none() && is_small(&self.batch[at]))
+            .collect();
+        let which: Vec<Which> = lacking.iter().map(|&at| Which::Object(self.batch[at].handle)).collect();
+        for (at, read) in lacking.into_iter().zip(self.client.read_many(&which, self.data_max).await) {
+            match read {
+                Ok((_, content)) => self.data[at] = content,
+                // Removed meanwhile.
+                Err(error) if error.status == Status::Stale => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -114,14 +242,19 @@ impl DirStream {
         let lacking: BTreeSet<Handle> =
             self.batch.iter().filter(|e| e.attr.is_none()).map(|e| e.handle).collect();
         let lacking: Vec<Handle> = lacking.into_iter().collect();
-        let found = core.getattr_many(&o, &lacking).await?;
+        let found = match core.switches().readdirplus {
+            true => core.getattr_many(&o, &lacking).await?,
+            false => core.getattr_each(&o, &lacking).await?,
+        };
         for entry in &mut self.batch {
             if entry.attr.is_none() {
                 entry.attr = found.get(&entry.handle).cloned();
             }
         }
-        let attrs: Vec<&mut Attr> = self.batch.iter_mut().filter_map(|entry| entry.attr.as_mut()).collect();
-        core.merge_many(&o, attrs).await?;
+        if core.switches().readdirplus {
+            let attrs = self.batch.iter_mut().filter_map(|entry| entry.attr.as_mut()).collect();
+            core.merge_many(&o, attrs).await?;
+        }
         let now = core.world.now();
         let mut cache = core.cache.borrow_mut();
         for attr in self.batch.iter().filter_map(|entry| entry.attr.as_ref()) {
@@ -132,7 +265,32 @@ impl DirStream {
     }
 }
 
+/// The shards that a listing goes through, in order.
+fn listed(shards: &Shards) -> &[ServerId] {
+    match shards.servers() {
+        [but_last @ .., _] if mutant::is(Mutant::SkipInListing) => but_last,
+        all => all,
+    }
+}
+
 impl Core {
+    /// Attributes of many objects, merged: each by itself. What is gone is left out.
+    async fn getattr_each(
+        self: &Rc<Core>,
+        o: &Operation,
+        objects: &[Handle],
+    ) -> Result<BTreeMap<Handle, Attr>, Error> {
+        let mut found = BTreeMap::new();
+        for &object in objects {
+            match self.getattr_anew(o, object).await {
+                Ok(attr) => drop(found.insert(object, attr)),
+                Err(error) if error.status == Status::Stale => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
     /// Attributes of many objects, unmerged: one request a server. What is gone is left out.
     async fn getattr_many(
         self: &Rc<Core>,
@@ -156,7 +314,19 @@ impl Core {
     }
 
     /// Merge the datafiles' facts into many attributes: one request a server.
-    async fn merge_many(self: &Rc<Core>, o: &Operation, attrs: Vec<&mut Attr>) -> Result<(), Error> {
+    pub(super) async fn merge_many(
+        self: &Rc<Core>,
+        o: &Operation,
+        attrs: Vec<&mut Attr>,
+    ) -> Result<(), Error> {
+        let (split, attrs): (Vec<&mut Attr>, Vec<&mut Attr>) =
+            attrs.into_iter().partition(|attr| attr.shards.is_split());
+        for attr in split {
+            *attr = match self.merged(o, attr.clone()).await {
+                Err(error) if error.status == Status::Stale => continue,
+                other => other?,
+            };
+        }
         let streams: Vec<Handle> = attrs
             .iter()
             .filter_map(|a| a.layout.as_ref())

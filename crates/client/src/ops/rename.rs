@@ -17,7 +17,7 @@ impl Client {
         to_name: &Name,
         flags: RenameFlags,
     ) -> Result<(), Error> {
-        let o = self.core.begin("rename", Some(from_dir));
+        let o = self.begin("rename", Some(from_dir));
         if flags.no_replace && flags.exchange {
             return Err(o.error(Status::Invalid));
         }

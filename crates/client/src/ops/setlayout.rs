@@ -9,9 +9,10 @@ impl Client {
     /// # Errors
     /// `Invalid`: the file is not empty.
     pub async fn setlayout(&self, object: Handle, template: Template) -> Result<(), Error> {
-        let o = self.core.begin("setlayout", Some(object));
+        let o = self.begin("setlayout", Some(object));
         self.core.ask(&o, object.server(), vec![Op::Setlayout { object, template }]).await?;
         self.core.cache.borrow_mut().changed(object);
+        self.core.inherited.borrow_mut().pop(&object);
         Ok(())
     }
 }

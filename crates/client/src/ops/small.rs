@@ -6,7 +6,7 @@ use crate::transfer::whole;
 use crate::{Client, Error, OpenFile};
 use bytes::Bytes;
 use shoal_proto::op::Answer;
-use shoal_proto::{Attr, Generation, Handle, Kind, Name, Op, Owner, Rights, Status, Template};
+use shoal_proto::{Attr, Generation, Handle, Kind, Name, Op, Owner, Placement, Rights, Status, Template};
 use std::rc::Rc;
 
 impl Client {
@@ -24,10 +24,14 @@ impl Client {
     ) -> Result<Attr, Error> {
         let stuffed_max = template.unwrap_or(self.map().template).stuffed_max();
         let eager = self.core.eager_bytes(dir.server());
-        if data.is_empty() || data.len() > eager || data.len() as u64 > stuffed_max {
+        if !self.core.makes_in_one()
+            || data.is_empty()
+            || data.len() > eager
+            || data.len() as u64 > stuffed_max
+        {
             return self.create_then_write(dir, name, owner, data, template).await;
         }
-        let o = self.core.begin("create", Some(dir));
+        let o = self.begin("create", Some(dir));
         let len = data.len() as u32;
         let create =
             Op::Create { dir, name: name.clone(), owner, exclusive: true, open: Rights::WRITE, template };
@@ -42,16 +46,10 @@ impl Client {
             }
             Err(error) => return Err(error),
         };
-        let Some(mut attr) = attr_among(&answers) else {
+        let Some(attr) = attr_among(&answers) else {
             return Err(o.error(Status::BadMessage).from(dir.server()));
         };
-        if let Some(Answer::Facts { facts }) = answers.last() {
-            attr.size = facts.size;
-            attr.space = facts.space;
-            attr.mtime = facts.written_at.unwrap_or(attr.mtime);
-            attr.ctime = attr.ctime.max(attr.mtime);
-        }
-        self.core.made(&o, dir, name, attr).await
+        self.core.made(&o, dir, name, written_attr(attr, &answers)).await
     }
 
     async fn create_then_write(
@@ -83,7 +81,12 @@ impl Client {
         name: &Name,
         max: usize,
     ) -> Result<(Attr, Option<Bytes>), Error> {
-        let o = self.core.begin("read", Some(dir));
+        let o = self.begin("read", Some(dir));
+        if !self.core.switches().compound {
+            let handle = self.core.lookup_path(&o, dir, std::slice::from_ref(name)).await?.handle;
+            let (attr, file) = self.open_unmerged(&o, handle, Rights::READ).await?;
+            return self.core.read_all(&o, file, attr, max).await;
+        }
         let asked = max.clamp(1, self.core.eager_bytes(dir.server()).max(1)) as u64;
         let path = vec![name.clone()].into();
         let ops = vec![
@@ -99,7 +102,7 @@ impl Client {
             _ if told.status != Status::Ok => return Err(o.error(told.status).from(dir.server())),
             _ => return Err(o.error(Status::BadMessage).from(dir.server())),
         };
-        let (told, attr) = match handle.server() == dir.server() {
+        let (told, attr) = match handle.server() == told.server {
             true => (told, attr),
             false => (self.core.open_read(&o, handle, asked).await?, None),
         };
@@ -128,6 +131,12 @@ impl Client {
 }
 
 impl Core {
+    /// Whether a new file and its first bytes are made by one message to the server of its directory.
+    fn makes_in_one(&self) -> bool {
+        let switches = self.switches();
+        switches.compound && switches.stuffing && switches.placement == Placement::Colocated
+    }
+
     /// Open an object and read its first bytes, in one message.
     async fn open_read(self: &Rc<Core>, o: &Operation, object: Handle, len: u64) -> Result<ToldGroup, Error> {
         let ops = vec![
@@ -137,7 +146,7 @@ impl Core {
         self.ask_group(o, object.server(), ops, Vec::new(), len).await
     }
 
-    async fn read_all(
+    pub(super) async fn read_all(
         self: &Rc<Core>,
         o: &Operation,
         file: OpenFile,
@@ -152,4 +161,11 @@ impl Core {
         file.close().await?;
         Ok((attr, Some(data)))
     }
+}
+
+/// Attributes behind a write of the same group: with what its answer tells of the stream.
+pub(super) fn written_attr(attr: Attr, answers: &[Answer]) -> Attr {
+    let Some(Answer::Facts { facts }) = answers.last() else { return attr };
+    let mtime = facts.written_at.unwrap_or(attr.mtime);
+    Attr { size: facts.size, space: facts.space, mtime, ctime: attr.ctime.max(mtime), ..attr }
 }

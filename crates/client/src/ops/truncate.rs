@@ -11,7 +11,7 @@ impl Client {
     /// # Errors
     /// `IsDirectory`, `Invalid` (no regular file), `FileTooBig`, `Stale`.
     pub async fn truncate(&self, object: Handle, size: u64, kill_privileges: bool) -> Result<Attr, Error> {
-        let o = self.core.begin("truncate", Some(object));
+        let o = self.begin("truncate", Some(object));
         if size > limits::FILE_BYTES_MAX {
             return Err(o.error(Status::FileTooBig));
         }

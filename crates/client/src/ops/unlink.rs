@@ -10,7 +10,10 @@ impl Client {
     /// # Errors
     /// `NotFound`, `IsDirectory`, `NotDirectory`, `Stale`.
     pub async fn unlink(&self, dir: Handle, name: &Name) -> Result<(), Error> {
-        let o = self.core.begin("unlink", Some(dir));
+        let o = self.begin("unlink", Some(dir));
+        if !self.core.switches().compound {
+            return self.core.unlink_apart(&o, dir, name).await;
+        }
         let held = self.core.held.borrow().to_tell();
         let told = self.core.ask_in_directory(&o, dir, Op::Unlink { dir, name: name.clone(), held }).await;
         self.core.cache.borrow_mut().changed_name(dir, name);
@@ -22,7 +25,7 @@ impl Client {
     /// # Errors
     /// `NotFound`, `NotDirectory`, `NotEmpty`, `Stale`.
     pub async fn rmdir(&self, dir: Handle, name: &Name) -> Result<(), Error> {
-        let o = self.core.begin("rmdir", Some(dir));
+        let o = self.begin("rmdir", Some(dir));
         let told = self.core.ask(&o, dir.server(), vec![Op::Rmdir { dir, name: name.clone() }]).await;
         self.core.cache.borrow_mut().changed_name(dir, name);
         self.removed(&o, &told?.answers).await

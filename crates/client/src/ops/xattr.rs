@@ -19,7 +19,7 @@ impl Client {
     /// # Errors
     /// `NoAttribute`.
     pub async fn getxattr(&self, object: Handle, name: &[u8]) -> Result<Bytes, Error> {
-        let o = self.core.begin("getxattr", Some(object));
+        let o = self.begin("getxattr", Some(object));
         let name = checked(&o, name)?;
         let told = self.core.ask(&o, object.server(), vec![Op::Getxattr { object, name }]).await?;
         match told.answers.into_iter().next() {
@@ -40,7 +40,7 @@ impl Client {
         create: bool,
         replace: bool,
     ) -> Result<(), Error> {
-        let o = self.core.begin("setxattr", Some(object));
+        let o = self.begin("setxattr", Some(object));
         let name = checked(&o, name)?;
         if value.len() > limits::XATTR_VALUE_BYTES_MAX {
             return Err(o.error(Status::TooBig));
@@ -57,7 +57,7 @@ impl Client {
     /// # Errors
     /// `Stale`: the object is gone.
     pub async fn listxattr(&self, object: Handle) -> Result<Vec<XattrName>, Error> {
-        let o = self.core.begin("listxattr", Some(object));
+        let o = self.begin("listxattr", Some(object));
         let told = self.core.ask(&o, object.server(), vec![Op::Listxattr { object }]).await?;
         // The names come as `listxattr(2)` gives them, each ended by a NUL.
         match told.answers.into_iter().next() {
@@ -74,7 +74,7 @@ impl Client {
     /// # Errors
     /// `NoAttribute`.
     pub async fn removexattr(&self, object: Handle, name: &[u8]) -> Result<(), Error> {
-        let o = self.core.begin("removexattr", Some(object));
+        let o = self.begin("removexattr", Some(object));
         let name = checked(&o, name)?;
         self.core.ask(&o, object.server(), vec![Op::Removexattr { object, name }]).await?;
         self.core.cache.borrow_mut().changed(object);

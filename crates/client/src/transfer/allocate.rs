@@ -14,7 +14,7 @@ impl OpenFile {
     /// `NoSpace`, `FileTooBig`; `Invalid`: the range is empty.
     pub async fn allocate(&self, offset: u64, len: u64, mode: Allocation) -> Result<(), Error> {
         let file = &self.0;
-        let o = file.client.core.begin("allocate", Some(file.handle));
+        let o = file.client.begin("allocate", Some(file.handle));
         if len == 0 {
             return Err(o.error(Status::Invalid));
         }

@@ -10,7 +10,7 @@ use crate::{Error, OpenFile};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use shoal_proto::op::Answer;
-use shoal_proto::{Handle, Layout, Op, Rights, Status, limits};
+use shoal_proto::{Durability, Handle, Layout, Op, Rights, Status, limits};
 
 impl OpenFile {
     /// Append all of `data` at the end of the file, whoever else appends; the offset it got. It is one message, so at most
@@ -20,7 +20,7 @@ impl OpenFile {
     /// `OverLimit`: more than that; as [`OpenFile::write`].
     pub async fn append(&self, data: Bytes) -> Result<u64, Error> {
         let file = &self.0;
-        let o = file.client.core.begin("append", Some(file.handle));
+        let o = file.client.begin("append", Some(file.handle));
         if data.len() > limits::BULK_BYTES_MAX {
             let words = format!("an append has at most {} bytes; append in parts", limits::BULK_BYTES_MAX);
             return Err(o.error(Status::OverLimit).because(words));
@@ -38,6 +38,10 @@ impl OpenFile {
                 if let Some(layout) = &shape.layout {
                     file.note_losses(o, layout).await?;
                 }
+                file.client.core.rendezvous(o, file.handle).await?;
+                // What other servers write for it is made durable by the fsync behind it.
+                let usual = o.with(Durability::Usual);
+                let o = if shape.layout.is_some() { &usual } else { o };
                 let op = Op::Append { object: file.handle, capability: file.capability(), len };
                 let told = file.client.core.ask_with(o, server, vec![op], vec![data.clone()], 0).await?;
                 file.written(server, told.loss);
@@ -53,7 +57,11 @@ impl OpenFile {
             })
             .await;
         file.touched();
-        result
+        let offset = result?;
+        if o.durability == Durability::Durable && file.shape().layout.is_some() {
+            self.fsync().await?;
+        }
+        Ok(offset)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::file::{Opened, Shape};
 use crate::{Error, OpenFile};
 use bytes::{Bytes, BytesMut};
 use shoal_pattern::{Pattern, Window};
-use shoal_proto::{Handle, Op, Rights, Status};
+use shoal_proto::{Durability, Handle, Op, Rights, Status};
 
 /// A message of at most so many pieces is sent from where they lie.
 const PIECES_MAX: usize = 32;
@@ -19,7 +19,19 @@ impl OpenFile {
     /// # Errors
     /// `NoSpace`, `FileTooBig`; `NoSession`: the session ended under way, and some of it may be written.
     pub async fn write(&self, offset: u64, data: Bytes) -> Result<(), Error> {
-        let o = self.0.client.core.begin("write", Some(self.0.handle));
+        let o = self.0.client.begin("write", Some(self.0.handle));
+        let pattern = contiguous(&o, offset, data.len() as u64)?;
+        self.0.write(&o, &pattern, &data).await
+    }
+
+    /// Write all of `data` at `offset`, durably: it survives a power cut when this returns, and so does all that was changed
+    /// on its servers before.
+    ///
+    /// # Errors
+    /// As [`OpenFile::write`].
+    pub async fn write_durable(&self, offset: u64, data: Bytes) -> Result<(), Error> {
+        let o = self.0.client.begin("write", Some(self.0.handle));
+        let o = o.with(Durability::Durable);
         let pattern = contiguous(&o, offset, data.len() as u64)?;
         self.0.write(&o, &pattern, &data).await
     }
@@ -29,7 +41,7 @@ impl OpenFile {
     /// # Errors
     /// As [`OpenFile::write`]; `Invalid`: the lengths differ, or the pattern reaches before the start of the file.
     pub async fn write_pattern(&self, pattern: &Pattern, data: Bytes) -> Result<(), Error> {
-        let o = self.0.client.core.begin("write", Some(self.0.handle));
+        let o = self.0.client.begin("write", Some(self.0.handle));
         if pattern.len() != data.len() as u64 {
             let words = format!("{} bytes for a pattern of {}", data.len(), pattern.len());
             return Err(o.error(Status::Invalid).because(words));

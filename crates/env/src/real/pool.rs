@@ -11,10 +11,14 @@ use std::thread::JoinHandle;
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// How far threads that give way stand back.
+const NICE: i32 = 10;
+
 /// See the module.
 pub(super) struct Pool {
     name: String,
     threads_max: usize,
+    gives_way: bool,
     shared: Arc<Shared>,
     threads: RefCell<Vec<JoinHandle<()>>>,
 }
@@ -41,7 +45,13 @@ impl Shared {
 
 impl Pool {
     pub(super) fn new(name: String, threads_max: usize) -> Pool {
-        Pool { name, threads_max, shared: Arc::default(), threads: RefCell::default() }
+        Pool { name, threads_max, gives_way: false, shared: Arc::default(), threads: RefCell::default() }
+    }
+
+    /// Its threads run when no others want to.
+    pub(super) fn that_gives_way(mut self) -> Pool {
+        self.gives_way = true;
+        self
     }
 
     /// Run `work` on a thread of the pool, beginning now whether the answer is awaited or not. The answer is an error if
@@ -71,8 +81,14 @@ impl Pool {
         if threads.len() >= self.threads_max {
             return;
         }
-        let shared = self.shared.clone();
-        let thread = std::thread::Builder::new().name(self.name.clone()).spawn(move || serve(&shared));
+        let (shared, gives_way) = (self.shared.clone(), self.gives_way);
+        let thread = std::thread::Builder::new().name(self.name.clone()).spawn(move || {
+            if gives_way {
+                // Linux keeps it for each thread. Where it is refused the thread is one like the others.
+                let _ = rustix::process::nice(NICE);
+            }
+            serve(&shared);
+        });
         match thread {
             Ok(thread) => threads.push(thread),
             Err(_) if !threads.is_empty() => {}

@@ -28,6 +28,7 @@ macro_rules! all {
             an_address_is_taken_until_its_listener_is_dropped,
             a_deadline_ends_a_wait_and_lets_a_quick_answer_through,
             tasks_run_side_by_side_and_can_be_cancelled,
+            a_pause_lasts_as_long_as_it_should_and_may_be_given_up,
             offloaded_work_gives_its_value,
             files_keep_what_was_written,
             pieces_are_written_one_behind_the_other,
@@ -185,6 +186,19 @@ pub async fn a_deadline_ends_a_wait_and_lets_a_quick_answer_through(env: Env, pl
     assert!(env.deadline(until, near.reader.read(&mut [0; 4])).await.is_err());
     assert!(env.now() >= until);
     assert_eq!(env.deadline(env.now(), async { 7 }).await, Ok(7));
+}
+
+pub async fn a_pause_lasts_as_long_as_it_should_and_may_be_given_up(env: Env, _: Place) {
+    for micros in [0, 1, 300, 300] {
+        let until = env.now() + Duration::from_micros(micros);
+        env.pause_until(until).await;
+        assert!(env.now() >= until);
+        // One that is given up leaves nothing behind for the next.
+        let long = env.pause_until(env.now() + Duration::from_secs(60));
+        assert!(env.deadline(env.now() + Duration::from_millis(1), long).await.is_err());
+    }
+    let many = (0..9).map(|n| env.pause_until(env.now() + Duration::from_micros(n * 20)));
+    futures_util::future::join_all(many).await;
 }
 
 pub async fn tasks_run_side_by_side_and_can_be_cancelled(env: Env, _place: Place) {

@@ -153,6 +153,7 @@ mod tests {
             parent: Handle(0),
             template: Template::default(),
             layout: None,
+            shards: shoal_proto::Shards::WHOLE,
         }
     }
 

@@ -108,9 +108,12 @@ impl Fs {
         self.kill_capability(&opened).await?;
         // Of a write through its page cache the kernel asks for durability itself, by an fsync.
         let durable = write.durable && opened.direct;
+        let appends = write.append && !write.write_back;
         let end = write.offset + write.data.len() as u64;
-        let written = if write.append && !write.write_back {
+        let written = if appends {
             self.append(&opened, write).await
+        } else if durable {
+            opened.file.write_durable(write.offset, write.data).await.map_err(Errno::from)
         } else {
             opened.file.write(write.offset, write.data).await.map_err(Errno::from)
         };
@@ -121,7 +124,7 @@ impl Fs {
             Err(_) => self.known.borrow_mut().unsure_of_size(object),
         }
         written?;
-        if durable {
+        if durable && appends {
             opened.file.fsync().await?;
         }
         Ok(())

@@ -114,6 +114,7 @@ mod tests {
             parent: Handle::ROOT,
             template: Template::default(),
             layout: None,
+            shards: shoal_proto::Shards::WHOLE,
         }
     }
 

@@ -4,7 +4,9 @@ use futures_channel::oneshot;
 use shoal_env::{Address, real};
 use shoal_fuse::{Mount, MountError, MountHandle, MountOptions};
 use shoal_proto::op::Owner;
-use shoal_proto::{ClusterMap, CollectionId, Dist, Roles, SecretKey, ServerId, ServerInfo, Template, Text};
+use shoal_proto::{
+    ClusterMap, CollectionId, Dist, Roles, SecretKey, ServerId, ServerInfo, Switches, Template, Text,
+};
 use shoal_server::{CollectionSetup, ServerConfig, Settings, serve};
 use shoal_store::{CollectionConfig, Identity, ModuleKind};
 use std::path::Path;
@@ -39,7 +41,15 @@ impl Cluster {
             })
             .collect();
         let (name, collection) = (Text::from("test"), CollectionId(1));
-        let map = ClusterMap { fs_id, name, collection, epoch: 1, template, servers: infos.into() };
+        let map = ClusterMap {
+            fs_id,
+            name,
+            collection,
+            epoch: 1,
+            template,
+            switches: switches(),
+            servers: infos.into(),
+        };
         let servers = (0..servers).map(|id| start_server(&map, ServerId(id))).collect();
         Cluster { map, servers }
     }
@@ -61,6 +71,11 @@ impl Cluster {
         self.try_mount(at, options)
             .unwrap_or_else(|error| panic!("these tests need /dev/fuse, and root or fusermount3: {error}"))
     }
+}
+
+/// The techniques these tests are run with: all, or what `SHOAL_TEST_SWITCHES` says.
+pub fn switches() -> Switches {
+    std::env::var("SHOAL_TEST_SWITCHES").map_or(Switches::OURS, |words| words.parse().unwrap())
 }
 
 fn start_server(map: &ClusterMap, id: ServerId) -> (oneshot::Sender<()>, JoinHandle<()>) {

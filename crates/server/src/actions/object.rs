@@ -26,13 +26,33 @@ pub fn change(ctx: &mut Ctx<'_>, object: Handle, change: impl FnOnce(&mut Inode)
     ctx.put(keys::inode(object), &inode)
 }
 
-/// An entry of a directory was made or removed, and with it so many subdirectories.
-pub fn directory_changed(ctx: &mut Ctx<'_>, dir: Handle, subdirs: i32, time: Time) -> Result<(), Halt> {
-    change(ctx, dir, |inode| {
+/// Change the row of a directory: this server's own, or its shard of another's.
+pub fn change_directory(ctx: &mut Ctx<'_>, dir: Handle, change: impl FnOnce(&mut Inode)) -> Result<(), Halt> {
+    let mut inode = ctx.directory(dir)?;
+    change(&mut inode);
+    ctx.put(keys::inode(dir), &inode)
+}
+
+/// Set the times and counts of a directory in which `entries` were made or removed, and among them so many subdirectories.
+pub fn directory_changed(
+    ctx: &mut Ctx<'_>,
+    dir: Handle,
+    entries: i32,
+    subdirs: i32,
+    time: Time,
+) -> Result<(), Halt> {
+    let (mut count, mut is_whole) = (0, false);
+    change_directory(ctx, dir, |inode| {
+        inode.entries = inode.entries.saturating_add_signed(entries);
         inode.nlink = inode.nlink.saturating_add_signed(subdirs);
         inode.mtime = time;
         inode.ctime = time;
-    })
+        (count, is_whole) = (inode.entries, !inode.shards.is_split());
+    })?;
+    if entries > 0 && is_whole && ctx.identity.splits_at().is_some_and(|at| count >= at) {
+        ctx.wants_split(dir);
+    }
+    Ok(())
 }
 
 pub fn validate_create(ctx: &Ctx<'_>, attr: &Attr) -> Result<(), Halt> {
@@ -63,8 +83,8 @@ pub fn validate_reparent(ctx: &Ctx<'_>, dir: Handle, expect: Handle) -> Result<(
     Ok(())
 }
 
-pub fn validate_directory_remove(ctx: &Ctx<'_>, dir: Handle) -> Result<(), Halt> {
-    if expected(ctx, dir)?.kind != Kind::Directory {
+pub fn validate_directory_remove(ctx: &Ctx<'_>, dir: Handle, split: bool) -> Result<(), Halt> {
+    if super::shard::expected_directory(ctx, dir)?.shards.is_split() != split {
         return Err(Halt::Status(Status::Changed));
     }
     ctx.must_be_unlocked(&keys::inode(dir))?;
@@ -136,6 +156,7 @@ pub fn remove_object(ctx: &mut Ctx<'_>, object: Handle, inode: &Inode) -> Result
     if inode.nlink == 0 {
         ctx.remove(keys::orphan(object))?;
     }
+    super::apart::forget(ctx, object)?;
     ctx.remove(keys::inode(object))
 }
 
@@ -159,7 +180,7 @@ pub fn remove_stream(ctx: &mut Ctx<'_>, stream: Handle) -> Result<(), Halt> {
     }
 }
 
-fn remove_xattrs(ctx: &mut Ctx<'_>, object: Handle, inode: &Inode) -> Result<(), Halt> {
+pub fn remove_xattrs(ctx: &mut Ctx<'_>, object: Handle, inode: &Inode) -> Result<(), Halt> {
     if inode.xattr_bytes == 0 {
         return Ok(());
     }

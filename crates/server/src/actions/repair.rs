@@ -1,12 +1,24 @@
 //! Actions that only repairs plan. Each expects exactly the damage it mends, so that nothing is done to what is whole.
 
+use crate::batches;
 use crate::ctx::{Ctx, Halt};
 use crate::keys::{self, Table};
+use crate::rows::Batch;
 use shoal_proto::{Attr, Handle, Kind, ServerId, Status};
 
 /// Tables whose rows may be removed one by one. Others are followed in memory (sessions, transactions), or are the store's.
-const REMOVABLE: [Table; 6] =
-    [Table::Inode, Table::Entry, Table::Xattr, Table::Datafile, Table::Orphan, Table::Reap];
+const REMOVABLE: [Table; 10] = [
+    Table::Inode,
+    Table::Entry,
+    Table::Xattr,
+    Table::Datafile,
+    Table::Orphan,
+    Table::Reap,
+    Table::Pool,
+    Table::Grant,
+    Table::Batch,
+    Table::Unnamed,
+];
 
 fn changed() -> Result<(), Halt> {
     Err(Halt::Status(Status::Changed))
@@ -20,6 +32,10 @@ pub fn validate_row_remove(ctx: &Ctx<'_>, server: ServerId, key: &[u8], expect: 
         return Err(Halt::Status(Status::Invalid));
     }
     ctx.must_be_unlocked(key)?;
+    if let Some((dir, ..)) = keys::parse_entry(key) {
+        // A split that is under way moves it.
+        ctx.get(&keys::inode(dir))?;
+    }
     if ctx.get(key)?.as_deref() == Some(expect) { Ok(()) } else { changed() }
 }
 
@@ -49,6 +65,19 @@ fn belongs_to_nothing(ctx: &Ctx<'_>, stream: Handle) -> Result<(), Halt> {
         return changed();
     }
     Ok(())
+}
+
+/// All of them are of one batch, made for that pool.
+pub fn validate_retire(ctx: &Ctx<'_>, pool: ServerId, first: Handle, count: u16) -> Result<(), Halt> {
+    if first.server() != ctx.identity.id {
+        return Err(Halt::Status(Status::WrongServer));
+    }
+    let key = keys::batch(batches::first_of(first));
+    let is_of = |batch: &Batch| {
+        let end = first.counter() % batches::BLOCK + u64::from(count);
+        batch.pool == pool && count > 0 && end <= u64::from(batch.count)
+    };
+    if ctx.row::<Batch>(&key)?.is_some_and(|batch| is_of(&batch)) { Ok(()) } else { changed() }
 }
 
 pub fn validate_stream_create(ctx: &Ctx<'_>, stream: Handle) -> Result<(), Halt> {

@@ -1,6 +1,7 @@
 //! Actions on streams, and on what a metafile says of them.
 
 use super::object::{change, expected, remove_stream};
+use crate::batches::{self, Touch};
 use crate::ctx::{Ctx, Halt};
 use crate::keys;
 use crate::rows::{Datafile, Inode};
@@ -60,28 +61,34 @@ pub fn set_attr(ctx: &mut Ctx<'_>, attr: &Attr, expect: Generation) -> Result<()
 pub fn validate_advance(
     ctx: &Ctx<'_>,
     stream: Handle,
+    owner: Handle,
     expect: Generation,
     generation: Generation,
 ) -> Result<(), Halt> {
-    ctx.get(&keys::datafile(stream))?;
-    ctx.get(&keys::inode(stream))?;
-    let info = expected_stream(ctx, stream)?;
-    if info.generation != expect.0 {
-        return changed();
-    }
     if generation <= expect {
         return Err(Halt::Status(Status::Invalid));
     }
-    Ok(())
+    ctx.get(&keys::datafile(stream))?;
+    ctx.get(&keys::inode(stream))?;
+    match ctx.stream(stream)? {
+        Some(info) if info.generation == expect.0 => Ok(()),
+        // It takes any: as long as it is untouched, its file's generation is that of its layout.
+        None if batches::is_for(ctx, stream, owner)? => Ok(()),
+        _ => changed(),
+    }
 }
 
 pub fn advance(
     ctx: &mut Ctx<'_>,
     stream: Handle,
+    owner: Handle,
     generation: Generation,
     size: Option<u64>,
     written_at: Option<Time>,
 ) -> Result<(), Halt> {
+    if ctx.stream(stream)?.is_none() {
+        batches::touch(ctx, &Touch { datafile: stream, owner, generation })?;
+    }
     let info = expected_stream(ctx, stream)?;
     let generation = generation.0;
     let change = match (size, written_at) {
@@ -115,15 +122,15 @@ pub fn create_datafile(
     owner: Handle,
     generation: Generation,
 ) -> Result<(), Halt> {
-    ctx.change_stream(datafile, StreamChange::Create { generation: generation.0 })?;
-    ctx.put(keys::datafile(datafile), &Datafile { owner })
+    batches::touch(ctx, &Touch { datafile, owner, generation })
 }
 
-/// Whether the datafile is there; one of another owner is a plan's error.
+/// Whether the datafile is there, touched or not; one of another owner is a plan's error.
 pub fn validate_datafile_remove(ctx: &Ctx<'_>, datafile: Handle, owner: Handle) -> Result<bool, Halt> {
     match ctx.row::<Datafile>(&keys::datafile(datafile))? {
         Some(row) if row.owner != owner => changed(),
-        row => Ok(row.is_some()),
+        Some(_) => Ok(true),
+        None => batches::is_for(ctx, datafile, owner),
     }
 }
 
@@ -132,5 +139,6 @@ pub fn remove_datafile(ctx: &mut Ctx<'_>, datafile: Handle, owner: Handle) -> Re
         return Ok(());
     }
     remove_stream(ctx, datafile)?;
-    ctx.remove(keys::datafile(datafile))
+    ctx.remove(keys::datafile(datafile))?;
+    batches::use_up(ctx, &[datafile])
 }

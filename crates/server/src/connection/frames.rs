@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 /// Bytes read at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -41,42 +41,33 @@ impl Scratch {
 pub struct Frames {
     scratch: Scratch,
     buf: BytesMut,
-    /// Bytes of `buf` that are filled; what is behind waits for the rest of a large frame.
-    filled: usize,
+    /// Bytes that lack of a large frame at the front: nothing else is read before them.
+    missing: usize,
 }
 
 impl Frames {
     /// An empty one.
     pub fn new(scratch: Scratch) -> Frames {
-        Frames { scratch, buf: BytesMut::new(), filled: 0 }
+        Frames { scratch, buf: BytesMut::new(), missing: 0 }
     }
 
     /// Read what the stream has, up to a buffer. `Ok(false)`: the stream has ended.
     pub fn poll_fill(&mut self, reader: &mut dyn ReaderImpl, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        let read = if self.filled < self.buf.len() {
-            reader.poll_read(cx, &mut self.buf[self.filled..])
-        } else {
-            let mut scratch = self.scratch.bytes.borrow_mut();
-            let read = reader.poll_read(cx, &mut scratch);
-            if let Poll::Ready(Ok(n)) = read {
-                if self.buf.is_empty() {
-                    // Room for all of a large frame at once: what is here of it need not move again.
-                    let whole = lengths(&scratch[..n]).map_or(0, |(body, bulk)| HEAD_BYTES + body + bulk);
-                    self.buf.reserve(whole.min(FRAME_BYTES_MAX).max(n));
-                }
-                self.buf.extend_from_slice(&scratch[..n]);
-                self.scratch.copied(n);
-            }
-            read
-        };
-        match read {
-            Poll::Ready(Ok(n)) => {
-                self.filled += n;
-                Poll::Ready(Ok(n > 0))
-            }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => Poll::Pending,
+        if self.missing > 0 {
+            let n = ready!(reader.poll_read_behind(cx, &mut self.buf, self.missing))?;
+            self.missing -= n;
+            return Poll::Ready(Ok(n > 0));
         }
+        let mut scratch = self.scratch.bytes.borrow_mut();
+        let n = ready!(reader.poll_read(cx, &mut scratch))?;
+        if self.buf.is_empty() {
+            // Room for all of a large frame at once: what is here of it need not move again.
+            let whole = lengths(&scratch[..n]).map_or(0, |(body, bulk)| HEAD_BYTES + body + bulk);
+            self.buf.reserve(whole.min(FRAME_BYTES_MAX).max(n));
+        }
+        self.buf.extend_from_slice(&scratch[..n]);
+        self.scratch.copied(n);
+        Poll::Ready(Ok(n > 0))
     }
 
     /// The next whole frame, if it is there.
@@ -84,33 +75,25 @@ impl Frames {
     /// # Errors
     /// When the bytes are no frame.
     pub fn next(&mut self) -> Result<Option<Frame>, DecodeError> {
-        if self.filled < self.buf.len() {
+        if self.missing > 0 {
             return Ok(None);
         }
         let room = self.buf.capacity();
-        match Frame::take(&mut self.buf)? {
-            Some(frame) => {
-                self.filled = self.buf.len();
-                if self.buf.is_empty() {
-                    self.buf = BytesMut::new();
-                }
-                Ok(Some(frame))
+        if let Some(frame) = Frame::take(&mut self.buf)? {
+            if self.buf.is_empty() {
+                self.buf = BytesMut::new();
             }
-            None => {
-                if self.buf.capacity() != room {
-                    // What was there moved to where the whole frame has room.
-                    self.scratch.copied(self.buf.len());
-                }
-                // The head was checked by `take`, so its lengths are within their limits.
-                let missing = self
-                    .lengths()
-                    .map_or(0, |(body, bulk)| (HEAD_BYTES + body + bulk).saturating_sub(self.buf.len()));
-                if missing > LARGE_BYTES {
-                    self.buf.resize(self.filled + missing, 0);
-                }
-                Ok(None)
-            }
+            return Ok(Some(frame));
         }
+        if self.buf.capacity() != room {
+            // What was there moved to where the whole frame has room.
+            self.scratch.copied(self.buf.len());
+        }
+        // The head was checked by `take`, so its lengths are within their limits.
+        let whole = self.lengths().map_or(0, |(body, bulk)| HEAD_BYTES + body + bulk);
+        let missing = whole.saturating_sub(self.buf.len());
+        self.missing = if missing > LARGE_BYTES { missing } else { 0 };
+        Ok(None)
     }
 
     /// Lengths of body and bulk that the frame at the front tells, unchecked.

@@ -3,7 +3,8 @@
 //! In a stuffed file the end is the stream's own and the append is the store's. In a laid-out file the metafile's server
 //! takes appends one at a time: it asks the datafiles for their facts, takes the end they imply, and writes the data
 //! there, its own share by the store and the others' through their servers, before the next append's turn. The answer
-//! leaves when all shares are written.
+//! leaves when all shares are written. A share that is refused because a generation began (explicit times) is written again
+//! at the same place, **never the whole append behind what is there of it**; where that cannot be, the append fails.
 
 use super::Engine;
 use super::work::status_of;
@@ -19,6 +20,9 @@ use shoal_proto::{
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
+
+/// Generations that may begin while one append is written.
+const TRIES_MAX: usize = 8;
 
 /// What the data engine asks of other servers.
 pub trait Peers {
@@ -52,11 +56,12 @@ pub(super) async fn over_layout(
     engine: &Engine,
     file: Handle,
     layout: &Layout,
+    generation: Generation,
     data: Bytes,
     at: WallTime,
 ) -> Result<(u64, u64), Status> {
     let turn = engine.appends.take(file).await;
-    let result = append_in_turn(engine, file, layout, data, at).await;
+    let result = append_in_turn(engine, file, layout, generation, data, at).await;
     drop(turn);
     engine.appends.tidy();
     result
@@ -66,43 +71,119 @@ async fn append_in_turn(
     engine: &Engine,
     file: Handle,
     layout: &Layout,
+    generation: Generation,
     data: Bytes,
     at: WallTime,
 ) -> Result<(u64, u64), Status> {
-    let facts = join_all(layout.datafiles.iter().map(|&stream| facts_of(engine, stream))).await;
-    let striping = layout.striping();
-    let (mut end, mut generation) = (0, Generation::default());
-    for (index, facts) in facts.into_iter().enumerate() {
-        let facts = facts?;
-        end = end.max(striping.logical_end(index as u32, facts.size));
-        generation = generation.max(facts.generation);
-    }
+    let (end, mut generation) = end_of(engine, layout, generation).await?;
     let size = end
         .checked_add(data.len() as u64)
         .filter(|&s| s <= limits::FILE_BYTES_MAX)
         .ok_or(Status::FileTooBig)?;
     let offset = i64::try_from(end).map_err(|_| Status::FileTooBig)?;
     let pattern = Pattern::contiguous(offset, data.len() as u64).map_err(|_| Status::FileTooBig)?;
-    let expires_at = engine.identity.capability_expiry(shoal_proto::Time(at.0));
-    let identity = &engine.identity;
-    let capability = Capability::sign(&identity.key, identity.collection, file, Rights::WRITE, expires_at);
-    let shares = layout.datafiles.iter().enumerate().map(|(index, &stream)| {
-        let share = Share { dist: layout.dist, width: layout.datafiles.len() as u16, index: index as u16 };
-        let transfer = Transfer {
-            stream,
-            generation,
-            capability: Some(capability),
-            pattern: pattern.clone(),
-            window_from: 0,
-            window_len: data.len() as u64,
-            share,
-        };
-        write_share(engine, transfer, &data, at)
-    });
-    for result in join_all(shares).await {
-        result?;
+    let append = Append { engine, file, layout, pattern, data, at };
+    let mut shares = vec![Err(Status::StaleLayout); layout.datafiles.len()];
+    for _ in 0..TRIES_MAX {
+        append.write(generation, &mut shares).await;
+        match next(end, &shares) {
+            Next::Done => return Ok((end, size)),
+            Next::Failed(why) => return Err(why),
+            // A generation began meanwhile. What follows from that is seen by where the file ends now.
+            Next::Newer(reached) => match end_of(engine, layout, generation).await {
+                // Nothing was cut: the other shares are written where they belong.
+                Ok((now, newer)) if now == reached => generation = newer,
+                // All of it was cut: it was never there.
+                Ok((now, _)) if now <= end => return Err(Status::StaleLayout),
+                _ => return Err(Status::Io),
+            },
+        }
     }
-    Ok((end, size))
+    Err(Status::Io)
+}
+
+/// What the shares of an append came to.
+#[derive(PartialEq, Eq, Debug)]
+enum Next {
+    Done,
+    /// Some were refused for their generation; those that were written reach to here.
+    Newer(u64),
+    Failed(Status),
+}
+
+/// Once a share is written, another try of the whole would find it at the end of the file and go behind it. So what a client
+/// tries again by itself is told only as long as none is.
+fn next(from: u64, shares: &[Result<u64, Status>]) -> Next {
+    let Some(why) = shares.iter().find_map(|share| share.err()) else { return Next::Done };
+    let written = shares.iter().filter_map(|share| share.ok()).max().unwrap_or(0);
+    let of_generation = |share: &Result<u64, Status>| matches!(share, Ok(_) | Err(Status::StaleLayout));
+    if shares.iter().all(of_generation) {
+        return if written == 0 { Next::Failed(Status::StaleLayout) } else { Next::Newer(from + written) };
+    }
+    // Refused, so certainly not written; and what clients try again.
+    let again =
+        [Status::StaleLayout, Status::BadCapability, Status::Busy, Status::Changed, Status::WrongServer];
+    let is_refused = |why: &Status| again.contains(why) || *why == Status::NoSpace;
+    let is_written = |share: &Result<u64, Status>| share.map_or_else(|why| !is_refused(&why), |len| len > 0);
+    let is_tried_again = again.contains(&why) || why == Status::Unavailable;
+    match is_tried_again && shares.iter().any(is_written) {
+        true => Next::Failed(Status::Io),
+        false => Next::Failed(why),
+    }
+}
+
+/// Where the file ends, and its newest generation.
+async fn end_of(
+    engine: &Engine,
+    layout: &Layout,
+    generation: Generation,
+) -> Result<(u64, Generation), Status> {
+    let facts = join_all(layout.datafiles.iter().map(|&stream| facts_of(engine, stream))).await;
+    let striping = layout.striping();
+    // Datafiles that nobody has touched yet tell none.
+    let (mut end, mut generation) = (0, generation);
+    for (index, facts) in facts.into_iter().enumerate() {
+        let facts = facts?;
+        end = end.max(striping.logical_end(index as u32, facts.size));
+        generation = generation.max(facts.generation);
+    }
+    Ok((end, generation))
+}
+
+/// An append that has its place.
+struct Append<'a> {
+    engine: &'a Engine,
+    file: Handle,
+    layout: &'a Layout,
+    pattern: Pattern,
+    data: Bytes,
+    at: WallTime,
+}
+
+impl Append<'_> {
+    /// Write those shares that are not yet: each becomes the end of its bytes within the data (0: it has none), or why it
+    /// was not written.
+    async fn write(&self, generation: Generation, shares: &mut [Result<u64, Status>]) {
+        let identity = &self.engine.identity;
+        let expires_at = identity.capability_expiry(shoal_proto::Time(self.at.0));
+        let (key, rights) = (&identity.key, Rights::WRITE);
+        let capability = Capability::sign(key, identity.collection, self.file, rights, expires_at);
+        let width = self.layout.datafiles.len() as u16;
+        let missing = shares.iter_mut().enumerate().filter(|(_, share)| share.is_err());
+        let writes = missing.map(|(index, share)| {
+            let transfer = Transfer {
+                stream: self.layout.datafiles[index],
+                generation,
+                capability: Some(capability),
+                pattern: self.pattern.clone(),
+                window_from: 0,
+                window_len: self.data.len() as u64,
+                share: Share { dist: self.layout.dist, width, index: index as u16 },
+            };
+            async move { *share = write_share(self.engine, transfer, &self.data, self.at).await }
+        });
+        join_all(writes).await;
+    }
 }
 
 async fn facts_of(engine: &Engine, stream: Handle) -> Result<StreamFacts, Status> {
@@ -127,18 +208,19 @@ async fn facts_of(engine: &Engine, stream: Handle) -> Result<StreamFacts, Status
     }
 }
 
-/// Write one stream's share of contiguous data.
-async fn write_share(engine: &Engine, transfer: Transfer, data: &Bytes, at: WallTime) -> Result<(), Status> {
+/// Write one stream's share of contiguous data; where its bytes end within the data, 0 if it has none.
+async fn write_share(engine: &Engine, transfer: Transfer, data: &Bytes, at: WallTime) -> Result<u64, Status> {
     let striping = transfer.share.striping();
     let window = Window::new(0, transfer.window_len);
     let index = u32::from(transfer.share.index);
     let view = View::new(&transfer.pattern, window, &striping, index).map_err(|_| Status::Invalid)?;
-    let mut dense = BytesMut::new();
+    let (mut dense, mut end) = (BytesMut::new(), 0);
     for run in view {
-        dense.extend_from_slice(&data[run.packed as usize..(run.packed + run.len) as usize]);
+        end = run.packed + run.len;
+        dense.extend_from_slice(&data[run.packed as usize..end as usize]);
     }
     if dense.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
     let dense = dense.freeze();
     shoal_env::Counters::add(&engine.env.counters().copied_bytes, dense.len() as u64);
@@ -147,8 +229,29 @@ async fn write_share(engine: &Engine, transfer: Transfer, data: &Bytes, at: Wall
         let runs = super::share_of(&transfer)?.runs;
         let stream = transfer.stream;
         let written = engine.collection.write(stream, transfer.generation.0, runs, dense, at).await;
-        return written.map(drop).map_err(status_of);
+        return written.map(|_| end).map_err(status_of);
     }
     let (server, len) = (transfer.stream.server(), dense.len() as u32);
-    engine.peers.ask(server, Op::Write { transfer, len }, dense).await.map(drop)
+    engine.peers.ask(server, Op::Write { transfer, len }, dense).await.map(|_| end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_append_of_which_a_share_is_written_is_not_left_to_be_tried_again() {
+        let stale = Err(Status::StaleLayout);
+        assert_eq!(next(100, &[Ok(10), Ok(0)]), Next::Done);
+        assert_eq!(next(100, &[stale, Ok(0)]), Next::Failed(Status::StaleLayout));
+        assert_eq!(next(100, &[stale, Ok(10), Ok(7)]), Next::Newer(110));
+        for again in [Status::BadCapability, Status::Busy, Status::Unavailable] {
+            assert_eq!(next(100, &[Err(again), Ok(10)]), Next::Failed(Status::Io), "{again}");
+            assert_eq!(next(100, &[stale, Err(again), Ok(10)]), Next::Failed(Status::Io), "{again}");
+        }
+        // A refusal before anything is written is the client's to mend; one that never was one is no reason to hide others.
+        assert_eq!(next(100, &[Err(Status::BadCapability), Ok(0)]), Next::Failed(Status::BadCapability));
+        assert_eq!(next(100, &[Err(Status::NoSpace), Ok(10)]), Next::Failed(Status::NoSpace));
+        assert_eq!(next(100, &[Err(Status::TimedOut), Ok(10)]), Next::Failed(Status::TimedOut));
+    }
 }

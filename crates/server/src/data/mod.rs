@@ -17,11 +17,12 @@ mod work;
 pub use append::Peers;
 pub use work::{Bulk, Done, Engine, Work, carry_out, status_of};
 
+use crate::batches::{self, Touch};
 use crate::ctx::{Ctx, Halt};
 use bytes::{Bytes, BytesMut};
 use shoal_env::mutant::{self, Mutant};
 use shoal_pattern::{View, ViewRun, Window};
-use shoal_proto::{Capability, Generation, Handle, Rights, Share, Status, Transfer, limits};
+use shoal_proto::{Capability, Dist, Generation, Handle, Rights, Share, Status, Transfer, limits};
 use shoal_store::StreamInfo;
 
 /// A server's share of a transfer.
@@ -136,8 +137,42 @@ impl ShareRuns {
     }
 }
 
+/// The stream of an access.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    /// It.
+    pub stream: Handle,
+    /// Its facts: those of an empty one for a datafile that was made ahead of need and is untouched.
+    pub info: StreamInfo,
+    /// The owner that such a datafile gets by this access.
+    untouched_for: Option<Handle>,
+}
+
+impl Access {
+    /// Before a change in this group's batch: a datafile made ahead of need is there from now on.
+    pub fn touch(&self, ctx: &mut Ctx<'_>) -> Result<(), Halt> {
+        match self.touches() {
+            Some(touch) => ctx.weakly(|ctx| batches::touch(ctx, &touch)),
+            None => Ok(()),
+        }
+    }
+
+    /// What the store is to do, when a datafile made ahead of need is there.
+    pub fn bulk(&self, work: Work) -> Halt {
+        match self.touches() {
+            Some(touch) => Halt::Touch(Box::new(touch)),
+            None => Halt::Bulk(Box::new(Bulk { stream: self.stream, work })),
+        }
+    }
+
+    fn touches(&self) -> Option<Touch> {
+        let generation = Generation(self.info.generation);
+        self.untouched_for.map(|owner| Touch { datafile: self.stream, owner, generation })
+    }
+}
+
 /// Check the right to a stream's data. Without a capability only the current object, opened (or made) with the rights in
-/// this very group, is accessible.
+/// this very group, is accessible. Tells the owner that a datafile made ahead of need and untouched would get.
 ///
 /// # Errors
 /// `BadCapability`; `Stale` when the stream's file is gone.
@@ -146,17 +181,24 @@ pub fn authorize(
     stream: Handle,
     capability: Option<&Capability>,
     rights: Rights,
-) -> Result<(), Halt> {
+) -> Result<Option<Handle>, Halt> {
+    let mut untouched_for = None;
     let allowed = match (capability, ctx.current) {
         (Some(capability), _) => {
-            let owner = ctx.owner_of(stream)?;
+            let owner = match ctx.owner_of(stream) {
+                Err(Halt::Status(Status::Stale)) => {
+                    untouched_for = batches::owner_by(ctx, stream, capability)?;
+                    untouched_for.ok_or(Halt::Status(Status::Stale))?
+                }
+                owner => owner?,
+            };
             let identity = ctx.identity;
             capability.allows(&identity.key, identity.collection, owner, rights, ctx.now)
         }
         (None, Some((current, opened))) => current == stream && opened.contains(rights),
         (None, None) => false,
     };
-    if allowed { Ok(()) } else { Err(Halt::Status(Status::BadCapability)) }
+    if allowed { Ok(untouched_for) } else { Err(Halt::Status(Status::BadCapability)) }
 }
 
 /// The stream of an access: authorized, and of the generation that the client knows.
@@ -169,20 +211,29 @@ pub fn access(
     generation: Generation,
     capability: Option<&Capability>,
     rights: Rights,
-) -> Result<(Handle, StreamInfo), Halt> {
+) -> Result<Access, Halt> {
     let stream = ctx.object(named)?;
-    authorize(ctx, stream, capability, rights)?;
-    let info = ctx.stream(stream)?.ok_or(Halt::Status(Status::Stale))?;
+    let untouched_for = authorize(ctx, stream, capability, rights)?;
+    if untouched_for.is_some() {
+        // What begins with 1 was never carried by a client that knows a layout.
+        if generation == Generation::default() {
+            return Err(Halt::Status(Status::StaleLayout));
+        }
+        return Ok(Access { stream, info: batches::empty(generation), untouched_for });
+    }
+    // A file that this very group only plans, on this server or another: its data is written when it is there.
+    let missing = if named == Handle::CURRENT { Status::StaleLayout } else { Status::Stale };
+    let info = ctx.stream(stream)?.ok_or(Halt::Status(missing))?;
     // The current object was named in this group: its client cannot know the generation yet, and need not.
     let is_known = info.generation == generation.0 || mutant::is(Mutant::IgnoreGeneration);
     if named != Handle::CURRENT && !is_known {
         return Err(Halt::Status(Status::StaleLayout));
     }
-    Ok((stream, info))
+    Ok(Access { stream, info, untouched_for })
 }
 
 /// A file that is still stuffed holds no more than its first strip: a write that would end behind it must have the file
-/// unstuffed first.
+/// unstuffed first. One whose datafiles are all elsewhere holds nothing in its own stream.
 pub fn must_fit_stuffed(ctx: &Ctx<'_>, stream: Handle, share: Share, end: u64) -> Result<(), Halt> {
     if share.width > 1 {
         return Ok(());
@@ -190,17 +241,31 @@ pub fn must_fit_stuffed(ctx: &Ctx<'_>, stream: Handle, share: Share, end: u64) -
     let Some(inode) = ctx.row::<crate::rows::Inode>(&crate::keys::inode(stream))? else {
         return Ok(());
     };
-    if inode.layout.is_none() && end > inode.template.stuffed_max() {
-        return Err(Halt::Status(Status::StaleLayout));
-    }
-    Ok(())
+    let fits = match &inode.layout {
+        None => end <= inode.template.stuffed_max(),
+        Some(layout) => layout.datafiles.first() == Some(&stream),
+    };
+    if fits { Ok(()) } else { Err(Halt::Status(Status::StaleLayout)) }
+}
+
+/// Who writes to the current object tells no generation and knows no layout: of a file that is laid out he reaches the
+/// first strip only, as behind it other datafiles have the bytes.
+pub fn must_end_in_first_strip(ctx: &Ctx<'_>, stream: Handle, end: u64) -> Result<(), Halt> {
+    let inode = ctx.row::<crate::rows::Inode>(&crate::keys::inode(stream))?;
+    let first_strip = match inode.and_then(|inode| inode.layout) {
+        Some(layout) if layout.datafiles.len() > 1 => match layout.dist {
+            Dist::SimpleStripe { strip } => strip,
+            Dist::Basic => u64::MAX,
+        },
+        _ => u64::MAX,
+    };
+    if end <= first_strip { Ok(()) } else { Err(Halt::Status(Status::StaleLayout)) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use shoal_pattern::Pattern;
-    use shoal_proto::Dist;
 
     fn transfer(pattern: Pattern, width: u16, index: u16) -> Transfer {
         Transfer {

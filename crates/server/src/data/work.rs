@@ -113,8 +113,10 @@ pub async fn carry_out(engine: Engine, bulk: Bulk) -> Result<Done, Status> {
                 store.append(stream, generation, end_max, data, at).await.map_err(status_of)?;
             Ok(Done { info, data: Bytes::new(), offset })
         }
-        Work::Append { layout: Some(layout), data, .. } => {
-            let (offset, size) = super::append::over_layout(&engine, stream, &layout, data, at).await?;
+        Work::Append { layout: Some(layout), generation, data, .. } => {
+            let generation = shoal_proto::Generation(generation);
+            let appended = super::append::over_layout(&engine, stream, &layout, generation, data, at);
+            let (offset, size) = appended.await?;
             Ok(Done { info: StreamInfo { size, ..nothing }, data: Bytes::new(), offset })
         }
         Work::Allocate { generation, from, len, mode } => {

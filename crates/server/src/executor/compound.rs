@@ -12,10 +12,12 @@
 //! **Invariant: between the run of the handlers and the batch (or the transaction's local locks) nothing else runs.**
 
 use super::{Wait, direct};
+use crate::batches::{self, Touch};
 use crate::counters::add;
 use crate::ctx::{Ctx, Facts, Halt, Outcome};
 use crate::gate::Target;
 use crate::keys;
+use crate::pools;
 use crate::rows::{Kept, RowValue};
 use crate::session::{Running, Session, Slotless};
 use crate::shard::Shard;
@@ -26,10 +28,10 @@ use shoal_env::Instant;
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::codec::{Codec, Writer};
 use shoal_proto::{
-    Action, Allocation, Answer, Blob, ClientId, Group, GroupReply, Op, ServerId, SlotUse, Status, Time,
-    limits,
+    Action, Allocation, Answer, Blob, ClientId, Durability, Group, GroupReply, Op, ServerId, SlotUse, Status,
+    Time, limits,
 };
-use shoal_store::{Admission, Ask, Changes, Loaded, Lsn, Needs, View};
+use shoal_store::{Admission, Ask, Changes, Loaded, Lsn, Needs, Strength, View};
 use std::rc::Rc;
 
 /// Who asks.
@@ -67,6 +69,7 @@ pub struct Compound {
     bulk: Bytes,
     /// When the asker no longer waits.
     pub deadline: Instant,
+    pub(super) durability: Durability,
     pub(super) place: Option<(Rc<Session>, SlotUse)>,
     slotless: Option<Slotless>,
     pub(super) running: Rc<Running>,
@@ -77,6 +80,8 @@ pub struct Compound {
 
     // The present group.
     at: usize,
+    /// Where its part of the bulk data begins.
+    bulk_at: usize,
     runs: u32,
     retry_looked_up: bool,
     /// Which operation the last run stopped at.
@@ -111,6 +116,7 @@ impl Compound {
             groups,
             bulk,
             deadline,
+            durability: Durability::Usual,
             place: None,
             slotless: None,
             running: Rc::default(),
@@ -119,6 +125,7 @@ impl Compound {
             waited_for_found: false,
             collected: Collected::default(),
             at: 0,
+            bulk_at: 0,
             runs: 0,
             retry_looked_up: false,
             halted_at: 0,
@@ -141,6 +148,12 @@ impl Compound {
         self.place = Some((session, slot_use));
         self.retry = retry;
         self.kept_groups = kept_groups;
+        self
+    }
+
+    /// Its reply is to be so durable.
+    pub fn with_durability(mut self, durability: Durability) -> Compound {
+        self.durability = durability;
         self
     }
 
@@ -212,7 +225,8 @@ impl Compound {
                         self.collected.loss = Some(loss);
                     }
                     self.collect(reply.into(), Vec::new());
-                    self.depend(seen, None);
+                    // Where data is durable at reply, what was done is among what is applied, and perhaps not durable yet.
+                    self.depend(seen, Some((self.shard.collection.applied(), Strength::Weak)));
                     self.next_group();
                     return None;
                 }
@@ -245,7 +259,8 @@ impl Compound {
             // The plan was made from facts that are old by now.
             Ran::Failed(Status::Changed, ..) => Some(Wait::Backoff),
             Ran::Failed(status, answers, seen) => {
-                self.depend(seen, None);
+                let before = if self.changes() { self.shard.collection.apply_failed() } else { Lsn(0) };
+                self.depend(seen.max(before), None);
                 self.end_group(Err(status), answers, Vec::new());
                 None
             }
@@ -268,8 +283,13 @@ impl Compound {
         if self.ops().iter().any(|op| op.is_peers() && !repairs(op)) && peer.is_none() && !own {
             return Err(Status::Forbidden);
         }
+        // As PVFS: a request is one thing.
+        let is_client = peer.is_none() && !own;
+        if is_client && !self.shard.identity().map.switches.compound && self.ops().len() > 1 {
+            return Err(Status::NotSupported);
+        }
         // A peer's write (its part of an append) goes to a place that was given to nobody else: it may be done twice.
-        let slotless = self.place.is_none() && peer.is_none() && !own;
+        let slotless = self.place.is_none() && is_client;
         if slotless && self.changes() {
             return Err(Status::BadMessage);
         }
@@ -289,7 +309,16 @@ impl Compound {
     /// A group that makes something nearly always takes one handle of this server: have it ready.
     fn predraw(&mut self) {
         let makes = |op: &Op| {
-            matches!(op, Op::Create { .. } | Op::Mknod { .. } | Op::Symlink { .. } | Op::Mkdir { .. })
+            matches!(
+                op,
+                Op::Create { .. }
+                    | Op::Mknod { .. }
+                    | Op::Symlink { .. }
+                    | Op::Mkdir { .. }
+                    | Op::Createmeta { .. }
+                    | Op::Createdata { .. }
+                    | Op::Rmdirent { .. }
+            )
         };
         let count = self.ops().iter().filter(|op| makes(op)).count();
         let own = self.shard.id();
@@ -310,13 +339,19 @@ impl Compound {
         let now = Time(shard.env.wall().0);
         let own = self.own.as_ref().map(Undecided::tx);
         let bulk = self.group_bulk();
-        let mut ctx = Ctx::new(view, &identity, &shard.locks, &self.facts, own, now, self.asker.client, bulk);
+        let (facts, lent, client) = (&self.facts, &shard.pools, self.asker.client);
+        let mut ctx = Ctx::new(view, &identity, &shard.locks, facts, lent, own, now, client, bulk);
         let mut answers = Vec::with_capacity(self.ops().len());
         let halt = run_ops(&mut ctx, self.ops(), &mut answers);
         self.copied(ctx.copied);
         match halt {
             None => {}
             Some(Halt::Status(status)) => return Ran::Failed(status, answers, ctx.view().depends_on()),
+            Some(Halt::Split(split)) => {
+                let (dir, shards) = *split;
+                answers.push(Answer::Split { dir, shards, key: identity.place_key });
+                return Ran::Failed(Status::Split, answers, ctx.view().depends_on());
+            }
             Some(halt) => return Ran::Halted(answers.len(), halt, ctx.into_needs()),
         }
         match ctx.finish() {
@@ -329,6 +364,41 @@ impl Compound {
         }
     }
 
+    /// A datafile made ahead of need is touched, as weakly as the data that is then written to it. If it was touched
+    /// meanwhile, or another's lock is in the way, the handler sees that when it runs again.
+    pub(super) async fn touch(&mut self, touch: &Touch) -> Result<(), Status> {
+        let shard = self.shard.clone();
+        loop {
+            let identity = shard.identity();
+            let view = View::new(&shard.collection, &self.loaded);
+            let now = Time(shard.env.wall().0);
+            let (facts, lent, client) = (&self.facts, &shard.pools, self.asker.client);
+            let mut ctx =
+                Ctx::new(view, &identity, &shard.locks, facts, lent, None, now, client, Bytes::new());
+            let touched = match batches::is_for(&ctx, touch.datafile, touch.owner) {
+                Ok(true) => ctx.weakly(|ctx| batches::touch(ctx, touch)),
+                Ok(false) => return Ok(()),
+                Err(halt) => Err(halt),
+            };
+            match touched.and_then(|()| ctx.finish()) {
+                Ok(outcome) => {
+                    let (seen, strength) = (ctx.view().depends_on(), outcome.changes.strength);
+                    let applied = shard.collection.apply_over(outcome.changes, &self.loaded);
+                    let lsn = applied.map_err(crate::data::status_of)?;
+                    self.depend(seen, Some((lsn, strength)));
+                    return Ok(());
+                }
+                Err(Halt::Miss) => {
+                    let needs = ctx.into_needs();
+                    let loading = shard.collection.load(needs, std::mem::take(&mut self.loaded));
+                    self.loaded = loading.await.map_err(crate::data::status_of)?;
+                }
+                Err(Halt::Status(status)) => return Err(status),
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+
     fn copied(&self, bytes: usize) {
         shoal_env::Counters::add(&self.shard.env.counters().copied_bytes, bytes as u64);
     }
@@ -338,8 +408,7 @@ impl Compound {
         if self.bulk.is_empty() {
             return Bytes::new();
         }
-        let from: usize = self.groups[..self.at].iter().map(|g| bulk_of(&g.ops)).sum();
-        let from = from.min(self.bulk.len());
+        let from = self.bulk_at.min(self.bulk.len());
         let to = (from + bulk_of(self.ops())).min(self.bulk.len());
         self.bulk.slice(from..to)
     }
@@ -350,13 +419,18 @@ impl Compound {
             Halt::Locked => Wait::Locked(self.shard.locks.changed().wait()),
             Halt::Fact(key) => Wait::Fact(key),
             Halt::Draw(server) => Wait::Draw(server),
+            Halt::Pool(server) => Wait::Pool(server),
+            Halt::Touch(touch) => Wait::Touch(touch),
             Halt::Bulk(bulk) => Wait::Bulk(bulk),
             // Ended already.
-            Halt::Status(_) => Wait::Discarded,
+            Halt::Status(_) | Halt::Split(_) => Wait::Discarded,
         }
     }
 
     fn done(&mut self, answers: Vec<Answer>, bulk: Vec<Bytes>, outcome: Outcome, seen: Lsn) -> Option<Wait> {
+        if let Some(dir) = outcome.to_split {
+            self.shard.splits.want(dir);
+        }
         if !(outcome.remote.is_empty() && outcome.local.is_empty()) {
             return self.plan(answers, outcome, seen);
         }
@@ -376,6 +450,13 @@ impl Compound {
         match self.shard.collection.apply_over(changes, &self.loaded) {
             Ok(lsn) => {
                 self.depend(Lsn(0), Some((lsn, strength)));
+                if !notice.pools.is_empty() {
+                    // Other servers' datafiles are this file's now: as durable as the commit of a transaction.
+                    let modes = self.shard.collection.sync_modes();
+                    let made = Some((lsn, Strength::Strong));
+                    let target = Target::of(modes, Durability::Durable, Lsn(0), made);
+                    self.collected.target = self.collected.target.and(target);
+                }
                 notice.give(&self.shard);
                 self.end_group(Ok(()), answers, bulk);
             }
@@ -436,9 +517,10 @@ impl Compound {
     }
 
     /// What the reply waits for.
-    pub(crate) fn depend(&mut self, seen: Lsn, made: Option<(Lsn, shoal_store::Strength)>) {
+    pub(crate) fn depend(&mut self, seen: Lsn, made: Option<(Lsn, Strength)>) {
         let modes = self.shard.collection.sync_modes();
-        self.collected.target = self.collected.target.and(Target::of(modes, seen, made));
+        let target = Target::of(modes, self.durability, seen, made);
+        self.collected.target = self.collected.target.and(target);
     }
 
     /// The present group has ended.
@@ -473,6 +555,7 @@ impl Compound {
     }
 
     fn next_group(&mut self) {
+        self.bulk_at += bulk_of(self.ops());
         self.at += 1;
         self.runs = 0;
         self.tries = 0;
@@ -513,6 +596,8 @@ pub fn decode_replies(collected: &Collected) -> Vec<GroupReply> {
 /// What the shard must be told of a batch that was applied.
 struct Notice {
     reaps: bool,
+    /// The pools' rows.
+    pools: Vec<(Bytes, Option<Bytes>)>,
     map: Option<shoal_proto::ClusterMap>,
 }
 
@@ -528,12 +613,16 @@ impl Notice {
             _ => None,
         };
         let map = if changed { answers.iter().rev().find_map(map_of) } else { None };
-        Notice { reaps: changes.rows.iter().any(is_reap), map }
+        let pools = changes.rows.iter().filter(|(key, _)| pools::is_pool(key)).cloned().collect();
+        Notice { reaps: changes.rows.iter().any(is_reap), pools, map }
     }
 
     fn give(self, shard: &Rc<Shard>) {
         if self.reaps {
             shard.reap_rows.wake_all();
+        }
+        if !self.pools.is_empty() {
+            shard.pools.taken(&shard.counters, &self.pools);
         }
         if let Some(map) = self.map {
             shard.adopt_map(map);
@@ -563,6 +652,11 @@ fn frees(op: &Op) -> bool {
             Op::Unlink { .. }
                 | Op::Rmdir { .. }
                 | Op::Release { .. }
+                | Op::Rmdirent { .. }
+                | Op::Removemeta { .. }
+                | Op::Removedata { .. }
+                | Op::Settle { .. }
+                | Op::Discard { .. }
                 | Op::Removexattr { .. }
                 | Op::Truncate { .. }
                 | Op::Allocate { mode: Allocation::Punch, .. }
@@ -579,7 +673,13 @@ fn ask_for(ops: &[Op]) -> Ask {
             // The whole content of a small stream goes along, however little of it is written.
             Op::Write { .. } | Op::Append { .. } => ask.journal_bytes += Changes::SMALL_MAX as u64,
             Op::Setxattr { value, .. } => ask.journal_bytes += value.len() as u64,
+            // A row of each pool that gives a datafile.
+            Op::Unstuff { .. } | Op::Create { .. } | Op::Mknod { .. } => {
+                ask.journal_bytes += 128 * limits::WIDTH_MAX as u64;
+            }
             Op::Repair { actions } => ask.journal_bytes += 2048 * actions.len() as u64,
+            // The rows that go, at their longest.
+            Op::Split { entries, .. } => ask.journal_bytes += 320 * u64::from(*entries),
             Op::Addserver { .. } => ask.journal_bytes += 256 * limits::SERVERS_MAX as u64,
             _ => {}
         }

@@ -13,6 +13,7 @@ pub fn is_direct(op: &Op) -> bool {
         op,
         Op::Statfs {}
             | Op::Draw { .. }
+            | Op::Batchcreate { .. }
             | Op::Prepare { .. }
             | Op::Finish { .. }
             | Op::Outcome { .. }
@@ -31,6 +32,10 @@ pub async fn run(shard: &Rc<Shard>, asker: Asker, op: Op) -> Result<Answer, Stat
     match op {
         Op::Statfs {} => ops::statfs::run(shard).await,
         Op::Draw { count } => ops::draw::run(shard, count).await,
+        Op::Batchcreate { pool, sequence, count } => {
+            let peer = asker.peer.ok_or(Status::Forbidden)?;
+            ops::batchcreate::run(shard, peer, pool, sequence, count).await
+        }
         Op::Prepare { tx, actions } => {
             coordinated_by(asker, tx)?;
             ops::prepare::run(shard, tx, actions.0).await
@@ -42,7 +47,9 @@ pub async fn run(shard: &Rc<Shard>, asker: Asker, op: Op) -> Result<Answer, Stat
         Op::Outcome { tx } => ops::outcome::run(shard, tx),
         Op::Setmap { map } => ops::setmap::run(shard, map).await,
         Op::Status {} => ops::status::run(shard).await,
-        Op::Setsync { metadata, data } => ops::setsync::run(shard, &metadata.0, &data.0).await,
+        Op::Setsync { metadata, data, coalescing } => {
+            ops::setsync::run(shard, &metadata.0, &data.0, &coalescing.0).await
+        }
         Op::Sync {} => ops::sync::run(shard).await,
         _ => Err(Status::NotSupported),
     }

@@ -57,6 +57,7 @@ pub fn accept(shard: &Rc<Shard>, session: &Rc<Session>, request: Request, bulk: 
     let deadline = waiter.arrived + timeout;
     let asker = Asker { client: session.client, peer: session.peer, own: false };
     let running = Running::of(waiter);
+    let durability = request.durability;
     let groups = request.groups.0;
     let mut compound =
         match request.slot {
@@ -72,6 +73,7 @@ pub fn accept(shard: &Rc<Shard>, session: &Rc<Session>, request: Request, bulk: 
                     .in_slot(session.clone(), slot_use, retry, kept_groups),
             },
         }
+        .with_durability(durability)
         .for_waiters(running);
     match compound.go() {
         None => end(compound),

@@ -2,15 +2,18 @@
 
 use super::compound::Compound;
 use super::{discard, end};
+use crate::batches::Touch;
 use crate::counters::add;
-use crate::ctx::{Fact, FactKey};
+use crate::ctx::{Fact, FactKey, Facts};
 use crate::data;
+use crate::data::Work;
+use crate::pools;
 use crate::session::Running;
 use crate::shard::Shard;
 use crate::tx::{self, Plan};
 use futures_util::future::{Either, select};
 use shoal_env::local::NotifyWait;
-use shoal_proto::{Answer, Handle, Op, ServerId, Status};
+use shoal_proto::{Answer, Durability, Handle, Op, ServerId, Status};
 use shoal_store::{Ask, Needs};
 use std::future::Future;
 use std::rc::Rc;
@@ -33,6 +36,10 @@ pub enum Wait {
     Fact(FactKey),
     /// Handles.
     Draw(ServerId),
+    /// A datafile in a server's pool.
+    Pool(ServerId),
+    /// A datafile made ahead of need is to be there.
+    Touch(Box<Touch>),
     /// Bulk data to be moved.
     Bulk(Box<data::Bulk>),
     /// Space.
@@ -105,9 +112,19 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
             Ok(())
         }
         Wait::Draw(server) => draw(compound, server).await,
+        Wait::Pool(server) => {
+            let waiting = pools::wait(&shard, server, compound.deadline);
+            within(compound, waiting).await.ok_or(Status::Busy)?
+        }
+        Wait::Touch(touch) => compound.touch(&touch).await,
         Wait::Bulk(bulk) => {
             let at = (compound.halted_at, bulk.stream);
+            let stream = bulk.stream;
+            let makes_durable = durable_beside(compound, &bulk)?;
             let done = data::carry_out(shard.engine(), *bulk).await;
+            if makes_durable && done.is_ok() {
+                shard.collection.fsync(stream).await.map_err(data::status_of)?;
+            }
             compound.facts.done.insert(at, done);
             Ok(())
         }
@@ -128,7 +145,7 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
             in_transaction(compound, true);
             let taken = tx::take_rename_lock(&shard, compound.deadline).await;
             in_transaction(compound, false);
-            compound.facts = Default::default();
+            compound.facts = Facts { tried: compound.tries > 0, ..Facts::default() };
             match taken {
                 Ok(undecided) => compound.own = Some(undecided),
                 Err(status) if tx::is_passing(status) => backoff(compound, status).await?,
@@ -148,6 +165,17 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
         }
         Wait::Backoff => backoff(compound, Status::Busy).await,
         Wait::Discarded => Ok(()),
+    }
+}
+
+/// Whether data moved beside the handlers has to be made durable behind that, because the request asks for it.
+fn durable_beside(compound: &Compound, bulk: &data::Bulk) -> Result<bool, Status> {
+    let asks = compound.durability == Durability::Durable;
+    match &bulk.work {
+        Work::Read { .. } | Work::Fsync => Ok(false),
+        // What other servers wrote for it only their own fsyncs make durable: its client asks for those.
+        Work::Append { layout: Some(_), .. } if asks => Err(Status::NotSupported),
+        Work::Write { .. } | Work::Append { .. } | Work::Allocate { .. } => Ok(asks),
     }
 }
 
@@ -186,8 +214,7 @@ async fn backoff(compound: &mut Compound, why: Status) -> Result<(), Status> {
     compound.own = None;
     compound.admission = None;
     let done = std::mem::take(&mut compound.facts.done);
-    compound.facts = Default::default();
-    compound.facts.done = done;
+    compound.facts = Facts { done, tried: true, ..Facts::default() };
     compound.tries += 1;
     let longest = Duration::from_millis(1 << compound.tries.min(6)).min(BACKOFF_MAX);
     let env = &compound.shard.env;
@@ -206,14 +233,14 @@ async fn draw(compound: &mut Compound, server: ServerId) -> Result<(), Status> {
     let handle = if server == shard.id() {
         own_handle(&shard).await?
     } else {
-        match shard.peers.pooled(server) {
+        match shard.peers.drawn(server) {
             Some(handle) => handle,
             None => {
                 let asked = shard.peers.call(server, Op::Draw { count: DRAW_COUNT }, compound.deadline);
                 let answer = within(compound, asked).await.ok_or(Status::TimedOut)??;
                 let Answer::Handles { handles } = answer else { return Err(Status::BadMessage) };
-                shard.peers.pool(server, handles.0);
-                shard.peers.pooled(server).ok_or(Status::Unavailable)?
+                shard.peers.keep_drawn(server, handles.0);
+                shard.peers.drawn(server).ok_or(Status::Unavailable)?
             }
         }
     };
@@ -245,7 +272,7 @@ async fn fact(compound: &mut Compound, key: FactKey) -> Result<(), Status> {
     };
     let (server, op) = match &key {
         FactKey::Attr(object) => (object.server(), Op::Getattr { object: *object }),
-        FactKey::Entry(dir, name) => (dir.server(), Op::Entry { dir: *dir, name: name.clone() }),
+        FactKey::Entry(server, dir, name) => (*server, Op::Entry { dir: *dir, name: name.clone() }),
         FactKey::Stream(stream) => (stream.server(), Op::Streamstat { stream: *stream }),
     };
     let asked = shard.peers.call(server, op, deadline);
@@ -263,10 +290,14 @@ async fn fact(compound: &mut Compound, key: FactKey) -> Result<(), Status> {
                 Answer::Attr { attr } => Ok(attr),
                 _ => Err(Status::BadMessage),
             })),
-            FactKey::Entry(..) => Fact::Entry(answer.and_then(|a| match a {
-                Answer::Fact { dir, entry } => Ok((dir, entry)),
-                _ => Err(Status::BadMessage),
-            })),
+            FactKey::Entry(server, dir, _) => match answer {
+                Ok(Answer::Fact { entry }) => Fact::Entry(Ok(entry)),
+                Ok(Answer::Split { shards, .. }) => Fact::Shards(shards),
+                Ok(_) => Fact::Entry(Err(Status::BadMessage)),
+                // A shard that is gone, and the directory with it.
+                Err(Status::WrongServer) if server != dir.server() => Fact::Entry(Err(Status::Stale)),
+                Err(status) => Fact::Entry(Err(status)),
+            },
             FactKey::Stream(_) => Fact::Stream(answer.and_then(|a| match a {
                 Answer::Facts { facts } => Ok(facts),
                 _ => Err(Status::BadMessage),

@@ -1,7 +1,7 @@
 //! allocate: reserve space, make a hole, or zero a range of one stream.
 
 use crate::ctx::{Ctx, Halt};
-use crate::data::{self, Bulk, Work};
+use crate::data::{self, Work};
 use crate::inode::facts_of;
 use shoal_proto::{Allocation, Answer, Capability, Generation, Handle, Rights, Share, Status, limits};
 
@@ -15,7 +15,8 @@ pub fn run(
     len: u64,
     mode: Allocation,
 ) -> Result<Answer, Halt> {
-    let (stream, info) = data::access(ctx, stream, generation, capability, Rights::WRITE)?;
+    let access = data::access(ctx, stream, generation, capability, Rights::WRITE)?;
+    let (stream, info) = (access.stream, access.info);
     if let Some(done) = ctx.done(stream) {
         return Ok(Answer::Facts { facts: facts_of(&done?.info) });
     }
@@ -31,5 +32,5 @@ pub fn run(
         return Err(Halt::Status(Status::NotSupported));
     }
     let work = Work::Allocate { generation: info.generation, from, len, mode };
-    Err(Halt::Bulk(Box::new(Bulk { stream, work })))
+    Err(access.bulk(work))
 }

@@ -1,4 +1,5 @@
-//! entry: one entry of a directory and the directory's attributes: a fact for a peer's plan.
+//! entry: one entry of a directory: a fact for a peer's plan. Of a split directory the server that holds the name's place is
+//! to be asked; another tells which it is.
 
 use crate::ctx::{Ctx, Halt};
 use shoal_proto::{Answer, Entry, Handle, Name};
@@ -6,7 +7,10 @@ use shoal_proto::{Answer, Entry, Handle, Name};
 /// The entry, if there is one.
 pub fn run(ctx: &mut Ctx<'_>, dir: Handle, name: &Name) -> Result<Answer, Halt> {
     let dir = ctx.object(dir)?;
-    ctx.directory(dir)?;
+    let inode = ctx.directory(dir)?;
+    if !ctx.holds(&inode, name) {
+        return Ok(Answer::Split { dir, shards: inode.shards, key: ctx.identity.place_key });
+    }
     let place = ctx.identity.place_of(name.as_bytes());
     let entry = ctx.entry(dir, name)?.map(|found| Entry {
         name: name.clone(),
@@ -15,5 +19,5 @@ pub fn run(ctx: &mut Ctx<'_>, dir: Handle, name: &Name) -> Result<Answer, Halt> 
         place,
         attr: None,
     });
-    Ok(Answer::Fact { dir: ctx.attr(dir)?, entry })
+    Ok(Answer::Fact { entry })
 }

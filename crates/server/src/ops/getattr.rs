@@ -6,5 +6,5 @@ use shoal_proto::{Answer, Handle};
 /// Attributes.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Halt> {
     let object = ctx.object(object)?;
-    Ok(Answer::Attr { attr: ctx.attr(object)? })
+    Ok(Answer::Attr { attr: ctx.attr_here(object)? })
 }

@@ -20,7 +20,16 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle, dir: Handle, name: &Name) -> Resul
     }
     let (name, kind, time) = (name.clone(), attr.kind, ctx.now);
     let plan = vec![
-        Action::EntryPut { dir, name, handle: object, kind, expect: None, subdirs: 0, time },
+        Action::EntryPut {
+            shard: ctx.identity.id,
+            dir,
+            name,
+            handle: object,
+            kind,
+            expect: None,
+            subdirs: 0,
+            time,
+        },
         Action::Links { object, delta: 1, time, keep_for: None },
     ];
     actions::carry_out(ctx, plan)?;

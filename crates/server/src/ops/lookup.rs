@@ -1,8 +1,9 @@
 //! lookup: walk a path as far as this server can.
 //!
 //! One message resolves as many components as lie on this server. The walk ends early at an entry whose object is on
-//! another server (the client goes on there) and at a symbolic link with components behind it (the client follows it);
-//! the answer says how many components were resolved and what was reached.
+//! another server (the client goes on there), at a directory whose next name is another shard's (there too), and at a
+//! symbolic link with components behind it (the client follows it); the answer says how many components were resolved and
+//! what was reached.
 
 use crate::ctx::{Ctx, Halt};
 use crate::rows::Dirent;
@@ -15,15 +16,26 @@ use shoal_proto::{Answer, Handle, Kind, Name, Rights, Status};
 /// components behind it.
 pub fn run(ctx: &mut Ctx<'_>, dir: Handle, path: &[Name]) -> Result<Answer, Halt> {
     let dir = ctx.object(dir)?;
-    let mut at = Dirent { handle: dir, kind: ctx.inode(dir)?.kind };
+    let kind = match dir.server() == ctx.identity.id || path.is_empty() {
+        true => ctx.inode(dir)?.kind,
+        // Its shard, if there is one here.
+        false => Kind::Directory,
+    };
+    let mut at = Dirent { handle: dir, kind };
     for (resolved, name) in path.iter().enumerate() {
         match at.kind {
-            Kind::Directory if at.handle.server() != ctx.identity.id => return reached(ctx, resolved, at),
+            Kind::Directory if resolved > 0 && at.handle.server() != ctx.identity.id => {
+                return reached(ctx, resolved, at);
+            }
             Kind::Symlink if resolved > 0 => return reached(ctx, resolved, at),
             Kind::Directory => {}
             _ => return Err(Halt::Status(Status::NotDirectory)),
         }
-        ctx.directory(at.handle)?;
+        match ctx.directory_of(at.handle, name) {
+            // The client goes on at the shard.
+            Err(Halt::Split(_)) if resolved > 0 => return reached(ctx, resolved, at),
+            directory => directory?,
+        };
         at = ctx.entry(at.handle, name)?.ok_or(Halt::Status(Status::NotFound))?;
     }
     reached(ctx, path.len(), at)

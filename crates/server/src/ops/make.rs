@@ -1,19 +1,21 @@
 //! What create, mknod, symlink and mkdir share: a new object with its first name.
 //!
-//! All but directories are colocated with their directory, so their making is a direct change of this server's rows. The
-//! exceptions are plans: a directory whose turn is another server's, and a file on a server that holds metadata only,
-//! whose datafiles are made elsewhere in the same transaction (its own stream only keeps the generation).
+//! All but directories are colocated with their directory, so their making is a direct change of this server's rows. A
+//! file that does not begin stuffed (the switch is off, or its server holds metadata only) takes its datafiles from the
+//! pools ([`crate::pools`]); its own stream only keeps the generation. The exceptions are plans: a directory whose turn is
+//! another server's, a file whose metafile is spread to another server, and with the switch `precreate` off a file that
+//! does not begin stuffed, whose datafiles are made in the same transaction.
 
-use crate::actions;
+use crate::batches::{self, Touch};
 use crate::ctx::{Ctx, Halt};
 use crate::inode::attr_of;
 use crate::rows::{Dirent, Inode};
-use crate::{keys, placement};
+use crate::{actions, keys, placement, pools};
 use shoal_proto::{Action, Attr, Generation, Handle, Kind, Layout, Name, Rights, Status};
 use shoal_store::{StreamChange, StreamInfo};
 
 /// The generation with which files begin.
-const FIRST_GENERATION: u64 = 1;
+pub const FIRST_GENERATION: u64 = 1;
 
 /// A directory of this server in which `name` is free.
 ///
@@ -29,7 +31,7 @@ pub fn free_in(ctx: &mut Ctx<'_>, dir: Handle, name: &Name) -> Result<Inode, Hal
 /// A directory of this server, and what `name` leads to in it. If anything must be loaded for that, what a new file needs
 /// is loaded with it.
 pub fn looked_up(ctx: &mut Ctx<'_>, dir: Handle, name: &Name) -> Result<(Inode, Option<Dirent>), Halt> {
-    let (parent, found) = (ctx.directory(dir), ctx.entry(dir, name));
+    let (parent, found) = (ctx.directory_of(dir, name), ctx.entry(dir, name));
     if found == Err(Halt::Miss)
         && let Ok(handle) = ctx.draw(ctx.identity.id)
     {
@@ -38,7 +40,8 @@ pub fn looked_up(ctx: &mut Ctx<'_>, dir: Handle, name: &Name) -> Result<(Inode, 
     Ok((parent?, found?))
 }
 
-/// Make an object that lives beside its entry. It becomes the current object, opened with `rights`.
+/// Make an object that lives beside its entry, or a file where its metafile is to be. It becomes the current object,
+/// opened with `rights`.
 ///
 /// # Errors
 /// `NoSpace` for a file when no server holds data.
@@ -49,10 +52,20 @@ pub fn colocated(
     mut inode: Inode,
     rights: Rights,
 ) -> Result<Attr, Halt> {
-    let handle = ctx.draw(ctx.identity.id)?;
+    let is_file = inode.kind == Kind::File;
+    let server = if is_file { placement::metafile_server(ctx.identity, dir, name) } else { ctx.identity.id };
+    let handle = ctx.draw(server)?;
     ctx.current = Some((handle, rights));
-    if inode.kind == Kind::File && !placement::holds_data(ctx.identity) {
-        inode.layout = Some(drawn_layout(ctx, handle, &inode)?);
+    let is_own = server == ctx.identity.id;
+    if is_file && !placement::stuffs(ctx.identity, server) {
+        // The pools are for files of this server.
+        let source = if is_own && ctx.identity.precreates() { Source::Pools } else { Source::Plan };
+        inode.layout = Some(layout(ctx, handle, &inode, source)?);
+        if source == Source::Plan {
+            return planned(ctx, dir, name, handle, &inode);
+        }
+    }
+    if !is_own {
         return planned(ctx, dir, name, handle, &inode);
     }
     direct(ctx, dir, name, handle, &inode)?;
@@ -73,12 +86,23 @@ pub fn directory(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, inode: &Inode) -> 
 
 fn direct(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, handle: Handle, inode: &Inode) -> Result<(), Halt> {
     let (now, kind) = (ctx.now, inode.kind);
-    if kind == Kind::File {
+    object(ctx, handle, inode)?;
+    ctx.put(ctx.entry_key(dir, name), &Dirent { handle, kind })?;
+    actions::directory_changed(ctx, dir, 1, subdirs(kind), now)
+}
+
+/// Make an object here, without a name.
+pub fn object(ctx: &mut Ctx<'_>, handle: Handle, inode: &Inode) -> Result<(), Halt> {
+    if inode.kind == Kind::File {
         ctx.change_stream(handle, StreamChange::Create { generation: FIRST_GENERATION })?;
     }
-    ctx.put(keys::inode(handle), inode)?;
-    ctx.put(ctx.entry_key(dir, name), &Dirent { handle, kind })?;
-    actions::directory_changed(ctx, dir, subdirs(kind), now)
+    let datafiles = inode.layout.iter().flat_map(|layout| layout.datafiles.iter());
+    for &datafile in datafiles.filter(|datafile| datafile.server() == ctx.identity.id) {
+        // This server's own is no batch's.
+        let (owner, generation) = (handle, Generation(FIRST_GENERATION));
+        batches::touch(ctx, &Touch { datafile, owner, generation })?;
+    }
+    ctx.put(keys::inode(handle), inode)
 }
 
 fn planned(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, handle: Handle, inode: &Inode) -> Result<Attr, Halt> {
@@ -93,7 +117,16 @@ fn planned(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, handle: Handle, inode: &
     let attr = attr_of(handle, inode, stream);
     let name = name.clone();
     let mut plan = vec![
-        Action::EntryPut { dir, name, handle, kind, expect: None, subdirs: subdirs(kind), time },
+        Action::EntryPut {
+            shard: ctx.identity.id,
+            dir,
+            name,
+            handle,
+            kind,
+            expect: None,
+            subdirs: subdirs(kind),
+            time,
+        },
         Action::ObjectCreate { attr: attr.clone() },
     ];
     let datafiles = inode.layout.iter().flat_map(|layout| layout.datafiles.iter());
@@ -106,14 +139,32 @@ fn planned(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, handle: Handle, inode: &
     Ok(attr)
 }
 
-/// A layout over new datafiles, none of them here.
-fn drawn_layout(ctx: &mut Ctx<'_>, file: Handle, inode: &Inode) -> Result<Layout, Halt> {
+/// Where new datafiles come from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// They lie ready.
+    Pools,
+    /// A transaction makes them.
+    Plan,
+}
+
+/// A layout over datafiles that lie ready.
+pub fn ready_layout(ctx: &mut Ctx<'_>, file: Handle, inode: &Inode) -> Result<Layout, Halt> {
+    layout(ctx, file, inode, Source::Pools)
+}
+
+/// A layout over new datafiles, none of them the metafile's own stream.
+fn layout(ctx: &mut Ctx<'_>, file: Handle, inode: &Inode, source: Source) -> Result<Layout, Halt> {
     let servers = placement::datafile_servers(ctx.identity, file, &inode.template);
     if servers.is_empty() {
         return Err(Halt::Status(Status::NoSpace));
     }
-    let datafiles: Vec<Handle> =
-        servers.into_iter().map(|server| ctx.draw(server)).collect::<Result<_, _>>()?;
+    let me = ctx.identity.id;
+    let datafile = |server| match source {
+        Source::Pools if server != me => pools::take(ctx, server),
+        _ => ctx.draw(server),
+    };
+    let datafiles: Vec<Handle> = servers.into_iter().map(datafile).collect::<Result<_, _>>()?;
     let generation = Generation(FIRST_GENERATION);
     Ok(Layout { dist: inode.template.dist, datafiles: datafiles.into(), generation })
 }

@@ -9,13 +9,19 @@
 mod addserver;
 mod allocate;
 mod append;
+pub(crate) mod batchcreate;
+mod crdirent;
 mod create;
+mod createdata;
+mod createmeta;
+mod discard;
 pub(crate) mod draw;
 mod entry;
 pub(crate) mod finish;
 mod fsync;
 mod getattr;
 mod getxattr;
+mod laydata;
 mod link;
 mod listxattr;
 mod lookup;
@@ -32,16 +38,21 @@ mod readdir;
 mod readlink;
 mod reap;
 mod release;
+mod removedata;
+mod removemeta;
 mod removexattr;
 mod rename;
 mod repair;
 mod rmdir;
+mod rmdirent;
 mod rows;
 mod setattr;
 mod setlayout;
 pub(crate) mod setmap;
 pub(crate) mod setsync;
+mod settle;
 mod setxattr;
+mod split;
 pub(crate) mod statfs;
 pub(crate) mod status;
 mod streamstat;
@@ -50,7 +61,12 @@ pub(crate) mod sync;
 mod truncate;
 mod unlink;
 mod unstuff;
+mod vouchdata;
+mod vouchentry;
 mod write;
+
+pub use make::FIRST_GENERATION;
+pub use reap::run as reap;
 
 use crate::ctx::{Ctx, Halt};
 use shoal_proto::{Answer, Op, Status};
@@ -71,13 +87,26 @@ pub fn run(ctx: &mut Ctx<'_>, op: &Op) -> Result<Answer, Halt> {
         Op::Rmdir { dir, name } => rmdir::run(ctx, *dir, name),
         Op::Rename { from_dir, from_name, to_dir, to_name, no_replace, exchange, held } => {
             let (from, to) = ((*from_dir, from_name), (*to_dir, to_name));
-            let asked = rename::Move { from, to, no_replace: *no_replace, exchange: *exchange, held };
+            let asked = rename::Move {
+                from,
+                from_shard: from_dir.server(),
+                to,
+                no_replace: *no_replace,
+                exchange: *exchange,
+                held,
+            };
             rename::run(ctx, asked)
         }
         Op::Link { object, dir, name } => link::run(ctx, *object, *dir, name),
         Op::Readlink { object } => readlink::run(ctx, *object),
-        Op::Readdir { dir, after, bytes_max, plus } => {
-            readdir::run(ctx, *dir, after.as_ref(), *bytes_max, *plus)
+        Op::Readdir { dir, after, bytes_max, plus, data_max, in_shard } => {
+            let wanted = readdir::Wanted {
+                bytes_max: *bytes_max,
+                plus: *plus,
+                data_max: *data_max,
+                in_shard: *in_shard,
+            };
+            readdir::run(ctx, *dir, after.as_ref(), wanted)
         }
         Op::Getxattr { object, name } => getxattr::run(ctx, *object, name),
         Op::Setxattr { object, name, value, create, replace } => {
@@ -103,7 +132,26 @@ pub fn run(ctx: &mut Ctx<'_>, op: &Op) -> Result<Answer, Halt> {
         Op::Fsync { stream } => fsync::run(ctx, *stream),
         Op::Streamstat { stream } => streamstat::run(ctx, *stream),
         Op::Unstuff { object } => unstuff::run(ctx, *object),
-        Op::Reap { owner, datafiles } => reap::run(ctx, *owner, datafiles),
+        Op::Reap { dead } => reap::run(ctx, dead),
+
+        // Driven by the client.
+        op if op.is_apart() && ctx.identity.map.switches.compound => Err(Status::NotSupported.into()),
+        Op::Createmeta { dir, name, owner, open, template } => {
+            createmeta::run(ctx, *dir, name, owner, *open, *template)
+        }
+        Op::Createdata { owner } => createdata::run(ctx, *owner),
+        Op::Laydata { object, datafiles } => laydata::run(ctx, *object, datafiles),
+        Op::Crdirent { dir, name, object, kind } => crdirent::run(ctx, *dir, name, *object, *kind),
+        Op::Rmdirent { dir, name } => rmdirent::run(ctx, *dir, name),
+        Op::Removemeta { object, held } => removemeta::run(ctx, *object, *held),
+        Op::Removedata { owner, datafile } => removedata::run(ctx, *owner, *datafile),
+        Op::Settle { object, ticket, held } => settle::run(ctx, *object, *ticket, *held),
+        Op::Vouchentry { dir, name, object, client, refuse } => {
+            vouchentry::run(ctx, *dir, name, *object, *client, *refuse)
+        }
+        Op::Vouchdata { owner, datafile, refuse } => vouchdata::run(ctx, *owner, *datafile, *refuse),
+        Op::Discard { object } => discard::run(ctx, *object),
+        Op::Split { dir, entries } => split::run(ctx, *dir, *entries),
 
         // Management.
         Op::Ping {} => ping::run(),
@@ -115,6 +163,7 @@ pub fn run(ctx: &mut Ctx<'_>, op: &Op) -> Result<Answer, Halt> {
         // Each a group of its own, run by the executor: see `executor::direct`.
         Op::Statfs {}
         | Op::Draw { .. }
+        | Op::Batchcreate { .. }
         | Op::Prepare { .. }
         | Op::Finish { .. }
         | Op::Outcome { .. }

@@ -9,7 +9,8 @@ use shoal_proto::{Answer, Rights, Transfer};
 /// end of the file.
 pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer) -> Result<Answer, Halt> {
     let capability = transfer.capability.as_ref();
-    let (stream, info) = data::access(ctx, transfer.stream, transfer.generation, capability, Rights::READ)?;
+    let access = data::access(ctx, transfer.stream, transfer.generation, capability, Rights::READ)?;
+    let (stream, info) = (access.stream, access.info);
     if let Some(done) = ctx.done(stream) {
         let done = done?;
         let len = done.data.len() as u32;

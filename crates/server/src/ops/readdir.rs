@@ -1,14 +1,16 @@
-//! readdir: entries of a directory, with attributes if asked for.
+//! readdir: entries of a directory, with attributes if asked for, and with the contents of small files.
 //!
 //! Entries come in the order of (keyed hash of the name, name), which nothing changes: a listing that goes on behind an
 //! entry meets every entry that stays, once, whatever is made or removed meanwhile. Attributes come for the objects of
-//! this server that can be read at once; for the others the client asks.
+//! this server that can be read at once; for the others the client asks. Contents come for those files of which all is here:
+//! what lies in the journal or in memory, never what would be a large read.
+//!
+//! A split directory's shards are listed one after the other, by clients that know them; others are told.
 
 use crate::ctx::{Ctx, Halt};
 use crate::keys;
 use crate::rows::{Dirent, RowValue};
 use bytes::Bytes;
-use shoal_env::mutant::{self, Mutant};
 use shoal_proto::{Answer, Attr, Entry, Handle, Kind, Name, Place, Status, limits};
 
 /// Bytes an entry takes beside its name, about (never less).
@@ -18,24 +20,40 @@ const ATTR_BYTES: usize = 144;
 /// Entries looked at in one scan.
 const SCAN_ENTRIES_MAX: usize = 4096;
 
+/// What is asked for of each entry.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    /// Bytes of entries and contents at most.
+    pub bytes_max: u32,
+    /// With attributes.
+    pub plus: bool,
+    /// With contents of so many bytes at most.
+    pub data_max: u32,
+    /// Of this server's shard, as the asker knows.
+    pub in_shard: bool,
+}
+
 /// List behind `after`.
-pub fn run(
-    ctx: &mut Ctx<'_>,
-    dir: Handle,
-    after: Option<&Place>,
-    bytes_max: u32,
-    plus: bool,
-) -> Result<Answer, Halt> {
+pub fn run(ctx: &mut Ctx<'_>, dir: Handle, after: Option<&Place>, wanted: Wanted) -> Result<Answer, Halt> {
     let dir = ctx.object(dir)?;
-    ctx.directory(dir)?;
-    let bytes_max = (bytes_max as usize).min(limits::READDIR_BYTES_MAX);
-    let entry_bytes = ENTRY_BYTES + if plus { ATTR_BYTES } else { 0 };
-    let (mut entries, mut end) = listed(ctx, dir, after, bytes_max, entry_bytes)?;
-    if plus {
-        add_attributes(ctx, &mut entries)?;
-        end &= cut(&mut entries, bytes_max);
+    let inode = ctx.directory(dir)?;
+    if inode.shards.is_split() && !wanted.in_shard {
+        // Who does not know it would take the end of this server's shard for the end.
+        return Err(Halt::Split(Box::new((dir, inode.shards))));
     }
-    Ok(Answer::Entries { entries: entries.into(), end })
+    let bytes_max = (wanted.bytes_max as usize).min(limits::READDIR_BYTES_MAX);
+    let entry_bytes = ENTRY_BYTES + if wanted.plus { ATTR_BYTES } else { 0 };
+    let (mut entries, mut end) = listed(ctx, dir, after, bytes_max, entry_bytes)?;
+    let mut contents = Vec::new();
+    if wanted.plus {
+        add_attributes(ctx, &mut entries)?;
+        let data_max = u64::from(wanted.data_max.min(limits::EAGER_BYTES_MAX as u32));
+        end &= cut(&mut entries, bytes_max, |entry| small_bytes(entry, data_max).unwrap_or(0));
+        if data_max > 0 {
+            contents = add_contents(ctx, &entries, data_max)?;
+        }
+    }
+    Ok(Answer::Entries { entries: entries.into(), end, contents: contents.into() })
 }
 
 /// Entries of about `bytes_max` bytes, at least one if there is any; and whether they are the last.
@@ -59,9 +77,6 @@ fn listed(
         let scan = ctx.scan(&prefix, from.as_deref(), wanted)?;
         for (key, row) in &scan.rows {
             let entry = entry_of(ctx, key, row)?;
-            if mutant::is(Mutant::SkipInListing) && entry.place >> 59 == 7 {
-                continue;
-            }
             bytes += entry_bytes + entry.name.as_bytes().len();
             let is_full = bytes > bytes_max || entries.len() == limits::READDIR_ENTRIES_MAX;
             if is_full && !entries.is_empty() {
@@ -108,11 +123,59 @@ fn add_attributes(ctx: &Ctx<'_>, entries: &mut [Entry]) -> Result<(), Halt> {
     if has_missed { Err(Halt::Miss) } else { Ok(()) }
 }
 
-/// Cut what exceeds the bytes now that layouts are known; `true`: nothing was.
-fn cut(entries: &mut Vec<Entry>, bytes_max: usize) -> bool {
+/// Bytes of a file's contents, if its attributes came along, all of it is on this server, and it is small enough.
+fn small_bytes(entry: &Entry, data_max: u64) -> Option<usize> {
+    let attr = entry.attr.as_ref().filter(|attr| attr.kind == Kind::File && attr.layout.is_none())?;
+    (attr.size <= data_max).then_some(attr.size as usize)
+}
+
+/// Put the contents of small files into the reply, and say how long each is, as if each were opened and read here. All are
+/// asked for before the first miss is reported.
+fn add_contents(ctx: &mut Ctx<'_>, entries: &[Entry], data_max: u64) -> Result<Vec<Option<u32>>, Halt> {
+    let (mut lens, mut data, mut has_missed) = (Vec::with_capacity(entries.len()), Vec::new(), false);
+    for entry in entries {
+        let content = match small_bytes(entry, data_max) {
+            None => None,
+            Some(0) => Some(Bytes::new()),
+            Some(bytes) => match content_of(ctx, entry.handle, bytes) {
+                Err(Halt::Miss) => {
+                    has_missed = true;
+                    None
+                }
+                other => other?,
+            },
+        };
+        lens.push(content.as_ref().map(|content| content.len() as u32));
+        data.extend(content);
+    }
+    if has_missed {
+        return Err(Halt::Miss);
+    }
+    ctx.bulk_out.append(&mut data);
+    Ok(lens)
+}
+
+/// All of a small file, with the zeros at its end; `None`: it is kept as a large one.
+fn content_of(ctx: &mut Ctx<'_>, file: Handle, bytes: usize) -> Result<Option<Bytes>, Halt> {
+    if !ctx.stream(file)?.is_some_and(|info| info.small) {
+        return Ok(None);
+    }
+    let content = ctx.small_content(file)?;
+    if content.len() >= bytes {
+        return Ok(Some(content.slice(..bytes)));
+    }
+    let mut whole = content.to_vec();
+    whole.resize(bytes, 0);
+    ctx.copied += bytes;
+    Ok(Some(whole.into()))
+}
+
+/// Cut what exceeds the bytes now that layouts and contents are known; `true`: nothing was.
+fn cut(entries: &mut Vec<Entry>, bytes_max: usize, content: impl Fn(&Entry) -> usize) -> bool {
     let mut bytes = 0;
     let fits = entries.iter().position(|entry| {
         bytes += ENTRY_BYTES + entry.name.as_bytes().len() + entry.attr.as_ref().map_or(0, attr_bytes);
+        bytes += content(entry);
         bytes > bytes_max
     });
     match fits {

@@ -6,7 +6,8 @@
 //!   to_dir/to_name     ─▶ T    ─▶ S                to_dir/to_name     ─▶ S
 //!   T loses a name, or is removed if it is an empty directory
 //! ```
-//! Up to five servers take part: those of both directories, of S, of T, and server 0. It is one plan of actions, each of
+//! Up to five servers take part: those of both directories (of split ones, of the shards that hold the names), of S, of T,
+//! and server 0; all servers of its shards where T is a directory that is split. It is one plan of actions, each of
 //! which says what it expects, so facts of other servers may be old.
 //!
 //! **Invariant: the namespace is a tree.** A directory that gets another parent must not be an ancestor of it. The plan
@@ -14,11 +15,12 @@
 //! cannot change while the lock is held, for every other such move needs it, and a directory with an entry is not removed.
 
 use super::make::subdirs;
+use super::rmdir;
 use super::unlink::lose_name;
 use crate::actions;
 use crate::ctx::{Ctx, Halt};
 use crate::rows::Dirent;
-use shoal_proto::{Action, Answer, Handle, Held, Kind, Name, Status};
+use shoal_proto::{Action, Answer, Handle, Held, Kind, Name, ServerId, Status};
 
 /// Longest way from a directory to the root that is walked.
 const DEPTH_MAX: usize = 4096;
@@ -27,6 +29,8 @@ const DEPTH_MAX: usize = 4096;
 pub struct Move<'a> {
     /// Where the entry is.
     pub from: (Handle, &'a Name),
+    /// The server of the directory, or of its shard, that holds it: found out here.
+    pub from_shard: ServerId,
     /// Where it is to be.
     pub to: (Handle, &'a Name),
     /// Fail if the target exists.
@@ -49,9 +53,10 @@ pub fn run(ctx: &mut Ctx<'_>, asked: Move<'_>) -> Result<Answer, Halt> {
     }
     let from = (ctx.object(asked.from.0)?, asked.from.1);
     let to = (ctx.object(asked.to.0)?, asked.to.1);
-    let asked = Move { from, to, ..asked };
-    ctx.directory(to.0)?;
-    let (_, moved) = ctx.fact_entry(from.0, from.1)?;
+    let mut asked = Move { from, to, ..asked };
+    ctx.directory_of(to.0, to.1)?;
+    let (from_shard, moved) = ctx.fact_entry(from.0, from.1)?;
+    asked.from_shard = from_shard;
     let moved = moved.ok_or(Halt::Status(Status::NotFound))?;
     match ctx.entry(to.0, to.1)? {
         None if asked.exchange => Err(Halt::Status(Status::NotFound)),
@@ -76,15 +81,16 @@ fn plain(
         walk.must_not_pass(ctx, asked.to.0, moved.handle)?;
         plan.push(Action::RenameLock {});
     }
-    let (mut lost, mut lost_action, mut lost_subdirs) = (None, None, 0);
+    let (mut lost, mut lost_actions, mut lost_subdirs) = (None, Vec::new(), 0);
     if let Some(found) = replaced {
         may_replace(asked, moved, found)?;
         lost_subdirs = subdirs(found.kind);
-        let (action, answer) = removal(ctx, found, asked.held)?;
-        (lost_action, lost) = (Some(action), Some(answer));
+        let (actions, answer) = removal(ctx, found, asked.held)?;
+        (lost_actions, lost) = (actions, Some(answer));
     }
     let (from, to, time) = (asked.from, asked.to, ctx.now);
     plan.push(Action::EntryRemove {
+        shard: asked.from_shard,
         dir: from.0,
         name: from.1.clone(),
         expect: moved.handle,
@@ -92,6 +98,7 @@ fn plain(
         time,
     });
     plan.push(Action::EntryPut {
+        shard: ctx.identity.id,
         dir: to.0,
         name: to.1.clone(),
         handle: moved.handle,
@@ -101,7 +108,7 @@ fn plain(
         time,
     });
     plan.push(follow(ctx, moved, from.0, to.0));
-    plan.extend(lost_action);
+    plan.extend(lost_actions);
     walk.carry_out(ctx, plan)?;
     Ok(lost.unwrap_or(Answer::Done {}))
 }
@@ -118,8 +125,9 @@ fn exchange(ctx: &mut Ctx<'_>, asked: &Move<'_>, a: &Dirent, b: &Dirent) -> Resu
         }
         plan.push(Action::RenameLock {});
     }
-    for ((dir, name), old, new) in [(from, a, b), (to, b, a)] {
+    for (shard, (dir, name), old, new) in [(asked.from_shard, from, a, b), (ctx.identity.id, to, b, a)] {
         plan.push(Action::EntryPut {
+            shard,
             dir,
             name: name.clone(),
             handle: new.handle,
@@ -147,13 +155,13 @@ fn may_replace(asked: &Move<'_>, moved: &Dirent, found: &Dirent) -> Result<(), H
 }
 
 /// What becomes of the replaced object, and what to answer.
-fn removal(ctx: &Ctx<'_>, found: &Dirent, held: &Held) -> Result<(Action, Answer), Halt> {
+fn removal(ctx: &Ctx<'_>, found: &Dirent, held: &Held) -> Result<(Vec<Action>, Answer), Halt> {
     if found.kind != Kind::Directory {
         let lost = lose_name(ctx, found, held)?;
-        return Ok((lost.action, lost.answer));
+        return Ok((vec![lost.action], lost.answer));
     }
     let answer = Answer::Removed { handle: found.handle, kind: found.kind, orphaned: false };
-    Ok((Action::DirectoryRemove { dir: found.handle }, answer))
+    Ok((rmdir::removal(ctx, found.handle)?, answer))
 }
 
 /// The moved object's own change: its time, and a directory's parent.

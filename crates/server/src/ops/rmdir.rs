@@ -10,17 +10,26 @@ use shoal_proto::{Action, Answer, Handle, Kind, Name, Status};
 /// `NotFound`; `NotDirectory`; `NotEmpty`.
 pub fn run(ctx: &mut Ctx<'_>, dir: Handle, name: &Name) -> Result<Answer, Halt> {
     let dir = ctx.object(dir)?;
-    let (parent, found) = (ctx.directory(dir), ctx.entry(dir, name));
+    let (parent, found) = (ctx.directory_of(dir, name), ctx.entry(dir, name));
     parent?;
     let found = found?.ok_or(Halt::Status(Status::NotFound))?;
     if found.kind != Kind::Directory {
         return Err(Halt::Status(Status::NotDirectory));
     }
     let (name, handle, time) = (name.clone(), found.handle, ctx.now);
-    let plan = vec![
-        Action::EntryRemove { dir, name, expect: handle, subdirs: -1, time },
-        Action::DirectoryRemove { dir: handle },
-    ];
+    let shard = ctx.identity.id;
+    let mut plan = vec![Action::EntryRemove { shard, dir, name, expect: handle, subdirs: -1, time }];
+    plan.extend(removal(ctx, handle)?);
     actions::carry_out(ctx, plan)?;
     Ok(Answer::Removed { handle, kind: Kind::Directory, orphaned: false })
+}
+
+/// The removal of a directory: of each of its shards, all of which must be empty.
+pub fn removal(ctx: &Ctx<'_>, dir: Handle) -> Result<Vec<Action>, Halt> {
+    let shards = ctx.fact_shards(dir)?;
+    if !shards.is_split() {
+        return Ok(vec![Action::DirectoryRemove { shard: dir.server(), dir, split: false }]);
+    }
+    let all = shards.servers().iter();
+    Ok(all.map(|&shard| Action::DirectoryRemove { shard, dir, split: true }).collect())
 }

@@ -6,20 +6,23 @@
 
 use crate::actions;
 use crate::ctx::{Ctx, Halt};
-use crate::inode::{attr_of, without_privileges};
+use crate::inode::attr_of;
 use crate::keys;
 use crate::rows::Inode;
-use shoal_proto::{Action, Answer, Attr, Generation, Handle, Kind, Layout, SetAttr, Status, Time};
+use shoal_proto::{
+    Action, Answer, Attr, Generation, Handle, Kind, Layout, SetAttr, Shards, Status, Template,
+};
 use shoal_store::{StreamChange, StreamInfo};
-
-/// Bits of a mode that can be set.
-const MODE_BITS: u32 = 0o7777;
 
 /// Change them. Any change, also one that sets nothing, sets the time of change.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle, set: &SetAttr) -> Result<Answer, Halt> {
     let object = ctx.object(object)?;
     let mut inode = ctx.inode(object)?;
-    changed(&mut inode, set, ctx.now);
+    crate::inode::set(&mut inode, set, ctx.now);
+    if inode.shards.is_split() {
+        set_shards(ctx, object, &inode.shards, set, None)?;
+        return Ok(Answer::Attr { attr: attr_of(object, &inode, None) });
+    }
     if inode.kind == Kind::File && set.mtime.is_some() {
         let info = ctx.stream(object)?.ok_or(Halt::Status(Status::Stale))?;
         if let Some(layout) = inode.layout.clone() {
@@ -32,18 +35,17 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle, set: &SetAttr) -> Result<Answer, H
     Ok(Answer::Attr { attr: ctx.attr(object)? })
 }
 
-fn changed(inode: &mut Inode, set: &SetAttr, now: Time) {
-    let has_new_owner = set.uid.is_some() || set.gid.is_some();
-    if let Some(mode) = set.mode {
-        inode.mode = mode & MODE_BITS;
-    } else if inode.kind == Kind::File && (has_new_owner || set.kill_privileges) {
-        inode.mode = without_privileges(inode.mode);
-    }
-    inode.uid = set.uid.unwrap_or(inode.uid);
-    inode.gid = set.gid.unwrap_or(inode.gid);
-    inode.atime = set.atime.unwrap_or(inode.atime);
-    inode.mtime = set.mtime.unwrap_or(inode.mtime);
-    inode.ctime = set.ctime.unwrap_or(now);
+/// Set attributes of a split directory alike on all its shards: one transaction.
+pub fn set_shards(
+    ctx: &mut Ctx<'_>,
+    dir: Handle,
+    shards: &Shards,
+    set: &SetAttr,
+    template: Option<Template>,
+) -> Result<(), Halt> {
+    let time = ctx.now;
+    let set = |&shard| Action::ShardSet { shard, dir, set: set.clone(), template, time };
+    actions::carry_out(ctx, shards.servers().iter().map(set).collect())
 }
 
 fn advance_all(
@@ -57,6 +59,7 @@ fn advance_all(
     let mut plan = vec![Action::AttrSet { attr: attr_of(file, inode, None), expect }];
     plan.extend(layout.datafiles.iter().map(|&stream| Action::StreamAdvance {
         stream,
+        owner: file,
         expect,
         generation,
         size: None,

@@ -1,8 +1,9 @@
 //! setlayout: how a directory's new files, or a file that is still empty, are to be laid out.
 
+use super::setattr::set_shards;
 use crate::ctx::{Ctx, Halt};
 use crate::keys;
-use shoal_proto::{Answer, Handle, Kind, Status, Template, limits};
+use shoal_proto::{Answer, Handle, Kind, SetAttr, Status, Template, limits};
 
 /// Set the template.
 ///
@@ -16,6 +17,10 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle, template: Template) -> Result<Answ
         return Err(Halt::Status(Status::Invalid));
     }
     match inode.kind {
+        Kind::Directory if inode.shards.is_split() => {
+            set_shards(ctx, object, &inode.shards, &SetAttr::default(), Some(template))?;
+            return Ok(Answer::Done {});
+        }
         Kind::Directory => {}
         Kind::File => {
             let empty = ctx.stream(object)?.is_some_and(|stream| stream.size == 0);

@@ -1,4 +1,4 @@
-//! setsync: change the sync modes of this server's part.
+//! setsync: change the sync modes of this server's part, and which changes share a sync.
 
 use crate::data::status_of;
 use crate::shard::Shard;
@@ -6,12 +6,12 @@ use shoal_proto::{Answer, Status};
 use shoal_store::{DataSync, MetadataSync, SyncModes, settle};
 use std::rc::Rc;
 
-/// Take new modes: metadata `reply`, `fsync` or `never`; data `reply` or `fsync`; empty leaves as is. What was
-/// acknowledged under the old modes is durable before.
+/// Take new modes: metadata `reply`, `fsync` or `never`; data `reply` or `fsync`; coalescing `per-op`, `watermark:LOW:HIGH`
+/// or `pipelined`; empty leaves as is. What was acknowledged under the old modes is durable before.
 ///
 /// # Errors
 /// `Invalid`: another word.
-pub async fn run(shard: &Rc<Shard>, metadata: &str, data: &str) -> Result<Answer, Status> {
+pub async fn run(shard: &Rc<Shard>, metadata: &str, data: &str, coalescing: &str) -> Result<Answer, Status> {
     let present = shard.collection.sync_modes();
     let modes = SyncModes {
         metadata: match metadata {
@@ -26,6 +26,10 @@ pub async fn run(shard: &Rc<Shard>, metadata: &str, data: &str) -> Result<Answer
             "reply" => DataSync::AtReply,
             "fsync" => DataSync::AtFsync,
             _ => return Err(Status::Invalid),
+        },
+        coalescing: match coalescing {
+            "" => present.coalescing,
+            words => words.parse().map_err(|_| Status::Invalid)?,
         },
     };
     settle(&shard.collection).await.map_err(status_of)?;
@@ -43,8 +47,8 @@ pub fn words(modes: SyncModes) -> (&'static str, &'static str) {
         MetadataSync::Never => "never",
     };
     let data = match modes.data {
-        DataSync::AtReply => "reply",
         DataSync::AtFsync => "fsync",
+        DataSync::AtReply => "reply",
     };
     (metadata, data)
 }

@@ -29,6 +29,9 @@ pub async fn run(shard: &Rc<Shard>) -> Result<Answer, Status> {
         .map(|(name, n)| (name.to_owned(), n.into()))
         .collect();
     let store = shard.collection.counters();
+    let levels = shard.pools.levels();
+    let pools: Map<String, Value> =
+        levels.into_iter().map(|(peer, level)| (format!("of_server_{peer}"), level.into())).collect();
     let json = json!({
         "server": identity.id.0,
         "file_system": identity.map.name.0,
@@ -37,7 +40,11 @@ pub async fn run(shard: &Rc<Shard>) -> Result<Answer, Status> {
         "epoch": identity.map.epoch,
         "module": format!("{:?}", shard.collection.kind()).to_lowercase(),
         "health": shard.collection.health().err().map_or("well".to_owned(), |error| error.to_string()),
-        "sync": { "metadata": metadata, "data": data },
+        "sync": {
+            "metadata": metadata,
+            "data": data,
+            "coalescing": shard.collection.sync_modes().coalescing.to_string(),
+        },
         "uptime_s": shard.env.now().since(shard.started).as_secs(),
         "space": { "total_bytes": space.total, "available_bytes": space.available },
         "sessions": shard.sessions.len(),
@@ -56,6 +63,7 @@ pub async fn run(shard: &Rc<Shard>) -> Result<Answer, Status> {
             "p999": counts.latency_us(0.999),
         },
         "counters": counters,
+        "pools": pools,
         "journal": {
             "applied": shard.collection.applied().0,
             "written": shard.collection.written().0,
@@ -66,9 +74,22 @@ pub async fn run(shard: &Rc<Shard>) -> Result<Answer, Status> {
             "journal_bytes": store.journal_bytes,
             "groups": store.groups,
             "group_syncs": store.group_syncs,
+            "operations": store.operations,
+            "queue_depth": store.queue_depth,
+            "queue_depth_max": store.queue_depth_max,
+            "queue_bytes": store.queue_bytes,
+            "coalescing_depth_max": store.coalescing_depth_max,
+            "operation_syncs": store.operation_syncs,
+            "operations_synced": store.operations_synced,
+            "operations_per_sync": store.operations_per_sync,
+            "written_bytes": store.written_bytes,
+            "prewritten_bytes": store.prewritten_bytes,
             "checkpoints": store.checkpoints,
+            "checkpoint_bytes": store.checkpoint_bytes,
             "loads": store.loads,
             "table_rows": store.table_rows,
+            "row_bytes": store.row_bytes,
+            "content_bytes": store.content_bytes,
             "segments": store.segments,
             "cleaned_bytes": store.cleaned_bytes,
         },

@@ -1,17 +1,25 @@
 //! streamstat: facts of one stream; a client merges those of a file's datafiles into its attributes.
 
+use crate::batches;
 use crate::ctx::{Ctx, Halt};
 use crate::inode::facts_of;
-use shoal_proto::{Answer, Handle, Status};
+use shoal_proto::{Answer, Generation, Handle, Status};
 
 /// Facts of a stuffed metafile's or a datafile's stream.
 pub fn run(ctx: &mut Ctx<'_>, stream: Handle) -> Result<Answer, Halt> {
     let stream = ctx.object(stream)?;
     let Some(info) = ctx.stream(stream)? else {
-        // Another server may know of it already: a datafile is created by a transaction, and this server's part of that
-        // may not be finished. Its row's lock says so, and is waited for.
-        ctx.owner_of(stream)?;
-        return Err(Halt::Status(Status::Stale));
+        // Another server may know of it already: a file or datafile is created by a transaction, and this server's part of
+        // that may not be finished. Its rows' locks say so, and are waited for.
+        match ctx.owner_of(stream) {
+            Ok(_) | Err(Halt::Status(Status::Stale)) => {}
+            Err(halt) => return Err(halt),
+        }
+        // Made ahead of need and never written, it is empty, and of no generation yet.
+        return match batches::pool_of(ctx, stream)? {
+            Some(_) => Ok(Answer::Facts { facts: facts_of(&batches::empty(Generation::default())) }),
+            None => Err(Halt::Status(Status::Stale)),
+        };
     };
     Ok(Answer::Facts { facts: facts_of(&info) })
 }

@@ -53,20 +53,21 @@ fn stuffed(ctx: &mut Ctx<'_>, file: Handle, size: u64, inode: &Inode, store_inod
 }
 
 fn laid_out(ctx: &mut Ctx<'_>, file: Handle, layout: &Layout, size: u64, inode: &Inode) -> Result<(), Halt> {
-    // First the attributes, which expect the generation that the advance then replaces.
-    let first = layout.datafiles.first().copied().unwrap_or(file);
-    let expect = ctx.fact_stream(first)?.generation;
+    // The generation of a file's streams is one, and the metafile's own keeps it; so nobody need be asked. First the
+    // attributes, which expect the generation that the advance then replaces.
+    let info = ctx.stream(file)?.ok_or(Halt::Status(Status::Stale))?;
+    let (expect, generation) = (Generation(info.generation), Generation(info.generation + 1));
     let mut attr = crate::inode::attr_of(file, inode, None);
     attr.ctime = ctx.now;
     attr.mtime = ctx.now;
     ctx.act(ctx.identity.id, Action::AttrSet { attr, expect });
     let striping = layout.striping();
     for (index, &stream) in layout.datafiles.iter().enumerate() {
-        let facts = ctx.fact_stream(stream)?;
         let action = Action::StreamAdvance {
             stream,
-            expect: facts.generation,
-            generation: Generation(facts.generation.0 + 1),
+            owner: file,
+            expect,
+            generation,
             size: Some(striping.physical_size(index as u32, size)),
             written_at: Some(ctx.now),
         };

@@ -14,7 +14,7 @@ use shoal_proto::{Action, Answer, Handle, Held, Kind, Name, Status};
 /// `NotFound`; `IsDirectory`.
 pub fn run(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, held: &Held) -> Result<Answer, Halt> {
     let dir = ctx.object(dir)?;
-    let (parent, found) = (ctx.directory(dir), ctx.entry(dir, name));
+    let (parent, found) = (ctx.directory_of(dir, name), ctx.entry(dir, name));
     parent?;
     let found = found?.ok_or(Halt::Status(Status::NotFound))?;
     if found.kind == Kind::Directory {
@@ -22,7 +22,10 @@ pub fn run(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, held: &Held) -> Result<A
     }
     let lost = lose_name(ctx, &found, held)?;
     let (name, expect, time) = (name.clone(), found.handle, ctx.now);
-    let plan = vec![Action::EntryRemove { dir, name, expect, subdirs: 0, time }, lost.action];
+    let plan = vec![
+        Action::EntryRemove { shard: ctx.identity.id, dir, name, expect, subdirs: 0, time },
+        lost.action,
+    ];
     actions::carry_out(ctx, plan)?;
     Ok(lost.answer)
 }

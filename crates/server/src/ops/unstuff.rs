@@ -1,10 +1,14 @@
-//! unstuff: lay a file out over its datafiles, in one transaction that creates them.
+//! unstuff: lay a file out over its datafiles.
+//!
+//! They lie ready in the pools ([`crate::pools`]), so it is one local transaction. With the switch `precreate` off they are
+//! created by it, on all their servers.
 //!
 //! The metafile's own stream becomes datafile 0 with what it holds, so nothing is copied. The generation advances: a
 //! client that still believes the file stuffed is told so by the next data request. Idempotent: a laid-out file's layout
 //! is the answer. Source: PVFS small files, section III-B; design §4.5.
 
 use crate::ctx::{Ctx, Halt};
+use crate::{actions, pools};
 use shoal_proto::{Action, Answer, Dist, Generation, Handle, Kind, Layout, Roles, ServerId, Status, limits};
 
 /// Lay the file out.
@@ -14,32 +18,38 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Halt> {
     if inode.kind != Kind::File {
         return Err(Halt::Status(Status::Invalid));
     }
-    if let Some(mut layout) = inode.layout {
-        if let Some(&first) = layout.datafiles.first() {
-            layout.generation = ctx.fact_stream(first)?.generation;
-        }
-        return Ok(Answer::Laid { layout });
+    let info = ctx.stream(file)?.ok_or(Halt::Status(Status::Stale))?;
+    if let Some(layout) = inode.layout {
+        return Ok(Answer::Laid { layout: Layout { generation: Generation(info.generation), ..layout } });
     }
     if inode.template.dist == Dist::Basic {
         return Err(Halt::Status(Status::Invalid));
     }
-    let info = ctx.stream(file)?.ok_or(Halt::Status(Status::Stale))?;
     let (expect, generation) = (Generation(info.generation), Generation(info.generation + 1));
-    let mut datafiles = vec![file];
+    let (mut datafiles, mut plan) = (vec![file], Vec::new());
     for server in other_servers(ctx, inode.template.width) {
-        let datafile = ctx.draw(server)?;
-        ctx.act(server, Action::DatafileCreate { datafile, owner: file, generation });
-        datafiles.push(datafile);
+        if ctx.identity.precreates() {
+            datafiles.push(pools::take(ctx, server)?);
+        } else {
+            let datafile = ctx.draw(server)?;
+            plan.push(Action::DatafileCreate { datafile, owner: file, generation });
+            datafiles.push(datafile);
+        }
     }
     let layout = Layout { dist: inode.template.dist, datafiles: datafiles.into(), generation };
-    let me = ctx.identity.id;
-    let now = ctx.now;
     // First the layout, which expects the generation that the advance then replaces.
-    ctx.act(me, Action::LayoutSet { object: file, expect, layout: layout.clone(), time: now });
+    plan.push(Action::LayoutSet { object: file, expect, layout: layout.clone(), time: ctx.now });
     let written_at = info.written_at.map(|t| shoal_proto::Time(t.0));
     // The size stays what it is at that moment: bulk data on its way may be written between now and then.
-    let advance = Action::StreamAdvance { stream: file, expect, generation, size: None, written_at };
-    ctx.act(me, advance);
+    plan.push(Action::StreamAdvance {
+        stream: file,
+        owner: file,
+        expect,
+        generation,
+        size: None,
+        written_at,
+    });
+    actions::carry_out(ctx, plan)?;
     Ok(Answer::Laid { layout })
 }
 

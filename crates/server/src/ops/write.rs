@@ -4,17 +4,18 @@
 //! goes to the store first.
 
 use crate::ctx::{Ctx, Halt};
-use crate::data::{self, Bulk, Work};
+use crate::data::{self, Work};
 use crate::inode::facts_of;
 use shoal_env::WallTime;
-use shoal_proto::{Answer, Rights, Status, Transfer};
+use shoal_proto::{Answer, Handle, Rights, Status, Transfer};
 use shoal_store::{Changes, StreamChange};
 
 /// Write `len` bytes of the request's bulk data.
 pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer, len: u32) -> Result<Answer, Halt> {
     let data = ctx.take_bulk(len as usize)?;
     let capability = transfer.capability.as_ref();
-    let (stream, info) = data::access(ctx, transfer.stream, transfer.generation, capability, Rights::WRITE)?;
+    let access = data::access(ctx, transfer.stream, transfer.generation, capability, Rights::WRITE)?;
+    let (stream, info) = (access.stream, access.info);
     if let Some(done) = ctx.done(stream) {
         return Ok(Answer::Facts { facts: facts_of(&done?.info) });
     }
@@ -23,6 +24,9 @@ pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer, len: u32) -> Result<Answer, H
         return Err(Halt::Status(Status::BadMessage));
     }
     data::must_fit_stuffed(ctx, stream, transfer.share, share.end)?;
+    if transfer.stream == Handle::CURRENT {
+        data::must_end_in_first_strip(ctx, stream, share.end)?;
+    }
     if info.small && share.end.max(info.size) <= Changes::SMALL_MAX as u64 {
         // What is replaced whole need not be looked at.
         let is_whole = share.covers(info.size);
@@ -30,6 +34,7 @@ pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer, len: u32) -> Result<Answer, H
         let content = share.scatter(&content, &data, &mut ctx.copied);
         let size = info.size.max(share.end);
         let change = StreamChange::Put { content, size, written_at: WallTime(ctx.now.0) };
+        access.touch(ctx)?;
         ctx.write_stream(stream, change)?;
         let after = ctx.stream(stream)?.ok_or(Halt::Status(Status::Stale))?;
         return Ok(Answer::Facts { facts: facts_of(&after) });
@@ -38,5 +43,5 @@ pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer, len: u32) -> Result<Answer, H
         return Err(Halt::Status(Status::NotSupported));
     }
     let work = Work::Write { generation: info.generation, runs: share.runs, data };
-    Err(Halt::Bulk(Box::new(Bulk { stream, work })))
+    Err(access.bulk(work))
 }

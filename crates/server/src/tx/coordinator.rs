@@ -13,7 +13,7 @@ use crate::shard::{Shard, apply_own};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use shoal_env::{Instant, point};
-use shoal_proto::{Action, Answer, ClientId, Decision, Op, ServerId, Status, Time, TxId};
+use shoal_proto::{Action, Answer, ClientId, Decision, Handle, Op, ServerId, Status, Time, TxId};
 use shoal_store::{Changes, Loaded, Lsn, Strength, View};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -119,6 +119,14 @@ impl Plan {
         undecided.take(&local).then_some(Plan { undecided, answers, local, remote, seen })
     }
 
+    /// The directory that it splits, if it is a split.
+    fn splits(&self) -> Option<Handle> {
+        self.local.iter().find_map(|action| match action {
+            Action::ShardKeep { dir, .. } => Some(*dir),
+            _ => None,
+        })
+    }
+
     /// Whether somebody could still see the old state at a participant after the reply: then the reply waits for their
     /// finishing. What is only made new there nobody can see before it is entered here.
     fn is_seen_elsewhere(&self) -> bool {
@@ -174,6 +182,10 @@ pub fn is_passing(status: Status) -> bool {
 /// Carry a plan out: prepare everywhere, decide, reply, finish.
 pub async fn carry_out(compound: &mut Compound, mut plan: Plan) -> End {
     let shard = compound.shard().clone();
+    let splits = plan.splits();
+    if let Some(dir) = splits {
+        shard.env.point(point::SPLIT_FREEZES, dir.0);
+    }
     if let Err(status) = prepare_all(&shard, compound.deadline, &mut plan).await {
         plan.undecided.give_up().await;
         let again = is_passing(status) && shard.env.now() < compound.deadline;
@@ -188,6 +200,9 @@ pub async fn carry_out(compound: &mut Compound, mut plan: Plan) -> End {
         Err(status) => return End::Failed(status),
     };
     add(&shard.counters.commits, 1);
+    if let Some(dir) = splits {
+        shard.env.point(point::SPLIT_DECIDED, dir.0);
+    }
     spawn_finish(&shard, tx, servers);
     if seen_elsewhere {
         wait_finished(&shard, tx, compound.deadline).await;
@@ -308,20 +323,27 @@ pub(super) fn apply_all(
     let view = View::new(&shard.collection, loaded);
     let now = Time(shard.env.wall().0);
     let client = ClientId::default();
-    let mut ctx = Ctx::new(view, &identity, &shard.locks, &facts, Some(tx), now, client, Bytes::new());
+    let mut ctx =
+        Ctx::new(view, &identity, &shard.locks, &facts, &shard.pools, Some(tx), now, client, Bytes::new());
     for action in actions {
         match actions::apply(&mut ctx, action) {
             Ok(()) => {}
             Err(Halt::Miss) => return Err(Stop::Load(ctx.into_needs())),
             Err(Halt::Locked) => return Err(Stop::Status(Status::Busy)),
             Err(Halt::Status(status)) => return Err(Stop::Status(status)),
-            Err(Halt::Fact(_) | Halt::Draw(_) | Halt::Bulk(_)) => {
+            Err(Halt::Fact(_) | Halt::Draw(_) | Halt::Pool(_) | Halt::Touch(_) | Halt::Bulk(_))
+            | Err(Halt::Split(_)) => {
                 return Err(Stop::Status(Status::NotSupported));
             }
         }
     }
     match ctx.finish() {
-        Ok(outcome) => Ok(outcome.changes),
+        Ok(outcome) => {
+            if let Some(dir) = outcome.to_split {
+                shard.splits.want(dir);
+            }
+            Ok(outcome.changes)
+        }
         Err(Halt::Miss) => Err(Stop::Load(ctx.into_needs())),
         Err(_) => Err(Stop::Status(Status::NotSupported)),
     }

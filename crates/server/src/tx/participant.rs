@@ -87,9 +87,16 @@ async fn lock_and_write(
     list: Vec<Action>,
 ) -> Result<(), Status> {
     let frees = !list.iter().any(|a| {
-        matches!(a, Action::EntryPut { .. } | Action::ObjectCreate { .. } | Action::DatafileCreate { .. })
+        matches!(
+            a,
+            Action::EntryPut { .. }
+                | Action::ObjectCreate { .. }
+                | Action::DatafileCreate { .. }
+                | Action::ShardCreate { .. }
+        )
     });
-    let ask = Ask { journal_bytes: 1024 * (1 + list.len() as u64), stream_bytes: 0, frees };
+    let journal_bytes = 1024 * (1 + list.len() as u64) + actions::journal_bytes(&list);
+    let ask = Ask { journal_bytes, stream_bytes: 0, frees };
     let _admission = shard.collection.admit(ask).await.map_err(status_of)?;
     let identity = shard.identity();
     let wanted: Vec<(Bytes, Mode)> = list.iter().flat_map(|a| actions::locks(&identity, a)).collect();
@@ -123,14 +130,18 @@ fn validate(shard: &Rc<Shard>, tx: TxId, list: &[Action], loaded: &Loaded) -> Re
     let view = View::new(&shard.collection, loaded);
     let now = Time(shard.env.wall().0);
     let client = ClientId::default();
-    let ctx = Ctx::new(view, &identity, &shard.locks, &facts, Some(tx), now, client, Bytes::new());
+    let ctx =
+        Ctx::new(view, &identity, &shard.locks, &facts, &shard.pools, Some(tx), now, client, Bytes::new());
     for action in list {
         match actions::validate(&ctx, action) {
             Ok(()) => {}
             Err(Halt::Miss) => return Ok(Some(ctx.into_needs())),
             Err(Halt::Locked) => return Err(Status::Busy),
             Err(Halt::Status(status)) => return Err(status),
-            Err(Halt::Fact(_) | Halt::Draw(_) | Halt::Bulk(_)) => return Err(Status::NotSupported),
+            Err(Halt::Fact(_) | Halt::Draw(_) | Halt::Pool(_) | Halt::Touch(_) | Halt::Bulk(_))
+            | Err(Halt::Split(_)) => {
+                return Err(Status::NotSupported);
+            }
         }
     }
     Ok(None)
@@ -182,7 +193,8 @@ pub async fn finish(shard: &Rc<Shard>, tx: TxId, decision: Decision) -> Result<(
 }
 
 async fn commit(shard: &Rc<Shard>, tx: TxId, list: &[Action]) -> Result<Lsn, Status> {
-    let ask = Ask { journal_bytes: 2048 * (1 + list.len() as u64), stream_bytes: 0, frees: true };
+    let journal_bytes = 2048 * (1 + list.len() as u64) + actions::journal_bytes(list);
+    let ask = Ask { journal_bytes, stream_bytes: 0, frees: true };
     let _admission = shard.collection.admit(ask).await.map_err(status_of)?;
     let mut loaded = Loaded::default();
     let mut changes = loop {

@@ -9,8 +9,9 @@ use shoal_env::{Address, Env, Reader, Writer};
 use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, VERSIONS, proof};
 use shoal_proto::op::Owner;
 use shoal_proto::{
-    Answer, ClientId, ClusterMap, CollectionId, Frame, FrameKind, Group, GroupReply, Handle, Name, Op, Reply,
-    Request, Rights, Roles, SecretKey, ServerId, ServerInfo, SessionId, Slot, SlotUse, Status, Template,
+    Answer, ClientId, ClusterMap, CollectionId, Durability, Frame, FrameKind, Group, GroupReply, Handle,
+    Name, Op, Reply, Request, Rights, Roles, SecretKey, ServerId, ServerInfo, SessionId, Slot, SlotUse,
+    Status, Template,
 };
 use shoal_server::{CollectionSetup, ServerConfig, ServerHandle, Settings, serve};
 use shoal_store::{Collection, CollectionConfig, Identity, ModuleKind};
@@ -47,6 +48,11 @@ impl Cluster {
     }
 
     pub async fn with(env: &Env, count: u16, settings: Settings) -> Cluster {
+        Cluster::of(env, count, settings, |_| ()).await
+    }
+
+    /// Servers of a map that is changed before they start.
+    pub async fn of(env: &Env, count: u16, settings: Settings, change: impl Fn(&mut ClusterMap)) -> Cluster {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let servers: Vec<ServerInfo> = (0..count)
             .map(|i| ServerInfo {
@@ -55,14 +61,16 @@ impl Cluster {
                 roles: Roles::all(),
             })
             .collect();
-        let map = ClusterMap {
+        let mut map = ClusterMap {
             fs_id: FS,
             name: "test".into(),
             collection: COLLECTION,
             epoch: 1,
             template: Template::default(),
+            switches: shoal_proto::Switches::default(),
             servers: servers.into(),
         };
+        change(&mut map);
         let mut cluster =
             Cluster { env: env.clone(), map, stores: Vec::new(), servers: Vec::new(), settings };
         for i in 0..count {
@@ -164,6 +172,8 @@ pub struct Raw {
     next_tag: u64,
     pub attached: Attached,
     pub sequence: u32,
+    /// Asked for with each request.
+    pub durability: Durability,
 }
 
 impl Raw {
@@ -184,6 +194,7 @@ impl Raw {
                 loss: 0,
             },
             sequence: 0,
+            durability: Durability::Usual,
         };
         let nonce = [9; 32];
         let (version_min, version_max) = wish.versions;
@@ -252,7 +263,8 @@ impl Raw {
         let tag = self.next_tag;
         self.next_tag += 1;
         let groups: Vec<Group> = groups.into_iter().map(|ops| Group { ops: ops.into() }).collect();
-        let request = Request { slot, timeout_ms: 20_000, groups: groups.into() };
+        let request =
+            Request { slot, timeout_ms: 20_000, durability: self.durability, groups: groups.into() };
         self.put(FrameKind::Request, tag, &request, bulk).await;
         tag
     }

@@ -1,6 +1,7 @@
 //! `shoal sim`: the cluster in one process under virtual time.
 
 use clap::{Args, Subcommand};
+use shoal_proto::Switches;
 use shoal_sim::{ClusterConfig, Faults, RunConfig};
 
 /// `shoal sim`.
@@ -33,6 +34,15 @@ Exit status: 0 every promise was kept, 1 one was broken (or, with --covered, a s
     /// Bugs planted on purpose: how many seeds it takes until each is caught.
     #[cfg(feature = "mutants")]
     Mutants(SimMutants),
+    /// The combinations of techniques that tests go over, one a line.
+    #[command(after_help = "\
+Example:  shoal sim switches            (every single one, and a set that has every pair)
+          for s in $(shoal sim switches --covering); do shoal sim soak --seeds 20 --switches $s; done")]
+    Switches {
+        /// Only those that have every pair.
+        #[arg(long)]
+        covering: bool,
+    },
     /// The run of one seed, told: who did what when.
     #[command(after_help = "\
 Example:  shoal sim replay --seed 7
@@ -94,6 +104,9 @@ pub struct SimSetup {
     /// Clients.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub clients: u16,
+    /// Techniques [default: what the seed draws]: a set (ours, paper, baseline), and what differs: paper,eager=off.
+    #[arg(long, value_name = "WORDS")]
+    pub switches: Option<Switches>,
     /// Faults [default: what the seed draws]: `none`, or a list such as crash=2,power-cut,full-disk (a wrong word tells all).
     #[arg(long, value_name = "LIST")]
     pub faults: Option<Faults>,
@@ -144,6 +157,7 @@ impl SimSetup {
         let cluster = ClusterConfig { servers: self.servers, clients: self.clients, ..usual };
         RunConfig {
             cluster,
+            switches: self.switches,
             operations: self.operations,
             faults: self.faults.clone(),
             ..RunConfig::default()
@@ -162,6 +176,9 @@ impl SimSetup {
             if given != usual {
                 words.push_str(&format!(" --{option} {given}"));
             }
+        }
+        if let Some(switches) = &self.switches {
+            words.push_str(&format!(" --switches {switches}"));
         }
         if let Some(faults) = &self.faults {
             words.push_str(&format!(" --faults {faults}"));
@@ -183,9 +200,11 @@ mod tests {
 
     #[test]
     fn the_command_names_what_is_not_customary() {
-        let mut setup = SimSetup { operations: 80, servers: 4, clients: 8, faults: None };
+        let mut setup = SimSetup { operations: 80, servers: 4, clients: 8, switches: None, faults: None };
         assert_eq!(setup.command(5), "shoal sim replay --seed 5");
         (setup.servers, setup.faults) = (2, Some("crash=2".parse().unwrap()));
         assert_eq!(setup.command(5), "shoal sim replay --seed 5 --servers 2 --faults crash=2");
+        (setup.faults, setup.switches) = (None, Some("paper,eager=off".parse().unwrap()));
+        assert_eq!(setup.command(5), "shoal sim replay --seed 5 --servers 2 --switches paper,eager=off");
     }
 }

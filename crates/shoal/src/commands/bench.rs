@@ -1,16 +1,30 @@
 //! `shoal bench`: workloads over several targets in one run, and the machine's own limits.
 
+mod cluster;
+mod compare;
+mod directory;
+mod listing;
+mod mount;
+mod native;
+mod running;
+mod setting;
+mod sweep;
+mod techniques;
+
 use crate::address::Place;
 use crate::bytes_size::ByteSize;
-use crate::cli::{Bench, BenchCommon, BenchIo, BenchSmall};
+use crate::cli::{Bench, BenchCommon, BenchIo, BenchSmall, BenchTell};
 use crate::native::Native;
 use crate::{connect, out};
 use anyhow::{Context as _, Result, bail};
+use cluster::Scratch;
+use shoal_bench::demands::{self, Verdict};
+use shoal_bench::many::{self, ManyOptions};
 use shoal_bench::passthrough::{Mounted, PassthroughOptions};
 use shoal_bench::probe::{ProbeOptions, probe};
 use shoal_bench::{
     CompareOptions, Concurrency, Directory, IoOptions, Progress, SharedLayout, SmallOptions, Target, Team,
-    WorkerCommand, Workload, compare, progress, worker_process_main,
+    WholeOptions, WorkerCommand, Workload, progress, worker_process_main,
 };
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,6 +38,13 @@ pub fn run(args: Bench) -> Result<ExitCode> {
     match args {
         Bench::Small(args) => small(args),
         Bench::Io(args) => io(args),
+        Bench::Tail(args) => super::bench_tail::run(args),
+        Bench::Native(args) => native::run(args),
+        Bench::Mount(args) => mount::run(args),
+        Bench::Sweep(args) => sweep::run(args),
+        Bench::Directory(args) => directory::run(args),
+        Bench::Compare(args) => compare::run(args),
+        Bench::Techniques(args) => techniques::run(args),
         Bench::Limits { folder, json } => {
             let report = probe(&ProbeOptions { dir: folder, ..ProbeOptions::default() }, LIMITS_ROUNDS)?;
             match json {
@@ -41,10 +62,28 @@ pub fn worker() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What a process that lists does.
+pub fn list() -> Result<ExitCode> {
+    listing::main()
+}
+
+/// What a process of echo servers does.
+pub fn echo() -> Result<ExitCode> {
+    shoal_bench::probe::layout::echo_server_main()?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn small(args: BenchSmall) -> Result<ExitCode> {
-    let BenchSmall { common, files, size } = args;
-    let workload =
-        Workload::Small(SmallOptions { files: files as u64, bytes: bytes(size)?, ..SmallOptions::default() });
+    let BenchSmall { mut common, files, size, whole, many } = args;
+    let (files, bytes) = (files as u64, bytes(size)?);
+    let workload = match (many, whole) {
+        (Some(batch), _) => Workload::Many(ManyOptions { files, bytes, batch }),
+        (None, true) => Workload::Whole(WholeOptions { files, bytes }),
+        (None, false) => Workload::Small(SmallOptions { files, bytes, ..SmallOptions::default() }),
+    };
+    if many.is_some() {
+        common.workers = 1;
+    }
     measure(&common, workload)
 }
 
@@ -85,43 +124,84 @@ fn measure(common: &BenchCommon, workload: Workload) -> Result<ExitCode> {
         false => Concurrency::Threads,
         true => Concurrency::Processes(WorkerCommand::this_program(&["bench-worker"])?),
     };
+    let mut settings = Vec::new();
+    if !common.unbound && !matches!(workload, Workload::Io(_)) {
+        for (text, one) in common.targets.iter().zip(&opened) {
+            if let Some(place) = &one.native {
+                let folder = text.strip_prefix("native:").map(Path::new).filter(|folder| folder.is_dir());
+                settings.push((one.target.name(), setting::of(place, folder)?));
+            }
+        }
+    }
     let options = CompareOptions {
         team: Team { workers: common.workers, concurrency },
         repetitions: common.repeat,
         reference,
         probe: None,
+        settings,
     };
-    let report = match common.quiet {
-        true => compare(&targets, &workload, &options, |_: Progress| {})?,
-        false => compare(&targets, &workload, &options, progress::bar())?,
+    let report = shoal_bench::compare(&targets, &workload, &options, draw(&common.tell))?;
+    let verdicts = match &workload {
+        Workload::Many(options) => demands::many(&report, options.batch),
+        _ => Vec::new(),
     };
-    match common.json {
-        true => out::line(report.to_json()?)?,
-        false => out::bytes(report.to_table().as_bytes())?,
+    if common.tell.json {
+        let mut told = serde_json::to_value(&report)?;
+        told["gains"] = serde_json::to_value(many::gains(&report))?;
+        told["verdicts"] = serde_json::to_value(&verdicts)?;
+        out::json(&told)?;
+        return Ok(ExitCode::SUCCESS);
     }
+    out::bytes(report.to_table().as_bytes())?;
+    if common.explain {
+        out::bytes(report.explain().as_bytes())?;
+    }
+    if let Workload::Many(options) = &workload {
+        out::line(many::gains_line(&report, options.batch))?;
+    }
+    say(&verdicts)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Each demand, met or not.
+fn say(verdicts: &[Verdict]) -> Result<()> {
+    verdicts.iter().try_for_each(|verdict| out::line(verdict.to_string()))
+}
+
+/// Progress, if it is wanted.
+fn draw(tell: &BenchTell) -> Box<dyn FnMut(Progress)> {
+    if tell.quiet { Box::new(|_| {}) } else { Box::new(progress::bar()) }
 }
 
 /// A target, and what it needs while it is measured.
 struct Opened {
     target: Box<dyn Target>,
-    _scratch: Option<Scratch>,
+    /// The place of a native target.
+    native: Option<Place>,
+    _through: Option<Through>,
 }
 
 /// A pass-through mount over a folder made for it; the mount goes first, then the folders.
-struct Scratch {
+struct Through {
     _mounted: Mounted,
-    _folders: Folders,
+    at: PathBuf,
+    _folder: Scratch,
 }
 
-/// Folders that are removed at the end.
-struct Folders([PathBuf; 2]);
+impl Through {
+    /// Over a new folder in `base`; the kernel believes names and attributes so many milliseconds.
+    fn new(base: Option<&Path>, attr_timeout: u64) -> Result<Through> {
+        let folder = Scratch::new(base)?;
+        // Beside each other: a mount must not lie in what it shows.
+        let (source, at) = (folder.folder("source")?, folder.folder("mount")?);
+        let ttl = Duration::from_millis(attr_timeout);
+        let options = PassthroughOptions { ttl, ..PassthroughOptions::default() };
+        let mounted = shoal_bench::passthrough::spawn(&source, &at, &options)?;
+        Ok(Through { _mounted: mounted, at, _folder: folder })
+    }
 
-impl Drop for Folders {
-    fn drop(&mut self) {
-        for folder in &self.0 {
-            let _ = std::fs::remove_dir_all(folder);
-        }
+    fn target(&self, name: &str) -> Directory {
+        Directory::new(name, &self.at)
     }
 }
 
@@ -129,7 +209,7 @@ fn open(text: &str, common: &BenchCommon) -> Result<Opened> {
     let Some((kind, place)) = text.split_once(':') else {
         bail!("`{text}` is no target: write native:PLACE, dir:DIR, mount:DIR or passthrough:DIR");
     };
-    let plain = |target: Box<dyn Target>| Opened { target, _scratch: None };
+    let plain = |target: Box<dyn Target>| Opened { target, native: None, _through: None };
     match kind {
         "dir" | "mount" => {
             if kind == "mount" && Place::find_mounted(place, common.key.key.as_deref())?.is_none() {
@@ -141,24 +221,15 @@ fn open(text: &str, common: &BenchCommon) -> Result<Opened> {
             let place = Place::find(place, common.key.key.as_deref())?;
             // Fails here rather than in each worker.
             connect::with_client_within(&place, connect::IMPATIENT, |_, _| async { Ok(()) })?;
-            Ok(plain(Box::new(Native::new(text, place))))
+            let pids = setting::pids(&place)?;
+            let target = Box::new(Native::new(text, place.clone()).served_by(pids));
+            Ok(Opened { target, native: Some(place), _through: None })
         }
-        "passthrough" => passthrough(text, Path::new(place), common),
+        "passthrough" => {
+            let through = Through::new(Some(Path::new(place)), common.attr_timeout)?;
+            let target = Box::new(through.target(text));
+            Ok(Opened { target, native: None, _through: Some(through) })
+        }
         kind => bail!("`{kind}` is no kind of target: use native, dir, mount or passthrough"),
     }
-}
-
-fn passthrough(text: &str, folder: &Path, common: &BenchCommon) -> Result<Opened> {
-    let name = |what: &str| folder.join(format!("passthrough-{what}.{}", std::process::id()));
-    // Beside each other: a mount must not lie in what it shows.
-    let folders = Folders([name("source"), name("mount")]);
-    let [source, at] = &folders.0;
-    for folder in [source, at] {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    }
-    let ttl = Duration::from_millis(common.attr_timeout);
-    let options = PassthroughOptions { ttl, ..PassthroughOptions::default() };
-    let mounted = shoal_bench::passthrough::spawn(source, at, &options)?;
-    let target = Box::new(Directory::new(text, at));
-    Ok(Opened { target, _scratch: Some(Scratch { _mounted: mounted, _folders: folders }) })
 }

@@ -80,6 +80,7 @@ pub fn new_collection(new: &NewFileSystem, number: u32) -> Result<CollectionEntr
         distribution: new.distribution,
         strip: new.strip,
         width: new.width,
+        switches: new.switches,
         ..CollectionEntry::new(&new.name, number)?
     };
     entry.check()?;

@@ -102,11 +102,13 @@ fn show(text: &str, attr: &Attr, as_json: bool) -> Result<()> {
             .as_ref()
             .map(|l| l.datafiles.iter().map(|h| json!(h.to_string())).collect::<Vec<_>>())
             .into();
+        value["shards"] = words::shards_json(attr);
         return out::json_line(&value);
     }
     match (attr.kind, &attr.layout) {
         (Kind::Directory, _) => {
-            out::line(format!("{text}: new files are {}", words::template(&attr.template)))
+            out::line(format!("{text}: new files are {}", words::template(&attr.template)))?;
+            words::shards(attr).map_or(Ok(()), |shards| out::line(format!("{text}: {shards}")))
         }
         (Kind::File, Some(layout)) => {
             let is = Template { dist: layout.dist, width: layout.datafiles.len() as u16 };

@@ -28,6 +28,7 @@ pub fn run(args: Sim) -> Result<ExitCode> {
     let kept = match args {
         Sim::Run { seed, setup, json } => one(seed, &setup, json)?,
         Sim::Soak(args) => many(&args)?,
+        Sim::Switches { covering } => combinations(covering)?,
         #[cfg(feature = "mutants")]
         Sim::Mutants(args) => mutants::run(&args)?,
         Sim::Replay { seed, setup, about, last, twice } => replay(seed, &setup, &about, last, twice)?,
@@ -51,10 +52,18 @@ fn one(seed: u64, setup: &SimSetup, json: bool) -> Result<bool> {
     Ok(kept)
 }
 
+fn combinations(covering: bool) -> Result<bool> {
+    let singles = if covering { Vec::new() } else { shoal_sim::combinations::singles() };
+    let all = singles.into_iter().chain(shoal_sim::combinations::covering());
+    all.into_iter().try_for_each(|switches| out::line(switches.to_string()))?;
+    Ok(true)
+}
+
 fn summary(report: &RunReport) -> String {
     format!(
-        "seed {}: {} ({} acknowledged, {} refused, {} of unknown outcome), {} ({}), {:.1} s of virtual time, trace {:016x}",
+        "seed {} ({}): {} ({} acknowledged, {} refused, {} of unknown outcome), {} ({}), {:.1} s of virtual time, trace {:016x}",
         report.seed,
+        report.switches,
         words::many(report.operations, "operation"),
         words::count(report.acknowledged),
         words::count(report.refused),
@@ -69,6 +78,7 @@ fn summary(report: &RunReport) -> String {
 fn as_json(report: &RunReport, setup: &SimSetup) -> Value {
     json!({
         "seed": report.seed,
+        "switches": report.switches.to_string(),
         "trace": format!("{:016x}", report.trace_hash),
         "operations": report.operations,
         "acknowledged": report.acknowledged,

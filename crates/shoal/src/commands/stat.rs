@@ -62,7 +62,12 @@ fn show(text: &str, attr: &Attr, target: Option<&str>, xattrs: &[String]) -> Res
             row("generation", attr.generation.to_string())?;
         }
         (Kind::File, None) => row("layout", format!("stuffed; then {}", words::template(&attr.template)))?,
-        (Kind::Directory, _) => row("new files", words::template(&attr.template))?,
+        (Kind::Directory, _) => {
+            row("new files", words::template(&attr.template))?;
+            if let Some(shards) = words::shards(attr) {
+                row("shards", shards)?;
+            }
+        }
         _ => {}
     }
     if !xattrs.is_empty() {

@@ -152,6 +152,10 @@ fn rates_table(before: &[Sample], now: &[Sample], span: f64) -> comfy_table::Tab
     table
 }
 
+/// What `--counters` prints of what a server counts, in this order.
+const GROUPS: [&str; 9] =
+    ["operations", "counters", "env", "store", "journal", "latency_us", "transactions", "queues", "pools"];
+
 /// All counts: a row a name, a column a server.
 fn counters_table(now: &[Sample]) -> comfy_table::Table {
     let mut header = vec!["count".to_owned()];
@@ -159,15 +163,20 @@ fn counters_table(now: &[Sample]) -> comfy_table::Table {
     header.push("all".to_owned());
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut table = words::table(&header);
-    for group in ["operations", "counters", "env", "store", "journal", "latency_us", "transactions", "queues"]
-    {
+    for group in GROUPS {
         let names: std::collections::BTreeSet<&String> =
             now.iter().flatten().filter_map(|v| v[group].as_object()).flat_map(Map::keys).collect();
         for name in names {
-            let values: Vec<f64> = now
-                .iter()
-                .map(|sample| sample.as_ref().map_or(0.0, |v| v[group][name].as_f64().unwrap_or(0.0)))
-                .collect();
+            let value = |sample: &Sample| sample.as_ref().map_or(Value::Null, |v| v[group][name].clone());
+            let values: Vec<Value> = now.iter().map(value).collect();
+            if values.iter().any(Value::is_array) {
+                // How often what happened, by size: as it is.
+                let mut row = vec![format!("{group}.{name}")];
+                row.extend(values.iter().map(words::list));
+                table.add_row(row);
+                continue;
+            }
+            let values: Vec<f64> = values.iter().map(|value| value.as_f64().unwrap_or(0.0)).collect();
             let mut row = vec![format!("{group}.{name}")];
             row.extend(values.iter().map(|v| words::count(*v as u64)));
             let adds_up = !matches!(group, "latency_us" | "journal");

@@ -15,11 +15,12 @@ pub fn run(args: Sync) -> Result<ExitCode> {
     let place = Place::find(&args.place, args.key.key.as_deref())?;
     let word = |name: Option<String>| name.unwrap_or_default();
     let (metadata, data) = (word(args.metadata.as_ref().map(name_of)), word(args.data.as_ref().map(name_of)));
-    let only_now = metadata.is_empty() && data.is_empty();
+    let coalescing = args.coalescing.map(|policy| policy.to_string());
+    let only_now = metadata.is_empty() && data.is_empty() && coalescing.is_none();
     let work = |_, client: Client| async move {
         match only_now {
             true => client.sync_all().await?,
-            false => client.set_sync(&metadata, &data).await?,
+            false => client.set_sync(&metadata, &data, coalescing.as_deref().unwrap_or_default()).await?,
         }
         Ok(())
     };
@@ -36,6 +37,9 @@ pub fn run(args: Sync) -> Result<ExitCode> {
             out::line(format!("from now on {what} is durable: {name}"))?;
         }
     }
+    if let Some(policy) = args.coalescing {
+        out::line(format!("from now on changes share syncs: {policy}"))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -49,6 +53,7 @@ fn note(args: &Sync, place: &Place) -> Result<()> {
     if let Some(one) = cluster.collection.iter_mut().find(|c| c.name == place.address.name) {
         one.metadata_sync = args.metadata.unwrap_or(one.metadata_sync);
         one.data_sync = args.data.unwrap_or(one.data_sync);
+        one.switches.0.coalescing = args.coalescing.unwrap_or(one.switches.0.coalescing);
         cluster.save()?;
     }
     Ok(())

@@ -238,6 +238,12 @@ fn settle_settings(cluster: &mut ClusterFile, args: &Up, given: Option<&clap::Ar
             there.distribution == wanted.distribution,
             "`shoal layout set` changes it for a directory's new files",
         ),
+        (
+            "switches",
+            "--switches",
+            there.switches == wanted.switches,
+            "make a new file system in another folder: data is laid out by them",
+        ),
     ];
     for (id, option, same, remedy) in same {
         if is_given(id) && !same {

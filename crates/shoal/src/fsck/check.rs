@@ -2,7 +2,7 @@
 
 use super::Problem;
 use super::tables::{Entry, Object, Tables, ToReap};
-use shoal_proto::{Handle, Kind};
+use shoal_proto::{Handle, Kind, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All that is wrong.
@@ -12,10 +12,13 @@ pub fn check(tables: &Tables) -> BTreeSet<Problem> {
     found.extend(tables.prepared.iter().map(|&(server, tx)| Problem::Undecided { server, tx }));
     check_root(tables, &mut found);
     check_entries(tables, &names, &mut found);
+    check_shards(tables, &mut found);
     check_objects(tables, &names, &mut found);
+    check_counts(tables, &names, &mut found);
     check_orphans(tables, &names, &mut found);
     check_reachable(tables, &names, &mut found);
     check_datafiles(tables, &mut found);
+    super::pools::check(tables, &mut found);
     check_streams(tables, &mut found);
     found
 }
@@ -24,17 +27,19 @@ pub fn check(tables: &Tables) -> BTreeSet<Problem> {
 struct Names<'a> {
     /// The entries that lead to each object.
     of: BTreeMap<Handle, Vec<&'a Entry>>,
-    /// Subdirectories of each directory.
-    subdirs: BTreeMap<Handle, u32>,
+    /// Subdirectories and entries of each directory on each server.
+    counts: BTreeMap<(Handle, ServerId), (u32, u32)>,
 }
 
 impl<'a> Names<'a> {
     fn of(tables: &'a Tables) -> Names<'a> {
-        let mut names = Names { of: BTreeMap::new(), subdirs: BTreeMap::new() };
+        let mut names = Names { of: BTreeMap::new(), counts: BTreeMap::new() };
         for entry in &tables.entries {
             names.of.entry(entry.handle).or_default().push(entry);
+            let (subdirs, entries) = names.counts.entry((entry.dir, entry.at)).or_default();
+            *entries += 1;
             if tables.objects.get(&entry.handle).is_some_and(|o| o.kind == Kind::Directory) {
-                *names.subdirs.entry(entry.dir).or_default() += 1;
+                *subdirs += 1;
             }
         }
         names
@@ -42,6 +47,11 @@ impl<'a> Names<'a> {
 
     fn leading_to(&self, object: Handle) -> &[&'a Entry] {
         self.of.get(&object).map_or(&[], Vec::as_slice)
+    }
+
+    /// Subdirectories and entries of a directory on a server.
+    fn counted(&self, dir: Handle, server: ServerId) -> (u32, u32) {
+        self.counts.get(&(dir, server)).copied().unwrap_or_default()
     }
 }
 
@@ -53,8 +63,16 @@ fn check_root(tables: &Tables, found: &mut BTreeSet<Problem>) {
 
 fn check_entries(tables: &Tables, names: &Names<'_>, found: &mut BTreeSet<Problem>) {
     for entry in &tables.entries {
-        if tables.objects.get(&entry.dir).is_none_or(|dir| dir.kind != Kind::Directory) {
-            found.insert(Problem::DirectoryMissing(entry.dir));
+        match tables.objects.get(&entry.dir).and_then(|dir| dir.shard.as_ref()) {
+            None => {
+                found.insert(Problem::DirectoryMissing(entry.dir));
+            }
+            Some(dir) => {
+                let to = dir.attr.shards.server_of(entry.place).unwrap_or(entry.dir.server());
+                if to != entry.at {
+                    found.insert(Problem::EntryMisplaced { entry: entry.clone(), to });
+                }
+            }
         }
         match tables.objects.get(&entry.handle) {
             None => {
@@ -65,6 +83,46 @@ fn check_entries(tables: &Tables, names: &Names<'_>, found: &mut BTreeSet<Proble
             }
             Some(object) if object.kind == Kind::Directory => check_parent(entry, object, names, found),
             Some(_) => {}
+        }
+    }
+}
+
+/// The shards that a directory says it has are there, and no other.
+fn check_shards(tables: &Tables, found: &mut BTreeSet<Problem>) {
+    for (&dir, object) in &tables.objects {
+        let shards = object.shard.iter().flat_map(|home| home.attr.shards.servers());
+        for &server in shards.filter(|&&server| server != dir.server()) {
+            if !tables.shards.contains_key(&(dir, server)) {
+                found.insert(Problem::ShardMissing { dir, server });
+            }
+        }
+    }
+    for &(dir, server) in tables.shards.keys() {
+        match tables.objects.get(&dir).and_then(|object| object.shard.as_ref()) {
+            Some(home) if home.attr.shards.servers().contains(&server) => {}
+            Some(_) => {
+                found.insert(Problem::ShardUnowned { dir, server });
+            }
+            None => {
+                found.insert(Problem::DirectoryMissing(dir));
+            }
+        }
+    }
+}
+
+/// What directories and shards count. (Links of what is on a directory's own server are [`check_objects`]' matter.)
+fn check_counts(tables: &Tables, names: &Names<'_>, found: &mut BTreeSet<Problem>) {
+    let homes = tables.objects.iter().filter_map(|(&dir, object)| {
+        let shard = object.shard.as_ref()?;
+        Some((dir, dir.server(), shard))
+    });
+    let others = tables.shards.iter().map(|(&(dir, server), shard)| (dir, server, shard));
+    for (dir, server, shard) in homes.chain(others) {
+        let (subdirs, entries) = names.counted(dir, server);
+        let (says, counted) = ((shard.attr.nlink, shard.entries), (2 + subdirs, entries));
+        let is_wrong = if server == dir.server() { says.1 != counted.1 } else { says != counted };
+        if is_wrong {
+            found.insert(Problem::CountsWrong { dir, server, says, counted, changed: shard.attr.ctime });
         }
     }
 }
@@ -82,16 +140,17 @@ fn check_parent(entry: &Entry, dir: &Object, names: &Names<'_>, found: &mut BTre
 
 fn check_objects(tables: &Tables, names: &Names<'_>, found: &mut BTreeSet<Problem>) {
     for (&handle, object) in &tables.objects {
-        let named = names.leading_to(handle).len() as u32;
+        let taken = tables.unnamed.get(&handle).copied().unwrap_or(0);
+        let named = names.leading_to(handle).len() as u32 + taken;
         if named == 0 && handle != Handle::ROOT {
-            if !tables.orphans.contains_key(&handle) {
+            if !tables.orphans.contains_key(&handle) && !tables.new.contains(&handle) {
                 let Object { kind, nlink, parent, .. } = *object;
                 found.insert(Problem::Nameless { object: handle, kind, nlink, parent });
             }
             continue;
         }
         let counted = match object.kind {
-            Kind::Directory => 2 + names.subdirs.get(&handle).copied().unwrap_or(0),
+            Kind::Directory => 2 + names.counted(handle, handle.server()).0,
             _ => named,
         };
         if counted != object.nlink {
@@ -156,6 +215,7 @@ fn check_datafiles(tables: &Tables, found: &mut BTreeSet<Problem>) {
                 Some(&owner) => {
                     found.insert(Problem::DatafileOfAnother { object, datafile, owner });
                 }
+                None if super::pools::is_untouched_for(tables, datafile, object.server()) => {}
                 None => {
                     let generation = tables.streams.get(&object).map_or(0, |stream| stream.generation);
                     found.insert(Problem::DatafileMissing { object, datafile, generation });
@@ -165,7 +225,10 @@ fn check_datafiles(tables: &Tables, found: &mut BTreeSet<Problem>) {
     }
     let reaped: BTreeSet<Handle> = tables.reaps.iter().map(|reap| reap.datafile).collect();
     for (&datafile, &owner) in &tables.datafiles {
-        if !listed.contains(&(owner, datafile)) && !reaped.contains(&datafile) {
+        if !listed.contains(&(owner, datafile))
+            && !reaped.contains(&datafile)
+            && !tables.new.contains(&datafile)
+        {
             found.insert(Problem::DatafileUnowned { datafile, owner });
         }
     }
@@ -199,15 +262,26 @@ fn check_streams(tables: &Tables, found: &mut BTreeSet<Problem>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fsck::tables::Stream;
-    use shoal_proto::{ClientId, Name, ServerId, TxId};
+    use crate::fsck::tables::{Shard, Stream};
+    use shoal_proto::{Attr, ClientId, Name, ServerId, Shards, Time, TxId};
 
     fn at(server: u16, counter: u64) -> Handle {
         Handle::new(ServerId(server), counter)
     }
 
     fn object(kind: Kind, nlink: u32, parent: Handle) -> Object {
-        Object { kind, nlink, parent, datafiles: None }
+        let shard = (kind == Kind::Directory).then(|| shard(0, nlink, Shards::WHOLE));
+        Object { kind, nlink, parent, datafiles: None, shard }
+    }
+
+    /// A directory's row that says so.
+    fn shard(entries: u32, nlink: u32, shards: Shards) -> Shard {
+        let attr = Attr { nlink, shards, ctime: Time(7), ..shoal_proto::samples::attr() };
+        Shard { attr, entries }
+    }
+
+    fn says(tables: &mut Tables, dir: Handle, entries: u32) {
+        tables.objects.get_mut(&dir).unwrap().shard.as_mut().unwrap().entries = entries;
     }
 
     fn stream(generation: u64) -> Stream {
@@ -215,7 +289,8 @@ mod tests {
     }
 
     fn entry(dir: Handle, name: &str, handle: Handle, kind: Kind) -> Entry {
-        Entry { dir, name: Name::new(name.as_bytes()).unwrap(), handle, kind }
+        let (name, at) = (Name::new(name.as_bytes()).unwrap(), dir.server());
+        Entry { dir, name, handle, kind, place: 1, at }
     }
 
     const FILE: Handle = Handle::new(ServerId(0), 10);
@@ -238,6 +313,8 @@ mod tests {
             entry(DIR, "again", FILE, Kind::File),
             entry(DIR, "wide", WIDE, Kind::File),
         ];
+        says(&mut tables, Handle::ROOT, 2);
+        says(&mut tables, DIR, 2);
         tables
     }
 
@@ -272,10 +349,10 @@ mod tests {
         assert_eq!(after(|t| t.entries[0].kind = Kind::Fifo), ["entry_kind_wrong"]);
         assert_eq!(after(|t| t.objects.get_mut(&DIR).unwrap().parent = at(5, 5)), ["parent_wrong"]);
         assert_eq!(after(|t| t.objects.get_mut(&FILE).unwrap().nlink = 1), ["links_wrong"]);
-        assert_eq!(after(|t| _ = t.entries.remove(3)), ["nameless"]);
+        assert_eq!(after(|t| _ = t.entries.remove(3)), ["nameless", "counts_wrong"]);
         assert_eq!(
             after(|t| t.entries.push(entry(DIR, "me", DIR, Kind::Directory))),
-            ["directory_named_twice", "links_wrong"]
+            ["directory_named_twice", "links_wrong", "counts_wrong"]
         );
         assert_eq!(
             after(|t| _ = t.objects.remove(&DIR)),
@@ -291,6 +368,8 @@ mod tests {
             t.objects.insert(b, object(Kind::Directory, 3, a));
             t.entries.push(entry(a, "b", b, Kind::Directory));
             t.entries.push(entry(b, "a", a, Kind::Directory));
+            says(t, a, 1);
+            says(t, b, 1);
         });
         assert_eq!(words, ["loop"]);
     }
@@ -302,6 +381,7 @@ mod tests {
             t.objects.insert(a, object(Kind::Directory, 3, Handle::ROOT));
             t.objects.insert(b, object(Kind::Directory, 2, a));
             t.entries.push(entry(a, "b", b, Kind::Directory));
+            says(t, a, 1);
         });
         assert_eq!(words, ["nameless"]);
     }
@@ -322,5 +402,39 @@ mod tests {
         assert_eq!(after(|t| _ = t.prepared.insert((ServerId(1), TxId(7)))), ["undecided"]);
         assert_eq!(after(|t| _ = t.orphans.insert(at(3, 3), ClientId::default())), ["orphan_gone"]);
         assert_eq!(after(|t| _ = t.orphans.insert(FILE, ClientId::default())), ["orphan_named"]);
+    }
+
+    /// `/dir` is split: `again` is of the first range, at server 0, `wide` of the second, at home.
+    fn split(t: &mut Tables) {
+        let shards = Shards::over([ServerId(0), ServerId(1)]);
+        t.objects.get_mut(&DIR).unwrap().shard = Some(shard(1, 2, shards.clone()));
+        t.shards.insert((DIR, ServerId(0)), shard(1, 2, shards));
+        t.entries[2].at = ServerId(0);
+        t.entries[3].place = 1 << 62;
+    }
+
+    #[test]
+    fn every_damage_of_a_split_directory_is_found_by_its_word() {
+        let words = |change: &dyn Fn(&mut Tables)| {
+            after(|t| {
+                split(t);
+                change(t);
+            })
+        };
+        let other = (DIR, ServerId(0));
+        assert!(words(&|_| {}).is_empty());
+        assert_eq!(
+            words(&|t| t.entries[2].at = ServerId(1)),
+            ["entry_misplaced", "counts_wrong", "counts_wrong"]
+        );
+        assert_eq!(words(&|t| _ = t.shards.remove(&other)), ["shard_missing"]);
+        assert_eq!(words(&|t| t.shards.get_mut(&other).unwrap().entries = 9), ["counts_wrong"]);
+        assert_eq!(words(&|t| t.shards.get_mut(&other).unwrap().attr.nlink = 9), ["counts_wrong"]);
+        let unowned = shard(0, 2, Shards::over([ServerId(0), ServerId(2)]));
+        assert_eq!(words(&|t| _ = t.shards.insert((DIR, ServerId(2)), unowned.clone())), ["shard_unowned"]);
+        assert_eq!(
+            words(&|t| _ = t.objects.remove(&DIR)),
+            ["directory_missing", "entry_dangling", "links_wrong"]
+        );
     }
 }

@@ -9,7 +9,7 @@
 //! Mending goes in rounds: what one repair uncovers (a count of links, say) is the next round's.
 
 use super::Problem;
-use super::tables::{Entry, Tables, Wrong};
+use super::tables::{Entry, Shard, Tables, Wrong};
 use shoal_proto::{
     Action, Attr, Dist, Generation, Handle, Kind, Name, Owner, ServerId, Template, Time, TxId,
 };
@@ -32,6 +32,7 @@ pub struct Site {
 
 /// One step of a repair.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a repair has one or two, nearly always of the large kind")]
 pub enum Step {
     /// A transaction of its own.
     Act(Action),
@@ -70,12 +71,16 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
             "it is no directory and yet has entries, and which of both is right is not known: copy what it is away, remove \
              it, and check again",
         ),
+        Problem::DirectoryMissing(dir) if shard_of(*dir, tables).is_some() => {
+            made_of_shard(*dir, tables, site)
+        }
         Problem::DirectoryMissing(dir) => {
             let create = Action::ObjectCreate { attr: directory(*dir, site) };
             Offer::Mend(vec![Step::Act(create)], Some(MADE_ANEW))
         }
         Problem::EntryDangling(e) => dangling(e, tables, time),
         Problem::EntryKindWrong(e, kind) => act(Action::EntryPut {
+            shard: e.at,
             dir: e.dir,
             name: e.name.clone(),
             handle: e.handle,
@@ -131,8 +136,9 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
             Offer::Mend(vec![Step::Act(create)], Some("its bytes are not there: it is empty now"))
         }
         Problem::StreamUnowned { stream } => unowned_stream(*stream, tables, site),
-        Problem::GenerationBehind { stream, generation, newest, .. } => act(Action::StreamAdvance {
+        Problem::GenerationBehind { object, stream, generation, newest } => act(Action::StreamAdvance {
             stream: *stream,
+            owner: *object,
             expect: Generation(*generation),
             generation: Generation(*newest),
             size: None,
@@ -140,6 +146,11 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
         }),
         Problem::ReapOfLiving(reap) => {
             aside(reap.by, keys::reap(reap.datafile.server(), reap.datafile).to_vec())
+        }
+        // The server begins a pool anew; what else lay in this one is the next round's.
+        Problem::PooledUsed { server, datafile } => aside(*server, keys::pool(datafile.server()).to_vec()),
+        Problem::PrecreatedUnowned { datafile, pool } | Problem::BatchBehind { datafile, pool } => {
+            act(Action::Retire { pool: *pool, first: *datafile, count: 1 })
         }
         Problem::Undecided { tx, .. } if site.servers.contains(&tx.coordinator()) => Offer::Leave(
             "its coordinator alone knows whether it was committed, and is asked every two seconds: look at that server's \
@@ -149,6 +160,21 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
             let abort = Step::Abort { server: *server, tx: *tx };
             Offer::Mend(vec![abort], Some("there is no such coordinator, so nobody committed it: aborted"))
         }
+        Problem::EntryMisplaced { entry, to } => misplaced(entry, *to, tables, time),
+        Problem::ShardMissing { dir, server } => shard_missing(*dir, *server, tables),
+        Problem::ShardUnowned { dir, server } => {
+            if tables.entries.iter().any(|entry| entry.dir == *dir && entry.at == *server) {
+                return Offer::Later;
+            }
+            aside(*server, keys::inode(*dir).to_vec())
+        }
+        Problem::CountsWrong { dir, server, counted, changed, .. } => act(Action::ShardCount {
+            shard: *server,
+            dir: *dir,
+            expect: *changed,
+            nlink: counted.0,
+            entries: counted.1,
+        }),
         Problem::XattrsUnowned(object) => Offer::Mend(
             vec![Step::Aside { server: object.server(), key: keys::xattrs(*object).to_vec(), all: true }],
             None,
@@ -170,8 +196,17 @@ pub fn server_of(action: &Action) -> ServerId {
 }
 
 fn row_wrong(wrong: &Wrong) -> Offer {
-    const MINE: [Table; 6] =
-        [Table::Entry, Table::Inode, Table::Datafile, Table::Xattr, Table::Orphan, Table::Reap];
+    const MINE: [Table; 9] = [
+        Table::Entry,
+        Table::Inode,
+        Table::Datafile,
+        Table::Xattr,
+        Table::Orphan,
+        Table::Reap,
+        Table::Pool,
+        Table::Grant,
+        Table::Batch,
+    ];
     let table = wrong.key.first().copied().unwrap_or_default();
     if MINE.iter().any(|mine| *mine as u8 == table) {
         return aside(wrong.server, wrong.key.clone());
@@ -200,7 +235,7 @@ fn root(tables: &Tables, site: &Site) -> Offer {
 }
 
 fn remove(e: &Entry, time: Time) -> Action {
-    Action::EntryRemove { dir: e.dir, name: e.name.clone(), expect: e.handle, subdirs: 0, time }
+    Action::EntryRemove { shard: e.at, dir: e.dir, name: e.name.clone(), expect: e.handle, subdirs: 0, time }
 }
 
 fn dangling(e: &Entry, tables: &Tables, time: Time) -> Offer {
@@ -212,6 +247,57 @@ fn dangling(e: &Entry, tables: &Tables, time: Time) -> Offer {
         return Offer::Later;
     }
     act(remove(e, time))
+}
+
+/// A shard of a directory on another server than its own, if there is one.
+fn shard_of(dir: Handle, tables: &Tables) -> Option<&Shard> {
+    let (from, to) = ((dir, ServerId(0)), (dir, ServerId(u16::MAX)));
+    tables.shards.range(from..=to).map(|(_, shard)| shard).next()
+}
+
+/// A directory whose own row is lost has its attributes on its shards; its parent is the next round's.
+fn made_of_shard(dir: Handle, tables: &Tables, site: &Site) -> Offer {
+    let Some(shard) = shard_of(dir, tables) else { return Offer::Later };
+    let attr = Attr { parent: site.lost_and_found, ..shard.attr.clone() };
+    let (shard, entries) = (dir.server(), Vec::new().into());
+    let create = Action::ShardCreate { shard, attr, entries };
+    Offer::Mend(vec![Step::Act(create)], Some("made again with the attributes that its shards have"))
+}
+
+/// An entry goes to where its place is. If the same name is there, that one is the directory's, and this is moved aside.
+fn misplaced(e: &Entry, to: ServerId, tables: &Tables, time: Time) -> Offer {
+    let is_there = to == e.dir.server() || tables.shards.contains_key(&(e.dir, to));
+    if !is_there {
+        return Offer::Later;
+    }
+    let key = keys::entry(e.dir, e.place, e.name.as_bytes()).to_vec();
+    let gone = Step::Aside { server: e.at, key, all: false };
+    let is_taken = |other: &Entry| other.dir == e.dir && other.at == to && other.name == e.name;
+    if tables.entries.iter().any(is_taken) {
+        return Offer::Mend(vec![gone], None);
+    }
+    let put = Action::EntryPut {
+        shard: to,
+        dir: e.dir,
+        name: e.name.clone(),
+        handle: e.handle,
+        kind: e.kind,
+        expect: None,
+        subdirs: i32::from(e.kind == Kind::Directory),
+        time,
+    };
+    Offer::Mend(vec![Step::Act(put), gone], None)
+}
+
+/// A shard is made again, with the attributes that its directory has. Entries that are still there are its own again; what
+/// lost its name is a later round's.
+fn shard_missing(dir: Handle, server: ServerId, tables: &Tables) -> Offer {
+    let Some(home) = tables.objects.get(&dir).and_then(|object| object.shard.as_ref()) else {
+        return Offer::Later;
+    };
+    let attr = Attr { parent: Handle::default(), ..home.attr.clone() };
+    let create = Action::ShardCreate { shard: server, attr, entries: Vec::new().into() };
+    Offer::Mend(vec![Step::Act(create)], Some("made again with the attributes that its directory has"))
 }
 
 /// Whether a stream without a file was all of one: neither a datafile, nor one of which there are others.
@@ -286,6 +372,7 @@ fn keep(object: Handle, kind: Kind, parent: Handle, site: &Site) -> Offer {
         steps.push(Step::Act(reparent));
     }
     steps.push(Step::Act(Action::EntryPut {
+        shard: dir.server(),
         dir,
         name,
         handle: object,
@@ -317,5 +404,6 @@ fn directory(handle: Handle, site: &Site) -> Attr {
         parent: site.lost_and_found,
         template: site.template,
         layout: None,
+        shards: shoal_proto::Shards::WHOLE,
     }
 }

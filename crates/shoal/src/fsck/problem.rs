@@ -1,7 +1,7 @@
 //! What can be wrong.
 
 use super::tables::{Entry, ToReap, Wrong};
-use shoal_proto::{Handle, Kind, ServerId, TxId};
+use shoal_proto::{Handle, Kind, ServerId, Time, TxId};
 use std::fmt;
 
 /// One thing that is wrong, with its evidence: two looks that find the same evidence found the same.
@@ -45,10 +45,24 @@ pub enum Problem {
     GenerationBehind { object: Handle, stream: Handle, generation: u64, newest: u64 },
     /// A datafile is to be removed, but its file lists it.
     ReapOfLiving(ToReap),
+    /// A pool holds a datafile that is used up, or a file's.
+    PooledUsed { server: ServerId, datafile: Handle },
+    /// A datafile made ahead of need that is in no pool, and no file's.
+    PrecreatedUnowned { datafile: Handle, pool: ServerId },
+    /// A datafile that is used, and yet its batch says that it never was.
+    BatchBehind { datafile: Handle, pool: ServerId },
     /// A transaction that nobody decides.
     Undecided { server: ServerId, tx: TxId },
     /// Extended attributes of an object that is not there.
     XattrsUnowned(Handle),
+    /// An entry on a server that does not hold its place; `to` does.
+    EntryMisplaced { entry: Entry, to: ServerId },
+    /// A directory says that it has a shard on a server, which has none.
+    ShardMissing { dir: Handle, server: ServerId },
+    /// A shard of a directory that does not have it.
+    ShardUnowned { dir: Handle, server: ServerId },
+    /// What a directory, or a shard of one, counts (links, entries) is not what is there; `changed`: when it was changed last.
+    CountsWrong { dir: Handle, server: ServerId, says: (u32, u32), counted: (u32, u32), changed: Time },
 }
 
 impl Problem {
@@ -74,8 +88,15 @@ impl Problem {
             Problem::StreamUnowned { .. } => "stream_unowned",
             Problem::GenerationBehind { .. } => "generation_behind",
             Problem::ReapOfLiving(_) => "reap_of_living",
+            Problem::PooledUsed { .. } => "pooled_used",
+            Problem::PrecreatedUnowned { .. } => "precreated_unowned",
+            Problem::BatchBehind { .. } => "batch_behind",
             Problem::Undecided { .. } => "undecided",
             Problem::XattrsUnowned(_) => "xattrs_unowned",
+            Problem::EntryMisplaced { .. } => "entry_misplaced",
+            Problem::ShardMissing { .. } => "shard_missing",
+            Problem::ShardUnowned { .. } => "shard_unowned",
+            Problem::CountsWrong { .. } => "counts_wrong",
         }
     }
 }
@@ -141,6 +162,17 @@ impl fmt::Display for Problem {
                 "server {} will remove datafile {}, but its file {} is there and lists it",
                 reap.by, reap.datafile, reap.owner
             ),
+            Problem::PooledUsed { server, datafile } => write!(
+                f,
+                "the pool of server {server} holds datafile {datafile}, which is used up or a file's"
+            ),
+            Problem::PrecreatedUnowned { datafile, pool } => write!(
+                f,
+                "datafile {datafile} was made for the pool of server {pool}, and is neither in it nor a file's"
+            ),
+            Problem::BatchBehind { datafile, .. } => {
+                write!(f, "datafile {datafile} is used, but its batch says that it never was")
+            }
             Problem::Undecided { server, tx } => write!(
                 f,
                 "transaction {tx} waits on server {server} for a decision of server {}",
@@ -149,6 +181,22 @@ impl fmt::Display for Problem {
             Problem::XattrsUnowned(object) => {
                 write!(f, "extended attributes of {object}, which is not there")
             }
+            Problem::EntryMisplaced { entry, to } => write!(
+                f,
+                "`{}` in directory {} is on server {}, but its place is on server {to}",
+                entry.name, entry.dir, entry.at
+            ),
+            Problem::ShardMissing { dir, server } => {
+                write!(f, "directory {dir} has a shard on server {server}, which is not there")
+            }
+            Problem::ShardUnowned { dir, server } => {
+                write!(f, "server {server} has a shard of directory {dir}, which does not have it")
+            }
+            Problem::CountsWrong { dir, server, says, counted, .. } => write!(
+                f,
+                "directory {dir} says {} links and {} entries on server {server}, counted are {} and {}",
+                says.0, says.1, counted.0, counted.1
+            ),
         }
     }
 }

@@ -138,7 +138,15 @@ impl Checker<'_> {
             }
             looked => looked,
         };
-        Ok(made.context("cannot make /lost+found")?.handle)
+        let dir = made.context("cannot make /lost+found")?.handle;
+        // Whether it is split, the answer to any name tells.
+        let name = Name::new(b"#").map_err(|status| anyhow::anyhow!(status))?;
+        match self.client.lookup(dir, &name).await {
+            Err(error) if error.status != Status::NotFound => {
+                Err(error).context("cannot look into /lost+found")
+            }
+            _ => Ok(dir),
+        }
     }
 
     /// Whether something was done.
@@ -166,12 +174,27 @@ impl Checker<'_> {
     async fn carry_out(&self, steps: Vec<Step>, aside: &mut Aside) -> Result<()> {
         for step in steps {
             match step {
-                Step::Act(action) => self.client.repair(server_of(&action), vec![action]).await?,
+                Step::Act(action) => {
+                    let action = self.in_its_shard(action);
+                    self.client.repair(server_of(&action), vec![action]).await?;
+                }
                 Step::Aside { server, key, all } => self.move_aside(server, &key, all, aside).await?,
                 Step::Abort { server, tx } => self.client.abort(server, tx).await?,
             }
         }
         Ok(())
+    }
+
+    /// What is put into a directory that is split goes to the shard that holds its place.
+    fn in_its_shard(&self, action: Action) -> Action {
+        match action {
+            Action::EntryPut { shard, dir, name, handle, kind, expect, subdirs, time } => {
+                let is_home = shard == dir.server();
+                let shard = if is_home { self.client.server_of_entry(dir, &name) } else { shard };
+                Action::EntryPut { shard, dir, name, handle, kind, expect, subdirs, time }
+            }
+            other => other,
+        }
     }
 
     async fn move_aside(&self, server: ServerId, key: &[u8], all: bool, aside: &mut Aside) -> Result<()> {

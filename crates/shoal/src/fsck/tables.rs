@@ -1,8 +1,11 @@
 //! The rows of all servers, decoded to what the check needs.
 
-use shoal_proto::{ClientId, Handle, Kind, Name, ServerId, TxId};
+use shoal_proto::{Attr, ClientId, Handle, Kind, Name, ServerId, TxId};
+use shoal_server::inode::attr_of;
 use shoal_server::keys::{self, Table};
-use shoal_server::rows::{self, Datafile, Dirent, Inode, Orphan, Reap, RowValue as _, TxState};
+use shoal_server::rows::{
+    self, Batch, Datafile, Dirent, Grant, Inode, Orphan, Pool, Reap, RowValue as _, TxState,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// First byte of the keys of streams' rows (`docs/DISK.md`).
@@ -19,6 +22,17 @@ pub struct Object {
     pub parent: Handle,
     /// Datafiles, once unstuffed.
     pub datafiles: Option<Vec<Handle>>,
+    /// Of a directory, what its own server has of it.
+    pub shard: Option<Shard>,
+}
+
+/// What of a directory's row, or of the row of one of its shards, matters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shard {
+    /// The attributes, with the shards.
+    pub attr: Attr,
+    /// Entries it says it has.
+    pub entries: u32,
 }
 
 /// An entry.
@@ -32,6 +46,10 @@ pub struct Entry {
     pub handle: Handle,
     /// Which kind it says that is.
     pub kind: Kind,
+    /// The place of its name.
+    pub place: u64,
+    /// The server that has it.
+    pub at: ServerId,
 }
 
 /// A row of a datafile to be reaped.
@@ -70,6 +88,8 @@ pub struct Stream {
 pub struct Tables {
     /// Inodes.
     pub objects: BTreeMap<Handle, Object>,
+    /// Shards of directories on other servers than the directory's own.
+    pub shards: BTreeMap<(Handle, ServerId), Shard>,
     /// Entries.
     pub entries: Vec<Entry>,
     /// Datafiles, with their owners.
@@ -80,8 +100,20 @@ pub struct Tables {
     pub xattrs: BTreeSet<Handle>,
     /// Orphans, with who holds them.
     pub orphans: BTreeMap<Handle, ClientId>,
+    /// What clients are making, step by step.
+    pub new: BTreeSet<Handle>,
+    /// Names that were taken from objects, whose links count them still.
+    pub unnamed: BTreeMap<Handle, u32>,
     /// Datafiles to be reaped.
     pub reaps: BTreeSet<ToReap>,
+    /// The generation with which a file's layout began.
+    pub laid_out: BTreeMap<Handle, u64>,
+    /// Pools: whose, of which server's datafiles.
+    pub pools: BTreeMap<(ServerId, ServerId), Pool>,
+    /// The batches made last: where, for whom.
+    pub grants: BTreeMap<(ServerId, ServerId), Grant>,
+    /// Batches, by their first handle.
+    pub batches: BTreeMap<Handle, Batch>,
     /// Transactions prepared and not decided, as their participants know them.
     pub prepared: BTreeSet<(ServerId, TxId)>,
     /// Rows that are damaged or on the wrong server.
@@ -90,15 +122,20 @@ pub struct Tables {
 
 /// The tables that are read, in this order: entries first, so that what is made meanwhile is an object without an entry
 /// (it is looked at again) rather than an entry without its object.
-pub const READ: [u8; 8] = [
+pub const READ: [u8; 13] = [
     Table::Entry as u8,
     Table::Inode as u8,
     Table::Datafile as u8,
     STREAM_TABLE,
     Table::Xattr as u8,
     Table::Orphan as u8,
+    Table::New as u8,
+    Table::Unnamed as u8,
     Table::Reap as u8,
     Table::Tx as u8,
+    Table::Pool as u8,
+    Table::Grant as u8,
+    Table::Batch as u8,
 ];
 
 impl Tables {
@@ -117,15 +154,27 @@ impl Tables {
         };
         let handle = || keys::parse_handle(key).ok_or("a key of another length".to_owned());
         if table == Table::Entry as u8 {
-            let (dir, _, name) = keys::parse_entry(key).ok_or("not an entry's key")?;
+            let (dir, place, name) = keys::parse_entry(key).ok_or("not an entry's key")?;
             let name = Name::new(name).map_err(|_| "not a name")?;
             let row = Dirent::from_row(value).map_err(|e| e.to_string())?;
-            self.entries.push(Entry { dir: own(dir)?, name, handle: row.handle, kind: row.kind });
+            self.entries.push(Entry { dir, name, handle: row.handle, kind: row.kind, place, at: server });
         } else if table == Table::Inode as u8 {
-            let handle = own(handle()?)?;
+            let handle = handle()?;
             let row = Inode::from_row(value).map_err(|e| e.to_string())?;
+            let is_directory = row.kind == Kind::Directory;
+            let shard =
+                is_directory.then(|| Shard { attr: attr_of(handle, &row, None), entries: row.entries });
+            if let Some(shard) = shard.clone().filter(|_| handle.server() != server && row.shards.is_split())
+            {
+                self.shards.insert((handle, server), shard);
+                return Ok(());
+            }
+            let handle = own(handle)?;
+            if let Some(layout) = &row.layout {
+                self.laid_out.insert(handle, layout.generation.0);
+            }
             let datafiles = row.layout.map(|layout| layout.datafiles.0);
-            let object = Object { kind: row.kind, nlink: row.nlink, parent: row.parent, datafiles };
+            let object = Object { kind: row.kind, nlink: row.nlink, parent: row.parent, datafiles, shard };
             self.objects.insert(handle, object);
         } else if table == Table::Datafile as u8 {
             let row = Datafile::from_row(value).map_err(|e| e.to_string())?;
@@ -140,6 +189,11 @@ impl Tables {
         } else if table == Table::Orphan as u8 {
             let row = Orphan::from_row(value).map_err(|e| e.to_string())?;
             self.orphans.insert(own(handle()?)?, row.client);
+        } else if table == Table::New as u8 {
+            self.new.insert(own(handle()?)?);
+        } else if table == Table::Unnamed as u8 {
+            let (object, _) = keys::parse_unnamed(key).ok_or("not the key of a name taken away")?;
+            *self.unnamed.entry(object).or_default() += 1;
         } else if table == Table::Reap as u8 {
             let (_, datafile) = keys::parse_reap(key).ok_or("not a reap row's key")?;
             let owner = Reap::from_row(value).map_err(|e| e.to_string())?.owner;
@@ -150,6 +204,14 @@ impl Tables {
             if matches!(row.state, TxState::Prepared { .. }) {
                 self.prepared.insert((server, tx));
             }
+        } else if table == Table::Pool as u8 {
+            let peer = keys::parse_server(key).ok_or("not a pool's key")?;
+            self.pools.insert((server, peer), Pool::from_row(value).map_err(|e| e.to_string())?);
+        } else if table == Table::Grant as u8 {
+            let peer = keys::parse_server(key).ok_or("not the key of a last batch")?;
+            self.grants.insert((server, peer), Grant::from_row(value).map_err(|e| e.to_string())?);
+        } else if table == Table::Batch as u8 {
+            self.batches.insert(own(handle()?)?, Batch::from_row(value).map_err(|e| e.to_string())?);
         }
         Ok(())
     }
@@ -157,12 +219,17 @@ impl Tables {
     /// Add another server's.
     pub fn join(&mut self, mut other: Tables) {
         self.objects.append(&mut other.objects);
+        self.shards.append(&mut other.shards);
         self.entries.append(&mut other.entries);
         self.datafiles.append(&mut other.datafiles);
         self.streams.append(&mut other.streams);
         self.xattrs.append(&mut other.xattrs);
         self.orphans.append(&mut other.orphans);
         self.reaps.append(&mut other.reaps);
+        self.laid_out.append(&mut other.laid_out);
+        self.pools.append(&mut other.pools);
+        self.grants.append(&mut other.grants);
+        self.batches.append(&mut other.batches);
         self.prepared.append(&mut other.prepared);
         self.wrong.append(&mut other.wrong);
     }

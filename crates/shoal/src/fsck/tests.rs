@@ -16,8 +16,10 @@ use shoal_proto::{
     Action, ClientId, ClusterMap, CollectionId, Dist, Handle, Kind, Name, Owner, Rights, Roles, SecretKey,
     ServerId, ServerInfo, Template, Time, TxId,
 };
-use shoal_server::rows::{Datafile, Dirent, Inode, Orphan, Reap, RowValue as _, Tx, TxState};
-use shoal_server::{CollectionSetup, ServerConfig, ServerHandle, Settings, keys, serve};
+use shoal_server::rows::{
+    Batch, Datafile, Dirent, Inode, Orphan, Pool, Range, Reap, RowValue as _, Tx, TxState,
+};
+use shoal_server::{CollectionSetup, ServerConfig, ServerHandle, Settings, batches, keys, serve};
 use shoal_store::{Changes, Collection, CollectionConfig, Identity, ModuleKind, StreamChange, look};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,6 +28,8 @@ const KEY: SecretKey = SecretKey::new([7; 32]);
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const STRIP: u64 = 64 << 10;
 const WIDE: usize = 300_000;
+/// Entries with which a directory is split.
+const SPLIT: usize = 24;
 const PAUSES: [Duration; 2] = [Duration::from_millis(30); 2];
 
 fn name(text: &str) -> Name {
@@ -64,6 +68,7 @@ impl Scene {
             collection: CollectionId(1),
             epoch: 1,
             template: Template { dist: Dist::SimpleStripe { strip: STRIP }, width: 0 },
+            switches: shoal_proto::Switches { split_entries: SPLIT as u32, ..Default::default() },
             servers: (0..2).map(info).collect::<Vec<_>>().into(),
         };
         let (mut stores, mut servers) = (Vec::new(), Vec::new());
@@ -83,7 +88,8 @@ impl Scene {
         scene
     }
 
-    /// `/dir/small`, with a second name `/again`; `/dir/wide` over both servers; `/dir/inner/deep`; `/a/b/file`.
+    /// `/dir/small`, with a second name `/again`; `/dir/wide` over both servers; `/dir/inner/deep`; `/a/b/file`; `/split` with
+    /// files, on both servers.
     async fn fill(&mut self) {
         let client = self.client.clone();
         let root = Handle::ROOT;
@@ -103,6 +109,14 @@ impl Scene {
             client.create(dir, &name("wide"), OWNER, true, Rights::WRITE, None).await.unwrap();
         open.write(0, pattern(WIDE)).await.unwrap();
         open.close().await.unwrap();
+        let split = client.mkdir(root, &name("split"), OWNER).await.unwrap().handle;
+        for n in 0..SPLIT {
+            put(split, &format!("f{n}"), b"bytes in a shard").await;
+        }
+        while !client.getattr(split).await.unwrap().shards.is_split() {
+            self.env.sleep(Duration::from_millis(1)).await;
+        }
+        self.handles.insert("split", split);
         let layout = client.getattr(wide.handle).await.unwrap().layout.unwrap();
         let part = *layout.datafiles.iter().find(|datafile| **datafile != wide.handle).unwrap();
         self.handles.extend([("dir", dir), ("inner", inner), ("a", a), ("b", b), ("small", small)]);
@@ -137,6 +151,15 @@ impl Scene {
         let mut inode = Inode::from_row(&row).unwrap();
         change(&mut inode);
         self.row(of, key, Some(inode.to_row())).await;
+    }
+
+    async fn get(&self, server: ServerId, key: &[u8]) -> Option<Bytes> {
+        look(&self.stores[usize::from(server.0)], |view| view.get(key)).await.unwrap().0
+    }
+
+    async fn rows_of(&self, server: ServerId, prefix: &[u8]) -> Vec<(Bytes, Bytes)> {
+        let store = &self.stores[usize::from(server.0)];
+        look(store, |view| view.scan(prefix, None, 1000)).await.unwrap().0.rows
     }
 
     fn entry_key(&self, dir: Handle, at: &str) -> Bytes {
@@ -341,6 +364,33 @@ cases! {
         scene.restart(wide.server().0).await;
         Planted { says: "is there and lists it".into(), aside: vec![key], ..Planted::default() }
     },
+    PooledUsed => |scene| {
+        let wide = scene.at("wide");
+        let (server, peer) = (wide.server(), scene.at("part").server());
+        let key = keys::pool(peer);
+        while scene.get(server, &key).await.is_none_or(|row| Pool::from_row(&row).unwrap().lent == 0) {
+            scene.env.sleep(Duration::from_millis(1)).await;
+        }
+        let mut pool = Pool::from_row(&scene.get(server, &key).await.unwrap()).unwrap();
+        pool.ranges.insert(0, Range { first: scene.at("part"), count: 1 });
+        scene.row(wide, key.clone(), Some(pool.to_row())).await;
+        Planted { says: format!("holds datafile {}", scene.at("part")), aside: vec![key], ..Planted::default() }
+    },
+    PrecreatedUnowned => |scene| {
+        let first = Handle::new(ServerId(1), batches::BLOCK << 20);
+        scene.row(first, keys::batch(first), Some(Batch::new(ServerId(0), 3).to_row())).await;
+        Planted { says: "is neither in it nor a file's".into(), ..Planted::default() }
+    },
+    BatchBehind => |scene| {
+        let part = scene.at("part");
+        let key = keys::batch(batches::first_of(part));
+        let mut batch = Batch::from_row(&scene.get(part.server(), &key).await.unwrap()).unwrap();
+        let mut used = batch.used.to_vec();
+        used.iter_mut().for_each(|byte| *byte = 0);
+        batch.used = used.as_slice().into();
+        scene.row(part, key, Some(batch.to_row())).await;
+        Planted { says: format!("datafile {part} is used, but its batch"), ..Planted::default() }
+    },
     Undecided => |scene| {
         let small = scene.at("small");
         let tx = TxId(Handle::new(ServerId(9), 5).0);
@@ -354,6 +404,35 @@ cases! {
         scene.row(nobody(0), key.clone(), Some(Bytes::from_static(b"green"))).await;
         let aside = vec![key, Bytes::from_static(b"green")];
         Planted { says: "extended attributes of".into(), aside, ..Planted::default() }
+    },
+    EntryMisplaced => |scene| {
+        let (split, here, there) = (scene.at("split"), ServerId(0), ServerId(1));
+        let (key, row) = scene.rows_of(here, &keys::entries(split)).await.remove(0);
+        scene.row(Handle::new(here, 1), key.clone(), None).await;
+        scene.row(Handle::new(there, 1), key.clone(), Some(row)).await;
+        Planted { says: "is on server 1, but its place is on server 0".into(), aside: vec![key], ..Planted::default() }
+    },
+    ShardMissing => |scene| {
+        let split = scene.at("split");
+        let other = ServerId(1 - split.server().0);
+        scene.row(Handle::new(other, 1), keys::inode(split), None).await;
+        Planted { says: format!("has a shard on server {other}, which is not there"), notes: "made again", ..Planted::default() }
+    },
+    ShardUnowned => |scene| {
+        let (dir, split) = (scene.at("dir"), scene.at("split"));
+        let other = ServerId(1 - dir.server().0);
+        let row = scene.get(split.server(), &keys::inode(split)).await.unwrap();
+        let shard = Inode { entries: 0, nlink: 2, ..Inode::from_row(&row).unwrap() };
+        scene.row(Handle::new(other, 1), keys::inode(dir), Some(shard.to_row())).await;
+        Planted { says: format!("server {other} has a shard of directory {dir}"), aside: vec![keys::inode(dir)], ..Planted::default() }
+    },
+    CountsWrong => |scene| {
+        let split = scene.at("split");
+        let (other, key) = (ServerId(1 - split.server().0), keys::inode(split));
+        let shard = Inode::from_row(&scene.get(other, &key).await.unwrap()).unwrap();
+        let wrong = Inode { entries: 99, ..shard };
+        scene.row(Handle::new(other, 1), key, Some(wrong.to_row())).await;
+        Planted { says: "and 99 entries on server".into(), ..Planted::default() }
     },
 }
 
@@ -431,7 +510,10 @@ fn every_kind_of_damage_is_found_and_mended_and_nothing_undamaged_is_touched() {
 #[test]
 fn where_two_things_may_be_right_nothing_is_done_and_it_is_said_what_to_do() {
     let (one, other, datafile) = (nobody(0), nobody(1), Handle::new(ServerId(1), 9));
-    let file = |datafiles| Object { kind: Kind::File, nlink: 1, parent: Handle(0), datafiles };
+    let file = |datafiles| {
+        let (kind, parent) = (Kind::File, Handle(0));
+        Object { kind, nlink: 1, parent, datafiles, shard: None }
+    };
     let mut tables = Tables::default();
     tables.objects.insert(one, file(Some(vec![datafile])));
     tables.objects.insert(other, file(Some(vec![datafile])));

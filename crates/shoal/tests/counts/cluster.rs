@@ -5,7 +5,9 @@ use futures_channel::{mpsc, oneshot};
 use futures_util::StreamExt as _;
 use shoal_env::{Address, Counters, Env, real};
 use shoal_proto::op::Owner;
-use shoal_proto::{ClusterMap, CollectionId, Dist, Roles, SecretKey, ServerId, ServerInfo, Template, Text};
+use shoal_proto::{
+    ClusterMap, CollectionId, Dist, Roles, SecretKey, ServerId, ServerInfo, Switches, Template, Text,
+};
 use shoal_server::{CollectionSetup, ServerConfig, ServerHandle, Settings, serve};
 use shoal_store::{CollectionConfig, Identity, ModuleKind, StoreCounters};
 use std::path::Path;
@@ -44,6 +46,11 @@ fn key() -> SecretKey {
 impl Cluster {
     /// Servers for metadata and data. Its id is always the same, so that new directories always go to the same servers.
     pub fn start(servers: u16, module: ModuleKind) -> Cluster {
+        Cluster::start_with(servers, module, Switches::default())
+    }
+
+    /// The same with other techniques.
+    pub fn start_with(servers: u16, module: ModuleKind, switches: Switches) -> Cluster {
         let dir = TempDir::new().unwrap();
         let info = |id: u16| ServerInfo {
             id: ServerId(id),
@@ -57,6 +64,7 @@ impl Cluster {
             collection: CollectionId(1),
             epoch: 1,
             template: Template { dist: Dist::SimpleStripe { strip: STRIP }, width: 0 },
+            switches,
             servers: (0..servers).map(info).collect::<Vec<_>>().into(),
         };
         let starts = (0..servers).map(|id| Running::start(&map, ServerId(id), module, dir.path()));
@@ -71,6 +79,15 @@ impl Cluster {
         options.name_cache = Duration::ZERO;
         options.attr_cache = Duration::ZERO;
         options
+    }
+
+    /// Until every server has a pool of every other one's datafiles: no operation that is measured pays for their first
+    /// filling.
+    pub async fn filled(&self, env: &Env) {
+        let others = self.servers.len() as u64 - 1;
+        while self.counts().await.iter().any(|counts| counts.shard.pool_refills < others) {
+            env.sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// What all servers counted.

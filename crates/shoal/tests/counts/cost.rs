@@ -105,6 +105,7 @@ pub struct Cost {
 const BACKGROUND: f64 = 0.25;
 
 /// One row of the table: what an operation may cost at most, its messages exactly.
+#[derive(Clone, Copy)]
 pub struct Most {
     pub name: &'static str,
     pub messages: f64,

@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, STRIP};
 use crate::cost::{Cost, Meter, Most};
-use crate::table::{FOUR, ONE};
+use crate::table::{four, one};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use shoal_client::{Client, RenameFlags};
@@ -224,6 +224,7 @@ fn measure(servers: u16, module: ModuleKind, table: &[Most]) -> Vec<Cost> {
     let cluster = Cluster::start(servers, module);
     let costs = real::run("client", async |env| {
         let client = Client::connect(env.clone(), cluster.client()).await.unwrap();
+        cluster.filled(&env).await;
         let root = client.walk(b"/", true).await.unwrap().handle;
         let dir = client.mkdir(root, &name("dir", 0), DIR).await.unwrap().handle;
         let meter = Meter { env: &env, cluster: &cluster, client: &client };
@@ -245,14 +246,16 @@ fn measure(servers: u16, module: ModuleKind, table: &[Most]) -> Vec<Cost> {
 
 #[test]
 fn every_operation_costs_what_the_table_says_over_four_servers() {
-    for (cost, most) in measure(4, ModuleKind::Disk, &FOUR).iter().zip(&FOUR) {
+    let table = four();
+    for (cost, most) in measure(4, ModuleKind::Disk, &table).iter().zip(&table) {
         cost.assert(most);
     }
 }
 
 #[test]
 fn every_operation_costs_what_the_table_says_on_one_server() {
-    for (cost, most) in measure(1, ModuleKind::Disk, &ONE).iter().zip(&ONE) {
+    let table = one();
+    for (cost, most) in measure(1, ModuleKind::Disk, &table).iter().zip(&table) {
         cost.assert(most);
         assert_eq!(cost.peers, 0.0, "{cost:#?}");
     }
@@ -260,7 +263,8 @@ fn every_operation_costs_what_the_table_says_on_one_server() {
 
 #[test]
 fn where_nothing_is_kept_the_messages_are_the_same_and_nothing_is_synced() {
-    for (cost, most) in measure(4, ModuleKind::Memory, &FOUR).iter().zip(&FOUR) {
+    let table = four();
+    for (cost, most) in measure(4, ModuleKind::Memory, &table).iter().zip(&table) {
         // Its copies are its own: contents live in chunks.
         cost.assert(&Most { syncs: 0.0, copied_bytes: f64::MAX, ..*most });
         assert_eq!((cost.groups, cost.file_calls), (0.0, 0.0), "{cost:#?}");

@@ -6,5 +6,7 @@
 mod cluster;
 mod cost;
 mod hot;
+mod many;
+mod sets;
 mod table;
 mod together;

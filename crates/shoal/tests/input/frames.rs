@@ -5,7 +5,7 @@ use bytes::BytesMut;
 use shoal_client::Options;
 use shoal_proto::codec::Codec;
 use shoal_proto::message::{Attach, Attached, Challenge, Group, Hello, Refusal, Request, VERSIONS, proof};
-use shoal_proto::{ClientId, Frame, FrameKind, Op, Status};
+use shoal_proto::{ClientId, Durability, Frame, FrameKind, Op, Status};
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -69,7 +69,12 @@ fn attached(server: SocketAddr, options: &Options) -> TcpStream {
 }
 
 fn ping() -> Request {
-    Request { slot: None, timeout_ms: 1000, groups: vec![Group { ops: vec![Op::Ping {}].into() }].into() }
+    Request {
+        slot: None,
+        timeout_ms: 1000,
+        durability: Durability::Usual,
+        groups: vec![Group { ops: vec![Op::Ping {}].into() }].into(),
+    }
 }
 
 /// A file system in memory with one file, its address, and what its clients are told.

@@ -5,7 +5,7 @@ use crate::contents::{Act, Length, filled};
 use crate::ledger::{Object, ObjectId};
 use bytes::Bytes;
 use shoal_pattern::Pattern;
-use shoal_proto::{Allocation, Handle, Kind, Op, Rights, Status};
+use shoal_proto::{Allocation, Handle, Kind, Op, Rights, Roles, Status};
 
 const GONE: [Status; 2] = [Status::Stale, Status::NotFound];
 /// Places to begin at, near to where something changes: sectors, eager messages, strips.
@@ -142,6 +142,7 @@ impl Worker {
         match self.run("append", &words, &GONE, file.append(data)).await {
             End::Done(offset) => {
                 let (now, cuts) = (self.now(), self.shared.cuts.get());
+                self.env.note(|| format!("{words} at {offset}"));
                 let twice = kills != self.shared.kills.get() && self.may_be_twice(object, offset, len);
                 let placed = self.with_contents(object, |c| c.appended(act, offset, now, cuts, twice));
                 if let Err(wrong) = placed {
@@ -153,12 +154,13 @@ impl Worker {
         }
     }
 
-    /// Whether a kill of a server under way may have an append done twice (SEMANTICS §4): a long one, or one to a file laid
-    /// out.
+    /// Whether a kill of a server under way may have an append done twice (SEMANTICS §4).
     fn may_be_twice(&self, object: ObjectId, offset: u64, len: u64) -> bool {
+        let map = self.client.map();
+        let server = self.handle(object).server();
+        let holds_data = map.with_roles(Roles::DATA).any(|holder| holder == server);
         let reach = self.with_contents(object, |contents| contents.reach()).max(offset + len);
-        len > self.client.map().template.stuffed_max().min(16 << 10)
-            || reach > self.client.map().template.stuffed_max()
+        is_done_beside_its_record(map.switches.stuffing && holds_data, map.template.stuffed_max(), reach)
     }
 
     pub(super) async fn truncate(&mut self) {
@@ -247,4 +249,27 @@ impl Worker {
 
 fn is_own_file(object: &Object) -> bool {
     object.kind == Kind::File && !object.is_public
+}
+
+/// Whether the bytes of an append to a file that reaches so far are, or may be, elsewhere than in the record with its answer:
+/// what counts is the file, not the append. One that begins laid out is so however short it is, and what has more than a
+/// small stream may have lies in files.
+fn is_done_beside_its_record(begins_stuffed: bool, stuffed_max: u64, reach: u64) -> bool {
+    const SMALL_MAX: u64 = 16 << 10;
+    !begins_stuffed || reach > stuffed_max.min(SMALL_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_done_beside_its_record;
+
+    #[test]
+    fn an_append_may_be_done_twice_when_its_file_is_laid_out_or_lies_in_a_file_however_short_it_is() {
+        let strip = 64 << 10;
+        assert!(!is_done_beside_its_record(true, strip, 9001), "in its record");
+        assert!(!is_done_beside_its_record(true, strip, 16 << 10), "the last that is");
+        assert!(is_done_beside_its_record(true, strip, 2 * 9001), "a short one behind what is in a file");
+        assert!(is_done_beside_its_record(true, 4096, 9001), "laid out since it outgrew its strip");
+        assert!(is_done_beside_its_record(false, strip, 560), "laid out from its start");
+    }
 }

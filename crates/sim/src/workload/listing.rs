@@ -4,7 +4,7 @@ use super::{End, Worker};
 use crate::listing::{Listed, Listing, judge};
 use bytes::Bytes;
 use shoal_client::Error;
-use shoal_proto::{Answer, Entry, Handle, Op, Place, Status};
+use shoal_proto::{Answer, Entry, Handle, Op, Place, Shards, Status};
 use std::time::Duration;
 
 /// Bytes of entries in one message of a listing in pieces.
@@ -45,18 +45,45 @@ impl Worker {
     }
 
     async fn list_pieces(&self, words: &str, dir: Handle) -> Result<Vec<Listed>, Error> {
-        let (mut after, mut listed_all) = (None, Vec::new());
+        let (mut after, mut listed_all) = (None::<Place>, Vec::new());
+        let (mut shards, mut at) = (Shards::WHOLE, 0);
         loop {
             let called = self.env.now();
-            let op = Op::Readdir { dir, after: after.take(), bytes_max: PIECE_BYTES, plus: false };
-            let answer = self.client.request(dir.server(), op, Bytes::new()).await;
+            let server = shards.servers().get(at).copied().unwrap_or(dir.server());
+            let in_shard = shards.is_split();
+            let op = Op::Readdir {
+                dir,
+                after: after.clone(),
+                bytes_max: PIECE_BYTES,
+                plus: false,
+                data_max: 0,
+                in_shard,
+            };
+            let answer = self.client.request(server, op, Bytes::new()).await;
             self.in_time(words, called, self.shared.timeout);
-            let Answer::Entries { entries, end } = answer?.0 else {
+            let answer = match answer {
+                // Split since it began: it goes on from its place.
+                Err(error) if error.status == Status::Split && !in_shard => {
+                    shards = self.client.getattr(dir).await?.shards;
+                    at = after.as_ref().map_or(0, |after| shards.index_of(after.hash));
+                    continue;
+                }
+                Err(error) if error.status == Status::WrongServer && in_shard => {
+                    return Err(Error { status: Status::Stale, ..error });
+                }
+                answer => answer?.0,
+            };
+            let Answer::Entries { entries, end, .. } = answer else {
                 return Err(Error::new(Status::BadMessage, "readdir"));
             };
-            after = entries.last().map(|last| Place { hash: last.place, name: last.name.as_bytes().into() });
+            if let Some(last) = entries.last() {
+                after = Some(Place { hash: last.place, name: last.name.as_bytes().into() });
+            } else if !end {
+                return Err(Error::new(Status::BadMessage, "readdir"));
+            }
             listed_all.extend(entries.0.into_iter().map(listed));
-            if end || after.is_none() {
+            at += usize::from(end);
+            if end && at >= shards.servers().len().max(1) {
                 return Ok(listed_all);
             }
             // Others go on meanwhile.

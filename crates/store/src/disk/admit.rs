@@ -105,13 +105,19 @@ impl Shared {
             && (rows.active_rows() >= self.config.table_rows_max / 2
                 || rows.active_bytes() >= self.config.table_bytes_max / 2
                 || self.journal.borrow().rolled);
-        if room >= needed && !tables_full {
+        let crowded = self.journal.borrow().waiting_bytes() > self.config.queue_bytes_max;
+        if room >= needed && !tables_full && !crowded {
             return Judged::Granted;
+        }
+        if crowded {
+            self.journal.borrow_mut().crowded = true;
+            self.journal.borrow_mut().hurry();
+            self.work.wake_all();
         }
         if room < needed {
             ledger.room_wanted = ledger.room_wanted.max(needed);
         }
-        if ledger.stuck {
+        if ledger.stuck && !crowded {
             return Judged::Refused(StoreError::NoSpace { available: left, asked, reserve });
         }
         Judged::Wait

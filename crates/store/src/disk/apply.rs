@@ -80,10 +80,11 @@ impl Shared {
         after: StreamRow,
         content: Option<Bytes>,
         strength: Strength,
+        manner: Manner,
     ) -> Result<Lsn, StoreError> {
         self.health()?;
         let staged = Staged { handle, before: Some(before), after: Some(after), content, cut: None };
-        self.commit(Vec::new(), vec![staged], strength, Manner { urgent: true })
+        self.commit(Vec::new(), vec![staged], strength, manner)
     }
 
     fn stage(

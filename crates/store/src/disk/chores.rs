@@ -3,7 +3,7 @@
 use super::Shared;
 use super::journal::segments::{self, State};
 use super::rows::FROZEN_MAX;
-use super::table::{Entry, TableRows};
+use super::table::{Applied, Entry, Part, TableRows};
 use crate::stream_row::{StreamRow, stream_key};
 use crate::{Loaded, Lookup, Lsn, StoreCounters, StoreError};
 use bytes::Bytes;
@@ -11,6 +11,7 @@ use futures_util::future::{Either, select};
 use shoal_env::{Env, point};
 use shoal_proto::Handle;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What is written without haste waits this long for company.
@@ -19,8 +20,17 @@ const IDLE_SPAN: Duration = Duration::from_millis(20);
 const RETRY_SPAN: Duration = Duration::from_millis(100);
 /// Keys that go into the filter in one turn, at most.
 const KEYS_AT_ONCE: usize = 2048;
+/// Free segments kept ready, where the disk has room: each start takes one, and on a full disk, where no checkpoint frees
+/// any, it may be stopped and started again.
+const READY_MIN: usize = 2;
 /// Rows of one record of weak changes, at most.
 const WEAK_ROWS_MAX: usize = 256;
+/// Bytes that one part of a checkpoint writes, about: they delay the journal's next sync.
+const PART_BYTES: u64 = 512 << 10;
+/// Rows of one part, at least.
+const PART_ROWS_MIN: usize = 64;
+/// The longest rest behind a part of background work.
+const REST_MAX: Duration = Duration::from_millis(20);
 const ENOSPC: i32 = 28;
 
 fn is_no_space(error: &StoreError) -> bool {
@@ -44,7 +54,7 @@ pub(super) async fn checkpoints(shared: Rc<Shared>) {
         }
         shared.note_keys(&rows).await;
         shared.env.point(point::CHECKPOINT_WRITES, 0);
-        match shared.table.apply(rows, last).await {
+        match shared.apply_in_parts(rows, last).await {
             Ok(()) => {
                 shared.checkpoint_ended(last);
                 shared.env.point(point::CHECKPOINT_DONE, 0);
@@ -84,12 +94,15 @@ pub(super) async fn segments(shared: Rc<Shared>) {
             return;
         }
         let checkpointed = shared.checkpointed.get();
-        let surplus = shared.journal.borrow_mut().segments.recycle(checkpointed);
+        let (freed, surplus) = shared.journal.borrow_mut().segments.recycle(checkpointed);
         for path in surplus {
             // A file that stays is found and used at the next start.
             drop(shared.env.remove(path).await);
         }
-        shared.room.wake_all();
+        // Only then: who waits for room wakes this task in turn.
+        if freed {
+            shared.room.wake_all();
+        }
         match shared.segment_to_prepare() {
             None => woken.await,
             Some(number) => shared.prepare(number).await,
@@ -116,6 +129,43 @@ async fn drop_elsewhere<T: Send + 'static>(env: &Env, value: T) {
 }
 
 impl Shared {
+    /// A checkpoint, part by part. Each part's bytes go to the disk at once, and what the journal makes durable meanwhile
+    /// waits behind them: so a part is small, and the disk rests from it as long as it took. Where changes wait for the
+    /// checkpoint's end there is no rest.
+    async fn apply_in_parts(self: &Rc<Self>, rows: Arc<TableRows>, lsn: Lsn) -> Result<(), StoreError> {
+        let mut from = None;
+        loop {
+            let rows_max = self.part_rows.get();
+            let part = Part { rows: rows.clone(), from, rows_max, lsn };
+            let begun = self.env.now();
+            let Applied { next, bytes } = self.table.apply(part).await?;
+            self.counters.borrow_mut().checkpoint_bytes += bytes;
+            if bytes > PART_BYTES {
+                self.part_rows.set((rows_max / 2).max(PART_ROWS_MIN));
+            } else if bytes < PART_BYTES / 2 {
+                self.part_rows.set((rows_max * 2).min(self.config.part_rows_max));
+            }
+            if next.is_none() {
+                return Ok(());
+            }
+            from = next;
+            self.env.point(point::CHECKPOINT_PART, 0);
+            self.health()?;
+            self.rest(self.env.now().since(begun)).await;
+        }
+    }
+
+    /// Let the disk rest from background work for a while, unless changes wait for it.
+    async fn rest(&self, span: Duration) {
+        let waited_for = self.hurried.get() > 0
+            || self.rows.borrow().frozen.len() >= FROZEN_MAX
+            || self.ledger.borrow().room_wanted > 0
+            || self.journal.borrow().segments.wanted().is_some();
+        if !waited_for {
+            self.env.sleep(span.min(REST_MAX)).await;
+        }
+    }
+
     /// The keys of a table that is about to be checkpointed.
     async fn note_keys(&self, table: &TableRows) {
         let mut keys = table.iter().filter(|(_, entry)| entry.value.is_some()).map(|(key, _)| key);
@@ -150,7 +200,7 @@ impl Shared {
     fn segment_to_prepare(&self) -> Option<u64> {
         let mut journal = self.journal.borrow_mut();
         let wanted = journal.segments.wanted();
-        let short = journal.segments.ready() == 0 || journal.room() < self.ledger.borrow().room_wanted;
+        let short = journal.segments.ready() < READY_MIN || journal.room() < self.ledger.borrow().room_wanted;
         wanted.or_else(|| short.then(|| journal.segments.number()))
     }
 
@@ -161,6 +211,7 @@ impl Shared {
         match segments::prepare(&self.env, &path, bytes).await {
             Ok(()) => {
                 self.env.point(point::SEGMENT_READY, number);
+                self.counters.borrow_mut().prewritten_bytes += bytes;
                 self.ledger.borrow_mut().stuck = false;
                 self.journal.borrow_mut().segments.prepared(number);
             }
@@ -172,6 +223,9 @@ impl Shared {
             }
             Err(error) => {
                 let context = format!("preparing {}", path.display());
+                // After a sync that failed the kernel may take zeros for clean that it never wrote: the next start would
+                // find a segment that looks ready.
+                drop(self.env.remove(path).await);
                 self.poison(&StoreError::io(context, &error));
             }
         }
@@ -224,6 +278,7 @@ impl Shared {
     }
 
     pub(super) async fn checkpoint(self: &Rc<Self>) -> Result<(), StoreError> {
+        let _hurried = Hurried::new(self);
         self.flush_weak();
         let all = self.journal.borrow().applied;
         self.wait_durable(all).await?;
@@ -287,10 +342,37 @@ impl Shared {
             journal_bytes: journal.bytes,
             groups: journal.groups_written,
             group_syncs: journal.syncs,
+            operations: journal.queues.operations,
+            queue_depth: journal.queues.scheduled(),
+            queue_depth_max: journal.queues.scheduled_max,
+            queue_bytes: journal.waiting_bytes() as u64,
+            coalescing_depth_max: journal.queues.coalescing_max,
+            operation_syncs: journal.shared.iter().sum(),
+            operations_synced: journal.operations_synced,
+            operations_per_sync: journal.shared,
+            written_bytes: journal.bytes_written,
             table_rows: self.rows.borrow().len() as u64,
+            row_bytes: self.rows.borrow().bytes() as u64,
+            content_bytes: self.contents.borrow().bytes() as u64,
             segments: used.count() as u64,
             ..*self.counters.borrow()
         }
+    }
+}
+
+/// Somebody waits for background work to end.
+struct Hurried(Rc<Shared>);
+
+impl Hurried {
+    fn new(shared: &Rc<Shared>) -> Hurried {
+        shared.hurried.set(shared.hurried.get() + 1);
+        Hurried(shared.clone())
+    }
+}
+
+impl Drop for Hurried {
+    fn drop(&mut self) {
+        self.0.hurried.set(self.0.hurried.get() - 1);
     }
 }
 

@@ -6,6 +6,7 @@
 //! Slowly, and never while changes wait for room.
 
 use super::Shared;
+use super::apply::Manner;
 use super::journal::group::{self, Found, Header};
 use super::table::live::Place;
 use crate::stream_row::{Home, StreamRow, stream_of_key};
@@ -16,9 +17,10 @@ use shoal_proto::Handle;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Bytes copied before a pause, and the pause: 25 MiB/s at most.
-const COPY_BYTES: u64 = 256 << 10;
-const PAUSE: Duration = Duration::from_millis(10);
+/// Bytes copied before a pause, and the pause: 25 MiB/s at most. They ride along in groups that others wait for, so they
+/// come in small portions.
+const COPY_BYTES: u64 = 64 << 10;
+const PAUSE: Duration = Duration::from_micros(2500);
 
 pub(super) async fn run(shared: Rc<Shared>) {
     loop {
@@ -129,7 +131,7 @@ impl Shared {
             return Ok(0);
         }
         let len = content.len() as u64;
-        self.commit_row(handle, row.clone(), row, Some(content), Strength::Weak)?;
+        self.commit_row(handle, row.clone(), row, Some(content), Strength::Weak, Manner::default())?;
         self.counters.borrow_mut().cleaned_bytes += len;
         Ok(len)
     }

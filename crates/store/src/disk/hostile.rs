@@ -6,7 +6,7 @@ use super::journal::group::{Found, HEADER, Header, RecordWriter, next_record, re
 use super::journal::recover::walk_alone;
 use super::table::{decode_lsn, file, live::Live};
 use crate::stream_row::StreamRow;
-use crate::{DataSync, Identity, MetadataSync, SyncModes};
+use crate::{Identity, SyncModes};
 use bytes::Bytes;
 use std::path::Path;
 
@@ -84,7 +84,7 @@ pub fn samples() -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     group.extend_from_slice(&body);
     let kept = Kept {
         identity: Identity { fs: [7; 16], collection: 1, server: 2 },
-        modes: SyncModes { metadata: MetadataSync::AtReply, data: DataSync::AtFsync },
+        modes: SyncModes::default(),
         segment_bytes: 1 << 20,
     };
     (group, body, kept.encode().to_vec())

@@ -8,19 +8,22 @@
 //! 12 module                        u8 (0 disk)
 //! 13 metadata's sync mode          u8 (0 at reply, 1 at fsync, 2 never)
 //! 14 data's sync mode              u8 (0 at fsync, 1 at reply)
-//! 15 zero
+//! 15 coalescing                    u8 (0 pipelined, 1 per-op, 2 watermark)
 //! 16 file system's id              16 bytes
 //! 32 collection                    u32
 //! 36 server                        u16
 //! 38 zero
 //! 40 bytes of a journal segment    u64
-//! 48 zero
+//! 48 low mark of the coalescing    u16
+//! 50 high mark of it               u16
+//! 52 zero
 //! 60 CRC-32C of bytes 0..60        u32
 //! ```
 
 use crate::{CollectionConfig, DataSync, Identity, MetadataSync, StoreError, SyncModes};
 use bytes::Bytes;
 use shoal_env::Env;
+use shoal_proto::Coalescing;
 use std::io;
 use std::path::Path;
 
@@ -62,6 +65,14 @@ impl Kept {
             DataSync::AtFsync => 0,
             DataSync::AtReply => 1,
         };
+        let (coalescing, low, high) = match self.modes.coalescing {
+            Coalescing::Pipelined => (0, 0, 0),
+            Coalescing::PerOp => (1, 0, 0),
+            Coalescing::Watermark { low, high } => (2, low, high),
+        };
+        out[15] = coalescing;
+        out[48..50].copy_from_slice(&low.to_le_bytes());
+        out[50..52].copy_from_slice(&high.to_le_bytes());
         out[16..32].copy_from_slice(&self.identity.fs);
         out[32..36].copy_from_slice(&self.identity.collection.to_le_bytes());
         out[36..38].copy_from_slice(&self.identity.server.to_le_bytes());
@@ -95,6 +106,13 @@ impl Kept {
             1 => DataSync::AtReply,
             _ => return Err(damaged("an unknown sync mode of data")),
         };
+        let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let coalescing = match bytes[15] {
+            0 => Coalescing::Pipelined,
+            1 => Coalescing::PerOp,
+            2 => Coalescing::Watermark { low: u16_at(48), high: u16_at(50) },
+            _ => return Err(damaged("an unknown coalescing")),
+        };
         let mut fs = [0; 16];
         fs.copy_from_slice(&bytes[16..32]);
         let mut segment_bytes = [0; 8];
@@ -105,7 +123,7 @@ impl Kept {
                 collection: u32_at(32),
                 server: u16::from_le_bytes([bytes[36], bytes[37]]),
             },
-            modes: SyncModes { metadata, data },
+            modes: SyncModes { metadata, data, coalescing },
             segment_bytes: u64::from_le_bytes(segment_bytes),
         })
     }
@@ -210,15 +228,16 @@ mod tests {
 
     fn kept() -> Kept {
         let identity = Identity { fs: *b"0123456789abcdef", collection: 7, server: 3 };
-        let modes = SyncModes { metadata: MetadataSync::Never, data: DataSync::AtReply };
+        let coalescing = Coalescing::Watermark { low: 2, high: 260 };
+        let modes = SyncModes { metadata: MetadataSync::Never, data: DataSync::AtReply, coalescing };
         Kept { identity, modes, segment_bytes: 1 << 20 }
     }
 
     #[test]
     fn version_1_is_read_as_it_was_first_written() {
-        let mut fixture = b"shoalcol\x01\0\0\0\0\x02\x01\x000123456789abcdef\x07\0\0\0\x03\0\0\0".to_vec();
+        let mut fixture = b"shoalcol\x01\0\0\0\0\x02\x01\x020123456789abcdef\x07\0\0\0\x03\0\0\0".to_vec();
         fixture.extend_from_slice(&(1_u64 << 20).to_le_bytes());
-        fixture.extend_from_slice(&[0; 12]);
+        fixture.extend_from_slice(b"\x02\0\x04\x01\0\0\0\0\0\0\0\0");
         let crc = crc32c::crc32c(&fixture);
         fixture.extend_from_slice(&crc.to_le_bytes());
         assert_eq!(kept().encode(), fixture);

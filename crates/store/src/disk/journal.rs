@@ -7,16 +7,19 @@
 //! **Invariants.** LSNs and sequences have no gaps. Groups reach the disk in order. `durable` ≤ `written` ≤ `applied`. A
 //! segment is taken with a generation greater than any before it, also over restarts, and only when nothing in it lives.
 
+pub(super) mod coalesce;
 pub(super) mod group;
 pub(super) mod recover;
 pub(super) mod segments;
 pub(super) mod writer;
 
 use crate::{Lsn, StoreError};
+use coalesce::{Company, Queues};
 use group::{BLOCK, HEADER};
 use segments::Segments;
 use shoal_env::AlignedBuf;
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 /// A group that gathers, or waits to be written.
 pub(super) struct Group {
@@ -34,6 +37,8 @@ pub(super) struct Group {
     pub urgent: bool,
     /// It holds a strong change: in mode *at reply* it is durable when it is written.
     pub strong: bool,
+    /// Operations (strong records, and failed ones that wait among them) in it.
+    pub operations: u32,
 }
 
 impl Group {
@@ -56,6 +61,8 @@ pub(super) struct Journal {
     pub applied: Lsn,
     pub written: Lsn,
     pub durable: Lsn,
+    /// The newest strong record.
+    strong: Lsn,
     /// Durability was asked for up to here.
     pub push: Lsn,
     pub segments: Segments,
@@ -66,19 +73,35 @@ pub(super) struct Journal {
     pub sequence: u64,
     /// Segments with groups in the page cache that no sync has covered, and the newest record there.
     pub unsynced: BTreeMap<u64, Lsn>,
+    /// Operations in those groups.
+    pub unsynced_operations: u64,
     /// A sync of them is under way.
     pub syncing: bool,
+    /// Which operations share a sync.
+    pub queues: Queues,
+    /// How long a group waits for more of them.
+    pub company: Company,
     spare: Vec<AlignedBuf>,
     segment_bytes: u64,
     group_bytes: usize,
+    /// Bytes of the group that is being written.
+    pub in_flight: usize,
+    /// Somebody waits until less waits to be written.
+    pub crowded: bool,
     pub groups_written: u64,
     pub syncs: u64,
     pub bytes: u64,
+    pub bytes_written: u64,
     pub batches: u64,
+    /// Syncs that completed operations, by how many; and how many that were in all.
+    pub shared: [u64; coalesce::SHARED_BUCKETS],
+    pub operations_synced: u64,
     /// Segments begun since this was last looked at: a reason to freeze the active table.
     pub rolled: bool,
 }
 
+/// Room for an operation in a group that holds few: content at the eager limit, and rows.
+const OPERATION_BYTES: usize = 24 << 10;
 /// Buffers kept for the next groups.
 const SPARE_BUFFERS: usize = 4;
 
@@ -90,26 +113,36 @@ impl Journal {
         mut segments: Segments,
         segment_bytes: u64,
         group_bytes: usize,
+        queues: Queues,
     ) -> Journal {
         let (segment, generation) = segments.take();
         Journal {
             applied: last,
             written: last,
             durable: last,
+            strong: Lsn(0),
             push: last,
             segments,
             groups: VecDeque::new(),
             next: (segment, generation, 0),
             sequence,
             unsynced: BTreeMap::new(),
+            unsynced_operations: 0,
             syncing: false,
+            queues,
+            company: Company::default(),
             spare: Vec::new(),
             segment_bytes,
             group_bytes: group_bytes.next_multiple_of(BLOCK).max(BLOCK),
+            in_flight: 0,
+            crowded: false,
             groups_written: 0,
             syncs: 0,
             bytes: 0,
+            bytes_written: 0,
             batches: 0,
+            shared: [0; coalesce::SHARED_BUCKETS],
+            operations_synced: 0,
             rolled: false,
         }
     }
@@ -126,15 +159,26 @@ impl Journal {
         self.segment_bytes.saturating_sub(here) + self.segments.ready() as u64 * self.segment_bytes
     }
 
+    /// Bytes of records in memory that are not written yet.
+    pub fn waiting_bytes(&self) -> usize {
+        self.in_flight + self.groups.iter().map(|group| group.len).sum::<usize>()
+    }
+
     /// Room for the record of the next batch; the caller fills it at once and calls [`Journal::filled`].
     pub fn reserve(&mut self, len: usize, urgent: bool, strong: bool) -> Result<Room<'_>, StoreError> {
         if len > self.record_max() {
             return Err(StoreError::too_large(len));
         }
-        if !self.fits_last(len) {
-            self.begin(len);
+        if !self.fits_last(len, strong) {
+            self.begin(len, strong);
+        }
+        if strong {
+            self.queues.enter();
         }
         self.applied.0 += 1;
+        if strong {
+            self.strong = self.applied;
+        }
         self.batches += 1;
         self.bytes += len as u64;
         let lsn = self.applied;
@@ -146,6 +190,7 @@ impl Journal {
         group.last = lsn;
         group.urgent |= urgent;
         group.strong |= strong;
+        group.operations += u32::from(strong);
         if group.first == Lsn(0) {
             group.first = lsn;
         }
@@ -165,14 +210,33 @@ impl Journal {
         }
     }
 
-    fn fits_last(&self, len: usize) -> bool {
+    /// An operation failed: it goes along with the operations before it, up to the record given.
+    pub fn failed(&mut self) -> Lsn {
+        if !self.queues.one_by_one() || self.strong <= self.durable {
+            // Where it has nobody to go along with it takes no sync of its own: nothing was changed.
+            return Lsn(0);
+        }
+        let operations_max = self.queues.group_ops_max();
+        if let Some(group) = self.groups.back_mut().filter(|group| group.strong)
+            && group.operations < operations_max
+        {
+            group.operations += 1;
+            self.queues.enter();
+        }
+        self.strong
+    }
+
+    fn fits_last(&self, len: usize, strong: bool) -> bool {
         let Some(group) = self.groups.back() else { return false };
+        if strong && group.operations >= self.queues.group_ops_max() {
+            return false;
+        }
         let end = (group.len + len).next_multiple_of(BLOCK);
         end <= group.buf.capacity() && group.offset + end as u64 <= self.segment_bytes
     }
 
     /// Begin a group with room for a record of `len` bytes, in the next segment if this one has none.
-    fn begin(&mut self, len: usize) {
+    fn begin(&mut self, len: usize, strong: bool) {
         if let Some(group) = self.groups.back() {
             self.next = (group.segment, group.generation, group.end());
         }
@@ -184,7 +248,7 @@ impl Journal {
             self.rolled = true;
         }
         let (segment, generation, offset) = self.next;
-        let mut buf = self.buffer(needed);
+        let mut buf = self.buffer(needed, strong);
         // All of it may be gathered into; its true length is set when it is written.
         buf.set_len(buf.capacity());
         let group = Group {
@@ -198,13 +262,20 @@ impl Journal {
             last: Lsn(0),
             urgent: false,
             strong: false,
+            operations: 0,
         };
         self.groups.push_back(group);
     }
 
-    fn buffer(&mut self, needed: usize) -> AlignedBuf {
+    fn buffer(&mut self, needed: usize, strong: bool) -> AlignedBuf {
         if needed > self.group_bytes {
             return AlignedBuf::zeroed(needed);
+        }
+        // Where groups are small by policy there may be many: a whole buffer for each would be much memory.
+        let operations = usize::try_from(self.queues.group_ops_max()).unwrap_or(usize::MAX);
+        let small = operations.saturating_mul(OPERATION_BYTES).next_multiple_of(BLOCK);
+        if strong && small < self.group_bytes {
+            return AlignedBuf::zeroed(if operations == 1 { needed } else { needed.max(small) });
         }
         self.spare.pop().unwrap_or_else(|| AlignedBuf::zeroed(self.group_bytes))
     }
@@ -225,7 +296,20 @@ impl Journal {
     /// Whether the next group is to be durable while a sync is under way that does not cover it: behind that sync it can go
     /// to the disk at once, and until then more company gathers.
     pub fn waits_for_sync(&self) -> bool {
-        self.syncing && self.groups.front().is_some_and(|group| group.strong || self.push >= group.first)
+        // Where the policy says who shares a sync, one that is due is not joined by the next.
+        let due = self.queues.one_by_one() && self.push > self.durable && !self.unsynced.is_empty();
+        (self.syncing || due)
+            && self.groups.front().is_some_and(|group| group.strong || self.push >= group.first)
+    }
+
+    /// How long the next group may wait for company, from when it began to; `None`: it is written now.
+    pub fn wait_for_company(&self) -> Option<Duration> {
+        let group = self.groups.front().filter(|_| self.groups.len() == 1)?;
+        let is_asked_for = self.push >= group.first;
+        match group.strong && !is_asked_for && !self.queues.one_by_one() {
+            true => self.company.wait(group.operations),
+            false => None,
+        }
     }
 
     /// Take the next group to write.
@@ -235,6 +319,14 @@ impl Journal {
             self.next = (group.segment, group.generation, group.end());
         }
         Some(group)
+    }
+
+    /// A sync completed so many operations.
+    pub fn completed(&mut self, operations: u64) {
+        if operations > 0 {
+            self.shared[coalesce::shared_bucket(operations)] += 1;
+            self.operations_synced += operations;
+        }
     }
 
     /// The group that gathers is to be written soon.

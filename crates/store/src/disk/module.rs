@@ -73,6 +73,10 @@ impl Module for Disk {
         self.shared.apply(changes, loaded)
     }
 
+    fn apply_failed(&self) -> Lsn {
+        self.shared.journal.borrow_mut().failed()
+    }
+
     fn admit(&self, ask: Ask) -> Answer<Admission> {
         self.shared.admit(ask)
     }
@@ -122,6 +126,7 @@ impl Module for Disk {
             let kept = identity::Kept { modes, ..shared.identity };
             identity::write(&shared.env, &shared.config.dir, &kept).await?;
             shared.modes.set(modes);
+            shared.journal.borrow_mut().queues.follow(modes.coalescing);
             Ok(())
         })
     }

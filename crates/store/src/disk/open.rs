@@ -12,6 +12,7 @@ use super::admit::Ledger;
 use super::apply::INTENT_PREFIX;
 use super::chores::entry;
 use super::journal::Journal;
+use super::journal::coalesce::Queues;
 use super::journal::recover::Reader;
 use super::journal::segments;
 use super::load::Loads;
@@ -35,6 +36,8 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
+/// Rows of the first part of a checkpoint; how many write how much is seen then.
+const PART_ROWS_FIRST: usize = 512;
 /// Rows read at once while files are held against them.
 const FILES_AT_ONCE: usize = 1024;
 
@@ -129,6 +132,8 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
     env.point(point::START_REPLAYED, 0);
     count_live(table.as_ref(), &replayed.rows, &mut live).await?;
     let mut segments = reader.segments(&live, checkpoint, &replayed)?;
+    let settled = segments.sync_free(&env).await;
+    settled.map_err(|error| StoreError::io(format!("syncing {}", journal_dir.display()), &error))?;
     if segments.ready() == 0 {
         let number = segments.number();
         let path = segments.path(number);
@@ -139,15 +144,21 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
 
     let table_empty = checkpoint == Lsn(0);
     let absence = AbsenceFilter::new(config.absence_filter_bytes, env.random_u64(), table_empty);
-    let mut rows = Rows::new(config.row_cache_rows, table_empty, absence);
+    let mut rows = Rows::new(config.row_cache_rows, config.row_cache_bytes, table_empty, absence);
     for (key, value) in replayed.rows {
         rows.replay(key, entry(value));
     }
     if rows.active_rows() > 0 {
         rows.freeze(replayed.last);
     }
-    let journal =
-        Journal::new(replayed.last, replayed.sequence, segments, kept.segment_bytes, config.group_bytes_max);
+    let journal = Journal::new(
+        replayed.last,
+        replayed.sequence,
+        segments,
+        kept.segment_bytes,
+        config.group_bytes_max,
+        Queues::new(kept.modes.coalescing),
+    );
     let poisonings = poisonings(&env, &config.dir).await;
     Ok(Rc::new(Shared {
         rows: RefCell::new(rows),
@@ -166,6 +177,8 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
         poisonings: Cell::new(poisonings),
         counters: RefCell::new(StoreCounters::default()),
         closed: Cell::new(false),
+        hurried: Cell::new(0),
+        part_rows: Cell::new(config.part_rows_max.clamp(1, PART_ROWS_FIRST)),
         progress: Default::default(),
         work: Default::default(),
         syncs: Default::default(),

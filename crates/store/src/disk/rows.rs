@@ -37,6 +37,7 @@ pub(super) struct Frozen {
     pub rows: Arc<TableRows>,
     /// The newest batch in it.
     pub last: Lsn,
+    bytes: usize,
 }
 
 pub(super) struct Rows {
@@ -45,8 +46,10 @@ pub(super) struct Rows {
     /// Oldest first.
     pub frozen: VecDeque<Frozen>,
     /// Newest first.
-    recent: VecDeque<Arc<TableRows>>,
+    recent: VecDeque<(Arc<TableRows>, usize)>,
     cache: LruCache<Bytes, Option<Bytes>>,
+    cache_bytes: usize,
+    cache_bytes_max: usize,
     pub epoch: u64,
     /// Every row there is was applied since the collection was made: nothing needs to be loaded.
     pub table_empty: bool,
@@ -55,7 +58,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    pub fn new(cache_rows: usize, table_empty: bool, absence: AbsenceFilter) -> Rows {
+    pub fn new(cache_rows: usize, cache_bytes_max: usize, table_empty: bool, absence: AbsenceFilter) -> Rows {
         let capacity = NonZeroUsize::new(cache_rows).unwrap_or(NonZeroUsize::MIN);
         Rows {
             active: TableRows::new(),
@@ -63,6 +66,8 @@ impl Rows {
             frozen: VecDeque::new(),
             recent: VecDeque::new(),
             cache: LruCache::new(capacity),
+            cache_bytes: 0,
+            cache_bytes_max,
             epoch: 1,
             table_empty,
             absence,
@@ -78,6 +83,15 @@ impl Rows {
         self.active.len()
     }
 
+    /// Bytes of all rows in memory: of the tables, what each held when it was frozen, and of the cache.
+    pub fn bytes(&self) -> usize {
+        let frozen = self.frozen.iter().map(|frozen| frozen.bytes).sum::<usize>();
+        self.active_bytes
+            + frozen
+            + self.recent.iter().map(|(_, bytes)| bytes).sum::<usize>()
+            + self.cache_bytes
+    }
+
     pub fn active_bytes(&self) -> usize {
         self.active_bytes
     }
@@ -88,10 +102,12 @@ impl Rows {
             Some(lsn) => lsn,
             None => self.pending(&key).map_or(Lsn(0), |entry| entry.strong),
         };
-        if !self.cache.is_empty() {
-            self.cache.pop(&key);
+        if !self.cache.is_empty()
+            && let Some(cached) = self.cache.pop(&key)
+        {
+            self.cache_bytes -= row_bytes(&key, cached.as_ref());
         }
-        self.active_bytes += ROW_OVERHEAD + key.len() + value.as_ref().map_or(0, Bytes::len);
+        self.active_bytes += row_bytes(&key, value.as_ref());
         self.active.insert(key, Entry { value, strong });
     }
 
@@ -110,7 +126,7 @@ impl Rows {
         if let Some(entry) = self.pending(key) {
             return Some(found(entry.value.as_ref(), entry.strong));
         }
-        let entry = self.recent.iter().find_map(|recent| recent.get(key))?;
+        let entry = self.recent.iter().find_map(|(recent, _)| recent.get(key))?;
         // Checkpointed: durable.
         Some(found(entry.value.as_ref(), Lsn(0)))
     }
@@ -135,16 +151,26 @@ impl Rows {
 
     /// A row was read from the checkpointed table, in the present epoch.
     pub fn enter(&mut self, key: &Bytes, value: Option<&Bytes>) {
-        if self.in_tables(key).is_none() {
-            self.cache.put(key.clone(), value.cloned());
+        if self.in_tables(key).is_some() || row_bytes(key, value) > self.cache_bytes_max {
+            return;
+        }
+        self.cache_bytes += row_bytes(key, value);
+        // The one of the same key, or the one that was not used for longest.
+        if let Some((old, cached)) = self.cache.push(key.clone(), value.cloned()) {
+            self.cache_bytes -= row_bytes(&old, cached.as_ref());
+        }
+        while self.cache_bytes > self.cache_bytes_max
+            && let Some((old, cached)) = self.cache.pop_lru()
+        {
+            self.cache_bytes -= row_bytes(&old, cached.as_ref());
         }
     }
 
     /// Freeze the active table. Only with fewer than [`FROZEN_MAX`] frozen ones.
     pub fn freeze(&mut self, last: Lsn) {
         let rows = Arc::new(std::mem::take(&mut self.active));
-        self.active_bytes = 0;
-        self.frozen.push_back(Frozen { rows, last });
+        let bytes = std::mem::take(&mut self.active_bytes);
+        self.frozen.push_back(Frozen { rows, last, bytes });
     }
 
     /// The oldest frozen table is checkpointed. Gives a table that is not needed any more (dropping it takes time).
@@ -152,8 +178,8 @@ impl Rows {
         let frozen = self.frozen.pop_front()?;
         self.epoch += 1;
         self.table_empty = false;
-        self.recent.push_front(frozen.rows);
-        if self.recent.len() > RECENT_MAX { self.recent.pop_back() } else { None }
+        self.recent.push_front((frozen.rows, frozen.bytes));
+        if self.recent.len() > RECENT_MAX { self.recent.pop_back().map(|(rows, _)| rows) } else { None }
     }
 
     pub fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize, loaded: &Loaded) -> Option<Scan> {
@@ -222,6 +248,10 @@ impl Rows {
             if of == prefix && begins { reaches } else { None }
         })
     }
+}
+
+fn row_bytes(key: &[u8], value: Option<&Bytes>) -> usize {
+    ROW_OVERHEAD + key.len() + value.map_or(0, Bytes::len)
 }
 
 fn found(value: Option<&Bytes>, lsn: Lsn) -> Lookup {

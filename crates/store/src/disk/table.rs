@@ -1,8 +1,9 @@
 //! The checkpointed table: the ordered rows as of one LSN, on disk.
 //!
-//! A checkpoint is one atomic step of the table: the rows of a frozen memory table, the LSN they reach to, and how many
-//! bytes of contents live in each journal segment, together. So replay begins exactly behind it, and nothing has to be
-//! scanned at open to know which segments still carry contents.
+//! A checkpoint applies the rows of a frozen memory table in parts, each an atomic step: some rows, and how many bytes of
+//! contents live in each journal segment after them. The last step also moves the LSN. So replay begins exactly behind the
+//! last whole checkpoint, and nothing has to be scanned at open to know which segments still carry contents. In parts,
+//! because one step's bytes go to the disk at once, and the journal's next sync waits behind them.
 //!
 //! Two kinds: [`lmdb`] where real memory-mapped files work, [`file`] on simulated disks.
 
@@ -14,6 +15,7 @@ use crate::{Lsn, StoreError};
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// A row of a memory table.
@@ -52,6 +54,36 @@ pub(super) const LSN_KEY: &[u8] = b"\0lsn";
 /// Key of the live bytes of segments.
 pub(super) const LIVE_KEY: &[u8] = b"\0live";
 
+/// A part of a memory table that is checkpointed: rows in the order of their keys. Between two parts the table holds some
+/// rows that are newer than its LSN; they are in the journal behind that LSN, so replay comes to the same.
+pub(super) struct Part {
+    pub rows: Arc<TableRows>,
+    /// The first key; `None`: from the begin.
+    pub from: Option<Bytes>,
+    /// So many rows at most.
+    pub rows_max: usize,
+    /// Where the table stands when all rows are applied.
+    pub lsn: Lsn,
+}
+
+impl Part {
+    /// The rows of this part, and the key of the next.
+    pub fn split(&self) -> (Vec<(&Bytes, &Entry)>, Option<Bytes>) {
+        let from = self.from.as_ref().map_or(Bound::Unbounded, Bound::Included);
+        let mut rest = self.rows.range::<Bytes, _>((from, Bound::Unbounded));
+        let rows = rest.by_ref().take(self.rows_max.max(1)).collect();
+        (rows, rest.next().map(|(key, _)| key.clone()))
+    }
+}
+
+/// What a part came to.
+pub(super) struct Applied {
+    /// Where the next part begins; `None`: it was the last.
+    pub next: Option<Bytes>,
+    /// Bytes written for it.
+    pub bytes: u64,
+}
+
 /// See the module.
 pub(super) trait Table {
     /// Read keys and ranges from one snapshot.
@@ -60,8 +92,8 @@ pub(super) trait Table {
         keys: Vec<Bytes>,
         ranges: Vec<Range>,
     ) -> LocalBoxFuture<'static, Result<Fetched, StoreError>>;
-    /// Apply rows, durably and atomically; the table then stands at `lsn`.
-    fn apply(&self, rows: Arc<TableRows>, lsn: Lsn) -> LocalBoxFuture<'static, Result<(), StoreError>>;
+    /// Apply some rows, durably and atomically. With the last of them the table stands at the part's LSN.
+    fn apply(&self, part: Part) -> LocalBoxFuture<'static, Result<Applied, StoreError>>;
     /// Let go of the files.
     fn close(&self) -> LocalBoxFuture<'static, ()>;
 }

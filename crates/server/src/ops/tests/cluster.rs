@@ -3,17 +3,19 @@
 
 use super::forgetful::Forgetful;
 use crate::actions;
+use crate::batches;
 use crate::ctx::{Ctx, Fact, FactKey, Facts, Halt, Outcome};
 use crate::keys;
 use crate::locks::Locks;
 use crate::ops;
-use crate::rows::RowValue;
+use crate::pools::{Pools, Sizes};
+use crate::rows::{Batch, Dirent, Inode, Pool, Range, RowValue};
 use crate::shard::Identity;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use shoal_proto::{
     Action, Answer, Attr, ClientId, ClusterMap, CollectionId, Entry, Handle, Held, Kind, Name, Op, Owner,
-    Rights, Roles, SecretKey, ServerId, ServerInfo, SetAttr, Status, Template, Time, TxId,
+    Rights, Roles, SecretKey, ServerId, ServerInfo, SetAttr, Shards, Status, Template, Time, TxId,
 };
 use shoal_store::{Collection, CollectionConfig, Loaded, ModuleKind, View};
 use std::cell::{Cell, RefCell};
@@ -26,6 +28,7 @@ pub struct Server {
     pub store: Collection,
     pub identity: Identity,
     pub locks: Locks,
+    pub pools: Pools,
     drawn: Cell<u64>,
 }
 
@@ -73,12 +76,14 @@ impl Cluster {
             collection: CollectionId(1),
             epoch: 1,
             template: Template::default(),
+            switches: shoal_proto::Switches::default(),
             servers: servers.into(),
         });
         let server = |id: u16| Server {
             store: store(),
             identity: Identity::new(ServerId(id), map.clone(), SecretKey::new([3; 32])),
             locks: Locks::default(),
+            pools: Pools::new(Sizes::DEFAULT),
             drawn: Cell::new(100),
         };
         let servers = (0..roles.len() as u16).map(server).collect();
@@ -95,6 +100,15 @@ impl Cluster {
         changes.put(keys::inode(Handle::ROOT), root.to_row());
         cluster.servers[0].store.apply_over(changes, &Loaded::default()).unwrap();
         cluster
+    }
+
+    /// Change the switches of all servers.
+    pub fn switch(&mut self, how: impl Fn(&mut shoal_proto::Switches)) {
+        for server in &mut self.servers {
+            let mut map = ClusterMap::clone(&server.identity.map);
+            how(&mut map.switches);
+            server.identity.map = Rc::new(map);
+        }
     }
 
     /// The next moment: every run has one of its own.
@@ -157,8 +171,17 @@ impl Cluster {
         loop {
             let view = View::new(&here.store, &loaded);
             let client = self.client.get();
-            let mut ctx =
-                Ctx::new(view, &here.identity, &here.locks, &facts, *own, now, client, bulk.clone());
+            let mut ctx = Ctx::new(
+                view,
+                &here.identity,
+                &here.locks,
+                &facts,
+                &here.pools,
+                *own,
+                now,
+                client,
+                bulk.clone(),
+            );
             let run = run_all(&mut ctx, group).and_then(|answers| Ok((answers, ctx.finish()?)));
             match run {
                 Ok((answers, outcome)) if outcome.local.is_empty() && outcome.remote.is_empty() => {
@@ -172,7 +195,15 @@ impl Cluster {
                 }
                 Ok((answers, outcome)) => {
                     let tx = *own.get_or_insert_with(|| self.transaction(server));
-                    return Ok((answers, Some(self.prepare_all(server, tx, outcome)?)));
+                    match self.prepare_all(server, tx, outcome) {
+                        // As the executor: the plan is made again, knowing more.
+                        Err(Halt::Status(Status::Changed)) if !facts.tried => {
+                            self.release_all(own.take());
+                            facts.known.clear();
+                            facts.tried = true;
+                        }
+                        begun => return Ok((answers, Some(begun?))),
+                    }
                 }
                 Err(Halt::Miss) => {
                     self.loads.set(self.loads.get() + 1);
@@ -186,9 +217,28 @@ impl Cluster {
                     facts.known.insert(key, fact);
                 }
                 Err(Halt::Draw(of)) => facts.drawn.entry(of).or_default().push(self.draw(of)),
+                Err(Halt::Pool(of)) => self.fill_pool(server, of),
                 Err(halt) => return Err(halt),
             }
         }
+    }
+
+    /// A batch of one server's datafiles for another's pool, all lent.
+    fn fill_pool(&self, server: ServerId, of: ServerId) {
+        let (here, there) = (self.server(server), self.server(of));
+        let drawn = there.drawn.get().next_multiple_of(batches::BLOCK);
+        there.drawn.set(drawn + batches::BLOCK);
+        let (first, count) = (Handle::new(of, drawn), 10);
+        let mut made = shoal_store::Changes::default();
+        made.put(keys::batch(first), Batch::new(server, count).to_row());
+        there.store.apply_over(made, &Loaded::default()).unwrap();
+        let mut pool = Pool::new(1 + drawn);
+        pool.add(1, Range { first, count });
+        pool.lend(u64::MAX);
+        let mut stored = shoal_store::Changes::default();
+        stored.put(keys::pool(of), pool.to_row());
+        here.store.apply_over(stored, &Loaded::default()).unwrap();
+        here.pools.is_now(of, &pool, pool.lent);
     }
 
     fn draw(&self, server: ServerId) -> Handle {
@@ -259,8 +309,17 @@ impl Cluster {
             let view = View::new(&here.store, &loaded);
             let client = ClientId::default();
             let bulk = Bytes::new();
-            let mut ctx =
-                Ctx::new(view, &here.identity, &here.locks, &facts, Some(tx), self.now(), client, bulk);
+            let mut ctx = Ctx::new(
+                view,
+                &here.identity,
+                &here.locks,
+                &facts,
+                &here.pools,
+                Some(tx),
+                self.now(),
+                client,
+                bulk,
+            );
             match work(&mut ctx).and_then(|()| ctx.finish()) {
                 Ok(outcome) => {
                     here.store.apply_over(outcome.changes, &loaded).unwrap();
@@ -275,12 +334,12 @@ impl Cluster {
     }
 
     fn fact(&self, key: &FactKey) -> Result<Fact, Halt> {
-        let (handle, op) = match key {
-            FactKey::Attr(object) => (object, Op::Getattr { object: *object }),
-            FactKey::Entry(dir, name) => (dir, Op::Entry { dir: *dir, name: name.clone() }),
-            FactKey::Stream(stream) => (stream, Op::Streamstat { stream: *stream }),
+        let (server, op) = match key {
+            FactKey::Attr(object) => (object.server(), Op::Getattr { object: *object }),
+            FactKey::Entry(server, dir, name) => (*server, Op::Entry { dir: *dir, name: name.clone() }),
+            FactKey::Stream(stream) => (stream.server(), Op::Streamstat { stream: *stream }),
         };
-        let answer = match self.peek(handle.server(), &op) {
+        let answer = match self.peek(server, &op) {
             Ok(answer) => Ok(answer),
             Err(Halt::Status(status)) => Err(status),
             Err(halt) => return Err(halt),
@@ -290,10 +349,12 @@ impl Cluster {
                 Answer::Attr { attr } => attr,
                 other => panic!("{other:?}"),
             })),
-            FactKey::Entry(..) => Fact::Entry(answer.map(|answer| match answer {
-                Answer::Fact { dir, entry } => (dir, entry),
-                other => panic!("{other:?}"),
-            })),
+            FactKey::Entry(..) => match answer {
+                Ok(Answer::Fact { entry }) => Fact::Entry(Ok(entry)),
+                Ok(Answer::Split { shards, .. }) => Fact::Shards(shards),
+                Ok(other) => panic!("{other:?}"),
+                Err(status) => Fact::Entry(Err(status)),
+            },
             FactKey::Stream(_) => Fact::Stream(answer.map(|answer| match answer {
                 Answer::Facts { facts } => facts,
                 other => panic!("{other:?}"),
@@ -325,13 +386,35 @@ impl Cluster {
 
     // Operations in the words of a client.
 
-    /// Run one operation.
+    /// Run one operation: where it is sent on to a shard, there.
     pub fn op(&self, server: ServerId, op: Op) -> Result<Answer, Status> {
-        match self.group(server, &[op]) {
+        match self.group(server, std::slice::from_ref(&op)) {
             Ok(mut answers) => Ok(answers.remove(0)),
             Err(Halt::Status(status)) => Err(status),
+            Err(Halt::Split(split)) => {
+                let (_, name) = op.entry().expect("it is about an entry");
+                let place = self.server(server).identity.place_of(name.as_bytes());
+                let shard = split.1.server_of(place).unwrap();
+                assert_ne!(shard, server, "nobody is sent on to where he is");
+                self.op(shard, op)
+            }
             Err(halt) => panic!("{halt:?}"),
         }
+    }
+
+    /// Split a directory.
+    pub fn split(&self, dir: Handle) -> Shards {
+        match self.op(dir.server(), Op::Split { dir, entries: u32::MAX / 2 }) {
+            Ok(Answer::Split { shards, .. }) => shards,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The rows of one server that begin so.
+    pub fn rows_of(&self, server: ServerId, prefix: &[u8]) -> Vec<(Bytes, Bytes)> {
+        let ranges = vec![(Bytes::copy_from_slice(prefix), None, None)];
+        let loaded = Loaded { ranges, ..Loaded::default() };
+        self.server(server).store.scan(prefix, None, usize::MAX, &loaded).unwrap().rows
     }
 
     fn made(&self, dir: Handle, op: Op) -> Result<Attr, Status> {
@@ -407,12 +490,52 @@ impl Cluster {
         self.op(to_dir.server(), op)
     }
 
-    /// Attributes, at the moment of the last run.
+    /// Attributes, at the moment of the last run; of a split directory merged as clients do.
     pub fn attr(&self, object: Handle) -> Result<Attr, Status> {
-        match self.peek(object.server(), &Op::Getattr { object }) {
+        let home = self.attr_at(object.server(), object)?;
+        let others = home.shards.servers().iter().filter(|&&server| server != object.server());
+        let others: Vec<Attr> = others.map(|&server| self.attr_at(server, object).unwrap()).collect();
+        Ok(others.into_iter().fold(home, |attr, other| Attr {
+            nlink: attr.nlink + other.nlink - 2,
+            mtime: attr.mtime.max(other.mtime),
+            ctime: attr.ctime.max(other.ctime),
+            ..attr
+        }))
+    }
+
+    /// Attributes as one server has them.
+    pub fn attr_at(&self, server: ServerId, object: Handle) -> Result<Attr, Status> {
+        match self.peek(server, &Op::Getattr { object }) {
             Ok(Answer::Attr { attr }) => Ok(attr),
             Err(Halt::Status(status)) => Err(status),
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// Every row of a directory or shard counts what is beside it, and holds only what is of its range.
+    pub fn check_shards(&self) {
+        for server in &self.servers {
+            let id = server.identity.id;
+            for (key, row) in self.rows_of(id, &keys::table(keys::Table::Inode)) {
+                let (dir, inode) = (keys::parse_handle(&key).unwrap(), Inode::from_row(&row).unwrap());
+                if inode.kind != Kind::Directory {
+                    assert_eq!(dir.server(), id);
+                    continue;
+                }
+                let entries = self.rows_of(id, &keys::entries(dir));
+                let is_dir = |row: &Bytes| Dirent::from_row(row).unwrap().kind == Kind::Directory;
+                let subdirs = entries.iter().filter(|(_, row)| is_dir(row)).count();
+                let counted = (entries.len() as u32, 2 + subdirs as u32);
+                assert_eq!((inode.entries, inode.nlink), counted, "{dir} on server {id}");
+                if !inode.shards.is_split() {
+                    assert_eq!(dir.server(), id);
+                    continue;
+                }
+                for (key, _) in entries {
+                    let (_, place, _) = keys::parse_entry(&key).unwrap();
+                    assert_eq!(inode.shards.server_of(place), Some(id), "{dir}: an entry out of its range");
+                }
+            }
         }
     }
 
@@ -435,19 +558,31 @@ impl Cluster {
     /// All entries, by name.
     pub fn list(&self, dir: Handle) -> Vec<Entry> {
         let (mut all, mut after) = (Vec::new(), None);
-        loop {
-            let op = Op::Readdir { dir, after: after.clone(), bytes_max: 2048, plus: true };
-            let Answer::Entries { entries, end } = self.op(dir.server(), op).unwrap() else { panic!() };
+        let shards = self.attr(dir).unwrap().shards;
+        let mut left = match shards.servers() {
+            [] => vec![dir.server()],
+            servers => servers.iter().rev().copied().collect(),
+        };
+        let in_shard = shards.is_split();
+        while let Some(&server) = left.last() {
+            let op =
+                Op::Readdir { dir, after: after.clone(), bytes_max: 2048, plus: true, data_max: 0, in_shard };
+            let Answer::Entries { entries, end, .. } = self.op(server, op).unwrap() else { panic!() };
             if let Some(last) = entries.last() {
                 let name = last.name.as_bytes().into();
                 after = Some(shoal_proto::Place { hash: last.place, name });
             }
             all.extend(entries.0);
             if end {
-                all.sort_by(|a, b| a.name.cmp(&b.name));
-                return all;
+                left.pop();
             }
         }
+        assert!(
+            all.is_sorted_by_key(|entry| entry.place),
+            "a listing is in the order of places, over shards too"
+        );
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
     }
 
     /// Write through the group that opens.

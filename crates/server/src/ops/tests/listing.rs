@@ -15,8 +15,8 @@ fn page(
     plus: bool,
 ) -> Result<(Vec<Entry>, bool), Status> {
     let after = after.map(|e| Place { hash: e.place, name: e.name.as_bytes().into() });
-    match cluster.op(HERE, Op::Readdir { dir: ROOT, after, bytes_max, plus })? {
-        Answer::Entries { entries, end } => Ok((entries.0, end)),
+    match cluster.op(HERE, Op::Readdir { dir: ROOT, after, bytes_max, plus, data_max: 0, in_shard: false })? {
+        Answer::Entries { entries, end, .. } => Ok((entries.0, end)),
         other => panic!("{other:?}"),
     }
 }
@@ -93,8 +93,14 @@ fn behind_a_hash_alone_the_listing_goes_on_with_the_next() {
     (0..5).for_each(|n| drop(cluster.create(ROOT, &format!("f{n}")).unwrap()));
     let (all, _) = page(&cluster, None, 4096, false).unwrap();
     let after = Some(Place { hash: all[1].place, name: Default::default() });
-    let rest = cluster.op(HERE, Op::Readdir { dir: ROOT, after, bytes_max: 4096, plus: false });
-    assert_eq!(rest, Ok(Answer::Entries { entries: all[2..].to_vec().into(), end: true }));
+    let rest = cluster.op(
+        HERE,
+        Op::Readdir { dir: ROOT, after, bytes_max: 4096, plus: false, data_max: 0, in_shard: false },
+    );
+    assert_eq!(
+        rest,
+        Ok(Answer::Entries { entries: all[2..].to_vec().into(), end: true, contents: vec![].into() })
+    );
 }
 
 #[test]
@@ -115,13 +121,14 @@ fn attributes_of_a_whole_page_come_with_two_loads() {
 fn only_directories_are_listed() {
     let cluster = Cluster::new(&[ALL]);
     let file = cluster.create(ROOT, "f").unwrap().handle;
-    let op = Op::Readdir { dir: file, after: None, bytes_max: 100, plus: false };
+    let op =
+        Op::Readdir { dir: file, after: None, bytes_max: 100, plus: false, data_max: 0, in_shard: false };
     assert_eq!(cluster.op(HERE, op), Err(Status::NotDirectory));
     let dir = cluster.mkdir(ROOT, "d").unwrap().handle;
     let kinds: Vec<Kind> = cluster.list(ROOT).iter().map(|e| e.kind).collect();
     assert_eq!(kinds, [Kind::Directory, Kind::File]);
     cluster.rmdir(ROOT, "d").unwrap();
-    let op = Op::Readdir { dir, after: None, bytes_max: 100, plus: false };
+    let op = Op::Readdir { dir, after: None, bytes_max: 100, plus: false, data_max: 0, in_shard: false };
     assert_eq!(cluster.op(HERE, op), Err(Status::Stale));
 }
 
@@ -136,4 +143,37 @@ fn an_answer_is_not_larger_than_was_asked_for() {
         entries.iter().for_each(|entry| entry.encode(&mut w));
         assert!(w.into_vec().len() <= bytes_max as usize);
     }
+}
+
+#[test]
+fn contents_of_small_files_come_with_their_entries() {
+    let cluster = Cluster::new(&[ALL, ALL]);
+    let files = [("a", &b"one"[..]), ("b", b""), ("c", b"more than five")];
+    for (file, data) in files {
+        let handle = cluster.create(ROOT, file).unwrap().handle;
+        cluster.write(handle, data);
+    }
+    let (there, _) = cluster.mkdir_on(1, ROOT);
+    let op =
+        Op::Readdir { dir: ROOT, after: None, bytes_max: 100_000, plus: true, data_max: 5, in_shard: false };
+    let Ok(Answer::Entries { entries, contents, end: true }) = cluster.op(HERE, op) else { panic!() };
+    for (entry, content) in entries.0.iter().zip(&contents.0) {
+        let wanted = match entry.name.to_string().as_str() {
+            "a" => Some(3),
+            "b" => Some(0),
+            other => {
+                assert!(other == "c" || other == there);
+                None
+            }
+        };
+        assert_eq!(*content, wanted, "{}", entry.name);
+    }
+    // Counted to the size of the answer, and none where none were asked for.
+    let op =
+        Op::Readdir { dir: ROOT, after: None, bytes_max: 400, plus: true, data_max: 16_384, in_shard: false };
+    let Ok(Answer::Entries { entries, end: false, .. }) = cluster.op(HERE, op) else { panic!() };
+    assert!(entries.0.len() < 3);
+    let op =
+        Op::Readdir { dir: ROOT, after: None, bytes_max: 100_000, plus: true, data_max: 0, in_shard: false };
+    assert!(matches!(cluster.op(HERE, op), Ok(Answer::Entries { contents, .. }) if contents.0.is_empty()));
 }

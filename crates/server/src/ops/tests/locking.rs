@@ -16,7 +16,7 @@ fn lookup(dir: Handle, file: &str) -> Op {
 }
 
 fn list(dir: Handle, plus: bool) -> Op {
-    Op::Readdir { dir, after: None, bytes_max: 4096, plus }
+    Op::Readdir { dir, after: None, bytes_max: 4096, plus, data_max: 0, in_shard: false }
 }
 
 /// A directory and a file in it, both on the only server.
@@ -40,7 +40,7 @@ fn a_directory_that_is_being_removed_gets_no_entries() {
     let (cluster, dir, _) = world();
     cluster.unlink(dir, "file").unwrap();
     let tx = cluster.transaction(HERE);
-    let actions = [Action::DirectoryRemove { dir }];
+    let actions = [Action::DirectoryRemove { shard: dir.server(), dir, split: false }];
     cluster.prepare(tx, HERE, &actions).unwrap();
     assert!(halts(&cluster, create(dir, "x")));
     assert!(halts(&cluster, list(dir, false)));
@@ -54,7 +54,16 @@ fn a_directory_that_gets_an_entry_takes_others_and_is_not_removed() {
     let (cluster, dir, file) = world();
     let tx = cluster.transaction(HERE);
     let (kind, time) = (Kind::File, Time(9));
-    let put = Action::EntryPut { dir, name: name("new"), handle: file, kind, expect: None, subdirs: 0, time };
+    let put = Action::EntryPut {
+        shard: dir.server(),
+        dir,
+        name: name("new"),
+        handle: file,
+        kind,
+        expect: None,
+        subdirs: 0,
+        time,
+    };
     cluster.prepare(tx, HERE, std::slice::from_ref(&put)).unwrap();
     assert!(!halts(&cluster, create(dir, "x")));
     assert!(!halts(&cluster, Op::Setattr { object: dir, set: SetAttr::default() }));
@@ -67,10 +76,22 @@ fn a_directory_that_gets_an_entry_takes_others_and_is_not_removed() {
     // Another transaction may put its own entry, and may not remove the directory.
     let other = cluster.transaction(HERE);
     let name = name("more");
-    let more = Action::EntryPut { dir, name, handle: file, kind, expect: None, subdirs: 0, time };
+    let more = Action::EntryPut {
+        shard: dir.server(),
+        dir,
+        name,
+        handle: file,
+        kind,
+        expect: None,
+        subdirs: 0,
+        time,
+    };
     cluster.prepare(other, HERE, std::slice::from_ref(&more)).unwrap();
     let third = cluster.transaction(HERE);
-    assert_eq!(cluster.prepare(third, HERE, &[Action::DirectoryRemove { dir }]), Err(Halt::Locked));
+    assert_eq!(
+        cluster.prepare(third, HERE, &[Action::DirectoryRemove { shard: dir.server(), dir, split: false }]),
+        Err(Halt::Locked)
+    );
     cluster.finish(tx, HERE, &[put]);
     cluster.finish(other, HERE, &[more]);
     assert_eq!(cluster.list(dir).len(), 2);
@@ -81,7 +102,14 @@ fn a_directory_that_gets_an_entry_takes_others_and_is_not_removed() {
 fn an_entry_that_is_being_removed_is_waited_for() {
     let (cluster, dir, file) = world();
     let tx = cluster.transaction(HERE);
-    let action = Action::EntryRemove { dir, name: name("file"), expect: file, subdirs: 0, time: Time(9) };
+    let action = Action::EntryRemove {
+        shard: dir.server(),
+        dir,
+        name: name("file"),
+        expect: file,
+        subdirs: 0,
+        time: Time(9),
+    };
     cluster.prepare(tx, HERE, std::slice::from_ref(&action)).unwrap();
     let unlink = Op::Unlink { dir, name: name("file"), held: Held::default() };
     for op in [lookup(dir, "file"), list(dir, false), unlink] {
@@ -112,17 +140,33 @@ fn a_plan_made_from_older_facts_is_refused_as_changed() {
     let (kind, name) = (Kind::File, name("file"));
     let other = ROOT;
     let changed = [
-        Action::EntryPut { dir, name: name.clone(), handle: file, kind, expect: None, subdirs: 0, time },
-        Action::EntryRemove { dir, name: name.clone(), expect: other, subdirs: 0, time },
-        Action::EntryRemove { dir: gone, name: name.clone(), expect: other, subdirs: 0, time },
-        Action::EntryRemove { dir: file, name, expect: other, subdirs: 0, time },
+        Action::EntryPut {
+            shard: dir.server(),
+            dir,
+            name: name.clone(),
+            handle: file,
+            kind,
+            expect: None,
+            subdirs: 0,
+            time,
+        },
+        Action::EntryRemove { shard: dir.server(), dir, name: name.clone(), expect: other, subdirs: 0, time },
+        Action::EntryRemove {
+            shard: gone.server(),
+            dir: gone,
+            name: name.clone(),
+            expect: other,
+            subdirs: 0,
+            time,
+        },
+        Action::EntryRemove { shard: file.server(), dir: file, name, expect: other, subdirs: 0, time },
         Action::Links { object: gone, delta: -1, time, keep_for: None },
         Action::Links { object: dir, delta: 1, time, keep_for: None },
         Action::Links { object: file, delta: -2, time, keep_for: None },
         Action::Touch { object: gone, time },
         Action::Reparent { dir, expect: dir, parent: ROOT, time },
-        Action::DirectoryRemove { dir: file },
-        Action::DirectoryRemove { dir: gone },
+        Action::DirectoryRemove { shard: file.server(), dir: file, split: false },
+        Action::DirectoryRemove { shard: gone.server(), dir: gone, split: false },
         Action::AttrSet { attr: cluster.attr(file).unwrap(), expect: shoal_proto::Generation(7) },
         Action::ObjectCreate { attr: cluster.attr(dir).unwrap() },
     ];
@@ -131,7 +175,11 @@ fn a_plan_made_from_older_facts_is_refused_as_changed() {
         assert_eq!(cluster.prepare(tx, HERE, std::slice::from_ref(&action)), Err(Status::Changed.into()));
         cluster.servers[0].locks.release(tx);
     }
-    let full = cluster.prepare(cluster.transaction(HERE), HERE, &[Action::DirectoryRemove { dir }]);
+    let full = cluster.prepare(
+        cluster.transaction(HERE),
+        HERE,
+        &[Action::DirectoryRemove { shard: dir.server(), dir, split: false }],
+    );
     assert_eq!(full, Err(Status::NotEmpty.into()));
 }
 

@@ -10,3 +10,4 @@ mod namespace;
 mod objects;
 mod random;
 mod rename;
+mod splitting;

@@ -18,6 +18,7 @@ enum Step {
     Link((usize, usize), (usize, usize)),
     Rename((usize, usize), (usize, usize), How),
     Release(usize),
+    Split(usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -36,6 +37,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (place(), place()).prop_map(|(from, to)| Step::Link(from, to)),
         6 => (place(), place(), how).prop_map(|(from, to, how)| Step::Rename(from, to, how)),
         1 => (0..4_usize).prop_map(Step::Release),
+        1 => (0..12_usize).prop_map(Step::Split),
     ];
     proptest::collection::vec(step, 1..80)
 }
@@ -78,6 +80,13 @@ impl Both {
                 assert_eq!(linked, self.model.link(object, node, name));
             }
             Step::Rename(from, to, how) => self.rename(self.place(from), self.place(to), how),
+            Step::Split(dir) => {
+                let (_, dir, _) = self.place((dir, 0));
+                let whole = self.cluster.servers[0].identity.splits_at().is_none();
+                if !whole {
+                    self.cluster.split(dir);
+                }
+            }
             Step::Release(at) => {
                 let orphans = self.model.orphans();
                 let Some(&node) = orphans.get(at) else { return };
@@ -139,7 +148,10 @@ impl Both {
                 .collect();
             assert_eq!(listed, expected);
         }
-        assert_eq!(self.cluster.rows(Table::Inode).len(), self.model.objects.len());
+        self.cluster.check_shards();
+        let shards = |node: &Node| self.cluster.attr(self.handles[node]).unwrap().shards.servers().len();
+        let further: usize = self.model.objects.keys().map(|node| shards(node).max(1) - 1).sum();
+        assert_eq!(self.cluster.rows(Table::Inode).len(), self.model.objects.len() + further);
         assert_eq!(self.cluster.rows(Table::Orphan).len(), self.model.orphans().len());
         let names: usize = self.model.objects.values().map(|o| o.entries.len()).sum();
         assert_eq!(self.cluster.rows(Table::Entry).len(), names);
@@ -160,6 +172,18 @@ proptest! {
     #[test]
     fn the_namespace_is_the_naive_ones_over_three_servers(steps in steps()) {
         let mut both = Both::new(&[ALL, Roles::METADATA, ALL]);
+        steps.iter().for_each(|step| both.step(step));
+        both.compare();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_namespace_is_the_naive_ones_whatever_directories_are_split(steps in steps()) {
+        let mut both = Both::new(&[ALL, Roles::METADATA, ALL]);
+        both.cluster.switch(|switches| switches.split_entries = 1);
         steps.iter().for_each(|step| both.step(step));
         both.compare();
     }

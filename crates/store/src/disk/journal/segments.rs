@@ -150,6 +150,16 @@ impl Segments {
         self.dir.join(file_name(number))
     }
 
+    /// Make the free segments durable as they were found, their names too. A server that was killed may have left one in the
+    /// page cache alone: prepared in part, or with a group that was cut. What is written over it with its own durability
+    /// would go with it at a power cut.
+    pub async fn sync_free(&self, env: &Env) -> io::Result<()> {
+        for segment in self.map.values().filter(|segment| segment.state == State::Free) {
+            segment.files.plain(env).await?.sync().await?;
+        }
+        env.sync_dir(&self.dir).await
+    }
+
     /// Free segments.
     pub fn ready(&self) -> usize {
         self.map.values().filter(|segment| segment.state == State::Free).count()
@@ -234,8 +244,9 @@ impl Segments {
         Some(Reading::new(&segment.files))
     }
 
-    /// Free what does not live any more; gives the files that are too many.
-    pub fn recycle(&mut self, checkpointed: Lsn) -> Vec<PathBuf> {
+    /// Free what does not live any more. Whether anything was freed, and the files that are too many.
+    pub fn recycle(&mut self, checkpointed: Lsn) -> (bool, Vec<PathBuf>) {
+        let mut freed = false;
         for segment in self.map.values_mut() {
             let early = mutant::is(Mutant::ReuseEarly);
             let (unused, checkpointed) =
@@ -243,15 +254,17 @@ impl Segments {
             let dead = unused && checkpointed && segment.files.readers.get() == 0;
             if segment.state == State::Sealed && dead && !segment.cleaning {
                 segment.state = State::Free;
+                freed = true;
             }
         }
         let free: Vec<u64> =
             self.map.iter().filter(|(_, s)| s.state == State::Free).map(|(number, _)| *number).collect();
         let surplus = free.into_iter().skip(FREE_MAX).rev();
-        surplus
+        let surplus = surplus
             .filter_map(|number| self.map.remove(&number))
             .map(|segment| segment.files.path.clone())
-            .collect()
+            .collect();
+        (freed, surplus)
     }
 
     /// A sealed, checkpointed segment less than half alive.

@@ -6,25 +6,38 @@
 //! that one sync covers all of them.
 //!
 //! While a sync runs, groups go on to the page cache beside it; in mode *at reply* those that must be durable gather
-//! meanwhile, and go to the disk at once behind it.
+//! meanwhile, and go to the disk at once behind it. Which operations share a sync is the [policy's](super::coalesce).
 
 use super::super::Shared;
 use super::group::{BLOCK, HEADER, Header};
 use super::{Group, segments::State};
 use crate::{MetadataSync, StoreError};
+use futures_util::future::select;
 use shoal_env::mutant::{self, Mutant};
-use shoal_env::{AlignedBuf, File, point};
+use shoal_env::{AlignedBuf, File, Instant, point};
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 pub(crate) async fn run(shared: Rc<Shared>) {
+    // Since when the next group waits for company.
+    let mut waits_since = None;
     loop {
         let woken = shared.work.wait();
         if shared.health().is_err() {
             return;
         }
-        let worked = match step(&shared) {
-            Step::Write(group) => write(&shared, group).await,
+        let worked = match step(&shared, waits_since) {
+            Step::Write(group) => {
+                waits_since = None;
+                write(&shared, group).await
+            }
+            Step::Gather(span) => {
+                let since = *waits_since.get_or_insert_with(|| shared.env.now());
+                select(pin!(woken), shared.env.pause_until(since + span)).await;
+                Ok(())
+            }
             Step::Wait => {
                 woken.await;
                 Ok(())
@@ -38,6 +51,8 @@ pub(crate) async fn run(shared: Rc<Shared>) {
 
 enum Step {
     Write(Box<Group>),
+    /// More may come: until so long after the group began to wait.
+    Gather(Duration),
     Wait,
 }
 
@@ -68,17 +83,21 @@ fn sync_is_due(shared: &Shared) -> bool {
     journal.push > journal.durable && !journal.unsynced.is_empty()
 }
 
-fn step(shared: &Rc<Shared>) -> Step {
+fn step(shared: &Rc<Shared>, waits_since: Option<Instant>) -> Step {
     if shared.journal.borrow().due() {
         // What waits without haste goes along.
         shared.flush_weak();
     }
     let at_reply = shared.modes.get().metadata == MetadataSync::AtReply;
     let mut journal = shared.journal.borrow_mut();
-    if journal.due() && !(at_reply && journal.waits_for_sync()) {
-        return journal.take_group().map_or(Step::Wait, |group| Step::Write(Box::new(group)));
+    if !journal.due() || (at_reply && journal.waits_for_sync()) {
+        return Step::Wait;
     }
-    Step::Wait
+    let may_wait = journal.wait_for_company().filter(|_| at_reply);
+    match may_wait {
+        Some(span) if waits_since.is_none_or(|since| shared.env.now() < since + span) => Step::Gather(span),
+        _ => journal.take_group().map_or(Step::Wait, |group| Step::Write(Box::new(group))),
+    }
 }
 
 async fn write(shared: &Rc<Shared>, group: Box<Group>) -> Result<(), StoreError> {
@@ -88,7 +107,8 @@ async fn write(shared: &Rc<Shared>, group: Box<Group>) -> Result<(), StoreError>
     else {
         return Err(StoreError::Damaged(format!("segment {} is not there", group.segment)));
     };
-    let durable = durable_at_once(shared, &group);
+    let Served { durable, behind } = serve(shared, &group);
+    let operations = u64::from(group.operations);
     let at_once = durable && shared.journal.borrow().unsynced.is_empty();
     let opened = if at_once && !mutant::is(Mutant::DropJournalSync) {
         files.direct(&shared.env).await
@@ -98,8 +118,14 @@ async fn write(shared: &Rc<Shared>, group: Box<Group>) -> Result<(), StoreError>
     let context = || format!("writing the journal, {}", files.path.display());
     let file = opened.map_err(|error| StoreError::io(context(), &error))?;
     let (segment, offset, last) = (group.segment, group.offset, group.last);
+    if group.strong {
+        shared.journal.borrow_mut().company.taken(group.operations);
+    }
     let buf = finish(shared, group);
+    let bytes = buf.len() as u64;
+    shared.journal.borrow_mut().in_flight = buf.len();
     shared.env.point(point::JOURNAL_WRITES, 0);
+    let began = shared.env.now();
     if offset == 0 {
         shared.env.point(point::ROTATION_BEGINS, segment);
     }
@@ -114,12 +140,20 @@ async fn write(shared: &Rc<Shared>, group: Box<Group>) -> Result<(), StoreError>
         journal.give_back(buf);
         journal.written = last;
         journal.groups_written += 1;
+        journal.bytes_written += bytes;
+        journal.in_flight = 0;
+        if std::mem::take(&mut journal.crowded) {
+            shared.room.wake_all();
+        }
         if at_once {
             journal.syncs += 1;
             journal.durable = last;
+            journal.completed(operations);
+            journal.company.wrote(shared.env.now() - began);
         } else {
             journal.unsynced.insert(segment, last);
-            if durable {
+            journal.unsynced_operations += operations;
+            if durable || behind {
                 journal.push = journal.push.max(last);
             }
         }
@@ -133,9 +167,23 @@ async fn write(shared: &Rc<Shared>, group: Box<Group>) -> Result<(), StoreError>
     Ok(())
 }
 
-fn durable_at_once(shared: &Shared, group: &Group) -> bool {
+/// What the policy says of a group that is taken to be written.
+struct Served {
+    /// It is to be durable.
+    durable: bool,
+    /// It is to be durable soon, and nobody waits for that.
+    behind: bool,
+}
+
+fn serve(shared: &Shared, group: &Group) -> Served {
     let at_reply = shared.modes.get().metadata == MetadataSync::AtReply;
-    (at_reply && group.strong) || shared.journal.borrow().push >= group.first
+    let mut journal = shared.journal.borrow_mut();
+    let syncs = group.strong && journal.queues.serve(group.operations);
+    let asked = journal.push >= group.first;
+    Served {
+        durable: asked || (at_reply && syncs),
+        behind: !at_reply && syncs && journal.queues.syncs_behind(),
+    }
 }
 
 /// The header last: the durable LSN it states is the one known now.
@@ -179,9 +227,11 @@ async fn ready(shared: &Rc<Shared>, number: u64) -> Result<(), StoreError> {
 
 /// One sync for all that is written by now.
 async fn sync(shared: &Rc<Shared>) -> Result<(), StoreError> {
-    let (covered, segments) = {
-        let journal = shared.journal.borrow();
-        (journal.written, journal.unsynced.keys().copied().collect::<Vec<u64>>())
+    let (covered, operations, segments) = {
+        let mut journal = shared.journal.borrow_mut();
+        let operations = std::mem::take(&mut journal.unsynced_operations);
+        journal.queues.synced();
+        (journal.written, operations, journal.unsynced.keys().copied().collect::<Vec<u64>>())
     };
     shared.env.point(point::JOURNAL_SYNCS, 0);
     for number in segments {
@@ -197,5 +247,6 @@ async fn sync(shared: &Rc<Shared>) -> Result<(), StoreError> {
     // What was written meanwhile may be covered or not.
     journal.unsynced.retain(|_, last| *last > covered);
     journal.durable = journal.durable.max(covered);
+    journal.completed(operations);
     Ok(())
 }

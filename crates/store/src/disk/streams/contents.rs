@@ -14,6 +14,7 @@ type Key = (u64, u64);
 
 pub(crate) struct Contents {
     pinned: HashMap<Key, Bytes>,
+    pinned_bytes: usize,
     order: VecDeque<(Lsn, Key)>,
     cache: LruCache<Key, Bytes>,
     bytes: usize,
@@ -24,6 +25,7 @@ impl Contents {
     pub fn new(bytes_max: usize) -> Contents {
         Contents {
             pinned: HashMap::new(),
+            pinned_bytes: 0,
             order: VecDeque::new(),
             cache: LruCache::unbounded(),
             bytes: 0,
@@ -34,7 +36,10 @@ impl Contents {
     /// Contents of the batch at `lsn`.
     pub fn pin(&mut self, lsn: Lsn, (_, generation): Place, contents: Vec<(u64, Bytes)>) {
         for (offset, content) in contents {
-            self.pinned.insert((generation, offset), content);
+            self.pinned_bytes += content.len();
+            if let Some(old) = self.pinned.insert((generation, offset), content) {
+                self.pinned_bytes -= old.len();
+            }
             self.order.push_back((lsn, (generation, offset)));
         }
     }
@@ -47,6 +52,7 @@ impl Contents {
             }
             self.order.pop_front();
             if let Some(content) = self.pinned.remove(&key) {
+                self.pinned_bytes -= content.len();
                 self.enter(key, content);
             }
         }
@@ -64,6 +70,11 @@ impl Contents {
             let Some((_, old)) = self.cache.pop_lru() else { return };
             self.bytes -= old.len();
         }
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        self.bytes + self.pinned_bytes
     }
 
     pub fn get(&mut self, key: Key) -> Option<Bytes> {

@@ -98,7 +98,8 @@ impl Shared {
                 let space = content.len() as u64;
                 let (home, tiny) = (Home::File, Bytes::new());
                 let after = StreamRow { home, tiny, valid: 0, space, loose, ..row.clone() };
-                let lsn = self.commit_row(handle, row, after, None, Strength::Weak)?;
+                let lsn =
+                    self.commit_row(handle, row, after, None, Strength::Weak, Manner { urgent: true })?;
                 self.env.point(point::MOVE_RECORDS, handle.0);
                 return self.wait_written(lsn).await;
             }

@@ -10,8 +10,8 @@
 //! All rows are in memory too, so that reading costs nothing; whoever simulates a thousand servers pays for what they hold.
 
 use super::live::Live;
-use super::{Fetched, LIVE_KEY, LSN_KEY, Range, RangeRows, Table, TableRows};
-use crate::{Lsn, StoreError};
+use super::{Applied, Fetched, LIVE_KEY, LSN_KEY, Part, Range, RangeRows, Table};
+use crate::StoreError;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
@@ -21,7 +21,6 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"shoaltab";
 const VERSION: u32 = 1;
@@ -93,10 +92,13 @@ fn encode(rows: &Rows) -> Bytes {
     out.into()
 }
 
-fn apply(old: &Rows, changes: &TableRows, lsn: Lsn) -> Result<Rows, StoreError> {
+fn apply(old: &Rows, part: &Part) -> Result<(Rows, Applied), StoreError> {
+    let (changes, next) = part.split();
     let mut rows = old.clone();
+    let mut bytes = 0;
     let mut live = Live::decode(rows.get(LIVE_KEY).map(|live| live.as_ref()))?;
     for (key, entry) in changes {
+        bytes += (key.len() + entry.value.as_ref().map_or(0, Bytes::len)) as u64;
         let before = match &entry.value {
             Some(value) => rows.insert(key.clone(), value.clone()),
             None => rows.remove(key),
@@ -104,8 +106,10 @@ fn apply(old: &Rows, changes: &TableRows, lsn: Lsn) -> Result<Rows, StoreError> 
         live.replace(key, before.as_deref(), entry.value.as_deref())?;
     }
     rows.insert(Bytes::from_static(LIVE_KEY), live.encode().into());
-    rows.insert(Bytes::from_static(LSN_KEY), Bytes::copy_from_slice(&lsn.0.to_le_bytes()));
-    Ok(rows)
+    if next.is_none() {
+        rows.insert(Bytes::from_static(LSN_KEY), Bytes::copy_from_slice(&part.lsn.0.to_le_bytes()));
+    }
+    Ok((rows, Applied { next, bytes }))
 }
 
 fn range(rows: &Rows, (prefix, after, limit): &Range) -> RangeRows {
@@ -140,14 +144,14 @@ impl Table for FileTable {
         ready(Ok(fetched)).boxed_local()
     }
 
-    fn apply(&self, changes: Arc<TableRows>, lsn: Lsn) -> LocalBoxFuture<'static, Result<(), StoreError>> {
+    fn apply(&self, part: Part) -> LocalBoxFuture<'static, Result<Applied, StoreError>> {
         let (env, path, shared) = (self.env.clone(), self.path.clone(), self.rows.clone());
         Box::pin(async move {
-            let rows = apply(&shared.borrow(), &changes, lsn)?;
+            let (rows, applied) = apply(&shared.borrow(), &part)?;
             let written = env.replace_file(&path, encode(&rows)).await;
             written.map_err(|error| StoreError::io(format!("replacing {}", path.display()), &error))?;
             *shared.borrow_mut() = rows;
-            Ok(())
+            Ok(applied)
         })
     }
 

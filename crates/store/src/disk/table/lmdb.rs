@@ -1,13 +1,13 @@
 //! The checkpointed table in LMDB.
 //!
-//! A checkpoint is one write transaction, committed with LMDB's own syncs (no `NOSYNC`, no `WRITEMAP`): it is on the disk
-//! when the commit returns. Everything runs off the shard's thread, because any access may wait for a page.
+//! A part of a checkpoint is one write transaction, committed with LMDB's own syncs (no `NOSYNC`, no `WRITEMAP`): it is on
+//! the disk when the commit returns. Everything runs off the shard's thread, because any access may wait for a page.
 //!
 //! The map is address space only. When a checkpoint finds it full, it is made twice as large: readers hold a lock shared
 //! for their transaction, the resize holds it alone (LMDB forbids a resize under any transaction of the process).
 
 use super::live::Live;
-use super::{Fetched, LIVE_KEY, LSN_KEY, Range, RangeRows, Table, TableRows};
+use super::{Applied, Entry, Fetched, LIVE_KEY, LSN_KEY, Part, Range, RangeRows, Table};
 use crate::{Lsn, StoreError};
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
@@ -128,7 +128,19 @@ impl Inner {
         Ok(found)
     }
 
-    fn apply(&self, changes: &TableRows, lsn: Lsn) -> Result<(), StoreError> {
+    fn apply(&self, part: &Part) -> Result<Applied, StoreError> {
+        let before = written_bytes();
+        let (changes, next) = part.split();
+        let lsn = next.is_none().then_some(part.lsn);
+        self.apply_rows(&changes, lsn)?;
+        let bytes = match (before, written_bytes()) {
+            (Some(before), Some(after)) => after.saturating_sub(before),
+            _ => changes.iter().map(|(key, entry)| row_bytes(key, entry)).sum(),
+        };
+        Ok(Applied { next, bytes })
+    }
+
+    fn apply_rows(&self, changes: &[(&Bytes, &Entry)], lsn: Option<Lsn>) -> Result<(), StoreError> {
         loop {
             let full = {
                 let _open = self.map.read().unwrap_or_else(PoisonError::into_inner);
@@ -145,7 +157,7 @@ impl Inner {
         }
     }
 
-    fn try_apply(&self, changes: &TableRows, lsn: Lsn) -> Result<(), Apply> {
+    fn try_apply(&self, changes: &[(&Bytes, &Entry)], lsn: Option<Lsn>) -> Result<(), Apply> {
         let mut txn = self.lmdb.write_txn()?;
         let mut live = Live::decode(self.rows.get(&txn, LIVE_KEY)?)?;
         for (key, entry) in changes {
@@ -158,7 +170,9 @@ impl Inner {
             }
         }
         self.rows.put(&mut txn, LIVE_KEY, &live.encode())?;
-        self.rows.put(&mut txn, LSN_KEY, &lsn.0.to_le_bytes())?;
+        if let Some(lsn) = lsn {
+            self.rows.put(&mut txn, LSN_KEY, &lsn.0.to_le_bytes())?;
+        }
         Ok(txn.commit()?)
     }
 
@@ -169,6 +183,16 @@ impl Inner {
         // SAFETY: transactions are opened under the lock that is held alone here, so none is open in this process.
         unsafe { self.lmdb.resize(size) }.map_err(|error| lmdb_error("growing the map", &error))
     }
+}
+
+/// Bytes that this thread has handed to the kernel for disks, where the kernel says so.
+fn written_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/io").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.parse().ok()
+}
+
+fn row_bytes(key: &Bytes, entry: &Entry) -> u64 {
+    (key.len() + entry.value.as_ref().map_or(0, Bytes::len)) as u64
 }
 
 enum Apply {
@@ -197,8 +221,12 @@ impl Table for LmdbTable {
         self.run(move |inner| inner.fetch(&keys, &ranges))
     }
 
-    fn apply(&self, rows: Arc<TableRows>, lsn: Lsn) -> LocalBoxFuture<'static, Result<(), StoreError>> {
-        self.run(move |inner| inner.apply(&rows, lsn))
+    fn apply(&self, part: Part) -> LocalBoxFuture<'static, Result<Applied, StoreError>> {
+        let (env, inner) = (self.env.clone(), self.inner.clone());
+        Box::pin(async move {
+            let done = env.offload_behind(move || inner.apply(&part)).await;
+            done.map_err(|error| StoreError::io("the tables (LMDB)", &error))?
+        })
     }
 
     fn close(&self) -> LocalBoxFuture<'static, ()> {

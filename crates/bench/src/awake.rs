@@ -1,0 +1,61 @@
+//! Cores that never sleep, for the time of a measurement.
+//!
+//! A client that waits for each answer is bound by waking up: a core that has gone idle takes tens of microseconds to
+//! begin (some 14 k round trips a second here, above 110 k where cores are awake). A thread for each core that does
+//! nothing but give way keeps them awake, at the lowest priority, so that what is measured runs as soon as it can.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use rustix::process::{nice, setpriority_process};
+
+/// The lowest priority there is.
+const LOWEST: i32 = 19;
+
+/// Cores are awake as long as this lives.
+pub struct Awake {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Awake {
+    /// Keep all cores awake.
+    pub fn all() -> Awake {
+        let stop = Arc::new(AtomicBool::new(false));
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let spin = |stop: Arc<AtomicBool>| {
+            // Of this thread alone, as Linux has it.
+            let lowered = setpriority_process(None, LOWEST).is_ok() || nice(LOWEST).is_ok();
+            while lowered && !stop.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+        };
+        let threads = (0..cores).map(|_| {
+            let stop = stop.clone();
+            std::thread::spawn(move || spin(stop))
+        });
+        Awake { threads: threads.collect(), stop }
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_that_were_awake_may_sleep_again() {
+        let awake = Awake::all();
+        assert!(!awake.threads.is_empty());
+        drop(awake);
+    }
+}

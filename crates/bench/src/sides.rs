@@ -1,0 +1,156 @@
+//! Two programs, one benchmark: which of them is faster, as far as that can be told.
+//!
+//! The two take turns, round by round, and each round's rates are a pair: what the machine does for a while, it does to
+//! both. The ratio of a pair drops that out, and [`crate::interval`] says between what bounds the ratios' middle lies. If
+//! one is within, no difference can be told: more rounds narrow it, a quieter machine does more.
+//!
+//! A program's rates are read from the report that it prints ([`crate::report`]), whatever version of it that is.
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::interval::{Interval, SAMPLES_MIN};
+use crate::report::plain_table;
+use crate::spread::short;
+
+/// What can be told of two sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Told {
+    /// The second is faster.
+    Faster,
+    /// The second is slower.
+    Slower,
+    /// Neither, for sure.
+    NoDifference,
+    /// There are too few rounds for any certainty.
+    TooFewRounds,
+}
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Told::Faster => "B is faster",
+            Told::Slower => "B is slower",
+            Told::NoDifference => "no difference can be told",
+            Told::TooFewRounds => "too few rounds",
+        })
+    }
+}
+
+/// One phase on both sides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Both {
+    /// The phase.
+    pub phase: String,
+    /// As written behind its rates.
+    pub unit: String,
+    /// The first side's median.
+    pub a: Interval,
+    /// The second side's.
+    pub b: Interval,
+    /// How many times the first the second is, round by round.
+    pub ratio: Interval,
+    /// What can be told.
+    pub told: Told,
+}
+
+/// The rates of one run: phase, unit, rate.
+pub type Rates = Vec<(String, String, f64)>;
+
+/// The rates that a program's report tells, of its only target.
+pub fn rates(report: &str) -> Result<Rates> {
+    let report: Value = serde_json::from_str(report).context("the program printed no report")?;
+    let phases = report["targets"][0]["phases"].as_array().context("the program's report has no phases")?;
+    let rate = |phase: &Value| {
+        // The watch on the wall; the first reports had no such clock.
+        let clock = ["rate_wall", "rate"].into_iter().find_map(|clock| phase[clock]["median"].as_f64())?;
+        let unit = if phase["unit"] == "megabytes_per_second" { " MB/s" } else { "/s" };
+        Some((phase["phase"].as_str()?.to_owned(), unit.to_owned(), clock))
+    };
+    let rates: Rates = phases.iter().filter_map(rate).collect();
+    if rates.is_empty() {
+        bail!("the program's report has no rates");
+    }
+    Ok(rates)
+}
+
+/// Compare rounds of two sides, phase by phase; phases that only one of them has are left out.
+pub fn compare(a: &[Rates], b: &[Rates]) -> Vec<Both> {
+    let of = |side: &[Rates], phase: &str| -> Vec<f64> {
+        let rate = |round: &Rates| round.iter().find(|(name, ..)| name == phase).map(|(.., rate)| *rate);
+        side.iter().filter_map(rate).collect()
+    };
+    let both = |(phase, unit, _): &(String, String, f64)| {
+        let (ours, theirs) = (of(a, phase), of(b, phase));
+        let ratio = Interval::of_ratio(&theirs, &ours)?;
+        let told = match ratio.ends {
+            None => Told::TooFewRounds,
+            Some(_) if ratio.is_above(1.0) => Told::Faster,
+            Some(_) if ratio.is_below(1.0) => Told::Slower,
+            Some(_) => Told::NoDifference,
+        };
+        let (a, b) = (Interval::of_median(&ours)?, Interval::of_median(&theirs)?);
+        Some(Both { phase: phase.clone(), unit: unit.clone(), a, b, ratio, told })
+    };
+    a.first().into_iter().flatten().filter_map(both).collect()
+}
+
+/// As text.
+pub fn table(all: &[Both], rounds: usize) -> String {
+    let header = ["phase", "A", "B", "B to A (95 %)", ""].map(str::to_owned).to_vec();
+    let mut table = plain_table(header);
+    for both in all {
+        let rate = |one: &Interval| format!("{}{}", short(one.value), both.unit);
+        table.add_row([
+            both.phase.clone(),
+            rate(&both.a),
+            rate(&both.b),
+            both.ratio.as_ratio(),
+            both.told.to_string(),
+        ]);
+    }
+    let few = if rounds < SAMPLES_MIN {
+        format!("an interval of 95 % takes {SAMPLES_MIN} rounds or more\n")
+    } else {
+        String::new()
+    };
+    format!(
+        "{table}\nmedians of {rounds} rounds in turn; of twenty phases alike, one differs by chance\n{few}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rounds(of: &[f64]) -> Vec<Rates> {
+        of.iter().map(|&rate| vec![("create".into(), "/s".into(), rate)]).collect()
+    }
+
+    #[test]
+    fn a_difference_is_told_when_all_of_the_interval_lies_on_one_side() {
+        let a = [100.0, 103.0, 99.0, 101.0, 98.0, 102.0, 100.0];
+        let told = |factor: f64| compare(&rounds(&a), &rounds(&a.map(|rate| rate * factor)))[0].told;
+        assert_eq!((told(1.1), told(0.9)), (Told::Faster, Told::Slower));
+        let mut mixed = a;
+        mixed.reverse();
+        let both = &compare(&rounds(&a), &rounds(&mixed))[0];
+        assert_eq!(both.told, Told::NoDifference, "{both:?}");
+        assert_eq!(compare(&rounds(&a[..5]), &rounds(&[200.0; 5]))[0].told, Told::TooFewRounds);
+        let text = table(&compare(&rounds(&a), &rounds(&mixed)), 7);
+        assert!(text.contains("no difference can be told") && text.contains("create"), "{text}");
+    }
+
+    #[test]
+    fn rates_are_read_from_the_reports_of_any_version() {
+        let first = r#"{"targets": [{"phases": [{"phase": "create", "unit": "ops_per_second", "rate": {"median": 7.5}}]}]}"#;
+        assert_eq!(rates(first).expect("read"), [("create".into(), "/s".into(), 7.5)]);
+        let later = r#"{"targets": [{"phases": [
+            {"phase": "write", "unit": "megabytes_per_second", "rate": {"median": 1.0}, "rate_wall": {"median": 2.0}},
+            {"phase": "nothing", "unit": "ops_per_second", "rate": null, "rate_wall": null}]}]}"#;
+        assert_eq!(rates(later).expect("read"), [("write".into(), " MB/s".into(), 2.0)]);
+        assert!(rates("{}").is_err() && rates("what").is_err());
+    }
+}

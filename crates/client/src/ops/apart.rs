@@ -1,0 +1,250 @@
+//! Creating and removing step by step, as PVFS does where it has no compounds (`compound = off`).
+//!
+//! ```text
+//!   create   createmeta ─▶ n × createdata ─▶ laydata ─▶ crdirent      n + 3 messages; two with stuffing: no datafiles
+//!   remove   rmdirent ─▶ removemeta ─▶ n × removedata                 n + 2 messages; three with stuffing: one datafile
+//! ```
+//! What is not entered yet stands in rows of the session at its servers: if this client dies in between, they take it back.
+//! Other objects than files are made and removed by the servers.
+
+use super::{attr_among, capability_among};
+use crate::core::{Core, Operation};
+use crate::{Client, Error, OpenFile};
+use futures_util::future::join_all;
+use shoal_env::Instant;
+use shoal_proto::op::Answer;
+use shoal_proto::{
+    Attr, Capability, Dist, Handle, Kind, Name, Op, Owner, Placement, Rights, Roles, ServerId, Status,
+    Template, limits,
+};
+use std::rc::Rc;
+
+/// What a new file takes from its directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inherited {
+    group: Option<u32>,
+    template: Template,
+    until: Instant,
+}
+
+/// How a new file is to be, and what it is opened for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewFile {
+    pub(crate) owner: Owner,
+    pub(crate) rights: Rights,
+    pub(crate) template: Option<Template>,
+}
+
+/// Directories of which that is kept, at most.
+const INHERITED_MAX: usize = 1024;
+/// The bit of a mode that has new files take the directory's group.
+const SET_GROUP_ID: u32 = 0o2000;
+
+impl Client {
+    /// [`Client::create`], step by step.
+    pub(crate) async fn create_apart(
+        &self,
+        o: &Operation,
+        dir: Handle,
+        name: &Name,
+        exclusive: bool,
+        file: NewFile,
+    ) -> Result<(Attr, bool, OpenFile), Error> {
+        loop {
+            if !exclusive {
+                match self.open_existing(o, dir, name, file.rights).await {
+                    Err(error) if error.status == Status::NotFound => {}
+                    Err(error) if error.status == Status::Stale && error.object != Some(dir) => {
+                        self.core.back_off(o, error).await?;
+                        continue;
+                    }
+                    other => return other.map(|(attr, file)| (attr, false, file)),
+                }
+            }
+            match self.core.make_apart(o, dir, name, file).await {
+                Ok((attr, capability)) => {
+                    let opened = OpenFile::new(self.clone(), &attr, file.rights, capability);
+                    self.core.cache.borrow_mut().changed_name(dir, name);
+                    self.core.made_empty(dir, name, &attr);
+                    return Ok((attr, true, opened));
+                }
+                // Somebody else made it since it was looked for.
+                Err(error) if error.status == Status::Exists && !exclusive => {
+                    self.core.back_off(o, error).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn open_existing(
+        &self,
+        o: &Operation,
+        dir: Handle,
+        name: &Name,
+        rights: Rights,
+    ) -> Result<(Attr, OpenFile), Error> {
+        let looked = self.core.lookup_path(o, dir, std::slice::from_ref(name)).await?;
+        match looked.kind {
+            Kind::Directory => Err(o.error(Status::IsDirectory)),
+            Kind::Symlink => {
+                Err(o.error(Status::Loop).of(looked.handle).because("the name is a symbolic link"))
+            }
+            _ => {
+                let opened = self.open_of(o, looked.handle, rights).await;
+                opened.map_err(|error| Error { object: Some(looked.handle), ..error })
+            }
+        }
+    }
+}
+
+impl Core {
+    /// A file, made and entered.
+    async fn make_apart(
+        self: &Rc<Core>,
+        o: &Operation,
+        dir: Handle,
+        name: &Name,
+        file: NewFile,
+    ) -> Result<(Attr, Option<Capability>), Error> {
+        let NewFile { owner, rights, template } = file;
+        let inherited = self.inherited(o, dir).await?;
+        let owner = Owner { gid: inherited.group.unwrap_or(owner.gid), ..owner };
+        let template = template.unwrap_or(inherited.template);
+        let server = self.metafile_server(dir);
+        let op = Op::Createmeta { dir, name: name.clone(), owner, open: rights, template };
+        let told = self.ask(o, server, vec![op]).await?;
+        let capability = capability_among(&told.answers);
+        let bad = || o.error(Status::BadMessage).from(server);
+        let mut attr = attr_among(&told.answers).ok_or_else(bad)?;
+        if attr.layout.is_none() && !self.stuffs(server) {
+            let datafiles = self.datafiles(o, attr.handle, &template).await?;
+            let op = Op::Laydata { object: attr.handle, datafiles: datafiles.into() };
+            let told = self.ask(o, server, vec![op]).await?;
+            attr = attr_among(&told.answers).ok_or_else(bad)?;
+        }
+        let op = Op::Crdirent { dir, name: name.clone(), object: attr.handle, kind: Kind::File };
+        match self.ask(o, dir.server(), vec![op]).await {
+            Ok(_) => Ok((attr, capability)),
+            Err(error) => {
+                if error.status == Status::Exists {
+                    // What fails of this its servers do when the session ends.
+                    let _ = self.remove_apart(o, attr.handle, false).await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Datafiles on all servers that are to have one, made at once.
+    async fn datafiles(
+        self: &Rc<Core>,
+        o: &Operation,
+        owner: Handle,
+        template: &Template,
+    ) -> Result<Vec<Handle>, Error> {
+        let servers: Vec<ServerId> = self.map().with_roles(Roles::DATA).collect();
+        let width = match (template.dist, usize::from(template.width)) {
+            (Dist::Basic, _) => 1,
+            (_, 0) => servers.len(),
+            (_, width) => width.min(servers.len()),
+        };
+        if servers.is_empty() {
+            return Err(o.error(Status::NoSpace).because("no server holds data"));
+        }
+        let turn = (owner.counter() % servers.len() as u64) as usize;
+        let made = (0..width.min(limits::WIDTH_MAX)).map(|step| {
+            let server = servers[(turn + step) % servers.len()];
+            async move {
+                let told = self.ask(o, server, vec![Op::Createdata { owner }]).await?;
+                match told.answers.first() {
+                    Some(Answer::Handles { handles }) if handles.len() == 1 => Ok(handles[0]),
+                    _ => Err(o.error(Status::BadMessage).from(server)),
+                }
+            }
+        });
+        join_all(made).await.into_iter().collect()
+    }
+
+    fn metafile_server(&self, dir: Handle) -> ServerId {
+        let servers: Vec<ServerId> = self.map().with_roles(Roles::METADATA).collect();
+        match self.switches().placement {
+            Placement::Spread if !servers.is_empty() => {
+                servers[(self.world.random_u64() % servers.len() as u64) as usize]
+            }
+            _ => dir.server(),
+        }
+    }
+
+    fn stuffs(&self, server: ServerId) -> bool {
+        let map = self.map();
+        map.switches.stuffing && map.server(server).is_some_and(|info| info.roles.contains(Roles::DATA))
+    }
+
+    /// What new files take from their directory; kept as long as attributes are.
+    async fn inherited(self: &Rc<Core>, o: &Operation, dir: Handle) -> Result<Inherited, Error> {
+        let known = self.inherited.borrow_mut().get(&dir).copied();
+        if let Some(known) = known.filter(|known| known.until > self.world.now()) {
+            return Ok(known);
+        }
+        let attr = self.getattr_raw(o, dir).await?;
+        if attr.kind != Kind::Directory {
+            return Err(o.error(Status::NotDirectory));
+        }
+        let inherited = Inherited {
+            group: (attr.mode & SET_GROUP_ID != 0).then_some(attr.gid),
+            template: attr.template,
+            until: self.world.now() + self.options.attr_cache,
+        };
+        let mut all = self.inherited.borrow_mut();
+        all.put(dir, inherited);
+        if all.len() > INHERITED_MAX {
+            all.pop_lru();
+        }
+        Ok(inherited)
+    }
+
+    /// Take a name away, and remove its object if that was the last one.
+    pub(crate) async fn unlink_apart(
+        self: &Rc<Core>,
+        o: &Operation,
+        dir: Handle,
+        name: &Name,
+    ) -> Result<(), Error> {
+        let told = self.ask(o, dir.server(), vec![Op::Rmdirent { dir, name: name.clone() }]).await;
+        self.cache.borrow_mut().changed_name(dir, name);
+        let Some(&Answer::Unnamed { handle, ticket, .. }) = told?.answers.first() else {
+            return Err(o.error(Status::BadMessage).from(dir.server()));
+        };
+        self.cache.borrow_mut().changed(handle);
+        let held = self.held.borrow().to_tell().holds(handle);
+        if !self.remove_apart(o, handle, held).await? {
+            let told = self.ask(o, dir.server(), vec![Op::Settle { object: handle, ticket, held }]).await?;
+            if let Some(Answer::Removed { orphaned: true, .. }) = told.answers.first() {
+                self.orphaned(o, handle).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Remove an object without a name, and its datafiles; `false`: it has, or had, further names.
+    async fn remove_apart(self: &Rc<Core>, o: &Operation, object: Handle, held: bool) -> Result<bool, Error> {
+        let told = match self.ask(o, object.server(), vec![Op::Removemeta { object, held }]).await {
+            // Its server was before us.
+            Err(error) if error.status == Status::Stale => return Ok(true),
+            told => told?,
+        };
+        let Some(Answer::Parted { datafiles, orphaned, linked }) = told.answers.into_iter().next() else {
+            return Err(o.error(Status::BadMessage).from(object.server()));
+        };
+        if orphaned {
+            self.orphaned(o, object).await?;
+        }
+        let removed = datafiles.iter().map(|&datafile| {
+            self.ask(o, datafile.server(), vec![Op::Removedata { owner: object, datafile }])
+        });
+        // It has no name any more: what fails of this is done by the servers.
+        join_all(removed).await;
+        Ok(!linked)
+    }
+}

@@ -1,0 +1,110 @@
+//! TCP sockets.
+//!
+//! Every stream has `TCP_NODELAY`: messages are gathered into one write above, and none may wait for an answer to the last.
+//! Listening sets `SO_REUSEADDR`, so a restarted server gets its port back at once.
+
+use super::Meter;
+use crate::{Address, Listener, ListenerImpl, Reader, ReaderImpl, Stream, Writer, WriterImpl};
+use bytes::{BufMut as _, BytesMut};
+use std::future::Future as _;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+/// Connections the kernel keeps for us before we accept them.
+const BACKLOG: u32 = 1024;
+
+struct TcpReader {
+    half: OwnedReadHalf,
+    meter: Meter,
+}
+
+impl ReaderImpl for TcpReader {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut buf = ReadBuf::new(buf);
+        ready!(Pin::new(&mut self.half).poll_read(cx, &mut buf))?;
+        let n = buf.filled().len();
+        self.meter.read(n);
+        Poll::Ready(Ok(n))
+    }
+
+    fn poll_read_behind(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut BytesMut,
+        max: usize,
+    ) -> Poll<io::Result<usize>> {
+        buf.reserve(max);
+        let n = ready!(pin!(self.half.read_buf(&mut buf.limit(max))).poll(cx))?;
+        self.meter.read(n);
+        Poll::Ready(Ok(n))
+    }
+}
+
+struct TcpWriter {
+    half: OwnedWriteHalf,
+    meter: Meter,
+}
+
+impl WriterImpl for TcpWriter {
+    fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let n = ready!(Pin::new(&mut self.half).poll_write_vectored(cx, bufs))?;
+        self.meter.wrote(n);
+        Poll::Ready(Ok(n))
+    }
+
+    fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match ready!(Pin::new(&mut self.half).poll_shutdown(cx)) {
+            // The other side has gone already: it needs no telling.
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
+            other => Poll::Ready(other),
+        }
+    }
+}
+
+fn stream(socket: TcpStream, peer: SocketAddr, meter: Meter) -> io::Result<Stream> {
+    socket.set_nodelay(true)?;
+    let (read, write) = socket.into_split();
+    let reader = Reader(Box::new(TcpReader { half: read, meter: meter.clone() }));
+    Ok(Stream {
+        reader,
+        writer: Writer(Box::new(TcpWriter { half: write, meter })),
+        peer: format!("tcp:{peer}"),
+    })
+}
+
+/// Connect.
+pub(super) async fn connect(to: SocketAddr, meter: Meter) -> io::Result<Stream> {
+    stream(TcpStream::connect(to).await?, to, meter)
+}
+
+/// Listen.
+pub(super) fn listen(at: SocketAddr, meter: Meter) -> io::Result<Listener> {
+    let socket = if at.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(at)?;
+    let listener = socket.listen(BACKLOG)?;
+    let address = Address::Tcp(listener.local_addr()?);
+    Ok(Listener(Box::new(TcpAccept { listener, address, meter })))
+}
+
+struct TcpAccept {
+    listener: TcpListener,
+    address: Address,
+    meter: Meter,
+}
+
+impl ListenerImpl for TcpAccept {
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
+        let (socket, peer) = ready!(self.listener.poll_accept(cx))?;
+        Poll::Ready(stream(socket, peer, self.meter.clone()))
+    }
+
+    fn address(&self) -> Address {
+        self.address.clone()
+    }
+}

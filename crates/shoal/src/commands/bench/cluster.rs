@@ -1,0 +1,163 @@
+//! A throwaway file system for a benchmark, its servers threads of one process, in a folder that is removed at the end.
+//!
+//! ```text
+//!   start     shoal up                      clients by Unix sockets
+//!   embedded  shoal up --mount              the mount's client by queues within the process
+//!   remote    shoal init, serve, mount      two processes, TCP between them
+//! ```
+
+use super::running::{Running, this_program};
+use crate::address::Place;
+use anyhow::{Context as _, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A folder that is removed at the end.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// A new one in `base`, or in the temporary folder.
+    pub fn new(base: Option<&Path>) -> Result<Scratch> {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let name = format!("shoal-bench.{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let path = base.map_or_else(std::env::temp_dir, Path::to_path_buf).join(name);
+        std::fs::create_dir(&path).with_context(|| format!("cannot make the folder {}", path.display()))?;
+        Ok(Scratch(path.canonicalize()?))
+    }
+
+    /// Where.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A folder in it.
+    pub fn folder(&self, name: &str) -> Result<PathBuf> {
+        let path = self.0.join(name);
+        std::fs::create_dir(&path).with_context(|| format!("cannot make the folder {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A file system that runs. Its mount goes before its servers, and these before the folder.
+pub struct Cluster {
+    mount: Option<Running>,
+    servers: Running,
+    folder: Scratch,
+}
+
+impl Cluster {
+    /// Make it and start it; `words`: further words of `shoal up`.
+    pub fn start(base: Option<&Path>, servers: u16, words: &[&str]) -> Result<Cluster> {
+        Cluster::start_with(&this_program()?, base, servers, words)
+    }
+
+    /// The same by another version of this program.
+    pub fn start_with(program: &Path, base: Option<&Path>, servers: u16, words: &[&str]) -> Result<Cluster> {
+        Cluster::up(program, Scratch::new(base)?, servers, words)
+    }
+
+    /// The same with a mount in the servers' process.
+    pub fn embedded(program: &Path, base: Option<&Path>, servers: u16, words: &[&str]) -> Result<Cluster> {
+        let folder = Scratch::new(base)?;
+        let at = text(&folder.folder(MOUNT)?)?;
+        let mount = ["--mount", at.as_str()];
+        Cluster::up(program, folder, servers, &[&mount, words].concat())
+    }
+
+    fn up(program: &Path, folder: Scratch, servers: u16, words: &[&str]) -> Result<Cluster> {
+        let (data, count) = (text(&folder.path().join(DATA))?, servers.to_string());
+        let up = ["up", &data, "--json", "--servers", &count];
+        let servers = Running::start(program, &[&up, words].concat()).context("the servers did not start")?;
+        Ok(Cluster { mount: None, servers, folder })
+    }
+
+    /// The same with servers that are reached by TCP alone, and a mount in a process of its own; `words`: of `shoal init`,
+    /// `mount`: of `shoal mount`.
+    pub fn remote(base: Option<&Path>, servers: u16, words: &[&str], mount: &[&str]) -> Result<Cluster> {
+        let folder = Scratch::new(base)?;
+        let data = folder.path().join(DATA);
+        let config = text(&data)?;
+        let addresses = addresses(&data, servers)?;
+        let servers = addresses.iter().flat_map(|address| ["--server", address.as_str()]);
+        let init: Vec<&str> =
+            ["init", &config].into_iter().chain(servers).chain(words.iter().copied()).collect();
+        let program = this_program()?;
+        let made = Command::new(&program).args(&init).output().context("cannot start `shoal init`")?;
+        if !made.status.success() {
+            bail!("cannot make a file system: {}", String::from_utf8_lossy(&made.stderr).trim());
+        }
+        let servers = Running::start(&program, &["serve", "--config", &config]);
+        let servers = servers.context("the servers did not start")?;
+        let mut cluster = Cluster { mount: None, servers, folder };
+        cluster.mount(mount)?;
+        Ok(cluster)
+    }
+
+    /// Mount it in a process of its own, which is given; `words`: of `shoal mount`.
+    pub fn mount(&mut self, words: &[&str]) -> Result<u32> {
+        let (place, at) = (self.place()?, text(&self.folder.folder(MOUNT)?)?);
+        let (address, key) = (place.address.to_string(), text(&place.key)?);
+        let words = [&["mount", &address, &at, "--key", &key], words].concat();
+        let mount =
+            self.mount.insert(Running::start(&this_program()?, &words).context("the mount did not start")?);
+        Ok(mount.pid())
+    }
+
+    /// End that mount.
+    pub fn unmount(&mut self) -> Result<()> {
+        self.mount.take().map_or(Ok(()), Running::stop)
+    }
+
+    /// How clients find it.
+    pub fn place(&self) -> Result<Place> {
+        Place::find(&self.data().to_string_lossy(), None)
+    }
+
+    /// The folder of its data.
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join(DATA)
+    }
+
+    /// Where it is mounted, if it is.
+    pub fn mountpoint(&self) -> PathBuf {
+        self.folder.path().join(MOUNT)
+    }
+
+    /// Its processes: the servers', and the mount's if that is another.
+    pub fn pids(&self) -> Vec<u32> {
+        std::iter::once(&self.servers).chain(&self.mount).map(Running::pid).collect()
+    }
+
+    /// Stop it, and see that it ends well.
+    pub fn stop(mut self) -> Result<()> {
+        self.unmount()?;
+        // The folder stays until its servers have ended.
+        let Cluster { servers, folder: _folder, .. } = self;
+        servers.stop()
+    }
+}
+
+/// Folders within a cluster's.
+const DATA: &str = "data";
+const MOUNT: &str = "mnt";
+
+fn text(path: &Path) -> Result<String> {
+    Ok(path.to_str().with_context(|| format!("the path {} is not UTF-8", path.display()))?.to_owned())
+}
+
+/// Each server's address, and its folder below `data`.
+fn addresses(data: &Path, servers: u16) -> Result<Vec<String>> {
+    // All ports are held until all are chosen.
+    let ports = (0..servers).map(|_| crate::commands::up::free_port()).collect::<Result<Vec<_>>>()?;
+    let address = |(id, port): (usize, &std::net::TcpListener)| {
+        Ok(format!("tcp:{}={}", port.local_addr()?, text(&data.join(format!("server-{id}")))?))
+    };
+    ports.iter().enumerate().map(address).collect()
+}

@@ -1,0 +1,179 @@
+//! `shoal bench compare`: two revisions of this project, or two programs, by the same benchmark in turn.
+//!
+//! ```text
+//!   round 1   A: up, bench, stop    B: up, bench, stop
+//!   round 2   B: up, bench, stop    A: up, bench, stop
+//! ```
+//! Each side runs its own servers and its own client, as one program: what is compared is all of it. Revisions are built in
+//! worktrees of their own, one after the other into one target folder, so that what they have in common is built once.
+
+use super::cluster::{Cluster, Scratch};
+use crate::cli::BenchCompare;
+use crate::out;
+use anyhow::{Context as _, Result, bail};
+use serde_json::json;
+use shoal_bench::Progress;
+use shoal_bench::compare::{REPETITIONS_MAX, order};
+use shoal_bench::sides::{Rates, compare, rates, table};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+/// What the two are called.
+const NAMES: [&str; 2] = ["A", "B"];
+/// Words of a benchmark that are chosen here.
+const OURS: [&str; 6] = ["--target", "--repeat", "--json", "--quiet", "--reference", "--explain"];
+
+/// Measure.
+pub fn run(args: BenchCompare) -> Result<ExitCode> {
+    if args.repeat == 0 || args.repeat > REPETITIONS_MAX {
+        bail!("--repeat {}: rounds are between 1 and {REPETITIONS_MAX}", args.repeat);
+    }
+    check(&args.words)?;
+    let folder = Scratch::new(args.own.folder.as_deref())?;
+    let programs = match (&args.a, &args.b, args.revisions.as_slice()) {
+        (Some(a), Some(b), []) => [found(a)?, found(b)?],
+        (None, None, [a, b]) => {
+            let revisions = [revision(&args.repo, a)?, revision(&args.repo, b)?];
+            let build = |at: usize| build(&args, &folder, NAMES[at], &revisions[at]);
+            [build(0)?, build(1)?]
+        }
+        _ => {
+            bail!("name two revisions, or two programs: compare REV REV, or compare --a PROGRAM --b PROGRAM")
+        }
+    };
+    let mut draw = super::draw(&args.own.tell);
+    draw(Progress::Begin { steps: 2 * args.repeat as u64 });
+    let mut seen: [Vec<Rates>; 2] = [Vec::new(), Vec::new()];
+    for repetition in 1..=args.repeat {
+        for (turn, at) in order(2, repetition).into_iter().enumerate() {
+            let step = (2 * (repetition - 1) + turn) as u64;
+            draw(Progress::Step { step, what: NAMES[at].to_owned(), repetition });
+            let measured = measure(&args, &programs[at], folder.path());
+            seen[at]
+                .push(measured.with_context(|| format!("{} failed: {}", NAMES[at], programs[at].display()))?);
+        }
+    }
+    draw(Progress::End);
+    let phases = compare(&seen[0], &seen[1]);
+    if args.own.tell.json {
+        out::json(&json!({ "rounds": args.repeat, "phases": phases, "a": seen[0], "b": seen[1] }))?;
+    } else {
+        for (name, what) in NAMES.iter().zip(names(&args)) {
+            out::line(format!("{name}: {what}"))?;
+        }
+        out::bytes(table(&phases, args.repeat).as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn names(args: &BenchCompare) -> Vec<String> {
+    let programs = args.a.iter().chain(&args.b).map(|path| path.display().to_string());
+    args.revisions.iter().cloned().chain(programs).collect()
+}
+
+/// Refuses benchmarks that take no target, and words that are chosen here.
+fn check(words: &[String]) -> Result<()> {
+    if !matches!(words.first().map(String::as_str), Some("small" | "io")) {
+        bail!(
+            "after -- come the words of `shoal bench small` or `shoal bench io`, such as: -- small --files 500"
+        );
+    }
+    let is_ours = |word: &&String| OURS.iter().any(|ours| word.split('=').next() == Some(ours));
+    match words.iter().find(is_ours) {
+        Some(word) => bail!("{word} is chosen by the comparison: leave it out"),
+        None => Ok(()),
+    }
+}
+
+fn found(program: &Path) -> Result<PathBuf> {
+    program.canonicalize().with_context(|| format!("cannot find the program {}", program.display()))
+}
+
+/// One side, once.
+fn measure(args: &BenchCompare, program: &Path, folder: &Path) -> Result<Rates> {
+    let up: Vec<&str> = args.up.iter().map(String::as_str).collect();
+    let cluster = match args.mounted {
+        true => Cluster::embedded(program, Some(folder), args.servers, &up)?,
+        false => Cluster::start_with(program, Some(folder), args.servers, &up)?,
+    };
+    let target = match args.mounted {
+        true => format!("mount:{}", cluster.mountpoint().display()),
+        false => format!("native:{}", cluster.data().display()),
+    };
+    let mut words = vec!["bench"];
+    words.extend(args.words.iter().map(String::as_str));
+    words.extend(["--target", &target, "--repeat", "1", "--json", "--quiet"]);
+    // Echo and syncs beside it are no part of this; the first versions measured none.
+    if knows(program, &args.words[0], "--unbound")? {
+        words.push("--unbound");
+    }
+    let told =
+        Command::new(program).args(&words).stderr(Stdio::piped()).output().context("cannot start it")?;
+    if !told.status.success() {
+        bail!("`shoal {}`: {}", words.join(" "), String::from_utf8_lossy(&told.stderr).trim());
+    }
+    cluster.stop()?;
+    rates(&String::from_utf8_lossy(&told.stdout))
+}
+
+fn knows(program: &Path, benchmark: &str, option: &str) -> Result<bool> {
+    let help = Command::new(program).args(["bench", benchmark, "--help"]).output();
+    Ok(String::from_utf8_lossy(&help.context("cannot start it")?.stdout).contains(option))
+}
+
+fn git(repo: &Path) -> Command {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(repo);
+    git
+}
+
+/// The commit that a word means.
+fn revision(repo: &Path, word: &str) -> Result<String> {
+    let wanted = format!("{word}^{{commit}}");
+    let told = git(repo).args(["rev-parse", "--verify", "--quiet", "--end-of-options", &wanted]).output();
+    let told = told.context("cannot start git")?;
+    let commit = String::from_utf8_lossy(&told.stdout).trim().to_owned();
+    if !told.status.success() || commit.is_empty() {
+        bail!("`{word}` is no revision of the project in {}: see --repo", repo.display());
+    }
+    Ok(commit)
+}
+
+/// A worktree that is removed at the end.
+struct Worktree<'a> {
+    repo: &'a Path,
+    at: PathBuf,
+}
+
+impl Drop for Worktree<'_> {
+    fn drop(&mut self) {
+        let _ = git(self.repo).args(["worktree", "remove", "--force"]).arg(&self.at).output();
+    }
+}
+
+/// Build a commit; the program is kept in `folder`.
+fn build(args: &BenchCompare, folder: &Scratch, name: &str, commit: &str) -> Result<PathBuf> {
+    let tree = Worktree { repo: &args.repo, at: folder.path().join(format!("tree-{name}")) };
+    let added = git(tree.repo).args(["worktree", "add", "--detach"]).arg(&tree.at).arg(commit).output();
+    let added = added.context("cannot start git")?;
+    if !added.status.success() {
+        bail!("cannot check out {commit}: {}", String::from_utf8_lossy(&added.stderr).trim());
+    }
+    let target = match &args.target_dir {
+        Some(given) => std::path::absolute(given)?,
+        None => folder.path().join("target"),
+    };
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--locked", "-p", "shoal", "--profile", &args.profile]).current_dir(&tree.at);
+    cargo.env("CARGO_TARGET_DIR", &target).stdout(Stdio::null());
+    if args.own.tell.quiet {
+        cargo.arg("--quiet");
+    }
+    if !cargo.status().context("cannot start cargo")?.success() {
+        bail!("{commit} does not build; what cargo said is above");
+    }
+    let kept = folder.path().join(format!("shoal-{name}"));
+    let built = target.join(if args.profile == "dev" { "debug" } else { &args.profile }).join("shoal");
+    std::fs::copy(&built, &kept).with_context(|| format!("cannot copy {}", built.display()))?;
+    Ok(kept)
+}

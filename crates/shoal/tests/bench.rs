@@ -1,0 +1,232 @@
+//! Benchmarks from outside, as small as they can be: that their output is complete, not what the figures are.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn run(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
+    command.env_remove("SHOAL_KEY").env_remove("SHOAL_LOG").args(args).output().expect("the program starts")
+}
+
+/// Standard output, as JSON, of a command that must succeed.
+fn said(args: &[&str]) -> Value {
+    let output = run(args);
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "shoal {args:?} failed: {words}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn list(value: &Value) -> &Vec<Value> {
+    value.as_array().expect("a list")
+}
+
+#[test]
+fn bench_native_holds_every_phase_against_a_bound_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path().to_str().expect("text");
+    let words = "bench native --servers 2 --clients 1,3 --files 400 --repeat 1 --quiet --json --folder";
+    let args: Vec<&str> = words.split(' ').chain([at]).collect();
+    let told = said(&args);
+    // One client with idle cores, with awake ones, and three; and one with batches.
+    let (batches, runs) = list(&told["runs"]).split_last().expect("runs");
+    assert_eq!(runs.len(), 3);
+    let target = &batches["report"]["targets"][0];
+    let held = list(&target["held"]);
+    assert_eq!(held.len(), 14, "{target}");
+    assert_eq!(list(&batches["gains"]).len(), 5, "{batches}");
+    for phase in held.iter().filter(|phase| phase["phase"].as_str().is_some_and(|p| p.ends_with("_many"))) {
+        assert!(phase["held"]["measured"].as_f64().is_some_and(|per_s| per_s > 0.0), "{phase}");
+        assert_eq!(phase["cost"]["round_trips"], 1.0 / 64.0, "{phase}");
+    }
+    for run in runs {
+        let target = &run["report"]["targets"][0];
+        let held = list(&target["held"]);
+        assert_eq!(held.len(), 6, "{target}");
+        for phase in held {
+            assert!(phase["held"]["measured"].as_f64().is_some_and(|per_s| per_s > 0.0), "{phase}");
+            assert!(!list(&phase["held"]["bound"]["terms"]).is_empty(), "{phase}");
+            assert!(phase["cpu_us"].as_f64().is_some_and(|us| us > 0.0), "{phase}");
+        }
+        let create = &held[1];
+        assert_eq!((&create["phase"], &create["cost"]["syncs"]), (&"create+write+close".into(), &1.0.into()));
+        assert_eq!(create["cost"]["round_trips"], 1.0, "one message: {create}");
+        assert!(create["machine"]["sync_us"].as_f64().is_some_and(|us| us > 0.0), "{create}");
+    }
+    let verdicts = list(&told["verdicts"]);
+    assert_eq!(verdicts.len(), 12);
+    for verb in ["create_many", "write_many", "read_many"] {
+        let is_it = |verdict: &&Value| verdict["demand"].as_str().is_some_and(|words| words.contains(verb));
+        assert_eq!(verdicts.iter().filter(is_it).count(), 1, "{verb}: {verdicts:?}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 0, "nothing is left");
+}
+
+#[test]
+fn bench_small_compares_batches_only_where_the_target_has_such_calls() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let target = format!("dir:{}", folder.path().display());
+    let told = said(&[
+        "bench", "small", "--many", "8", "--files", "20", "--repeat", "1", "--quiet", "--json", "--target",
+        &target,
+    ]);
+    assert_eq!((list(&told["gains"]).len(), list(&told["verdicts"]).len()), (0, 0));
+    let rate = |name: &str| {
+        let phases = list(&told["targets"][0]["phases"]);
+        phases.iter().find(|phase| phase["phase"] == name).expect("a phase")["rate"].clone()
+    };
+    assert!(rate("create")["median"].as_f64().is_some_and(|per_s| per_s > 0.0));
+    assert_eq!(rate("create_many"), Value::Null);
+    assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 0, "nothing is left");
+}
+
+#[test]
+fn bench_sweep_holds_every_size_against_half_of_it_and_eager_against_rendezvous() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let words = "bench sweep --servers 2 --from 8k --to 64k --total 1M --blocks 4 --repeat 2 --quiet --json";
+    let at = folder.path().to_str().expect("text");
+    let told = said(&words.split(' ').chain(["--folder", at]).collect::<Vec<_>>());
+    let curves = list(&told["sizes"]["curves"]);
+    assert_eq!(curves.len(), 2, "written and read");
+    for curve in curves {
+        let points = list(&curve["points"]);
+        assert_eq!(points.len(), 4, "{curve}");
+        assert!(
+            points.iter().all(|point| point["mb_per_s"]["value"].as_f64().is_some_and(|rate| rate > 0.0))
+        );
+        assert!(points[1..].iter().all(|point| point["to_half"]["value"].is_number()), "{curve}");
+    }
+    assert_eq!(list(&told["eager"]).len(), 2 * 9, "1 KiB to 256 KiB");
+    assert_eq!(list(&told["verdicts"]).len(), 4);
+    assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 0, "nothing is left");
+}
+
+#[test]
+fn bench_mount_holds_two_mounts_against_a_pass_through_and_leaves_nothing_mounted() {
+    if !std::path::Path::new("/dev/fuse").exists() {
+        eprintln!("not run: this machine has no /dev/fuse");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path().to_str().expect("text");
+    let words = "bench mount --servers 2 --processes 1,2 --files 40 --repeat 1 --quiet --json --folder";
+    let told = said(&words.split(' ').chain([at]).collect::<Vec<_>>());
+    // Two sync modes, two numbers of processes; two mounts and three verbs in each.
+    assert_eq!(list(&told["runs"]).len(), 4);
+    assert_eq!(list(&told["verdicts"]).len(), 4 * 2 * 3, "{}", told["verdicts"]);
+    for run in list(&told["runs"]) {
+        let targets = list(&run["report"]["targets"]);
+        assert_eq!(targets.len(), 3);
+        let connections = targets[1..].iter().map(|target| &target["layout"]["connection"]);
+        assert_eq!(connections.collect::<Vec<_>>(), ["queue", "tcp"]);
+        assert!(targets[1..].iter().all(|target| target["layout"]["place"] == "threads"), "{run}");
+        let syncs = if run["sync"] == "reply" { 1.0 } else { 0.0 };
+        for create in targets[1..].iter().map(|target| &target["held"][1]) {
+            assert_eq!((&create["phase"], &create["cost"]["syncs"]), (&"create+close".into(), &syncs.into()));
+            assert!(create["machine"]["way_per_s"].as_f64().is_some_and(|per_s| per_s > 0.0), "{create}");
+        }
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 0, "nothing is left");
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("readable");
+    assert!(!mounts.contains(at), "{mounts}");
+}
+
+#[test]
+fn bench_directory_fills_lists_and_empties_a_directory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path().to_str().expect("text");
+    let words = "bench directory --servers 2 --clients 3 --files 700 --quiet --json --folder";
+    let is_mounted = std::path::Path::new("/dev/fuse").exists();
+    let without = (!is_mounted).then_some("--no-mount");
+    let told = said(&words.split(' ').chain([at]).chain(without).collect::<Vec<_>>());
+    let report = &told["report"];
+    assert_eq!((&report["created"]["done"], &report["removed"]["done"]), (&700.into(), &700.into()));
+    assert_eq!(report["natively"]["entries"], 700);
+    let shares: u64 = list(&report["natively"]["by_server"]).iter().filter_map(Value::as_u64).sum();
+    assert_eq!(shares, 700, "{report}");
+    if is_mounted {
+        assert_eq!(report["by_mount"]["entries"], 700, "{report}");
+    }
+    for nothing in ["missing", "twice", "strangers"] {
+        assert_eq!(report["among_changes"][nothing], 0, "{report}");
+    }
+    let checked = list(&report["checked"]);
+    assert!(checked.len() == 2 && checked.iter().all(|one| one["is_clean"] == true), "{report}");
+    assert_eq!(list(&told["verdicts"]).len(), if is_mounted { 8 } else { 6 });
+    assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 0, "nothing is left");
+}
+
+#[test]
+fn bench_compare_measures_two_programs_in_turn() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path().to_str().expect("text");
+    let program = env!("CARGO_BIN_EXE_shoal");
+    let told = said(&[
+        "bench",
+        "compare",
+        "--a",
+        program,
+        "--b",
+        program,
+        "--repeat",
+        "2",
+        "--servers",
+        "2",
+        "--quiet",
+        "--json",
+        "--folder",
+        at,
+        "--",
+        "small",
+        "--whole",
+        "--files",
+        "30",
+        "--workers",
+        "2",
+    ]);
+    let phases = list(&told["phases"]);
+    assert_eq!(phases.len(), 6, "{told}");
+    for phase in phases {
+        assert!(phase["ratio"]["value"].as_f64().is_some_and(|ratio| ratio > 0.0), "{phase}");
+        assert_eq!(phase["told"], "too_few_rounds", "two rounds tell nothing: {phase}");
+    }
+    assert_eq!((list(&told["a"]).len(), list(&told["b"]).len()), (2, 2));
+    assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 0, "nothing is left");
+}
+
+#[test]
+fn bench_techniques_measures_every_combination_and_writes_its_tables() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (at, tables) = (folder.path().to_str().expect("text"), folder.path().join("tables.md"));
+    let tables = tables.to_str().expect("text");
+    let told =
+        said(&["bench", "techniques", "--short", "--quiet", "--json", "--folder", at, "--markdown", tables]);
+    assert_eq!(list(&told["cells"]).len(), 10 * 2 * 8);
+    assert_eq!(list(&told["checks"]).len(), 18);
+    let text = std::fs::read_to_string(tables).expect("written");
+    assert!(text.contains("| baseline |") && text.contains("**4 clients**"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_measured_is_said() {
+    for (words, told) in [
+        ("bench native --clients 0", "clients are between 1 and"),
+        ("bench techniques --clients 4,2000", "clients are between 1 and"),
+        ("bench techniques --repeat 0", "use 1 or more"),
+        ("bench mount --processes 0", "processes are between 1 and"),
+        ("bench directory --files 0", "files are between 1 and"),
+        ("bench compare HEAD", "name two revisions, or two programs"),
+        ("bench compare HEAD HEAD -- native", "the words of `shoal bench small`"),
+        ("bench compare HEAD HEAD -- small --repeat 3", "is chosen by the comparison"),
+        ("bench compare nonsense HEAD", "`nonsense` is no revision"),
+        ("bench compare --a /nonexistent --b /nonexistent", "cannot find the program"),
+        ("bench sweep --from 3k", "blocks go from a power of two"),
+        ("bench sweep --total 1M", "make the file larger"),
+        ("bench native --many 1", "a batch has between 2 and"),
+        ("bench small --target dir:/tmp --many 4 --whole", "cannot be used with"),
+        ("bench native --folder /nonexistent", "cannot make the folder"),
+    ] {
+        let output = run(&words.split(' ').collect::<Vec<_>>());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(told), "{words}: {error}");
+    }
+}
