@@ -56,6 +56,7 @@ pub(super) const LIVE_KEY: &[u8] = b"\0live";
 
 /// A part of a memory table that is checkpointed: rows in the order of their keys. Between two parts the table holds some
 /// rows that are newer than its LSN; they are in the journal behind that LSN, so replay comes to the same.
+#[derive(Clone)]
 pub(super) struct Part {
     pub rows: Arc<TableRows>,
     /// The first key; `None`: from the begin.

@@ -5,6 +5,11 @@
 //!
 //! The map is address space only. When a checkpoint finds it full, it is made twice as large: readers hold a lock shared
 //! for their transaction, the resize holds it alone (LMDB forbids a resize under any transaction of the process).
+//!
+//! **A full disk is an answer, though LMDB calls it `EIO`** where the kernel took a part of a write (`mdb_page_flush`: "short
+//! write, filesystem full?"). What a failed commit has written is nobody's, and the next try writes all of it anew: a commit
+//! ends with LMDB's meta page, and where that one fails LMDB takes no transaction any more. So such a commit is tried once
+//! more, or waits for space; one that fails with `EIO` on a disk with room fails for good.
 
 use super::live::Live;
 use super::{Applied, Entry, Fetched, LIVE_KEY, LSN_KEY, Part, Range, RangeRows, Table};
@@ -14,12 +19,17 @@ use futures_util::future::LocalBoxFuture;
 use heed::types::Bytes as Raw;
 use heed::{CommitOrAbort, Database, EnvOpenOptions, MdbError, RoTxn, WithoutTls};
 use shoal_env::Env;
+use std::io;
 use std::ops::Bound;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Threads that may read at once, with room.
 const READERS_MAX: u32 = 64;
+/// Where a write was taken in part for want of space, less than this is free: more than LMDB writes at once, bytes.
+const SHORT_SPACE: u64 = 4 << 20;
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
 
 struct Inner {
     lmdb: heed::Env<WithoutTls>,
@@ -30,6 +40,7 @@ struct Inner {
 
 pub(crate) struct LmdbTable {
     env: Env,
+    dir: PathBuf,
     inner: Arc<Inner>,
 }
 
@@ -49,7 +60,7 @@ impl LmdbTable {
         let native = env.native_path(dir).unwrap_or_else(|| dir.to_owned());
         let opened = env.offload(move || Inner::open(&native, map_bytes)).await;
         let inner = opened.map_err(|error| StoreError::io("opening the tables", &error))??;
-        Ok(LmdbTable { env, inner: Arc::new(inner) })
+        Ok(LmdbTable { env, dir: dir.to_owned(), inner: Arc::new(inner) })
     }
 
     fn run<T: Send + 'static>(
@@ -185,6 +196,15 @@ impl Inner {
     }
 }
 
+/// Whether LMDB's error may mean that a write was taken in part.
+fn is_short_write(error: &StoreError) -> bool {
+    matches!(error, StoreError::Io { errno: Some(EIO), .. })
+}
+
+fn no_space() -> StoreError {
+    StoreError::io("the tables (LMDB): a checkpoint", &io::Error::from_raw_os_error(ENOSPC))
+}
+
 /// Bytes that this thread has handed to the kernel for disks, where the kernel says so.
 fn written_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/io").ok()?;
@@ -222,10 +242,25 @@ impl Table for LmdbTable {
     }
 
     fn apply(&self, part: Part) -> LocalBoxFuture<'static, Result<Applied, StoreError>> {
-        let (env, inner) = (self.env.clone(), self.inner.clone());
+        let (env, dir, inner) = (self.env.clone(), self.dir.clone(), self.inner.clone());
         Box::pin(async move {
-            let done = env.offload_behind(move || inner.apply(&part)).await;
-            done.map_err(|error| StoreError::io("the tables (LMDB)", &error))?
+            let mut again = false;
+            loop {
+                let (inner, part) = (inner.clone(), part.clone());
+                let done = env.offload_behind(move || inner.apply(&part)).await;
+                let error = match done.map_err(|error| StoreError::io("the tables (LMDB)", &error))? {
+                    Err(error) if is_short_write(&error) => error,
+                    done => return done,
+                };
+                let available = env.space(&dir).await.map_or(u64::MAX, |(_, available)| available);
+                if available < SHORT_SPACE {
+                    return Err(no_space());
+                }
+                // Space may have come back since. What fails twice on a disk with room is the disk.
+                if std::mem::replace(&mut again, true) {
+                    return Err(error);
+                }
+            }
         })
     }
 
@@ -236,5 +271,73 @@ impl Table for LmdbTable {
             // The last handle closes the files; loads under way keep theirs a moment longer.
             drop(env.offload(move || drop(lmdb)).await);
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_env::real::Runtime;
+    use std::fs;
+    use std::process::Command;
+
+    /// A file system in memory; only root can have one.
+    struct Small(tempfile::TempDir);
+
+    impl Small {
+        fn of_1_mib() -> Option<Small> {
+            let dir = tempfile::tempdir().unwrap();
+            let mounted =
+                Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(dir.path()).output();
+            mounted.is_ok_and(|mounted| mounted.status.success()).then(|| Small(dir))
+        }
+
+        /// Leave so many bytes.
+        fn fill_but(&self, left: usize) {
+            let ballast = self.0.path().join("ballast");
+            let all = bytes_free(self.0.path());
+            fs::write(ballast, vec![1; all - left]).unwrap();
+        }
+    }
+
+    fn bytes_free(path: &Path) -> usize {
+        let out = Command::new("stat").args(["-f", "-c", "%a %S"]).arg(path).output().unwrap();
+        let text = String::from_utf8(out.stdout).unwrap();
+        text.split_whitespace().map(|word| word.parse::<usize>().unwrap()).product()
+    }
+
+    impl Drop for Small {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg(self.0.path()).output();
+        }
+    }
+
+    fn part(rows: u32) -> Part {
+        let row = |n: u32| {
+            let value = Some(Bytes::from(vec![7; 1000]));
+            (Bytes::from(n.to_be_bytes().to_vec()), Entry { value, strong: Lsn(1) })
+        };
+        Part { rows: Arc::new((1..=rows).map(row).collect()), from: None, rows_max: 1000, lsn: Lsn(9) }
+    }
+
+    #[test]
+    fn a_checkpoint_on_a_full_disk_is_answered_with_no_space_and_succeeds_when_there_is_room() {
+        let Some(small) = Small::of_1_mib() else { return };
+        let runtime = Runtime::new("test");
+        let dir = small.0.path().join("tables");
+        fs::create_dir(&dir).unwrap();
+        runtime.block_on(async {
+            let table = LmdbTable::open(runtime.env(), &dir, 1 << 20).await.unwrap();
+            small.fill_but(40 << 10);
+            for _ in 0..3 {
+                let error = table.apply(part(200)).await.map(drop).unwrap_err();
+                assert!(matches!(error, StoreError::Io { errno: Some(ENOSPC), .. }), "{error}");
+            }
+            fs::remove_file(small.0.path().join("ballast")).unwrap();
+            assert_eq!(table.apply(part(200)).await.unwrap().next, None);
+            let key = Bytes::from(77_u32.to_be_bytes().to_vec());
+            let there = table.fetch(vec![key], Vec::new()).await.unwrap();
+            assert_eq!(there.values[0].as_ref().map(Bytes::len), Some(1000));
+        });
     }
 }
