@@ -8,8 +8,9 @@ use crate::stream_row::{StreamRow, stream_key};
 use crate::{Loaded, Lookup, Lsn, StoreCounters, StoreError};
 use bytes::Bytes;
 use futures_util::future::{Either, select};
-use shoal_env::{Env, point};
+use shoal_env::{Env, File, point};
 use shoal_proto::Handle;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +26,8 @@ const KEYS_AT_ONCE: usize = 2048;
 const READY_MIN: usize = 2;
 /// Rows of one record of weak changes, at most.
 const WEAK_ROWS_MAX: usize = 256;
-/// Bytes that one part of a checkpoint writes, about: they delay the journal's next sync.
-const PART_BYTES: u64 = 512 << 10;
+/// Bytes that one part of a checkpoint writes, about, or of a segment: they delay the journal's next sync.
+const PART_BYTES: u64 = 256 << 10;
 /// Rows of one part, at least.
 const PART_ROWS_MIN: usize = 64;
 /// The longest rest behind a part of background work.
@@ -160,7 +161,7 @@ impl Shared {
         let waited_for = self.hurried.get() > 0
             || self.rows.borrow().frozen.len() >= FROZEN_MAX
             || self.ledger.borrow().room_wanted > 0
-            || self.journal.borrow().segments.wanted().is_some();
+            || self.journal.borrow().segments.ready() == 0;
         if !waited_for {
             self.env.sleep(span.min(REST_MAX)).await;
         }
@@ -208,7 +209,19 @@ impl Shared {
         let path = self.journal.borrow().segments.path(number);
         let bytes = self.identity.segment_bytes;
         self.env.point(point::SEGMENT_PREWRITES, number);
-        match segments::prepare(&self.env, &path, bytes).await {
+        let (begun, applied) = (Cell::new(self.env.now()), Cell::new(self.journal.borrow().applied));
+        let between = async |file: &File| {
+            let now_applied = self.journal.borrow().applied;
+            if applied.replace(now_applied) == now_applied || self.journal.borrow().segments.ready() == 0 {
+                // There are no changes that would wait behind it, or they wait for it.
+                return Ok(());
+            }
+            file.sync().await?;
+            self.rest(self.env.now().since(begun.get())).await;
+            begun.set(self.env.now());
+            Ok(())
+        };
+        match segments::prepare(&self.env, &path, bytes, PART_BYTES, between).await {
             Ok(()) => {
                 self.env.point(point::SEGMENT_READY, number);
                 self.counters.borrow_mut().prewritten_bytes += bytes;

@@ -38,6 +38,8 @@ use std::rc::Rc;
 
 /// Rows of the first part of a checkpoint; how many write how much is seen then.
 const PART_ROWS_FIRST: usize = 512;
+/// Bytes of a segment written at once.
+const PREPARED_BYTES: u64 = 1 << 20;
 /// Rows read at once while files are held against them.
 const FILES_AT_ONCE: usize = 1024;
 
@@ -137,7 +139,8 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
     if segments.ready() == 0 {
         let number = segments.number();
         let path = segments.path(number);
-        let prepared = segments::prepare(&env, &path, kept.segment_bytes).await;
+        let prepared =
+            segments::prepare(&env, &path, kept.segment_bytes, PREPARED_BYTES, async |_| Ok(())).await;
         prepared.map_err(|error| StoreError::io(format!("preparing {}", path.display()), &error))?;
         segments.prepared(number);
     }

@@ -6,6 +6,7 @@
 
 use super::super::table::live::Place;
 use crate::Lsn;
+use bytes::Bytes;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Env, File, OpenOptions};
 use std::cell::{Cell, RefCell};
@@ -280,16 +281,25 @@ impl Segments {
     }
 }
 
-/// Make and prewrite a segment's file, durably: groups then change neither its length nor where it lies.
-pub(crate) async fn prepare(env: &Env, path: &Path, bytes: u64) -> io::Result<()> {
-    const CHUNK: u64 = 1 << 20;
+/// Make and prewrite a segment's file, durably: groups then change neither its length nor where it lies. Behind each part
+/// but the last comes `between`, with the file.
+pub(crate) async fn prepare(
+    env: &Env,
+    path: &Path,
+    bytes: u64,
+    part_bytes: u64,
+    between: impl AsyncFn(&File) -> io::Result<()>,
+) -> io::Result<()> {
     let file = env.open(path, OpenOptions { create: true, ..OpenOptions::default() }).await?;
-    let zeros = bytes::Bytes::from(vec![0; CHUNK.min(bytes) as usize]);
+    let zeros = Bytes::from(vec![0; part_bytes.min(bytes) as usize]);
     let mut at = 0;
     while at < bytes {
-        let n = (bytes - at).min(CHUNK);
+        let n = (bytes - at).min(part_bytes);
         file.write_at(at, vec![zeros.slice(..n as usize)]).await?;
         at += n;
+        if at < bytes {
+            between(&file).await?;
+        }
     }
     file.sync().await?;
     env.sync_dir(path.parent().unwrap_or(Path::new("/"))).await
