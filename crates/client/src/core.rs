@@ -277,7 +277,9 @@ impl Core {
                 return Err(o.error(Status::BadMessage).from(server));
             };
             match group.status {
-                status @ (Status::Busy | Status::Changed | Status::Unavailable) => {
+                status @ (Status::Busy | Status::Changed | Status::Unavailable)
+                    if status != Status::Changed || !is_expected(&answered.groups) =>
+                {
                     self.back_off(o, o.error(status).from(server)).await?;
                 }
                 Status::Split if hops < HOPS_MAX && self.sent_on(home, server, &answered.groups, &group) => {
@@ -607,4 +609,9 @@ impl Drop for Waiting<'_> {
             }
         }
     }
+}
+
+/// Whether the asker's own expectations are in it: those do not become true by asking again.
+fn is_expected(groups: &[Group]) -> bool {
+    groups.iter().flat_map(|group| group.ops.iter()).any(Op::expects)
 }

@@ -496,6 +496,11 @@ impl Op {
         }
     }
 
+    /// Whether the asker says what he expects: when that is [`Changed`](crate::Status::Changed) it is so however often he asks.
+    pub fn expects(&self) -> bool {
+        matches!(self, Op::Repair { .. })
+    }
+
     /// Whether it is a step of what a client drives itself: refused where compounds do it in one.
     pub fn is_apart(&self) -> bool {
         matches!(

@@ -3,7 +3,7 @@
 mod raw;
 
 use raw::*;
-use shoal_proto::{Answer, Handle, Op, Roles, ServerId, Status};
+use shoal_proto::{Action, Answer, Handle, Op, Roles, ServerId, Status, Time};
 
 #[test]
 fn a_server_added_is_in_every_servers_map_and_stays_there() {
@@ -49,6 +49,24 @@ fn status_is_json_and_sync_modes_change() {
         assert_eq!(status["sessions"], 1);
         assert_eq!(client.ask(vec![Op::Sync {}]).await.answers.0, vec![Answer::Synced {}]);
         assert!(matches!(client.ask(vec![Op::Statfs {}]).await.answers[0], Answer::Space { .. }));
+    });
+}
+
+#[test]
+fn a_repair_that_expects_what_is_not_so_any_more_ends_at_once() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 1).await;
+        let mut client = cluster.client(0).await;
+        let (shard, server) = (ServerId(0), ServerId(0));
+        let count = Action::ShardCount { shard, dir: Handle::ROOT, expect: Time(5), nlink: 2, entries: 0 };
+        let (key, expect) = (shoal_server::keys::orphan(Handle::ROOT).to_vec(), b"not there".to_vec());
+        let remove =
+            Action::RowRemove { server, key: key.as_slice().into(), expect: expect.as_slice().into() };
+        for action in [count, remove] {
+            let told = client.change(vec![Op::Repair { actions: vec![action].into() }]).await;
+            // What was tried again until there was no time left would be `Busy`.
+            assert_eq!(told.status, Status::Changed);
+        }
     });
 }
 

@@ -130,6 +130,14 @@ fn busy_changed_and_unavailable_are_asked_again_and_others_are_not() {
 }
 
 #[test]
+fn a_repair_that_expects_what_is_not_so_any_more_is_not_asked_again() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    hand.cluster.borrow_mut().refuse_next = vec![Status::Changed];
+    let error = hand.run(hand.client.repair(FIRST, Vec::new())).unwrap_err();
+    assert_eq!((error.status, hand.client.counters().retries), (Status::Changed, 0));
+}
+
+#[test]
 fn a_server_that_stays_busy_ends_at_the_deadline_and_is_named() {
     let hand = Hand::with(FakeCluster::new(1, STRIP), |options| options.timeout = Duration::from_secs(1));
     hand.cluster.borrow_mut().refuse_next = vec![Status::Busy; 1000];

@@ -256,8 +256,8 @@ impl Compound {
             add(&self.shard.counters.reruns, 1);
         }
         match self.run() {
-            // The plan was made from facts that are old by now.
-            Ran::Failed(Status::Changed, ..) => Some(Wait::Backoff),
+            // The plan was made from facts that are old by now. Those of the asker do not become newer here.
+            Ran::Failed(Status::Changed, ..) if !self.ops().iter().any(Op::expects) => Some(Wait::Backoff),
             Ran::Failed(status, answers, seen) => {
                 let before = if self.changes() { self.shard.collection.apply_failed() } else { Lsn(0) };
                 self.depend(seen.max(before), None);
