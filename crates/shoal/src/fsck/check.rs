@@ -343,6 +343,22 @@ mod tests {
     }
 
     #[test]
+    fn what_clients_have_half_done_is_no_problem_whichever_server_knows_of_it() {
+        let words = after(|t| {
+            t.objects.get_mut(&FILE).unwrap().nlink = 4;
+            t.unnamed.insert(FILE, 1);
+            let mut other = Tables::default();
+            other.objects.insert(at(1, 50), object(Kind::File, 1, Handle(0)));
+            other.datafiles.insert(at(1, 51), at(1, 50));
+            other.streams.extend([(at(1, 50), stream(0)), (at(1, 51), stream(0))]);
+            other.new.extend([at(1, 50), at(1, 51)]);
+            other.unnamed.insert(FILE, 1);
+            t.join(other);
+        });
+        assert!(words.is_empty(), "{words:?}");
+    }
+
+    #[test]
     fn every_damage_of_names_is_found_by_its_word() {
         assert_eq!(after(|t| _ = t.objects.remove(&Handle::ROOT)), ["root_missing", "directory_missing"]);
         assert_eq!(after(|t| t.entries[0].handle = at(2, 2)), ["entry_dangling", "links_wrong"]);

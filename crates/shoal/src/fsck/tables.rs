@@ -217,20 +217,43 @@ impl Tables {
     }
 
     /// Add another server's.
-    pub fn join(&mut self, mut other: Tables) {
-        self.objects.append(&mut other.objects);
-        self.shards.append(&mut other.shards);
-        self.entries.append(&mut other.entries);
-        self.datafiles.append(&mut other.datafiles);
-        self.streams.append(&mut other.streams);
-        self.xattrs.append(&mut other.xattrs);
-        self.orphans.append(&mut other.orphans);
-        self.reaps.append(&mut other.reaps);
-        self.laid_out.append(&mut other.laid_out);
-        self.pools.append(&mut other.pools);
-        self.grants.append(&mut other.grants);
-        self.batches.append(&mut other.batches);
-        self.prepared.append(&mut other.prepared);
-        self.wrong.append(&mut other.wrong);
+    pub fn join(&mut self, other: Tables) {
+        // Taken apart, so that a table that is not joined does not compile.
+        let Tables {
+            mut objects,
+            mut shards,
+            mut entries,
+            mut datafiles,
+            mut streams,
+            mut xattrs,
+            mut orphans,
+            mut new,
+            unnamed,
+            mut reaps,
+            mut laid_out,
+            mut pools,
+            mut grants,
+            mut batches,
+            mut prepared,
+            mut wrong,
+        } = other;
+        self.new.append(&mut new);
+        for (object, names) in unnamed {
+            *self.unnamed.entry(object).or_default() += names;
+        }
+        self.objects.append(&mut objects);
+        self.shards.append(&mut shards);
+        self.entries.append(&mut entries);
+        self.datafiles.append(&mut datafiles);
+        self.streams.append(&mut streams);
+        self.xattrs.append(&mut xattrs);
+        self.orphans.append(&mut orphans);
+        self.reaps.append(&mut reaps);
+        self.laid_out.append(&mut laid_out);
+        self.pools.append(&mut pools);
+        self.grants.append(&mut grants);
+        self.batches.append(&mut batches);
+        self.prepared.append(&mut prepared);
+        self.wrong.append(&mut wrong);
     }
 }
