@@ -20,6 +20,7 @@ mod counters;
 pub mod ctx;
 pub mod data;
 pub mod executor;
+pub mod format;
 mod gate;
 mod handles;
 pub mod inode;

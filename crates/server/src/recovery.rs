@@ -1,6 +1,6 @@
 //! Opening a shard: what its rows say is under way goes on.
 //!
-//! In this order, before any connection is accepted: the map (a newer one than the configuration's wins); the root, if
+//! In this order, before any connection is accepted: the format of the rows; the map (a newer one than the configuration's wins); the root, if
 //! this is a new file system; a range of handles; transactions (what is prepared is locked again, what is committed is
 //! finished); sessions, whose lease begins anew; the pools of datafiles. Then the tasks: gate, lease, reaper, pools, resolver.
 
@@ -10,7 +10,7 @@ use crate::rows::{self, Inode, RowValue, Tx, TxState};
 use crate::session::Session;
 use crate::shard::{Shard, apply_own};
 use crate::tx::{self, Prepared};
-use crate::{lease, pools, reaper, splits};
+use crate::{format, lease, pools, reaper, splits};
 use bytes::Bytes;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, point};
@@ -28,6 +28,7 @@ const BATCH: usize = 512;
 /// # Errors
 /// When the store fails or holds another file system.
 pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
+    format::check(shard).await?;
     find_map(shard).await?;
     make_root(shard, root).await?;
     shard.handles.grow(&shard.collection).await?;
@@ -63,6 +64,7 @@ async fn find_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
     let key = keys::config("map");
     let (row, _) = look(&shard.collection, |view| view.get(&key)).await?;
     let given = shard.identity().map.clone();
+    let mut changes = Changes::default();
     if let Some(row) = row {
         let kept = ClusterMap::from_bytes(&row).map_err(|error| damaged("the cluster's map", &error))?;
         if kept.fs_id != given.fs_id || kept.collection != given.collection {
@@ -73,8 +75,9 @@ async fn find_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
             shard.adopt_map(kept);
             return Ok(());
         }
+    } else {
+        format::put(&mut changes);
     }
-    let mut changes = Changes::default();
     changes.put(key, given.to_bytes());
     apply_own(&shard.collection, changes).await.map(drop)
 }

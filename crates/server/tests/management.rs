@@ -4,6 +4,8 @@ mod raw;
 
 use raw::*;
 use shoal_proto::{Action, Answer, Handle, Op, Roles, ServerId, Status, Time};
+use shoal_server::format::FORMAT;
+use shoal_store::{Changes, look};
 
 #[test]
 fn a_server_added_is_in_every_servers_map_and_stays_there() {
@@ -90,5 +92,33 @@ fn rows_are_listed_in_pages() {
             after = rows.last().unwrap().key.0.to_vec();
         }
         assert_eq!(seen, 5);
+    });
+}
+
+#[test]
+fn a_new_folder_says_the_format_of_its_rows_and_one_that_says_another_or_none_is_refused() {
+    run(|env| async move {
+        let mut cluster = Cluster::new(&env, 1).await;
+        let key = shoal_server::keys::config("format");
+        let store = cluster.stores[0].clone();
+        let (row, _) = look(&store, |view| view.get(&key)).await.unwrap();
+        assert_eq!(row.as_deref(), Some(&FORMAT.to_le_bytes()[..]));
+        for (there, word) in [
+            (Some((FORMAT + 1).to_le_bytes().to_vec()), format!("are of format {}", FORMAT + 1)),
+            (Some(b"nonsense".to_vec()), "the row of the format".to_owned()),
+            (None, "say no format".to_owned()),
+        ] {
+            cluster.kill(0);
+            let value = there.map(bytes::Bytes::from);
+            store.apply(Changes { rows: vec![(key.clone(), value)], ..Changes::default() }).unwrap();
+            let before = store.applied();
+            let refused = cluster.try_start(0).await.expect_err("it is not served");
+            let words = refused.to_string();
+            assert!(words.contains(&word), "{words}");
+            assert_eq!(store.applied(), before, "nothing was changed");
+            store.apply(Changes { rows: vec![(key.clone(), row.clone())], ..Changes::default() }).unwrap();
+            cluster.start(0).await;
+        }
+        assert!(cluster.client(0).await.ask(vec![Op::Map {}]).await.status == Status::Ok);
     });
 }

@@ -12,7 +12,7 @@ use shoal_env::{Address, Env, real};
 use shoal_proto::{ClusterMap, Owner, SecretKey, ServerId};
 use shoal_server::{CollectionSetup, ServeError, ServerConfig, Settings, serve};
 use shoal_store::{CollectionConfig, Identity, StoreError};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -134,11 +134,9 @@ impl Plan {
         let Plan { id, listen, folder, collections, key, polling, root, connections } = self;
         let mut setups = Vec::new();
         for (entry, map) in collections {
-            let folder = folder.join(&entry.name);
-            let config = collection_config(&entry, &map, id, folder)?;
-            let words = format!("cannot open file system `{}` in {}", entry.name, config.dir.display());
+            let config = collection_config(&entry, &map, id, folder.join(&entry.name))?;
             let opened = shoal_store::open(env.clone(), config).await;
-            let store = opened.map_err(|error| with_remedy(error).context(words))?;
+            let store = opened.map_err(|error| cannot_open(error, &folder, &entry.name))?;
             setups.push(CollectionSetup { store, map, key: Some(key.clone()), root });
         }
         let settings = Settings {
@@ -146,7 +144,7 @@ impl Plan {
             ..Settings::default()
         };
         let config = ServerConfig { id, listen, collections: setups, settings, polling };
-        let server = serve(env, config).await.map_err(explain)?;
+        let server = serve(env, config).await.map_err(|error| explain(error, &folder))?;
         let _ = begun.send(());
         // An error is the sender's end: the stop.
         let _ = stopped.await;
@@ -180,6 +178,11 @@ const CONNECTIONS_MIN: u64 = 64;
 /// What a cached row takes of memory, about.
 const ROW_BYTES: usize = 256;
 
+fn cannot_open(error: StoreError, folder: &Path, name: &str) -> anyhow::Error {
+    let dir = folder.join(name);
+    with_remedy(error).context(format!("cannot open file system `{name}` in {}", dir.display()))
+}
+
 /// What opening a folder failed with, and the remedy.
 fn with_remedy(error: StoreError) -> anyhow::Error {
     let remedy = match &error {
@@ -210,7 +213,11 @@ fn remedy_of(errno: i32) -> Option<&'static str> {
 }
 
 /// The remedy for what commonly prevents a start.
-fn explain(error: ServeError) -> anyhow::Error {
+fn explain(error: ServeError, folder: &Path) -> anyhow::Error {
+    let error = match error {
+        ServeError::Store(name, error) => return cannot_open(error, folder, &name),
+        other => other,
+    };
     let remedy = match &error {
         ServeError::Listen(Address::Tcp(at), io) if io.kind() == std::io::ErrorKind::AddrInUse => format!(
             "port {0} is in use: stop what uses it (`ss -ltnp 'sport = :{0}'` names it), then start again; clients \

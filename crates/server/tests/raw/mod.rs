@@ -88,6 +88,10 @@ impl Cluster {
     }
 
     pub async fn start(&mut self, server: u16) {
+        self.try_start(server).await.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    pub async fn try_start(&mut self, server: u16) -> Result<(), shoal_server::ServeError> {
         loop {
             let config = ServerConfig {
                 id: ServerId(server),
@@ -104,11 +108,11 @@ impl Cluster {
             match serve(self.env.clone(), config).await {
                 Ok(handle) => {
                     self.servers[usize::from(server)] = Some(handle);
-                    return;
+                    return Ok(());
                 }
                 // The listener of a server that was just killed goes with its task's next turn.
                 Err(shoal_server::ServeError::Listen(..)) => self.env.sleep(Duration::from_millis(1)).await,
-                Err(error) => panic!("{error}"),
+                Err(error) => return Err(error),
             }
         }
     }

@@ -2,6 +2,8 @@
 
 use crate::program::*;
 use shoal_client::Client;
+use shoal_server::format::FORMAT;
+use shoal_store::{Changes, CollectionConfig, Identity, ModuleKind, look};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -148,6 +150,44 @@ fn data_of_a_newer_version_is_refused_and_kept() {
     assert_untouched(&before, &listing(&home.path("data/server-0/demo/journal")));
     std::fs::write(&segment, good).unwrap();
 
+    let up = Serving::start(&["up", &data]);
+    is_whole(&home, &root, &names);
+    up.stop();
+}
+
+/// What a server's rows say of their format; then they say this.
+fn format_row(folder: &Path, say: Option<bytes::Bytes>) -> Option<bytes::Bytes> {
+    let whose = std::fs::read(folder.join("collection")).unwrap();
+    let word = |at: usize| u32::from_le_bytes(whose[at..at + 4].try_into().unwrap());
+    let (fs, collection) = (whose[16..32].try_into().unwrap(), word(32));
+    let config = CollectionConfig::new(folder, ModuleKind::Disk, Identity { fs, collection, server: 0 });
+    let (send, receive) = std::sync::mpsc::channel();
+    shoal_env::real::run("rows", |env| async move {
+        let store = shoal_store::open(env, config).await.unwrap();
+        let key = shoal_server::keys::config("format");
+        send.send(look(&store, |view| view.get(&key)).await.unwrap().0).unwrap();
+        store.apply(Changes { rows: vec![(key, say)], ..Changes::default() }).unwrap();
+        store.close().await.unwrap();
+    });
+    receive.recv().unwrap()
+}
+
+#[test]
+fn a_folder_whose_rows_are_of_another_build_is_refused_and_kept() {
+    let home = Home::new();
+    let (root, names) = killed(&home);
+    let (data, folder) = (home.text("data"), home.path("data/server-0/demo"));
+    let at = folder.to_str().unwrap();
+    let good = format_row(&folder, None);
+    assert_eq!(good.as_deref(), Some(&FORMAT.to_le_bytes()[..]));
+    let reads = format!("reads format {FORMAT}");
+    let remedy = ["with the program that made it", "begin anew in an empty folder"];
+    let older = [at, "say no format", &reads, remedy[0], remedy[1]];
+    refused(&["up", &data], &older);
+    refused(&["up", &data], &older);
+    format_row(&folder, Some(bytes::Bytes::copy_from_slice(&99_u32.to_le_bytes())));
+    refused(&["up", &data], &[at, "are of format 99", &reads, remedy[0], remedy[1]]);
+    format_row(&folder, good);
     let up = Serving::start(&["up", &data]);
     is_whole(&home, &root, &names);
     up.stop();
