@@ -116,11 +116,36 @@ impl Run<'_> {
         .await;
     }
 
+    /// Names of directories below `dir` that go to its own server, and of such that go to others. Which a name is, is decided by
+    /// a hash that has the handle of `dir` in it, another in each run; but it stays what it is, so it is tried out.
+    async fn places(&self, dir: Handle) -> [Vec<Name>; 2] {
+        let is_alone = self.client().map().servers.len() == 1;
+        let (mut here, mut elsewhere) = (Vec::new(), Vec::new());
+        for n in 0.. {
+            if here.len() >= N && (is_alone || elsewhere.len() >= N) {
+                break;
+            }
+            let name = name("d", n);
+            let made = self.client().mkdir(dir, &name, DIR).await.unwrap().handle;
+            self.client().rmdir(dir, &name).await.unwrap();
+            if made.server() == dir.server() { here.push(name) } else { elsewhere.push(name) }
+        }
+        [here, elsewhere]
+    }
+
     async fn directories(&mut self) {
         let dir = self.dir;
-        self.each("mkdir", async |client, n| drop(client.mkdir(dir, &name("d", n), DIR).await.unwrap()))
-            .await;
-        self.each("rmdir", async |client, n| client.rmdir(dir, &name("d", n)).await.unwrap()).await;
+        let names = self.places(dir).await;
+        for (names, [mkdir, rmdir]) in names.iter().zip([
+            ["mkdir on its parent's server", "rmdir on its parent's server"],
+            ["mkdir elsewhere", "rmdir elsewhere"],
+        ]) {
+            if names.is_empty() {
+                continue;
+            }
+            self.each(mkdir, async |client, n| drop(client.mkdir(dir, &names[n], DIR).await.unwrap())).await;
+            self.each(rmdir, async |client, n| client.rmdir(dir, &names[n]).await.unwrap()).await;
+        }
         let client = self.client().clone();
         let full = client.mkdir(dir, &name("full", 0), DIR).await.unwrap().handle;
         let (client, fill) = (&client, 0..ENTRIES / CREATES_AT_ONCE);
