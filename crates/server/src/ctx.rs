@@ -30,8 +30,8 @@ pub enum Halt {
     Fact(FactKey),
     /// Handles of a server are needed (this one's: its durable range must grow).
     Draw(ServerId),
-    /// A datafile of a server is needed, and none may be taken from its pool now.
-    Pool(ServerId),
+    /// A datafile of a server is needed, and may not be taken from its pool until so many are lent.
+    Pool(ServerId, u64),
     /// A datafile that was made ahead of need must be there before bulk data can be written to it.
     Touch(Box<crate::batches::Touch>),
     /// Bulk data must be moved by the store before the answer is known.

@@ -135,6 +135,8 @@ struct Known {
     level: Cell<u64>,
     /// Lent, durably.
     lent: Cell<u64>,
+    /// Up to which count somebody waits to take.
+    awaited: Cell<u64>,
     /// Why it could not be filled, until it is.
     failure: Cell<Option<Status>>,
     /// Woken when there is something to do for it.
@@ -142,17 +144,27 @@ struct Known {
 }
 
 impl Known {
-    fn is_ready(&self) -> bool {
-        self.taken.get() < self.lent.get()
+    fn is_low(&self, sizes: Sizes) -> bool {
+        self.wants_batch(sizes, self.level.get()) || self.lends_more(sizes)
     }
 
-    fn is_low(&self, sizes: Sizes) -> bool {
-        self.level.get() < sizes.low || self.lends_more(sizes)
+    fn wants_batch(&self, sizes: Sizes, level: u64) -> bool {
+        level < sizes.low || level < self.awaited_now()
     }
 
     fn lends_more(&self, sizes: Sizes) -> bool {
         let lent = self.lent.get().saturating_sub(self.taken.get());
-        lent < sizes.lent.div_ceil(2) && lent < self.level.get()
+        (lent < sizes.lent.div_ceil(2) || lent < self.awaited_now()) && lent < self.level.get()
+    }
+
+    /// How many of those that are left somebody waits for.
+    fn awaited_now(&self) -> u64 {
+        self.awaited.get().saturating_sub(self.taken.get())
+    }
+
+    /// How many are lent at once: enough for those who wait.
+    fn lends(&self, sizes: Sizes) -> u64 {
+        sizes.lent.max(self.awaited_now())
     }
 }
 
@@ -190,7 +202,9 @@ impl Pools {
     /// A pool's row is this now, and `lent` of it is durable.
     pub(crate) fn is_now(&self, peer: ServerId, pool: &Pool, lent: u64) {
         let known = self.of(peer);
-        known.id.set(pool.id);
+        if known.id.replace(pool.id) != pool.id {
+            known.awaited.set(0);
+        }
         known.taken.set(pool.taken);
         known.level.set(pool.level());
         known.lent.set(lent);
@@ -226,30 +240,36 @@ pub fn is_pool(key: &[u8]) -> bool {
 /// Take a datafile of another server from its pool, in this group's batch.
 pub fn take(ctx: &mut Ctx<'_>, peer: ServerId) -> Result<Handle, Halt> {
     let key = keys::pool(peer);
-    let Some(mut pool) = ctx.row::<Pool>(&key)? else { return Err(Halt::Pool(peer)) };
-    if pool.taken >= ctx.pools().lent(peer, pool.id) {
-        return Err(Halt::Pool(peer));
+    let Some(mut pool) = ctx.row::<Pool>(&key)? else { return Err(Halt::Pool(peer, 1)) };
+    // This group may have taken some before, which nobody else knows of yet.
+    let upto = pool.taken + 1;
+    if upto > ctx.pools().lent(peer, pool.id) {
+        return Err(Halt::Pool(peer, upto));
     }
-    let handle = pool.take().ok_or(Halt::Pool(peer))?;
+    let handle = pool.take().ok_or(Halt::Pool(peer, upto))?;
     ctx.put(key, &pool)?;
     Ok(handle)
 }
 
-/// Wait until a datafile of a server may be taken.
+/// Wait until datafiles of a server may be taken up to a count.
 ///
 /// # Errors
 /// Why its pool could not be filled until `deadline`.
-pub async fn wait(shard: &Rc<Shard>, peer: ServerId, deadline: Instant) -> Result<(), Status> {
+pub async fn wait(shard: &Rc<Shard>, peer: ServerId, upto: u64, deadline: Instant) -> Result<(), Status> {
     let known = shard.pools.of(peer);
+    let id = known.id.get();
     add(&shard.counters.pool_waits, 1);
     loop {
+        // Who comes here has looked in this turn: something has to happen before it is worth looking again.
         let filled = shard.pools.filled.wait();
-        if known.is_ready() {
-            return Ok(());
-        }
+        known.awaited.set(upto.max(known.awaited.get()));
         known.wanted.wake_all();
         if shard.env.deadline(deadline, filled).await.is_err() {
             return Err(known.failure.get().unwrap_or(Status::Busy));
+        }
+        // Of a pool that began anew the counts are others.
+        if known.lent.get() >= upto || known.id.get() != id {
+            return Ok(());
         }
     }
 }
@@ -334,14 +354,16 @@ async fn step(shard: &Rc<Shard>, peer: ServerId) -> Result<bool, Status> {
             shard.env.point(point::POOL_LENDS, u64::from(peer.0));
             let lent = change(shard, peer, None, |present| {
                 let mut pool = present?;
-                pool.lend(shard.pools.sizes.lent);
+                pool.lend(known.lends(shard.pools.sizes));
                 Some(pool)
             });
             let lent = lent.await;
             shard.env.point(point::POOL_LENT, u64::from(peer.0));
             lent
         }
-        Some(pool) if pool.level() < shard.pools.sizes.low && pool.ranges.len() < Pool::RANGES_MAX => {
+        Some(pool)
+            if known.wants_batch(shard.pools.sizes, pool.level()) && pool.ranges.len() < Pool::RANGES_MAX =>
+        {
             refill(shard, peer, &pool).await
         }
         Some(_) => Ok(false),
@@ -363,7 +385,7 @@ async fn refill(shard: &Rc<Shard>, peer: ServerId, pool: &Pool) -> Result<bool, 
     let stored = change(shard, peer, Some(point::POOL_STORES), |present| {
         let mut pool = present.filter(|pool| pool.id == id && pool.sequence + 1 == sequence)?;
         pool.add(sequence, Range { first, count });
-        pool.lend(shard.pools.sizes.lent);
+        pool.lend(shard.pools.of(peer).lends(shard.pools.sizes));
         Some(pool)
     });
     stored.await?;

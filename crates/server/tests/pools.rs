@@ -451,3 +451,33 @@ fn thousands_of_removals_are_few_messages() {
         assert!(counts.pool_refills >= 2);
     });
 }
+
+#[test]
+fn a_group_that_takes_more_than_is_lent_has_the_rest_lent_and_nobody_stands_still() {
+    run_simulated(|env| async move {
+        let pools = Sizes { lent: 4, ..SIZES };
+        let cluster = Cluster::with(&env, 2, Settings { pools, ..Settings::default() }).await;
+        filled(&cluster).await;
+        let mut zero = cluster.client(0).await;
+        let lent = async || {
+            let pool = pool(&cluster, 0, 1).await;
+            pool.lent - pool.taken
+        };
+        for (from, count) in [(0, 3), (10, 8)] {
+            // Two are left, too many for the next to be lent.
+            while lent().await != 2 {
+                wide(&mut zero, &format!("before-{from}-{}", pool(&cluster, 0, 1).await.taken)).await;
+                env.sleep(Duration::from_millis(50)).await;
+            }
+            let mut objects = Vec::new();
+            for n in from..from + count {
+                objects
+                    .push(handle_of(&zero.change(vec![create(Handle::ROOT, &name(&format!("f{n}")))]).await));
+            }
+            let ops = objects.iter().map(|&object| Op::Unstuff { object }).collect();
+            let laid = zero.change(ops).await;
+            assert_eq!((laid.status, laid.answers.len()), (Status::Ok, count));
+        }
+        assert_eq!(zero.ask(vec![Op::Ping {}]).await.status, Status::Ok);
+    });
+}

@@ -36,8 +36,8 @@ pub enum Wait {
     Fact(FactKey),
     /// Handles.
     Draw(ServerId),
-    /// A datafile in a server's pool.
-    Pool(ServerId),
+    /// Datafiles in a server's pool, up to a count.
+    Pool(ServerId, u64),
     /// A datafile made ahead of need is to be there.
     Touch(Box<Touch>),
     /// Bulk data to be moved.
@@ -112,8 +112,8 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
             Ok(())
         }
         Wait::Draw(server) => draw(compound, server).await,
-        Wait::Pool(server) => {
-            let waiting = pools::wait(&shard, server, compound.deadline);
+        Wait::Pool(server, upto) => {
+            let waiting = pools::wait(&shard, server, upto, compound.deadline);
             within(compound, waiting).await.ok_or(Status::Busy)?
         }
         Wait::Touch(touch) => compound.touch(&touch).await,

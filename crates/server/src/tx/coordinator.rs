@@ -331,7 +331,7 @@ pub(super) fn apply_all(
             Err(Halt::Miss) => return Err(Stop::Load(ctx.into_needs())),
             Err(Halt::Locked) => return Err(Stop::Status(Status::Busy)),
             Err(Halt::Status(status)) => return Err(Stop::Status(status)),
-            Err(Halt::Fact(_) | Halt::Draw(_) | Halt::Pool(_) | Halt::Touch(_) | Halt::Bulk(_))
+            Err(Halt::Fact(_) | Halt::Draw(_) | Halt::Pool(..) | Halt::Touch(_) | Halt::Bulk(_))
             | Err(Halt::Split(_)) => {
                 return Err(Stop::Status(Status::NotSupported));
             }

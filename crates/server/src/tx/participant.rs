@@ -138,7 +138,7 @@ fn validate(shard: &Rc<Shard>, tx: TxId, list: &[Action], loaded: &Loaded) -> Re
             Err(Halt::Miss) => return Ok(Some(ctx.into_needs())),
             Err(Halt::Locked) => return Err(Status::Busy),
             Err(Halt::Status(status)) => return Err(status),
-            Err(Halt::Fact(_) | Halt::Draw(_) | Halt::Pool(_) | Halt::Touch(_) | Halt::Bulk(_))
+            Err(Halt::Fact(_) | Halt::Draw(_) | Halt::Pool(..) | Halt::Touch(_) | Halt::Bulk(_))
             | Err(Halt::Split(_)) => {
                 return Err(Status::NotSupported);
             }

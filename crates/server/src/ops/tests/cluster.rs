@@ -217,7 +217,7 @@ impl Cluster {
                     facts.known.insert(key, fact);
                 }
                 Err(Halt::Draw(of)) => facts.drawn.entry(of).or_default().push(self.draw(of)),
-                Err(Halt::Pool(of)) => self.fill_pool(server, of),
+                Err(Halt::Pool(of, _)) => self.fill_pool(server, of),
                 Err(halt) => return Err(halt),
             }
         }
