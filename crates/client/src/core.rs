@@ -152,7 +152,7 @@ impl Core {
     /// Fetch the map from `server`.
     pub(crate) async fn fetch_map(self: &Rc<Core>, o: &Operation, server: ServerId) -> Result<(), Error> {
         let groups = vec![Group { ops: vec![Op::Map {}].into() }];
-        let answered = self.call(o, server, groups, Vec::new(), 0).await?;
+        let answered = self.exchange(o, server, groups, Vec::new(), 0).await?;
         match answered.reply.groups.0.into_iter().next().and_then(|group| group.answers.0.into_iter().next())
         {
             Some(Answer::Map { map }) => {
@@ -367,8 +367,29 @@ impl Core {
         Ok(self.call(o, server, groups, Vec::new(), 0).await?.reply.groups.0)
     }
 
-    /// Send a request and await its reply.
+    /// Send a request and await its reply. A server that is not in the map may have been added since it was fetched.
     pub(crate) async fn call(
+        self: &Rc<Core>,
+        o: &Operation,
+        server: ServerId,
+        groups: Vec<Group>,
+        bulk: Vec<Bytes>,
+        reply_bytes: u64,
+    ) -> Result<Answered, Error> {
+        let is_known = |map: &ClusterMap| map.servers.is_empty() || map.server(server).is_some();
+        if !is_known(&self.map()) && !self.closed.get() {
+            // Servers are added by server 0.
+            self.fetch_map(o, ServerId(0)).await?;
+        }
+        let map = self.map();
+        if !is_known(&map) {
+            let words = format!("the map (epoch {}) has {} servers only", map.epoch, map.servers.len());
+            return Err(o.error(Status::Stale).from(server).because(words));
+        }
+        self.exchange(o, server, groups, bulk, reply_bytes).await
+    }
+
+    async fn exchange(
         self: &Rc<Core>,
         o: &Operation,
         server: ServerId,
@@ -378,11 +399,6 @@ impl Core {
     ) -> Result<Answered, Error> {
         if self.closed.get() {
             return Err(o.error(Status::Unavailable).because("the client is closed"));
-        }
-        let known = self.map().servers.len();
-        if known > 0 && usize::from(server.0) >= known {
-            let words = format!("the map (epoch {}) has {known} servers only", self.map().epoch);
-            return Err(o.error(Status::Stale).from(server).because(words));
         }
         let (send, receive) = oneshot::channel();
         let waiter = Waiter::Caller(send);

@@ -178,6 +178,35 @@ fn an_object_of_a_server_that_is_not_in_the_map_is_stale() {
 }
 
 #[test]
+fn what_lies_on_a_server_that_was_added_meanwhile_is_found_by_the_newer_map() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    hand.run(hand.client.ping(FIRST)).unwrap();
+    let added = ServerId(1);
+    let made = {
+        let mut cluster = hand.cluster.borrow_mut();
+        cluster.map = shoal_proto::ClusterMap { epoch: 2, ..FakeCluster::new(2, STRIP).map };
+        cluster.loss.push(1);
+        ["a", "b"].map(|text| cluster.make(added, Handle::ROOT, name(text), Kind::File))
+    };
+    let found = hand.run(hand.client.lookup(Handle::ROOT, &name("a"))).unwrap();
+    assert_eq!((found.handle, hand.client.map().epoch), (made[0], 2));
+
+    let old = hand.cluster.borrow().map.clone();
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    hand.run(hand.client.ping(FIRST)).unwrap();
+    let made = {
+        let mut cluster = hand.cluster.borrow_mut();
+        cluster.map = old;
+        cluster.loss.push(1);
+        ["a", "b"].map(|text| cluster.make(added, Handle::ROOT, name(text), Kind::File))
+    };
+    let which = [crate::Which::Object(made[0]), crate::Which::Object(made[1])];
+    for (attr, made) in hand.run(hand.client.stat_many(&which)).into_iter().zip(made) {
+        assert_eq!(attr.unwrap().handle, made);
+    }
+}
+
+#[test]
 fn a_mode_is_changed_and_seen() {
     let hand = Hand::new(FakeCluster::new(2, STRIP));
     let file = hand.cluster.borrow_mut().make(ServerId(1), Handle::ROOT, name("f"), Kind::File);
