@@ -116,24 +116,40 @@ impl Core {
         let told = self.ask(o, server, vec![op]).await?;
         let capability = capability_among(&told.answers);
         let bad = || o.error(Status::BadMessage).from(server);
-        let mut attr = attr_among(&told.answers).ok_or_else(bad)?;
-        if attr.layout.is_none() && !self.stuffs(server) {
-            let datafiles = self.datafiles(o, attr.handle, &template).await?;
-            let op = Op::Laydata { object: attr.handle, datafiles: datafiles.into() };
-            let told = self.ask(o, server, vec![op]).await?;
-            attr = attr_among(&told.answers).ok_or_else(bad)?;
-        }
-        let op = Op::Crdirent { dir, name: name.clone(), object: attr.handle, kind: Kind::File };
-        match self.ask(o, dir.server(), vec![op]).await {
-            Ok(_) => Ok((attr, capability)),
-            Err(error) => {
-                if error.status == Status::Exists {
-                    // What fails of this its servers do when the session ends.
-                    let _ = self.remove_apart(o, attr.handle, false).await;
+        let attr = attr_among(&told.answers).ok_or_else(bad)?;
+        let object = attr.handle;
+        let (error, is_out) = match self.laid_out(o, attr, &template).await {
+            Err(error) => (error, true),
+            Ok(attr) => {
+                let op = Op::Crdirent { dir, name: name.clone(), object, kind: Kind::File };
+                match self.ask(o, dir.server(), vec![op]).await {
+                    Ok(_) => return Ok((attr, capability)),
+                    Err(error) => (error.clone(), is_refusal(error.status)),
                 }
-                Err(error)
             }
+        };
+        if is_out {
+            // It will not be entered any more. What fails of this its servers do when the session ends.
+            let _ = self.remove_apart(o, object, false).await;
         }
+        Err(error)
+    }
+
+    /// A new metafile, with the datafiles that it needs.
+    async fn laid_out(
+        self: &Rc<Core>,
+        o: &Operation,
+        attr: Attr,
+        template: &Template,
+    ) -> Result<Attr, Error> {
+        let server = attr.handle.server();
+        if attr.layout.is_some() || self.stuffs(server) {
+            return Ok(attr);
+        }
+        let datafiles = self.datafiles(o, attr.handle, template).await?;
+        let op = Op::Laydata { object: attr.handle, datafiles: datafiles.into() };
+        let told = self.ask(o, server, vec![op]).await?;
+        attr_among(&told.answers).ok_or_else(|| o.error(Status::BadMessage).from(server))
     }
 
     /// Datafiles on all servers that are to have one, made at once.
@@ -247,4 +263,18 @@ impl Core {
         join_all(removed).await;
         Ok(!linked)
     }
+}
+
+/// Whether an entry was surely not made: its server said why not. Any other error may be that of an answer that was lost.
+fn is_refusal(status: Status) -> bool {
+    matches!(
+        status,
+        Status::Exists
+            | Status::Stale
+            | Status::NotDirectory
+            | Status::NoSpace
+            | Status::Invalid
+            | Status::OverLimit
+            | Status::Forbidden
+    )
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use shoal_client::{Client, Piece, RenameFlags, Which};
 use shoal_env::real;
 use shoal_proto::op::Owner;
-use shoal_proto::{Attr, Handle, Name, Rights, ServerId, Switches};
+use shoal_proto::{Attr, Handle, Name, Rights, ServerId, Status, Switches};
 use shoal_store::ModuleKind;
 use std::time::Duration;
 
@@ -290,4 +290,35 @@ fn a_split_directory_costs_no_message_more_once_its_shards_are_known() {
         let made = client.create(whole, &file, OWNER, true, Rights::WRITE, None);
         assert_eq!(bench.messages(made).await.0, 1);
     });
+}
+
+#[test]
+fn a_file_that_could_not_be_entered_leaves_nothing_behind() {
+    const SERVERS: u16 = 4;
+    for switches in [Switches::BASELINE, Switches::PAPER] {
+        with_second(switches, SERVERS.into(), async |bench, second| {
+            let (client, file) = (&bench.client, name("f"));
+            let gone = client.mkdir(bench.dir, &name("gone"), DIR).await.unwrap().handle;
+            // What new files take from it is known now, and so it is not asked for again.
+            let (.., open) = client.create(gone, &file, OWNER, true, Rights::WRITE, None).await.unwrap();
+            open.close().await.unwrap();
+            client.unlink(gone, &file).await.unwrap();
+            let rows = async || {
+                let mut rows = 0;
+                for server in 0..SERVERS {
+                    for table in [b"a", b"f", b"n"] {
+                        rows += second.rows(ServerId(server), table, b"", 1000).await.unwrap().0.len();
+                    }
+                }
+                rows
+            };
+            second.rmdir(bench.dir, &name("gone")).await.unwrap();
+            // The first of all files, whose rows say still that it is being made.
+            second.unlink(bench.dir, &name("first")).await.unwrap();
+            let before = rows().await;
+            let failed = client.create(gone, &file, OWNER, true, Rights::WRITE, None).await;
+            assert_eq!(failed.map(drop).unwrap_err().status, Status::Stale);
+            assert_eq!(rows().await, before);
+        });
+    }
 }
