@@ -137,7 +137,8 @@ async fn voids(shard: &Rc<Shard>, absent: &mut BTreeMap<ClientId, u32>) -> Resul
     remove(shard, gone).await
 }
 
-/// Ask all, many by one message, all servers at once; no reply from a server that cannot be reached.
+/// Ask all, many by one message, all servers at once; no reply from a server that cannot be reached: it is asked nothing more
+/// until the next time, so that what waits for the end of this waits for one question at most.
 async fn asked(shard: &Rc<Shard>, questions: Vec<Question>) -> Vec<(Question, Option<GroupReply>)> {
     let mut by_server: BTreeMap<ServerId, Vec<Question>> = BTreeMap::new();
     for question in questions {
@@ -150,7 +151,12 @@ async fn asked(shard: &Rc<Shard>, questions: Vec<Question>) -> Vec<(Question, Op
             let some: Vec<Question> = questions.by_ref().take(limits::GROUPS_MAX).collect();
             let ops = some.iter().map(|question| question.op.clone()).collect();
             let mut replies = ask(shard, server, ops).await.into_iter();
+            let is_away = replies.len() == 0;
             answered.extend(some.into_iter().map(|question| (question, replies.next())));
+            if is_away {
+                answered.extend(questions.map(|question| (question, None)));
+                break;
+            }
         }
         answered
     });

@@ -5,6 +5,7 @@ mod raw;
 use bytes::Bytes;
 use raw::{Cluster, OWNER, Raw, create, handle_of, lookup, name, run, until};
 use shoal_env::Env;
+use shoal_env::sim::{Config, World};
 use shoal_proto::{Answer, ClientId, GroupReply, Handle, Kind, Name, Op, Rights, Status, Template};
 use shoal_server::{Settings, keys};
 use std::time::Duration;
@@ -205,5 +206,29 @@ fn steps_and_questions_are_refused_to_whom_they_are_not_for() {
         let file = handle_of(&client.change(vec![createmeta(Handle::ROOT, &name("f"))]).await);
         let lay = Op::Laydata { object: file, datafiles: vec![ticket].into() };
         assert_eq!(other.change(vec![lay]).await.status, Status::Stale, "another client's");
+    });
+}
+
+#[test]
+fn sessions_end_in_time_however_much_is_to_be_asked_of_a_server_that_is_away() {
+    let world = World::new(5, Config::default());
+    let machine = world.machine("m");
+    let process = world.process("all", machine);
+    world.complete(process, |env| async move {
+        let mut cluster = apart(&env, "paper").await;
+        let mut there = cluster.client(1).await;
+        for n in 0..1000 {
+            handle_of(&there.change(vec![createmeta(Handle::ROOT, &name(&format!("f{n}")))]).await);
+        }
+        drop(there);
+        cluster.kill(0);
+        let ended = || cluster.shard(1).counters.sessions_ended.get();
+        until(&env, || ended() == 1).await;
+        // From now on it is asked of server 0 what became of the files.
+        drop(cluster.client(1).await);
+        let begun = env.now();
+        until(&env, || ended() == 2).await;
+        let took = env.now().since(begun);
+        assert!(took < Duration::from_secs(15), "{took:?}");
     });
 }
