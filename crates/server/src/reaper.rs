@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use shoal_env::point;
 use shoal_proto::{Dead, Handle, Op, ServerId, Status, limits};
 use shoal_store::{Changes, Strength, look};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -31,6 +31,16 @@ const _: () = assert!(MESSAGE.div_ceil(GROUP) <= limits::GROUPS_MAX);
 struct Row {
     key: Bytes,
     dead: Dead,
+}
+
+/// What asking one server came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reaped {
+    All,
+    /// Some are locked.
+    NotAll,
+    /// It could not be reached.
+    Away,
 }
 
 /// The task of a shard.
@@ -54,8 +64,9 @@ pub async fn run(shard: Rc<Shard>) {
     }
 }
 
-/// Go once over all rows; whether all were reaped.
+/// Go once over all rows; whether all were reaped. A server that is away is waited for once: the others' rows are behind its.
 async fn sweep(shard: &Rc<Shard>) -> Result<bool, Status> {
+    let mut away = BTreeSet::new();
     let prefix = keys::table(Table::Reap);
     let mut after: Option<Bytes> = None;
     let mut all = true;
@@ -67,6 +78,9 @@ async fn sweep(shard: &Rc<Shard>) -> Result<bool, Status> {
         let mut by_server: BTreeMap<ServerId, Vec<Row>> = BTreeMap::new();
         for (key, value) in &scan.rows {
             if let (Some((server, datafile)), Ok(reap)) = (keys::parse_reap(key), Reap::from_row(value)) {
+                if away.contains(&server) {
+                    continue;
+                }
                 if lists(shard, reap.owner, datafile).await? {
                     tracing::error!(%datafile, owner = %reap.owner, "to be reaped, but its file is there: see `shoal fsck`");
                     all = false;
@@ -76,11 +90,22 @@ async fn sweep(shard: &Rc<Shard>) -> Result<bool, Status> {
                 by_server.entry(server).or_default().push(Row { key: key.clone(), dead });
             }
         }
-        for reaped in join_all(by_server.into_iter().map(|(server, dead)| reap(shard, server, dead))).await {
-            all &= reaped?;
+        let asked = by_server
+            .into_iter()
+            .map(|(server, dead)| async move { (server, reap(shard, server, dead).await) });
+        for (server, reaped) in join_all(asked).await {
+            let reaped = reaped?;
+            all &= reaped == Reaped::All;
+            if reaped == Reaped::Away {
+                away.insert(server);
+            }
         }
         match scan.resume {
-            Some(key) => after = Some(key),
+            Some(key) => {
+                let server = keys::parse_reap(&key).map(|(server, _)| server);
+                let skipped = server.filter(|server| away.contains(server));
+                after = Some(skipped.map_or(key, |server| keys::reap(server, Handle(u64::MAX))));
+            }
             None => return Ok(all),
         }
     }
@@ -98,7 +123,7 @@ async fn lists(shard: &Rc<Shard>, owner: Handle, datafile: Handle) -> Result<boo
 }
 
 /// Ask one server, a group for some of them; the rows of those it removed go.
-async fn reap(shard: &Rc<Shard>, server: ServerId, dead: Vec<Row>) -> Result<bool, Status> {
+async fn reap(shard: &Rc<Shard>, server: ServerId, dead: Vec<Row>) -> Result<Reaped, Status> {
     let ops = dead
         .chunks(GROUP)
         .map(|group| Op::Reap { dead: group.iter().map(|row| row.dead).collect::<Vec<_>>().into() });
@@ -108,10 +133,10 @@ async fn reap(shard: &Rc<Shard>, server: ServerId, dead: Vec<Row>) -> Result<boo
     shard.env.point(point::REAPER_ASKS, first);
     add(&shard.counters.reap_messages, 1);
     let Ok((replies, _)) = shard.peers.call_all(server, ops, Bytes::new(), deadline).await else {
-        return Ok(false);
+        return Ok(Reaped::Away);
     };
     let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
-    let mut all = true;
+    let mut all = Reaped::All;
     for (group, reply) in dead.chunks(GROUP).zip(replies) {
         if reply.status == Status::Ok {
             group.iter().for_each(|row| changes.remove(row.key.clone()));
@@ -119,7 +144,7 @@ async fn reap(shard: &Rc<Shard>, server: ServerId, dead: Vec<Row>) -> Result<boo
         } else {
             let first = group.first().map(|row| row.dead.datafile);
             tracing::debug!(?first, count = group.len(), status = %reply.status, "not reaped yet");
-            all = false;
+            all = Reaped::NotAll;
         }
     }
     apply_own(&shard.collection, changes).await.map_err(status_of)?;

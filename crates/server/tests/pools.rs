@@ -9,12 +9,12 @@ use shoal_env::sim::{Config, World};
 use shoal_pattern::Pattern;
 use shoal_proto::{
     Answer, Capability, Generation, GroupReply, Handle, Layout, Op, Roles, ServerId, SetAttr, Share, Status,
-    Time, Transfer,
+    Time, Transfer, limits,
 };
 use shoal_server::pools::Sizes;
-use shoal_server::rows::{Batch, Pool, RowValue};
+use shoal_server::rows::{Batch, Pool, Reap, RowValue};
 use shoal_server::{Settings, batches, keys};
-use shoal_store::{MetadataSync, look};
+use shoal_store::{Changes, MetadataSync, look};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -479,5 +479,33 @@ fn a_group_that_takes_more_than_is_lent_has_the_rest_lent_and_nobody_stands_stil
             assert_eq!((laid.status, laid.answers.len()), (Status::Ok, count));
         }
         assert_eq!(zero.ask(vec![Op::Ping {}]).await.status, Status::Ok);
+    });
+}
+
+#[test]
+fn what_is_to_be_reaped_goes_however_much_waits_for_a_server_that_is_away() {
+    run_simulated(|env| async move {
+        let mut cluster = Cluster::new(&env, 3).await;
+        cluster.kill(1);
+        cluster.kill(0);
+        let row = |server: u16, n: u64| {
+            let (datafile, owner) =
+                (Handle::new(ServerId(server), (1 << 40) + n), Handle::new(ServerId(0), 1 << 40));
+            (keys::reap(ServerId(server), datafile), Some(Reap { owner }.to_row()))
+        };
+        let other = row(2, 0).0;
+        for page in 0..5 * limits::HANDLES_MAX as u64 / 64 {
+            let rows = (0..64).map(|n| row(1, page * 64 + n)).chain([row(2, page)]).collect();
+            cluster.stores[0].apply(Changes { rows, ..Changes::default() }).unwrap();
+        }
+        cluster.start(0).await;
+        let begun = env.now();
+        let store = cluster.stores[0].clone();
+        let prefix = &other[..3];
+        while !look(&store, |view| view.scan(prefix, None, 1)).await.unwrap().0.rows.is_empty() {
+            env.sleep(Duration::from_millis(10)).await;
+        }
+        let took = env.now().since(begun);
+        assert!(took < Duration::from_secs(15), "{took:?}");
     });
 }
