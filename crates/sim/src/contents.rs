@@ -123,6 +123,14 @@ pub struct Read<'a> {
     pub content: &'a [u8],
 }
 
+/// So many bytes of an append without a place are not there by chance.
+const BEGINNING: usize = 8;
+
+/// How many first bytes two have in common.
+fn common(one: &[u8], other: &[u8]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
+}
+
 /// The bytes at `from .. from + len` of what is filled with the words of `tag`.
 pub fn filled(tag: u64, from: u64, len: usize) -> Vec<u8> {
     if tag == 0 {
@@ -329,12 +337,27 @@ impl Contents {
         Ok(())
     }
 
-    /// Whether the bytes are a piece of an append that has no place.
+    /// Whether the bytes are a piece of an append that has no place. Behind it others may begin: where a server did not take
+    /// its share of one, that one ends sooner, and the next goes there.
     fn is_floating(&self, bytes: &[u8], read: &Read<'_>) -> bool {
         let floating = self.acts.iter().filter(|act| act.called < read.returned && act.floats());
-        floating.into_iter().any(|act| {
-            filled(act.tag, 0, act.len as usize).windows(bytes.len()).any(|window| window == bytes)
-        })
+        let all: Vec<Vec<u8>> = floating.map(|act| filled(act.tag, 0, act.len as usize)).collect();
+        let pieces = all.iter().flat_map(|own| (0..own.len()).map(|at| common(&own[at..], bytes)));
+        let piece = pieces.max().unwrap_or(0);
+        let others_begin = |mut rest: &[u8]| {
+            while !rest.is_empty() {
+                let begun = all.iter().map(|own| (common(own, rest), own.len())).max().unwrap_or_default();
+                match begun {
+                    (len, whole) if len > 0 && (len == rest.len() || len == whole || len >= BEGINNING) => {
+                        rest = &rest[len..];
+                    }
+                    _ => return false,
+                }
+            }
+            true
+        };
+        // By chance the next one's first bytes are what comes next in this one.
+        piece > 0 && (piece.saturating_sub(2).max(1)..=piece).any(|end| others_begin(&bytes[end..]))
     }
 
     fn unexplained(&self, from: u64, first: usize, found: &[u8], possible: &[Option<&Act>]) -> String {

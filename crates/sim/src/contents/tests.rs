@@ -130,3 +130,17 @@ fn an_append_without_an_answer_is_there_at_most_once() {
     assert!(file.judge(&read(70, 0, 500, &[&old[..], &[9; 50]].concat())).is_err());
     assert!(file.judge_once(&[&once[..], &own[..]].concat()).is_err());
 }
+
+#[test]
+fn what_is_left_of_an_append_without_an_answer_may_have_the_next_one_behind_it() {
+    let mut file = contents(&[write(10, 20, 0, 100)]);
+    file.begin(append(30, 50));
+    file.begin(append(35, 40));
+    let (old, first, second) = (filled(11, 0, 100), filled(31, 0, 50), filled(36, 0, 40));
+    let left = [&old[..], &first[..30], &second[..]].concat();
+    assert!(file.judge(&read(70, 0, 500, &left)).is_ok());
+    let middle = [&old[..], &first[..30], &second[5..]].concat();
+    assert!(file.judge(&read(70, 0, 500, &middle)).is_err(), "it does not begin there");
+    let foreign = [&old[..], &first[..30], &[9; 20]].concat();
+    assert!(file.judge(&read(70, 0, 500, &foreign)).is_err());
+}
