@@ -3,6 +3,7 @@
 
 mod data;
 mod links;
+mod listing;
 mod many;
 mod names;
 mod retries;

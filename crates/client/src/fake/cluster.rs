@@ -6,10 +6,13 @@ use shoal_pattern::{Pattern, View, Window};
 use shoal_proto::message::{GroupReply, Reply, Request};
 use shoal_proto::op::{Answer, Entry, OpResult, Transfer};
 use shoal_proto::{
-    Attr, Capability, ClusterMap, Dist, Generation, Handle, Kind, Layout, Name, Op, Rights, Roles, ServerId,
-    ServerInfo, SessionId, Status, StreamFacts, Template, Time,
+    Attr, Capability, ClusterMap, Dist, Generation, Handle, Kind, Layout, Name, Op, PlaceKey, Rights, Roles,
+    ServerId, ServerInfo, SessionId, Shards, Status, StreamFacts, Template, Time,
 };
 use std::collections::BTreeMap;
+
+/// What places names in directories.
+const PLACES: PlaceKey = PlaceKey::new([5; 32]);
 
 /// A stream of bytes.
 #[derive(Default, Clone)]
@@ -25,6 +28,8 @@ pub(crate) struct FakeCluster {
     pub(crate) objects: BTreeMap<Handle, Attr>,
     pub(crate) streams: BTreeMap<Handle, FakeStream>,
     pub(crate) names: BTreeMap<(Handle, Name), Handle>,
+    /// Directories that are split, as far as listings go.
+    pub(crate) shards: BTreeMap<Handle, Shards>,
     pub(crate) orphans: Vec<Handle>,
     /// By server: what it would lose together.
     pub(crate) loss: Vec<u64>,
@@ -85,6 +90,7 @@ impl FakeCluster {
             objects: BTreeMap::from([(Handle::ROOT, root)]),
             streams: BTreeMap::new(),
             names: BTreeMap::new(),
+            shards: BTreeMap::new(),
             orphans: Vec::new(),
             loss: vec![1; usize::from(servers)],
             log: Vec::new(),
@@ -206,6 +212,10 @@ impl FakeCluster {
             self.log.push((server, op.name()));
             match self.op(server, op, &mut current, bulk, back) {
                 Ok(answer) => answers.push(answer),
+                Err(Status::Split) => {
+                    answers.extend(self.redirect(op));
+                    return GroupReply { status: Status::Split, answers: answers.into() };
+                }
                 Err(status) => return GroupReply { status, answers: answers.into() },
             }
         }
@@ -338,7 +348,12 @@ impl FakeCluster {
                 self.objects.remove(object);
                 Answer::Done {}
             }
-            Op::Readdir { dir, after, plus, data_max, .. } => {
+            Op::Readdir { dir, after, plus, data_max, in_shard, .. } => {
+                match (self.shards.contains_key(dir), in_shard) {
+                    (true, false) => return Err(Status::Split),
+                    (false, true) => return Err(Status::WrongServer),
+                    _ => {}
+                }
                 let after = after.as_ref().map_or(0, |a| a.hash);
                 let (entries, end) = self.list(server, *dir, after, *plus)?;
                 let contents: Vec<Option<u32>> = match data_max {
@@ -433,6 +448,11 @@ impl FakeCluster {
         })
     }
 
+    fn redirect(&self, op: &Op) -> Option<Answer> {
+        let Op::Readdir { dir, .. } = op else { return None };
+        Some(Answer::Split { dir: *dir, shards: self.shards.get(dir)?.clone(), key: PLACES })
+    }
+
     fn list(
         &self,
         server: ServerId,
@@ -440,19 +460,17 @@ impl FakeCluster {
         after: u64,
         plus: bool,
     ) -> Result<(Vec<Entry>, bool), Status> {
-        let mut entries = Vec::new();
+        let shards = self.shards.get(&dir);
         let here = self.names.iter().filter(|((of, _), _)| *of == dir);
-        for (place, ((_, name), &handle)) in (1..).zip(here) {
-            if place > after {
-                let attr = if plus && handle.server() == server { Some(self.attr(handle)?) } else { None };
-                entries.push(Entry {
-                    name: name.clone(),
-                    handle,
-                    kind: self.objects[&handle].kind,
-                    place,
-                    attr,
-                });
-            }
+        let places = here.map(|((_, name), &handle)| (PLACES.place_of(name.as_bytes()), name, handle));
+        let own = |place: u64| shards.is_none_or(|shards| shards.server_of(place) == Some(server));
+        let mut wanted: Vec<_> = places.filter(|(place, ..)| *place > after && own(*place)).collect();
+        wanted.sort();
+        let mut entries = Vec::new();
+        for (place, name, handle) in wanted {
+            let attr = if plus && handle.server() == server { Some(self.attr(handle)?) } else { None };
+            let kind = self.objects.get(&handle).ok_or(Status::Stale)?.kind;
+            entries.push(Entry { name: name.clone(), handle, kind, place, attr });
         }
         let end = entries.len() <= 3;
         entries.truncate(3);

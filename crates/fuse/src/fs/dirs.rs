@@ -1,20 +1,18 @@
 //! Open directories.
 //!
-//! With attributes (readdirplus) a listing answers the lookups that follow it. But a stream's entries come in batches, and
-//! an entry may wait in a batch for a slow reader while the file is written through this very mount; the kernel, told
-//! attributes from before, would take the file back to its former size. **Attributes that were fetched before the object
-//! was last changed through this mount are asked for again**, and the time an entry waited is taken off the time the
-//! kernel may believe it.
+//! With attributes (readdirplus) a listing answers the lookups that follow it. But a stream's entries come in batches, some
+//! ahead of its reader, and an entry may wait in one while the file is written through this very mount; the kernel, told
+//! attributes from before, would take the file back to its former size. **Attributes that were asked for before the object
+//! was last changed through this mount are asked for again**, and the time since is taken off the time the kernel may
+//! believe them.
 
 use super::listing::{Listed, Listing, Source};
 use super::{Errno, Fs, Result};
 use bytes::Bytes;
 use shoal_client::{Client, DirStream};
-use shoal_env::{Env, Instant, local::Semaphore};
+use shoal_env::{Instant, local::Semaphore};
 use shoal_proto::{Entry, Handle, Kind, Op};
 use std::cell::RefCell;
-use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
 /// An open directory.
@@ -27,32 +25,15 @@ pub(crate) struct OpenDir {
 
 /// Entries of a directory from the servers.
 struct Stream {
-    env: Env,
     client: Client,
     dir: Handle,
     stream: DirStream,
-    /// When the batch at hand was asked for.
-    fetched_at: Instant,
 }
 
 impl Source for Stream {
     async fn next(&mut self, plus: bool) -> Result<Option<(Entry, Instant)>> {
-        let asked_at = self.env.now();
-        let mut waited = false;
-        let entry = {
-            let mut next = pin!(self.stream.next(plus));
-            std::future::poll_fn(|cx| {
-                let polled: Poll<_> = next.as_mut().poll(cx);
-                waited |= polled.is_pending();
-                polled
-            })
-            .await
-        };
-        // Whoever had to wait for an entry waited for a batch.
-        if waited {
-            self.fetched_at = asked_at;
-        }
-        Ok(entry?.map(|entry| (entry, self.fetched_at)))
+        let entry = self.stream.next(plus).await?;
+        Ok(entry.map(|entry| (entry, self.stream.asked_at())))
     }
 
     fn seek(&mut self, place: u64) {
@@ -71,8 +52,8 @@ impl Fs {
         if attr.kind != Kind::Directory {
             return Err(Errno::NOTDIR);
         }
-        let (env, client, fetched_at) = (self.env.clone(), self.client.clone(), self.now());
-        let stream = Stream { env, stream: client.opendir(dir), client, dir, fetched_at };
+        let client = self.client.clone();
+        let stream = Stream { stream: client.opendir(dir), client, dir };
         let listing = RefCell::new(Some(Listing::new(stream, dir, attr.parent)));
         Ok(self.dirs.insert(OpenDir { dir, listing, turn: Semaphore::new(1) }))
     }
