@@ -171,13 +171,27 @@ impl Name {
     /// # Errors
     /// `NameTooLong` over 255 bytes; `Invalid` if empty, `.`, `..`, or with `/` or NUL.
     pub fn new(bytes: &[u8]) -> Result<Name, crate::Status> {
+        Name::check(bytes)?;
+        Ok(Name(Bytes::copy_from_slice(bytes)))
+    }
+
+    /// The same over a part of a buffer, which is kept as long as the name.
+    ///
+    /// # Errors
+    /// As [`Name::new`].
+    pub fn over(bytes: Bytes) -> Result<Name, crate::Status> {
+        Name::check(&bytes)?;
+        Ok(Name(bytes))
+    }
+
+    fn check(bytes: &[u8]) -> Result<(), crate::Status> {
         if bytes.len() > limits::NAME_BYTES_MAX {
             return Err(crate::Status::NameTooLong);
         }
         if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.iter().any(|&b| b == b'/' || b == 0) {
             return Err(crate::Status::Invalid);
         }
-        Ok(Name(Bytes::copy_from_slice(bytes)))
+        Ok(())
     }
 
     /// The bytes.

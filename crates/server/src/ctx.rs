@@ -205,9 +205,7 @@ impl<'a> Ctx<'a> {
 
     /// A row, with this group's changes; stops at another transaction's exclusive lock.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Halt> {
-        if !self.locks.is_empty() && self.locks.stops(key, Mode::Shared, self.own) {
-            return Err(Halt::Locked);
-        }
+        self.must_be_readable(key)?;
         match self.rows.get(key) {
             Some(row) => Ok(row.clone()),
             None => Ok(self.view.get(key)?),
@@ -216,15 +214,21 @@ impl<'a> Ctx<'a> {
 
     /// A decoded row; one that cannot be decoded is damage: `Io`.
     pub fn row<T: RowValue>(&self, key: &[u8]) -> Result<Option<T>, Halt> {
-        match self.get(key)? {
-            None => Ok(None),
-            Some(bytes) => match T::from_row(&bytes) {
-                Ok(value) => Ok(Some(value)),
-                Err(error) => {
-                    tracing::error!(?key, %error, "a row cannot be decoded");
-                    Err(Halt::Status(Status::Io))
-                }
-            },
+        self.must_be_readable(key)?;
+        let decoded = match self.rows.get(key) {
+            Some(row) => row.as_ref().map(|row| T::from_row(row)),
+            None => self.view.row(key, T::from_row)?,
+        };
+        decoded.transpose().map_err(|error| {
+            tracing::error!(?key, %error, "a row cannot be decoded");
+            Halt::Status(Status::Io)
+        })
+    }
+
+    fn must_be_readable(&self, key: &[u8]) -> Result<(), Halt> {
+        match !self.locks.is_empty() && self.locks.stops(key, Mode::Shared, self.own) {
+            true => Err(Halt::Locked),
+            false => Ok(()),
         }
     }
 
@@ -233,7 +237,7 @@ impl<'a> Ctx<'a> {
         if handle.server() != self.identity.id {
             return Err(Halt::Status(Status::WrongServer));
         }
-        self.row(&keys::inode(handle))?.ok_or(Halt::Status(Status::Stale))
+        self.row(&keys::inode_read(handle))?.ok_or(Halt::Status(Status::Stale))
     }
 
     /// A directory that must exist: this server's own, or its shard of another's.

@@ -68,6 +68,13 @@ pub fn inode(handle: Handle) -> Bytes {
     key(Table::Inode, &[&handle.key_bytes()])
 }
 
+/// The same key, to look it up by: very many are.
+pub fn inode_read(handle: Handle) -> [u8; 9] {
+    let mut key = [Table::Inode as u8; 9];
+    key[1..].copy_from_slice(&handle.key_bytes());
+    key
+}
+
 /// All entries of a directory.
 pub fn entries(dir: Handle) -> Bytes {
     key(Table::Entry, &[&dir.key_bytes()])

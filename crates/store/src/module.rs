@@ -227,6 +227,18 @@ pub trait Module {
 
     /// Look a key up.
     fn lookup(&self, key: &[u8], loaded: &Loaded) -> Lookup;
+    /// The same without taking the value along: `look` gets it where it lies, if there is one. `None`: must be loaded first.
+    /// The number is as of [`Module::lookup`].
+    fn look(&self, key: &[u8], loaded: &Loaded, look: &mut dyn FnMut(&[u8])) -> Option<Lsn> {
+        match self.lookup(key, loaded) {
+            Lookup::Found(row) => {
+                look(&row.value);
+                Some(row.lsn)
+            }
+            Lookup::Absent(lsn) => Some(lsn),
+            Lookup::Unknown => None,
+        }
+    }
     /// Rows whose key begins with `prefix` and is greater than `after`, at most `limit`. `None`: must be loaded first.
     fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize, loaded: &Loaded) -> Option<Scan>;
     /// Facts of a stream (its row). `Err(())`: must be loaded first.

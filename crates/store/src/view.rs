@@ -41,6 +41,22 @@ impl<'a> View<'a> {
         }
     }
 
+    /// What `of` makes of a row's value, read where it lies.
+    pub fn row<T>(&self, key: &[u8], of: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Miss> {
+        let (mut of, mut made) = (Some(of), None);
+        let mut look = |value: &[u8]| made = of.take().map(|of| of(value));
+        match self.collection.look(key, self.loaded, &mut look) {
+            Some(lsn) => {
+                self.depend(lsn);
+                Ok(made)
+            }
+            None => {
+                self.needs.borrow_mut().keys.push(Bytes::copy_from_slice(key));
+                Err(Miss)
+            }
+        }
+    }
+
     /// Rows with `prefix` after `after`, at most `limit`; see [`Scan`].
     pub fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Scan, Miss> {
         if let Some(scan) = self.collection.scan(prefix, after, limit, self.loaded) {

@@ -8,6 +8,7 @@
 //! A split directory's shards are listed one after the other, by clients that know them; others are told.
 
 use crate::ctx::{Ctx, Halt};
+use crate::inode::attr_of;
 use crate::keys;
 use crate::rows::{Dirent, RowValue};
 use bytes::Bytes;
@@ -75,8 +76,9 @@ fn listed(
         // One more than can be used tells whether there is more.
         let wanted = (bytes_max.saturating_sub(bytes) / entry_bytes).min(SCAN_ENTRIES_MAX) + 1;
         let scan = ctx.scan(&prefix, from.as_deref(), wanted)?;
-        for (key, row) in &scan.rows {
-            let entry = entry_of(ctx, key, row)?;
+        entries.reserve(scan.rows.len());
+        for (key, row) in scan.rows {
+            let entry = entry_of(ctx, key, &row)?;
             bytes += entry_bytes + entry.name.as_bytes().len();
             let is_full = bytes > bytes_max || entries.len() == limits::READDIR_ENTRIES_MAX;
             if is_full && !entries.is_empty() {
@@ -92,32 +94,38 @@ fn listed(
 }
 
 /// An entry as listed. One that a transaction is about to change is waited for: its client may know the outcome already.
-fn entry_of(ctx: &Ctx<'_>, key: &Bytes, row: &Bytes) -> Result<Entry, Halt> {
-    ctx.must_be_unlocked(key)?;
-    let damaged = |what: &str| {
+fn entry_of(ctx: &Ctx<'_>, key: Bytes, row: &Bytes) -> Result<Entry, Halt> {
+    ctx.must_be_unlocked(&key)?;
+    let damaged = |key: &Bytes, what: &str| {
         tracing::error!(?key, what, "an entry's row cannot be decoded");
         Halt::Status(Status::Io)
     };
-    let (_, place, name) = keys::parse_entry(key).ok_or_else(|| damaged("key"))?;
-    let name = Name::new(name).map_err(|_| damaged("name"))?;
-    let Dirent { handle, kind } = Dirent::from_row(row).map_err(|_| damaged("value"))?;
+    let (_, place, name) = keys::parse_entry(&key).ok_or_else(|| damaged(&key, "key"))?;
+    let Dirent { handle, kind } = Dirent::from_row(row).map_err(|_| damaged(&key, "value"))?;
+    // The name is the key's end, in the key's own buffer.
+    let name = Name::over(key.slice_ref(name)).map_err(|_| damaged(&key, "name"))?;
     Ok(Entry { name, handle, kind, place, attr: None })
 }
 
 /// Attributes of this server's objects. All rows are asked for before the first miss is reported, so that one load
-/// brings them.
+/// brings them; and in the order of their keys, in which neighbours are found together, not in that of the names' hashes.
 fn add_attributes(ctx: &Ctx<'_>, entries: &mut [Entry]) -> Result<(), Halt> {
+    let mut own: Vec<&mut Entry> =
+        entries.iter_mut().filter(|entry| entry.handle.server() == ctx.identity.id).collect();
+    own.sort_unstable_by_key(|entry| entry.handle);
+    let stream = |entry: &&mut Entry| match entry.kind {
+        Kind::File => ctx.stream(entry.handle),
+        _ => Ok(None),
+    };
+    let streams: Vec<_> = own.iter().map(stream).collect();
     let mut has_missed = false;
-    for entry in entries.iter_mut().filter(|entry| entry.handle.server() == ctx.identity.id) {
-        if entry.kind == Kind::File && ctx.stream(entry.handle) == Err(Halt::Miss) {
-            has_missed = true;
-        }
-        match ctx.attr(entry.handle) {
-            Ok(attr) => entry.attr = Some(attr),
-            Err(Halt::Miss) => has_missed = true,
+    for (entry, stream) in own.into_iter().zip(streams) {
+        match (ctx.inode(entry.handle), stream) {
+            (Err(Halt::Miss), _) | (_, Err(Halt::Miss)) => has_missed = true,
             // Being changed, or removed since: the client will ask, and wait or learn of it.
-            Err(Halt::Locked | Halt::Status(Status::Stale)) => {}
-            Err(other) => return Err(other),
+            (Err(Halt::Locked | Halt::Status(Status::Stale)), _) => {}
+            (Err(other), _) | (_, Err(other)) => return Err(other),
+            (Ok(inode), Ok(stream)) => entry.attr = Some(attr_of(entry.handle, &inode, stream)),
         }
     }
     if has_missed { Err(Halt::Miss) } else { Ok(()) }

@@ -41,18 +41,27 @@ impl Module for Disk {
         self.shared.rows.borrow().lookup(key, loaded)
     }
 
+    fn look(&self, key: &[u8], loaded: &Loaded, look: &mut dyn FnMut(&[u8])) -> Option<Lsn> {
+        let rows = self.shared.rows.borrow();
+        let (value, lsn) = rows.find(key, loaded)?;
+        if let Some(value) = value {
+            look(value);
+        }
+        Some(lsn)
+    }
+
     fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize, loaded: &Loaded) -> Option<Scan> {
         self.shared.rows.borrow().scan(prefix, after, limit, loaded)
     }
 
     fn stream(&self, handle: Handle, loaded: &Loaded) -> Result<Option<(StreamInfo, Lsn)>, ()> {
-        match self.shared.rows.borrow().lookup(&stream_key(handle), loaded) {
+        match self.shared.rows.borrow().find(&stream_key(handle), loaded) {
             // A row of an unknown form cannot pass for absent: whoever loads it gets the error.
-            Lookup::Found(row) => {
-                StreamRow::decode(&row.value).map(|r| Some((r.info(), row.lsn))).map_err(drop)
+            Some((Some(value), lsn)) => {
+                StreamRow::decode(value).map(|row| Some((row.info(), lsn))).map_err(drop)
             }
-            Lookup::Absent(_) => Ok(None),
-            Lookup::Unknown => Err(()),
+            Some((None, _)) => Ok(None),
+            None => Err(()),
         }
     }
 

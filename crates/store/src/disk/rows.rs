@@ -9,10 +9,12 @@
 //! 5. what the request loaded, if no checkpoint has ended since (its *epoch* is the present one);
 //! 6. the cache of rows loaded before.
 //!
+//! Each table of the first three has a filter of its keys, so that most lookups search one table, not all above it.
+//!
 //! A finished checkpoint is one step: the frozen table becomes a recent one and the epoch moves. **A cached row is never
 //! older than the tables above it**: an apply drops the key from the cache, and a load enters only what no table knows.
 
-use super::absence::AbsenceFilter;
+use super::absence::{AbsenceFilter, KeyHash};
 use super::table::{Entry, TableRows};
 use crate::{Loaded, Lookup, Lsn, Row, Scan};
 use bytes::Bytes;
@@ -29,6 +31,10 @@ const RECENT_MAX: usize = 2;
 pub(super) const FROZEN_MAX: usize = 2;
 /// Keys examined by one scan, at most.
 const SCAN_KEYS_MAX: usize = 4096;
+/// Bytes of a table's filter for each row that it is to hold: with 16 bits a key one lookup in a hundred searches in vain.
+const FILTER_BYTES_PER_ROW: usize = 2;
+/// A table's filter has no more than this: one that outgrows it is searched more often.
+const FILTER_BYTES_MAX: usize = 1 << 20;
 /// Bytes a row takes beside its key and value, about.
 const ROW_OVERHEAD: usize = 120;
 
@@ -37,16 +43,25 @@ pub(super) struct Frozen {
     pub rows: Arc<TableRows>,
     /// The newest batch in it.
     pub last: Lsn,
+    filter: AbsenceFilter,
     bytes: usize,
+}
+
+impl Frozen {
+    fn get(&self, key: &[u8], hash: KeyHash) -> Option<&Entry> {
+        if self.filter.absent(hash) { None } else { self.rows.get(key) }
+    }
 }
 
 pub(super) struct Rows {
     active: TableRows,
+    active_filter: AbsenceFilter,
     active_bytes: usize,
+    filter_bytes: usize,
     /// Oldest first.
     pub frozen: VecDeque<Frozen>,
     /// Newest first.
-    recent: VecDeque<(Arc<TableRows>, usize)>,
+    recent: VecDeque<Frozen>,
     cache: LruCache<Bytes, Option<Bytes>>,
     cache_bytes: usize,
     cache_bytes_max: usize,
@@ -58,11 +73,20 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    pub fn new(cache_rows: usize, cache_bytes_max: usize, table_empty: bool, absence: AbsenceFilter) -> Rows {
+    pub fn new(
+        table_rows: usize,
+        cache_rows: usize,
+        cache_bytes_max: usize,
+        table_empty: bool,
+        absence: AbsenceFilter,
+    ) -> Rows {
         let capacity = NonZeroUsize::new(cache_rows).unwrap_or(NonZeroUsize::MIN);
+        let filter_bytes = table_rows.saturating_mul(FILTER_BYTES_PER_ROW).min(FILTER_BYTES_MAX);
         Rows {
-            active: TableRows::new(),
+            active: TableRows::default(),
+            active_filter: absence.another(filter_bytes),
             active_bytes: 0,
+            filter_bytes,
             frozen: VecDeque::new(),
             recent: VecDeque::new(),
             cache: LruCache::new(capacity),
@@ -88,7 +112,7 @@ impl Rows {
         let frozen = self.frozen.iter().map(|frozen| frozen.bytes).sum::<usize>();
         self.active_bytes
             + frozen
-            + self.recent.iter().map(|(_, bytes)| bytes).sum::<usize>()
+            + self.recent.iter().map(|recent| recent.bytes).sum::<usize>()
             + self.cache_bytes
     }
 
@@ -100,7 +124,7 @@ impl Rows {
     pub fn put(&mut self, key: Bytes, value: Option<Bytes>, lsn: Option<Lsn>) {
         let strong = match lsn {
             Some(lsn) => lsn,
-            None => self.pending(&key).map_or(Lsn(0), |entry| entry.strong),
+            None => self.pending(&key, self.absence.hash(&key)).map_or(Lsn(0), |entry| entry.strong),
         };
         if !self.cache.is_empty()
             && let Some(cached) = self.cache.pop(&key)
@@ -108,50 +132,64 @@ impl Rows {
             self.cache_bytes -= row_bytes(&key, cached.as_ref());
         }
         self.active_bytes += row_bytes(&key, value.as_ref());
-        self.active.insert(key, Entry { value, strong });
+        self.enter_active(key, Entry { value, strong });
+    }
+
+    fn enter_active(&mut self, key: Bytes, entry: Entry) {
+        self.active_filter.insert(&key);
+        self.active.insert(key, entry);
     }
 
     /// A row as the journal had it at open.
     pub fn replay(&mut self, key: Bytes, entry: Entry) {
-        self.active.insert(key, entry);
+        self.enter_active(key, entry);
     }
 
     /// A row that is not checkpointed yet.
-    fn pending(&self, key: &[u8]) -> Option<&Entry> {
-        let frozen = || self.frozen.iter().rev().find_map(|frozen| frozen.rows.get(key));
-        self.active.get(key).or_else(frozen)
+    fn pending(&self, key: &[u8], hash: KeyHash) -> Option<&Entry> {
+        let active = if self.active_filter.absent(hash) { None } else { self.active.get(key) };
+        active.or_else(|| self.frozen.iter().rev().find_map(|frozen| frozen.get(key, hash)))
     }
 
-    fn in_tables(&self, key: &[u8]) -> Option<Lookup> {
-        if let Some(entry) = self.pending(key) {
-            return Some(found(entry.value.as_ref(), entry.strong));
+    fn in_tables(&self, key: &[u8], hash: KeyHash) -> Option<(Option<&Bytes>, Lsn)> {
+        if let Some(entry) = self.pending(key, hash) {
+            return Some((entry.value.as_ref(), entry.strong));
         }
-        let entry = self.recent.iter().find_map(|(recent, _)| recent.get(key))?;
+        let entry = self.recent.iter().find_map(|recent| recent.get(key, hash))?;
         // Checkpointed: durable.
-        Some(found(entry.value.as_ref(), Lsn(0)))
+        Some((entry.value.as_ref(), Lsn(0)))
     }
 
     pub fn lookup(&self, key: &[u8], loaded: &Loaded) -> Lookup {
-        if let Some(lookup) = self.in_tables(key) {
-            return lookup;
+        match self.find(key, loaded) {
+            None => Lookup::Unknown,
+            Some((None, lsn)) => Lookup::Absent(lsn),
+            Some((Some(value), lsn)) => Lookup::Found(Row { value: value.clone(), lsn }),
         }
-        if self.table_empty || self.absence.absent(key) {
-            return Lookup::Absent(Lsn(0));
+    }
+
+    /// [`Rows::lookup`], with the value where it lies; `None`: unknown.
+    pub fn find<'a>(&'a self, key: &[u8], loaded: &'a Loaded) -> Option<(Option<&'a Bytes>, Lsn)> {
+        let hash = self.absence.hash(key);
+        if let Some(found) = self.in_tables(key, hash) {
+            return Some(found);
+        }
+        if self.table_empty || self.absence.absent(hash) {
+            return Some((None, Lsn(0)));
         }
         if loaded.epoch == self.epoch
             && let Some(value) = loaded.rows.get(key)
         {
-            return found(value.as_ref(), Lsn(0));
+            return Some((value.as_ref(), Lsn(0)));
         }
-        match self.cache.peek(key) {
-            Some(value) => found(value.as_ref(), Lsn(0)),
-            None => Lookup::Unknown,
-        }
+        self.cache.peek(key).map(|value| (value.as_ref(), Lsn(0)))
     }
 
     /// A row was read from the checkpointed table, in the present epoch.
     pub fn enter(&mut self, key: &Bytes, value: Option<&Bytes>) {
-        if self.in_tables(key).is_some() || row_bytes(key, value) > self.cache_bytes_max {
+        if self.in_tables(key, self.absence.hash(key)).is_some()
+            || row_bytes(key, value) > self.cache_bytes_max
+        {
             return;
         }
         self.cache_bytes += row_bytes(key, value);
@@ -170,7 +208,8 @@ impl Rows {
     pub fn freeze(&mut self, last: Lsn) {
         let rows = Arc::new(std::mem::take(&mut self.active));
         let bytes = std::mem::take(&mut self.active_bytes);
-        self.frozen.push_back(Frozen { rows, last, bytes });
+        let filter = std::mem::replace(&mut self.active_filter, self.absence.another(self.filter_bytes));
+        self.frozen.push_back(Frozen { rows, last, filter, bytes });
     }
 
     /// The oldest frozen table is checkpointed. Gives a table that is not needed any more (dropping it takes time).
@@ -178,8 +217,8 @@ impl Rows {
         let frozen = self.frozen.pop_front()?;
         self.epoch += 1;
         self.table_empty = false;
-        self.recent.push_front((frozen.rows, frozen.bytes));
-        if self.recent.len() > RECENT_MAX { self.recent.pop_back().map(|(rows, _)| rows) } else { None }
+        self.recent.push_front(frozen);
+        if self.recent.len() > RECENT_MAX { self.recent.pop_back().map(|oldest| oldest.rows) } else { None }
     }
 
     pub fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize, loaded: &Loaded) -> Option<Scan> {
@@ -188,12 +227,11 @@ impl Rows {
             Some(after) if after >= prefix => Bound::Excluded(after),
             _ => Bound::Included(prefix),
         };
-        let range = (from, Bound::Unbounded);
-        let mut tables: Vec<Peekable<_>> = vec![self.active.range::<[u8], _>(range).peekable()];
-        tables.extend(self.frozen.iter().rev().map(|frozen| frozen.rows.range::<[u8], _>(range).peekable()));
-        let mut base = loaded.rows.range::<[u8], _>(range).peekable();
+        let mut tables: Vec<Peekable<_>> = vec![self.active.from(from).peekable()];
+        tables.extend(self.frozen.iter().rev().map(|frozen| frozen.rows.from(from).peekable()));
+        let mut base = loaded.rows.range::<[u8], _>((from, Bound::Unbounded)).peekable();
         let limit = limit.max(1);
-        let mut scan = Scan::default();
+        let (mut scan, mut examined) = (Scan::default(), None);
         for _ in 0..SCAN_KEYS_MAX {
             let heads = tables.iter_mut().filter_map(|table| table.peek().map(|(key, _)| *key));
             // Where the table is empty, `loaded` may still hold rows of single keys: they are in the tables too.
@@ -210,14 +248,14 @@ impl Rows {
                 scan.resume = scan.rows.last().map(|(key, _)| key.clone());
                 return Some(scan);
             }
-            let key = key.clone();
+            examined = Some(key);
             let mut newest: Option<&Entry> = None;
             for table in &mut tables {
-                if let Some((_, entry)) = table.next_if(|(k, _)| **k == key) {
+                if let Some((_, entry)) = table.next_if(|(k, _)| *k == key) {
                     newest = newest.or(Some(entry));
                 }
             }
-            let loaded_value = base.next_if(|(k, _)| **k == key).and_then(|(_, value)| value.as_ref());
+            let loaded_value = base.next_if(|(k, _)| *k == key).and_then(|(_, value)| value.as_ref());
             let value = match newest {
                 Some(entry) => {
                     scan.lsn = scan.lsn.max(entry.strong);
@@ -225,12 +263,12 @@ impl Rows {
                 }
                 None => loaded_value,
             };
-            scan.resume = Some(key.clone());
             if let Some(value) = value {
-                scan.rows.push((key, value.clone()));
+                scan.rows.push((key.clone(), value.clone()));
             }
         }
-        // The turn is over: `resume` is the last key examined.
+        // The turn is over.
+        scan.resume = examined.cloned();
         Some(scan)
     }
 
@@ -252,13 +290,6 @@ impl Rows {
 
 fn row_bytes(key: &[u8], value: Option<&Bytes>) -> usize {
     ROW_OVERHEAD + key.len() + value.map_or(0, Bytes::len)
-}
-
-fn found(value: Option<&Bytes>, lsn: Lsn) -> Lookup {
-    match value {
-        Some(value) => Lookup::Found(Row { value: value.clone(), lsn }),
-        None => Lookup::Absent(lsn),
-    }
 }
 
 /// How far the base of a scan is known.

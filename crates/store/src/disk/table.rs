@@ -10,11 +10,13 @@
 pub(super) mod file;
 pub(super) mod live;
 pub(super) mod lmdb;
+mod rows;
+
+pub(super) use rows::TableRows;
 
 use crate::{Lsn, StoreError};
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -26,9 +28,6 @@ pub(super) struct Entry {
     /// The newest strong change.
     pub strong: Lsn,
 }
-
-/// Rows of a memory table.
-pub(super) type TableRows = BTreeMap<Bytes, Entry>;
 
 /// A range to read: (prefix, after, rows at most).
 pub(super) type Range = (Bytes, Option<Bytes>, usize);
@@ -70,8 +69,8 @@ pub(super) struct Part {
 impl Part {
     /// The rows of this part, and the key of the next.
     pub fn split(&self) -> (Vec<(&Bytes, &Entry)>, Option<Bytes>) {
-        let from = self.from.as_ref().map_or(Bound::Unbounded, Bound::Included);
-        let mut rest = self.rows.range::<Bytes, _>((from, Bound::Unbounded));
+        let from = self.from.as_deref().map_or(Bound::Unbounded, Bound::Included);
+        let mut rest = self.rows.from(from);
         let rows = rest.by_ref().take(self.rows_max.max(1)).collect();
         (rows, rest.next().map(|(key, _)| key.clone()))
     }
