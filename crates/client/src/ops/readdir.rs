@@ -22,7 +22,7 @@
 //! to be asked for before that has come. A listing that is left after its first batch has cost one message, a later one at
 //! most one too many; at the end of the directory nothing is asked for.
 //!
-//! *Who takes his time gets none ahead, and small ones* ([`QUICK`], [`SLOW`]): attributes would only grow old in them.
+//! *Who takes his time gets none ahead, and small ones* ([`SLOW`]): attributes would only grow old in them.
 //!
 //! **A batch ahead is a request without a task**: it is sent when it is begun, its answer waits in it, and whoever drops the
 //! listing, or goes elsewhere in it, takes it back. If it fails, that is told to nobody who has not come to its place; there
@@ -33,7 +33,7 @@ mod batch;
 
 use super::many::Which;
 use crate::{Client, Error};
-use batch::{BATCH_BYTES, BATCH_BYTES_MAX, Batch, Begin, Has, Wanted};
+use batch::{BATCH_BYTES, BATCH_BYTES_ON, Batch, Begin, Has, Wanted};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, MaybeDone, maybe_done};
@@ -43,9 +43,8 @@ use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::time::Duration;
 
-/// Who uses up a batch within this time gets larger ones.
-const QUICK: Duration = Duration::from_millis(10);
-/// Who takes longer gets none ahead: attributes, usually believed for 100 ms, would be given when they are too old for it.
+/// Who takes longer over a batch gets none ahead, and small ones: attributes, usually believed for 100 ms, would be given when
+/// they are too old for it.
 const SLOW: Duration = Duration::from_millis(40);
 
 type Ahead = MaybeDone<LocalBoxFuture<'static, Result<Batch, Error>>>;
@@ -59,6 +58,7 @@ impl Client {
             data_max: 0,
             batch: Batch::none(self, Begin::default()),
             next: 0,
+            turns: 0,
             bytes_max: BATCH_BYTES,
             given_at: None,
             ahead: None,
@@ -77,9 +77,11 @@ pub struct DirStream {
     batch: Batch,
     /// Its entries before this one were given.
     next: usize,
+    /// Batches since the start or the last seek.
+    turns: u64,
     /// Bytes of the next one's entries.
     bytes_max: u32,
-    /// When its first entry could be given; `None`: there was none yet since the start or the last seek.
+    /// When its first entry could be given; `None`: there was none yet.
     given_at: Option<Instant>,
     /// The one behind it.
     ahead: Option<Ahead>,
@@ -148,7 +150,7 @@ impl DirStream {
         }
         self.batch = Batch::none(&self.client, Begin::behind(place));
         self.next = 0;
-        self.bytes_max = BATCH_BYTES;
+        self.turns = 0;
         self.given_at = None;
         self.ahead = None;
     }
@@ -157,10 +159,13 @@ impl DirStream {
     async fn turn(&mut self, begin: Begin, plus: bool) -> Result<(), Error> {
         let called = self.client.core.world.now();
         let used_in = self.given_at.map(|at| called.since(at));
-        self.bytes_max = match used_in {
-            Some(used) if used <= QUICK => (2 * self.bytes_max).min(BATCH_BYTES_MAX),
-            Some(used) if used <= SLOW => self.bytes_max,
-            _ => BATCH_BYTES,
+        let is_slow = used_in.is_some_and(|used| used > SLOW);
+        self.bytes_max = match self.turns {
+            0 => BATCH_BYTES,
+            // Whoever reads on at all has more than a look at it.
+            1 => BATCH_BYTES_ON,
+            _ if is_slow => BATCH_BYTES,
+            _ => BATCH_BYTES_ON,
         };
         let ahead = match &mut self.ahead {
             None => None,
@@ -179,8 +184,10 @@ impl DirStream {
         };
         let now = self.client.core.world.now();
         (self.batch, self.next, self.given_at) = (batch, 0, Some(now));
+        self.turns += 1;
         if let Some(begin) = self.batch.then.clone()
-            && used_in.is_some_and(|used| used <= SLOW)
+            && self.turns > 1
+            && !is_slow
         {
             let mut ahead = maybe_done(self.ask(begin, plus, now));
             // The first look sends it.

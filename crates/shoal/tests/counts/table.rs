@@ -33,7 +33,7 @@ const DIRECTORIES: [Most; 2] = [
 const OVER_FOUR: [Most; 12] = [
     most("mkdir elsewhere", [1.0, 2.0, 3.0, 12.0, 650.0, 1_350.0]),
     most("rmdir elsewhere", [1.0, 2.0, 3.0, 12.0, 420.0, 760.0]),
-    most("list 1,000 entries with attributes", [3.0, 0.0, 0.0, 24.0, 145_000.0, 220_000.0]),
+    most("list 1,000 entries with attributes", [2.0, 0.0, 0.0, 16.0, 145_000.0, 220_000.0]),
     most("stat by path, 3 directories elsewhere", [4.0, 0.0, 0.0, 16.0, 800.0, 650.0]),
     most("link to an object elsewhere", [1.0, 3.0, 3.0, 16.0, 800.0, 1_500.0]),
     most("stat, object elsewhere", [2.0, 0.0, 0.0, 8.0, 420.0, 350.0]),
@@ -47,7 +47,7 @@ const OVER_FOUR: [Most; 12] = [
 
 /// The rest on one server.
 const ON_ONE: [Most; 10] = [
-    most("list 1,000 entries with attributes", [3.0, 0.0, 0.0, 24.0, 145_000.0, 220_000.0]),
+    most("list 1,000 entries with attributes", [2.0, 0.0, 0.0, 16.0, 145_000.0, 220_000.0]),
     most("stat by path, 3 directories elsewhere", [1.0, 0.0, 0.0, 4.0, 350.0, 350.0]),
     most("link to an object elsewhere", [1.0, 0.0, 1.0, 4.0, 300.0, 700.0]),
     most("stat, object elsewhere", [1.0, 0.0, 0.0, 4.0, 300.0, 300.0]),
