@@ -276,6 +276,7 @@ impl Table for LmdbTable {
 
 #[cfg(test)]
 mod tests {
+    use super::super::TableRows;
     use super::*;
     use shoal_env::real::Runtime;
     use std::fs;
@@ -317,7 +318,9 @@ mod tests {
             let value = Some(Bytes::from(vec![7; 1000]));
             (Bytes::from(n.to_be_bytes().to_vec()), Entry { value, strong: Lsn(1) })
         };
-        Part { rows: Arc::new((1..=rows).map(row).collect()), from: None, rows_max: 1000, lsn: Lsn(9) }
+        let mut table = TableRows::default();
+        (1..=rows).map(row).for_each(|(key, entry)| table.insert(key, entry));
+        Part { rows: Arc::new(table), from: None, rows_max: 1000, lsn: Lsn(9) }
     }
 
     #[test]
