@@ -161,10 +161,16 @@ impl Shared {
         let waited_for = self.hurried.get() > 0
             || self.rows.borrow().frozen.len() >= FROZEN_MAX
             || self.ledger.borrow().room_wanted > 0
-            || self.journal.borrow().segments.ready() == 0;
+            || self.segment_is_awaited();
         if !waited_for {
             self.env.sleep(span.min(REST_MAX)).await;
         }
+    }
+
+    /// Whether groups wait for a segment that is not ready, or the next ones would.
+    fn segment_is_awaited(&self) -> bool {
+        let journal = self.journal.borrow();
+        journal.segments.wanted().is_some() || journal.segments.ready() == 0
     }
 
     /// The keys of a table that is about to be checkpointed.
@@ -212,7 +218,7 @@ impl Shared {
         let (begun, applied) = (Cell::new(self.env.now()), Cell::new(self.journal.borrow().applied));
         let between = async |file: &File| {
             let now_applied = self.journal.borrow().applied;
-            if applied.replace(now_applied) == now_applied || self.journal.borrow().segments.ready() == 0 {
+            if applied.replace(now_applied) == now_applied || self.segment_is_awaited() {
                 // There are no changes that would wait behind it, or they wait for it.
                 return Ok(());
             }
