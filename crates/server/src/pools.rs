@@ -38,7 +38,7 @@ use crate::rows::{Pool, Range, Reap, RowValue};
 use crate::shard::Shard;
 use bytes::Bytes;
 use shoal_env::Instant;
-use shoal_env::local::Notify;
+use shoal_env::local::{Notify, NotifyWait};
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::point::{self, Point};
 use shoal_proto::{Answer, Handle, Op, Roles, ServerId, Status, limits};
@@ -135,8 +135,8 @@ struct Known {
     level: Cell<u64>,
     /// Lent, durably.
     lent: Cell<u64>,
-    /// Up to which count somebody waits to take.
-    awaited: Cell<u64>,
+    /// Of the pool of which id, and up to which count of it, how many wait to take.
+    awaited: RefCell<BTreeMap<(u64, u64), u64>>,
     /// Why it could not be filled, until it is.
     failure: Cell<Option<Status>>,
     /// Woken when there is something to do for it.
@@ -159,7 +159,10 @@ impl Known {
 
     /// How many of those that are left somebody waits for.
     fn awaited_now(&self) -> u64 {
-        self.awaited.get().saturating_sub(self.taken.get())
+        let id = self.id.get();
+        let awaited = self.awaited.borrow();
+        let upto = awaited.range((id, 0)..=(id, u64::MAX)).next_back().map_or(0, |((_, upto), _)| *upto);
+        upto.saturating_sub(self.taken.get())
     }
 
     /// How many are lent at once: enough for those who wait.
@@ -194,6 +197,13 @@ impl Pools {
         known.get(&peer).filter(|known| known.id.get() == id).map_or(0, |known| known.lent.get())
     }
 
+    /// Of a server's pool more is wanted than may be taken at this moment. What happens from now on ends the wait for it
+    /// ([`wait`]), however much later that begins.
+    pub(crate) fn shortage(&self, peer: ServerId, upto: u64) -> Shortage {
+        let known = self.of(peer);
+        Shortage { id: known.id.get(), known, upto, filled: self.filled.wait() }
+    }
+
     /// How many datafiles of each server lie ready.
     pub fn levels(&self) -> BTreeMap<ServerId, u64> {
         self.known.borrow().iter().map(|(peer, known)| (*peer, known.level.get())).collect()
@@ -202,9 +212,7 @@ impl Pools {
     /// A pool's row is this now, and `lent` of it is durable.
     pub(crate) fn is_now(&self, peer: ServerId, pool: &Pool, lent: u64) {
         let known = self.of(peer);
-        if known.id.replace(pool.id) != pool.id {
-            known.awaited.set(0);
-        }
+        known.id.set(pool.id);
         known.taken.set(pool.taken);
         known.level.set(pool.level());
         known.lent.set(lent);
@@ -232,6 +240,40 @@ impl Pools {
     }
 }
 
+/// See [`Pools::shortage`].
+pub struct Shortage {
+    known: Rc<Known>,
+    id: u64,
+    upto: u64,
+    filled: NotifyWait,
+}
+
+/// A count that is waited for, until this is dropped.
+struct Awaits<'a> {
+    known: &'a Known,
+    what: (u64, u64),
+}
+
+impl Awaits<'_> {
+    fn new(known: &Known, id: u64, upto: u64) -> Awaits<'_> {
+        let what = (id, upto);
+        *known.awaited.borrow_mut().entry(what).or_default() += 1;
+        Awaits { known, what }
+    }
+}
+
+impl Drop for Awaits<'_> {
+    fn drop(&mut self) {
+        let mut awaited = self.known.awaited.borrow_mut();
+        if let Some(count) = awaited.get_mut(&self.what) {
+            *count -= 1;
+            if *count == 0 {
+                awaited.remove(&self.what);
+            }
+        }
+    }
+}
+
 /// Whether a key is a pool's.
 pub fn is_pool(key: &[u8]) -> bool {
     key.first() == Some(&(Table::Pool as u8))
@@ -251,27 +293,27 @@ pub fn take(ctx: &mut Ctx<'_>, peer: ServerId) -> Result<Handle, Halt> {
     Ok(handle)
 }
 
-/// Wait until datafiles of a server may be taken up to a count.
+/// Wait until of a pool as much may be taken as was wanted.
 ///
 /// # Errors
-/// Why its pool could not be filled until `deadline`.
-pub async fn wait(shard: &Rc<Shard>, peer: ServerId, upto: u64, deadline: Instant) -> Result<(), Status> {
-    let known = shard.pools.of(peer);
-    let id = known.id.get();
+/// Why it could not be filled until `deadline`.
+pub async fn wait(shard: &Rc<Shard>, shortage: Shortage, deadline: Instant) -> Result<(), Status> {
+    let Shortage { known, id, upto, mut filled } = shortage;
     add(&shard.counters.pool_waits, 1);
-    loop {
-        // Who comes here has looked in this turn: something has to happen before it is worth looking again.
-        let filled = shard.pools.filled.wait();
-        known.awaited.set(upto.max(known.awaited.get()));
+    let _awaits = Awaits::new(&known, id, upto);
+    // Of a pool that began anew the counts are others.
+    while known.id.get() == id {
         known.wanted.wake_all();
+        // Who comes here has looked when this wait began: something has to happen before it is worth looking again.
         if shard.env.deadline(deadline, filled).await.is_err() {
             return Err(known.failure.get().unwrap_or(Status::Busy));
         }
-        // Of a pool that began anew the counts are others.
-        if known.lent.get() >= upto || known.id.get() != id {
-            return Ok(());
+        if known.lent.get() >= upto {
+            break;
         }
+        filled = shard.pools.filled.wait();
     }
+    Ok(())
 }
 
 /// At a start: what was lent and not taken is retired, the rest is there again.
@@ -452,6 +494,29 @@ mod tests {
         let taken: Vec<Handle> = std::iter::from_fn(|| pool.take()).collect();
         assert_eq!(taken, [at(1024), at(1025), at(4096)]);
         assert_eq!((pool.level(), pool.taken, pool.sequence), (0, 3, 2));
+    }
+
+    #[test]
+    fn what_nobody_waits_for_any_more_is_not_asked_for_nor_what_was_wanted_of_another_pool() {
+        let known = Known::default();
+        known.id.set(9);
+        known.taken.set(10);
+        let (more, less) = (Awaits::new(&known, 9, 2000), Awaits::new(&known, 9, 300));
+        let again = Awaits::new(&known, 9, 2000);
+        assert_eq!(known.awaited_now(), 1990);
+        drop(more);
+        assert_eq!(known.awaited_now(), 1990);
+        drop(again);
+        assert_eq!(known.awaited_now(), 290);
+        // It began anew.
+        known.id.set(8);
+        known.taken.set(0);
+        assert_eq!(known.awaited_now(), 0);
+        let anew = Awaits::new(&known, 8, 300);
+        drop(less);
+        assert_eq!(known.awaited_now(), 300);
+        drop(anew);
+        assert!(known.awaited.borrow().is_empty());
     }
 
     #[test]

@@ -8,9 +8,10 @@ use shoal_env::Env;
 use shoal_env::sim::{Config, World};
 use shoal_pattern::Pattern;
 use shoal_proto::{
-    Answer, Capability, Generation, GroupReply, Handle, Layout, Op, Roles, ServerId, SetAttr, Share, Status,
-    Time, Transfer, limits,
+    Answer, Capability, ClientId, Generation, Group, GroupReply, Handle, Layout, Op, Roles, ServerId,
+    SetAttr, Share, Status, Time, Transfer, limits,
 };
+use shoal_server::executor::{Asker, Compound, Wait, drive};
 use shoal_server::pools::Sizes;
 use shoal_server::rows::{Batch, Pool, Reap, RowValue};
 use shoal_server::{Settings, batches, keys};
@@ -479,6 +480,43 @@ fn a_group_that_takes_more_than_is_lent_has_the_rest_lent_and_nobody_stands_stil
             assert_eq!((laid.status, laid.answers.len()), (Status::Ok, count));
         }
         assert_eq!(zero.ask(vec![Op::Ping {}]).await.status, Status::Ok);
+    });
+}
+
+#[test]
+fn a_pool_filled_between_the_look_and_the_wait_is_not_waited_for() {
+    run_simulated(|env| async move {
+        let pools = Sizes { batch: 2, low: 1, lent: 2 };
+        let mut cluster = Cluster::with(&env, 2, Settings { pools, ..Settings::default() }).await;
+        let is_filled = async |cluster: &Cluster, upto: u64| {
+            while level(cluster, 0, 1) < 2 || pool(cluster, 0, 1).await.lent < upto {
+                env.sleep(Duration::from_millis(10)).await;
+            }
+            // It is durable, and the pool's task at rest.
+            env.sleep(Duration::from_millis(100)).await;
+        };
+        is_filled(&cluster, 2).await;
+        cluster.kill(1);
+        let mut zero = cluster.client(0).await;
+        for text in ["a", "b"] {
+            wide(&mut zero, text).await;
+        }
+        let object = handle_of(&zero.change(vec![create(Handle::ROOT, &name("c"))]).await);
+        // A request that finds the pool empty.
+        let shard = cluster.servers[0].as_ref().unwrap().shards()[0].clone();
+        let asker = Asker { client: ClientId([1; 16]), peer: None, own: true };
+        let groups = vec![Group { ops: vec![Op::Unstuff { object }].into() }];
+        let deadline = env.now() + Duration::from_secs(600);
+        let mut compound = Compound::new(&shard, asker, groups, Bytes::new(), deadline);
+        let Some(wait @ Wait::Pool(..)) = compound.go() else { panic!("the pool is not empty") };
+        // It is filled before the wait begins, and nothing more happens.
+        cluster.start(1).await;
+        is_filled(&cluster, 4).await;
+        let driven = env.deadline(env.now() + Duration::from_secs(5), drive(compound, wait)).await;
+        assert!(driven.is_ok(), "it stands still");
+        let attr = zero.ask(vec![Op::Getattr { object }]).await;
+        let [Answer::Attr { attr }] = attr.answers.0.as_slice() else { panic!("{attr:?}") };
+        assert_eq!(attr.layout.as_ref().map(|layout| layout.datafiles.len()), Some(2));
     });
 }
 

@@ -419,7 +419,7 @@ impl Compound {
             Halt::Locked => Wait::Locked(self.shard.locks.changed().wait()),
             Halt::Fact(key) => Wait::Fact(key),
             Halt::Draw(server) => Wait::Draw(server),
-            Halt::Pool(server, upto) => Wait::Pool(server, upto),
+            Halt::Pool(server, upto) => Wait::Pool(self.shard.pools.shortage(server, upto)),
             Halt::Touch(touch) => Wait::Touch(touch),
             Halt::Bulk(bulk) => Wait::Bulk(bulk),
             // Ended already.

@@ -36,8 +36,8 @@ pub enum Wait {
     Fact(FactKey),
     /// Handles.
     Draw(ServerId),
-    /// Datafiles in a server's pool, up to a count.
-    Pool(ServerId, u64),
+    /// Datafiles in a server's pool.
+    Pool(pools::Shortage),
     /// A datafile made ahead of need is to be there.
     Touch(Box<Touch>),
     /// Bulk data to be moved.
@@ -112,8 +112,8 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
             Ok(())
         }
         Wait::Draw(server) => draw(compound, server).await,
-        Wait::Pool(server, upto) => {
-            let waiting = pools::wait(&shard, server, upto, compound.deadline);
+        Wait::Pool(shortage) => {
+            let waiting = pools::wait(&shard, shortage, compound.deadline);
             within(compound, waiting).await.ok_or(Status::Busy)?
         }
         Wait::Touch(touch) => compound.touch(&touch).await,
