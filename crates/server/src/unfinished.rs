@@ -29,7 +29,8 @@ use futures_util::future::join_all;
 use shoal_env::point;
 use shoal_proto::{Answer, ClientId, Group, GroupReply, Handle, Op, ServerId, Status, Vouched, limits};
 use shoal_store::{Changes, Strength, look};
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -45,10 +46,14 @@ pub async fn sweep(shard: &Rc<Shard>, absent: &mut BTreeMap<ClientId, u32>) -> R
     if shard.identity().map.switches.compound {
         return Ok(());
     }
-    places(shard).await?;
-    links(shard).await?;
+    let away = Away::default();
+    places(shard, &away).await?;
+    links(shard, &away).await?;
     voids(shard, absent).await
 }
+
+/// Servers that could not be reached in this look: they are asked nothing more until the next one.
+type Away = RefCell<BTreeSet<ServerId>>;
 
 /// A question about a row, and what to do by its answer.
 struct Question {
@@ -59,7 +64,7 @@ struct Question {
 }
 
 /// What was made and may not have its place.
-async fn places(shard: &Rc<Shard>) -> Result<(), Status> {
+async fn places(shard: &Rc<Shard>, away: &Away) -> Result<(), Status> {
     let mut questions = Vec::new();
     for (key, value) in rows(shard, Table::New).await? {
         let (Some(object), Ok(new)) = (keys::parse_handle(&key), New::from_row(&value)) else { continue };
@@ -72,7 +77,7 @@ async fn places(shard: &Rc<Shard>) -> Result<(), Status> {
         questions.push(Question { row: key, object, server, op });
     }
     let (mut stand, mut never) = (Vec::new(), Vec::new());
-    for (question, reply) in asked(shard, questions).await {
+    for (question, reply) in asked(shard, questions, away).await {
         match reply.map(|reply| reply.answers.0.into_iter().next()) {
             Some(Some(Answer::Vouched { vouched: Vouched::Stands })) => stand.push(question.row),
             Some(Some(Answer::Vouched { vouched: Vouched::Never })) => never.push(question.object),
@@ -87,7 +92,7 @@ async fn places(shard: &Rc<Shard>) -> Result<(), Status> {
 }
 
 /// Links of names that were taken away.
-async fn links(shard: &Rc<Shard>) -> Result<(), Status> {
+async fn links(shard: &Rc<Shard>, away: &Away) -> Result<(), Status> {
     let mut questions = Vec::new();
     let mut clients = BTreeMap::new();
     for (key, value) in rows(shard, Table::Unnamed).await? {
@@ -98,7 +103,7 @@ async fn links(shard: &Rc<Shard>) -> Result<(), Status> {
         questions.push(Question { row: key, object, server: object.server(), op: Op::Getattr { object } });
     }
     let (mut done, mut settle) = (Vec::new(), Vec::new());
-    for (question, reply) in asked(shard, questions).await {
+    for (question, reply) in asked(shard, questions, away).await {
         let Some(reply) = reply else { continue };
         let counted = match (reply.status, reply.answers.0.first()) {
             (Status::Stale, _) => true,
@@ -137,9 +142,13 @@ async fn voids(shard: &Rc<Shard>, absent: &mut BTreeMap<ClientId, u32>) -> Resul
     remove(shard, gone).await
 }
 
-/// Ask all, many by one message, all servers at once; no reply from a server that cannot be reached: it is asked nothing more
-/// until the next time, so that what waits for the end of this waits for one question at most.
-async fn asked(shard: &Rc<Shard>, questions: Vec<Question>) -> Vec<(Question, Option<GroupReply>)> {
+/// Ask all, many by one message, all servers at once; no reply from a server that cannot be reached. It is asked nothing more
+/// in this look, so that what waits for the end of it waits for one question at most.
+async fn asked(
+    shard: &Rc<Shard>,
+    questions: Vec<Question>,
+    away: &Away,
+) -> Vec<(Question, Option<GroupReply>)> {
     let mut by_server: BTreeMap<ServerId, Vec<Question>> = BTreeMap::new();
     for question in questions {
         by_server.entry(question.server).or_default().push(question);
@@ -147,34 +156,32 @@ async fn asked(shard: &Rc<Shard>, questions: Vec<Question>) -> Vec<(Question, Op
     let each = by_server.into_iter().map(|(server, questions)| async move {
         let mut answered = Vec::with_capacity(questions.len());
         let mut questions = questions.into_iter().peekable();
-        while questions.peek().is_some() {
+        while questions.peek().is_some() && !away.borrow().contains(&server) {
             let some: Vec<Question> = questions.by_ref().take(limits::GROUPS_MAX).collect();
             let ops = some.iter().map(|question| question.op.clone()).collect();
-            let mut replies = ask(shard, server, ops).await.into_iter();
-            let is_away = replies.len() == 0;
-            answered.extend(some.into_iter().map(|question| (question, replies.next())));
-            if is_away {
-                answered.extend(questions.map(|question| (question, None)));
-                break;
+            let replies = ask(shard, server, ops).await;
+            if matches!(replies, Err(Status::Unavailable | Status::TimedOut)) {
+                away.borrow_mut().insert(server);
             }
+            let mut replies = replies.unwrap_or_default().into_iter();
+            answered.extend(some.into_iter().map(|question| (question, replies.next())));
         }
+        answered.extend(questions.map(|question| (question, None)));
         answered
     });
     join_all(each).await.into_iter().flatten().collect()
 }
 
-async fn ask(shard: &Rc<Shard>, server: ServerId, ops: Vec<Op>) -> Vec<GroupReply> {
+async fn ask(shard: &Rc<Shard>, server: ServerId, ops: Vec<Op>) -> Result<Vec<GroupReply>, Status> {
     if server == shard.id() {
-        return own(shard, ops).await;
+        return Ok(own(shard, ops).await);
     }
     let deadline = shard.env.now() + TIMEOUT;
-    match shard.peers.call_all(server, ops, Bytes::new(), deadline).await {
-        Ok((replies, _)) => replies,
-        Err(status) => {
-            tracing::debug!(%server, %status, "could not be asked what became of files being made");
-            Vec::new()
-        }
+    let asked = shard.peers.call_all(server, ops, Bytes::new(), deadline).await;
+    if let Err(status) = &asked {
+        tracing::debug!(%server, %status, "could not be asked what became of files being made");
     }
+    asked.map(|(replies, _)| replies)
 }
 
 /// Run operations of this server's own, a group each.

@@ -6,8 +6,10 @@ use bytes::Bytes;
 use raw::{Cluster, OWNER, Raw, create, handle_of, lookup, name, run, until};
 use shoal_env::Env;
 use shoal_env::sim::{Config, World};
-use shoal_proto::{Answer, ClientId, GroupReply, Handle, Kind, Name, Op, Rights, Status, Template};
+use shoal_proto::{Answer, ClientId, GroupReply, Handle, Kind, Name, Op, Rights, ServerId, Status, Template};
+use shoal_server::rows::{RowValue, Unnamed};
 use shoal_server::{Settings, keys};
+use shoal_store::Changes;
 use std::time::Duration;
 
 /// Long enough that a client which is only slow, on a busy machine, is not taken for one that is gone.
@@ -219,6 +221,13 @@ fn sessions_end_in_time_however_much_is_to_be_asked_of_a_server_that_is_away() {
         let mut there = cluster.client(1).await;
         for n in 0..1000 {
             handle_of(&there.change(vec![createmeta(Handle::ROOT, &name(&format!("f{n}")))]).await);
+        }
+        // Names of files of server 0 that were taken away here, and links that are to be counted there.
+        for n in 0..300 {
+            let (object, ticket) =
+                (Handle::new(ServerId(0), (1 << 40) + n), Handle::new(ServerId(1), (1 << 40) + n));
+            let row = (keys::unnamed(object, ticket), Some(Unnamed { client: ClientId([1; 16]) }.to_row()));
+            cluster.stores[1].apply(Changes { rows: vec![row], ..Changes::default() }).unwrap();
         }
         drop(there);
         cluster.kill(0);
