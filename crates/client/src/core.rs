@@ -8,6 +8,7 @@
 //! **Invariant: no borrow of the core's state is held over an await.**
 
 use crate::cache::Cache;
+use crate::error::is_refusal;
 use crate::held::HeldFiles;
 use crate::ops::Inherited;
 use crate::session::{Answered, Asked, Outgoing, Session, Waiter};
@@ -17,7 +18,8 @@ use crate::world::World;
 use crate::{ClientCounters, Error, Options};
 use bytes::Bytes;
 use futures_channel::oneshot;
-use futures_util::future::{Either, select};
+use futures_util::FutureExt;
+use futures_util::future::{Either, LocalBoxFuture, Shared, WeakShared, select};
 use lru::LruCache;
 use shoal_env::{Instant, WallTime};
 use shoal_proto::message::{Attached, Reply};
@@ -38,6 +40,12 @@ const TRIES_MAX: u32 = 64;
 pub(crate) const HOPS_MAX: u32 = 4;
 /// The first pause before a retry, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(200));
+
+/// A server that is not in the map is looked for in a newer one for so long at most, and the next time so long behind that.
+const LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(1));
+
+/// A look for a newer map: why there will be none.
+type Look = LocalBoxFuture<'static, Option<Error>>;
 
 /// One operation under way: for its deadline, its errors, and the pauses between its tries.
 pub(crate) struct Operation {
@@ -90,6 +98,10 @@ pub(crate) struct Core {
     pub(crate) split: RefCell<SplitDirectories>,
     map: RefCell<Rc<ClusterMap>>,
     map_asked: Cell<bool>,
+    /// The look for a newer map that is under way, if somebody still waits for it.
+    looking: RefCell<Option<WeakShared<Look>>>,
+    /// When the last one ended.
+    looked_at: Cell<Option<Instant>>,
     sessions: RefCell<BTreeMap<ServerId, Session>>,
     timers: Timers,
     closed: Cell<bool>,
@@ -108,6 +120,8 @@ impl Core {
             split: RefCell::default(),
             map: RefCell::new(Rc::new(map)),
             map_asked: Cell::new(false),
+            looking: RefCell::default(),
+            looked_at: Cell::new(None),
             sessions: RefCell::default(),
             timers: Timers::default(),
             closed: Cell::new(false),
@@ -164,6 +178,39 @@ impl Core {
                 Ok(())
             }
             _ => Err(o.error(Status::BadMessage).from(server).because("no map in its answer")),
+        }
+    }
+
+    /// Somebody met a server that is not in the map. Server 0 is asked for a newer one, as it adds servers: by one message for
+    /// all who meet unknown servers meanwhile, and seldom, as a handle may be of a server that was never there. If it cannot be
+    /// asked, the present map is believed.
+    ///
+    /// # Errors
+    /// When server 0 refuses this client for good.
+    async fn look_for_newer_map(self: &Rc<Core>, o: &Operation) -> Result<(), Error> {
+        let under_way = self.looking.borrow().as_ref().and_then(WeakShared::upgrade);
+        let looking: Shared<Look> = match under_way {
+            Some(looking) => looking,
+            None => {
+                let now = self.world.now();
+                if self.looked_at.get().is_some_and(|at| now < at + LOOK.1) {
+                    return Ok(());
+                }
+                let core = self.clone();
+                let look = async move {
+                    let o = Operation { deadline: now + LOOK.0, ..core.begin("map", None) };
+                    let error = core.fetch_map(&o, ServerId(0)).await.err();
+                    core.looked_at.set(Some(core.world.now()));
+                    error.filter(|error| is_refusal(error.status))
+                };
+                let looking = look.boxed_local().shared();
+                *self.looking.borrow_mut() = looking.downgrade();
+                looking
+            }
+        };
+        match self.by(o.deadline, looking).await.flatten() {
+            Some(error) => Err(Error { op: o.op, object: o.object, ..error }),
+            None => Ok(()),
         }
     }
 
@@ -378,8 +425,7 @@ impl Core {
     ) -> Result<Answered, Error> {
         let is_known = |map: &ClusterMap| map.servers.is_empty() || map.server(server).is_some();
         if !is_known(&self.map()) && !self.closed.get() {
-            // Servers are added by server 0.
-            self.fetch_map(o, ServerId(0)).await?;
+            self.look_for_newer_map(o).await?;
         }
         let map = self.map();
         if !is_known(&map) {

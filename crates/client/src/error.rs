@@ -48,6 +48,14 @@ impl Error {
     }
 }
 
+/// Whether a server that says this will say it again.
+pub(crate) fn is_refusal(status: Status) -> bool {
+    matches!(
+        status,
+        Status::BadKey | Status::BadVersion | Status::BadCollection | Status::Forbidden | Status::Poisoned
+    )
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.op)?;

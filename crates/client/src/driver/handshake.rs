@@ -3,6 +3,7 @@
 //! Both sides prove that they have the file system's key, over both nonces, so that no client talks to an impostor and no
 //! impostor is served. A refusal says why, and what to do.
 
+use crate::error::is_refusal;
 use crate::{Error, Options};
 use bytes::BytesMut;
 use shoal_env::{Address, Env, Reader, Stream, Writer};
@@ -37,14 +38,7 @@ pub(super) struct Trouble {
 impl Trouble {
     /// Whether trying again cannot help.
     pub(super) fn is_final(&self) -> bool {
-        matches!(
-            self.status,
-            Status::BadKey
-                | Status::BadVersion
-                | Status::BadCollection
-                | Status::Forbidden
-                | Status::Poisoned
-        )
+        is_refusal(self.status)
     }
 
     fn broken(error: &io::Error) -> Trouble {

@@ -207,6 +207,79 @@ fn what_lies_on_a_server_that_was_added_meanwhile_is_found_by_the_newer_map() {
 }
 
 #[test]
+fn a_handle_of_an_unknown_server_is_stale_soon_though_server_0_is_away() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let nowhere = Handle::new(ServerId(9), 5);
+    let stale = |error: crate::Error| {
+        assert_eq!(
+            (error.status, error.op, error.object),
+            (Status::Stale, "getattr", Some(nowhere)),
+            "{error}"
+        );
+    };
+    for _ in 0..2 {
+        let mut first = Box::pin(hand.client.getattr(nowhere));
+        let mut second = Box::pin(hand.client.getattr(nowhere));
+        assert!(hand.look(first.as_mut()).is_pending() && hand.look(second.as_mut()).is_pending());
+        hand.advance(Duration::from_secs(2));
+        for asking in [&mut first, &mut second] {
+            let std::task::Poll::Ready(Err(error)) = hand.look(asking.as_mut()) else {
+                panic!("it waits on")
+            };
+            stale(error);
+        }
+        assert!(!hand.core.is_wanted(FIRST), "nobody waits for server 0 any more");
+        // Again, at once.
+        let mut again = Box::pin(hand.client.getattr(nowhere));
+        let std::task::Poll::Ready(Err(error)) = hand.look(again.as_mut()) else { panic!("it asks again") };
+        stale(error);
+        hand.advance(Duration::from_secs(2));
+    }
+    // It is back.
+    hand.run(hand.client.ping(FIRST)).unwrap();
+    stale(hand.run(hand.client.getattr(nowhere)).unwrap_err());
+}
+
+#[test]
+fn unknown_servers_are_looked_for_by_one_message_a_second_however_many_ask() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let nowhere = |n: u16| Handle::new(ServerId(9 + n), 5);
+    let maps = || hand.client.counters().messages.get("map").copied().unwrap_or(0);
+    for seconds in 1..4 {
+        let each = (0..20).map(|n| hand.client.getattr(nowhere(n)));
+        let together = hand.run(futures_util::future::join_all(each));
+        assert!(together.iter().all(|got| got.as_ref().is_err_and(|error| error.status == Status::Stale)));
+        assert_eq!(hand.run(hand.client.getattr(nowhere(3))).unwrap_err().status, Status::Stale);
+        assert_eq!(maps(), seconds);
+        hand.advance(Duration::from_secs(1));
+    }
+    // One was added: all who meet it meanwhile find it.
+    let made = {
+        let mut cluster = hand.cluster.borrow_mut();
+        cluster.map = shoal_proto::ClusterMap { epoch: 2, ..FakeCluster::new(2, STRIP).map };
+        cluster.loss.push(1);
+        ["a", "b", "c"].map(|text| cluster.make(ServerId(1), Handle::ROOT, name(text), Kind::File))
+    };
+    let mut given_up = Box::pin(hand.client.getattr(made[0]));
+    assert!(hand.look(given_up.as_mut()).is_pending());
+    drop(given_up);
+    let found = hand.run(futures_util::future::join_all(made.map(|file| hand.client.getattr(file))));
+    assert!(found.iter().zip(made).all(|(got, file)| got.as_ref().is_ok_and(|attr| attr.handle == file)));
+    assert!(maps() <= 5, "one for all, and one that the epoch in its reply is the reason of");
+}
+
+#[test]
+fn who_meets_an_unknown_server_hears_that_server_0_refuses_him() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let nowhere = Handle::new(ServerId(9), 5);
+    let mut asking = Box::pin(hand.client.getattr(nowhere));
+    assert!(hand.look(asking.as_mut()).is_pending());
+    hand.core.refused(FIRST, Status::BadKey, "another key");
+    let error = hand.run(asking).unwrap_err();
+    assert_eq!((error.status, error.server, error.object), (Status::BadKey, Some(FIRST), Some(nowhere)));
+}
+
+#[test]
 fn a_mode_is_changed_and_seen() {
     let hand = Hand::new(FakeCluster::new(2, STRIP));
     let file = hand.cluster.borrow_mut().make(ServerId(1), Handle::ROOT, name("f"), Kind::File);
