@@ -540,7 +540,7 @@ impl Core {
 
     /// Whether a connection to `server` is wanted.
     pub(crate) fn is_wanted(&self, server: ServerId) -> bool {
-        !self.closed.get() && self.with(server, |session| session.is_wanted())
+        !self.closed.get() && self.with(server, |session| session.is_wanted(self.world.now()))
     }
 
     /// The session to ask for in the next attachment.
@@ -551,7 +551,7 @@ impl Core {
     /// A connection stands.
     pub(crate) fn attached(&self, server: ServerId, attached: &Attached, version: u16) {
         let again = self.with(server, |session| {
-            session.attached(attached, version, self.options.slots);
+            session.attached(attached, version, self.options.slots, self.world.now());
             session.attachments > 1
         });
         if again {

@@ -10,6 +10,9 @@
 //! sent again, unchanged, on the next connection. A change whose caller stopped waiting keeps its slot until the answer
 //! comes.
 //!
+//! **A read ends with its deadline**, though nobody comes to see it (a batch of a listing that is left open): no connection is
+//! wanted for it, and the next one forgets it.
+//!
 //! **Invariant: a session that the server no longer knows takes its changes with it**: those sent fail with `NoSession`
 //! (their outcome is unknown), the others go to the next session.
 //!
@@ -70,6 +73,13 @@ struct Pending {
     sent: bool,
     deadline: Instant,
     waiter: Waiter,
+}
+
+impl Pending {
+    /// A read whose time is over.
+    fn is_late_read(&self, now: Instant) -> bool {
+        !self.changes && self.deadline <= now
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -202,8 +212,9 @@ impl Session {
     }
 
     /// Whether a connection is wanted: somebody waits.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.pending.values().any(|pending| !matches!(pending.waiter, Waiter::Nobody))
+    pub(crate) fn is_wanted(&self, now: Instant) -> bool {
+        let waits = |pending: &Pending| !matches!(pending.waiter, Waiter::Nobody);
+        self.pending.values().any(|pending| waits(pending) && !pending.is_late_read(now))
     }
 
     /// Whether an answer is expected.
@@ -228,7 +239,7 @@ impl Session {
     }
 
     /// A connection stands: what was under way goes again, first.
-    pub(crate) fn attached(&mut self, attached: &Attached, version: u16, slots_max: u16) {
+    pub(crate) fn attached(&mut self, attached: &Attached, version: u16, slots_max: u16, now: Instant) {
         if self.id.is_some() && self.id != Some(attached.session) {
             self.session_lost();
         }
@@ -244,6 +255,11 @@ impl Session {
         self.up = true;
         self.trouble.clear();
         self.attachments += 1;
+        let late: Vec<u64> =
+            self.pending.iter().filter(|(_, p)| p.is_late_read(now)).map(|(&tag, _)| tag).collect();
+        for tag in late {
+            self.fail(tag, Status::TimedOut, "the connection to it stood again only behind the deadline");
+        }
         let again = self.pending.iter().filter(|(_, pending)| pending.sent).map(|(&tag, _)| tag);
         let mut ready: VecDeque<u64> = again.collect();
         ready.extend(self.ready.iter().filter(|tag| self.pending.get(tag).is_some_and(|p| !p.sent)));

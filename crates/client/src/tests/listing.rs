@@ -195,6 +195,30 @@ fn a_wait_for_a_batch_ahead_ends_by_the_readers_own_deadline() {
 }
 
 #[test]
+fn a_batch_ahead_that_nobody_comes_for_is_wanted_until_its_deadline_and_no_longer() {
+    // With contents it takes credit, too.
+    for data_max in [0, 100] {
+        let hand = hand(1, 30);
+        let all = rest(&hand, &mut hand.client.opendir(ROOT));
+        let mut stream = hand.client.opendir(ROOT).with_data(data_max);
+        let mut listed = take(&hand, &mut stream, 4);
+        assert_eq!(hand.take(FIRST).len(), 1);
+        hand.core.lost(FIRST, "cut");
+        assert!(hand.core.is_wanted(FIRST));
+        hand.attach(FIRST);
+        assert_eq!(hand.take(FIRST).len(), 1, "it goes again");
+        hand.core.lost(FIRST, "cut");
+        hand.advance(hand.core.options.timeout);
+        assert!(!hand.core.is_wanted(FIRST));
+        hand.attach(FIRST);
+        assert!(hand.take(FIRST).is_empty() && !hand.core.is_under_way(FIRST));
+        // Who comes after all asks again.
+        listed.extend(rest(&hand, &mut stream));
+        assert_eq!(listed, all);
+    }
+}
+
+#[test]
 fn a_dropped_listing_takes_its_request_back() {
     let hand = hand(1, 30);
     let mut stream = hand.client.opendir(ROOT);
