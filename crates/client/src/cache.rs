@@ -109,12 +109,16 @@ impl Cache {
         }
     }
 
-    /// Keep attributes (merged ones).
+    /// Keep attributes (merged ones), unless what is kept is to be believed longer: a listing's may come late.
     pub(crate) fn put_attr(&mut self, attr: &Attr, asked: Stamp, now: Instant) {
         if self.attr_ttl.is_zero() || !self.trusts(attr.handle, asked) {
             return;
         }
-        self.attrs.put(attr.handle, (attr.clone(), now + self.attr_ttl));
+        let until = now + self.attr_ttl;
+        if self.attrs.peek(&attr.handle).is_some_and(|(_, kept_until)| *kept_until > until) {
+            return;
+        }
+        self.attrs.put(attr.handle, (attr.clone(), until));
         if self.attrs.len() > ATTRS_MAX {
             self.attrs.pop_lru();
         }
@@ -177,6 +181,26 @@ mod tests {
         let after = cache.stamp();
         cache.put_attr(&file_attr(Handle(9)), after, Instant(0));
         assert!(cache.attr(Handle(9), Instant(1)).is_some());
+    }
+
+    #[test]
+    fn older_attributes_do_not_take_the_place_of_fresher_ones_but_of_those_a_change_made_false() {
+        let mut cache = cache();
+        let (older, fresher) = (file_attr(Handle(9)), Attr { size: 5, ..file_attr(Handle(9)) });
+        let stamp = cache.stamp();
+        cache.put_attr(&fresher, stamp, Instant(20));
+        cache.put_attr(&older, stamp, Instant(10));
+        assert_eq!(cache.attr(Handle(9), Instant(30)).map(|attr| attr.size), Some(5));
+        cache.put_attr(&older, stamp, Instant(20));
+        assert_eq!(
+            cache.attr(Handle(9), Instant(30)).map(|attr| attr.size),
+            Some(0),
+            "told last, of one age"
+        );
+        cache.changed(Handle(9));
+        let stamp = cache.stamp();
+        cache.put_attr(&fresher, stamp, Instant(10));
+        assert_eq!(cache.attr(Handle(9), Instant(30)).map(|attr| attr.size), Some(5));
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub(crate) struct FakeCluster {
     pub(crate) loss: Vec<u64>,
     /// Requests that executed something, in order.
     pub(crate) log: Vec<(ServerId, &'static str)>,
+    /// Bytes of entries that listings asked for, in order.
+    pub(crate) listed_bytes: Vec<u32>,
     /// Statuses to be given to the next groups instead of executing them.
     pub(crate) refuse_next: Vec<Status>,
     pub(crate) capability_until: Time,
@@ -94,6 +96,7 @@ impl FakeCluster {
             orphans: Vec::new(),
             loss: vec![1; usize::from(servers)],
             log: Vec::new(),
+            listed_bytes: Vec::new(),
             refuse_next: Vec::new(),
             capability_until: Time(i64::MAX),
             kept: BTreeMap::new(),
@@ -348,7 +351,8 @@ impl FakeCluster {
                 self.objects.remove(object);
                 Answer::Done {}
             }
-            Op::Readdir { dir, after, plus, data_max, in_shard, .. } => {
+            Op::Readdir { dir, after, bytes_max, plus, data_max, in_shard } => {
+                self.listed_bytes.push(*bytes_max);
                 match (self.shards.contains_key(dir), in_shard) {
                     (true, false) => return Err(Status::Split),
                     (false, true) => return Err(Status::WrongServer),

@@ -43,8 +43,8 @@ use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::time::Duration;
 
-/// Who takes longer over a batch gets none ahead, and small ones: attributes, usually believed for 100 ms, would be given when
-/// they are too old for it.
+/// For whoever took longer over a batch the next one, if it is not there yet, is small, and none is asked for ahead of it:
+/// attributes, usually believed for 100 ms, would be given when they are too old for it.
 const SLOW: Duration = Duration::from_millis(40);
 
 type Ahead = MaybeDone<LocalBoxFuture<'static, Result<Batch, Error>>>;
@@ -162,9 +162,8 @@ impl DirStream {
         let is_slow = used_in.is_some_and(|used| used > SLOW);
         self.bytes_max = match self.turns {
             0 => BATCH_BYTES,
-            // Whoever reads on at all has more than a look at it.
-            1 => BATCH_BYTES_ON,
             _ if is_slow => BATCH_BYTES,
+            // Whoever reads on at all has more than a look at it.
             _ => BATCH_BYTES_ON,
         };
         let ahead = match &mut self.ahead {

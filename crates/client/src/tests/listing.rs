@@ -285,3 +285,34 @@ fn who_takes_his_time_over_a_batch_gets_none_ahead() {
     settle(&hand);
     assert_eq!(asked(&hand), 7, "he is quick again");
 }
+
+#[test]
+fn batches_are_small_for_who_takes_his_time_and_from_the_second_on_large_for_others() {
+    let (small, large) = (64 << 10, 128 << 10);
+    for (pause, sizes) in [(50, [small; 4]), (0, [small, large, large, large])] {
+        let hand = hand(1, 30);
+        let mut stream = hand.client.opendir(ROOT);
+        for _ in 0..4 {
+            take(&hand, &mut stream, 3);
+            hand.advance(Duration::from_millis(pause));
+        }
+        assert_eq!(hand.cluster.borrow().listed_bytes, sizes, "{pause} ms over each");
+    }
+}
+
+#[test]
+fn a_listing_that_comes_late_does_not_hide_what_was_asked_for_since() {
+    let hand = hand(1, 30);
+    let all = rest(&hand, &mut hand.client.opendir(ROOT));
+    hand.advance(Duration::from_millis(200));
+    let mut stream = hand.client.opendir(ROOT);
+    take(&hand, &mut stream, 4);
+    settle(&hand);
+    // The batch ahead has its answer. Another client makes a file of it longer, and this one asks.
+    let file = all[6].handle;
+    hand.advance(Duration::from_millis(10));
+    hand.cluster.borrow_mut().streams.get_mut(&file).unwrap().bytes.extend_from_slice(b"longer");
+    assert_eq!(hand.run(hand.client.getattr(file)).unwrap().size, 6);
+    take(&hand, &mut stream, 4);
+    assert_eq!(hand.run(hand.client.getattr(file)).unwrap().size, 6);
+}
