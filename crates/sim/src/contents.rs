@@ -131,6 +131,44 @@ fn common(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
 
+/// Whether the bytes are a piece of one, and behind it the beginnings of others, each at most once. `begun`: what is before
+/// them was not read.
+fn are_pieces(all: &[Vec<u8>], bytes: &[u8], begun: bool) -> bool {
+    let mut left: Vec<usize> = (0..all.len()).collect();
+    (0..all.len()).any(|first| {
+        left.retain(|act| *act != first);
+        let own = &all[first];
+        let is_one = (0..own.len()).any(|at| {
+            let len = common(&own[at..], bytes);
+            let is_piece = len >= BEGINNING || len > 0 && (at == 0 || begun);
+            is_piece && borders(len).any(|end| others_begin(all, &mut left, &bytes[end..]))
+        });
+        left.push(first);
+        is_one
+    })
+}
+
+/// Whether the rest are beginnings of those that are left, each at most once.
+fn others_begin(all: &[Vec<u8>], left: &mut Vec<usize>, rest: &[u8]) -> bool {
+    rest.is_empty()
+        || (0..left.len()).any(|index| {
+            let act = left.swap_remove(index);
+            let len = common(&all[act], rest);
+            let begins = len == rest.len() || len == all[act].len() || len >= BEGINNING;
+            let is_one = len > 0 && begins && borders(len).any(|end| others_begin(all, left, &rest[end..]));
+            left.push(act);
+            let last = left.len() - 1;
+            left.swap(index, last);
+            is_one
+        })
+}
+
+/// Where one may end that has so many bytes in common with what is there: by chance the next one's first bytes are what
+/// comes next in this one.
+fn borders(len: usize) -> impl Iterator<Item = usize> {
+    (len.saturating_sub(2).max(1)..=len).rev()
+}
+
 /// The bytes at `from .. from + len` of what is filled with the words of `tag`.
 pub fn filled(tag: u64, from: u64, len: usize) -> Vec<u8> {
     if tag == 0 {
@@ -329,7 +367,8 @@ impl Contents {
         let mut at = 0;
         while let Some(first) = (at..found.len()).find(|at| !fits(at)) {
             let last = (first..found.len()).find(fits).unwrap_or(found.len());
-            if !self.is_floating(&found[first..last], read) {
+            let before = (from - read.from) as usize;
+            if !self.is_floating(before + first..before + last, read) {
                 return Err(self.unexplained(from, first, found, &possible));
             }
             at = last;
@@ -337,27 +376,24 @@ impl Contents {
         Ok(())
     }
 
-    /// Whether the bytes are a piece of an append that has no place. Behind it others may begin: where a server did not take
-    /// its share of one, that one ends sooner, and the next goes there.
-    fn is_floating(&self, bytes: &[u8], read: &Read<'_>) -> bool {
+    /// Whether these bytes of the content are a piece of an append that has no place. Behind it others may begin: where a
+    /// server did not take its share of one, that one ends sooner, and the next goes there.
+    fn is_floating(&self, run: Range<usize>, read: &Read<'_>) -> bool {
         let floating = self.acts.iter().filter(|act| act.called < read.returned && act.floats());
         let all: Vec<Vec<u8>> = floating.map(|act| filled(act.tag, 0, act.len as usize)).collect();
-        let pieces = all.iter().flat_map(|own| (0..own.len()).map(|at| common(&own[at..], bytes)));
-        let piece = pieces.max().unwrap_or(0);
-        let others_begin = |mut rest: &[u8]| {
-            while !rest.is_empty() {
-                let begun = all.iter().map(|own| (common(own, rest), own.len())).max().unwrap_or_default();
-                match begun {
-                    (len, whole) if len > 0 && (len == rest.len() || len == whole || len >= BEGINNING) => {
-                        rest = &rest[len..];
-                    }
-                    _ => return false,
-                }
-            }
-            true
-        };
-        // By chance the next one's first bytes are what comes next in this one.
-        piece > 0 && (piece.saturating_sub(2).max(1)..=piece).any(|end| others_begin(&bytes[end..]))
+        let bytes = &read.content[run.clone()];
+        if all.iter().any(|own| own.windows(bytes.len()).any(|window| window == bytes)) {
+            return true;
+        }
+        // A few bytes are soon an end of one and the beginning of another. What is beside them tells, which fits something
+        // else by chance, or lies beyond an edge.
+        let ends = run.end..=read.content.len().min(run.end + BEGINNING);
+        let starts = run.start.saturating_sub(BEGINNING)..=run.start;
+        let windows = starts.flat_map(|start| ends.clone().map(move |end| start..end));
+        windows.filter(|window| window.len() >= BEGINNING).any(|window| {
+            let begun = window.start == 0;
+            are_pieces(&all, &read.content[window], begun)
+        })
     }
 
     fn unexplained(&self, from: u64, first: usize, found: &[u8], possible: &[Option<&Act>]) -> String {

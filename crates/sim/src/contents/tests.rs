@@ -144,3 +144,64 @@ fn what_is_left_of_an_append_without_an_answer_may_have_the_next_one_behind_it()
     let foreign = [&old[..], &first[..30], &[9; 20]].concat();
     assert!(file.judge(&read(70, 0, 500, &foreign)).is_err());
 }
+
+/// Whether none of the bytes fits what was never written.
+fn is_plain(tag: u64, len: usize) -> bool {
+    !filled(tag, 0, len).contains(&0)
+}
+
+#[test]
+fn an_append_without_an_answer_is_not_twice_in_a_row_though_the_first_time_in_part() {
+    let plain: Vec<u64> = (31..).filter(|tag| is_plain(*tag, 50)).take(2).collect();
+    let mut file = contents(&[write(10, 20, 0, 100)]);
+    file.begin(Act { tag: plain[0], ..append(30, 50) });
+    file.begin(Act { tag: plain[1], ..append(35, 40) });
+    let (old, first, second) = (filled(11, 0, 100), filled(plain[0], 0, 50), filled(plain[1], 0, 40));
+    let judge = |pieces: &[&[u8]]| file.judge(&read(70, 0, 500, &[&[&old[..]], pieces].concat().concat()));
+    for begun in [30, 12, 50] {
+        assert!(judge(&[&first[..begun], &first]).is_err(), "{begun} bytes, and all of it");
+        assert!(
+            judge(&[&second[..begun.min(40)], &first, &second]).is_err(),
+            "{begun} bytes, another, all of it"
+        );
+        assert!(judge(&[&first[..begun], &second]).is_ok());
+        assert!(judge(&[&first[..begun], &second[..9]]).is_ok());
+    }
+    assert!(judge(&[&second, &first]).is_ok());
+    assert!(judge(&[&first[..3], &second]).is_ok(), "three bytes of it were there to be written");
+}
+
+#[test]
+fn at_every_border_of_appends_the_next_ones_first_bytes_may_be_what_comes_next_by_chance() {
+    let border = |tag: u64, len: usize, next: u64| filled(tag, len as u64, 1) == filled(next, 0, 1);
+    let chance = |tag: u64| (tag + 1..).find(|next| is_plain(*next, 21) && border(tag, 20, *next)).unwrap();
+    let first = (31..).find(|tag| is_plain(*tag, 21)).unwrap();
+    let second = chance(first);
+    let third = chance(second);
+    let mut file = contents(&[write(10, 20, 0, 100)]);
+    for tag in [first, second, third] {
+        file.begin(Act { tag, ..append(30, 40) });
+    }
+    let pieces = [filled(11, 0, 100), filled(first, 0, 20), filled(second, 0, 20), filled(third, 0, 40)];
+    assert!(file.judge(&read(70, 0, 500, &pieces.concat())).is_ok());
+}
+
+#[test]
+fn a_few_foreign_bytes_are_not_an_end_of_one_append_and_the_beginning_of_another() {
+    let file = contents(&[write(10, 20, 0, 100), Act { len: 5000, ..append(30, 0) }, append(35, 40)]);
+    let (old, first, second) = (filled(11, 0, 100), filled(31, 0, 5000), filled(36, 0, 40));
+    // Of a long append every byte is somewhere.
+    for at in 10..90 {
+        let foreign = [first[4000 + at], second[0]];
+        let is_window = first.windows(2).chain(second.windows(2)).any(|window| window == foreign);
+        if !is_window && foreign.iter().zip(&old[at..]).all(|(one, other)| one != other) {
+            let found = [&old[..at], &foreign, &old[at + 2..]].concat();
+            assert!(file.judge(&read(70, 0, 100, &found)).is_err(), "at {at}");
+        }
+    }
+    let border = [&old[..], &first[..30], &second].concat();
+    for from in 120..129 {
+        let read = Read { from, ..read(70, 0, 10, &border[from as usize..from as usize + 10]) };
+        assert!(file.judge(&read).is_ok(), "from {from}");
+    }
+}
