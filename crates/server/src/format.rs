@@ -4,8 +4,9 @@
 //!   c "format"   u32, little-endian     written with the map, in the batch that is a new folder's first
 //! ```
 //! The store's own versions (`docs/DISK.md`) say how bytes lie on the disk; they say nothing of what the server's rows
-//! mean. **So this row is read before any other.** A folder that says another format, or none although there is something
-//! in it, was made by another build, and is refused as it is: what would be decoded of it would be garbage, or damage.
+//! mean. **So this row is read before any other is decoded.** A folder that says another format, or none although there is
+//! something in it, was made by another build, and is refused as it is: what would be decoded of it would be garbage, or
+//! damage.
 //!
 //! [`FORMAT`] goes up with every change of what a row's key or value means, also of what is encoded within one (the map,
 //! its switches, actions of transactions); a test here holds the bytes.
@@ -87,8 +88,7 @@ mod tests {
         };
         let kept = Kept { sequence: 3, reply: b"reply"[..].into(), loss: 4 };
         let pool = Pool { ranges: vec![range.clone()].into(), ..Pool::new(6) };
-        let create = samples::actions().swap_remove(0);
-        let prepared = Tx { state: TxState::Prepared { actions: vec![create] } };
+        let prepared = Tx { state: TxState::Prepared { actions: samples::actions() } };
         let committed = Tx { state: TxState::Committed { unfinished: vec![server] } };
         let new = New { client, place: one, name: Some(samples::name("new")) };
         vec![
@@ -110,6 +110,7 @@ mod tests {
             (keys::grant(server), Grant { pool: 6, sequence: 1, range }.to_row()),
             (keys::batch(other), Batch::new(server, 7).to_row()),
             (keys::config("map"), samples::map().to_bytes().into()),
+            (keys::config("handles"), Bytes::copy_from_slice(&1024_u64.to_le_bytes())),
         ]
     }
 
@@ -127,7 +128,7 @@ mod tests {
         let sum = blake3::hash(&all).to_hex();
         assert_eq!(
             (super::FORMAT, &sum[..16]),
-            (1, "ef4ba617f8b6a4f1"),
+            (1, "68c25cad517c6d0a"),
             "rows are written otherwise: another `FORMAT`"
         );
     }

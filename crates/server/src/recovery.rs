@@ -1,8 +1,9 @@
 //! Opening a shard: what its rows say is under way goes on.
 //!
-//! In this order, before any connection is accepted: the format of the rows; the map (a newer one than the configuration's wins); the root, if
-//! this is a new file system; a range of handles; transactions (what is prepared is locked again, what is committed is
-//! finished); sessions, whose lease begins anew; the pools of datafiles. Then the tasks: gate, lease, reaper, pools, resolver.
+//! In this order, before any connection is accepted: the format of the rows; the map (a newer one than the configuration's
+//! wins); the root, if this is a new file system; a range of handles; transactions (what is prepared is locked again, what is
+//! committed is finished); sessions, whose lease begins anew; the pools of datafiles. Then the tasks: gate, lease, reaper,
+//! pools, resolver.
 
 use crate::actions;
 use crate::keys::{self, Table};
