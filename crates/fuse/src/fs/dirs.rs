@@ -4,7 +4,8 @@
 //! ahead of its reader, and an entry may wait in one while the file is written through this very mount; the kernel, told
 //! attributes from before, would take the file back to its former size. **Attributes that were asked for before the object
 //! was last changed through this mount are asked for again**, and the time since is taken off the time the kernel may
-//! believe them.
+//! believe them. So with names: one that was made, removed or moved through this mount since its entry was asked for is
+//! given, but not to be believed.
 
 use super::listing::{Listed, Listing, Source};
 use super::{Errno, Fs, Result};
@@ -73,7 +74,7 @@ impl Fs {
         listing.go_to(offset);
         let mut given = false;
         let result = loop {
-            match self.readdir_one(&mut listing, plus, &mut full).await {
+            match self.readdir_one(dir.dir, &mut listing, plus, &mut full).await {
                 Ok(Some(true)) => given = true,
                 Ok(Some(false)) => {}
                 Ok(None) => break Ok(()),
@@ -88,6 +89,7 @@ impl Fs {
     /// Give one entry, or pass one that is gone (`false`); `None` at the end or when no more is taken.
     async fn readdir_one(
         &self,
+        dir: Handle,
         listing: &mut Listing<Stream>,
         plus: bool,
         full: &mut impl FnMut(&Listed, Duration) -> bool,
@@ -98,11 +100,7 @@ impl Fs {
             listing.pass();
             return Ok(Some(false));
         }
-        let believed = match &entry.attr {
-            Some((_, at)) => self.cache.saturating_sub(self.now().since(*at)),
-            None => Duration::ZERO,
-        };
-        if full(entry, believed) {
+        if full(entry, self.believed(dir, entry)) {
             return Ok(None);
         }
         if let Some((attr, _)) = &entry.attr {
@@ -116,12 +114,25 @@ impl Fs {
         Ok(Some(true))
     }
 
+    /// How long an entry and its attributes may be believed. Attributes may be newer than the entry, never older.
+    fn believed(&self, dir: Handle, entry: &Listed) -> Duration {
+        let changed = || self.known.borrow().name_changed_since(dir, &entry.name, entry.asked_at);
+        if entry.attr.is_none() || changed() {
+            return Duration::ZERO;
+        }
+        self.cache.saturating_sub(self.now().since(entry.asked_at))
+    }
+
     /// See that an entry has attributes that are not older than our own changes; `false`: the object is gone.
     async fn refresh(&self, entry: &mut Listed) -> Result<bool> {
-        if let Some((_, at)) = &entry.attr
-            && !self.known.borrow_mut().changed_since(entry.handle, *at)
-        {
-            return Ok(true);
+        if let Some((attr, at)) = &entry.attr {
+            let mut known = self.known.borrow_mut();
+            // What lost a name is not known: any that had more than one.
+            let linked = entry.kind != Kind::Directory && attr.nlink > 1;
+            let changed = known.changed_since(entry.handle, *at) || linked && known.some_taken_since(*at);
+            if !changed {
+                return Ok(true);
+            }
         }
         let asked_at = self.now();
         match self.getattr(entry.handle).await {

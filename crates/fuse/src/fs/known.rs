@@ -1,6 +1,6 @@
 //! What the mount remembers of objects for a moment, to save messages that the kernel would otherwise cause.
 //!
-//! Four facts, each with the moment it was true:
+//! Facts, each with the moment it was true:
 //!
 //! - *bare*: the object has no extended attributes. Programs and the kernel ask for `security.capability`,
 //!   `security.selinux` and others of nearly every file; they are answered from here.
@@ -8,21 +8,26 @@
 //!   cleared, whether they are set or not.
 //! - *changed*: when something was last changed through this mount. An entry of a listing that was fetched before that
 //!   must not take the kernel's newer view of the file back.
+//! - *names*: when one was last made, removed or moved through this mount. An entry that was asked for before that may lead
+//!   where the name does not lead any more: the kernel is given it, but is not to believe it.
 //! - *size*: what the kernel was told, and what it made of it by its own writes. An open that finds another one has the
 //!   kernel ask again.
 //!
 //! **A fact is believed no longer than the kernel believes names and attributes** (a strict mount believes none), and a
-//! change through this mount ends it at once. The table is bounded; what falls out of it is asked again, and counts as
+//! change through this mount ends it at once. The tables are bounded; what falls out of them is asked again, and counts as
 //! changed.
 
 use lru::LruCache;
 use shoal_env::Instant;
 use shoal_proto::Handle;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 /// Objects remembered.
 const OBJECTS_MAX: NonZeroUsize = NonZeroUsize::new(16_384).expect("it is not zero");
+/// Changed names remembered.
+const NAMES_MAX: NonZeroUsize = OBJECTS_MAX;
 /// Set-user-id and set-group-id.
 const PRIVILEGES: u32 = 0o6000;
 
@@ -41,13 +46,27 @@ pub(crate) struct Known {
     believed: Duration,
     /// The newest change of an object that fell out of the table.
     forgotten_change_at: Option<Instant>,
+    /// When names were changed, by [`name_hash`]: two of one hash count as changed both.
+    names: LruCache<u64, Instant>,
+    /// The newest change of a name that fell out of the table.
+    forgotten_name_at: Option<Instant>,
+    /// When a name was last taken away: what it led to may have other names.
+    taken_at: Option<Instant>,
     /// Counts changes of extended attributes, so that a list fetched meanwhile is not believed.
     xattr_changes: u64,
 }
 
 impl Known {
     pub(crate) fn new(believed: Duration) -> Known {
-        Known { facts: LruCache::new(OBJECTS_MAX), believed, forgotten_change_at: None, xattr_changes: 0 }
+        Known {
+            facts: LruCache::new(OBJECTS_MAX),
+            believed,
+            forgotten_change_at: None,
+            names: LruCache::new(NAMES_MAX),
+            forgotten_name_at: None,
+            taken_at: None,
+            xattr_changes: 0,
+        }
     }
 
     fn fact(&mut self, object: Handle) -> &mut Fact {
@@ -141,6 +160,40 @@ impl Known {
         let changed_at = self.facts.get(&object).and_then(|fact| fact.changed_at);
         changed_at.max(self.forgotten_change_at).is_some_and(|changed| changed >= at)
     }
+
+    /// A name leads elsewhere since a change through this mount, or perhaps; so its directory was changed, too.
+    pub(crate) fn name_changed(&mut self, dir: Handle, name: &[u8], now: Instant) {
+        self.changed(dir, now);
+        let hash = name_hash(dir, name);
+        if let Some((old, at)) = self.names.push(hash, now)
+            && old != hash
+        {
+            self.forgotten_name_at = self.forgotten_name_at.max(Some(at));
+        }
+    }
+
+    /// A name was taken from what it led to, or perhaps.
+    pub(crate) fn name_taken(&mut self, dir: Handle, name: &[u8], now: Instant) {
+        self.name_changed(dir, name, now);
+        self.taken_at = Some(now);
+    }
+
+    /// Whether a name may have been changed through this mount at `at` or later.
+    pub(crate) fn name_changed_since(&self, dir: Handle, name: &[u8], at: Instant) -> bool {
+        let changed_at = self.names.peek(&name_hash(dir, name)).copied();
+        changed_at.max(self.forgotten_name_at).is_some_and(|changed| changed >= at)
+    }
+
+    /// Whether some name may have been taken away through this mount at `at` or later.
+    pub(crate) fn some_taken_since(&self, at: Instant) -> bool {
+        self.taken_at.is_some_and(|taken| taken >= at)
+    }
+}
+
+fn name_hash(dir: Handle, name: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (dir.0, name).hash(&mut hasher);
+    hasher.finish()
 }
 
 #[cfg(test)]
@@ -201,5 +254,25 @@ mod tests {
         }
         assert!(known.changed_since(FILE, Instant(50)));
         assert!(!known.changed_since(FILE, Instant(51)));
+    }
+
+    #[test]
+    fn a_changed_name_is_remembered_with_its_directory_and_one_forgotten_counts_as_changed() {
+        const DIR: Handle = Handle(78);
+        let mut known = Known::new(SPAN);
+        known.name_taken(DIR, b"x", Instant(50));
+        assert!(known.name_changed_since(DIR, b"x", Instant(50)) && known.changed_since(DIR, Instant(50)));
+        assert!(!known.name_changed_since(DIR, b"x", Instant(51)));
+        assert!(!known.name_changed_since(DIR, b"y", Instant(50)), "another name");
+        assert!(!known.name_changed_since(FILE, b"x", Instant(50)), "another directory");
+        assert!(known.some_taken_since(Instant(50)) && !known.some_taken_since(Instant(51)));
+        known.name_changed(DIR, b"x", Instant(60));
+        assert!(known.name_changed_since(DIR, b"x", Instant(60)));
+        assert!(!known.name_changed_since(DIR, b"y", Instant(50)), "nothing was forgotten");
+        for n in 0..NAMES_MAX.get() {
+            known.name_changed(DIR, format!("{n}").as_bytes(), Instant(70));
+        }
+        assert!(known.name_changed_since(DIR, b"x", Instant(60)));
+        assert!(!known.name_changed_since(DIR, b"x", Instant(61)));
     }
 }

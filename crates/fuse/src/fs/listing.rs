@@ -25,7 +25,7 @@ const BEHIND_DOT_DOT: u64 = 2;
 
 /// Where entries come from: a client's stream, or a test's script.
 pub(crate) trait Source {
-    /// The next entry, and when its attributes were true.
+    /// The next entry, and when it and its attributes were asked for.
     async fn next(&mut self, plus: bool) -> Result<Option<(Entry, Instant)>>;
     /// Go on behind a place.
     fn seek(&mut self, place: u64);
@@ -44,6 +44,8 @@ pub struct Listed {
     pub name: Bytes,
     /// The offset behind it.
     pub offset: u64,
+    /// When it was asked for: from then on the name may lead elsewhere.
+    pub asked_at: Instant,
     /// Its attributes and when they were true. Never of `.` and `..`.
     pub attr: Option<(Attr, Instant)>,
 }
@@ -98,16 +100,18 @@ impl<S: Source> Listing<S> {
 }
 
 fn dot(handle: Handle, name: &'static [u8], offset: u64) -> Listed {
-    Listed { handle, kind: Kind::Directory, name: Bytes::from_static(name), offset, attr: None }
+    let (kind, name, asked_at) = (Kind::Directory, Bytes::from_static(name), Instant(0));
+    Listed { handle, kind, name, offset, asked_at, attr: None }
 }
 
-fn listed((entry, at): (Entry, Instant)) -> Listed {
+fn listed((entry, asked_at): (Entry, Instant)) -> Listed {
     Listed {
         handle: entry.handle,
         kind: entry.kind,
         name: Bytes::copy_from_slice(entry.name.as_bytes()),
         offset: entry.place.max(BEHIND_DOT_DOT + 1),
-        attr: entry.attr.map(|attr| (attr, at)),
+        asked_at,
+        attr: entry.attr.map(|attr| (attr, asked_at)),
     }
 }
 

@@ -58,6 +58,7 @@ impl Fs {
     ) -> Result<(Attr, u64, bool)> {
         let (name, rights) = (name(bytes)?, Opened::rights(flags));
         let made = self.client.create(dir, &name, owner(caller, mode), true, rights, None).await;
+        self.name_changed(dir, bytes);
         let (attr, _, file) = made.map_err(|error| match Errno::from(error) {
             Errno(libc::EEXIST) if flags & libc::O_EXCL == 0 => Errno::STALE,
             errno => errno,
@@ -78,7 +79,9 @@ impl Fs {
     ) -> Result<Attr> {
         let (name, kind) = (name(bytes)?, kind_of(mode)?);
         let device = if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { device } else { 0 };
-        let attr = self.client.mknod(dir, &name, owner(caller, mode), kind, device).await?;
+        let made = self.client.mknod(dir, &name, owner(caller, mode), kind, device).await;
+        self.name_changed(dir, bytes);
+        let attr = made?;
         self.made(&attr);
         Ok(self.saw(attr))
     }
@@ -86,6 +89,7 @@ impl Fs {
     /// Make a directory.
     pub async fn mkdir(&self, caller: Caller, dir: Handle, bytes: &[u8], mode: u32) -> Result<Attr> {
         let made = self.client.mkdir(dir, &name(bytes)?, owner(caller, mode)).await;
+        self.name_changed(dir, bytes);
         self.directory_changed(dir);
         let attr = made?;
         self.made(&attr);
@@ -94,7 +98,9 @@ impl Fs {
 
     /// Make a symbolic link.
     pub async fn symlink(&self, caller: Caller, dir: Handle, bytes: &[u8], target: &[u8]) -> Result<Attr> {
-        let attr = self.client.symlink(dir, &name(bytes)?, owner(caller, SYMLINK_MODE), target).await?;
+        let made = self.client.symlink(dir, &name(bytes)?, owner(caller, SYMLINK_MODE), target).await;
+        self.name_changed(dir, bytes);
+        let attr = made?;
         self.made(&attr);
         Ok(self.saw(attr))
     }
@@ -102,6 +108,7 @@ impl Fs {
     /// A further name of a file.
     pub async fn link(&self, object: Handle, dir: Handle, bytes: &[u8]) -> Result<Attr> {
         let linked = self.client.link(object, dir, &name(bytes)?).await;
+        self.name_changed(dir, bytes);
         self.directory_changed(dir);
         let attr = linked?;
         self.changed(object);
@@ -110,12 +117,15 @@ impl Fs {
 
     /// Remove an entry that is no directory.
     pub async fn unlink(&self, dir: Handle, bytes: &[u8]) -> Result<()> {
-        Ok(self.client.unlink(dir, &name(bytes)?).await?)
+        let removed = self.client.unlink(dir, &name(bytes)?).await;
+        self.name_taken(dir, bytes);
+        Ok(removed?)
     }
 
     /// Remove an empty directory.
     pub async fn rmdir(&self, dir: Handle, bytes: &[u8]) -> Result<()> {
         let removed = self.client.rmdir(dir, &name(bytes)?).await;
+        self.name_taken(dir, bytes);
         self.directories_changed();
         Ok(removed?)
     }
@@ -124,8 +134,21 @@ impl Fs {
     pub async fn rename(&self, from: (Handle, &[u8]), to: (Handle, &[u8]), flags: u32) -> Result<()> {
         let flags = rename_flags(flags)?;
         let renamed = self.client.rename(from.0, &name(from.1)?, to.0, &name(to.1)?, flags).await;
+        self.name_taken(from.0, from.1);
+        self.name_taken(to.0, to.1);
         self.directories_changed();
         Ok(renamed?)
+    }
+
+    /// A name leads elsewhere, or perhaps. Said before the kernel hears of it: it asks for no listing of a directory meanwhile
+    /// in which it changes names.
+    fn name_changed(&self, dir: Handle, bytes: &[u8]) {
+        self.known.borrow_mut().name_changed(dir, bytes, self.now());
+    }
+
+    /// A name was taken from what it led to, or perhaps.
+    fn name_taken(&self, dir: Handle, bytes: &[u8]) {
+        self.known.borrow_mut().name_taken(dir, bytes, self.now());
     }
 
     /// The directory that an entry led to was changed too, and only the server knows which it is.

@@ -4,6 +4,7 @@ mod cluster;
 mod counts;
 mod data;
 mod life;
+mod listing;
 mod names;
 mod two;
 
