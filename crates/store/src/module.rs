@@ -208,7 +208,7 @@ pub struct StoreCounters {
     pub loads: u64,
     /// Rows in the active and frozen tables.
     pub table_rows: u64,
-    /// Bytes of rows in memory, about: of the tables and of the cache.
+    /// Bytes of rows in memory, about: of the tables and of the cache, with the filters of their keys.
     pub row_bytes: u64,
     /// Bytes of contents of small streams in memory.
     pub content_bytes: u64,

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{bytes, handle, moment};
+use common::{bytes, handle, killed, moment};
 use shoal_env::sim::{Config, Disk, World};
 use shoal_store::{Ask, Changes, CollectionConfig, StreamChange, look, open};
 use std::path::Path;
@@ -18,15 +18,17 @@ fn however_fast_changes_come_what_is_kept_in_memory_stays_within_the_limits() {
         let config = CollectionConfig {
             segment_bytes: 1 << 20,
             table_bytes_max: 256 << 10,
-            table_rows_max: 100_000,
+            table_rows_max: 10_000,
             row_cache_rows: 100_000,
             row_cache_bytes: 128 << 10,
             data_cache_bytes: 128 << 10,
             queue_bytes_max: 256 << 10,
             ..common::config(Path::new("/data/memory"))
         };
-        // Active, two frozen, two checkpointed; a table takes one batch more than its limit.
-        let rows_max = (5 * (config.table_bytes_max + 8_192) + config.row_cache_bytes) as u64;
+        // Active, two frozen, two checkpointed; a table takes one batch more than its limit, and a filter of two bytes a row.
+        let filter_max = (2 * config.table_rows_max).next_power_of_two();
+        let tables_max = 5 * (config.table_bytes_max + 8_192 + filter_max);
+        let rows_max = (tables_max + config.row_cache_bytes + config.absence_filter_bytes) as u64;
         let contents_max = (config.data_cache_bytes + config.queue_bytes_max + 64 * 1024) as u64;
         let queue_max = (config.queue_bytes_max + 64 * 1024) as u64;
         let store = open(env, config).await.unwrap();
@@ -49,5 +51,23 @@ fn however_fast_changes_come_what_is_kept_in_memory_stays_within_the_limits() {
             assert!(counts.queue_bytes <= queue_max, "{} to be written", counts.queue_bytes);
         }
         assert!(store.counters().checkpoints > 5 && store.counters().loads > 10, "all of it took part");
+    });
+}
+
+#[test]
+fn what_the_journal_had_at_the_start_is_counted_as_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    killed(dir.path(), |store| async move {
+        let mut changes = Changes::default();
+        (0..100).for_each(|n| changes.put(format!("Drow-{n}"), vec![7; 1_000]));
+        let last = store.apply(changes).unwrap();
+        store.push_durable();
+        while store.durable() < last {
+            store.progress().wait().await;
+        }
+    });
+    killed(dir.path(), |store| async move {
+        let there = store.counters().row_bytes;
+        assert!((100_000..250_000).contains(&there), "{there} of 100 rows of 1,000 bytes");
     });
 }

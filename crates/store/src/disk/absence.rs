@@ -11,10 +11,14 @@
 
 /// Bits of a key in its word.
 const BITS: u32 = 4;
+/// What the kernel gives memory by, bytes.
+const PAGE: usize = 4096;
 
 pub(super) struct AbsenceFilter {
     words: Vec<u64>,
     seed: u64,
+    /// Keys put in, also the same again.
+    keys: usize,
     /// All keys of the table are in it.
     pub complete: bool,
 }
@@ -22,7 +26,7 @@ pub(super) struct AbsenceFilter {
 impl AbsenceFilter {
     /// A filter of about `bytes` of memory (which is only taken where keys fall).
     pub fn new(bytes: usize, seed: u64, complete: bool) -> AbsenceFilter {
-        AbsenceFilter { words: vec![0; (bytes / 8).next_power_of_two()], seed, complete }
+        AbsenceFilter { words: vec![0; (bytes / 8).next_power_of_two()], seed, keys: 0, complete }
     }
 
     /// One that holds nothing yet, of the same seed.
@@ -33,6 +37,12 @@ impl AbsenceFilter {
     pub fn insert(&mut self, key: &[u8]) {
         let (at, mask) = self.place(self.hash(key));
         self.words[at] |= mask;
+        self.keys += 1;
+    }
+
+    /// Bytes of memory it takes, at most: a page for each key, until it has all.
+    pub fn bytes(&self) -> usize {
+        self.keys.saturating_mul(PAGE).min(self.words.len() * size_of::<u64>())
     }
 
     /// What a key is asked for by, of this filter and of all others of its seed.
@@ -87,6 +97,16 @@ mod tests {
         assert!((0..40_000).all(|n| !absent(n)));
         let mistaken = (40_000..80_000).filter(|n| !absent(*n)).count();
         assert!(mistaken < 4_000, "{mistaken} of 40,000 at 13 bits a key");
+    }
+
+    #[test]
+    fn a_filter_takes_memory_where_keys_fell_and_no_more_than_it_was_given() {
+        let mut filter = AbsenceFilter::new(64 << 10, 7, true);
+        assert_eq!(filter.bytes(), 0);
+        filter.insert(b"one");
+        assert_eq!(filter.bytes(), PAGE);
+        (0..100_u32).for_each(|n| filter.insert(&n.to_le_bytes()));
+        assert_eq!(filter.bytes(), 64 << 10);
     }
 
     #[test]

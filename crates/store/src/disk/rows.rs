@@ -35,8 +35,8 @@ const SCAN_KEYS_MAX: usize = 4096;
 const FILTER_BYTES_PER_ROW: usize = 2;
 /// A table's filter has no more than this: one that outgrows it is searched more often.
 const FILTER_BYTES_MAX: usize = 1 << 20;
-/// Bytes a row takes beside its key and value, about.
-const ROW_OVERHEAD: usize = 120;
+/// Bytes a row takes beside its key and value, about: in a table whose nodes are two thirds full, with its key's head.
+const ROW_OVERHEAD: usize = 136;
 
 /// A table that is not changed any more.
 pub(super) struct Frozen {
@@ -107,13 +107,14 @@ impl Rows {
         self.active.len()
     }
 
-    /// Bytes of all rows in memory: of the tables, what each held when it was frozen, and of the cache.
+    /// Bytes of all rows in memory: of the tables, what each held when it was frozen, of the cache, and of the filters.
     pub fn bytes(&self) -> usize {
-        let frozen = self.frozen.iter().map(|frozen| frozen.bytes).sum::<usize>();
+        let kept = self.frozen.iter().chain(&self.recent);
         self.active_bytes
-            + frozen
-            + self.recent.iter().map(|recent| recent.bytes).sum::<usize>()
+            + self.active_filter.bytes()
+            + kept.map(|table| table.bytes + table.filter.bytes()).sum::<usize>()
             + self.cache_bytes
+            + self.absence.bytes()
     }
 
     pub fn active_bytes(&self) -> usize {
@@ -142,6 +143,7 @@ impl Rows {
 
     /// A row as the journal had it at open.
     pub fn replay(&mut self, key: Bytes, entry: Entry) {
+        self.active_bytes += row_bytes(&key, entry.value.as_ref());
         self.enter_active(key, entry);
     }
 

@@ -9,7 +9,8 @@
 //! **A full disk is an answer, though LMDB calls it `EIO`** where the kernel took a part of a write (`mdb_page_flush`: "short
 //! write, filesystem full?"). What a failed commit has written is nobody's, and the next try writes all of it anew: a commit
 //! ends with LMDB's meta page, and where that one fails LMDB takes no transaction any more. So such a commit is tried once
-//! more, or waits for space; one that fails with `EIO` on a disk with room fails for good.
+//! more, or waits for space; one that fails with `EIO` on a disk with room fails for good. *Room* is what the file system says
+//! is free. A quota of the server's user is not seen in it, and a checkpoint that meets one fails for good.
 
 use super::live::Live;
 use super::{Applied, Entry, Fetched, LIVE_KEY, LSN_KEY, Part, Range, RangeRows, Table};
