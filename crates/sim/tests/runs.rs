@@ -83,6 +83,8 @@ fn seeds_that_once_broke_a_promise_are_stood() {
         good(&run_with(seed, &as_it_was));
     });
     [130, 141, 445, 475, 482].into_iter().for_each(|seed| good(&run(seed)));
+    let baseline = RunConfig { switches: Some(Switches::BASELINE), ..RunConfig::default() };
+    good(&run_with(1036, &baseline));
 }
 
 #[test]
