@@ -145,12 +145,16 @@ fn data_of_a_newer_version_is_refused_and_kept() {
     newer[at + 8] = 9;
     with_checksum(&mut newer[at..at + HEADER]);
     std::fs::write(&segment, newer).unwrap();
+    // A preparation that a kill cut short goes with a start that succeeds, not before.
+    let unfinished = home.path("data/server-0/demo/journal/000000ff.seg");
+    std::fs::write(&unfinished, [0; 4096]).unwrap();
     let before = listing(&home.path("data/server-0/demo/journal"));
     refused(&["up", &data], &[".seg", "version 9", "versions up to 1", "use the program that wrote it"]);
     assert_untouched(&before, &listing(&home.path("data/server-0/demo/journal")));
     std::fs::write(&segment, good).unwrap();
 
     let up = Serving::start(&["up", &data]);
+    assert!(!unfinished.exists());
     is_whole(&home, &root, &names);
     up.stop();
 }

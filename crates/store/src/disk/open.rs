@@ -133,7 +133,12 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
     let replayed = reader.replay(checkpoint).await?;
     env.point(point::START_REPLAYED, 0);
     count_live(table.as_ref(), &replayed.rows, &mut live).await?;
+    let unfinished = std::mem::take(&mut reader.unfinished);
     let mut segments = reader.segments(&live, checkpoint, &replayed)?;
+    for path in unfinished {
+        let removed = env.remove(&path).await;
+        removed.map_err(|error| StoreError::io(format!("removing {}", path.display()), &error))?;
+    }
     let settled = segments.sync_free(&env).await;
     settled.map_err(|error| StoreError::io(format!("syncing {}", journal_dir.display()), &error))?;
     if segments.ready() == 0 {

@@ -51,12 +51,16 @@ pub(crate) struct Reader<'a> {
     heads: Vec<Head>,
     /// The greatest generation seen in any header.
     generation: u64,
+    /// Files that are not whole, as their preparation was cut short, and have nothing in them. They are to be removed when
+    /// nothing can be refused any more: what is refused is left as it is.
+    pub unfinished: Vec<PathBuf>,
 }
 
 impl<'a> Reader<'a> {
-    /// Look at all segments. Files that are not whole (a preparation was cut short) are removed if nothing is in them.
+    /// Look at all segments.
     pub async fn open(env: &'a Env, dir: &'a Path, segment_bytes: u64) -> Result<Reader<'a>, StoreError> {
-        let mut reader = Reader { env, dir, segment_bytes, heads: Vec::new(), generation: 0 };
+        let mut reader =
+            Reader { env, dir, segment_bytes, heads: Vec::new(), generation: 0, unfinished: Vec::new() };
         let listed = env.list(dir).await.map_err(|error| reader.error("listing", dir, &error))?;
         for entry in listed {
             let Some(number) = number_of(&entry.name) else { continue };
@@ -65,7 +69,7 @@ impl<'a> Reader<'a> {
             if first.is_none() {
                 if entry.len != segment_bytes {
                     reader.check_unused(&path, number, entry.len).await?;
-                    env.remove(&path).await.map_err(|error| reader.error("removing", &path, &error))?;
+                    reader.unfinished.push(path);
                     continue;
                 }
                 // Its first group may be torn while later ones are not: no generation in it may come again.
