@@ -8,8 +8,8 @@
 //! **Invariant: no borrow of the core's state is held over an await.**
 
 use crate::cache::Cache;
-use crate::error::is_refusal;
 use crate::held::HeldFiles;
+use crate::map::KnownMap;
 use crate::ops::Inherited;
 use crate::session::{Answered, Asked, Outgoing, Session, Waiter};
 use crate::shards::SplitDirectories;
@@ -18,8 +18,7 @@ use crate::world::World;
 use crate::{ClientCounters, Error, Options};
 use bytes::Bytes;
 use futures_channel::oneshot;
-use futures_util::FutureExt;
-use futures_util::future::{Either, LocalBoxFuture, Shared, WeakShared, select};
+use futures_util::future::{Either, select};
 use lru::LruCache;
 use shoal_env::{Instant, WallTime};
 use shoal_proto::message::{Attached, Reply};
@@ -41,12 +40,6 @@ pub(crate) const HOPS_MAX: u32 = 4;
 /// The first pause before a retry, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(200));
 
-/// A server that is not in the map is looked for in a newer one for so long at most, and the next time so long behind that.
-const LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(1));
-
-/// A look for a newer map: why there will be none.
-type Look = LocalBoxFuture<'static, Option<Error>>;
-
 /// One operation under way: for its deadline, its errors, and the pauses between its tries.
 pub(crate) struct Operation {
     pub(crate) op: &'static str,
@@ -60,6 +53,11 @@ impl Operation {
     /// The same, asking for another durability.
     pub(crate) fn with(&self, durability: Durability) -> Operation {
         Operation { durability, tries: self.tries.clone(), ..*self }
+    }
+
+    /// The same, ending then.
+    pub(crate) fn until(self, deadline: Instant) -> Operation {
+        Operation { deadline, ..self }
     }
 
     /// An error of this operation.
@@ -96,12 +94,7 @@ pub(crate) struct Core {
     pub(crate) counters: RefCell<ClientCounters>,
     pub(crate) inherited: RefCell<LruCache<Handle, Inherited>>,
     pub(crate) split: RefCell<SplitDirectories>,
-    map: RefCell<Rc<ClusterMap>>,
-    map_asked: Cell<bool>,
-    /// The look for a newer map that is under way, if somebody still waits for it.
-    looking: RefCell<Option<WeakShared<Look>>>,
-    /// When the last one ended.
-    looked_at: Cell<Option<Instant>>,
+    pub(crate) map: KnownMap,
     sessions: RefCell<BTreeMap<ServerId, Session>>,
     timers: Timers,
     closed: Cell<bool>,
@@ -118,100 +111,11 @@ impl Core {
             counters: RefCell::default(),
             inherited: RefCell::new(LruCache::unbounded()),
             split: RefCell::default(),
-            map: RefCell::new(Rc::new(map)),
-            map_asked: Cell::new(false),
-            looking: RefCell::default(),
-            looked_at: Cell::new(None),
+            map: KnownMap::new(map),
             sessions: RefCell::default(),
             timers: Timers::default(),
             closed: Cell::new(false),
         })
-    }
-
-    // The map.
-
-    pub(crate) fn map(&self) -> Rc<ClusterMap> {
-        self.map.borrow().clone()
-    }
-
-    /// Take a map, if it is newer and of this file system.
-    pub(crate) fn install_map(&self, map: ClusterMap) {
-        let newer = map.epoch > self.map().epoch || self.map().servers.is_empty();
-        if newer && map.fs_id == self.options.fs_id && map.collection == self.options.collection {
-            *self.map.borrow_mut() = Rc::new(map);
-        }
-    }
-
-    /// A server told its map's epoch: a newer one is fetched, beside what is under way.
-    fn note_epoch(&self, server: ServerId, epoch: u32) {
-        let map = self.map();
-        // With no servers in it, it is being fetched for the first time.
-        if epoch <= map.epoch || map.servers.is_empty() || self.map_asked.replace(true) {
-            return;
-        }
-        self.enqueue(
-            server,
-            Asked {
-                op: "map",
-                groups: vec![Group { ops: vec![Op::Map {}].into() }],
-                bulk: Vec::new(),
-                reply_bytes: 0,
-                deadline: self.world.now() + self.options.timeout,
-                durability: Durability::Usual,
-                waiter: Waiter::Map,
-            },
-        );
-    }
-
-    /// Fetch the map from `server`.
-    pub(crate) async fn fetch_map(self: &Rc<Core>, o: &Operation, server: ServerId) -> Result<(), Error> {
-        let groups = vec![Group { ops: vec![Op::Map {}].into() }];
-        let answered = self.exchange(o, server, groups, Vec::new(), 0).await?;
-        match answered.reply.groups.0.into_iter().next().and_then(|group| group.answers.0.into_iter().next())
-        {
-            Some(Answer::Map { map }) => {
-                if map.fs_id != self.options.fs_id || map.collection != self.options.collection {
-                    let words = format!("its map is of `{}`, another file system", map.name);
-                    return Err(o.error(Status::BadCollection).from(server).because(words));
-                }
-                self.install_map(map);
-                Ok(())
-            }
-            _ => Err(o.error(Status::BadMessage).from(server).because("no map in its answer")),
-        }
-    }
-
-    /// Somebody met a server that is not in the map. Server 0 is asked for a newer one, as it adds servers: by one message for
-    /// all who meet unknown servers meanwhile, and seldom, as a handle may be of a server that was never there. If it cannot be
-    /// asked, the present map is believed.
-    ///
-    /// # Errors
-    /// When server 0 refuses this client for good.
-    async fn look_for_newer_map(self: &Rc<Core>, o: &Operation) -> Result<(), Error> {
-        let under_way = self.looking.borrow().as_ref().and_then(WeakShared::upgrade);
-        let looking: Shared<Look> = match under_way {
-            Some(looking) => looking,
-            None => {
-                let now = self.world.now();
-                if self.looked_at.get().is_some_and(|at| now < at + LOOK.1) {
-                    return Ok(());
-                }
-                let core = self.clone();
-                let look = async move {
-                    let o = Operation { deadline: now + LOOK.0, ..core.begin("map", None) };
-                    let error = core.fetch_map(&o, ServerId(0)).await.err();
-                    core.looked_at.set(Some(core.world.now()));
-                    error.filter(|error| is_refusal(error.status))
-                };
-                let looking = look.boxed_local().shared();
-                *self.looking.borrow_mut() = looking.downgrade();
-                looking
-            }
-        };
-        match self.by(o.deadline, looking).await.flatten() {
-            Some(error) => Err(Error { op: o.op, object: o.object, ..error }),
-            None => Ok(()),
-        }
     }
 
     // Time.
@@ -233,7 +137,7 @@ impl Core {
     }
 
     /// Await `future`, but not past `deadline`.
-    async fn by<T>(&self, deadline: Instant, future: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn by<T>(&self, deadline: Instant, future: impl Future<Output = T>) -> Option<T> {
         let arm = |at| self.world.wake_at(at);
         match select(pin!(future), self.timers.sleep_until(deadline, &arm)).await {
             Either::Left((value, _)) => Some(value),
@@ -435,7 +339,7 @@ impl Core {
         self.exchange(o, server, groups, bulk, reply_bytes).await
     }
 
-    async fn exchange(
+    pub(crate) async fn exchange(
         self: &Rc<Core>,
         o: &Operation,
         server: ServerId,
@@ -505,7 +409,7 @@ impl Core {
         );
     }
 
-    fn enqueue(&self, server: ServerId, asked: Asked) -> u64 {
+    pub(crate) fn enqueue(&self, server: ServerId, asked: Asked) -> u64 {
         let tag = {
             let mut sessions = self.sessions.borrow_mut();
             sessions.entry(server).or_insert_with(|| Session::new(server)).enqueue(asked)
@@ -516,7 +420,7 @@ impl Core {
 
     /// Which techniques the file system uses.
     pub(crate) fn switches(&self) -> Switches {
-        self.map.borrow().switches
+        self.map().switches
     }
 
     /// Data carried in one message to `server`, at most.
@@ -563,7 +467,7 @@ impl Core {
 
     /// The connection is gone, or could not be made.
     pub(crate) fn lost(&self, server: ServerId, words: &str) {
-        self.map_asked.set(false);
+        self.map.answered();
         self.with(server, |session| session.lost(words));
     }
 
@@ -574,7 +478,7 @@ impl Core {
 
     /// The server refuses for good.
     pub(crate) fn refused(&self, server: ServerId, status: Status, words: &str) {
-        self.map_asked.set(false);
+        self.map.answered();
         self.with(server, |session| session.refused(status, words));
     }
 
@@ -613,7 +517,7 @@ impl Core {
             // A caller that has gone meanwhile needs no answer.
             Some((Waiter::Caller(waiter), answered)) => drop(waiter.send(Ok(answered))),
             Some((Waiter::Map, answered)) => {
-                self.map_asked.set(false);
+                self.map.answered();
                 for answer in answered.reply.groups.0.into_iter().flat_map(|group| group.answers.0) {
                     if let Answer::Map { map } = answer {
                         self.install_map(map);

@@ -18,6 +18,7 @@ mod error;
 mod fake;
 mod file;
 mod held;
+mod map;
 mod ops;
 mod options;
 mod session;

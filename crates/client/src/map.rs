@@ -1,0 +1,138 @@
+//! The cluster's map as this client knows it, and how a newer one comes.
+//!
+//! Three ways lead to a newer map: the first connection fetches it; any reply that tells a greater epoch has it fetched beside
+//! what is under way; and who meets a server that is not in it looks for a newer one first. **A map of another file system, or
+//! of an older epoch, is never taken.**
+
+use crate::Error;
+use crate::core::{Core, Operation};
+use crate::error::is_refusal;
+use crate::session::{Asked, Waiter};
+use futures_util::FutureExt;
+use futures_util::future::{LocalBoxFuture, Shared, WeakShared};
+use shoal_env::Instant;
+use shoal_proto::op::Answer;
+use shoal_proto::{ClusterMap, Durability, Group, Op, ServerId, Status};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A server that is not in the map is looked for in a newer one for so long at most, and the next time so long behind that.
+const LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(1));
+
+/// A look for a newer map: why there will be none.
+type Look = LocalBoxFuture<'static, Option<Error>>;
+
+/// See the module's page.
+pub(crate) struct KnownMap {
+    present: RefCell<Rc<ClusterMap>>,
+    /// A newer one is asked for, beside what is under way.
+    asked: Cell<bool>,
+    /// The look for a newer map that is under way, if somebody still waits for it.
+    looking: RefCell<Option<WeakShared<Look>>>,
+    /// When the last one ended.
+    looked_at: Cell<Option<Instant>>,
+}
+
+impl KnownMap {
+    /// Begin with this one.
+    pub(crate) fn new(map: ClusterMap) -> KnownMap {
+        KnownMap {
+            present: RefCell::new(Rc::new(map)),
+            asked: Cell::new(false),
+            looking: RefCell::default(),
+            looked_at: Cell::new(None),
+        }
+    }
+
+    /// What was asked for came, or will not come: it may be asked for again.
+    pub(crate) fn answered(&self) {
+        self.asked.set(false);
+    }
+}
+
+impl Core {
+    pub(crate) fn map(&self) -> Rc<ClusterMap> {
+        self.map.present.borrow().clone()
+    }
+
+    /// Take a map, if it is newer and of this file system.
+    pub(crate) fn install_map(&self, map: ClusterMap) {
+        let newer = map.epoch > self.map().epoch || self.map().servers.is_empty();
+        if newer && map.fs_id == self.options.fs_id && map.collection == self.options.collection {
+            *self.map.present.borrow_mut() = Rc::new(map);
+        }
+    }
+
+    /// A server told its map's epoch: a newer one is fetched, beside what is under way.
+    pub(crate) fn note_epoch(&self, server: ServerId, epoch: u32) {
+        let map = self.map();
+        // With no servers in it, it is being fetched for the first time.
+        if epoch <= map.epoch || map.servers.is_empty() || self.map.asked.replace(true) {
+            return;
+        }
+        self.enqueue(
+            server,
+            Asked {
+                op: "map",
+                groups: vec![Group { ops: vec![Op::Map {}].into() }],
+                bulk: Vec::new(),
+                reply_bytes: 0,
+                deadline: self.world.now() + self.options.timeout,
+                durability: Durability::Usual,
+                waiter: Waiter::Map,
+            },
+        );
+    }
+
+    /// Fetch the map from `server`.
+    pub(crate) async fn fetch_map(self: &Rc<Core>, o: &Operation, server: ServerId) -> Result<(), Error> {
+        let groups = vec![Group { ops: vec![Op::Map {}].into() }];
+        let answered = self.exchange(o, server, groups, Vec::new(), 0).await?;
+        match answered.reply.groups.0.into_iter().next().and_then(|group| group.answers.0.into_iter().next())
+        {
+            Some(Answer::Map { map }) => {
+                if map.fs_id != self.options.fs_id || map.collection != self.options.collection {
+                    let words = format!("its map is of `{}`, another file system", map.name);
+                    return Err(o.error(Status::BadCollection).from(server).because(words));
+                }
+                self.install_map(map);
+                Ok(())
+            }
+            _ => Err(o.error(Status::BadMessage).from(server).because("no map in its answer")),
+        }
+    }
+
+    /// Somebody met a server that is not in the map. Server 0 is asked for a newer one, as it adds servers: by one message for
+    /// all who meet unknown servers meanwhile, and seldom, as a handle may be of a server that was never there. If it cannot be
+    /// asked, the present map is believed.
+    ///
+    /// # Errors
+    /// When server 0 refuses this client for good.
+    pub(crate) async fn look_for_newer_map(self: &Rc<Core>, o: &Operation) -> Result<(), Error> {
+        let under_way = self.map.looking.borrow().as_ref().and_then(WeakShared::upgrade);
+        let looking: Shared<Look> = match under_way {
+            Some(looking) => looking,
+            None => {
+                let now = self.world.now();
+                if self.map.looked_at.get().is_some_and(|at| now < at + LOOK.1) {
+                    return Ok(());
+                }
+                let core = self.clone();
+                let look = async move {
+                    let o = core.begin("map", None).until(now + LOOK.0);
+                    let error = core.fetch_map(&o, ServerId(0)).await.err();
+                    core.map.looked_at.set(Some(core.world.now()));
+                    error.filter(|error| is_refusal(error.status))
+                };
+                let looking = look.boxed_local().shared();
+                *self.map.looking.borrow_mut() = looking.downgrade();
+                looking
+            }
+        };
+        match self.by(o.deadline, looking).await.flatten() {
+            Some(error) => Err(Error { op: o.op, object: o.object, ..error }),
+            None => Ok(()),
+        }
+    }
+}
