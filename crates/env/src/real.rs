@@ -24,7 +24,7 @@ mod unix;
 
 use crate::{Address, Counters, Door, Env, FileDoor, Instant, Listener, Stream, Task, WallTime};
 use futures_util::FutureExt;
-use futures_util::future::LocalBoxFuture;
+use futures_util::future::{Either, LocalBoxFuture, select};
 use polling::Polling;
 use pool::Pool;
 use std::any::Any;
@@ -32,6 +32,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -99,11 +100,12 @@ impl Runtime {
     /// When any task panicked, with its panic.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         let panics = self.door.0.panics.clone();
+        // Pinned here: the runtime moves what it is given several times, and an operation's future has kilobytes.
+        let body = pin!(AssertUnwindSafe(future).catch_unwind());
         let value = self.runtime.block_on(async {
-            let body = std::pin::pin!(AssertUnwindSafe(future).catch_unwind());
-            match futures_util::future::select(body, std::pin::pin!(panics.first())).await {
-                futures_util::future::Either::Left((value, _)) => value,
-                futures_util::future::Either::Right((panic, _)) => Err(panic),
+            match select(body, pin!(panics.first())).await {
+                Either::Left((value, _)) => value,
+                Either::Right((panic, _)) => Err(panic),
             }
         });
         value.unwrap_or_else(|panic| resume_unwind(panic))

@@ -6,8 +6,7 @@
 //! are read in the background, and until that is done the filter answers nothing. Keys that are removed stay in it until
 //! the next start: then a lookup is a load too many, never a wrong answer.
 //!
-//! The tables in memory have one each as well, with the same seed, so that a key's hash is made once: a key is searched for
-//! only in the table that has it, and not, with a cache miss for each step down, in those above it.
+//! The tables in memory find their rows by the same hash, so that it is made once for a lookup.
 
 /// Bits of a key in its word.
 const BITS: u32 = 4;
@@ -29,11 +28,6 @@ impl AbsenceFilter {
         AbsenceFilter { words: vec![0; (bytes / 8).next_power_of_two()], seed, keys: 0, complete }
     }
 
-    /// One that holds nothing yet, of the same seed.
-    pub fn another(&self, bytes: usize) -> AbsenceFilter {
-        AbsenceFilter::new(bytes, self.seed, true)
-    }
-
     pub fn insert(&mut self, key: &[u8]) {
         let (at, mask) = self.place(self.hash(key));
         self.words[at] |= mask;
@@ -45,7 +39,7 @@ impl AbsenceFilter {
         self.keys.saturating_mul(PAGE).min(self.words.len() * size_of::<u64>())
     }
 
-    /// What a key is asked for by, of this filter and of all others of its seed.
+    /// What a key is asked for by, of this filter and of the tables in memory.
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         KeyHash(hash(self.seed, key))
     }
@@ -64,8 +58,15 @@ impl AbsenceFilter {
 }
 
 /// A key's hash.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct KeyHash(u64);
+
+impl KeyHash {
+    /// All of it.
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+}
 
 /// Quick, and different with each start; a key made to collide costs a load, no more.
 fn hash(seed: u64, key: &[u8]) -> u64 {

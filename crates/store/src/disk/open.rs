@@ -153,7 +153,7 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
     let table_empty = checkpoint == Lsn(0);
     let absence = AbsenceFilter::new(config.absence_filter_bytes, env.random_u64(), table_empty);
     let (cache_rows, cache_bytes) = (config.row_cache_rows, config.row_cache_bytes);
-    let mut rows = Rows::new(config.table_rows_max, cache_rows, cache_bytes, table_empty, absence);
+    let mut rows = Rows::new(cache_rows, cache_bytes, table_empty, absence);
     for (key, value) in replayed.rows {
         rows.replay(key, entry(value));
     }

@@ -9,7 +9,7 @@
 //! 5. what the request loaded, if no checkpoint has ended since (its *epoch* is the present one);
 //! 6. the cache of rows loaded before.
 //!
-//! Each table of the first three has a filter of its keys, so that most lookups search one table, not all above it.
+//! A key's hash is made once; each table, and the filter, is asked by it.
 //!
 //! A finished checkpoint is one step: the frozen table becomes a recent one and the epoch moves. **A cached row is never
 //! older than the tables above it**: an apply drops the key from the cache, and a load enters only what no table knows.
@@ -31,33 +31,21 @@ const RECENT_MAX: usize = 2;
 pub(super) const FROZEN_MAX: usize = 2;
 /// Keys examined by one scan, at most.
 const SCAN_KEYS_MAX: usize = 4096;
-/// Bytes of a table's filter for each row that it is to hold: with 16 bits a key one lookup in a hundred searches in vain.
-const FILTER_BYTES_PER_ROW: usize = 2;
-/// A table's filter has no more than this: one that outgrows it is searched more often.
-const FILTER_BYTES_MAX: usize = 1 << 20;
-/// Bytes a row takes beside its key and value, about: in a table whose nodes are two thirds full, with its key's head.
-const ROW_OVERHEAD: usize = 136;
+/// Bytes a row takes beside its key and value, about: its place in the order, in nodes that are two thirds full, with its key's
+/// head; its place by hash; the row itself.
+const ROW_OVERHEAD: usize = 192;
 
 /// A table that is not changed any more.
 pub(super) struct Frozen {
     pub rows: Arc<TableRows>,
     /// The newest batch in it.
     pub last: Lsn,
-    filter: AbsenceFilter,
     bytes: usize,
-}
-
-impl Frozen {
-    fn get(&self, key: &[u8], hash: KeyHash) -> Option<&Entry> {
-        if self.filter.absent(hash) { None } else { self.rows.get(key) }
-    }
 }
 
 pub(super) struct Rows {
     active: TableRows,
-    active_filter: AbsenceFilter,
     active_bytes: usize,
-    filter_bytes: usize,
     /// Oldest first.
     pub frozen: VecDeque<Frozen>,
     /// Newest first.
@@ -73,20 +61,11 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    pub fn new(
-        table_rows: usize,
-        cache_rows: usize,
-        cache_bytes_max: usize,
-        table_empty: bool,
-        absence: AbsenceFilter,
-    ) -> Rows {
+    pub fn new(cache_rows: usize, cache_bytes_max: usize, table_empty: bool, absence: AbsenceFilter) -> Rows {
         let capacity = NonZeroUsize::new(cache_rows).unwrap_or(NonZeroUsize::MIN);
-        let filter_bytes = table_rows.saturating_mul(FILTER_BYTES_PER_ROW).min(FILTER_BYTES_MAX);
         Rows {
             active: TableRows::default(),
-            active_filter: absence.another(filter_bytes),
             active_bytes: 0,
-            filter_bytes,
             frozen: VecDeque::new(),
             recent: VecDeque::new(),
             cache: LruCache::new(capacity),
@@ -107,12 +86,11 @@ impl Rows {
         self.active.len()
     }
 
-    /// Bytes of all rows in memory: of the tables, what each held when it was frozen, of the cache, and of the filters.
+    /// Bytes of all rows in memory: of the tables, what each held when it was frozen, of the cache, and of the filter.
     pub fn bytes(&self) -> usize {
         let kept = self.frozen.iter().chain(&self.recent);
         self.active_bytes
-            + self.active_filter.bytes()
-            + kept.map(|table| table.bytes + table.filter.bytes()).sum::<usize>()
+            + kept.map(|table| table.bytes).sum::<usize>()
             + self.cache_bytes
             + self.absence.bytes()
     }
@@ -123,41 +101,45 @@ impl Rows {
 
     /// Put or remove a row. A weak change keeps the row's dependency.
     pub fn put(&mut self, key: Bytes, value: Option<Bytes>, lsn: Option<Lsn>) {
+        let hash = self.absence.hash(&key);
         let strong = match lsn {
             Some(lsn) => lsn,
-            None => self.pending(&key, self.absence.hash(&key)).map_or(Lsn(0), |entry| entry.strong),
+            None => self.pending(&key, hash).map_or(Lsn(0), |entry| entry.strong),
         };
         if !self.cache.is_empty()
             && let Some(cached) = self.cache.pop(&key)
         {
             self.cache_bytes -= row_bytes(&key, cached.as_ref());
         }
-        self.active_bytes += row_bytes(&key, value.as_ref());
-        self.enter_active(key, Entry { value, strong });
+        self.enter_active(key, hash, Entry { value, strong });
     }
 
-    fn enter_active(&mut self, key: Bytes, entry: Entry) {
-        self.active_filter.insert(&key);
-        self.active.insert(key, entry);
+    fn enter_active(&mut self, key: Bytes, hash: KeyHash, entry: Entry) {
+        let (key_len, value_len) = (key.len(), entry.value.as_ref().map_or(0, Bytes::len));
+        self.active_bytes += value_len;
+        match self.active.insert(key, hash, entry) {
+            Some(old) => self.active_bytes -= old.value.as_ref().map_or(0, Bytes::len),
+            None => self.active_bytes += ROW_OVERHEAD + key_len,
+        }
     }
 
     /// A row as the journal had it at open.
     pub fn replay(&mut self, key: Bytes, entry: Entry) {
-        self.active_bytes += row_bytes(&key, entry.value.as_ref());
-        self.enter_active(key, entry);
+        let hash = self.absence.hash(&key);
+        self.enter_active(key, hash, entry);
     }
 
     /// A row that is not checkpointed yet.
     fn pending(&self, key: &[u8], hash: KeyHash) -> Option<&Entry> {
-        let active = if self.active_filter.absent(hash) { None } else { self.active.get(key) };
-        active.or_else(|| self.frozen.iter().rev().find_map(|frozen| frozen.get(key, hash)))
+        let active = self.active.get(key, hash);
+        active.or_else(|| self.frozen.iter().rev().find_map(|frozen| frozen.rows.get(key, hash)))
     }
 
     fn in_tables(&self, key: &[u8], hash: KeyHash) -> Option<(Option<&Bytes>, Lsn)> {
         if let Some(entry) = self.pending(key, hash) {
             return Some((entry.value.as_ref(), entry.strong));
         }
-        let entry = self.recent.iter().find_map(|recent| recent.get(key, hash))?;
+        let entry = self.recent.iter().find_map(|recent| recent.rows.get(key, hash))?;
         // Checkpointed: durable.
         Some((entry.value.as_ref(), Lsn(0)))
     }
@@ -189,8 +171,8 @@ impl Rows {
 
     /// A row was read from the checkpointed table, in the present epoch.
     pub fn enter(&mut self, key: &Bytes, value: Option<&Bytes>) {
-        if self.in_tables(key, self.absence.hash(key)).is_some()
-            || row_bytes(key, value) > self.cache_bytes_max
+        // No recent table had it when it was asked for, and in this epoch none came to them.
+        if self.pending(key, self.absence.hash(key)).is_some() || row_bytes(key, value) > self.cache_bytes_max
         {
             return;
         }
@@ -208,10 +190,11 @@ impl Rows {
 
     /// Freeze the active table. Only with fewer than [`FROZEN_MAX`] frozen ones.
     pub fn freeze(&mut self, last: Lsn) {
-        let rows = Arc::new(std::mem::take(&mut self.active));
+        // The next one will be as large, mostly: its index need not grow.
+        let next = TableRows::for_rows(self.active.len());
+        let rows = Arc::new(std::mem::replace(&mut self.active, next));
         let bytes = std::mem::take(&mut self.active_bytes);
-        let filter = std::mem::replace(&mut self.active_filter, self.absence.another(self.filter_bytes));
-        self.frozen.push_back(Frozen { rows, last, filter, bytes });
+        self.frozen.push_back(Frozen { rows, last, bytes });
     }
 
     /// The oldest frozen table is checkpointed. Gives a table that is not needed any more (dropping it takes time).

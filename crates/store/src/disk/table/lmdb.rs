@@ -277,6 +277,7 @@ impl Table for LmdbTable {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::absence::AbsenceFilter;
     use super::super::TableRows;
     use super::*;
     use shoal_env::real::Runtime;
@@ -320,7 +321,11 @@ mod tests {
             (Bytes::from(n.to_be_bytes().to_vec()), Entry { value, strong: Lsn(1) })
         };
         let mut table = TableRows::default();
-        (1..=rows).map(row).for_each(|(key, entry)| table.insert(key, entry));
+        let filter = AbsenceFilter::new(64, 7, true);
+        for (key, entry) in (1..=rows).map(row) {
+            let hash = filter.hash(&key);
+            table.insert(key, hash, entry);
+        }
         Part { rows: Arc::new(table), from: None, rows_max: 1000, lsn: Lsn(9) }
     }
 

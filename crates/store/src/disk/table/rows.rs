@@ -1,11 +1,18 @@
-//! Rows of a memory table, in the order of their keys.
+//! Rows of a memory table: found by their keys' hashes, and in the order of their keys.
 //!
-//! **A key's first bytes lie beside the reference to it.** A search in a table of 100,000 rows compares some thirty keys; each
-//! that it had to go to memory for would cost more than all the rest of a lookup. The first sixteen bytes tell objects'
-//! keys apart altogether, and those of entries nearly always.
+//! ```text
+//!   index   hash of a key ─▶ row        what handlers look up: one or two cache misses, however large the table is
+//!   order   key ─▶ row                  what listings and checkpoints go through
+//!   rows    key, value, newest strong change: in chunks, so that no growth moves them
+//! ```
+//! **A key's first bytes lie beside the reference to it** in the order: a search in 100,000 rows compares some thirty keys, and
+//! each that it had to go to memory for would cost more than all the rest. The first sixteen bytes tell objects' keys apart
+//! altogether, and those of entries nearly always.
 
+use super::super::absence::KeyHash;
 use super::Entry;
 use bytes::Bytes;
+use hashbrown::HashTable;
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -13,12 +20,22 @@ use std::ops::Bound;
 
 /// Bytes of a key that are compared without going to memory for it.
 const HEAD: usize = 16;
-/// As long as any key that is told by its head and its length.
-static ZEROS: [u8; HEAD] = [0; HEAD];
+/// Rows of one chunk.
+const CHUNK_ROWS: usize = 1024;
 
 /// See the module's page.
 #[derive(Default)]
-pub(in crate::disk) struct TableRows(BTreeMap<Key, Entry>);
+pub(in crate::disk) struct TableRows {
+    rows: Vec<Vec<(Bytes, Entry)>>,
+    index: HashTable<Place>,
+    order: BTreeMap<Key, u32>,
+}
+
+/// Where the row of a key of this hash is.
+struct Place {
+    hash: KeyHash,
+    at: u32,
+}
 
 /// A key in the table.
 struct Key {
@@ -118,61 +135,111 @@ impl<'a> Borrow<dyn Headed + 'a> for Key {
 }
 
 impl TableRows {
+    /// A table that is to hold about so many rows.
+    pub(in crate::disk) fn for_rows(rows: usize) -> TableRows {
+        TableRows { index: HashTable::with_capacity(rows), ..TableRows::default() }
+    }
+
     pub(in crate::disk) fn len(&self) -> usize {
-        self.0.len()
+        self.order.len()
     }
 
-    pub(in crate::disk) fn get(&self, key: &[u8]) -> Option<&Entry> {
-        let head = head(key);
-        match ZEROS.get(..key.len()) {
-            // Of such a key nothing but its length is looked at beside the head.
-            Some(zeros) => self.0.get(&Key { head, bytes: Bytes::from_static(zeros) }),
-            None => self.0.get(&Probe { head, bytes: key } as &dyn Headed),
+    /// A row, by its key and that key's hash.
+    pub(in crate::disk) fn get(&self, key: &[u8], hash: KeyHash) -> Option<&Entry> {
+        let place =
+            self.index.find(hash.bits(), |place| place.hash == hash && self.row(place.at).0 == key)?;
+        Some(&self.row(place.at).1)
+    }
+
+    /// Put a row; gives the one that it takes the place of.
+    pub(in crate::disk) fn insert(&mut self, key: Bytes, hash: KeyHash, entry: Entry) -> Option<Entry> {
+        let rows = &mut self.rows;
+        let place = self.index.find(hash.bits(), |place| place.hash == hash && row(rows, place.at).0 == key);
+        if let Some(&Place { at, .. }) = place {
+            return Some(std::mem::replace(&mut row_mut(rows, at).1, entry));
         }
+        // More rows than this no memory holds.
+        let at = u32::try_from(self.order.len()).unwrap_or(u32::MAX);
+        self.order.insert(Key { head: head(&key), bytes: key.clone() }, at);
+        match rows.last_mut().filter(|chunk| chunk.len() < CHUNK_ROWS) {
+            Some(chunk) => chunk.push((key, entry)),
+            None => {
+                let mut chunk = Vec::with_capacity(CHUNK_ROWS);
+                chunk.push((key, entry));
+                rows.push(chunk);
+            }
+        }
+        self.index.insert_unique(hash.bits(), Place { hash, at }, |place| place.hash.bits());
+        None
     }
 
-    pub(in crate::disk) fn insert(&mut self, key: Bytes, entry: Entry) {
-        self.0.insert(Key { head: head(&key), bytes: key }, entry);
-    }
-
+    /// All rows, in the order of their keys.
     pub(in crate::disk) fn iter(&self) -> impl Iterator<Item = (&Bytes, &Entry)> {
-        self.0.iter().map(|(key, entry)| (&key.bytes, entry))
+        self.order.values().map(|&at| self.row(at)).map(|(key, entry)| (key, entry))
     }
 
     /// The rows from a key on.
     pub(in crate::disk) fn from(&self, from: Bound<&[u8]>) -> impl Iterator<Item = (&Bytes, &Entry)> {
         let probe = from.map(|bytes| Probe { head: head(bytes), bytes });
         let from = probe.as_ref().map(|probe| probe as &dyn Headed);
-        self.0.range::<dyn Headed, _>((from, Bound::Unbounded)).map(|(key, entry)| (&key.bytes, entry))
+        let places = self.order.range::<dyn Headed, _>((from, Bound::Unbounded));
+        places.map(|(key, &at)| (&key.bytes, &self.row(at).1))
     }
+
+    fn row(&self, at: u32) -> &(Bytes, Entry) {
+        row(&self.rows, at)
+    }
+}
+
+fn row(rows: &[Vec<(Bytes, Entry)>], at: u32) -> &(Bytes, Entry) {
+    &rows[at as usize / CHUNK_ROWS][at as usize % CHUNK_ROWS]
+}
+
+fn row_mut(rows: &mut [Vec<(Bytes, Entry)>], at: u32) -> &mut (Bytes, Entry) {
+    &mut rows[at as usize / CHUNK_ROWS][at as usize % CHUNK_ROWS]
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::absence::AbsenceFilter;
     use super::*;
     use crate::Lsn;
     use proptest::prelude::*;
 
-    fn entry() -> Entry {
-        Entry { value: None, strong: Lsn(1) }
+    fn entry(lsn: u64) -> Entry {
+        Entry { value: None, strong: Lsn(lsn) }
     }
 
     #[test]
     fn rows_are_in_the_order_of_their_keys_whatever_those_begin_with() {
         let keys = proptest::collection::vec(proptest::collection::vec(0_u8..3, 0..20), 0..60);
         proptest!(|(keys in keys, asked in proptest::collection::vec(0_u8..3, 0..20))| {
+            let filter = AbsenceFilter::new(64, 7, true);
             let (mut rows, mut model) = (TableRows::default(), BTreeMap::new());
-            for key in keys {
-                rows.insert(key.clone().into(), entry());
-                model.insert(key, entry());
+            for (lsn, key) in (1..).zip(keys) {
+                let hash = filter.hash(&key);
+                prop_assert_eq!(rows.insert(key.clone().into(), hash, entry(lsn)), model.insert(key, entry(lsn)));
             }
             prop_assert_eq!(rows.len(), model.len());
-            prop_assert!(rows.iter().map(|(key, _)| key.as_ref()).eq(model.keys().map(Vec::as_slice)));
-            prop_assert_eq!(rows.get(&asked).is_some(), model.contains_key(&asked));
+            prop_assert!(rows.iter().map(|(key, row)| (key.as_ref(), row)).eq(model.iter().map(|(key, row)| (&key[..], row))));
+            prop_assert_eq!(rows.get(&asked, filter.hash(&asked)), model.get(&asked));
             for from in [Bound::Included(&asked[..]), Bound::Excluded(&asked[..]), Bound::Unbounded] {
                 let expected = model.range::<[u8], _>((from, Bound::Unbounded)).map(|(key, _)| key.as_slice());
                 prop_assert!(rows.from(from).map(|(key, _)| key.as_ref()).eq(expected));
             }
         });
+    }
+
+    #[test]
+    fn a_row_is_found_by_its_key_though_others_have_its_hash() {
+        let hash = AbsenceFilter::new(64, 7, true).hash(b"one");
+        let mut rows = TableRows::default();
+        for (n, lsn) in (0..3000_u32).zip(1..) {
+            assert_eq!(rows.insert(n.to_be_bytes().to_vec().into(), hash, entry(lsn)), None);
+        }
+        assert_eq!(rows.get(&1500_u32.to_be_bytes(), hash), Some(&entry(1501)));
+        assert_eq!(rows.insert(1500_u32.to_be_bytes().to_vec().into(), hash, entry(9)), Some(entry(1501)));
+        assert_eq!(rows.get(&1500_u32.to_be_bytes(), hash), Some(&entry(9)));
+        assert_eq!(rows.get(&3000_u32.to_be_bytes(), hash), None);
     }
 }
