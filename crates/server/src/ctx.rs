@@ -36,6 +36,8 @@ pub enum Halt {
     Touch(Box<crate::batches::Touch>),
     /// Bulk data must be moved by the store before the answer is known.
     Bulk(Box<crate::data::Bulk>),
+    /// No append to this laid-out file may be under way until the group has ended.
+    Turn(Handle),
     /// The operation's end: the directory is split, and what it is about is another server's.
     Split(Box<(Handle, Shards)>),
     /// The operation's end: an error.
@@ -87,6 +89,8 @@ pub struct Facts {
     pub drawn: BTreeMap<ServerId, Vec<Handle>>,
     /// Bulk work done for this request, by operation's index in its group and stream.
     pub done: BTreeMap<(usize, Handle), Result<crate::data::Done, Status>>,
+    /// Turns of laid-out files, held to the group's end.
+    pub turns: Vec<crate::data::Turn>,
     /// An earlier plan was given up: what is mostly as it is taken to be is asked for now.
     pub tried: bool,
 }
@@ -287,6 +291,14 @@ impl<'a> Ctx<'a> {
     /// This directory has grown to where it is to be split.
     pub fn wants_split(&mut self, dir: Handle) {
         self.to_split = Some(dir);
+    }
+
+    /// To begin a generation of a laid-out file: appends to it are over, and none begins before this group has ended.
+    pub fn must_have_turn(&self, file: Handle) -> Result<(), Halt> {
+        match self.facts.turns.iter().any(|turn| turn.file == file) {
+            true => Ok(()),
+            false => Err(Halt::Turn(file)),
+        }
     }
 
     /// Whether a plan for this request was given up before.

@@ -164,7 +164,7 @@ impl Shard {
             collection: collection.clone(),
             identity: identity.borrow().clone(),
             peers: Rc::new(peers.clone()),
-            appends: Default::default(),
+            turns: Default::default(),
         };
         Rc::new(Shard {
             started: env.now(),

@@ -9,7 +9,7 @@ use shoal_env::Env;
 use shoal_env::sim::{Config, World};
 use shoal_pattern::Pattern;
 use shoal_proto::{
-    Answer, Dist, GroupReply, Handle, Op, Rights, ServerId, Share, Status, Template, Transfer,
+    Answer, Dist, GroupReply, Handle, Op, Rights, ServerId, SetAttr, Share, Status, Template, Time, Transfer,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -28,9 +28,19 @@ async fn cluster(env: &Env) -> (Cluster, Rc<Held>) {
 }
 
 fn run_simulated<F: Future<Output = ()> + 'static>(body: impl FnOnce(Env) -> F + 'static) {
+    run_at(Duration::from_secs(1), 0, body);
+}
+
+/// The wall clock jumps at that moment.
+fn run_at<F: Future<Output = ()> + 'static>(
+    at: Duration,
+    jump_s: i64,
+    body: impl FnOnce(Env) -> F + 'static,
+) {
     let world = World::new(5, Config::default());
     let machine = world.machine("m");
     let process = world.process("all", machine);
+    world.at(world.now() + at, move |world| world.jump_wall(machine, jump_s * 1_000_000_000));
     world.complete(process, body);
 }
 
@@ -93,6 +103,63 @@ fn a_share_of_an_append_that_timed_out_never_lands_on_a_later_one() {
             assert!(bytes[first..].iter().all(|byte| *byte == b'b'), "appended at {at}, server {index}");
         }
     });
+}
+
+/// A laid-out file, an append to it of which a share is written on the other server and not answered yet, and what becomes
+/// of it meanwhile.
+async fn append_meets(env: Env, meanwhile: impl AsyncFn(&Cluster, &mut Raw, Handle)) {
+    let (cluster, held) = cluster(&env).await;
+    let (mut client, mut other) = (cluster.client(0).await, cluster.client(0).await);
+    let (object, append) = file(&mut client, "log").await;
+    client.change(vec![Op::Unstuff { object }]).await;
+    send_append(&mut client, &append, vec![b'x'; STRIP].into()).await;
+    let (_, replies, _) = client.reply().await;
+    assert_eq!(offset_of(&replies[0]), 0);
+
+    held.stalls_behind.set(1);
+    send_append(&mut client, &append, vec![b'a'; 20_000].into()).await;
+    until(&env, || held.done.get() == 1).await;
+    let release = async {
+        env.sleep(Duration::from_secs(3)).await;
+        held.release();
+    };
+    let answered = async {
+        let (_, replies, _) = client.reply().await;
+        assert_eq!(offset_of(&replies[0]), STRIP, "it is there, and is not to be done again elsewhere");
+    };
+    futures_util::join!(release, answered, meanwhile(&cluster, &mut other, object));
+}
+
+#[test]
+fn a_truncation_comes_before_an_append_or_behind_it_and_not_between_its_bytes_and_its_answer() {
+    run_simulated(|env| {
+        append_meets(env, async |cluster, other, object| {
+            let size = 3 * STRIP as u64;
+            let longer = other.change(vec![Op::Truncate { object, size, kill_privileges: false }]).await;
+            assert_eq!(longer.status, Status::Ok);
+            let datafile = datafile(other, object, 1).await;
+            let info = cluster.stores[1].stream(datafile, &Default::default()).unwrap().unwrap().0;
+            assert_eq!(info.size, STRIP as u64, "nothing is behind the end that it was given");
+        })
+    });
+}
+
+#[test]
+fn explicit_times_come_before_an_append_or_behind_it() {
+    run_simulated(|env| {
+        append_meets(env, async |_, other, object| {
+            let set = SetAttr { mtime: Some(Time(5)), ..SetAttr::default() };
+            let changed = other.change(vec![Op::Setattr { object, set }]).await;
+            assert_eq!(changed.status, Status::Ok);
+            let Answer::Attr { attr } = &changed.answers[0] else { panic!("{changed:?}") };
+            assert_eq!(attr.mtime, Time(5));
+        })
+    });
+}
+
+#[test]
+fn a_share_of_an_append_that_is_written_is_not_refused_for_a_capability_that_expired_meanwhile() {
+    run_at(Duration::from_secs(2), 86_400, |env| append_meets(env, async |_, _, _| ()));
 }
 
 /// A datafile of a laid-out file.

@@ -143,7 +143,7 @@ fn an_append_whose_server_is_killed_before_its_answer_may_be_done_twice_but_whol
         held.stalls.set(1);
         let groups = append(&mut client);
         client.send(Some(slot(0, 2)), groups, vec![b'x'; 30_000].into()).await;
-        until(&env, || held.appended.get() == 1).await;
+        until(&env, || held.done.get() == 1).await;
         // The bytes are there; the record with the answer is not.
         cluster.kill(0);
         cluster.start(0).await;

@@ -3,15 +3,21 @@
 //! In a stuffed file the end is the stream's own and the append is the store's. In a laid-out file the metafile's server
 //! takes appends one at a time: it asks the datafiles for their facts, takes the end they imply, and writes the data
 //! there, its own share by the store and the others' through their servers, before the next append's turn. The answer
-//! leaves when all shares are written. A share that is refused because a generation began (explicit times) is written again
-//! at the same place, **never the whole append behind what is there of it**; where that cannot be, the append fails.
+//! leaves when all shares are written.
+//!
+//! **What begins a generation of a laid-out file (a truncation, explicit times) takes a turn, too** ([`Turns`]). Else a share
+//! that is written might be refused, as its server answers by the generation of then; and where the file had meanwhile become
+//! longer, nothing would tell the append that its bytes are there: it would go to the new end and be there twice.
+//!
+//! A share that is refused because a generation began all the same (a repair) is written again at the same place, **never
+//! the whole append behind what is there of it**; where that cannot be, the append fails.
 
 use super::Engine;
 use super::work::status_of;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{LocalBoxFuture, join_all};
 use shoal_env::WallTime;
-use shoal_env::local::Semaphore;
+use shoal_env::local::{Permit, Semaphore};
 use shoal_pattern::{Distribution, Pattern, View, Window};
 use shoal_proto::{
     Answer, Capability, Generation, Handle, Layout, Op, Rights, ServerId, Share, Status, StreamFacts,
@@ -19,6 +25,7 @@ use shoal_proto::{
 };
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fmt;
 use std::rc::Rc;
 
 /// Generations that may begin while one append is written.
@@ -35,19 +42,47 @@ pub trait Peers {
     ) -> LocalBoxFuture<'static, Result<(Answer, Bytes), Status>>;
 }
 
-/// Whose turn it is to append, by file.
+/// Whose turn it is to append to a laid-out file, or to begin a generation of it, by file: in order of asking.
 #[derive(Clone, Default)]
 pub struct Turns(Rc<RefCell<HashMap<Handle, Semaphore>>>);
 
 impl Turns {
-    async fn take(&self, file: Handle) -> shoal_env::local::Permit {
-        let turn = self.0.borrow_mut().entry(file).or_insert_with(|| Semaphore::new(1)).clone();
-        turn.acquire(1).await
+    /// Wait for a turn.
+    pub async fn take(&self, file: Handle) -> Turn {
+        let permit = self.of(file).acquire(1).await;
+        Turn { turns: self.clone(), file, permit: Some(permit) }
     }
 
-    /// Forget files that nobody appends to.
-    fn tidy(&self) {
-        self.0.borrow_mut().retain(|_, turn| turn.free() == 0);
+    /// Take a turn if nobody has it or waits for it.
+    pub fn try_take(&self, file: Handle) -> Option<Turn> {
+        let permit = self.of(file).try_acquire(1)?;
+        Some(Turn { turns: self.clone(), file, permit: Some(permit) })
+    }
+
+    fn of(&self, file: Handle) -> Semaphore {
+        self.0.borrow_mut().entry(file).or_insert_with(|| Semaphore::new(1)).clone()
+    }
+}
+
+/// A file's turn; dropped, it is the next one's.
+pub struct Turn {
+    turns: Turns,
+    /// The file.
+    pub file: Handle,
+    permit: Option<Permit>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        drop(self.permit.take());
+        // Files that nobody has a turn of are forgotten.
+        self.turns.0.borrow_mut().retain(|_, turn| turn.free() == 0);
+    }
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the turn of {}", self.file)
     }
 }
 
@@ -60,11 +95,8 @@ pub(super) async fn over_layout(
     data: Bytes,
     at: WallTime,
 ) -> Result<(u64, u64), Status> {
-    let turn = engine.appends.take(file).await;
-    let result = append_in_turn(engine, file, layout, generation, data, at).await;
-    drop(turn);
-    engine.appends.tidy();
-    result
+    let _turn = engine.turns.take(file).await;
+    append_in_turn(engine, file, layout, generation, data, at).await
 }
 
 async fn append_in_turn(

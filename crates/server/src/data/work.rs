@@ -87,8 +87,8 @@ pub struct Engine {
     pub identity: Rc<Identity>,
     /// Other data servers, for appends to laid-out files.
     pub peers: Rc<dyn Peers>,
-    /// One append at a time and file.
-    pub appends: super::append::Turns,
+    /// Appends to laid-out files, and what begins a generation of them: one at a time and file.
+    pub turns: super::append::Turns,
 }
 
 /// Do bulk work. The time of a write is the moment it is begun.

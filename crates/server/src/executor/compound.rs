@@ -422,6 +422,7 @@ impl Compound {
             Halt::Pool(server, upto) => Wait::Pool(self.shard.pools.shortage(server, upto)),
             Halt::Touch(touch) => Wait::Touch(touch),
             Halt::Bulk(bulk) => Wait::Bulk(bulk),
+            Halt::Turn(file) => Wait::Turn(file),
             // Ended already.
             Halt::Status(_) | Halt::Split(_) => Wait::Discarded,
         }

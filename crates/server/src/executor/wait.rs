@@ -42,6 +42,8 @@ pub enum Wait {
     Touch(Box<Touch>),
     /// Bulk data to be moved.
     Bulk(Box<data::Bulk>),
+    /// A turn of a laid-out file.
+    Turn(Handle),
     /// Space.
     Admit(Ask),
     /// An operation that is no handler's.
@@ -128,6 +130,7 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
             compound.facts.done.insert(at, done);
             Ok(())
         }
+        Wait::Turn(file) => turn(compound, file).await,
         Wait::Admit(ask) => {
             let admitting = shard.collection.admit(ask);
             let admitted = within(compound, admitting).await.ok_or(Status::TimedOut)?;
@@ -225,6 +228,23 @@ async fn backoff(compound: &mut Compound, why: Status) -> Result<(), Status> {
     let pause = env.sleep(Duration::from_nanos(nanos));
     // Whether it was discarded meanwhile, `go` looks.
     within(compound, pause).await;
+    Ok(())
+}
+
+/// Nobody waits for a turn holding another, nor locks.
+async fn turn(compound: &mut Compound, file: Handle) -> Result<(), Status> {
+    let turns = compound.shard.engine().turns;
+    let taken = match turns.try_take(file) {
+        Some(turn) => turn,
+        None if compound.own.is_some() || !compound.facts.turns.is_empty() => {
+            return backoff(compound, Status::Busy).await;
+        }
+        None => {
+            compound.admission = None;
+            within(compound, turns.take(file)).await.ok_or(Status::Busy)?
+        }
+    };
+    compound.facts.turns.push(taken);
     Ok(())
 }
 

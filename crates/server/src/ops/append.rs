@@ -31,6 +31,10 @@ pub fn run(
         data::authorize(ctx, file, capability, Rights::WRITE)?;
     }
     let inode = ctx.inode(file)?;
+    if inode.layout.is_some() && !ctx.is_unchanged() {
+        // It would wait for the turn that its own group has.
+        return Err(Halt::Status(Status::NotSupported));
+    }
     let end_max = inode.template.stuffed_max().min(limits::FILE_BYTES_MAX);
     if let Some(done) = done {
         let done = done?;

@@ -55,6 +55,7 @@ fn advance_all(
     layout: &Layout,
     info: StreamInfo,
 ) -> Result<Attr, Halt> {
+    ctx.must_have_turn(file)?;
     let (expect, generation) = (Generation(info.generation), Generation(info.generation + 1));
     let mut plan = vec![Action::AttrSet { attr: attr_of(file, inode, None), expect }];
     plan.extend(layout.datafiles.iter().map(|&stream| Action::StreamAdvance {

@@ -2,7 +2,7 @@
 //!
 //! A stuffed file's is one change. A laid-out file's is a transaction over its datafiles: the generation advances on all
 //! of them before the reply, so that no late write is cut away after it was acknowledged, and none of an older
-//! generation brings back what was cut.
+//! generation brings back what was cut. It takes turns with the file's appends.
 
 use crate::ctx::{Ctx, Halt};
 use crate::keys;
@@ -53,6 +53,7 @@ fn stuffed(ctx: &mut Ctx<'_>, file: Handle, size: u64, inode: &Inode, store_inod
 }
 
 fn laid_out(ctx: &mut Ctx<'_>, file: Handle, layout: &Layout, size: u64, inode: &Inode) -> Result<(), Halt> {
+    ctx.must_have_turn(file)?;
     // The generation of a file's streams is one, and the metafile's own keeps it; so nobody need be asked. First the
     // attributes, which expect the generation that the advance then replaces.
     let info = ctx.stream(file)?.ok_or(Halt::Status(Status::Stale))?;

@@ -332,7 +332,7 @@ pub(super) fn apply_all(
             Err(Halt::Locked) => return Err(Stop::Status(Status::Busy)),
             Err(Halt::Status(status)) => return Err(Stop::Status(status)),
             Err(Halt::Fact(_) | Halt::Draw(_) | Halt::Pool(..) | Halt::Touch(_) | Halt::Bulk(_))
-            | Err(Halt::Split(_)) => {
+            | Err(Halt::Turn(_) | Halt::Split(_)) => {
                 return Err(Stop::Status(Status::NotSupported));
             }
         }

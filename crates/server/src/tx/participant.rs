@@ -139,7 +139,7 @@ fn validate(shard: &Rc<Shard>, tx: TxId, list: &[Action], loaded: &Loaded) -> Re
             Err(Halt::Locked) => return Err(Status::Busy),
             Err(Halt::Status(status)) => return Err(status),
             Err(Halt::Fact(_) | Halt::Draw(_) | Halt::Pool(..) | Halt::Touch(_) | Halt::Bulk(_))
-            | Err(Halt::Split(_)) => {
+            | Err(Halt::Turn(_) | Halt::Split(_)) => {
                 return Err(Status::NotSupported);
             }
         }

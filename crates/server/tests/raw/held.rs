@@ -23,8 +23,10 @@ pub struct Held {
     pub pushes: Cell<u32>,
     /// So many writes to come are held until [`Held::release`]: writes before they are done, appends behind it.
     pub stalls: Cell<u32>,
-    /// Appends that are done and held.
-    pub appended: Rc<Cell<u32>>,
+    /// So many further writes to come are held behind being done.
+    pub stalls_behind: Cell<u32>,
+    /// Appends and writes that are done and held.
+    pub done: Rc<Cell<u32>>,
     released: Notify,
 }
 
@@ -37,7 +39,8 @@ impl Held {
             poisoned: Cell::new(false),
             pushes: Cell::new(0),
             stalls: Cell::new(0),
-            appended: Rc::default(),
+            stalls_behind: Cell::new(0),
+            done: Rc::default(),
             released: Notify::default(),
         }
     }
@@ -45,6 +48,19 @@ impl Held {
     /// Bulk writes that are held go on.
     pub fn release(&self) {
         self.released.wake_all();
+    }
+
+    fn held_behind<T: 'static>(
+        &self,
+        work: LocalBoxFuture<'static, Result<T, StoreError>>,
+    ) -> LocalBoxFuture<'static, Result<T, StoreError>> {
+        let (released, done) = (self.released.wait(), self.done.clone());
+        Box::pin(async move {
+            let result = work.await;
+            done.set(done.get() + 1);
+            released.await;
+            result
+        })
     }
 
     /// From now on nothing more is written nor durable.
@@ -164,6 +180,10 @@ impl Module for Held {
         data: Bytes,
         at: WallTime,
     ) -> LocalBoxFuture<'static, Result<StreamInfo, StoreError>> {
+        if self.stalls_behind.get() > 0 {
+            self.stalls_behind.set(self.stalls_behind.get() - 1);
+            return self.held_behind(self.inner.write(handle, generation, runs, data, at));
+        }
         if self.stalls.get() == 0 {
             return self.inner.write(handle, generation, runs, data, at);
         }
@@ -187,13 +207,7 @@ impl Module for Held {
             return self.inner.append(handle, generation, end_max, data, at);
         }
         self.stalls.set(self.stalls.get() - 1);
-        let (released, inner, appended) = (self.released.wait(), self.inner.clone(), self.appended.clone());
-        Box::pin(async move {
-            let done = inner.append(handle, generation, end_max, data, at).await;
-            appended.set(appended.get() + 1);
-            released.await;
-            done
-        })
+        self.held_behind(self.inner.append(handle, generation, end_max, data, at))
     }
 
     fn allocate(

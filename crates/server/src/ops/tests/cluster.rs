@@ -5,6 +5,7 @@ use super::forgetful::Forgetful;
 use crate::actions;
 use crate::batches;
 use crate::ctx::{Ctx, Fact, FactKey, Facts, Halt, Outcome};
+use crate::data::Turns;
 use crate::keys;
 use crate::locks::Locks;
 use crate::ops;
@@ -38,6 +39,7 @@ pub struct Cluster {
     /// Loads and facts fetched by the last run.
     pub loads: Cell<usize>,
     pub facts: RefCell<Vec<FactKey>>,
+    turns: Turns,
     clock: Cell<i64>,
     transactions: Cell<u64>,
 }
@@ -92,6 +94,7 @@ impl Cluster {
             client: Cell::new(ClientId([1; 16])),
             loads: Cell::default(),
             facts: RefCell::default(),
+            turns: Turns::default(),
             clock: Cell::new(1_000),
             transactions: Cell::default(),
         };
@@ -218,6 +221,7 @@ impl Cluster {
                 }
                 Err(Halt::Draw(of)) => facts.drawn.entry(of).or_default().push(self.draw(of)),
                 Err(Halt::Pool(of, _)) => self.fill_pool(server, of),
+                Err(Halt::Turn(file)) => facts.turns.extend(self.turns.try_take(file)),
                 Err(halt) => return Err(halt),
             }
         }
