@@ -182,7 +182,7 @@ pub(crate) enum Told {
     Kill,
     /// A server's machine loses its memory and what was not synced.
     PowerCut,
-    /// A disk may lose what it is asked to sync.
+    /// A disk loses what it is asked to sync, or a server what it wrote since.
     SyncFails,
     /// A disk may say that it is full.
     DiskFull,
@@ -248,6 +248,21 @@ impl Plan<'_> {
     }
 }
 
+/// Stop a server with its process, or with its machine's power. One whose disk failed a sync since it was started loses with
+/// its memory also what was written behind that: nothing is said of the moment of its end but by its stop.
+fn stop(world: &World, target: &Server, power: bool, tell: &dyn Fn(Told)) {
+    let has_failed = world.take_failed_syncs(target.machine) > 0;
+    if power {
+        tell(Told::PowerCut);
+        return world.power_cut(target.machine);
+    }
+    if has_failed {
+        tell(Told::SyncFails);
+    }
+    tell(Told::Kill);
+    world.crash(target.process);
+}
+
 /// Two faults may fall together: the first restart counts.
 fn restarts(target: Server) -> impl FnOnce(&World) + 'static {
     move |world| {
@@ -300,8 +315,7 @@ impl Draw<'_> {
         let (target, tell) = (self.target(), self.plan.tell.clone());
         let words = format!("server {} is killed for {:?}", self.server, self.lasts);
         self.begin(&words, move |world| {
-            tell(Told::Kill);
-            world.crash(target.process);
+            stop(world, &target, false, &*tell);
         });
         self.restart();
         words
@@ -311,8 +325,7 @@ impl Draw<'_> {
         let (target, tell) = (self.target(), self.plan.tell.clone());
         let words = format!("server {} loses its power for {:?}", self.server, self.lasts);
         self.begin(&words, move |world| {
-            tell(Told::PowerCut);
-            world.power_cut(target.machine);
+            stop(world, &target, true, &*tell);
         });
         self.restart();
         words
@@ -413,16 +426,14 @@ impl Draw<'_> {
         let words = format!("{how} at server {}; it is started again {lasts:?} later", self.server);
         let tell = self.plan.tell.clone();
         self.begin(&words, move |world| {
-            tell(Told::SyncFails);
+            // What it covered may be lost when it fails, and that may be much later.
+            world.on_failed_sync(target.machine, move || tell(Told::SyncFails));
             world.fail_syncs(target.machine, count);
         });
         let (target, tell) = (self.target(), self.plan.tell.clone());
         self.end(move |world| {
             world.fail_syncs(target.machine, 0);
-            // What it lost, it may have lost at any moment up to now.
-            tell(Told::SyncFails);
-            tell(Told::Kill);
-            world.crash(target.process);
+            stop(world, &target, false, &*tell);
             target.start(world);
         });
         words
@@ -439,16 +450,12 @@ impl Draw<'_> {
         let words = format!("server {} {how} when its {} {}", self.server, step.activity, step.step);
         let (target, tell, lasts) = (self.target(), self.plan.tell.clone(), self.lasts);
         let sprung = words.clone();
-        let stop = move |world: &World| {
+        let spring = move |world: &World| {
             if !world.is_alive(target.process) {
                 return;
             }
             world.log(format!("fault: {sprung}"));
-            tell(if power { Told::PowerCut } else { Told::Kill });
-            match power {
-                true => world.power_cut(target.machine),
-                false => world.crash(target.process),
-            }
+            stop(world, &target, power, &*tell);
             world.at(world.now() + lasts, restarts(target));
         };
         // Some steps are come to only where another stop was before.
@@ -468,7 +475,7 @@ impl Draw<'_> {
         let passes = if is_split || before.is_some() { 0 } else { passes };
         let (target, tell) = (self.target(), self.plan.tell.clone());
         self.plan.cluster.world.at(at, move |world| {
-            world.trap(target.process, step, passes, delay, stop);
+            world.trap(target.process, step, passes, delay, spring);
             let Some((first, at)) = before else { return };
             world.trap(first.process, at, 0, delay_before, move |world| {
                 world.log(format!(
@@ -477,8 +484,7 @@ impl Draw<'_> {
                     at.activity,
                     at.step
                 ));
-                tell(Told::Kill);
-                world.crash(first.process);
+                stop(world, &first, false, &*tell);
                 world.at(world.now() + lasts, restarts(first));
             });
         });
@@ -523,6 +529,10 @@ impl Draw<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::ClusterConfig;
+    use shoal_client::Client;
+    use shoal_proto::{Handle, Name, Owner};
+    use std::cell::RefCell;
 
     #[test]
     fn every_seed_draws_some_faults_and_all_kinds_are_drawn() {
@@ -532,6 +542,54 @@ mod tests {
             let with = mixes.iter().filter(|faults| faults.0.contains_key(&fault)).count();
             assert!((10..90).contains(&with), "{fault:?} in {with} of 100");
         }
+    }
+
+    /// What is told of one failing sync, with the moments, and when the fault began; with or without anybody at work.
+    fn told_of_a_failing_sync(works: bool) -> (u64, Vec<(u64, Told)>) {
+        let config = ClusterConfig { servers: 1, clients: 1, ..ClusterConfig::default() };
+        let cluster = Cluster::new(1, &config);
+        let world = &cluster.world;
+        assert!(world.run_until_true(world.now() + Duration::from_secs(10), || cluster.is_ready()));
+        world.run_for(Duration::from_secs(5));
+        let told = Rc::new(RefCell::new(Vec::new()));
+        let (tell, clock) = (told.clone(), world.clone());
+        let plan = Plan {
+            cluster: &cluster,
+            hardware: &config.world,
+            clients: 1,
+            span: Duration::from_millis(1),
+            restart_client: Rc::new(|_, _| ()),
+            tell: Rc::new(move |what| tell.borrow_mut().push((clock.now().0, what))),
+        };
+        let words = plan.all(4, &Faults::of(&[(Fault::FailingSync, 1)])).remove(0);
+        let began: u64 = words.trim().split(' ').next().unwrap().parse().unwrap();
+        if works {
+            world.run_until_true(Instant(began + 1_000_000), || false);
+            let options = cluster.options();
+            let made = cluster.complete_client(0, |env| async move {
+                let client = Client::connect(env, options).await?;
+                let owner = Owner { mode: 0o644, uid: 0, gid: 0 };
+                client.mkdir(Handle::ROOT, &Name::new(b"made").unwrap(), owner).await
+            });
+            assert!(made.is_err() || told.borrow().len() >= 3, "the sync fails: {made:?}");
+        }
+        world.run_for(Duration::from_secs(5));
+        (began, told.take())
+    }
+
+    #[test]
+    fn a_failing_sync_is_told_when_it_fails_and_again_with_the_servers_end() {
+        let (began, told) = told_of_a_failing_sync(true);
+        let [fails @ .., (lost_at, Told::SyncFails), (killed_at, Told::Kill)] = &told[..] else {
+            panic!("{told:?}");
+        };
+        let first =
+            fails.first().filter(|(at, what)| *what == Told::SyncFails && began < *at && at < killed_at);
+        assert!(first.is_some(), "{began}: {told:?}");
+        assert_eq!(lost_at, killed_at, "what was written behind it is lost with the server's memory");
+        // A sync that nobody asked for has lost nothing.
+        let (_, told) = told_of_a_failing_sync(false);
+        assert!(matches!(told[..], [(_, Told::Kill)]), "{told:?}");
     }
 
     #[test]

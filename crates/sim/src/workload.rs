@@ -51,7 +51,8 @@ pub(crate) struct Shared {
     /// How long clients may believe names and attributes.
     pub cache: Duration,
     mix: Mix,
-    /// Moments at which a server may lose what was not synced: power cuts and failed syncs, counted **before** they happen.
+    /// Moments at which a server may lose what was not synced: power cuts, failed syncs, and the end of a server behind one;
+    /// counted **before** they happen.
     pub cuts: Cell<u64>,
     /// Moments at which a server loses its memory: kills, power cuts.
     pub kills: Cell<u64>,

@@ -10,6 +10,7 @@ use super::rng::Rng;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io;
+use std::rc::Rc;
 
 /// What an inode is.
 pub(super) enum Kind {
@@ -58,6 +59,9 @@ pub(super) struct DiskState {
     pages_used: u64,
     /// This many syncs to come fail.
     pub(super) failing_syncs: u64,
+    /// Syncs that failed and nobody has asked for yet, and who is told of each.
+    pub(super) failed_syncs: u64,
+    pub(super) on_failed_sync: Option<Rc<dyn Fn()>>,
     /// Handles opened before a power cut count for nothing after it.
     pub(super) boots: u64,
     free_at: u64,
@@ -84,6 +88,8 @@ impl DiskState {
             next_call: 0,
             pages_used: 0,
             failing_syncs: 0,
+            failed_syncs: 0,
+            on_failed_sync: None,
             boots: 0,
             free_at: 0,
             rng,
@@ -236,6 +242,10 @@ impl DiskState {
     pub(super) fn sync_fails(&mut self) -> bool {
         let fails = self.failing_syncs > 0;
         self.failing_syncs -= u64::from(fails);
+        self.failed_syncs += u64::from(fails);
+        if let Some(tell) = self.on_failed_sync.as_ref().filter(|_| fails) {
+            tell();
+        }
         fails
     }
 

@@ -241,6 +241,16 @@ impl World {
         self.core.machines.borrow_mut()[machine.0].disk.failing_syncs = count;
     }
 
+    /// Call something whenever a sync of the machine fails, before anything is lost. It must not touch the world.
+    pub fn on_failed_sync(&self, machine: MachineId, tell: impl Fn() + 'static) {
+        self.core.machines.borrow_mut()[machine.0].disk.on_failed_sync = Some(Rc::new(tell));
+    }
+
+    /// How many syncs of the machine have failed since this was asked last.
+    pub fn take_failed_syncs(&self, machine: MachineId) -> u64 {
+        std::mem::take(&mut self.core.machines.borrow_mut()[machine.0].disk.failed_syncs)
+    }
+
     /// Set the machine's wall clock forward or back. The monotonic clock does not move.
     pub fn jump_wall(&self, machine: MachineId, ns: i64) {
         let mut machines = self.core.machines.borrow_mut();
