@@ -93,6 +93,8 @@ struct Plan {
     failures: RefCell<Vec<String>>,
     /// Why it cannot begin as long as its disk is as it is.
     waits_for_disk: RefCell<Option<String>>,
+    /// Its last process ended for that.
+    gave_up: Cell<bool>,
 }
 
 impl Cluster {
@@ -112,6 +114,7 @@ impl Cluster {
                 formatted: Cell::default(),
                 failures: RefCell::default(),
                 waits_for_disk: RefCell::default(),
+                gave_up: Cell::default(),
             };
             let process = world.process(&format!("server-{id}"), machine);
             Server { machine, process, plan: Rc::new(plan) }
@@ -238,16 +241,29 @@ impl Server {
     pub fn start(&self, world: &World) {
         let plan = self.plan.clone();
         plan.serving.set(false);
+        plan.gave_up.set(false);
         world.start(self.process, |env| async move {
-            // Who runs it tries again while its disk is full, or fails to sync.
-            while let Err(failure) = plan.run(env.clone()).await {
-                let words = format!("server {}: {}", plan.id, failure.words);
-                if !failure.may_pass {
-                    plan.failures.borrow_mut().push(words);
-                    break;
-                }
-                plan.waits_for_disk.replace(Some(words));
-                env.sleep(START_PAUSE).await;
+            let Err(failure) = plan.run(env).await else { return };
+            let words = format!("server {}: {}", plan.id, failure.words);
+            if !failure.may_pass {
+                return plan.failures.borrow_mut().push(words);
+            }
+            plan.waits_for_disk.replace(Some(words));
+            plan.gave_up.set(true);
+        });
+        self.start_again_later(world);
+    }
+
+    /// Who runs it tries again while its disk is full, or fails to sync: as a new process, since the old one's end is what
+    /// lets go of its folder.
+    fn start_again_later(&self, world: &World) {
+        let server = self.clone();
+        world.at(world.now() + START_PAUSE, move |world| {
+            let is_alive = world.is_alive(server.process);
+            match server.plan.gave_up.get() && !is_alive {
+                true => server.start(world),
+                false if is_alive && !server.plan.serving.get() => server.start_again_later(world),
+                false => {}
             }
         });
     }
@@ -370,5 +386,22 @@ mod tests {
         assert!(synced.0.is_ok(), "the kept answer says that it was done: {:?}", synced.0);
         assert_eq!(synced.1.map_err(|error| error.status), Err(Status::Io), "its bytes are lost");
         assert!(synced.2.is_ok(), "it is told once");
+    }
+
+    /// The process that gave up holds its folder to its end, as a real one does.
+    #[test]
+    fn a_server_whose_start_met_a_failing_sync_is_started_again_as_a_new_process() {
+        let cluster = Cluster::new(1, &ClusterConfig { servers: 1, clients: 1, ..ClusterConfig::default() });
+        let (world, server) = (&cluster.world, cluster.server(0));
+        let serves = || world.run_until_true(world.now() + Duration::from_secs(10), || cluster.is_ready());
+        assert!(serves());
+        for step in 0..60 {
+            world.crash(server.process);
+            server.start(world);
+            world.run_for(Duration::from_micros(100 * step));
+            world.fail_syncs(server.machine, 1);
+            assert!(serves(), "{step}: {:?}", cluster.failures());
+            assert!(cluster.failures().is_empty(), "{step}: {:?}", cluster.failures());
+        }
     }
 }

@@ -82,7 +82,7 @@ fn seeds_that_once_broke_a_promise_are_stood() {
         let as_it_was = RunConfig { switches: Some(Switches::OURS), ..RunConfig::default() };
         good(&run_with(seed, &as_it_was));
     });
-    [130, 141, 445, 475, 482, 684, 1883].into_iter().for_each(|seed| good(&run(seed)));
+    [130, 141, 445, 475, 482, 684, 1883, 3140].into_iter().for_each(|seed| good(&run(seed)));
     let baseline = RunConfig { switches: Some(Switches::BASELINE), ..RunConfig::default() };
     good(&run_with(1036, &baseline));
 }
