@@ -46,7 +46,7 @@ use shoal_env::local::Notify;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Env, OpenOptions, Task};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -101,8 +101,8 @@ struct Shared {
     closed: Cell<bool>,
     /// How many wait for the end of all background work: it takes no rest meanwhile.
     hurried: Cell<usize>,
-    /// Rows that the next part of a checkpoint takes.
-    part_rows: Cell<usize>,
+    /// Rows that the next part of a checkpoint takes, by their kind.
+    part_rows: RefCell<BTreeMap<u8, usize>>,
     /// `written` or `durable` moved, or the store was poisoned.
     progress: Notify,
     /// There may be a group to write.

@@ -134,26 +134,33 @@ impl Shared {
     /// waits behind them: so a part is small, and the disk rests from it as long as it took. Where changes wait for the
     /// checkpoint's end there is no rest.
     async fn apply_in_parts(self: &Rc<Self>, rows: Arc<TableRows>, lsn: Lsn) -> Result<(), StoreError> {
-        let mut from = None;
+        let mut part = Part { rows, from: None, rows_max: 1, lsn };
         loop {
-            let rows_max = self.part_rows.get();
-            let part = Part { rows: rows.clone(), from, rows_max, lsn };
+            let kind = part.kind();
+            part.rows_max = self.rows_of_part(kind);
             let begun = self.env.now();
-            let Applied { next, bytes } = self.table.apply(part).await?;
+            let Applied { rows, next, bytes } = self.table.apply(part.clone()).await?;
             self.counters.borrow_mut().checkpoint_bytes += bytes;
-            if bytes > PART_BYTES {
-                self.part_rows.set((rows_max / 2).max(PART_ROWS_MIN));
-            } else if bytes < PART_BYTES / 2 {
-                self.part_rows.set((rows_max * 2).min(self.config.part_rows_max));
-            }
-            if next.is_none() {
-                return Ok(());
-            }
-            from = next;
+            self.learn_part(kind, rows, bytes);
+            let Some(next) = next else { return Ok(()) };
+            part.from = Some(next);
             self.env.point(point::CHECKPOINT_PART, 0);
             self.health()?;
             self.rest(self.env.now().since(begun)).await;
         }
+    }
+
+    /// Rows of a kind that one part has, at most.
+    fn rows_of_part(&self, kind: u8) -> usize {
+        let rows_max = self.config.part_rows_max.max(1);
+        self.part_rows.borrow().get(&kind).copied().unwrap_or(PART_ROWS_MIN).min(rows_max)
+    }
+
+    /// A part of so many rows of a kind wrote so much: the next has as many as write what a part may, at most twice as many.
+    fn learn_part(&self, kind: u8, rows: usize, bytes: u64) {
+        let fitting = usize::try_from(rows as u64 * PART_BYTES / bytes.max(1)).unwrap_or(usize::MAX);
+        let rows_max = fitting.min(rows * 2).max(PART_ROWS_MIN);
+        self.part_rows.borrow_mut().insert(kind, rows_max);
     }
 
     /// Let the disk rest from background work for a while, unless changes wait for it.

@@ -36,8 +36,6 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-/// Rows of the first part of a checkpoint; how many write how much is seen then.
-const PART_ROWS_FIRST: usize = 512;
 /// Bytes of a segment written at once.
 const PREPARED_BYTES: u64 = 1 << 20;
 /// Rows read at once while files are held against them.
@@ -187,7 +185,7 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
         counters: RefCell::new(StoreCounters::default()),
         closed: Cell::new(false),
         hurried: Cell::new(0),
-        part_rows: Cell::new(config.part_rows_max.clamp(1, PART_ROWS_FIRST)),
+        part_rows: RefCell::default(),
         progress: Default::default(),
         work: Default::default(),
         syncs: Default::default(),

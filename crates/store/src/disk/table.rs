@@ -53,8 +53,8 @@ pub(super) const LSN_KEY: &[u8] = b"\0lsn";
 /// Key of the live bytes of segments.
 pub(super) const LIVE_KEY: &[u8] = b"\0live";
 
-/// A part of a memory table that is checkpointed: rows in the order of their keys. Between two parts the table holds some
-/// rows that are newer than its LSN; they are in the journal behind that LSN, so replay comes to the same.
+/// A part of a memory table that is checkpointed: rows in the order of their keys, of one kind. Between two parts the table
+/// holds some rows that are newer than its LSN; they are in the journal behind that LSN, so replay comes to the same.
 #[derive(Clone)]
 pub(super) struct Part {
     pub rows: Arc<TableRows>,
@@ -67,17 +67,38 @@ pub(super) struct Part {
 }
 
 impl Part {
+    /// The kind of its rows: the first byte of their keys. How many lie in one page of the table is much the same within a kind,
+    /// and differs a hundredfold between two: neighbours among handles are made together, those among names are not.
+    pub fn kind(&self) -> u8 {
+        self.rest().next().map_or(0, |(key, _)| kind(key))
+    }
+
     /// The rows of this part, and the key of the next.
     pub fn split(&self) -> (Vec<(&Bytes, &Entry)>, Option<Bytes>) {
-        let from = self.from.as_deref().map_or(Bound::Unbounded, Bound::Included);
-        let mut rest = self.rows.from(from);
-        let rows = rest.by_ref().take(self.rows_max.max(1)).collect();
-        (rows, rest.next().map(|(key, _)| key.clone()))
+        let (own, rows_max) = (self.kind(), self.rows_max.max(1));
+        let mut rows = Vec::new();
+        for (key, entry) in self.rest() {
+            if rows.len() == rows_max || kind(key) != own {
+                return (rows, Some(key.clone()));
+            }
+            rows.push((key, entry));
+        }
+        (rows, None)
     }
+
+    fn rest(&self) -> impl Iterator<Item = (&Bytes, &Entry)> {
+        self.rows.from(self.from.as_deref().map_or(Bound::Unbounded, Bound::Included))
+    }
+}
+
+fn kind(key: &[u8]) -> u8 {
+    key.first().copied().unwrap_or(0)
 }
 
 /// What a part came to.
 pub(super) struct Applied {
+    /// Its rows.
+    pub rows: usize,
     /// Where the next part begins; `None`: it was the last.
     pub next: Option<Bytes>,
     /// Bytes written for it.
@@ -104,4 +125,35 @@ pub(super) fn decode_lsn(value: Option<&[u8]>) -> Result<Lsn, StoreError> {
     let word =
         value.try_into().map_err(|_| StoreError::Damaged("the checkpoint's LSN is not 8 bytes".into()))?;
     Ok(Lsn(u64::from_le_bytes(word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::absence::AbsenceFilter;
+    use super::*;
+
+    #[test]
+    fn parts_have_rows_of_one_kind_and_together_all_rows_in_order() {
+        let filter = AbsenceFilter::new(64, 7, true);
+        let (mut rows, keys) = (TableRows::default(), ["a1", "a2", "a3", "d1", "d2", "x1"]);
+        for key in keys.iter().rev() {
+            let entry = Entry { value: None, strong: Lsn(1) };
+            rows.insert(Bytes::from_static(key.as_bytes()), filter.hash(key.as_bytes()), entry);
+        }
+        let mut part = Part { rows: Arc::new(rows), from: None, rows_max: 2, lsn: Lsn(1) };
+        let mut parts: Vec<Vec<&str>> = Vec::new();
+        loop {
+            let (of_part, next) = part.split();
+            let text = of_part.iter().map(|(key, _)| std::str::from_utf8(key).unwrap());
+            parts.push(text.map(|key| *keys.iter().find(|known| **known == key).unwrap()).collect());
+            match next {
+                None => break,
+                Some(next) => part.from = Some(next),
+            }
+        }
+        assert_eq!(parts, [vec!["a1", "a2"], vec!["a3"], vec!["d1", "d2"], vec!["x1"]]);
+        assert_eq!(part.kind(), b'x');
+        let empty = Part { rows: Arc::default(), from: None, rows_max: 2, lsn: Lsn(1) };
+        assert_eq!((empty.split(), empty.kind()), ((Vec::new(), None), 0));
+    }
 }

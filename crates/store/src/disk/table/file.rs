@@ -95,7 +95,7 @@ fn encode(rows: &Rows) -> Bytes {
 fn apply(old: &Rows, part: &Part) -> Result<(Rows, Applied), StoreError> {
     let (changes, next) = part.split();
     let mut rows = old.clone();
-    let mut bytes = 0;
+    let (count, mut bytes) = (changes.len(), 0);
     let mut live = Live::decode(rows.get(LIVE_KEY).map(|live| live.as_ref()))?;
     for (key, entry) in changes {
         bytes += (key.len() + entry.value.as_ref().map_or(0, Bytes::len)) as u64;
@@ -109,7 +109,7 @@ fn apply(old: &Rows, part: &Part) -> Result<(Rows, Applied), StoreError> {
     if next.is_none() {
         rows.insert(Bytes::from_static(LSN_KEY), Bytes::copy_from_slice(&part.lsn.0.to_le_bytes()));
     }
-    Ok((rows, Applied { next, bytes }))
+    Ok((rows, Applied { rows: count, next, bytes }))
 }
 
 fn range(rows: &Rows, (prefix, after, limit): &Range) -> RangeRows {

@@ -149,7 +149,7 @@ impl Inner {
             (Some(before), Some(after)) => after.saturating_sub(before),
             _ => changes.iter().map(|(key, entry)| row_bytes(key, entry)).sum(),
         };
-        Ok(Applied { next, bytes })
+        Ok(Applied { rows: changes.len(), next, bytes })
     }
 
     fn apply_rows(&self, changes: &[(&Bytes, &Entry)], lsn: Option<Lsn>) -> Result<(), StoreError> {
