@@ -12,9 +12,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("server", &["pattern", "proto", "env", "store"]),
     ("client", &["pattern", "proto", "env"]),
     ("fuse", &["pattern", "proto", "env", "client"]),
-    ("bench", &[]),
+    ("model", &[]),
+    ("bench", &["model"]),
     ("sim", &["pattern", "proto", "env", "store", "server", "client"]),
-    ("shoal", &["pattern", "proto", "env", "store", "server", "client", "fuse", "bench", "sim"]),
+    ("shoal", &["pattern", "proto", "env", "store", "server", "client", "fuse", "model", "bench", "sim"]),
 ];
 
 /// Crates whose code runs in the simulator: all that can differ between two runs enters through `env`.

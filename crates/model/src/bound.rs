@@ -1,0 +1,878 @@
+//! The estimated upper bound of an operation on a machine: the least of what each resource allows.
+//!
+//! ```text
+//!   waiting      clients ÷ (round trips × trip + syncs × sync + accesses × access + transfer + processing)
+//!   messages     echo's rate with as many outstanding ÷ messages
+//!   client link  client nodes × bandwidth ÷ bytes              server link  bandwidth ÷ bytes at one server
+//!   syncs        syncs a second × operations a sync ÷ syncs    disk         1 ÷ (accesses × access + bytes ÷ transfer)
+//!   client CPU   client nodes × cores ÷ time                   server CPU   threads ÷ time at one server
+//! ```
+//!
+//! Clients wait for each answer, one operation each. A transfer takes as long as its slowest stage, as stages overlap; the
+//! same load on every server; a server that holds a share of an operation has its part of it. All of this is kind to the
+//! machine, so a rate that exceeds its bound shows a mistake in the counts or in the machine.
+
+use crate::counts::{Counts, Share};
+use crate::machine::{Machine, Side};
+use crate::words::{plain, short, time};
+
+/// What may bind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Limit {
+    /// Clients wait, most of it for round trips.
+    RoundTrip,
+    /// Clients wait, most of it for syncs.
+    Sync,
+    /// Clients wait, most of it for disk accesses.
+    Access,
+    /// Clients wait, most of it for bytes.
+    Transfer,
+    /// Clients wait, most of it for processing.
+    Processing,
+    /// Messages a second.
+    Messages,
+    /// The clients' links.
+    ClientLink,
+    /// The servers' links.
+    ServerLink,
+    /// Syncs a second.
+    Syncs,
+    /// The disks.
+    Disk,
+    /// The clients' cores.
+    ClientCpu,
+    /// The servers' cores.
+    ServerCpu,
+    /// The cores that clients and servers share.
+    Cpu,
+}
+
+impl Limit {
+    /// In a word, for programs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Limit::RoundTrip => "round_trip",
+            Limit::Sync => "sync",
+            Limit::Access => "disk_access",
+            Limit::Transfer => "transfer",
+            Limit::Processing => "processing",
+            Limit::Messages => "messages",
+            Limit::ClientLink => "client_link",
+            Limit::ServerLink => "server_link",
+            Limit::Syncs => "syncs",
+            Limit::Disk => "disk",
+            Limit::ClientCpu => "client_cpu",
+            Limit::ServerCpu => "server_cpu",
+            Limit::Cpu => "cpu",
+        }
+    }
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Limit::RoundTrip => "waiting: round trips",
+            Limit::Sync => "waiting: syncs",
+            Limit::Access => "waiting: disk accesses",
+            Limit::Transfer => "waiting: transfer",
+            Limit::Processing => "waiting: processing",
+            Limit::Messages => "messages",
+            Limit::ClientLink => "client links",
+            Limit::ServerLink => "server links",
+            Limit::Syncs => "syncs",
+            Limit::Disk => "disks",
+            Limit::ClientCpu => "client CPU",
+            Limit::ServerCpu => "server CPU",
+            Limit::Cpu => "CPU, shared",
+        })
+    }
+}
+
+/// How far a disk's head moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// To the middle place.
+    #[default]
+    Average,
+    /// To the farthest.
+    Worst,
+    /// To the next track.
+    Track,
+}
+
+/// What the servers' caches save.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Caching {
+    /// Nothing: every access is one of the disk.
+    Nothing,
+    /// Reads are from memory, changes go to the disk.
+    #[default]
+    Reads,
+    /// Nothing is waited for at the disk.
+    Everything,
+}
+
+/// Servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Servers {
+    /// So many, each with metadata and data.
+    Both(u32),
+    /// Some for metadata, some for data.
+    Split {
+        /// Of metadata.
+        metadata: u32,
+        /// Of data.
+        data: u32,
+    },
+}
+
+impl Servers {
+    /// How many there are.
+    pub fn count(self) -> u32 {
+        match self {
+            Servers::Both(n) => n,
+            Servers::Split { metadata, data } => metadata + data,
+        }
+    }
+
+    /// Data servers.
+    pub fn data(self) -> u32 {
+        match self {
+            Servers::Both(n) => n,
+            Servers::Split { data, .. } => data,
+        }
+    }
+
+    /// What falls to the server that has most to do.
+    fn busiest(self, counts: &Counts, of: impl Fn(&Share) -> f64) -> f64 {
+        let each = |all: f64, servers: u32| all / f64::from(servers.max(1));
+        match self {
+            Servers::Both(n) => each(of(&counts.servers()), n),
+            Servers::Split { metadata, data } => {
+                each(of(&counts.metadata), metadata).max(each(of(&counts.data), data))
+            }
+        }
+    }
+}
+
+/// Under what circumstances.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    /// Clients, one operation under way each.
+    pub clients: u32,
+    /// Cores are kept awake.
+    pub awake: bool,
+    /// Servers.
+    pub servers: Servers,
+    /// Where disk accesses go.
+    pub access: Access,
+    /// What caches save.
+    pub caching: Caching,
+    /// Operations that one sync may complete; `None`: all that wait.
+    pub per_sync: Option<u32>,
+}
+
+impl Setting {
+    /// So many clients of the machine's own servers.
+    pub fn of(machine: &Machine, clients: u32) -> Setting {
+        let nodes = &machine.nodes;
+        let servers = match nodes.servers_have_both {
+            true => Servers::Both(nodes.data_servers),
+            false => Servers::Split { metadata: nodes.metadata_servers, data: nodes.data_servers },
+        };
+        Setting {
+            clients,
+            awake: clients > 1,
+            servers,
+            access: Access::default(),
+            caching: Caching::default(),
+            per_sync: None,
+        }
+    }
+
+    /// Operations of one server that a sync can complete: of clients that wait there is no more than this.
+    fn group(&self) -> f64 {
+        let waiting = (f64::from(self.clients) / f64::from(self.servers.count().max(1))).max(1.0);
+        self.per_sync.map_or(waiting, |most| waiting.min(most.max(1).into()))
+    }
+}
+
+/// One bound, and where it comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Term {
+    /// What it is.
+    pub limit: Limit,
+    /// Operations a second, of all clients together.
+    pub per_s: f64,
+    /// The arithmetic, with the numbers in it.
+    pub arithmetic: String,
+}
+
+/// What an operation could reach at best; the first term is the least, which binds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bound {
+    /// From the least on.
+    pub terms: Vec<Term>,
+}
+
+impl Bound {
+    /// Of an operation on a machine.
+    pub fn of(counts: &Counts, machine: &Machine, setting: &Setting) -> Bound {
+        let sum = Sum { counts, machine, setting };
+        let all = [
+            sum.waiting(),
+            sum.messages(),
+            sum.client_link(),
+            sum.server_link(),
+            sum.syncs(),
+            sum.disk(),
+            sum.client_cpu(),
+            sum.server_cpu(),
+            sum.shared_cpu(),
+        ];
+        let mut terms: Vec<Term> = all.into_iter().flatten().collect();
+        terms.sort_by(|a, b| a.per_s.total_cmp(&b.per_s));
+        Bound { terms }
+    }
+
+    /// Operations a second, at most.
+    pub fn per_s(&self) -> f64 {
+        self.terms.first().map_or(f64::INFINITY, |term| term.per_s)
+    }
+
+    /// What binds.
+    pub fn binds(&self) -> Option<Limit> {
+        self.terms.first().map(|term| term.limit)
+    }
+
+    /// One term of it.
+    pub fn term(&self, limit: Limit) -> Option<&Term> {
+        self.terms.iter().find(|term| term.limit == limit)
+    }
+
+    /// The arithmetic, a line a term, the one that binds first.
+    pub fn explain(&self) -> Vec<String> {
+        let line = |t: &Term| format!("{:<22} {:>8}/s = {}", t.limit, short(t.per_s), t.arithmetic);
+        self.terms.iter().map(line).collect()
+    }
+}
+
+/// A part of what a client waits for.
+struct Part {
+    limit: Limit,
+    name: String,
+    times: f64,
+    each_us: f64,
+}
+
+impl Part {
+    fn us(&self) -> f64 {
+        self.times * self.each_us
+    }
+
+    fn words(&self) -> String {
+        let each = format!("{} {}", self.name, time(self.each_us));
+        if self.times == 1.0 { each } else { format!("{} × {each}", plain(self.times)) }
+    }
+}
+
+/// The operands of all terms.
+struct Sum<'a> {
+    counts: &'a Counts,
+    machine: &'a Machine,
+    setting: &'a Setting,
+}
+
+const MEGA: f64 = 1e6;
+
+fn bytes_each_way(share: &Share) -> f64 {
+    share.bytes_out + share.bytes_in
+}
+
+/// Processor time that one side spends, microseconds.
+fn processor_us(side: &Side, share: &Share) -> f64 {
+    side.message_us * share.messages
+        + side.operation_us * share.operations
+        + side.change_us * share.changes
+        + side.entry_us * share.entries
+        + side.megabyte_us * bytes_each_way(share) / MEGA
+}
+
+impl Sum<'_> {
+    fn term(limit: Limit, per_s: f64, arithmetic: String) -> Option<Term> {
+        (per_s.is_finite()).then_some(Term { limit, per_s, arithmetic })
+    }
+
+    /// The busiest server's, or where all share one computer, all of it.
+    fn at_a_server(&self, shared: bool, of: impl Fn(&Share) -> f64) -> f64 {
+        if shared { of(&self.counts.servers()) } else { self.setting.servers.busiest(self.counts, of) }
+    }
+
+    fn client_nodes(&self) -> f64 {
+        let nodes = &self.machine.nodes;
+        if nodes.one_machine {
+            return 1.0;
+        }
+        nodes.client_nodes.map_or(self.setting.clients, |most| most.min(self.setting.clients)).max(1).into()
+    }
+
+    /// What is left of a receiver's bandwidth with so many senders.
+    fn received_mb_per_s(&self, senders: f64) -> f64 {
+        let link = &self.machine.link;
+        let loss_percent = link.congestion.as_ref().map_or(0.0, |congestion| {
+            let above = (senders - f64::from(congestion.free_senders)).max(0.0);
+            (above * congestion.loss_percent).min(congestion.loss_percent_max)
+        });
+        link.bandwidth_mb_per_s * (1.0 - loss_percent / 100.0)
+    }
+
+    fn access_us(&self) -> Option<f64> {
+        let disk = &self.machine.disk;
+        let (seek_us, turns) = match self.setting.access {
+            Access::Average => (disk.seek_average_us, 0.5),
+            Access::Worst => (disk.seek_max_us, 1.0),
+            Access::Track => (disk.seek_track_us, 0.5),
+        };
+        Some(seek_us? + turns * disk.rotation_us)
+    }
+
+    fn accesses(&self, reads: f64, writes: f64) -> f64 {
+        match self.setting.caching {
+            Caching::Nothing => reads + writes,
+            Caching::Reads => writes,
+            Caching::Everything => 0.0,
+        }
+    }
+
+    /// Rates of what is read and written, 10^6 bytes a second: the disk's or the cache's.
+    fn kept_mb_per_s(&self) -> (Option<f64>, Option<f64>) {
+        let disk = &self.machine.disk;
+        let read = match self.setting.caching {
+            Caching::Nothing => disk.read_mb_per_s,
+            Caching::Reads | Caching::Everything => disk.cache_read_mb_per_s,
+        };
+        let write = match self.setting.caching {
+            Caching::Nothing | Caching::Reads => disk.write_mb_per_s,
+            Caching::Everything => disk.cache_write_mb_per_s,
+        };
+        (read, write)
+    }
+
+    /// Time that the bytes of a share take where they are kept, microseconds.
+    fn keeping_us(&self, share: &Share) -> f64 {
+        let (read, write) = self.kept_mb_per_s();
+        let us = |bytes: f64, rate: Option<f64>| rate.map_or(0.0, |rate| bytes / rate);
+        us(share.read_bytes, read) + us(share.write_bytes, write)
+    }
+
+    /// One sync of nothing, and what each byte adds; microseconds, of so many servers at once. `None`: not known.
+    fn sync_us(&self, writers: f64) -> Option<(f64, f64)> {
+        self.sync_fit(writers, |sync| sync.sync_us).or_else(|| Some((self.access_us()?, 0.0)))
+    }
+
+    /// Fits a line below all that was measured by the first entry's method: from its smallest size on.
+    fn sync_fit(&self, writers: f64, us: impl Fn(&crate::machine::Sync) -> f64) -> Option<(f64, f64)> {
+        let sync = &self.machine.sync;
+        let method = &sync.first()?.method;
+        let of_method = || sync.iter().filter(|s| s.method == *method);
+        let most = of_method().map(|s| s.writers).filter(|&w| f64::from(w) <= writers).max();
+        let crowd = most.or_else(|| of_method().map(|s| s.writers).min())?;
+        let rows = || of_method().filter(|s| s.writers == crowd);
+        let least = rows().min_by_key(|s| s.bytes)?;
+        let slope = |s: &crate::machine::Sync| (us(s) - us(least)) / (s.bytes - least.bytes) as f64;
+        let slopes = rows().filter(|s| s.bytes > least.bytes).map(slope);
+        Some((us(least), slopes.reduce(f64::min).unwrap_or(0.0).max(0.0)))
+    }
+
+    fn trip_us(&self) -> f64 {
+        let link = &self.machine.link;
+        link.round_trip_awake_us.filter(|_| self.setting.awake).unwrap_or(link.round_trip_us)
+    }
+
+    /// The slowest stage of the transfer of one operation that has the machine for itself.
+    fn transfer(&self) -> Option<Part> {
+        let all = self.counts.servers();
+        let link = self.machine.link.bandwidth_mb_per_s;
+        let one = self.machine.nodes.one_machine;
+        let most = all.bytes_out.max(all.bytes_in);
+        let (out, back) = (self.at_a_server(one, |s| s.bytes_out), self.at_a_server(one, |s| s.bytes_in));
+        let kept_us = self.at_a_server(self.machine.disk.shared, |share| self.keeping_us(share));
+        let stages = [
+            ("the client's link", most / link),
+            ("a server's link", out.max(back) / link),
+            ("what keeps them", kept_us),
+        ];
+        let (name, us) = stages.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+        Some(Part { limit: Limit::Transfer, name: format!("bytes at {name}"), times: 1.0, each_us: us })
+    }
+
+    /// What both sides do while nobody else does anything; the messages' own part is in the round trip.
+    fn processing_us(&self) -> f64 {
+        let all = self.counts.servers();
+        let waited = Share {
+            operations: all.operations.min(self.counts.round_trips),
+            changes: all.changes.min(self.counts.round_trips),
+            entries: all.entries,
+            ..Share::default()
+        };
+        processor_us(&self.machine.cpu.client, &waited) + processor_us(&self.machine.cpu.server, &waited)
+    }
+
+    fn waiting(&self) -> Option<Term> {
+        let counts = self.counts;
+        let part = |limit, name: &str, times, each_us| Part { limit, name: name.to_owned(), times, each_us };
+        let mut parts = vec![part(Limit::RoundTrip, "round trip", counts.round_trips, self.trip_us())];
+        if counts.waited_syncs > 0.0
+            && let Some((sync_us, byte_us)) = self.sync_us(1.0)
+        {
+            parts.push(part(Limit::Sync, "sync", counts.waited_syncs, sync_us));
+            parts.push(part(Limit::Sync, "synced bytes", 1.0, byte_us * counts.servers().write_bytes));
+        }
+        if let Some(access_us) = self.access_us() {
+            let times = self.accesses(counts.waited_reads, counts.waited_writes);
+            parts.push(part(Limit::Access, "disk access", times, access_us));
+        }
+        parts.extend(self.transfer());
+        parts.push(part(Limit::Processing, "processing", 1.0, self.processing_us()));
+        parts.retain(|part| part.us() > 0.0);
+        let most = parts.iter().max_by(|a, b| a.us().total_cmp(&b.us()))?;
+        let all_us: f64 = parts.iter().map(Part::us).sum();
+        let words: Vec<String> = parts.iter().map(Part::words).collect();
+        let clients = f64::from(self.setting.clients);
+        let arithmetic = format!("{} ÷ ({})", self.setting.clients, words.join(" + "));
+        Sum::term(most.limit, clients / all_us * MEGA, arithmetic)
+    }
+
+    /// Echo's rates with so many outstanding: time of a small message, and what each byte adds; microseconds.
+    fn echo_us(&self) -> Option<(f64, f64)> {
+        let rows = &self.machine.link.echo;
+        let small = rows.iter().map(|echo| echo.bytes).min()?;
+        let large = rows.iter().map(|echo| echo.bytes).max()?;
+        let at = |bytes| self.echo_rate(bytes).map(|per_s| MEGA / per_s);
+        let (small_us, large_us) = (at(small)?, at(large)?);
+        let byte_us = if large > small { (large_us - small_us) / (large - small) as f64 } else { 0.0 };
+        Some((small_us, byte_us.max(0.0)))
+    }
+
+    /// Echo's rate with messages of so many bytes, between what was measured.
+    fn echo_rate(&self, bytes: u64) -> Option<f64> {
+        let alone = self.setting.clients == 1;
+        let rate = |echo: &crate::machine::Echo| match (alone, self.setting.awake) {
+            (true, false) => echo.idle_per_s,
+            (true, true) => echo.awake_per_s,
+            // With several there is always one that keeps the cores awake: the better figure.
+            (false, _) => echo.idle_per_s.max(echo.awake_per_s),
+        };
+        let clients = f64::from(self.setting.clients);
+        let mut known: Vec<(f64, f64)> = self
+            .machine
+            .link
+            .echo
+            .iter()
+            .filter(|echo| echo.bytes == bytes)
+            .map(|echo| (f64::from(echo.outstanding), rate(echo)))
+            .collect();
+        known.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let above = known.iter().find(|(outstanding, _)| *outstanding >= clients).or(known.last())?;
+        let below = known.iter().rfind(|(outstanding, _)| *outstanding <= clients).unwrap_or(above);
+        let part = if above.0 > below.0 { (clients - below.0) / (above.0 - below.0) } else { 0.0 };
+        Some(below.1 + part.min(1.0) * (above.1 - below.1))
+    }
+
+    fn messages(&self) -> Option<Term> {
+        let all = self.counts.servers();
+        let (message_us, byte_us) = self.echo_us()?;
+        let us = all.messages * message_us + bytes_each_way(&all) * byte_us;
+        let mut arithmetic = match all.messages == 1.0 {
+            true => format!("echo {}/s", short(MEGA / message_us)),
+            false => format!("echo {}/s ÷ {} messages", short(MEGA / message_us), plain(all.messages)),
+        };
+        if bytes_each_way(&all) * byte_us > 0.01 * us {
+            arithmetic += &format!(", {} bytes slower", plain(bytes_each_way(&all)));
+        }
+        Sum::term(Limit::Messages, MEGA / us, arithmetic)
+    }
+
+    fn client_link(&self) -> Option<Term> {
+        let all = self.counts.servers();
+        let nodes = self.client_nodes();
+        // What a client receives comes from as many senders as there are data servers.
+        let in_us = all.bytes_in / self.received_mb_per_s(self.setting.servers.data().into());
+        let us = in_us.max(all.bytes_out / self.machine.link.bandwidth_mb_per_s);
+        let bytes = plain(all.bytes_in.max(all.bytes_out));
+        let arithmetic = format!(
+            "{} × {} MB/s ÷ {bytes} bytes",
+            plain(nodes),
+            plain(self.machine.link.bandwidth_mb_per_s)
+        );
+        Sum::term(Limit::ClientLink, nodes * MEGA / us, arithmetic)
+    }
+
+    fn server_link(&self) -> Option<Term> {
+        let one = self.machine.nodes.one_machine;
+        let received = self.received_mb_per_s(self.client_nodes());
+        let out = self.at_a_server(one, |share| share.bytes_out);
+        let back = self.at_a_server(one, |share| share.bytes_in);
+        let us = (out / received).max(back / self.machine.link.bandwidth_mb_per_s);
+        let rate = if out / received >= us { received } else { self.machine.link.bandwidth_mb_per_s };
+        let arithmetic = format!("{} MB/s ÷ {} bytes at a server", plain(rate), plain(out.max(back)));
+        Sum::term(Limit::ServerLink, MEGA / us, arithmetic)
+    }
+
+    fn syncs(&self) -> Option<Term> {
+        let (shared, group) = (self.machine.disk.shared, self.setting.group());
+        let syncs = self.at_a_server(shared, |share| share.syncs);
+        if syncs == 0.0 {
+            return None;
+        }
+        let writers = self.setting.clients.min(self.setting.servers.count());
+        let (sync_us, byte_us) = match shared {
+            // What all of them make durable together, on the one disk.
+            true => {
+                self.sync_fit(writers.into(), |sync| MEGA / sync.sync_per_s).or_else(|| self.sync_us(1.0))?
+            }
+            false => self.sync_us(1.0)?,
+        };
+        let us = syncs * sync_us / group + self.at_a_server(shared, |share| share.write_bytes) * byte_us;
+        let of = if shared { "of all servers" } else { "of a server" };
+        let arithmetic = format!(
+            "{} syncs/s {of} × {} operations a sync ÷ {} syncs",
+            short(MEGA / sync_us),
+            plain(group),
+            plain(syncs)
+        );
+        Sum::term(Limit::Syncs, MEGA / us, arithmetic)
+    }
+
+    fn disk(&self) -> Option<Term> {
+        let access_us = self.access_us().unwrap_or(0.0);
+        let shared = self.machine.disk.shared;
+        let accesses = self.at_a_server(shared, |share| self.accesses(share.reads, share.writes));
+        let keeping_us = self.at_a_server(shared, |share| self.keeping_us(share));
+        let together =
+            |share: &Share| self.accesses(share.reads, share.writes) * access_us + self.keeping_us(share);
+        let us = self.at_a_server(shared, together);
+        let mut words = Vec::new();
+        if accesses * access_us > 0.0 {
+            words.push(format!("{} × disk access {}", plain(accesses), time(access_us)));
+        }
+        if keeping_us > 0.0 {
+            words.push(format!("bytes {}", time(keeping_us)));
+        }
+        Sum::term(Limit::Disk, MEGA / us, format!("1 ÷ ({}) at a server", words.join(" + ")))
+    }
+
+    fn client_cpu(&self) -> Option<Term> {
+        if self.machine.nodes.one_machine {
+            return None;
+        }
+        let us = processor_us(&self.machine.cpu.client, &self.counts.servers());
+        let cores = self.client_nodes() * f64::from(self.machine.nodes.cores);
+        Sum::term(Limit::ClientCpu, cores * MEGA / us, format!("{} cores ÷ {}", plain(cores), time(us)))
+    }
+
+    fn server_cpu(&self) -> Option<Term> {
+        let us = self.at_a_server(false, |share| processor_us(&self.machine.cpu.server, share));
+        let threads = f64::from(self.machine.nodes.server_threads.min(self.machine.nodes.cores));
+        Sum::term(
+            Limit::ServerCpu,
+            threads * MEGA / us,
+            format!("{} threads ÷ {} at a server", plain(threads), time(us)),
+        )
+    }
+
+    fn shared_cpu(&self) -> Option<Term> {
+        if !self.machine.nodes.one_machine {
+            return None;
+        }
+        let all = self.counts.servers();
+        let (client, server) =
+            (processor_us(&self.machine.cpu.client, &all), processor_us(&self.machine.cpu.server, &all));
+        let cores = f64::from(self.machine.nodes.cores);
+        let arithmetic =
+            format!("{} cores ÷ (client {} + server {})", plain(cores), time(client), time(server));
+        Sum::term(Limit::Cpu, cores * MEGA / (client + server), arithmetic)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::{Congestion, Echo, Sync};
+    use crate::operations::{Operation, Set};
+    use proptest::prelude::*;
+
+    fn machine() -> Machine {
+        let mut machine = Machine::named("thesis-cluster").expect("it is there");
+        machine.link.echo = [(1, 64, 10e3), (16, 64, 120e3), (1, 8192, 8e3), (16, 8192, 60e3)]
+            .map(|(outstanding, bytes, per_s)| Echo {
+                outstanding,
+                bytes,
+                idle_us: 100.0,
+                idle_per_s: per_s,
+                awake_us: 50.0,
+                awake_per_s: 2.0 * per_s,
+            })
+            .to_vec();
+        machine.sync = [(4096, 1, 100.0, 10e3), (65_536, 1, 200.0, 5e3), (4096, 4, 300.0, 12e3)]
+            .map(|(bytes, writers, sync_us, sync_per_s)| Sync {
+                method: "o_dsync".to_owned(),
+                bytes,
+                writers,
+                sync_us,
+                sync_per_s,
+            })
+            .to_vec();
+        machine.link.congestion =
+            Some(Congestion { free_senders: 4, loss_percent: 2.0, loss_percent_max: 50.0 });
+        machine.cpu.client =
+            Side { message_us: 5.0, operation_us: 3.0, change_us: 2.0, entry_us: 0.2, megabyte_us: 100.0 };
+        machine.cpu.server = machine.cpu.client.clone();
+        machine.check_again();
+        machine
+    }
+
+    impl Machine {
+        fn check_again(&self) {
+            let text = self.to_text("a test").expect("written");
+            Machine::parse(&text, "test.toml").expect("a machine");
+        }
+    }
+
+    fn setting(clients: u32, servers: Servers) -> Setting {
+        Setting { servers, ..Setting::of(&machine(), clients) }
+    }
+
+    #[test]
+    fn a_durable_change_waits_for_its_trips_and_its_syncs() {
+        let mut machine = machine();
+        machine.cpu = crate::machine::Cpu::default();
+        let counts = Counts { round_trips: 2.0, waited_syncs: 3.0, ..Counts::default() };
+        let bound = Bound::of(&counts, &machine, &setting(1, Servers::Both(4)));
+        assert_eq!(bound.binds(), Some(Limit::RoundTrip));
+        assert!((bound.per_s() - 1e6 / (2.0 * 520.0 + 3.0 * 100.0)).abs() < 1e-9);
+        assert_eq!(bound.terms[0].arithmetic, "1 ÷ (2 × round trip 520 µs + 3 × sync 100 µs)");
+        assert_eq!(bound.explain().len(), bound.terms.len());
+    }
+
+    #[test]
+    fn where_no_sync_was_measured_it_is_a_disk_access() {
+        let mut machine = machine();
+        machine.sync.clear();
+        let counts = Counts { waited_syncs: 1.0, ..Counts::default() };
+        let bound = Bound::of(&counts, &machine, &setting(1, Servers::Both(1)));
+        assert!((bound.per_s() - 1e6 / 8500.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_is_not_known_bounds_nothing() {
+        let mut machine = machine();
+        machine.disk = crate::machine::Disk::default();
+        (machine.cpu, machine.sync, machine.link.echo) = Default::default();
+        let counts = Counts { waited_syncs: 1.0, waited_reads: 5.0, ..Counts::default() };
+        let bound = Bound::of(&counts, &machine, &setting(1, Servers::Both(1)));
+        assert_eq!((bound.per_s(), bound.binds()), (f64::INFINITY, None));
+        assert!(bound.explain().is_empty());
+    }
+
+    #[test]
+    fn one_sync_completes_all_that_wait_unless_a_policy_says_how_many() {
+        let group = |clients, per_sync| Setting { per_sync, ..setting(clients, Servers::Both(4)) }.group();
+        assert_eq!(
+            [group(64, None), group(64, Some(9)), group(2, None), group(64, Some(1))],
+            [16.0, 9.0, 1.0, 1.0]
+        );
+    }
+
+    #[test]
+    fn many_senders_make_a_receiver_slower() {
+        let counts = Counts { data: Share { bytes_out: 1e6, ..Share::default() }, ..Counts::default() };
+        let link = |clients| {
+            let bound = Bound::of(&counts, &machine(), &setting(clients, Servers::Both(1)));
+            bound.term(Limit::ServerLink).expect("bytes").per_s
+        };
+        assert!((link(4) - 107.0).abs() < 1e-9);
+        assert!((link(9) - 107.0 * 0.9).abs() < 1e-9);
+        assert!((link(1000) - 107.0 * 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_busiest_of_split_servers_decides() {
+        let share = |messages| Share { messages, ..Share::default() };
+        let counts = Counts { metadata: share(3.0), data: share(10.0), ..Counts::default() };
+        let of = |servers: Servers| servers.busiest(&counts, |s| s.messages);
+        assert_eq!(of(Servers::Split { metadata: 1, data: 5 }), 3.0);
+        assert_eq!(of(Servers::Split { metadata: 1, data: 2 }), 5.0);
+        assert_eq!(of(Servers::Both(13)), 1.0);
+    }
+
+    /// Every cost of a machine, each grown by a factor of its own; what is a rate shrinks by it.
+    fn grown(machine: &Machine, by: &[f64]) -> Machine {
+        let mut by = by.iter().cycle().copied();
+        let mut m = machine.clone();
+        let mut next = || by.next().unwrap_or(1.0);
+        m.link.round_trip_us *= next();
+        m.link.bandwidth_mb_per_s /= next();
+        let factor = next();
+        for echo in &mut m.link.echo {
+            echo.idle_per_s /= factor;
+            echo.awake_per_s /= factor;
+        }
+        if let Some(congestion) = &mut m.link.congestion {
+            congestion.loss_percent *= next();
+        }
+        for seek in [&mut m.disk.seek_average_us, &mut m.disk.seek_max_us, &mut m.disk.seek_track_us]
+            .into_iter()
+            .flatten()
+        {
+            *seek *= next();
+        }
+        m.disk.rotation_us += next() - 1.0;
+        let rates = [
+            &mut m.disk.read_mb_per_s,
+            &mut m.disk.write_mb_per_s,
+            &mut m.disk.cache_read_mb_per_s,
+            &mut m.disk.cache_write_mb_per_s,
+        ];
+        for rate in rates.into_iter().flatten() {
+            *rate /= next();
+        }
+        let factor = next();
+        for sync in &mut m.sync {
+            sync.sync_us *= factor;
+            sync.sync_per_s /= factor;
+        }
+        for side in [&mut m.cpu.client, &mut m.cpu.server] {
+            for us in [
+                &mut side.message_us,
+                &mut side.operation_us,
+                &mut side.change_us,
+                &mut side.entry_us,
+                &mut side.megabyte_us,
+            ] {
+                *us *= next();
+            }
+        }
+        m
+    }
+
+    fn share(v: &[f64]) -> Share {
+        Share {
+            messages: v[0],
+            operations: v[1],
+            changes: v[2],
+            entries: v[3],
+            bytes_out: 1e4 * v[4],
+            bytes_in: 1e4 * v[5],
+            syncs: v[6],
+            reads: v[7],
+            writes: v[8],
+            read_bytes: 1e4 * v[9],
+            write_bytes: 1e4 * v[10],
+        }
+    }
+
+    fn counts(v: &[f64]) -> Counts {
+        Counts {
+            round_trips: v[0],
+            waited_syncs: v[1],
+            waited_reads: v[2],
+            waited_writes: v[3],
+            metadata: share(&v[4..15]),
+            data: share(&v[15..26]),
+        }
+    }
+
+    fn settings() -> impl Strategy<Value = Setting> {
+        let servers = prop_oneof![
+            (1_u32..40).prop_map(Servers::Both),
+            (1_u32..5, 1_u32..40).prop_map(|(metadata, data)| Servers::Split { metadata, data })
+        ];
+        let access = prop_oneof![Just(Access::Average), Just(Access::Worst), Just(Access::Track)];
+        let caching = prop_oneof![Just(Caching::Nothing), Just(Caching::Reads), Just(Caching::Everything)];
+        let per_sync = proptest::option::of(1_u32..20);
+        (1_u32..200, any::<bool>(), servers, access, caching, per_sync).prop_map(
+            |(clients, awake, servers, access, caching, per_sync)| Setting {
+                clients,
+                awake,
+                servers,
+                access,
+                caching,
+                per_sync,
+            },
+        )
+    }
+
+    fn machines() -> impl Strategy<Value = Machine> {
+        (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+            |(one, shared, synced, echoed)| {
+                let mut machine = machine();
+                (machine.nodes.one_machine, machine.disk.shared) = (one, shared);
+                if !synced {
+                    machine.sync.clear();
+                }
+                if !echoed {
+                    machine.link.echo.clear();
+                }
+                machine
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_bound_never_grows_when_a_cost_of_the_machine_grows(
+            machine in machines(),
+            setting in settings(),
+            values in proptest::collection::vec(0.0..20.0_f64, 26),
+            by in proptest::collection::vec(1.0..4.0_f64, 25),
+        ) {
+            let counts = counts(&values);
+            let before = Bound::of(&counts, &machine, &setting).per_s();
+            let after = Bound::of(&counts, &grown(&machine, &by), &setting).per_s();
+            prop_assert!(after <= before * (1.0 + 1e-9), "{before} grew to {after}");
+        }
+
+        #[test]
+        fn a_bound_never_grows_when_a_count_grows(
+            machine in machines(),
+            setting in settings(),
+            values in proptest::collection::vec(0.0..20.0_f64, 26),
+            at in 0_usize..26,
+            more in 0.0..20.0_f64,
+        ) {
+            let before = Bound::of(&counts(&values), &machine, &setting).per_s();
+            let mut grown = values.clone();
+            grown[at] += more;
+            let after = Bound::of(&counts(&grown), &machine, &setting).per_s();
+            prop_assert!(after <= before * (1.0 + 1e-9), "{before} grew to {after}");
+        }
+
+        #[test]
+        fn more_servers_never_lower_a_bound_of_separate_computers(
+            values in proptest::collection::vec(0.0..20.0_f64, 26),
+            servers in 1_u32..30,
+        ) {
+            let mut machine = machine();
+            machine.link.congestion = None;
+            // A sync of every operation its own: groups shrink when clients are dealt to more servers.
+            let of = |servers| {
+                let setting = Setting { per_sync: Some(1), ..setting(8, Servers::Both(servers)) };
+                Bound::of(&counts(&values), &machine, &setting)
+            };
+            prop_assert!(of(servers + 1).per_s() >= of(servers).per_s() * (1.0 - 1e-9));
+        }
+
+        #[test]
+        fn every_term_of_an_operation_is_explained(
+            clients in 1_u32..100,
+            operation in proptest::sample::select(Operation::all()),
+            set in proptest::sample::select(Set::all()),
+        ) {
+            let bound = Bound::of(&operation.counts(set, 4), &machine(), &setting(clients, Servers::Both(4)));
+            prop_assert!(bound.per_s() > 0.0 && bound.per_s().is_finite());
+            prop_assert!(bound.terms.iter().all(|term| term.arithmetic.contains(|c: char| c.is_ascii_digit())));
+            prop_assert!(bound.terms.is_sorted_by(|a, b| a.per_s <= b.per_s));
+        }
+    }
+}

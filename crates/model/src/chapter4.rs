@@ -1,0 +1,588 @@
+//! Chapter 4 of the thesis, as instances of [`bound`](crate::bound): its operations are counts, its cluster a machine.
+//!
+//! * *Metadata operations* (4.2.2): messages and disk accesses one after the other. A create has 4 round trips (metafile,
+//!   datafiles at once, attributes, entry) and in the worst case 9 accesses and one for each datafile, which lie beside each
+//!   other. Bytes and instructions are ignored.
+//! * *Large contiguous I/O* (4.2.3): bytes alone; the servers' links, or their disks.
+//! * *Small contiguous I/O* (4.2.4): `t(s, l, n) = s ÷ (s/n + l)`: block size, latency, throughput; a disk's access adds to the
+//!   latency, and its throughput is the lesser.
+//!
+//! The thesis adds up 10 · 8.5 ms + 4 · 0.52 ms to 86.08 ms, which is 87.08: its 11.6 creates/s are 11.5, and its 23.2 of two
+//! servers 23.0.
+//! KByte and MByte are 10^3 and 10^6 bytes here, as the thesis's own results show.
+
+use crate::bound::{Access, Bound, Caching, Limit, Servers, Setting};
+use crate::counts::{Counts, Share};
+use crate::curve::{Curve, Figure, places};
+use crate::machine::Machine;
+
+/// The thesis's KByte and MByte.
+pub const KBYTE: f64 = 1e3;
+/// The same.
+pub const MBYTE: f64 = 1e6;
+/// A block so large that nothing counts but its bytes.
+const HUGE: f64 = 1e6 * MBYTE;
+
+fn accesses(messages: f64, reads: f64, writes: f64) -> Share {
+    Share { messages, operations: messages, changes: writes, reads, writes, ..Share::default() }
+}
+
+/// Section 4.2.2, with the steps of 3.4.2: the metafile (1 access), each datafile (1), the attributes (4, of which 3 change), the
+/// entry (4, of which 2 change).
+pub fn create(datafiles: u32) -> Counts {
+    let n = f64::from(datafiles);
+    Counts {
+        round_trips: 4.0,
+        waited_reads: 3.0,
+        waited_writes: 7.0,
+        metadata: accesses(3.0, 3.0, 6.0),
+        data: accesses(n, 0.0, n),
+        ..Counts::default()
+    }
+}
+
+/// Section 7.3.1 has its 4 messages; accesses are counted from the steps of 3.4.6: the entry (5, of which 2 change), the
+/// attributes (3), each datafile (2, of which 1 changes), the metafile (2, of which 1 changes).
+pub fn remove(datafiles: u32) -> Counts {
+    let n = f64::from(datafiles);
+    Counts {
+        round_trips: 4.0,
+        waited_reads: 8.0,
+        waited_writes: 4.0,
+        metadata: accesses(3.0, 7.0, 3.0),
+        data: accesses(n, n, n),
+        ..Counts::default()
+    }
+}
+
+/// Counted from the steps of 3.4.1: the attributes with datafiles and distribution (3 accesses), then each datafile's size (2).
+pub fn stat(datafiles: u32) -> Counts {
+    let n = f64::from(datafiles);
+    Counts {
+        round_trips: 2.0,
+        waited_reads: 5.0,
+        metadata: accesses(1.0, 3.0, 0.0),
+        data: accesses(n, 2.0 * n, 0.0),
+        ..Counts::default()
+    }
+}
+
+/// Section 4.2.4: one request of contiguous bytes, and one access to the disk where nothing is cached.
+pub fn contiguous(bytes: f64, write: bool) -> Counts {
+    let (out, back) = if write { (bytes, 0.0) } else { (0.0, bytes) };
+    let (reads, writes) = if write { (0.0, 1.0) } else { (1.0, 0.0) };
+    let moved = Share {
+        bytes_out: out,
+        bytes_in: back,
+        read_bytes: back,
+        write_bytes: out,
+        ..accesses(1.0, reads, writes)
+    };
+    Counts { round_trips: 1.0, waited_reads: reads, waited_writes: writes, data: moved, ..Counts::default() }
+}
+
+/// With one server for all, and the disk as the thesis varies it; `None`: everything is cached.
+pub fn setting(clients: u32, servers: Servers, disk: Option<Access>) -> Setting {
+    Setting {
+        clients,
+        // netperf's round trip is of a cluster that does nothing else.
+        awake: false,
+        servers,
+        access: disk.unwrap_or_default(),
+        caching: if disk.is_some() { Caching::Nothing } else { Caching::Everything },
+        per_sync: Some(1),
+    }
+}
+
+/// One metadata server and so many data servers.
+fn split(data: u32) -> Servers {
+    Servers::Split { metadata: 1, data }
+}
+
+/// The least of some terms.
+fn least(bound: &Bound, limits: &[Limit]) -> f64 {
+    let terms = bound.terms.iter().filter(|term| limits.contains(&term.limit));
+    terms.map(|term| term.per_s).fold(f64::INFINITY, f64::min)
+}
+
+/// All that clients may wait for: one term has one of these names.
+const WAITING: &[Limit] = &[Limit::RoundTrip, Limit::Sync, Limit::Access, Limit::Transfer, Limit::Processing];
+
+/// One number of the chapter.
+pub struct Number {
+    /// Its name in machines' files, without `chapter4.`.
+    pub name: &'static str,
+    /// For people.
+    pub title: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    counts: fn(&Machine) -> Counts,
+    setting: fn(&Machine) -> Setting,
+    /// Terms that the thesis looks at; none: all.
+    limits: &'static [Limit],
+    /// Units an operation.
+    scale: f64,
+}
+
+impl Number {
+    /// On a machine: the number and its arithmetic.
+    pub fn of(&self, machine: &Machine) -> (f64, String) {
+        let mut bound = Bound::of(&(self.counts)(machine), machine, &(self.setting)(machine));
+        if !self.limits.is_empty() {
+            bound.terms.retain(|term| self.limits.contains(&term.limit));
+        }
+        let arithmetic = bound.terms.first().map_or(String::new(), |term| term.arithmetic.clone());
+        (bound.per_s() * self.scale, arithmetic)
+    }
+}
+
+fn one_create(_: &Machine) -> Counts {
+    create(1)
+}
+
+fn alone(disk: Option<Access>) -> Setting {
+    setting(1, Servers::Both(1), disk)
+}
+
+/// Every number of the chapter that can be computed for a machine.
+pub const NUMBERS: &[Number] = &[
+    Number {
+        name: "create.worst",
+        title: "create, every access at its worst",
+        unit: "creates/s",
+        counts: one_create,
+        setting: |_| alone(Some(Access::Worst)),
+        limits: &[],
+        scale: 1.0,
+    },
+    Number {
+        name: "create.average",
+        title: "create, average accesses",
+        unit: "creates/s",
+        counts: one_create,
+        setting: |_| alone(Some(Access::Average)),
+        limits: &[],
+        scale: 1.0,
+    },
+    Number {
+        name: "create.reads_cached",
+        title: "create, average accesses, reads cached",
+        unit: "creates/s",
+        counts: one_create,
+        setting: |_| Setting { caching: Caching::Reads, ..alone(Some(Access::Average)) },
+        limits: &[],
+        scale: 1.0,
+    },
+    Number {
+        name: "create.track",
+        title: "create, from track to track",
+        unit: "creates/s",
+        counts: one_create,
+        setting: |_| alone(Some(Access::Track)),
+        limits: &[],
+        scale: 1.0,
+    },
+    Number {
+        name: "create.cached",
+        title: "create, no disk accesses",
+        unit: "creates/s",
+        counts: one_create,
+        setting: |_| alone(None),
+        limits: &[],
+        scale: 1.0,
+    },
+    Number {
+        name: "create.two_servers",
+        title: "create, average accesses, 2 servers, 2 clients",
+        unit: "creates/s",
+        counts: one_create,
+        setting: |_| setting(2, Servers::Both(2), Some(Access::Average)),
+        limits: &[],
+        scale: 1.0,
+    },
+    Number {
+        name: "create.cpu",
+        title: "create, the server's CPU",
+        unit: "creates/s",
+        counts: one_create,
+        setting: |_| setting(100, Servers::Both(1), None),
+        limits: &[Limit::ServerCpu],
+        scale: 1.0,
+    },
+    Number {
+        name: "remove.average",
+        title: "remove, average accesses",
+        unit: "removes/s",
+        counts: |_| remove(1),
+        setting: |_| alone(Some(Access::Average)),
+        limits: &[],
+        scale: 1.0,
+    },
+    Number {
+        name: "remove.cached",
+        title: "remove, no disk accesses",
+        unit: "removes/s",
+        counts: |_| remove(1),
+        setting: |_| alone(None),
+        limits: &[],
+        scale: 1.0,
+    },
+    Number {
+        name: "stat.average",
+        title: "stat, average accesses",
+        unit: "stats/s",
+        counts: |_| stat(1),
+        setting: |_| alone(Some(Access::Average)),
+        limits: &[],
+        scale: 1.0,
+    },
+    Number {
+        name: "stat.cached",
+        title: "stat, no disk accesses",
+        unit: "stats/s",
+        counts: |_| stat(1),
+        setting: |_| alone(None),
+        limits: &[],
+        scale: 1.0,
+    },
+    Number {
+        name: "small.1k",
+        title: "I/O by 1 KByte, one client",
+        unit: "MB/s",
+        counts: |_| contiguous(KBYTE, true),
+        setting: |_| setting(1, split(1), None),
+        limits: WAITING,
+        scale: KBYTE / MBYTE,
+    },
+    Number {
+        name: "small.1m",
+        title: "I/O by 1 MByte, one client",
+        unit: "MB/s",
+        counts: |_| contiguous(MBYTE, true),
+        setting: |_| setting(1, split(1), None),
+        limits: WAITING,
+        scale: 1.0,
+    },
+    Number {
+        name: "large.network",
+        title: "large I/O, all servers' links",
+        unit: "MB/s",
+        counts: |_| contiguous(MBYTE, true),
+        setting: |machine| setting(100, split(machine.nodes.data_servers), None),
+        limits: &[Limit::ServerLink],
+        scale: 1.0,
+    },
+    Number {
+        name: "large.disk",
+        title: "large I/O, all servers' disks",
+        unit: "MB/s",
+        counts: |_| contiguous(HUGE, true),
+        setting: |machine| setting(100, split(machine.nodes.data_servers), Some(Access::Average)),
+        limits: &[Limit::Disk],
+        scale: HUGE / MBYTE,
+    },
+];
+
+/// The disk as the thesis varies it, and what its curves are called.
+const DISKS: [(&str, Option<Access>); 4] = [
+    ("no disk access", None),
+    ("track to track", Some(Access::Track)),
+    ("average access", Some(Access::Average)),
+    ("worst access", Some(Access::Worst)),
+];
+
+fn counted(clients: f64) -> u32 {
+    clients.round() as u32
+}
+
+/// The chapter's figures, 4.1 to 4.6, for a machine.
+pub fn figures(machine: &Machine) -> Vec<Figure> {
+    let small = |number, most, what| small_one_client(machine, number, most, what);
+    vec![
+        creates(machine),
+        large(machine),
+        small("4.3", 10.0 * MBYTE, "0 to 10 MByte"),
+        small("4.4", 512.0 * KBYTE, "0 to 512 KByte"),
+        small("4.5", 32.0 * KBYTE, "0 to 32 KByte"),
+        small_many_clients(machine),
+    ]
+}
+
+fn creates(machine: &Machine) -> Figure {
+    let clients = places(1.0, 15.0, 15);
+    let bound = |clients: f64, disk| {
+        Bound::of(&create(1), machine, &setting(counted(clients), Servers::Both(1), disk))
+    };
+    let mut curves = vec![
+        Curve::of("network latency", &clients, |n| least(&bound(n, None), WAITING)),
+        Curve::of("CPU", &clients, |n| least(&bound(n, None), &[Limit::ServerCpu, Limit::Cpu])),
+    ];
+    for (name, disk) in &DISKS[1..] {
+        curves.push(Curve::of(&format!("synced, {name}"), &clients, |n| bound(n, *disk).per_s()));
+    }
+    figure("4.1", "Estimated upper bounds for the create operation", "clients", "creates/s", curves)
+}
+
+fn large(machine: &Machine) -> Figure {
+    let clients = places(1.0, 10.0, 10);
+    let servers = split(machine.nodes.data_servers);
+    let links = |machine: &Machine, n| {
+        let bound = Bound::of(&contiguous(MBYTE, true), machine, &setting(counted(n), servers, None));
+        least(&bound, &[Limit::ClientLink, Limit::ServerLink])
+    };
+    let disks = |n| {
+        let bound =
+            Bound::of(&contiguous(HUGE, true), machine, &setting(counted(n), servers, Some(Access::Average)));
+        least(&bound, &[Limit::ClientLink, Limit::ServerLink, Limit::Disk]) * HUGE / MBYTE
+    };
+    let mut medium = machine.clone();
+    medium.link.bandwidth_mb_per_s = machine.link.medium_mb_per_s.unwrap_or(machine.link.bandwidth_mb_per_s);
+    let curves = vec![
+        Curve::of("medium", &clients, |n| links(&medium, n)),
+        Curve::of("network throughput", &clients, |n| links(machine, n)),
+        Curve::of("I/O subsystem", &clients, disks),
+    ];
+    let title = format!("Estimated upper bounds for large I/O requests, {} data servers", servers.data());
+    figure("4.2", &title, "clients", "MByte/s", curves)
+}
+
+fn small_one_client(machine: &Machine, number: &str, most: f64, what: &str) -> Figure {
+    let unit = if most > MBYTE { ("MByte", MBYTE) } else { ("KByte", KBYTE) };
+    let blocks = places(0.0, most / unit.1, 129);
+    let curves = DISKS.iter().map(|(name, disk)| {
+        Curve::of(name, &blocks, |block| {
+            let bytes = block * unit.1;
+            let bound = Bound::of(&contiguous(bytes, true), machine, &setting(1, split(1), *disk));
+            least(&bound, WAITING) * bytes / MBYTE
+        })
+    });
+    let title = format!("Estimated upper bounds for one client using small I/O requests, {what}");
+    figure(number, &title, &format!("block size, {}", unit.0), "MByte/s", curves.collect())
+}
+
+fn small_many_clients(machine: &Machine) -> Figure {
+    let clients = places(1.0, 100.0, 100);
+    let bound = |n: f64, servers, disk| {
+        Bound::of(&contiguous(KBYTE, true), machine, &setting(counted(n), split(servers), disk))
+    };
+    let rate = |per_s: f64| per_s * KBYTE / MBYTE;
+    let all = machine.nodes.data_servers;
+    let mut curves = vec![
+        Curve::of("network latency", &clients, |n| rate(least(&bound(n, 1, None), WAITING))),
+        Curve::of("one server's link", &clients, |n| rate(least(&bound(n, 1, None), &[Limit::ServerLink]))),
+    ];
+    for (name, disk) in &DISKS[1..] {
+        for servers in if all > 1 { vec![1, all] } else { vec![1] } {
+            let words =
+                if servers == 1 { "1 data server".to_owned() } else { format!("{servers} data servers") };
+            let value = |n| rate(least(&bound(n, servers, *disk), &[Limit::Disk]));
+            curves.push(Curve::of(&format!("{name}, {words}"), &clients, value));
+        }
+    }
+    figure(
+        "4.6",
+        "Estimated upper bounds for multiple clients using 1 KByte I/O requests",
+        "clients",
+        "MByte/s",
+        curves,
+    )
+}
+
+fn figure(number: &str, title: &str, x_label: &str, y_label: &str, curves: Vec<Curve>) -> Figure {
+    Figure {
+        number: number.to_owned(),
+        title: title.to_owned(),
+        x_label: x_label.to_owned(),
+        y_label: y_label.to_owned(),
+        curves,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster() -> Machine {
+        Machine::named("thesis-cluster").expect("it is there")
+    }
+
+    fn number(name: &str) -> f64 {
+        NUMBERS.iter().find(|number| number.name == name).expect(name).of(&cluster()).0
+    }
+
+    /// Milliseconds of one operation.
+    fn time_ms(disk: Option<Access>) -> f64 {
+        1e3 / Bound::of(&create(1), &cluster(), &alone(disk)).per_s()
+    }
+
+    fn assert_is(value: f64, said: f64) {
+        assert!((value - said).abs() < 1e-9 * said.max(1.0), "{value} is not {said}");
+    }
+
+    #[test]
+    fn a_create_has_ten_accesses_of_which_three_only_read() {
+        let create = create(1);
+        let all = create.servers();
+        assert_eq!((create.round_trips, all.messages), (4.0, 4.0));
+        assert_eq!((create.waited_reads + create.waited_writes, create.waited_reads), (10.0, 3.0));
+        assert_eq!((all.reads, all.writes), (3.0, 7.0));
+    }
+
+    #[test]
+    fn with_more_datafiles_there_are_more_messages_and_no_more_round_trips() {
+        let five = create(5);
+        assert_eq!((five.round_trips, five.waited_writes, five.servers().messages), (4.0, 7.0, 8.0));
+    }
+
+    #[test]
+    fn times_of_a_create_are_those_of_section_4_2_2() {
+        // The thesis prints 86.08 for 10 · 8.5 + 4 · 0.52, and 11.6 creates/s from it.
+        assert_is(time_ms(Some(Access::Average)), 87.08);
+        assert_eq!(format!("{:.1}", 1e3 / 86.08), "11.6");
+        assert_is(time_ms(Some(Access::Worst)), 152.08);
+        assert_is(time_ms(Some(Access::Track)), 13.08);
+        assert_is(time_ms(None), 2.08);
+    }
+
+    #[test]
+    fn rates_of_a_create_are_those_of_section_4_2_2() {
+        for (name, said) in [
+            ("create.average", "11.5"),
+            ("create.worst", "6.6"),
+            ("create.track", "76.5"),
+            ("create.cached", "480.8"),
+            ("create.two_servers", "23.0"),
+            ("create.cpu", "2800.0"),
+        ] {
+            assert_eq!(format!("{:.1}", number(name)), said, "{name}");
+        }
+        assert_is(number("create.reads_cached"), 1e3 / (7.0 * 8.5 + 2.08));
+    }
+
+    #[test]
+    fn the_arithmetic_of_a_create_is_the_thesis_s() {
+        let average = NUMBERS.iter().find(|n| n.name == "create.average").expect("it").of(&cluster());
+        assert_eq!(average.1, "1 ÷ (4 × round trip 520 µs + 10 × disk access 8.5 ms)");
+    }
+
+    #[test]
+    fn clients_more_add_only_what_the_network_took() {
+        let rate = |n| {
+            Bound::of(&create(1), &cluster(), &setting(n, Servers::Both(1), Some(Access::Average))).per_s()
+        };
+        assert_is(rate(2), 1e3 / 85.0);
+        assert_is(rate(64), rate(2));
+    }
+
+    #[test]
+    fn a_remove_has_a_create_s_four_messages_and_so_its_rate_where_all_is_cached() {
+        assert_is(number("remove.cached"), number("create.cached"));
+        assert_is(number("remove.average"), 1e3 / (12.0 * 8.5 + 2.08));
+        assert_is(number("stat.cached"), 1e3 / 1.04);
+        assert_is(number("stat.average"), 1e3 / (5.0 * 8.5 + 1.04));
+    }
+
+    #[test]
+    fn one_client_s_throughput_is_that_of_section_4_2_4() {
+        // t(s, l, n) = s ÷ (s/n + l).
+        for bytes in [1.0, KBYTE, 64.0 * KBYTE, MBYTE, 10.0 * MBYTE] {
+            let bound = Bound::of(&contiguous(bytes, true), &cluster(), &setting(1, split(1), None));
+            let formula = bytes / (bytes / 107e6 + 0.52e-3) / MBYTE;
+            assert_is(least(&bound, WAITING) * bytes / MBYTE, formula);
+        }
+        assert_eq!(format!("{:.1}", number("small.1k")), "1.9");
+        // 9.346 ms on the wire, which the thesis rounds: 1 s ÷ (9.35 ms + 0.52 ms) = 101.3.
+        assert_is(number("small.1m"), 1e3 / (1e3 / 107.0 + 0.52));
+        let rounded_ms = (1e5_f64 / 107.0).round() / 100.0;
+        assert_eq!((rounded_ms, format!("{:.1}", 1e3 / (rounded_ms + 0.52))), (9.35, "101.3".to_owned()));
+        assert!((number("small.1m") - 101.3).abs() < 0.1);
+    }
+
+    #[test]
+    fn reads_and_writes_of_a_cached_block_are_bound_alike() {
+        for bytes in [KBYTE, MBYTE] {
+            let of =
+                |write| Bound::of(&contiguous(bytes, write), &cluster(), &setting(1, split(1), None)).per_s();
+            assert_is(of(true), of(false));
+        }
+    }
+
+    #[test]
+    fn a_synced_block_waits_for_one_access_and_the_disk_s_throughput() {
+        let bound =
+            Bound::of(&contiguous(MBYTE, true), &cluster(), &setting(1, split(1), Some(Access::Average)));
+        assert_is(least(&bound, WAITING), 1e3 / (25.0 + 8.5 + 0.52));
+    }
+
+    #[test]
+    fn large_transfers_are_bound_by_five_links_or_five_disks() {
+        assert_is(number("large.network"), 535.0);
+        assert!((number("large.disk") - 200.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn figure_4_1_rises_with_the_clients_up_to_the_cpu_and_is_flat_where_it_syncs() {
+        let figures = figures(&cluster());
+        let figure = &figures[0];
+        let at = |name: &str, n| figure.curve(name).expect(name).at(n).expect("a place");
+        assert_is(at("network latency", 5.0), 5.0 * 1e3 / 2.08);
+        assert_is(at("CPU", 1.0), 2800.0);
+        assert!(at("network latency", 6.0) > at("CPU", 6.0) && at("network latency", 5.0) < at("CPU", 5.0));
+        for (name, low, high) in
+            [("average", 11.4, 11.8), ("worst", 6.5, 6.7), ("track to track", 76.4, 91.0)]
+        {
+            let name = match name {
+                "track to track" => "synced, track to track".to_owned(),
+                name => format!("synced, {name} access"),
+            };
+            for n in 1..=15 {
+                assert!(
+                    (low..high).contains(&at(&name, f64::from(n))),
+                    "{name}, {n} clients: {}",
+                    at(&name, f64::from(n))
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn figure_4_2_rises_to_535_and_200() {
+        let figure = &figures(&cluster())[1];
+        let at = |name: &str, n| figure.curve(name).expect(name).at(n).expect("a place");
+        assert_is(at("network throughput", 3.0), 321.0);
+        assert_is(at("network throughput", 10.0), 535.0);
+        assert!(
+            (at("I/O subsystem", 10.0) - 200.0).abs() < 1e-3
+                && (at("I/O subsystem", 1.0) - 107.0).abs() < 1e-3
+        );
+        assert_is(at("medium", 10.0), 625.0);
+    }
+
+    #[test]
+    fn figures_4_3_to_4_5_are_one_formula_over_three_ranges() {
+        let figures = figures(&cluster());
+        let at =
+            |figure: usize, name: &str, x| figures[figure].curve(name).expect(name).at(x).expect("a place");
+        assert_is(at(2, "no disk access", 10.0), 10.0 * 1e3 / (1e4 / 107.0 + 0.52));
+        assert_is(at(3, "no disk access", 512.0), 512.0 / (512.0 / 107.0 + 0.52));
+        assert_is(at(4, "no disk access", 32.0), 32.0 / (32.0 / 107.0 + 0.52));
+        assert_is(at(4, "average access", 32.0), 32.0 / (32.0 / 40.0 + 8.5 + 0.52));
+        for figure in &figures[2..5] {
+            for curve in &figure.curves {
+                assert_eq!(curve.points[0].1, 0.0, "{}", curve.name);
+                assert!(curve.points.is_sorted_by(|a, b| a.1 <= b.1), "{} falls", curve.name);
+            }
+        }
+    }
+
+    #[test]
+    fn figure_4_6_rises_with_the_clients_and_its_disks_are_flat() {
+        let figure = &figures(&cluster())[5];
+        let at = |name: &str, n| figure.curve(name).expect(name).at(n).expect("a place");
+        assert_is(at("network latency", 50.0), 50.0 * at("network latency", 1.0));
+        assert_eq!(format!("{:.1}", at("network latency", 1.0)), "1.9");
+        let disk = 1.0 / (1.0 / 40.0 + 8.5);
+        assert_is(at("average access, 1 data server", 7.0), disk);
+        assert_is(at("average access, 5 data servers", 7.0), 5.0 * disk);
+    }
+}

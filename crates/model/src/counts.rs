@@ -1,0 +1,71 @@
+//! What one operation costs, in things that can be counted: no time is in it, and no machine.
+
+/// What falls to one kind of server, all of them together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Share {
+    /// Messages of clients; a request and its reply are one.
+    pub messages: f64,
+    /// Operations that servers carry out (a message may carry several).
+    pub operations: f64,
+    /// Those of them that change something.
+    pub changes: f64,
+    /// Entries of directories that are listed.
+    pub entries: f64,
+    /// Bytes to the servers.
+    pub bytes_out: f64,
+    /// Bytes to the client.
+    pub bytes_in: f64,
+    /// Syncs.
+    pub syncs: f64,
+    /// Disk accesses that read.
+    pub reads: f64,
+    /// Disk accesses that change.
+    pub writes: f64,
+    /// Bytes read of what is stored.
+    pub read_bytes: f64,
+    /// Bytes written to what is stored.
+    pub write_bytes: f64,
+}
+
+impl Share {
+    /// Both together.
+    pub fn and(&self, other: &Share) -> Share {
+        Share {
+            messages: self.messages + other.messages,
+            operations: self.operations + other.operations,
+            changes: self.changes + other.changes,
+            entries: self.entries + other.entries,
+            bytes_out: self.bytes_out + other.bytes_out,
+            bytes_in: self.bytes_in + other.bytes_in,
+            syncs: self.syncs + other.syncs,
+            reads: self.reads + other.reads,
+            writes: self.writes + other.writes,
+            read_bytes: self.read_bytes + other.read_bytes,
+            write_bytes: self.write_bytes + other.write_bytes,
+        }
+    }
+}
+
+/// What one operation costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// Round trips one after the other.
+    pub round_trips: f64,
+    /// Syncs one after the other, that the client waits for.
+    pub waited_syncs: f64,
+    /// Disk accesses that read, one after the other.
+    pub waited_reads: f64,
+    /// Disk accesses that change, one after the other.
+    pub waited_writes: f64,
+    /// What falls to metadata servers.
+    pub metadata: Share,
+    /// What falls to data servers.
+    pub data: Share,
+}
+
+impl Counts {
+    /// What falls to servers, of either kind.
+    pub fn servers(&self) -> Share {
+        self.metadata.and(&self.data)
+    }
+}
