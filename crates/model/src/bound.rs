@@ -289,13 +289,20 @@ fn bytes_each_way(share: &Share) -> f64 {
     share.bytes_out + share.bytes_in
 }
 
-/// Processor time that one side spends, microseconds.
-fn processor_us(side: &Side, share: &Share) -> f64 {
+/// Processor time that servers spend, microseconds.
+fn server_us(side: &Side, share: &Share) -> f64 {
     side.message_us * share.messages
         + side.operation_us * share.operations
         + side.change_us * share.changes
         + side.entry_us * share.entries
         + side.megabyte_us * bytes_each_way(share) / MEGA
+}
+
+/// The same of clients: to them an operation is a call, however many servers have a part in it.
+fn client_us(side: &Side, counts: &Counts) -> f64 {
+    let all = counts.servers();
+    let changes = if all.changes > 0.0 { counts.calls } else { 0.0 };
+    server_us(side, &Share { operations: counts.calls, changes, ..all })
 }
 
 impl Sum<'_> {
@@ -415,7 +422,10 @@ impl Sum<'_> {
             entries: all.entries,
             ..Share::default()
         };
-        processor_us(&self.machine.cpu.client, &waited) + processor_us(&self.machine.cpu.server, &waited)
+        let cpu = &self.machine.cpu;
+        let client =
+            client_us(&Side { message_us: 0.0, megabyte_us: 0.0, ..cpu.client.clone() }, self.counts);
+        client + server_us(&cpu.server, &waited)
     }
 
     fn waiting(&self) -> Option<Term> {
@@ -563,16 +573,18 @@ impl Sum<'_> {
     }
 
     fn client_cpu(&self) -> Option<Term> {
-        if self.machine.nodes.one_machine {
+        let nodes = &self.machine.nodes;
+        if nodes.one_machine {
             return None;
         }
-        let us = processor_us(&self.machine.cpu.client, &self.counts.servers());
-        let cores = self.client_nodes() * f64::from(self.machine.nodes.cores);
+        let us = client_us(&self.machine.cpu.client, self.counts);
+        let threads = nodes.client_threads.map_or(nodes.cores, |threads| threads.min(nodes.cores));
+        let cores = self.client_nodes() * f64::from(threads);
         Sum::term(Limit::ClientCpu, cores * MEGA / us, format!("{} cores ÷ {}", plain(cores), time(us)))
     }
 
     fn server_cpu(&self) -> Option<Term> {
-        let us = self.at_a_server(false, |share| processor_us(&self.machine.cpu.server, share));
+        let us = self.at_a_server(false, |share| server_us(&self.machine.cpu.server, share));
         let threads = f64::from(self.machine.nodes.server_threads.min(self.machine.nodes.cores));
         Sum::term(
             Limit::ServerCpu,
@@ -586,8 +598,8 @@ impl Sum<'_> {
             return None;
         }
         let all = self.counts.servers();
-        let (client, server) =
-            (processor_us(&self.machine.cpu.client, &all), processor_us(&self.machine.cpu.server, &all));
+        let cpu = &self.machine.cpu;
+        let (client, server) = (client_us(&cpu.client, self.counts), server_us(&cpu.server, &all));
         let cores = f64::from(self.machine.nodes.cores);
         let arithmetic =
             format!("{} cores ÷ (client {} + server {})", plain(cores), time(client), time(server));
@@ -780,6 +792,7 @@ mod tests {
             waited_writes: v[3],
             metadata: share(&v[4..15]),
             data: share(&v[15..26]),
+            calls: v[26],
         }
     }
 
@@ -824,7 +837,7 @@ mod tests {
         fn a_bound_never_grows_when_a_cost_of_the_machine_grows(
             machine in machines(),
             setting in settings(),
-            values in proptest::collection::vec(0.0..20.0_f64, 26),
+            values in proptest::collection::vec(0.0..20.0_f64, 27),
             by in proptest::collection::vec(1.0..4.0_f64, 25),
         ) {
             let counts = counts(&values);
@@ -837,8 +850,8 @@ mod tests {
         fn a_bound_never_grows_when_a_count_grows(
             machine in machines(),
             setting in settings(),
-            values in proptest::collection::vec(0.0..20.0_f64, 26),
-            at in 0_usize..26,
+            values in proptest::collection::vec(0.0..20.0_f64, 27),
+            at in 0_usize..27,
             more in 0.0..20.0_f64,
         ) {
             let before = Bound::of(&counts(&values), &machine, &setting).per_s();
@@ -850,7 +863,7 @@ mod tests {
 
         #[test]
         fn more_servers_never_lower_a_bound_of_separate_computers(
-            values in proptest::collection::vec(0.0..20.0_f64, 26),
+            values in proptest::collection::vec(0.0..20.0_f64, 27),
             servers in 1_u32..30,
         ) {
             let mut machine = machine();

@@ -32,6 +32,7 @@ fn accesses(messages: f64, reads: f64, writes: f64) -> Share {
 pub fn create(datafiles: u32) -> Counts {
     let n = f64::from(datafiles);
     Counts {
+        calls: 1.0,
         round_trips: 4.0,
         waited_reads: 3.0,
         waited_writes: 7.0,
@@ -46,6 +47,7 @@ pub fn create(datafiles: u32) -> Counts {
 pub fn remove(datafiles: u32) -> Counts {
     let n = f64::from(datafiles);
     Counts {
+        calls: 1.0,
         round_trips: 4.0,
         waited_reads: 8.0,
         waited_writes: 4.0,
@@ -59,6 +61,7 @@ pub fn remove(datafiles: u32) -> Counts {
 pub fn stat(datafiles: u32) -> Counts {
     let n = f64::from(datafiles);
     Counts {
+        calls: 1.0,
         round_trips: 2.0,
         waited_reads: 5.0,
         metadata: accesses(1.0, 3.0, 0.0),
@@ -78,7 +81,14 @@ pub fn contiguous(bytes: f64, write: bool) -> Counts {
         write_bytes: out,
         ..accesses(1.0, reads, writes)
     };
-    Counts { round_trips: 1.0, waited_reads: reads, waited_writes: writes, data: moved, ..Counts::default() }
+    Counts {
+        calls: 1.0,
+        round_trips: 1.0,
+        waited_reads: reads,
+        waited_writes: writes,
+        data: moved,
+        ..Counts::default()
+    }
 }
 
 /// With one server for all, and the disk as the thesis varies it; `None`: everything is cached.
@@ -125,14 +135,27 @@ pub struct Number {
 }
 
 impl Number {
-    /// On a machine: the number and its arithmetic.
+    /// On a machine: the number and its arithmetic; without limit where the machine says nothing of what it is about.
     pub fn of(&self, machine: &Machine) -> (f64, String) {
-        let mut bound = Bound::of(&(self.counts)(machine), machine, &(self.setting)(machine));
+        let setting = (self.setting)(machine);
+        if setting.caching != Caching::Everything && !knows_disk(machine, setting.access) {
+            return (f64::INFINITY, "the machine's disk is not known".to_owned());
+        }
+        let mut bound = Bound::of(&(self.counts)(machine), machine, &setting);
         if !self.limits.is_empty() {
             bound.terms.retain(|term| self.limits.contains(&term.limit));
         }
         let arithmetic = bound.terms.first().map_or(String::new(), |term| term.arithmetic.clone());
         (bound.per_s() * self.scale, arithmetic)
+    }
+}
+
+fn knows_disk(machine: &Machine, access: Access) -> bool {
+    let disk = &machine.disk;
+    match access {
+        Access::Average => disk.seek_average_us.is_some() && disk.write_mb_per_s.is_some(),
+        Access::Worst => disk.seek_max_us.is_some(),
+        Access::Track => disk.seek_track_us.is_some(),
     }
 }
 
@@ -518,6 +541,15 @@ mod tests {
     fn large_transfers_are_bound_by_five_links_or_five_disks() {
         assert_is(number("large.network"), 535.0);
         assert!((number("large.disk") - 200.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn of_a_machine_whose_disk_nobody_knows_no_number_of_a_disk_is_told() {
+        let machine = Machine { disk: crate::machine::Disk::default(), ..cluster() };
+        for number in NUMBERS {
+            let is_of_disk = (number.setting)(&machine).caching != Caching::Everything;
+            assert_eq!(number.of(&machine).0.is_infinite(), is_of_disk, "{}", number.name);
+        }
     }
 
     #[test]

@@ -49,6 +49,8 @@ impl Share {
 /// What one operation costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
+    /// Calls of the program; of one entry of a listing it is a part of one.
+    pub calls: f64,
     /// Round trips one after the other.
     pub round_trips: f64,
     /// Syncs one after the other, that the client waits for.

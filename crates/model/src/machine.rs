@@ -10,7 +10,12 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// The machines that come with the program: name and file.
-const BUILTIN: &[(&str, &str)] = &[("thesis-cluster", include_str!("../../../machines/thesis-cluster.toml"))];
+const BUILTIN: &[(&str, &str)] = &[
+    ("thesis-cluster", include_str!("../../../machines/thesis-cluster.toml")),
+    ("pvfs-linux", include_str!("../../../machines/pvfs-linux.toml")),
+    ("bgp", include_str!("../../../machines/bgp.toml")),
+    ("chiba", include_str!("../../../machines/chiba.toml")),
+];
 
 /// The names of the machines that come with the program.
 pub fn builtin() -> impl Iterator<Item = &'static str> {
@@ -68,6 +73,9 @@ pub struct Nodes {
     pub cores: u32,
     /// Cores that one server can keep busy.
     pub server_threads: u32,
+    /// Cores that the clients of one computer can keep busy; all of them where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_threads: Option<u32>,
 }
 
 /// The network, between any two computers.
@@ -189,7 +197,7 @@ pub struct Side {
     /// A request and its reply.
     #[serde(default)]
     pub message_us: f64,
-    /// An operation, beside its message.
+    /// An operation beside its message: of a client a call of the program, of a server each that it carries out.
     #[serde(default)]
     pub operation_us: f64,
     /// What one costs more that changes something.
@@ -366,6 +374,7 @@ impl Machine {
         put("nodes.data_servers".into(), nodes.data_servers.into(), BeSomething);
         put("nodes.cores".into(), nodes.cores.into(), BeSomething);
         put("nodes.server_threads".into(), nodes.server_threads.into(), BeSomething);
+        put("nodes.client_threads".into(), nodes.client_threads.map_or(1.0, f64::from), BeSomething);
         put("link.round_trip_us".into(), link.round_trip_us, BeSomething);
         put("link.round_trip_awake_us".into(), some(link.round_trip_awake_us), BeSomething);
         put("link.bandwidth_mb_per_s".into(), link.bandwidth_mb_per_s, BeSomething);
@@ -447,7 +456,7 @@ mod tests {
     #[test]
     fn every_value_of_a_machine_says_where_it_is_from() {
         for (name, text) in BUILTIN {
-            for line in text.lines().filter(|line| line.contains(" = ")) {
+            for line in text.lines().filter(|line| !line.starts_with('#') && line.contains(" = ")) {
                 let key = line.split(' ').next().unwrap_or("");
                 let is_said = ["name", "title", "source", "case", "value", "from", "slip"].contains(&key);
                 assert!(is_said || line.contains(" # "), "{name}: `{line}` does not say where it is from");

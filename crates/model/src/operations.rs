@@ -167,7 +167,7 @@ fn change(metadata: f64, data: f64, row_bytes: f64) -> Step {
 }
 
 fn counted(steps: &[Step]) -> Counts {
-    let mut counts = Counts::default();
+    let mut counts = Counts { calls: 1.0, ..Counts::default() };
     for step in steps {
         counts.round_trips += 1.0;
         counts.waited_syncs += f64::from(u8::from(step.changes));
@@ -267,7 +267,13 @@ fn list_entry(set: Set, n: f64) -> Counts {
         bytes_in: messages * FRAME_BYTES + entries * ENTRY_BYTES,
         ..Share::default()
     };
-    Counts { round_trips, metadata: share(metadata, 1.0), data: share(data, 0.0), ..Counts::default() }
+    Counts {
+        calls: buffer,
+        round_trips,
+        metadata: share(metadata, 1.0),
+        data: share(data, 0.0),
+        ..Counts::default()
+    }
 }
 
 fn large(set: Set, n: f64, write: bool) -> Vec<Step> {

@@ -27,6 +27,9 @@ pub struct Published {
     /// Servers that hold metadata and data each; the machine's data servers where nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub servers: Option<u32>,
+    /// Operations that one sync completed, where that was not what the set does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_sync: Option<u32>,
     /// Where the paper's own arithmetic has a slip: what its words give without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrected: Option<f64>,
@@ -111,6 +114,10 @@ pub fn compare(machine: &Machine) -> Vec<Compared> {
     machine.published.iter().filter_map(|published| one(machine, published)).collect()
 }
 
+fn many(n: u32, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 fn one(machine: &Machine, published: &Published) -> Option<Compared> {
     match published.case()? {
         Case::Chapter4(at) => {
@@ -122,12 +129,23 @@ fn one(machine: &Machine, published: &Published) -> Option<Compared> {
         Case::Operation(operation, set) => {
             let (clients, servers) =
                 (published.clients?, published.servers.unwrap_or(machine.nodes.data_servers));
-            let bound = operation.bound(set, machine, clients, Servers::Both(servers), clients > 1);
+            let setting = Setting {
+                servers: Servers::Both(servers),
+                per_sync: published.per_sync.or(set.per_sync()),
+                ..Setting::of(machine, clients)
+            };
+            let bound = Bound::of(&operation.counts(set, servers), machine, &setting);
             let scale = operation.large_bytes().map_or(1.0, |bytes| bytes / 1e6);
             let binds = bound.terms.first();
             Some(Compared {
                 published: published.clone(),
-                title: format!("{}, {}, {clients} clients, {servers} servers", operation.name(), set.word()),
+                title: format!(
+                    "{}, {}, {}, {}",
+                    operation.name(),
+                    set.word(),
+                    many(clients, "client"),
+                    many(servers, "server")
+                ),
                 unit: if operation.large_bytes().is_some() { "MB/s" } else { "/s" },
                 here: bound.per_s() * scale,
                 arithmetic: binds.map_or(String::new(), |t| format!("{}: {}", t.limit, t.arithmetic)),
@@ -183,6 +201,7 @@ mod tests {
             from: String::new(),
             clients,
             servers: None,
+            per_sync: None,
             corrected: None,
             slip: None,
         };
