@@ -11,7 +11,8 @@
 //!   way       the pass-through's own rate
 //! ```
 //!
-//! and the least of them *binds*. Source: the thesis's chapter 4 ("estimated upper bound"), and the design's section 6.
+//! and the least of them *binds*. (Of a machine as a whole, before anything is run on it, `shoal_model::bound` tells the same
+//! from a file: docs/BOUNDS.md.) Source: the thesis's chapter 4 ("estimated upper bound"), and the design's section 6.
 
 use serde::{Deserialize, Serialize};
 

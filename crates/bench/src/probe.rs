@@ -6,14 +6,18 @@
 //! * [`layout`]: round trips in the layout and with the sizes of a real run;
 //! * [`group`]: a journal's group of a given size, and what the disk takes in all;
 //! * [`copy`]: a file through one connection into another file, what a large file by a network client can
-//!   reach.
+//!   reach;
+//! * [`stream`]: the same from memory to memory, and what it costs each side's core;
+//! * [`disk`]: a disk and its cache, large accesses and small ones.
 //!
 //! A [`Probe`] is measured in rounds, so that it can take turns with whatever it is compared to.
 
 pub mod copy;
+pub mod disk;
 pub mod echo;
 pub mod group;
 pub mod layout;
+pub mod stream;
 pub mod sync;
 
 use std::path::PathBuf;

@@ -14,7 +14,7 @@
 
 use crate::counts::{Counts, Share};
 use crate::machine::{Machine, Side};
-use crate::words::{plain, short, time};
+use crate::words::{many, plain, short, time};
 
 /// What may bind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -369,7 +369,8 @@ impl Sum<'_> {
     fn keeping_us(&self, share: &Share) -> f64 {
         let (read, write) = self.kept_mb_per_s();
         let us = |bytes: f64, rate: Option<f64>| rate.map_or(0.0, |rate| bytes / rate);
-        us(share.read_bytes, read) + us(share.write_bytes, write)
+        let buffered = self.machine.disk.cache_write_mb_per_s;
+        us(share.read_bytes, read) + us(share.write_bytes, write) + us(share.buffered_bytes, buffered)
     }
 
     /// One sync of nothing, and what each byte adds; microseconds, of so many servers at once. `None`: not known.
@@ -433,10 +434,10 @@ impl Sum<'_> {
         let part = |limit, name: &str, times, each_us| Part { limit, name: name.to_owned(), times, each_us };
         let mut parts = vec![part(Limit::RoundTrip, "round trip", counts.round_trips, self.trip_us())];
         if counts.waited_syncs > 0.0
-            && let Some((sync_us, byte_us)) = self.sync_us(1.0)
+            && let Some((sync_us, _)) = self.sync_us(1.0)
         {
+            // Its bytes are in the transfer.
             parts.push(part(Limit::Sync, "sync", counts.waited_syncs, sync_us));
-            parts.push(part(Limit::Sync, "synced bytes", 1.0, byte_us * counts.servers().write_bytes));
         }
         if let Some(access_us) = self.access_us() {
             let times = self.accesses(counts.waited_reads, counts.waited_writes);
@@ -462,6 +463,10 @@ impl Sum<'_> {
         let (small_us, large_us) = (at(small)?, at(large)?);
         let byte_us = if large > small { (large_us - small_us) / (large - small) as f64 } else { 0.0 };
         Some((small_us, byte_us.max(0.0)))
+    }
+
+    fn largest_echo(&self) -> f64 {
+        self.machine.link.echo.iter().map(|echo| echo.bytes as f64).fold(0.0, f64::max)
     }
 
     /// Echo's rate with messages of so many bytes, between what was measured.
@@ -492,13 +497,15 @@ impl Sum<'_> {
     fn messages(&self) -> Option<Term> {
         let all = self.counts.servers();
         let (message_us, byte_us) = self.echo_us()?;
-        let us = all.messages * message_us + bytes_each_way(&all) * byte_us;
+        // What is larger than an echo's message is no echo: links bound it.
+        let bytes = bytes_each_way(&all).min(all.messages * self.largest_echo());
+        let us = all.messages * message_us + bytes * byte_us;
         let mut arithmetic = match all.messages == 1.0 {
             true => format!("echo {}/s", short(MEGA / message_us)),
-            false => format!("echo {}/s ÷ {} messages", short(MEGA / message_us), plain(all.messages)),
+            false => format!("echo {}/s ÷ {}", short(MEGA / message_us), many(all.messages, "message")),
         };
-        if bytes_each_way(&all) * byte_us > 0.01 * us {
-            arithmetic += &format!(", {} bytes slower", plain(bytes_each_way(&all)));
+        if bytes * byte_us > 0.01 * us {
+            arithmetic += &format!(", {} bytes slower", plain(bytes));
         }
         Sum::term(Limit::Messages, MEGA / us, arithmetic)
     }
@@ -546,10 +553,10 @@ impl Sum<'_> {
         let us = syncs * sync_us / group + self.at_a_server(shared, |share| share.write_bytes) * byte_us;
         let of = if shared { "of all servers" } else { "of a server" };
         let arithmetic = format!(
-            "{} syncs/s {of} × {} operations a sync ÷ {} syncs",
+            "{} syncs/s {of} × {} a sync ÷ {}",
             short(MEGA / sync_us),
-            plain(group),
-            plain(syncs)
+            many(group, "operation"),
+            many(syncs, "sync")
         );
         Sum::term(Limit::Syncs, MEGA / us, arithmetic)
     }
@@ -580,7 +587,7 @@ impl Sum<'_> {
         let us = client_us(&self.machine.cpu.client, self.counts);
         let threads = nodes.client_threads.map_or(nodes.cores, |threads| threads.min(nodes.cores));
         let cores = self.client_nodes() * f64::from(threads);
-        Sum::term(Limit::ClientCpu, cores * MEGA / us, format!("{} cores ÷ {}", plain(cores), time(us)))
+        Sum::term(Limit::ClientCpu, cores * MEGA / us, format!("{} ÷ {}", many(cores, "core"), time(us)))
     }
 
     fn server_cpu(&self) -> Option<Term> {
@@ -589,7 +596,7 @@ impl Sum<'_> {
         Sum::term(
             Limit::ServerCpu,
             threads * MEGA / us,
-            format!("{} threads ÷ {} at a server", plain(threads), time(us)),
+            format!("{} ÷ {} at a server", many(threads, "thread"), time(us)),
         )
     }
 
@@ -602,7 +609,7 @@ impl Sum<'_> {
         let (client, server) = (client_us(&cpu.client, self.counts), server_us(&cpu.server, &all));
         let cores = f64::from(self.machine.nodes.cores);
         let arithmetic =
-            format!("{} cores ÷ (client {} + server {})", plain(cores), time(client), time(server));
+            format!("{} ÷ (client {} + server {})", many(cores, "core"), time(client), time(server));
         Sum::term(Limit::Cpu, cores * MEGA / (client + server), arithmetic)
     }
 }
@@ -781,6 +788,7 @@ mod tests {
             writes: v[8],
             read_bytes: 1e4 * v[9],
             write_bytes: 1e4 * v[10],
+            buffered_bytes: 1e4 * v[11],
         }
     }
 
@@ -790,9 +798,9 @@ mod tests {
             waited_syncs: v[1],
             waited_reads: v[2],
             waited_writes: v[3],
-            metadata: share(&v[4..15]),
-            data: share(&v[15..26]),
-            calls: v[26],
+            metadata: share(&v[4..16]),
+            data: share(&v[16..28]),
+            calls: v[28],
         }
     }
 
@@ -837,7 +845,7 @@ mod tests {
         fn a_bound_never_grows_when_a_cost_of_the_machine_grows(
             machine in machines(),
             setting in settings(),
-            values in proptest::collection::vec(0.0..20.0_f64, 27),
+            values in proptest::collection::vec(0.0..20.0_f64, 29),
             by in proptest::collection::vec(1.0..4.0_f64, 25),
         ) {
             let counts = counts(&values);
@@ -850,8 +858,8 @@ mod tests {
         fn a_bound_never_grows_when_a_count_grows(
             machine in machines(),
             setting in settings(),
-            values in proptest::collection::vec(0.0..20.0_f64, 27),
-            at in 0_usize..27,
+            values in proptest::collection::vec(0.0..20.0_f64, 29),
+            at in 0_usize..29,
             more in 0.0..20.0_f64,
         ) {
             let before = Bound::of(&counts(&values), &machine, &setting).per_s();
@@ -863,7 +871,7 @@ mod tests {
 
         #[test]
         fn more_servers_never_lower_a_bound_of_separate_computers(
-            values in proptest::collection::vec(0.0..20.0_f64, 27),
+            values in proptest::collection::vec(0.0..20.0_f64, 29),
             servers in 1_u32..30,
         ) {
             let mut machine = machine();

@@ -25,6 +25,8 @@ pub struct Share {
     pub read_bytes: f64,
     /// Bytes written to what is stored.
     pub write_bytes: f64,
+    /// Bytes written that nobody waits for at the disk: the cache takes them.
+    pub buffered_bytes: f64,
 }
 
 impl Share {
@@ -42,6 +44,7 @@ impl Share {
             writes: self.writes + other.writes,
             read_bytes: self.read_bytes + other.read_bytes,
             write_bytes: self.write_bytes + other.write_bytes,
+            buffered_bytes: self.buffered_bytes + other.buffered_bytes,
         }
     }
 }

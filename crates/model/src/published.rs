@@ -9,6 +9,7 @@ use crate::bound::{Bound, Setting};
 use crate::chapter4::NUMBERS;
 use crate::machine::Machine;
 use crate::operations::{Operation, Set};
+use crate::words::many;
 use serde::{Deserialize, Serialize};
 
 /// A published number.
@@ -114,10 +115,6 @@ pub fn compare(machine: &Machine) -> Vec<Compared> {
     machine.published.iter().filter_map(|published| one(machine, published)).collect()
 }
 
-fn many(n: u32, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
-}
-
 fn one(machine: &Machine, published: &Published) -> Option<Compared> {
     match published.case()? {
         Case::Chapter4(at) => {
@@ -143,8 +140,8 @@ fn one(machine: &Machine, published: &Published) -> Option<Compared> {
                     "{}, {}, {}, {}",
                     operation.name(),
                     set.word(),
-                    many(clients, "client"),
-                    many(servers, "server")
+                    many(clients.into(), "client"),
+                    many(servers.into(), "server")
                 ),
                 unit: if operation.large_bytes().is_some() { "MB/s" } else { "/s" },
                 here: bound.per_s() * scale,

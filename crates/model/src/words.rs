@@ -38,6 +38,11 @@ pub(crate) fn plain(value: f64) -> String {
     }
 }
 
+/// `1 message`, `0.5 messages`.
+pub(crate) fn many(value: f64, what: &str) -> String {
+    format!("{} {what}{}", plain(value), if value == 1.0 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,5 +56,6 @@ mod tests {
         assert_eq!(short(f64::INFINITY), "no limit");
         assert_eq!([520.0, 8500.0, 1.25].map(time), ["520 µs", "8.5 ms", "1.25 µs"]);
         assert_eq!([10.0, 0.004, 0.5, 0.0].map(plain), ["10", "0.004", "0.5", "0"]);
+        assert_eq!([many(1.0, "sync"), many(0.5, "sync")], ["1 sync", "0.5 syncs"]);
     }
 }

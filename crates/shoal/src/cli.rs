@@ -1,6 +1,7 @@
 //! The command tree: every command with its help and an example. Handlers are in [`crate::commands`], one file each.
 
 mod bench;
+mod bounds;
 mod sim;
 mod tail;
 
@@ -8,6 +9,7 @@ pub use bench::{
     Bench, BenchCommon, BenchCompare, BenchDirectory, BenchIo, BenchMount, BenchNative, BenchSmall,
     BenchSweep, BenchTechniques, BenchTell,
 };
+pub use bounds::Bounds;
 #[cfg(feature = "mutants")]
 pub use sim::SimMutants;
 pub use sim::{Sim, SimSetup, SimSoak};
@@ -76,6 +78,8 @@ pub enum Command {
     AddServer(AddServer),
     /// Change when metadata and data are made durable.
     Sync(Sync),
+    /// What could this machine, or another, reach at best? Measure it, and compute the bound of every operation.
+    Bounds(Bounds),
     /// Measure.
     #[command(subcommand)]
     Bench(Bench),

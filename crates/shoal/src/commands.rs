@@ -3,6 +3,7 @@
 pub mod add_server;
 pub mod bench;
 pub mod bench_tail;
+pub mod bounds;
 pub mod cat;
 pub mod completions;
 pub mod cp;
@@ -47,6 +48,7 @@ pub fn run(command: Command, matches: &clap::ArgMatches) -> Result<ExitCode> {
         Command::Ping(args) => ping::run(args),
         Command::Fsck(args) => fsck::run(args),
         Command::Status(args) => status::run(args),
+        Command::Bounds(args) => bounds::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Torture(args) => torture::run(args),

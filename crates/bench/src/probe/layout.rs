@@ -27,6 +27,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use rustix::event::epoll;
 use serde::{Deserialize, Serialize};
 
+use crate::counts::cpu_us_of;
 use crate::spread::Spread;
 use crate::team::process::WorkerCommand;
 
@@ -95,6 +96,8 @@ pub struct RoundTrips {
     pub per_s: f64,
     /// The middle one.
     pub median_us: f64,
+    /// How many there were.
+    pub round_trips: u64,
 }
 
 /// Echo servers that run, for as many measurements as are wanted.
@@ -131,6 +134,11 @@ impl Echo {
     /// The layout.
     pub fn layout(&self) -> Layout {
         self.layout
+    }
+
+    /// Processor time of the servers' processes so far, microseconds; 0 where they are threads of this one.
+    pub fn cpu_us(&self) -> u64 {
+        self.processes.iter().map(|process| cpu_us_of(process.0.id())).sum()
     }
 
     /// Round trips with these sizes, for so long.
@@ -201,7 +209,7 @@ fn ping_all(lines: Vec<Box<dyn Line>>, sizes: Sizes, duration: Duration) -> Resu
         all_us.extend(times_us?);
     }
     let median_us = Spread::of(&all_us).context("an echo answered nothing")?.median;
-    Ok(RoundTrips { per_s: all_us.len() as f64 / elapsed, median_us })
+    Ok(RoundTrips { per_s: all_us.len() as f64 / elapsed, median_us, round_trips: all_us.len() as u64 })
 }
 
 /// One client: the time of each round trip, microseconds.

@@ -1,6 +1,6 @@
 //! `shoal bench`: workloads over several targets in one run, and the machine's own limits.
 
-mod cluster;
+pub(super) mod cluster;
 mod compare;
 mod directory;
 mod listing;

@@ -1,0 +1,379 @@
+//! This machine, fitted from probes: what `shoal bounds` measures and keeps.
+//!
+//! In rounds, medians over them: round trips of plain echo on idle and on awake cores, with 1, 4, 16 and 64 outstanding, of 64
+//! bytes and 8 KiB; a stream; syncs by method, size and number of writers; the disk and the cache; memory. What a message costs
+//! both sides' cores comes from the echo with 64 outstanding (the least of the rounds, as it is to bound); what an *operation* costs is measured with real servers and
+//! clients by who has such ([`OperationCosts`]), and the message's part is taken off.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use shoal_model::Machine;
+use shoal_model::machine::{Cpu, Disk, Echo as EchoRow, Link, Memory, Nodes, Side, Sync};
+
+use crate::awake::Awake;
+use crate::counts;
+use crate::probe::Home;
+use crate::probe::disk::{DiskProbe, DiskRates};
+use crate::probe::layout::{Connection, Echo, Layout, Servers};
+use crate::probe::stream::{self, Stream};
+use crate::probe::sync::{SyncFiles, SyncMethod};
+use crate::progress::Progress;
+use crate::spread::Spread;
+use crate::team::process::WorkerCommand;
+
+/// Requests outstanding, each of a client of its own.
+pub const OUTSTANDING: [usize; 4] = [1, 4, 16, 64];
+/// Sizes of requests; replies are small.
+pub const MESSAGE_BYTES: [usize; 2] = [64, 8192];
+/// A reply.
+const REPLY_BYTES: usize = 64;
+/// Where a message's processor time is measured: enough to keep both sides busy.
+const BUSY: usize = 64;
+/// Sizes that are made durable at once.
+const SYNC_BYTES: [usize; 3] = [4096, 65_536, 1 << 20];
+/// Bytes copied to see what memory does; far more than caches hold.
+const COPY_BYTES: usize = 64 << 20;
+
+/// How to measure.
+#[derive(Clone, Debug)]
+pub struct FitOptions {
+    /// A folder on the disk that is meant; nothing stays there.
+    pub folder: PathBuf,
+    /// What comes to [`echo_server_main`](crate::probe::layout::echo_server_main).
+    pub echo: WorkerCommand,
+    /// Servers.
+    pub servers: usize,
+    /// Rounds.
+    pub rounds: usize,
+    /// Each single measurement takes so long.
+    pub duration: Duration,
+    /// Bytes of the file that the disk is measured with.
+    pub disk_bytes: u64,
+}
+
+/// Processor time of one side for one operation, message included, microseconds; entries without.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct OperationCosts {
+    /// An operation that only looks.
+    pub look_us: f64,
+    /// The cheapest that changes something.
+    pub change_us: f64,
+    /// An entry of a listing.
+    pub entry_us: f64,
+}
+
+/// Costs of both sides.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Costs {
+    /// The client's.
+    pub client: OperationCosts,
+    /// The servers'.
+    pub server: OperationCosts,
+}
+
+/// All samples of one echo.
+struct EchoSamples {
+    outstanding: usize,
+    bytes: usize,
+    idle: Vec<(f64, f64)>,
+    awake: Vec<(f64, f64)>,
+}
+
+/// All samples of one kind of sync.
+struct SyncSamples {
+    method: SyncMethod,
+    writers: usize,
+    bytes: usize,
+    samples: Vec<(f64, f64)>,
+}
+
+/// The machine, while it is measured.
+pub struct Fit {
+    options: FitOptions,
+    /// Sockets' paths must be short, so they are not on the disk that is meant.
+    sockets: Home,
+    _home: Home,
+    disk: DiskProbe,
+    sync_files: SyncFiles,
+    echoes: Vec<EchoSamples>,
+    syncs: Vec<SyncSamples>,
+    disks: Vec<DiskRates>,
+    streams: Vec<Stream>,
+    copies: Vec<f64>,
+    /// Processor time of a message: client's, server's.
+    messages: Vec<(f64, f64)>,
+}
+
+impl Fit {
+    /// Makes the files the measurements need.
+    pub fn new(options: FitOptions) -> Result<Fit> {
+        let home = Home::new(&options.folder)?;
+        let writers = [1, options.servers];
+        let sync_files = SyncFiles::new(&home.0, options.servers.max(1))?;
+        let disk = DiskProbe::new(&home.0, options.disk_bytes)?;
+        let pairs =
+            MESSAGE_BYTES.iter().flat_map(|&bytes| OUTSTANDING.map(|outstanding| (outstanding, bytes)));
+        let echoes = pairs
+            .map(|(outstanding, bytes)| EchoSamples {
+                outstanding,
+                bytes,
+                idle: Vec::new(),
+                awake: Vec::new(),
+            })
+            .collect();
+        let mut syncs = Vec::new();
+        // Journals' way first: the machine's first entry is what servers do.
+        for method in [SyncMethod::DirectDsync, SyncMethod::AppendFdatasync] {
+            for &writers in writers.iter().take(if options.servers > 1 { 2 } else { 1 }) {
+                for bytes in SYNC_BYTES {
+                    syncs.push(SyncSamples { method, writers, bytes, samples: Vec::new() });
+                }
+            }
+        }
+        Ok(Fit {
+            options,
+            sockets: Home::new(&std::env::temp_dir())?,
+            _home: home,
+            disk,
+            sync_files,
+            echoes,
+            syncs,
+            disks: Vec::new(),
+            streams: Vec::new(),
+            copies: Vec::new(),
+            messages: Vec::new(),
+        })
+    }
+
+    /// Steps of all rounds.
+    pub fn steps(&self) -> u64 {
+        (self.options.rounds * (self.echoes.len() + self.syncs.len() + 3)) as u64
+    }
+
+    /// Measures all rounds; `told` begins at step `first`.
+    pub fn measure(&mut self, first: u64, told: &mut dyn FnMut(Progress)) -> Result<()> {
+        let mut step = first;
+        for repetition in 1..=self.options.rounds {
+            let mut tell = |what: String| {
+                told(Progress::Step { step, what, repetition });
+                step += 1;
+            };
+            self.round(&mut tell)?;
+        }
+        Ok(())
+    }
+
+    fn round(&mut self, tell: &mut dyn FnMut(String)) -> Result<()> {
+        let duration = self.options.duration;
+        for outstanding in OUTSTANDING {
+            let layout = Layout {
+                clients: outstanding,
+                servers: self.options.servers,
+                place: Servers::Threads,
+                connection: Connection::Unix,
+            };
+            let echo = Echo::start(layout, &self.options.echo, &self.sockets.0)?;
+            for samples in self.echoes.iter_mut().filter(|s| s.outstanding == outstanding) {
+                tell(format!("round trips, {} outstanding, {} bytes", samples.outstanding, samples.bytes));
+                // Half the time each.
+                let (client, server) = (counts::cpu_us_here(), echo.cpu_us());
+                let idle = echo.measure(samples.bytes, REPLY_BYTES, duration / 2)?;
+                let used = (counts::cpu_us_here() - client, echo.cpu_us().saturating_sub(server));
+                samples.idle.push((idle.median_us, idle.per_s));
+                if samples.outstanding == BUSY && samples.bytes == MESSAGE_BYTES[0] {
+                    let each = |us: u64| us as f64 / idle.round_trips.max(1) as f64;
+                    self.messages.push((each(used.0), each(used.1)));
+                }
+                let keeping = Awake::all();
+                let awake = echo.measure(samples.bytes, REPLY_BYTES, duration / 2)?;
+                drop(keeping);
+                samples.awake.push((awake.median_us, awake.per_s));
+            }
+        }
+        for sync in &mut self.syncs {
+            tell(format!("{} of {} bytes, {} at once", sync.method, sync.bytes, sync.writers));
+            let sample = self.sync_files.measure(sync.method, sync.writers, sync.bytes, duration / 2)?;
+            sync.samples.extend(sample.map(|sample| (sample.median_us, sample.per_s)));
+        }
+        tell("disk".to_owned());
+        self.disks.push(self.disk.measure(duration / 2)?);
+        tell("stream".to_owned());
+        self.streams.push(stream::measure(duration)?);
+        tell("memory".to_owned());
+        self.copies.push(copy());
+        Ok(())
+    }
+
+    /// The machine, from medians over the rounds; removes the files.
+    pub fn machine(self, title: String, costs: &Costs) -> Result<Machine> {
+        let echo: Vec<EchoRow> = self.echoes.iter().filter_map(echo_row).collect();
+        let alone = echo.first().context("no round trip was measured")?;
+        let stream = |of: fn(&Stream) -> f64| median(self.streams.iter().map(of)).unwrap_or(0.0);
+        let message =
+            |of: fn(&(f64, f64)) -> f64| self.messages.iter().map(of).reduce(f64::min).unwrap_or(0.0);
+        let link = Link {
+            round_trip_us: alone.idle_us,
+            round_trip_awake_us: Some(alone.awake_us),
+            bandwidth_mb_per_s: tidy(stream(|s| s.mb_per_s)),
+            medium_mb_per_s: None,
+            congestion: None,
+            echo,
+        };
+        let cpu = Cpu {
+            client: side(message(|m| m.0), stream(|s| s.sender_us), &costs.client),
+            server: side(message(|m| m.1), stream(|s| s.receiver_us), &costs.server),
+        };
+        let servers = self.options.servers as u32;
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        Ok(Machine {
+            name: "this".to_owned(),
+            title,
+            source: format!("measured by `shoal bounds`: medians of {} rounds", self.options.rounds),
+            nodes: Nodes {
+                client_nodes: Some(1),
+                metadata_servers: servers,
+                data_servers: servers,
+                servers_have_both: true,
+                one_machine: true,
+                cores,
+                server_threads: 1,
+                client_threads: None,
+            },
+            link,
+            disk: disk(&self.disks, direct_mb_per_s(&self.syncs)),
+            memory: Memory {
+                bytes: memory_bytes(),
+                copy_mb_per_s: median(self.copies.iter().copied()).map(tidy),
+            },
+            cpu,
+            sync: self.syncs.iter().filter_map(sync_row).collect(),
+            published: Vec::new(),
+        })
+    }
+}
+
+/// The message's part is taken off: the bound counts messages by themselves.
+fn side(message_us: f64, megabyte_us: f64, costs: &OperationCosts) -> Side {
+    Side {
+        message_us: tidy(message_us),
+        operation_us: tidy((costs.look_us - message_us).max(0.0)),
+        change_us: tidy((costs.change_us - costs.look_us).max(0.0)),
+        entry_us: tidy(costs.entry_us),
+        megabyte_us: tidy(megabyte_us),
+    }
+}
+
+fn median(samples: impl Iterator<Item = f64>) -> Option<f64> {
+    Spread::of(&samples.collect::<Vec<_>>()).map(|spread| spread.median)
+}
+
+/// Four digits: more are not known.
+fn tidy(value: f64) -> f64 {
+    if value <= 0.0 || !value.is_finite() {
+        return 0.0;
+    }
+    let scale = 10_f64.powi(3 - value.log10().floor() as i32);
+    (value * scale).round() / scale
+}
+
+/// Medians of both numbers.
+fn medians(samples: &[(f64, f64)]) -> Option<(f64, f64)> {
+    let of = |of: fn(&(f64, f64)) -> f64| median(samples.iter().map(of)).map(tidy);
+    Some((of(|s| s.0)?, of(|s| s.1)?))
+}
+
+fn echo_row(samples: &EchoSamples) -> Option<EchoRow> {
+    let ((idle_us, idle_per_s), (awake_us, awake_per_s)) =
+        (medians(&samples.idle)?, medians(&samples.awake)?);
+    let (outstanding, bytes) = (samples.outstanding as u32, samples.bytes as u64);
+    Some(EchoRow { outstanding, bytes, idle_us, idle_per_s, awake_us, awake_per_s })
+}
+
+fn sync_row(samples: &SyncSamples) -> Option<Sync> {
+    let (sync_us, sync_per_s) = medians(&samples.samples)?;
+    let method = match samples.method {
+        SyncMethod::DirectDsync => "o_direct_o_dsync",
+        SyncMethod::AppendFdatasync => "append_fdatasync",
+    };
+    let (bytes, writers) = (samples.bytes as u64, samples.writers as u32);
+    Some(Sync { method: method.to_owned(), bytes, writers, sync_us, sync_per_s })
+}
+
+/// What large durable writes reached, by any method and number of writers, 10^6 bytes a second.
+fn direct_mb_per_s(syncs: &[SyncSamples]) -> f64 {
+    let rate = |sync: &SyncSamples| medians(&sync.samples).map(|(_, per_s)| per_s * sync.bytes as f64 / 1e6);
+    syncs.iter().filter_map(rate).fold(0.0, f64::max)
+}
+
+/// The better of both ways to write counts.
+fn disk(all: &[DiskRates], direct_mb_per_s: f64) -> Disk {
+    let of = |of: fn(&DiskRates) -> Option<f64>| median(all.iter().filter_map(of)).map(tidy);
+    Disk {
+        shared: true,
+        seek_average_us: of(|d| d.random_us.map(|us| us.0)),
+        seek_max_us: of(|d| d.random_us.map(|us| us.1)),
+        seek_track_us: of(|d| d.next_us),
+        rotation_us: 0.0,
+        read_mb_per_s: of(|d| d.read_mb_per_s),
+        write_mb_per_s: of(|d| Some(d.write_mb_per_s)).map(|rate| rate.max(tidy(direct_mb_per_s))),
+        cache_read_mb_per_s: of(|d| Some(d.cache_read_mb_per_s)),
+        cache_write_mb_per_s: of(|d| Some(d.cache_write_mb_per_s)),
+        cache_bytes: None,
+    }
+}
+
+/// 10^6 bytes a second that one core copies.
+fn copy() -> f64 {
+    let from = vec![7_u8; COPY_BYTES];
+    let mut to = vec![1_u8; COPY_BYTES];
+    let begun = Instant::now();
+    to.copy_from_slice(&from);
+    std::hint::black_box(&to);
+    COPY_BYTES as f64 / 1e6 / begun.elapsed().as_secs_f64()
+}
+
+/// All memory there is, where the kernel says so.
+fn memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_keep_four_digits() {
+        assert_eq!(
+            [123_456.0, 1.234_56, 0.012_345_6, 0.0, f64::NAN].map(tidy),
+            [123_500.0, 1.235, 0.012_35, 0.0, 0.0]
+        );
+    }
+
+    #[test]
+    fn an_operation_s_cost_is_what_it_takes_beside_its_message() {
+        let costs = OperationCosts { look_us: 15.0, change_us: 40.0, entry_us: 2.0 };
+        let side = side(10.0, 100.0, &costs);
+        assert_eq!((side.message_us, side.operation_us, side.change_us), (10.0, 5.0, 25.0));
+        // Noise never makes a cost negative.
+        assert_eq!(super::side(20.0, 100.0, &costs).operation_us, 0.0);
+    }
+
+    #[test]
+    fn what_a_disk_does_not_offer_is_not_known() {
+        let rates = DiskRates { write_mb_per_s: 100.0, ..DiskRates::default() };
+        let disk = disk(&[rates, rates], 50.0);
+        assert_eq!(
+            (disk.write_mb_per_s, disk.read_mb_per_s, disk.seek_average_us),
+            (Some(100.0), None, None)
+        );
+    }
+
+    #[test]
+    fn memory_is_copied_at_some_rate() {
+        assert!(copy() > 0.0);
+    }
+}

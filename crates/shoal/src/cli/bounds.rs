@@ -1,0 +1,44 @@
+//! What `shoal bounds` takes.
+
+use clap::{Args, ValueHint};
+use std::path::PathBuf;
+
+/// `shoal bounds`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:  shoal bounds                                       (measures this machine, under a minute, and keeps it as `this`)
+          shoal bounds --machine this --explain
+          shoal bounds --machine thesis-cluster --curves ./figures
+A machine is a TOML file; docs/BOUNDS.md says what is in it, and what the bounds mean.")]
+pub struct Bounds {
+    /// Do not measure: take this machine. A name that --list shows, or a file.
+    #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["quick", "out", "folder"])]
+    pub machine: Option<String>,
+    /// Show which machines there are.
+    #[arg(long, conflicts_with_all = ["machine", "quick", "out", "folder", "curves", "explain"])]
+    pub list: bool,
+    /// Show the arithmetic of every bound.
+    #[arg(long)]
+    pub explain: bool,
+    /// Write the curves of the thesis's figures 4.1 to 4.6 for this machine into a folder, as CSV and SVG.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub curves: Option<PathBuf>,
+    /// Measure once and shortly: some seconds, figures that wander.
+    #[arg(long)]
+    pub quick: bool,
+    /// A folder on the disk that is meant; nothing stays there.
+    #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
+    pub folder: PathBuf,
+    /// Keep what was measured here [default: $XDG_DATA_HOME/shoal/machines/this.toml].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub out: Option<PathBuf>,
+    /// Servers, each with metadata and data [default: the machine's; 4 where it is measured].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub servers: Option<u32>,
+    /// No progress.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
