@@ -45,8 +45,10 @@ pub struct FitOptions {
     pub echo: WorkerCommand,
     /// Servers.
     pub servers: usize,
-    /// Rounds.
+    /// Rounds, at most.
     pub rounds: usize,
+    /// No round begins later than this, but the first: a slow disk must not make it last.
+    pub until: Instant,
     /// Each single measurement takes so long.
     pub duration: Duration,
     /// Bytes of the file that the disk is measured with.
@@ -104,6 +106,8 @@ pub struct Fit {
     copies: Vec<f64>,
     /// Processor time of a message: client's, server's.
     messages: Vec<(f64, f64)>,
+    /// Rounds measured.
+    rounds: usize,
 }
 
 impl Fit {
@@ -144,6 +148,7 @@ impl Fit {
             streams: Vec::new(),
             copies: Vec::new(),
             messages: Vec::new(),
+            rounds: 0,
         })
     }
 
@@ -156,11 +161,15 @@ impl Fit {
     pub fn measure(&mut self, first: u64, told: &mut dyn FnMut(Progress)) -> Result<()> {
         let mut step = first;
         for repetition in 1..=self.options.rounds {
+            if repetition > 1 && Instant::now() >= self.options.until {
+                break;
+            }
             let mut tell = |what: String| {
                 told(Progress::Step { step, what, repetition });
                 step += 1;
             };
             self.round(&mut tell)?;
+            self.rounds = repetition;
         }
         Ok(())
     }
@@ -230,7 +239,11 @@ impl Fit {
         Ok(Machine {
             name: "this".to_owned(),
             title,
-            source: format!("measured by `shoal bounds`: medians of {} rounds", self.options.rounds),
+            source: format!(
+                "measured by `shoal bounds`: {} round{}, medians",
+                self.rounds,
+                if self.rounds == 1 { "" } else { "s" }
+            ),
             nodes: Nodes {
                 client_nodes: Some(1),
                 metadata_servers: servers,
