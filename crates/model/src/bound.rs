@@ -378,18 +378,24 @@ impl Sum<'_> {
         self.sync_fit(writers, |sync| sync.sync_us).or_else(|| Some((self.access_us()?, 0.0)))
     }
 
-    /// Fits a line below all that was measured by the first entry's method: from its smallest size on.
+    /// Fits a line below all that was measured by the first entry's method: from its smallest size on. Who is alone waits no
+    /// longer than among others (where it was measured so, a disk was asleep between syncs): the best of as many writers or
+    /// more counts.
     fn sync_fit(&self, writers: f64, us: impl Fn(&crate::machine::Sync) -> f64) -> Option<(f64, f64)> {
         let sync = &self.machine.sync;
         let method = &sync.first()?.method;
         let of_method = || sync.iter().filter(|s| s.method == *method);
         let most = of_method().map(|s| s.writers).filter(|&w| f64::from(w) <= writers).max();
         let crowd = most.or_else(|| of_method().map(|s| s.writers).min())?;
-        let rows = || of_method().filter(|s| s.writers == crowd);
-        let least = rows().min_by_key(|s| s.bytes)?;
-        let slope = |s: &crate::machine::Sync| (us(s) - us(least)) / (s.bytes - least.bytes) as f64;
-        let slopes = rows().filter(|s| s.bytes > least.bytes).map(slope);
-        Some((us(least), slopes.reduce(f64::min).unwrap_or(0.0).max(0.0)))
+        let fit = |crowd: u32| {
+            let rows = || of_method().filter(|s| s.writers == crowd);
+            let least = rows().min_by_key(|s| s.bytes)?;
+            let slope = |s: &crate::machine::Sync| (us(s) - us(least)) / (s.bytes - least.bytes) as f64;
+            let slopes = rows().filter(|s| s.bytes > least.bytes).map(slope);
+            Some((us(least), slopes.reduce(f64::min).unwrap_or(0.0).max(0.0)))
+        };
+        let crowds = of_method().map(|s| s.writers).filter(|&writers| writers >= crowd);
+        crowds.filter_map(fit).min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
     fn trip_us(&self) -> f64 {
@@ -546,7 +552,11 @@ impl Sum<'_> {
         let (sync_us, byte_us) = match shared {
             // What all of them make durable together, on the one disk.
             true => {
-                self.sync_fit(writers.into(), |sync| MEGA / sync.sync_per_s).or_else(|| self.sync_us(1.0))?
+                self.sync_fit(writers.into(), |sync| {
+                    // Of more writers than there are, their part.
+                    MEGA / sync.sync_per_s * (f64::from(sync.writers) / f64::from(writers.max(1))).max(1.0)
+                })
+                .or_else(|| self.sync_us(1.0))?
             }
             false => self.sync_us(1.0)?,
         };
@@ -681,6 +691,23 @@ mod tests {
         let counts = Counts { waited_syncs: 1.0, ..Counts::default() };
         let bound = Bound::of(&counts, &machine, &setting(1, Servers::Both(1)));
         assert!((bound.per_s() - 1e6 / 8500.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn who_syncs_alone_waits_no_longer_than_among_others() {
+        let mut machine = machine();
+        (machine.cpu, machine.disk.shared) = (crate::machine::Cpu::default(), true);
+        let asleep = machine.sync[0].clone();
+        // 4 ms alone, 300 µs of each of four.
+        (machine.sync[0].sync_us, machine.sync[0].sync_per_s) = (4000.0, 250.0);
+        (machine.sync[1].sync_us, machine.sync[1].sync_per_s) = (4100.0, 240.0);
+        let share = Share { syncs: 1.0, ..Share::default() };
+        let counts = Counts { waited_syncs: 1.0, metadata: share, ..Counts::default() };
+        let bound = |machine: &Machine| Bound::of(&counts, machine, &setting(1, Servers::Both(4)));
+        assert!((bound(&machine).term(Limit::Sync).expect("it waits").per_s - 1e6 / 300.0).abs() < 1e-9);
+        assert!((bound(&machine).term(Limit::Syncs).expect("it syncs").per_s - 12e3 / 4.0).abs() < 1e-9);
+        machine.sync[0] = asleep;
+        assert!((bound(&machine).term(Limit::Sync).expect("it waits").per_s - 1e6 / 100.0).abs() < 1e-9);
     }
 
     #[test]
