@@ -68,7 +68,8 @@ impl KeyHash {
     }
 }
 
-/// Quick, and different with each start; a key made to collide costs a load, no more.
+/// Quick, and different with each start. Keys that collide cost loads that were not needed, and longer searches in the tables'
+/// indexes; which do, nobody outside can know.
 fn hash(seed: u64, key: &[u8]) -> u64 {
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
     let mix = |hash: u64, word: u64| {

@@ -38,6 +38,17 @@ fn is_no_space(error: &StoreError) -> bool {
     matches!(error, StoreError::Io { errno: Some(ENOSPC), .. })
 }
 
+/// A part that might have had `rows_max` rows had `rows` and wrote so much. The next of its kind has as many as write what a
+/// part may, at most twice as many; the last rows of a kind, fewer than there might have been, teach nothing but that they were
+/// too many.
+fn rows_learnt(rows_max: usize, rows: usize, bytes: u64) -> usize {
+    if rows < rows_max && bytes <= PART_BYTES {
+        return rows_max;
+    }
+    let fitting = usize::try_from(rows as u64 * PART_BYTES / bytes.max(1)).unwrap_or(usize::MAX);
+    fitting.min(rows.saturating_mul(2)).max(PART_ROWS_MIN)
+}
+
 /// Checkpoint frozen tables, oldest first, each when it is durable.
 pub(super) async fn checkpoints(shared: Rc<Shared>) {
     loop {
@@ -141,7 +152,8 @@ impl Shared {
             let begun = self.env.now();
             let Applied { rows, next, bytes } = self.table.apply(part.clone()).await?;
             self.counters.borrow_mut().checkpoint_bytes += bytes;
-            self.learn_part(kind, rows, bytes);
+            let learnt = rows_learnt(part.rows_max, rows, bytes);
+            self.part_rows.borrow_mut().insert(kind, learnt);
             let Some(next) = next else { return Ok(()) };
             part.from = Some(next);
             self.env.point(point::CHECKPOINT_PART, 0);
@@ -154,13 +166,6 @@ impl Shared {
     fn rows_of_part(&self, kind: u8) -> usize {
         let rows_max = self.config.part_rows_max.max(1);
         self.part_rows.borrow().get(&kind).copied().unwrap_or(PART_ROWS_MIN).min(rows_max)
-    }
-
-    /// A part of so many rows of a kind wrote so much: the next has as many as write what a part may, at most twice as many.
-    fn learn_part(&self, kind: u8, rows: usize, bytes: u64) {
-        let fitting = usize::try_from(rows as u64 * PART_BYTES / bytes.max(1)).unwrap_or(usize::MAX);
-        let rows_max = fitting.min(rows * 2).max(PART_ROWS_MIN);
-        self.part_rows.borrow_mut().insert(kind, rows_max);
     }
 
     /// Let the disk rest from background work for a while, unless changes wait for it.
@@ -405,4 +410,19 @@ impl Drop for Hurried {
 /// The rows of a table that is replayed, as a frozen table needs them.
 pub(super) fn entry(value: Option<Bytes>) -> Entry {
     Entry { value, strong: Lsn(0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_checkpoint_grows_while_it_writes_little_and_keeps_its_size_at_the_end_of_its_kind() {
+        assert_eq!(rows_learnt(64, 64, PART_BYTES / 8), 128, "at most twice as many");
+        assert_eq!(rows_learnt(4096, 4096, PART_BYTES), 4096);
+        assert_eq!(rows_learnt(4096, 4096, 4 * PART_BYTES), 1024);
+        assert_eq!(rows_learnt(4096, 30, PART_BYTES / 8), 4096, "the last of a kind");
+        assert_eq!(rows_learnt(4096, 30, 4 * PART_BYTES), PART_ROWS_MIN, "which were too many all the same");
+        assert_eq!(rows_learnt(4096, 0, 0), 4096);
+    }
 }

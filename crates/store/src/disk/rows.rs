@@ -171,7 +171,7 @@ impl Rows {
 
     /// A row was read from the checkpointed table, in the present epoch.
     pub fn enter(&mut self, key: &Bytes, value: Option<&Bytes>) {
-        // No recent table had it when it was asked for, and in this epoch none came to them.
+        // No recent table had it when it was asked for. One may have it by now, the same row: it is then kept twice.
         if self.pending(key, self.absence.hash(key)).is_some() || row_bytes(key, value) > self.cache_bytes_max
         {
             return;
