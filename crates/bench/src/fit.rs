@@ -2,8 +2,8 @@
 //!
 //! In rounds, medians over them: round trips of plain echo on idle and on awake cores, with 1, 4, 16 and 64 outstanding, of 64
 //! bytes and 8 KiB; a stream; syncs by method, size and number of writers; the disk and the cache; memory. What a message costs
-//! both sides' cores comes from the echo with 64 outstanding (the least of the rounds, as it is to bound); what an *operation* costs is measured with real servers and
-//! clients by who has such ([`OperationCosts`]), and the message's part is taken off.
+//! both sides' cores comes from the echo with 64 outstanding (the least of the rounds, as it is to bound); what an *operation*
+//! costs is measured with real servers and clients by who has such ([`OperationCosts`]), and the message's part is taken off.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

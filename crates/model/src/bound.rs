@@ -373,7 +373,8 @@ impl Sum<'_> {
         us(share.read_bytes, read) + us(share.write_bytes, write) + us(share.buffered_bytes, buffered)
     }
 
-    /// One sync of nothing, and what each byte adds; microseconds, of so many servers at once. `None`: not known.
+    /// One sync of the smallest size measured, and what each byte above that adds; microseconds, of so many servers at once.
+    /// `None`: not known.
     fn sync_us(&self, writers: f64) -> Option<(f64, f64)> {
         self.sync_fit(writers, |sync| sync.sync_us).or_else(|| Some((self.access_us()?, 0.0)))
     }
@@ -521,13 +522,9 @@ impl Sum<'_> {
         let nodes = self.client_nodes();
         // What a client receives comes from as many senders as there are data servers.
         let in_us = all.bytes_in / self.received_mb_per_s(self.setting.servers.data().into());
-        let us = in_us.max(all.bytes_out / self.machine.link.bandwidth_mb_per_s);
-        let bytes = plain(all.bytes_in.max(all.bytes_out));
-        let arithmetic = format!(
-            "{} × {} MB/s ÷ {bytes} bytes",
-            plain(nodes),
-            plain(self.machine.link.bandwidth_mb_per_s)
-        );
+        let out_us = all.bytes_out / self.machine.link.bandwidth_mb_per_s;
+        let (bytes, us) = if in_us > out_us { (all.bytes_in, in_us) } else { (all.bytes_out, out_us) };
+        let arithmetic = format!("{} × {} MB/s ÷ {} bytes", plain(nodes), plain(bytes / us), plain(bytes));
         Sum::term(Limit::ClientLink, nodes * MEGA / us, arithmetic)
     }
 
@@ -536,9 +533,9 @@ impl Sum<'_> {
         let received = self.received_mb_per_s(self.client_nodes());
         let out = self.at_a_server(one, |share| share.bytes_out);
         let back = self.at_a_server(one, |share| share.bytes_in);
-        let us = (out / received).max(back / self.machine.link.bandwidth_mb_per_s);
-        let rate = if out / received >= us { received } else { self.machine.link.bandwidth_mb_per_s };
-        let arithmetic = format!("{} MB/s ÷ {} bytes at a server", plain(rate), plain(out.max(back)));
+        let (out_us, back_us) = (out / received, back / self.machine.link.bandwidth_mb_per_s);
+        let (bytes, us) = if out_us > back_us { (out, out_us) } else { (back, back_us) };
+        let arithmetic = format!("{} MB/s ÷ {} bytes at a server", plain(bytes / us), plain(bytes));
         Sum::term(Limit::ServerLink, MEGA / us, arithmetic)
     }
 
@@ -560,7 +557,10 @@ impl Sum<'_> {
             }
             false => self.sync_us(1.0)?,
         };
-        let us = syncs * sync_us / group + self.at_a_server(shared, |share| share.write_bytes) * byte_us;
+        // A smaller one than was measured takes no less: nothing is known of it.
+        let least = self.machine.sync.iter().map(|sync| sync.bytes).min().unwrap_or(0) as f64;
+        let bytes = self.at_a_server(shared, |share| share.write_bytes) * group / syncs;
+        let us = syncs / group * (sync_us + (bytes - least).max(0.0) * byte_us);
         let of = if shared { "of all servers" } else { "of a server" };
         let arithmetic = format!(
             "{} syncs/s {of} × {} a sync ÷ {}",
@@ -711,6 +711,20 @@ mod tests {
     }
 
     #[test]
+    fn bytes_up_to_the_smallest_sync_measured_cost_nothing_beside_it() {
+        let mut machine = machine();
+        (machine.cpu, machine.disk.shared) = (crate::machine::Cpu::default(), true);
+        let syncs = |write_bytes| {
+            let share = Share { syncs: 1.0, write_bytes, ..Share::default() };
+            let counts = Counts { metadata: share, ..Counts::default() };
+            let bound = Bound::of(&counts, &machine, &setting(1, Servers::Both(1)));
+            bound.term(Limit::Syncs).expect("it syncs").per_s
+        };
+        assert!((syncs(0.0) - 10e3).abs() < 1e-6 && (syncs(4096.0) - 10e3).abs() < 1e-6);
+        assert!((syncs(65_536.0) - 5e3).abs() < 1e-6, "{}", syncs(65_536.0));
+    }
+
+    #[test]
     fn what_is_not_known_bounds_nothing() {
         let mut machine = machine();
         machine.disk = crate::machine::Disk::default();
@@ -758,6 +772,8 @@ mod tests {
         let mut m = machine.clone();
         let mut next = || by.next().unwrap_or(1.0);
         m.link.round_trip_us *= next();
+        let factor = next();
+        m.link.round_trip_awake_us = m.link.round_trip_awake_us.map(|us| us * factor);
         m.link.bandwidth_mb_per_s /= next();
         let factor = next();
         for echo in &mut m.link.echo {

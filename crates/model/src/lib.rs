@@ -18,7 +18,8 @@
 //!
 //! Source: J. Kunkel, *Performance Analysis of the PVFS2 Persistency Layer*, chapter 4.
 //!
-//! **Invariant: a bound never grows when a cost grows** (property tests of [`bound`] hold it).
+//! **Invariant: a bound never grows when a cost grows** (property tests of [`bound`] hold it). What was measured of one thing at
+//! several sizes is one cost: its values grow together.
 
 pub mod bound;
 pub mod chapter4;

@@ -32,7 +32,7 @@ pub fn run(
     }
     let inode = ctx.inode(file)?;
     if inode.layout.is_some() && !ctx.is_unchanged() {
-        // It would wait for the turn that its own group has.
+        // It is done before its group has ended, and would wait for a turn that its own group may have.
         return Err(Halt::Status(Status::NotSupported));
     }
     let end_max = inode.template.stuffed_max().min(limits::FILE_BYTES_MAX);

@@ -15,7 +15,7 @@ pub struct Bounds {
     #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["quick", "out", "folder"])]
     pub machine: Option<String>,
     /// Show which machines there are.
-    #[arg(long, conflicts_with_all = ["machine", "quick", "out", "folder", "curves", "explain"])]
+    #[arg(long, conflicts_with_all = ["machine", "quick", "out", "folder", "curves", "explain", "servers", "quiet"])]
     pub list: bool,
     /// Show the arithmetic of every bound.
     #[arg(long)]

@@ -75,7 +75,12 @@ fn tell(args: &Bounds, machine: &Machine, kept: Option<&Path>, figures: &[PathBu
         }
     }
     if let Some(path) = kept {
-        let again = if args.out.is_none() { shelf::THIS.to_owned() } else { path.display().to_string() };
+        let again = match &args.out {
+            None => shelf::THIS.to_owned(),
+            // Without a slash it would be taken for a name.
+            Some(path) if path.components().count() == 1 => format!("./{}", path.display()),
+            Some(path) => path.display().to_string(),
+        };
         out::line(format!(
             "\nkept: {} (again, without measuring: shoal bounds --machine {again})",
             path.display()
