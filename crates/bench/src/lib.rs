@@ -26,7 +26,7 @@
 //! * [`fit`]: this machine as a file, fitted from the probes; [`plot`]: figures as SVG.
 //!
 //! This crate measures the real world and therefore reads the real clock and opens real files; it is the one
-//! crate beside `env` that does.
+//! crate beside `env` that does (`model` reads a machine's file).
 
 pub mod awake;
 pub mod beside;

@@ -297,6 +297,15 @@ fn large(set: Set, n: f64, write: bool) -> Vec<Step> {
 mod tests {
     use super::*;
 
+    /// Operations, and how their rows begin in the document's tables.
+    const ROWS: [(Operation, &str); 5] = [
+        (Operation::Create, "| create |"),
+        (Operation::CreateWriteClose, "| create, write 8 KiB, close |"),
+        (Operation::Stat, "| stat, with its lookup |"),
+        (Operation::OpenReadClose, "| lookup, read 8 KiB, close |"),
+        (Operation::Remove, "| remove |"),
+    ];
+
     /// The document's words of a cell, for a number of servers.
     fn said(cell: &str, n: u32) -> f64 {
         let cell = cell.trim().trim_matches('*');
@@ -310,14 +319,7 @@ mod tests {
     fn messages_are_those_of_the_document() {
         let document = include_str!("../../../docs/COUNTS.md");
         let table = document.split("## The baseline, the paper's set, and ours").nth(1).expect("its part");
-        let rows = [
-            (Operation::Create, "| create |"),
-            (Operation::CreateWriteClose, "| create, write 8 KiB, close |"),
-            (Operation::Stat, "| stat, with its lookup |"),
-            (Operation::OpenReadClose, "| lookup, read 8 KiB, close |"),
-            (Operation::Remove, "| remove |"),
-        ];
-        for (operation, begin) in rows {
+        for (operation, begin) in ROWS {
             let line = table.lines().find(|line| line.starts_with(begin)).expect(begin);
             let cells: Vec<&str> = line.split('|').skip(2).collect();
             for (set, cell) in Set::all().iter().zip(cells) {
@@ -332,14 +334,7 @@ mod tests {
     #[test]
     fn bytes_on_the_wire_and_syncs_are_those_of_the_document() {
         let document = include_str!("../../../docs/COUNTS.md");
-        let rows = [
-            (Operation::Create, "| create |"),
-            (Operation::CreateWriteClose, "| create, write 8 KiB, close |"),
-            (Operation::Stat, "| stat, with its lookup |"),
-            (Operation::OpenReadClose, "| lookup, read 8 KiB, close |"),
-            (Operation::Remove, "| remove |"),
-        ];
-        for (operation, begin) in rows {
+        for (operation, begin) in ROWS {
             let line = document.lines().find(|line| line.starts_with(begin)).expect(begin);
             let cells: Vec<f64> = line
                 .split('|')

@@ -22,9 +22,11 @@ pub fn run(args: Bounds) -> Result<ExitCode> {
     let (machine, kept) = match &args.machine {
         Some(words) => (shelf::take(words)?, None),
         None => {
+            // First: nobody waits for a measurement that can be kept nowhere.
+            let place = shelf::place(args.out.as_deref())?;
             let machine = measure::machine(&args)?;
-            let kept = shelf::keep(&machine, &measure::remark(), args.out.as_deref())?;
-            (machine, Some(kept))
+            shelf::keep(&machine, &measure::remark(), &place)?;
+            (machine, Some(place))
         }
     };
     let figures =

@@ -43,15 +43,19 @@ pub fn take(words: &str) -> Result<Machine> {
     Ok(Machine::named(words)?)
 }
 
-/// Keep a machine; says where.
-pub fn keep(machine: &Machine, remark: &str, out: Option<&Path>) -> Result<PathBuf> {
+/// Where a machine is to be kept; its folder is made.
+pub fn place(out: Option<&Path>) -> Result<PathBuf> {
     let path = out.map_or_else(|| kept(THIS), |path| Ok(path.to_path_buf()))?;
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
-    let text = machine.to_text(remark).context("cannot write the machine")?;
-    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
+}
+
+/// Keep a machine there.
+pub fn keep(machine: &Machine, remark: &str, path: &Path) -> Result<()> {
+    let text = machine.to_text(remark).context("cannot write the machine")?;
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// All machines there are: name, title, where.
