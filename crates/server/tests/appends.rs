@@ -162,6 +162,27 @@ fn a_share_of_an_append_that_is_written_is_not_refused_for_a_capability_that_exp
     run_at(Duration::from_secs(2), 86_400, |env| append_meets(env, async |_, _, _| ()));
 }
 
+#[test]
+fn an_append_to_a_laid_out_file_behind_what_its_own_group_changed_is_refused_and_not_waited_for() {
+    run_simulated(|env| async move {
+        let (cluster, _held) = cluster(&env).await;
+        let mut client = cluster.client(0).await;
+        let (object, append) = file(&mut client, "log").await;
+        client.change(vec![Op::Unstuff { object }]).await;
+        let Op::Append { capability, .. } = append.clone() else { unreachable!() };
+        let set = Op::Setattr { object, set: SetAttr { mtime: Some(Time(5)), ..SetAttr::default() } };
+        client.sequence += 1;
+        let ops = vec![set, Op::Append { object, capability, len: 4 }];
+        client.send(Some(slot(0, client.sequence)), vec![ops], Bytes::from_static(b"four")).await;
+        let (_, replies, _) = client.reply().await;
+        assert_eq!(replies[0].status, Status::NotSupported);
+        // Nothing of it was done, and the turn is free again.
+        send_append(&mut client, &append, Bytes::from_static(b"four")).await;
+        let (_, replies, _) = client.reply().await;
+        assert_eq!(offset_of(&replies[0]), 0);
+    });
+}
+
 /// A datafile of a laid-out file.
 async fn datafile(client: &mut Raw, object: Handle, index: usize) -> Handle {
     let reply = client.ask(vec![Op::Getattr { object }]).await;
