@@ -65,7 +65,8 @@ impl Client {
 
     /// What was counted so far.
     pub fn counters(&self) -> ClientCounters {
-        self.core.counters.borrow().clone()
+        let messages = self.core.messages.borrow().sorted();
+        ClientCounters { messages, ..self.core.counters.borrow().clone() }
     }
 
     /// Release the orphans still held, and end the connections. The sessions end with their leases.

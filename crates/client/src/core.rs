@@ -8,6 +8,7 @@
 //! **Invariant: no borrow of the core's state is held over an await.**
 
 use crate::cache::Cache;
+use crate::counters::Tally;
 use crate::held::HeldFiles;
 use crate::map::KnownMap;
 use crate::ops::Inherited;
@@ -17,9 +18,9 @@ use crate::timers::Timers;
 use crate::world::World;
 use crate::{ClientCounters, Error, Options};
 use bytes::Bytes;
-use futures_channel::oneshot;
 use futures_util::future::{Either, select};
 use lru::LruCache;
+use shoal_env::local::{Receiver, oneshot};
 use shoal_env::{Instant, WallTime};
 use shoal_proto::message::{Attached, Reply};
 use shoal_proto::op::Answer;
@@ -27,10 +28,10 @@ use shoal_proto::{
     ClientId, ClusterMap, Durability, Group, GroupReply, Handle, Op, ServerId, SessionId, Status, Switches,
 };
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Tries of one request, at most; the deadline usually ends it before.
@@ -91,12 +92,17 @@ pub(crate) struct Core {
     pub(crate) id: ClientId,
     pub(crate) cache: RefCell<Cache>,
     pub(crate) held: RefCell<HeldFiles>,
+    /// But for the messages.
     pub(crate) counters: RefCell<ClientCounters>,
+    pub(crate) messages: RefCell<Tally>,
     pub(crate) inherited: RefCell<LruCache<Handle, Inherited>>,
     pub(crate) split: RefCell<SplitDirectories>,
     pub(crate) map: KnownMap,
-    sessions: RefCell<BTreeMap<ServerId, Session>>,
+    /// By the server's number, which is small.
+    sessions: RefCell<Vec<Option<Box<Session>>>>,
     timers: Timers,
+    /// The alarm is set to ring for the callers' deadlines by this moment.
+    callers_armed: Cell<Option<Instant>>,
     closed: Cell<bool>,
 }
 
@@ -109,11 +115,13 @@ impl Core {
             id,
             held: RefCell::default(),
             counters: RefCell::default(),
+            messages: RefCell::default(),
             inherited: RefCell::new(LruCache::unbounded()),
             split: RefCell::default(),
             map: KnownMap::new(map),
             sessions: RefCell::default(),
             timers: Timers::default(),
+            callers_armed: Cell::new(None),
             closed: Cell::new(false),
         })
     }
@@ -133,7 +141,14 @@ impl Core {
 
     /// The driver's alarm rang; when it is to ring next.
     pub(crate) fn tick(&self, now: Instant) -> Option<Instant> {
-        self.timers.tick(now)
+        let sleeps = self.timers.tick(now);
+        let mut callers = None;
+        for session in self.sessions.borrow_mut().iter_mut().flatten() {
+            let next = session.expire(now, self.options.timeout);
+            callers = callers.into_iter().chain(next).min();
+        }
+        self.callers_armed.set(callers);
+        sleeps.into_iter().chain(callers).min()
     }
 
     /// Await `future`, but not past `deadline`.
@@ -231,7 +246,7 @@ impl Core {
                 status @ (Status::Busy | Status::Changed | Status::Unavailable)
                     if status != Status::Changed || !is_expected(&answered.groups) =>
                 {
-                    self.back_off(o, o.error(status).from(server)).await?;
+                    Box::pin(self.back_off(o, o.error(status).from(server))).await?;
                 }
                 Status::Split if hops < HOPS_MAX && self.sent_on(home, server, &answered.groups, &group) => {
                     hops += 1;
@@ -244,7 +259,7 @@ impl Core {
                 }
                 Status::WrongServer if !map_fetched && group.answers.is_empty() => {
                     map_fetched = true;
-                    self.fetch_map(o, server).await?;
+                    Box::pin(self.fetch_map(o, server)).await?;
                 }
                 status => {
                     let answers = group.answers.0;
@@ -327,31 +342,47 @@ impl Core {
         bulk: Vec<Bytes>,
         reply_bytes: u64,
     ) -> Result<Answered, Error> {
-        let is_known = |map: &ClusterMap| map.servers.is_empty() || map.server(server).is_some();
-        if !is_known(&self.map()) && !self.closed.get() {
-            self.look_for_newer_map(o).await?;
+        if !self.knows(server) {
+            Box::pin(self.find(o, server)).await?;
         }
-        let map = self.map();
-        if !is_known(&map) {
-            let words = format!("the map (epoch {}) has {} servers only", map.epoch, map.servers.len());
-            return Err(o.error(Status::Stale).from(server).because(words));
-        }
-        self.exchange(o, server, groups, bulk, reply_bytes).await
+        self.exchange(o, server, groups, bulk, reply_bytes)?.await
     }
 
-    pub(crate) async fn exchange(
-        self: &Rc<Core>,
-        o: &Operation,
+    /// Whether a server is in the map; before there is one, any is.
+    fn knows(&self, server: ServerId) -> bool {
+        let map = self.map();
+        map.servers.is_empty() || map.server(server).is_some()
+    }
+
+    /// Look for a server in a newer map.
+    async fn find(self: &Rc<Core>, o: &Operation, server: ServerId) -> Result<(), Error> {
+        if !self.closed.get() {
+            self.look_for_newer_map(o).await?;
+        }
+        if self.knows(server) {
+            return Ok(());
+        }
+        let map = self.map();
+        let words = format!("the map (epoch {}) has {} servers only", map.epoch, map.servers.len());
+        Err(o.error(Status::Stale).from(server).because(words))
+    }
+
+    /// Send a request: await its reply.
+    ///
+    /// # Errors
+    /// The client is closed.
+    pub(crate) fn exchange<'a>(
+        &'a self,
+        o: &'a Operation,
         server: ServerId,
         groups: Vec<Group>,
         bulk: Vec<Bytes>,
         reply_bytes: u64,
-    ) -> Result<Answered, Error> {
+    ) -> Result<Exchange<'a>, Error> {
         if self.closed.get() {
             return Err(o.error(Status::Unavailable).because("the client is closed"));
         }
-        let (send, receive) = oneshot::channel();
-        let waiter = Waiter::Caller(send);
+        let (send, answer) = oneshot();
         let asked = Asked {
             op: o.op,
             groups,
@@ -359,33 +390,14 @@ impl Core {
             reply_bytes,
             deadline: o.deadline,
             durability: o.durability,
-            waiter,
+            waiter: Waiter::Caller(send),
         };
-        let mut waiting = Waiting { core: self, server, tag: Some(self.enqueue(server, asked)) };
-        let answer = self.by(o.deadline, receive).await;
-        match answer {
-            Some(Ok(result)) => {
-                waiting.tag = None;
-                result.map_err(|error| Error { object: o.object, ..error })
-            }
-            Some(Err(_)) => {
-                waiting.tag = None;
-                Err(o.error(Status::Unavailable).from(server).because("the client was closed meanwhile"))
-            }
-            None => Err(self.timed_out(o, server)),
+        let tag = Some(self.enqueue(server, asked));
+        if self.callers_armed.get().is_none_or(|armed| o.deadline < armed) {
+            self.callers_armed.set(Some(o.deadline));
+            self.world.wake_at(o.deadline);
         }
-    }
-
-    fn timed_out(&self, o: &Operation, server: ServerId) -> Error {
-        let sessions = self.sessions.borrow();
-        let trouble = sessions.get(&server).map(|session| session.trouble.as_str()).unwrap_or_default();
-        let bound = self.options.timeout;
-        let words = if trouble.is_empty() {
-            format!("no answer within {bound:?}; is the server overloaded or cut off?")
-        } else {
-            format!("not reached within {bound:?}: {trouble}; is the server running?")
-        };
-        o.error(Status::TimedOut).from(server).because(words)
+        Ok(Exchange { core: self, o, server, tag, answer })
     }
 
     /// Say something, so that the session lives on.
@@ -410,10 +422,7 @@ impl Core {
     }
 
     pub(crate) fn enqueue(&self, server: ServerId, asked: Asked) -> u64 {
-        let tag = {
-            let mut sessions = self.sessions.borrow_mut();
-            sessions.entry(server).or_insert_with(|| Session::new(server)).enqueue(asked)
-        };
+        let tag = self.with(server, |session| session.enqueue(asked));
         self.world.outgoing(server);
         tag
     }
@@ -425,9 +434,8 @@ impl Core {
 
     /// Data carried in one message to `server`, at most.
     pub(crate) fn eager_bytes(&self, server: ServerId) -> usize {
-        let allowed = self.sessions.borrow().get(&server).map(|session| session.eager_bytes);
         let switched = self.switches().eager_bytes as usize;
-        allowed.unwrap_or(usize::MAX).min(self.options.eager_bytes).min(switched)
+        self.with(server, |session| session.eager_bytes).min(self.options.eager_bytes).min(switched)
     }
 
     /// Count bytes that were copied from buffer to buffer.
@@ -438,8 +446,11 @@ impl Core {
     // The driver's side.
 
     fn with<T>(&self, server: ServerId, f: impl FnOnce(&mut Session) -> T) -> T {
-        let mut sessions = self.sessions.borrow_mut();
-        f(sessions.entry(server).or_insert_with(|| Session::new(server)))
+        let (mut sessions, at) = (self.sessions.borrow_mut(), usize::from(server.0));
+        if sessions.len() <= at {
+            sessions.resize_with(at + 1, || None);
+        }
+        f(sessions[at].get_or_insert_with(|| Box::new(Session::new(server))))
     }
 
     /// Whether a connection to `server` is wanted.
@@ -482,15 +493,15 @@ impl Core {
         self.with(server, |session| session.refused(status, words));
     }
 
-    /// What is to be written to `server` now.
-    pub(crate) fn take(&self, server: ServerId) -> Option<Outgoing> {
-        let out = self.with(server, |session| session.take(self.world.now()))?;
-        let mut counters = self.counters.borrow_mut();
+    /// Put into `out` what is to be written to `server` now; whether there is something.
+    pub(crate) fn take(&self, server: ServerId, out: &mut Outgoing) -> bool {
+        let any = self.with(server, |session| session.take(self.world.now(), out));
+        let (mut counters, mut messages) = (self.counters.borrow_mut(), self.messages.borrow_mut());
         for (op, bytes) in &out.ops {
-            *counters.messages.entry(op).or_default() += 1;
+            messages.add(op);
             counters.sent_bytes += bytes;
         }
-        Some(out)
+        any
     }
 
     /// A reply came.
@@ -515,7 +526,7 @@ impl Core {
         }
         match waiter? {
             // A caller that has gone meanwhile needs no answer.
-            Some((Waiter::Caller(waiter), answered)) => drop(waiter.send(Ok(answered))),
+            Some((Waiter::Caller(waiter), answered)) => waiter.send(Ok(answered)),
             Some((Waiter::Map, answered)) => {
                 self.map.answered();
                 for answer in answered.reply.groups.0.into_iter().flat_map(|group| group.answers.0) {
@@ -544,9 +555,11 @@ impl Core {
     /// Nothing more is asked; the drivers end.
     pub(crate) fn close(&self) {
         self.closed.set(true);
-        let servers: Vec<ServerId> = self.sessions.borrow().keys().copied().collect();
-        for server in servers {
-            self.world.outgoing(server);
+        for server in (0..=u16::MAX).map(ServerId).take(self.sessions.borrow().len()) {
+            let is_known = self.sessions.borrow().get(usize::from(server.0)).is_some_and(Option::is_some);
+            if is_known {
+                self.world.outgoing(server);
+            }
         }
         self.world.wake_at(self.world.now());
     }
@@ -556,14 +569,35 @@ impl Core {
     }
 }
 
-/// A caller that waits: dropped before the answer, it takes its request back.
-struct Waiting<'a> {
+/// A request whose answer is awaited: until its deadline, by which the session answers. Dropped before, it takes the request
+/// back.
+pub(crate) struct Exchange<'a> {
     core: &'a Core,
+    o: &'a Operation,
     server: ServerId,
+    /// `None`: answered.
     tag: Option<u64>,
+    answer: Receiver<Result<Answered, Error>>,
 }
 
-impl Drop for Waiting<'_> {
+impl Future for Exchange<'_> {
+    type Output = Result<Answered, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Answered, Error>> {
+        let Poll::Ready(answer) = Pin::new(&mut self.answer).poll(cx) else { return Poll::Pending };
+        self.tag = None;
+        let o = self.o;
+        Poll::Ready(match answer {
+            Some(result) => result.map_err(|error| Error { object: o.object, ..error }),
+            None => Err(o
+                .error(Status::Unavailable)
+                .from(self.server)
+                .because("the client was closed meanwhile")),
+        })
+    }
+}
+
+impl Drop for Exchange<'_> {
     fn drop(&mut self) {
         if let Some(tag) = self.tag {
             let more = self.core.with(self.server, |session| {

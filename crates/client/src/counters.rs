@@ -2,6 +2,31 @@
 
 use std::collections::BTreeMap;
 
+/// How often, by word. The words of operations are few and asked for again and again: what was met last comes first.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Tally(Vec<(&'static str, u64)>);
+
+impl Tally {
+    pub(crate) fn add(&mut self, word: &'static str) {
+        match self.0.iter().position(|(known, _)| std::ptr::eq(*known, word)) {
+            Some(at) => {
+                self.0[at].1 += 1;
+                self.0.swap(at, at / 2);
+            }
+            None => self.0.push((word, 1)),
+        }
+    }
+
+    /// In order; a word that the compiler put in two places counts once.
+    pub(crate) fn sorted(&self) -> BTreeMap<&'static str, u64> {
+        let mut sorted = BTreeMap::new();
+        for (word, count) in &self.0 {
+            *sorted.entry(*word).or_default() += count;
+        }
+        sorted
+    }
+}
+
 /// Counts since the client was made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ClientCounters {

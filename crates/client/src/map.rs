@@ -88,7 +88,7 @@ impl Core {
     /// Fetch the map from `server`.
     pub(crate) async fn fetch_map(self: &Rc<Core>, o: &Operation, server: ServerId) -> Result<(), Error> {
         let groups = vec![Group { ops: vec![Op::Map {}].into() }];
-        let answered = self.exchange(o, server, groups, Vec::new(), 0).await?;
+        let answered = self.exchange(o, server, groups, Vec::new(), 0)?.await?;
         match answered.reply.groups.0.into_iter().next().and_then(|group| group.answers.0.into_iter().next())
         {
             Some(Answer::Map { map }) => {

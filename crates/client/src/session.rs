@@ -10,8 +10,9 @@
 //! sent again, unchanged, on the next connection. A change whose caller stopped waiting keeps its slot until the answer
 //! comes.
 //!
-//! **A read ends with its deadline**, though nobody comes to see it (a batch of a listing that is left open): no connection is
-//! wanted for it, and the next one forgets it.
+//! **A caller is answered by its deadline** ([`Session::expire`]): with what came, or that nothing did. **A read ends with its
+//! deadline**, though nobody comes to see it (a batch of a listing that is left open): no connection is wanted for it, and
+//! the next one forgets it.
 //!
 //! **Invariant: a session that the server no longer knows takes its changes with it**: those sent fail with `NoSession`
 //! (their outcome is unknown), the others go to the next session.
@@ -20,11 +21,14 @@
 
 use crate::Error;
 use bytes::Bytes;
-use futures_channel::oneshot;
+use hashbrown::HashTable;
 use shoal_env::Instant;
+use shoal_env::local::Sender;
 use shoal_proto::message::{Attached, Reply, Request, SlotUse};
 use shoal_proto::{Durability, Frame, FrameKind, Group, Op, ServerId, SessionId, Slot, Status, message};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::time::Duration;
 
 /// Requests given to one write, at most.
 const BATCH_REQUESTS_MAX: usize = 256;
@@ -42,7 +46,7 @@ pub(crate) struct Answered {
 
 /// Who gets the answer.
 pub(crate) enum Waiter {
-    Caller(oneshot::Sender<Result<Answered, Error>>),
+    Caller(Sender<Result<Answered, Error>>),
     /// The core itself: the answer holds a map.
     Map,
     /// Nobody (any more).
@@ -62,6 +66,7 @@ pub(crate) struct Asked {
 }
 
 struct Pending {
+    tag: u64,
     op: &'static str,
     request: Request,
     bulk: Vec<Bytes>,
@@ -79,6 +84,42 @@ impl Pending {
     /// A read whose time is over.
     fn is_late_read(&self, now: Instant) -> bool {
         !self.changes && self.deadline <= now
+    }
+}
+
+/// What is not yet answered, by tag.
+#[derive(Default)]
+struct Requests(HashTable<Pending>);
+
+impl Requests {
+    fn hash(tag: u64) -> u64 {
+        // Tags are counted; the table looks at the highest bits as well as at the lowest.
+        tag.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn get(&self, tag: u64) -> Option<&Pending> {
+        self.0.find(Requests::hash(tag), |pending| pending.tag == tag)
+    }
+
+    fn get_mut(&mut self, tag: u64) -> Option<&mut Pending> {
+        self.0.find_mut(Requests::hash(tag), |pending| pending.tag == tag)
+    }
+
+    fn insert(&mut self, pending: Pending) {
+        let hash = Requests::hash(pending.tag);
+        self.0.insert_unique(hash, pending, |pending| Requests::hash(pending.tag));
+    }
+
+    fn remove(&mut self, tag: u64) -> Option<Pending> {
+        let entry = self.0.find_entry(Requests::hash(tag), |pending| pending.tag == tag).ok()?;
+        Some(entry.remove().0)
+    }
+
+    /// The tags of some, in order of asking.
+    fn tags(&self, of: impl Fn(&Pending) -> bool) -> Vec<u64> {
+        let mut tags: Vec<u64> = self.0.iter().filter(|pending| of(pending)).map(|p| p.tag).collect();
+        tags.sort_unstable();
+        tags
     }
 }
 
@@ -101,7 +142,7 @@ pub(crate) struct Session {
     want_slot: VecDeque<u64>,
     want_credit: VecDeque<u64>,
     ready: VecDeque<u64>,
-    pending: BTreeMap<u64, Pending>,
+    pending: Requests,
     next_tag: u64,
     /// Data carried in a message itself, as the server allows.
     pub(crate) eager_bytes: usize,
@@ -122,6 +163,27 @@ pub(crate) struct Outgoing {
     pub(crate) ops: Vec<(&'static str, u64)>,
 }
 
+impl Outgoing {
+    /// All of it in order, the data in its places.
+    pub(crate) fn slices(&self) -> Vec<IoSlice<'_>> {
+        let mut slices = Vec::with_capacity(1 + 2 * self.bulks.len());
+        let mut from = 0;
+        for (at, bulk) in &self.bulks {
+            slices.push(IoSlice::new(&self.bytes[from..*at]));
+            slices.extend(bulk.iter().map(|part| IoSlice::new(part)));
+            from = *at;
+        }
+        slices.push(IoSlice::new(&self.bytes[from..]));
+        slices
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.bulks.clear();
+        self.ops.clear();
+    }
+}
+
 impl Session {
     pub(crate) fn new(server: ServerId) -> Session {
         Session {
@@ -137,7 +199,7 @@ impl Session {
             want_slot: VecDeque::new(),
             want_credit: VecDeque::new(),
             ready: VecDeque::new(),
-            pending: BTreeMap::new(),
+            pending: Requests::default(),
             next_tag: 1,
             eager_bytes: shoal_proto::limits::EAGER_BYTES_MAX,
             trouble: String::new(),
@@ -153,6 +215,7 @@ impl Session {
         let bulk_len = asked.bulk.iter().map(|part| part.len() as u64).sum();
         let changes = asked.groups.iter().flat_map(|group| group.ops.iter()).any(Op::changes);
         let pending = Pending {
+            tag,
             op: asked.op,
             request: Request {
                 slot: None,
@@ -172,7 +235,7 @@ impl Session {
         };
         let queue = if changes { &mut self.want_slot } else { self.behind_slots(pending.credit) };
         queue.push_back(tag);
-        self.pending.insert(tag, pending);
+        self.pending.insert(pending);
         self.admit();
         tag
     }
@@ -184,7 +247,7 @@ impl Session {
     /// Move what may go from queue to queue.
     fn admit(&mut self) {
         while let Some(&tag) = self.want_slot.front() {
-            let Some(pending) = self.pending.get_mut(&tag) else {
+            let Some(pending) = self.pending.get_mut(tag) else {
                 self.want_slot.pop_front();
                 continue;
             };
@@ -195,7 +258,7 @@ impl Session {
             self.behind_slots(credit).push_back(tag);
         }
         while let Some(&tag) = self.want_credit.front() {
-            let Some(pending) = self.pending.get_mut(&tag) else {
+            let Some(pending) = self.pending.get_mut(tag) else {
                 self.want_credit.pop_front();
                 continue;
             };
@@ -214,12 +277,12 @@ impl Session {
     /// Whether a connection is wanted: somebody waits.
     pub(crate) fn is_wanted(&self, now: Instant) -> bool {
         let waits = |pending: &Pending| !matches!(pending.waiter, Waiter::Nobody);
-        self.pending.values().any(|pending| waits(pending) && !pending.is_late_read(now))
+        self.pending.0.iter().any(|pending| waits(pending) && !pending.is_late_read(now))
     }
 
     /// Whether an answer is expected.
     pub(crate) fn is_under_way(&self) -> bool {
-        self.pending.values().any(|pending| pending.sent)
+        self.pending.0.iter().any(|pending| pending.sent)
     }
 
     /// Whether something can be sent now.
@@ -255,14 +318,11 @@ impl Session {
         self.up = true;
         self.trouble.clear();
         self.attachments += 1;
-        let late: Vec<u64> =
-            self.pending.iter().filter(|(_, p)| p.is_late_read(now)).map(|(&tag, _)| tag).collect();
-        for tag in late {
+        for tag in self.pending.tags(|pending| pending.is_late_read(now)) {
             self.fail(tag, Status::TimedOut, "the connection to it stood again only behind the deadline");
         }
-        let again = self.pending.iter().filter(|(_, pending)| pending.sent).map(|(&tag, _)| tag);
-        let mut ready: VecDeque<u64> = again.collect();
-        ready.extend(self.ready.iter().filter(|tag| self.pending.get(tag).is_some_and(|p| !p.sent)));
+        let mut ready = VecDeque::from(self.pending.tags(|pending| pending.sent));
+        ready.extend(self.ready.iter().filter(|tag| self.pending.get(**tag).is_some_and(|p| !p.sent)));
         self.ready = ready;
         self.admit();
     }
@@ -280,10 +340,9 @@ impl Session {
         self.slots.clear();
         self.slots_free.clear();
         let (mut failed, mut waiting) = (Vec::new(), Vec::new());
-        for (&tag, pending) in &mut self.pending {
-            if pending.slot.take().is_none() {
-                continue;
-            }
+        for tag in self.pending.tags(|pending| pending.slot.is_some()) {
+            let Some(pending) = self.pending.get_mut(tag) else { continue };
+            pending.slot = None;
             if pending.sent {
                 failed.push(tag);
             } else {
@@ -312,8 +371,7 @@ impl Session {
     pub(crate) fn refused(&mut self, status: Status, words: &str) {
         self.up = false;
         words.clone_into(&mut self.trouble);
-        let tags: Vec<u64> = self.pending.keys().copied().collect();
-        for tag in tags {
+        for tag in self.pending.tags(|_| true) {
             self.fail(tag, status, words);
         }
         self.session_lost();
@@ -324,13 +382,13 @@ impl Session {
         if let Waiter::Caller(waiter) = pending.waiter {
             let error = Error::new(status, pending.op).from(self.server).because(words);
             // A caller that has gone needs no answer.
-            drop(waiter.send(Err(error)));
+            waiter.send(Err(error));
         }
     }
 
     /// Take a request out and give back what it held.
     fn remove(&mut self, tag: u64) -> Option<Pending> {
-        let pending = self.pending.remove(&tag)?;
+        let pending = self.pending.remove(tag)?;
         if let Some(slot) = pending.slot {
             self.slots_free.push(slot);
         }
@@ -341,9 +399,33 @@ impl Session {
         Some(pending)
     }
 
+    /// Answer the callers whose time is over: nothing came within `timeout`. Gives the next deadline of a caller.
+    pub(crate) fn expire(&mut self, now: Instant, timeout: Duration) -> Option<Instant> {
+        let waits = |pending: &Pending| matches!(pending.waiter, Waiter::Caller(_));
+        let late = self.pending.tags(|pending| waits(pending) && pending.deadline <= now);
+        for tag in late {
+            let words = self.silence(timeout);
+            let Some(pending) = self.pending.get_mut(tag) else { continue };
+            let error = Error::new(Status::TimedOut, pending.op).from(self.server).because(words);
+            if let Waiter::Caller(waiter) = std::mem::replace(&mut pending.waiter, Waiter::Nobody) {
+                waiter.send(Err(error));
+            }
+            self.abandon(tag);
+        }
+        self.pending.0.iter().filter(|pending| waits(pending)).map(|pending| pending.deadline).min()
+    }
+
+    /// Why there was no answer.
+    fn silence(&self, timeout: Duration) -> String {
+        match self.trouble.as_str() {
+            "" => format!("no answer within {timeout:?}; is the server overloaded or cut off?"),
+            trouble => format!("not reached within {timeout:?}: {trouble}; is the server running?"),
+        }
+    }
+
     /// The caller waits no longer.
     pub(crate) fn abandon(&mut self, tag: u64) {
-        match self.pending.get_mut(&tag) {
+        match self.pending.get_mut(tag) {
             Some(pending) if pending.sent && pending.changes => pending.waiter = Waiter::Nobody,
             Some(pending) if pending.sent => {
                 // A read: an answer that still comes finds nobody.
@@ -354,16 +436,16 @@ impl Session {
         }
     }
 
-    /// What is to be written now, in one go.
-    pub(crate) fn take(&mut self, now: Instant) -> Option<Outgoing> {
+    /// Put into `out`, which is cleared first, what is to be written now, in one go; whether there is something.
+    pub(crate) fn take(&mut self, now: Instant, out: &mut Outgoing) -> bool {
+        out.clear();
         if !self.up {
-            return None;
+            return false;
         }
-        let mut out = Outgoing::default();
         let mut data = 0;
         while out.ops.len() < BATCH_REQUESTS_MAX && data < BATCH_BYTES_MAX {
             let Some(tag) = self.ready.pop_front() else { break };
-            let Some(pending) = self.pending.get_mut(&tag) else { continue };
+            let Some(pending) = self.pending.get_mut(tag) else { continue };
             if let (Some(slot), false) = (pending.slot, pending.sent) {
                 let state = &mut self.slots[usize::from(slot.0)];
                 state.sequence = state.sequence.wrapping_add(1);
@@ -381,7 +463,7 @@ impl Session {
             data += pending.bulk_len;
         }
         self.batches += 1;
-        (!out.ops.is_empty()).then_some(out)
+        !out.ops.is_empty()
     }
 
     /// An answer came. Gives the waiter and what it is to get; `None` for one that nobody waits for.
@@ -395,7 +477,7 @@ impl Session {
         bulk: Bytes,
     ) -> Result<Option<(Waiter, Answered)>, String> {
         // A read whose caller has gone was forgotten.
-        let Some(pending) = self.pending.get(&tag) else { return Ok(None) };
+        let Some(pending) = self.pending.get(tag) else { return Ok(None) };
         if !pending.sent || reply.groups.len() != pending.request.groups.len() {
             let words = "its reply does not fit the request";
             self.fail(tag, Status::BadMessage, words);

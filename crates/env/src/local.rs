@@ -3,7 +3,7 @@
 //! Both keep one rule: *whoever stops waiting leaves no trace*. A dropped wait takes its waker with it, and a permit that
 //! was on its way to a dropped waiter goes to the next one.
 
-use futures_channel::oneshot;
+use futures_channel::oneshot as channel;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
@@ -79,13 +79,67 @@ impl Drop for NotifyWait {
     }
 }
 
+/// One value from one task to another of its thread. Who waits is told too when it will not come: the sender is gone.
+pub fn oneshot<T>() -> (Sender<T>, Receiver<T>) {
+    let state = Rc::new(RefCell::new(OneshotState { value: None, ended: false, waiting: None }));
+    (Sender(state.clone()), Receiver(state))
+}
+
+struct OneshotState<T> {
+    value: Option<T>,
+    ended: bool,
+    waiting: Option<Waker>,
+}
+
+/// See [`oneshot`].
+pub struct Sender<T>(Rc<RefCell<OneshotState<T>>>);
+
+/// See [`oneshot`]. Awaited, it gives the value, or `None` when there will be none.
+pub struct Receiver<T>(Rc<RefCell<OneshotState<T>>>);
+
+impl<T> Sender<T> {
+    /// Send the value. Nobody may be there to take it; then it is dropped with the receiver's state.
+    pub fn send(self, value: T) {
+        self.0.borrow_mut().value = Some(value);
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        let waiting = {
+            let mut state = self.0.borrow_mut();
+            state.ended = true;
+            state.waiting.take()
+        };
+        if let Some(waiting) = waiting {
+            waiting.wake();
+        }
+    }
+}
+
+impl<T> Future for Receiver<T> {
+    type Output = Option<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        let mut state = self.0.borrow_mut();
+        if state.ended {
+            return Poll::Ready(state.value.take());
+        }
+        match &mut state.waiting {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => state.waiting = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
 /// A bounded count of permits, handed out in order of asking: a large request at the head is not overtaken.
 #[derive(Clone)]
 pub struct Semaphore(Rc<RefCell<SemaphoreState>>);
 
 struct SemaphoreState {
     free: u64,
-    waiting: VecDeque<(u64, oneshot::Sender<Permit>)>,
+    waiting: VecDeque<(u64, channel::Sender<Permit>)>,
 }
 
 /// Permits taken from a [`Semaphore`]; given back when dropped.
@@ -116,7 +170,7 @@ impl Semaphore {
             if let Some(permit) = self.try_acquire(count) {
                 return permit;
             }
-            let (send, receive) = oneshot::channel();
+            let (send, receive) = channel::channel();
             self.0.borrow_mut().waiting.push_back((count, send));
             let mut turn = Turn { semaphore: self, receive };
             // The sender lives in the queue until it sends; a lost one (it cannot be) would only queue again.
@@ -153,7 +207,7 @@ impl Semaphore {
 /// A place in the queue. Dropped before its turn was taken, it lets go both of the place and of a permit already sent.
 struct Turn<'a> {
     semaphore: &'a Semaphore,
-    receive: oneshot::Receiver<Permit>,
+    receive: channel::Receiver<Permit>,
 }
 
 impl Drop for Turn<'_> {

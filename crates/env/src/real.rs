@@ -1,12 +1,12 @@
 //! The real world: one thread, one tokio current-thread runtime, the kernel.
 //!
-//! [`run`] makes a runtime on the calling thread and drives one future and the tasks it spawns; nothing of it is shared
-//! with other threads but what is meant to be: in-process streams ([`Address::Local`]) and the few threads of two small
+//! [`run`] makes a runtime on the calling thread and drives one future and the tasks it spawns ([`tasks`]); nothing of it is
+//! shared with other threads but what is meant to be: in-process streams ([`Address::Local`]) and the few threads of two small
 //! pools, one for file calls that may block, one for [`Env::offload`]. Two, so that a long computation never delays a
 //! journal's write.
 //!
-//! **Invariant: a panic in a task ends the run.** It is carried to the caller of [`run`] and goes on there; a server with a
-//! dead task inside would be worse than none.
+//! **Invariant: a panic in a task ends the run.** It unwinds to the caller of [`run`]; a server with a dead task inside would
+//! be worse than none.
 //!
 //! Files are read inline where the page cache has the bytes (`preadv2` with `RWF_NOWAIT`), and through the pool otherwise;
 //! small writes to the page cache are made inline as long as none stalls ([`inline`]).
@@ -19,24 +19,23 @@ mod local;
 mod pause;
 mod polling;
 mod pool;
+mod tasks;
 mod tcp;
 mod unix;
 
 use crate::{Address, Counters, Door, Env, FileDoor, Instant, Listener, Stream, Task, WallTime};
-use futures_util::FutureExt;
-use futures_util::future::{Either, LocalBoxFuture, select};
+use futures_util::future::LocalBoxFuture;
 use polling::Polling;
 use pool::Pool;
-use std::any::Any;
-use std::cell::RefCell;
 use std::future::Future;
 use std::io;
-use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::runtime::{Builder, LocalOptions};
+use tasks::Tasks;
+use tokio::runtime::Builder;
+use tokio::task::coop::unconstrained;
 
 /// Threads for file calls that may block, at most, of one environment. Started when first needed.
 const FILE_THREADS_MAX: usize = 4;
@@ -61,9 +60,9 @@ where
 /// A world of the calling thread that can be entered again and again: a client for code that blocks. Between two calls of
 /// [`Runtime::block_on`] its tasks stand still.
 pub struct Runtime {
-    // In this order they end: the tasks first (they hold files and sockets), then the pools' threads, then the locks.
-    runtime: tokio::runtime::LocalRuntime,
+    // In this order they end: the tasks first (they hold files and sockets), with the pools' threads and the locks.
     door: Ending,
+    runtime: tokio::runtime::Runtime,
 }
 
 struct Ending(Rc<RealDoor>);
@@ -83,7 +82,7 @@ impl Runtime {
     pub fn new(name: &str) -> Runtime {
         let runtime = Builder::new_current_thread()
             .enable_all()
-            .build_local(LocalOptions::default())
+            .build()
             .unwrap_or_else(|error| panic!("cannot start `{name}`: {error}"));
         Runtime { runtime, door: Ending(Rc::new(RealDoor::new(name))) }
     }
@@ -99,16 +98,13 @@ impl Runtime {
     ///
     /// When any task panicked, with its panic.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
-        let panics = self.door.0.panics.clone();
+        let door = &self.door.0;
+        let stays_awake = || door.polling.stays_awake();
         // Pinned here: the runtime moves what it is given several times, and an operation's future has kilobytes.
-        let body = pin!(AssertUnwindSafe(future).catch_unwind());
-        let value = self.runtime.block_on(async {
-            match select(body, pin!(panics.first())).await {
-                Either::Left((value, _)) => value,
-                Either::Right((panic, _)) => Err(panic),
-            }
-        });
-        value.unwrap_or_else(|panic| resume_unwind(panic))
+        let body = pin!(future);
+        let root = door.tasks.run(body, &stays_awake);
+        // The tasks' own turns are bounded; the runtime's bounds would end a round in its midst.
+        self.runtime.block_on(unconstrained(root))
     }
 }
 
@@ -129,34 +125,10 @@ where
     std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&own_name, body))
 }
 
-/// The first panic of a task, and who waits for it.
-#[derive(Default)]
-struct Panics {
-    first: RefCell<Option<Box<dyn Any + Send>>>,
-    happened: crate::local::Notify,
-}
-
-impl Panics {
-    fn note(&self, panic: Box<dyn Any + Send>) {
-        self.first.borrow_mut().get_or_insert(panic);
-        self.happened.wake_all();
-    }
-
-    async fn first(&self) -> Box<dyn Any + Send> {
-        loop {
-            let wait = self.happened.wait();
-            if let Some(panic) = self.first.borrow_mut().take() {
-                return panic;
-            }
-            wait.await;
-        }
-    }
-}
-
 /// The real side of the door; one for each run.
 struct RealDoor {
     counters: Arc<Counters>,
-    panics: Rc<Panics>,
+    tasks: Tasks,
     polling: Rc<Polling>,
     files: dir::RealFiles,
     offload: Pool,
@@ -174,13 +146,14 @@ impl RealDoor {
             offload: Pool::new(format!("{name}-off"), OFFLOAD_THREADS_MAX),
             behind: Pool::new(format!("{name}-back"), 1).that_gives_way(),
             counters,
-            panics: Rc::default(),
+            tasks: Tasks::new(),
             polling,
             timers: pause::Timers::default(),
         }
     }
 
     fn end(&self) {
+        self.tasks.end();
         self.offload.end();
         self.behind.end();
         self.files.end();
@@ -237,14 +210,8 @@ impl Door for RealDoor {
     }
 
     fn spawn(&self, _name: &'static str, future: LocalBoxFuture<'static, ()>) -> Task {
-        let panics = self.panics.clone();
-        let task = tokio::task::spawn_local(async move {
-            if let Err(panic) = AssertUnwindSafe(future).catch_unwind().await {
-                panics.note(panic);
-            }
-        });
-        let handle = task.abort_handle();
-        Task(Box::new(move || handle.abort()))
+        let task = self.tasks.spawn(future);
+        Task(Box::new(move || task.cancel()))
     }
 
     fn offload(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {

@@ -2,15 +2,17 @@
 
 use super::handshake::{Established, Identity, Trouble, nearest_first, reach, refusal};
 use crate::core::Core;
+use crate::session::Outgoing;
 use bytes::BytesMut;
-use futures_util::future::{Either, select};
+use futures_util::StreamExt;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::FuturesUnordered;
 use shoal_env::local::Notify;
 use shoal_env::{Address, Env, Reader, Writer};
 use shoal_proto::message::Reply;
 use shoal_proto::{Frame, FrameKind, ServerId, Status, limits};
 use std::cell::Cell;
 use std::io::IoSlice;
-use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -109,21 +111,18 @@ impl Link {
     /// Read and write until the connection ends; whether it was of use.
     async fn converse(&self, established: Established) -> bool {
         let Established { mut reader, mut writer, rest, attached, version, .. } = established;
-        let leaving = pin!(self.leaving());
         self.core.attached(self.server, &attached, version);
         let heard = Cell::new(0);
         let lease = Duration::from_millis(u64::from(attached.lease_ms));
-        let reading = pin!(self.read(&mut reader, rest, &heard));
-        let writing = pin!(self.write(&mut writer));
-        let keeping = pin!(self.keep(lease, &heard));
-        let talking = select(reading, select(writing, keeping));
-        let ended = match select(talking, leaving).await {
-            Either::Left((Either::Left((trouble, _)), _)) | Either::Right((trouble, _)) => trouble,
-            Either::Left((
-                Either::Right((Either::Left((trouble, _)) | Either::Right((trouble, _)), _)),
-                _,
-            )) => trouble,
-        };
+        // Each is polled when it is woken itself, not with the others: a reply concerns only the reader.
+        let parts: [LocalBoxFuture<'_, Trouble>; 4] = [
+            Box::pin(self.read(&mut reader, rest, &heard)),
+            Box::pin(self.write(&mut writer)),
+            Box::pin(self.keep(lease, &heard)),
+            Box::pin(self.leaving()),
+        ];
+        let mut parts: FuturesUnordered<_> = parts.into_iter().collect();
+        let Some(ended) = parts.next().await else { return false };
         // First the state, then what the end means for it.
         self.core.lost(self.server, &ended.words);
         if ended.status != Status::Unavailable {
@@ -183,6 +182,7 @@ impl Link {
 
     async fn write(&self, writer: &mut Writer) -> Trouble {
         let broken = |words: String| Trouble { status: Status::Unavailable, words };
+        let mut out = Outgoing::default();
         loop {
             let wake = self.wake.wait();
             if self.core.is_closed() {
@@ -190,19 +190,15 @@ impl Link {
                 drop(writer.close().await);
                 return broken("the client is closed".to_owned());
             }
-            let Some(out) = self.core.take(self.server) else {
+            if !self.core.take(self.server, &mut out) {
                 wake.await;
                 continue;
-            };
-            let mut slices = Vec::with_capacity(1 + 2 * out.bulks.len());
-            let mut from = 0;
-            for (at, bulk) in &out.bulks {
-                slices.push(IoSlice::new(&out.bytes[from..*at]));
-                slices.extend(bulk.iter().map(|part| IoSlice::new(part)));
-                from = *at;
             }
-            slices.push(IoSlice::new(&out.bytes[from..]));
-            if let Err(error) = writer.write_all(&mut slices).await {
+            let written = match out.bulks.as_slice() {
+                [] => writer.write_all(&mut [IoSlice::new(&out.bytes)]).await,
+                _ => writer.write_all(&mut out.slices()).await,
+            };
+            if let Err(error) = written {
                 return broken(error.to_string());
             }
         }

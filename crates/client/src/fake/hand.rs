@@ -2,6 +2,7 @@
 
 use super::{COLLECTION, FS_ID, FakeCluster, KEY};
 use crate::core::Core;
+use crate::session::Outgoing;
 use crate::world::World;
 use crate::{Client, Options};
 use bytes::{Bytes, BytesMut};
@@ -114,7 +115,8 @@ impl Hand {
     /// The requests that go to a server now.
     pub(crate) fn take(&self, server: ServerId) -> Vec<(u64, Request, Bytes)> {
         let mut requests = Vec::new();
-        while let Some(out) = self.core.take(server) {
+        let mut out = Outgoing::default();
+        while self.core.take(server, &mut out) {
             let mut stream = BytesMut::new();
             let mut from = 0;
             for (at, bulk) in &out.bulks {

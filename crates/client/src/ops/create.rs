@@ -26,7 +26,7 @@ impl Client {
         let o = self.begin("create", Some(dir));
         if !self.core.switches().compound {
             let file = NewFile { owner, rights, template };
-            return self.create_apart(&o, dir, name, exclusive, file).await;
+            return Box::pin(self.create_apart(&o, dir, name, exclusive, file)).await;
         }
         let op = Op::Create { dir, name: name.clone(), owner, exclusive, open: rights, template };
         loop {
@@ -53,7 +53,7 @@ impl Client {
                     _ => return Err(o.error(Status::BadMessage).from(dir.server())),
                 },
                 Err(error) if error.status == Status::Exists && !exclusive => {
-                    match self.core.lookup_path(&o, dir, std::slice::from_ref(name)).await {
+                    match Box::pin(self.core.lookup_path(&o, dir, std::slice::from_ref(name))).await {
                         Ok(attr) => attr.handle,
                         Err(error) if is_gone(&error) => {
                             self.core.back_off(&o, error).await?;
@@ -64,7 +64,7 @@ impl Client {
                 }
                 Err(error) => return Err(error),
             };
-            match self.open_of(&o, elsewhere, rights).await {
+            match Box::pin(self.open_of(&o, elsewhere, rights)).await {
                 Ok((attr, file)) => return Ok((attr, false, file)),
                 // Removed between the two: it is made after all.
                 Err(error) if is_gone(&error) => {

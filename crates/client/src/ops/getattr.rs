@@ -47,13 +47,13 @@ impl Core {
         let asked = self.cache.borrow().stamp();
         let shards = self.split.borrow_mut().of(object);
         if let Some(shards) = shards {
-            let attr = self.getattr_split(o, object, &shards).await?;
+            let attr = Box::pin(self.getattr_split(o, object, &shards)).await?;
             self.cache.borrow_mut().put_attr(&attr, asked, self.world.now());
             return Ok(attr);
         }
         let guess = self.cache.borrow().attr_once(object).and_then(|attr| attr.layout.clone());
         let at_once = match guess {
-            Some(layout) => self.getattr_striped(o, object, &layout).await?,
+            Some(layout) => Box::pin(self.getattr_striped(o, object, &layout)).await?,
             None => None,
         };
         let attr = match at_once {
@@ -127,7 +127,7 @@ impl Core {
         let others = self.getattr_shards(o, dir, shards);
         match join(self.getattr_raw(o, dir), others).await {
             (Ok(home), Ok(others)) if home.shards == *shards => Ok(merge_shards(home, &others)),
-            (Ok(home), _) => Box::pin(self.merged(o, home)).await,
+            (Ok(home), _) => self.merged(o, home).await,
             (Err(error), _) => Err(error),
         }
     }
@@ -163,11 +163,19 @@ impl Core {
         Ok(home)
     }
 
-    /// Attributes with the facts of all datafiles, or shards, merged in.
+    /// Attributes with the facts of all datafiles, or shards, merged in. Of a stuffed file, and a directory that is whole,
+    /// nothing is to be asked.
     pub(crate) async fn merged(self: &Rc<Core>, o: &Operation, attr: Attr) -> Result<Attr, Error> {
         if attr.shards.is_split() {
-            return self.merged_shards(o, attr).await;
+            return Box::pin(self.merged_shards(o, attr)).await;
         }
+        match attr.layout {
+            Some(_) => Box::pin(self.merged_facts(o, attr)).await,
+            None => Ok(attr),
+        }
+    }
+
+    async fn merged_facts(self: &Rc<Core>, o: &Operation, attr: Attr) -> Result<Attr, Error> {
         let mut attr = attr;
         let mut tries = 0;
         loop {

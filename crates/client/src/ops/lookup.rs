@@ -50,7 +50,7 @@ impl Core {
         }
         if let Some(Leads::To(handle, _)) = believed {
             self.counters.borrow_mut().name_hits += 1;
-            match self.getattr(o, handle).await {
+            match Box::pin(self.getattr(o, handle)).await {
                 Err(error) if matches!(error.status, Status::Stale | Status::NotFound) => {}
                 other => return other,
             }
@@ -73,7 +73,7 @@ impl Core {
                 Some(attr) => self.merged(o, attr).await?,
                 // The entry's object lives on another server. Gone meanwhile, it may have been replaced, and then the name
                 // was there all the time: only the same answer twice says that there is nothing.
-                None => match self.getattr_anew(o, looked.handle).await {
+                None => match Box::pin(self.getattr_anew(o, looked.handle)).await {
                     Err(error) if error.status == Status::Stale && gone == Some(looked.handle) => {
                         return Err(Error { status: Status::NotFound, ..error });
                     }

@@ -29,7 +29,7 @@ impl Client {
             || data.len() > eager
             || data.len() as u64 > stuffed_max
         {
-            return self.create_then_write(dir, name, owner, data, template).await;
+            return Box::pin(self.create_then_write(dir, name, owner, data, template)).await;
         }
         let o = self.begin("create", Some(dir));
         let len = data.len() as u32;
@@ -42,7 +42,7 @@ impl Client {
             Ok(told) => told.answers,
             // The directory's own template is smaller than the data, or lays files out otherwise.
             Err(error) if error.status == Status::StaleLayout => {
-                return self.create_then_write(dir, name, owner, data, template).await;
+                return Box::pin(self.create_then_write(dir, name, owner, data, template)).await;
             }
             Err(error) => return Err(error),
         };
@@ -85,7 +85,7 @@ impl Client {
         if !self.core.switches().compound {
             let handle = self.core.lookup_path(&o, dir, std::slice::from_ref(name)).await?.handle;
             let (attr, file) = self.open_unmerged(&o, handle, Rights::READ).await?;
-            return self.core.read_all(&o, file, attr, max).await;
+            return Box::pin(self.core.read_all(&o, file, attr, max)).await;
         }
         let asked = max.clamp(1, self.core.eager_bytes(dir.server()).max(1)) as u64;
         let path = vec![name.clone()].into();
@@ -104,7 +104,7 @@ impl Client {
         };
         let (told, attr) = match handle.server() == told.server {
             true => (told, attr),
-            false => (self.core.open_read(&o, handle, asked).await?, None),
+            false => (Box::pin(self.core.open_read(&o, handle, asked)).await?, None),
         };
         let attr = attr_among(&told.answers).or(attr);
         match (told.answers.last(), attr) {
@@ -119,12 +119,12 @@ impl Client {
                     return Ok((self.core.merged(&o, attr).await?, None));
                 }
                 let file = OpenFile::new(self.clone(), &attr, Rights::READ, capability_among(&told.answers));
-                self.core.read_all(&o, file, attr, max).await
+                Box::pin(self.core.read_all(&o, file, attr, max)).await
             }
             // It lives over several datafiles.
             _ => {
-                let (attr, file) = self.open_of(&o, handle, Rights::READ).await?;
-                self.core.read_all(&o, file, attr, max).await
+                let (attr, file) = Box::pin(self.open_of(&o, handle, Rights::READ)).await?;
+                Box::pin(self.core.read_all(&o, file, attr, max)).await
             }
         }
     }

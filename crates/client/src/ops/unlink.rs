@@ -12,7 +12,7 @@ impl Client {
     pub async fn unlink(&self, dir: Handle, name: &Name) -> Result<(), Error> {
         let o = self.begin("unlink", Some(dir));
         if !self.core.switches().compound {
-            return self.core.unlink_apart(&o, dir, name).await;
+            return Box::pin(self.core.unlink_apart(&o, dir, name)).await;
         }
         let held = self.core.held.borrow().to_tell();
         let told = self.core.ask_in_directory(&o, dir, Op::Unlink { dir, name: name.clone(), held }).await;
@@ -37,7 +37,7 @@ impl Client {
             if let Answer::Removed { handle, orphaned, .. } = *answer {
                 self.core.cache.borrow_mut().changed(handle);
                 if orphaned {
-                    self.core.orphaned(o, handle).await?;
+                    Box::pin(self.core.orphaned(o, handle)).await?;
                 }
             }
         }

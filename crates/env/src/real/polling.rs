@@ -1,61 +1,61 @@
 //! A bounded moment of polling before the thread sleeps.
 //!
 //! A lone synchronous client is bound by sleeping and waking, 14 k round trips a second from idle cores against more than
-//! 110 k awake. While something happened in the last `span`, a task yields over and over: the runtime then asks its reactor
-//! with a zero timeout instead of going to sleep. It pays only if both sides do it and each has a core, so it is off until
-//! asked for.
+//! 110 k awake. While something happened in the last `span`, the thread looks at its sockets over and over instead of going
+//! to sleep. It pays only if both sides do it and each has a core, so it is off until asked for.
 
-use crate::local::Notify;
 use std::cell::Cell;
-use std::rc::Rc;
 use std::time::Duration;
 
 /// The state of one environment's polling.
 #[derive(Default)]
 pub(super) struct Polling {
     span_ns: Cell<u64>,
-    /// Grows with everything that happens on a stream, file or pool.
-    events: Cell<u64>,
-    running: Cell<bool>,
-    asleep: Cell<bool>,
-    happened: Notify,
+    /// Something happened on a stream, file or pool since the thread last asked.
+    happened: Cell<bool>,
+    awake_until_ns: Cell<u64>,
 }
 
 impl Polling {
     /// Something happened: keep awake. Cheap: called for each read and write.
     pub(super) fn note(&self) {
-        self.events.set(self.events.get().wrapping_add(1));
-        if self.asleep.get() {
-            self.asleep.set(false);
-            self.happened.wake_all();
-        }
+        self.happened.set(true);
     }
 
     /// Poll for `span` after each event from now on; zero ends it.
-    pub(super) fn set_span(self: &Rc<Self>, span: Duration) {
+    pub(super) fn set_span(&self, span: Duration) {
         self.span_ns.set(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
         self.note();
-        if !span.is_zero() && !self.running.replace(true) {
-            tokio::task::spawn_local(poll(self.clone()));
+    }
+
+    /// Nothing is to be done: whether to look again at once.
+    pub(super) fn stays_awake(&self) -> bool {
+        let span_ns = self.span_ns.get();
+        if span_ns == 0 {
+            return false;
         }
+        let now = super::now().0;
+        if self.happened.take() {
+            self.awake_until_ns.set(now.saturating_add(span_ns));
+        }
+        now < self.awake_until_ns.get()
     }
 }
 
-async fn poll(polling: Rc<Polling>) {
-    let mut seen = polling.events.get();
-    let mut awake_until = super::now();
-    while polling.span_ns.get() > 0 {
-        if polling.events.get() != seen {
-            seen = polling.events.get();
-            awake_until = super::now() + Duration::from_nanos(polling.span_ns.get());
-        }
-        if super::now() < awake_until {
-            tokio::task::yield_now().await;
-        } else {
-            let wait = polling.happened.wait();
-            polling.asleep.set(true);
-            wait.await;
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_stays_awake_for_a_span_behind_what_happens_and_only_where_that_was_asked_for() {
+        let polling = Polling::default();
+        polling.note();
+        assert!(!polling.stays_awake(), "nobody asked for it");
+        polling.set_span(Duration::from_secs(3600));
+        assert!(polling.stays_awake() && polling.stays_awake());
+        polling.set_span(Duration::from_nanos(1));
+        polling.awake_until_ns.set(0);
+        polling.happened.set(false);
+        assert!(!polling.stays_awake(), "nothing happened");
     }
-    polling.running.set(false);
 }

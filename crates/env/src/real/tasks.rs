@@ -1,0 +1,372 @@
+//! The tasks of one thread, run inside the one future that the runtime drives.
+//!
+//! The runtime (tokio's) knows a single future: ours. It polls the body and the tasks that are ready, round by round, and
+//! only when none is left does the runtime look at its sockets and timers. So one wait of the kernel serves all that it woke
+//! and all that those wake in turn; with tasks of the runtime's own an answer for the body costs a second look at the
+//! sockets, and every poll several times what it costs here.
+//!
+//! ```text
+//!   socket ready ─▶ wake ─▶ queue ─▶ poll reader ─▶ wake ─▶ queue ─▶ poll body ─▶ ready
+//!                   (root)           └──────────── one poll of the root ────────────┘
+//! ```
+//!
+//! **Invariant: whoever is woken is polled**: a waker puts its task in the queue once, under the queue's lock, and wakes the
+//! root unless the root is at the queue. **Invariant: a panic of a task unwinds through the root** to whoever drives it.
+
+use futures_util::future::LocalBoxFuture;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Polls between two looks at the sockets, at most.
+const POLLS_MAX: usize = 64;
+/// The body's place in the queue; no task has it.
+const BODY: usize = usize::MAX;
+
+/// The tasks of one environment. See the module.
+pub(super) struct Tasks {
+    slots: RefCell<Slots>,
+    /// Taken from the queue, and not yet polled.
+    round: RefCell<VecDeque<usize>>,
+    queue: Arc<Queue>,
+    body: (Arc<Signal>, Waker),
+}
+
+#[derive(Default)]
+struct Slots {
+    /// `None`: free, or at this moment polled.
+    slots: Vec<Option<Slot>>,
+    free: Vec<usize>,
+}
+
+struct Slot {
+    future: LocalBoxFuture<'static, ()>,
+    signal: Arc<Signal>,
+    waker: Waker,
+}
+
+/// Who is to be polled; shared with the wakers on all threads.
+#[derive(Default)]
+struct Queue(Mutex<QueueState>);
+
+#[derive(Default)]
+struct QueueState {
+    ready: VecDeque<usize>,
+    /// To be woken by who puts something in; none while the root is at the queue.
+    root: Option<Waker>,
+}
+
+impl Queue {
+    /// What is done under the lock does not panic, so a poisoned one guards a sound state.
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a task's wakers hold.
+struct Signal {
+    queue: Arc<Queue>,
+    at: usize,
+    queued: AtomicBool,
+    cancelled: AtomicBool,
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Signal>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Signal>) {
+        if self.queued.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let mut state = self.queue.lock();
+        state.ready.push_back(self.at);
+        let root = state.root.take();
+        drop(state);
+        if let Some(root) = root {
+            root.wake();
+        }
+    }
+}
+
+/// A handle to one task.
+pub(super) struct Handle(Arc<Signal>);
+
+impl Handle {
+    /// Have its future dropped, at its next turn.
+    pub(super) fn cancel(&self) {
+        self.0.cancelled.store(true, Ordering::Release);
+        self.0.wake_by_ref();
+    }
+}
+
+impl Tasks {
+    pub(super) fn new() -> Tasks {
+        let queue = Arc::<Queue>::default();
+        Tasks { slots: RefCell::default(), round: RefCell::default(), body: signal(&queue, BODY), queue }
+    }
+
+    /// A new task, polled in its turn.
+    pub(super) fn spawn(&self, future: LocalBoxFuture<'static, ()>) -> Handle {
+        let mut slots = self.slots.borrow_mut();
+        let at = slots.free.pop().unwrap_or(slots.slots.len());
+        let (signal, waker) = signal(&self.queue, at);
+        let handle = Handle(signal.clone());
+        let slot = Some(Slot { future, signal: signal.clone(), waker });
+        match slots.slots.get_mut(at) {
+            Some(free) => *free = slot,
+            None => slots.slots.push(slot),
+        }
+        drop(slots);
+        signal.wake_by_ref();
+        handle
+    }
+
+    /// Drive `body`, and the tasks beside it, until it ends. `stays_awake` is asked when nothing is ready: whether to look
+    /// at the sockets again at once instead of sleeping.
+    pub(super) fn run<'a, F: Future>(
+        &'a self,
+        body: Pin<&'a mut F>,
+        stays_awake: &'a dyn Fn() -> bool,
+    ) -> Root<'a, F> {
+        self.body.0.wake_by_ref();
+        Root { tasks: self, body, stays_awake }
+    }
+
+    /// Who is next; `None` with the root's waker left behind: nobody is.
+    fn next(&self, cx: &Context<'_>) -> Option<usize> {
+        let mut round = self.round.borrow_mut();
+        if round.is_empty() {
+            let mut state = self.queue.lock();
+            std::mem::swap(&mut state.ready, &mut *round);
+            state.root = round.is_empty().then(|| cx.waker().clone());
+        }
+        round.pop_front()
+    }
+
+    fn poll_task(&self, at: usize) {
+        // A waker that outlived its task asks for nothing, or for a turn of the task that came after it, which does no harm.
+        let Some(mut slot) = self.slots.borrow_mut().slots.get_mut(at).and_then(Option::take) else { return };
+        slot.signal.queued.store(false, Ordering::Release);
+        let is_cancelled = slot.signal.cancelled.load(Ordering::Acquire);
+        let ended = is_cancelled || slot.future.as_mut().poll(&mut Context::from_waker(&slot.waker)).is_ready();
+        if ended {
+            // What it held may have tasks of its own to begin: no borrow is held here.
+            drop(slot);
+            self.slots.borrow_mut().free.push(at);
+        } else if let Some(place) = self.slots.borrow_mut().slots.get_mut(at) {
+            *place = Some(slot);
+        }
+    }
+
+    /// Drop all tasks, and those begun by what was dropped.
+    pub(super) fn end(&self) {
+        loop {
+            let all: Vec<Slot> = self.slots.borrow_mut().slots.iter_mut().filter_map(Option::take).collect();
+            if all.is_empty() {
+                break;
+            }
+        }
+        *self.slots.borrow_mut() = Slots::default();
+        self.round.borrow_mut().clear();
+    }
+}
+
+fn signal(queue: &Arc<Queue>, at: usize) -> (Arc<Signal>, Waker) {
+    let signal = Arc::new(Signal {
+        queue: queue.clone(),
+        at,
+        queued: AtomicBool::new(false),
+        cancelled: AtomicBool::new(false),
+    });
+    (signal.clone(), Waker::from(signal))
+}
+
+/// See [`Tasks::run`].
+pub(super) struct Root<'a, F> {
+    tasks: &'a Tasks,
+    body: Pin<&'a mut F>,
+    stays_awake: &'a dyn Fn() -> bool,
+}
+
+impl<F: Future> Future for Root<'_, F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let tasks = self.tasks;
+        for _ in 0..POLLS_MAX {
+            match tasks.next(cx) {
+                None => {
+                    if (self.stays_awake)() {
+                        cx.waker().wake_by_ref();
+                    }
+                    return Poll::Pending;
+                }
+                Some(BODY) => {
+                    let (signal, waker) = &tasks.body;
+                    signal.queued.store(false, Ordering::Release);
+                    let polled = self.body.as_mut().poll(&mut Context::from_waker(waker));
+                    if polled.is_ready() {
+                        return polled;
+                    }
+                }
+                Some(at) => tasks.poll_task(at),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::Notify;
+    use futures_util::task::noop_waker;
+    use std::cell::Cell;
+    use std::pin::pin;
+    use std::rc::Rc;
+    use std::task::ready;
+
+    /// Poll a body until it ends or stands still; `None`: it stands still.
+    fn drive<T>(tasks: &Tasks, body: impl Future<Output = T>) -> Option<T> {
+        let body = pin!(body);
+        let mut root = pin!(tasks.run(body, &|| false));
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        loop {
+            woken.0.store(false, Ordering::Release);
+            match root.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(value) => return Some(value),
+                Poll::Pending if woken.0.load(Ordering::Acquire) => {}
+                Poll::Pending => return None,
+            }
+        }
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Woken>) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+
+    #[test]
+    fn a_body_woken_by_a_task_ends_in_the_same_poll_of_the_root() {
+        let tasks = Tasks::new();
+        let (asked, answered) = (Notify::default(), Notify::default());
+        let (heard, said) = (asked.clone(), answered.clone());
+        tasks.spawn(Box::pin(async move {
+            heard.wait().await;
+            said.wake_all();
+        }));
+        let body = pin!(async {
+            let answer = answered.wait();
+            // Behind the task's first turn.
+            asked.wait().await;
+            answer.await;
+        });
+        let mut root = pin!(tasks.run(body, &|| false));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(root.as_mut().poll(&mut cx).is_pending());
+        asked.wake_all();
+        assert!(root.as_mut().poll(&mut cx).is_ready());
+    }
+
+    #[test]
+    fn a_task_that_wakes_itself_for_ever_lets_the_sockets_be_looked_at() {
+        let tasks = Tasks::new();
+        let turns = Rc::new(Cell::new(0));
+        let counted = turns.clone();
+        tasks.spawn(Box::pin(std::future::poll_fn(move |cx| {
+            counted.set(counted.get() + 1);
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })));
+        let body = pin!(std::future::pending::<()>());
+        let mut root = pin!(tasks.run(body, &|| false));
+        assert!(root.as_mut().poll(&mut Context::from_waker(&noop_waker())).is_pending());
+        assert!((1..=POLLS_MAX).contains(&turns.get()));
+    }
+
+    #[test]
+    fn a_cancelled_task_is_dropped_and_its_place_is_used_again() {
+        let tasks = Tasks::new();
+        let held = Rc::new(());
+        let inside = held.clone();
+        let task = tasks.spawn(Box::pin(async move {
+            std::future::pending::<()>().await;
+            drop(inside);
+        }));
+        assert!(drive(&tasks, std::future::pending::<()>()).is_none());
+        assert_eq!(Rc::strong_count(&held), 2);
+        task.cancel();
+        assert!(drive(&tasks, std::future::pending::<()>()).is_none());
+        assert_eq!(Rc::strong_count(&held), 1);
+        tasks.spawn(Box::pin(async {}));
+        assert_eq!(tasks.slots.borrow().slots.len(), 1);
+        // The handle of the first does nothing to the second.
+        task.cancel();
+        assert!(drive(&tasks, async { Some(()) }).is_some());
+    }
+
+    #[test]
+    fn tasks_begun_by_what_is_dropped_at_the_end_are_dropped_too() {
+        struct Begins(Rc<Tasks>, Rc<()>);
+        impl Drop for Begins {
+            fn drop(&mut self) {
+                let held = self.1.clone();
+                drop(self.0.spawn(Box::pin(async move {
+                    std::future::pending::<()>().await;
+                    drop(held);
+                })));
+            }
+        }
+        let tasks = Rc::new(Tasks::new());
+        let held = Rc::new(());
+        let begins = Begins(tasks.clone(), held.clone());
+        tasks.spawn(Box::pin(async move {
+            std::future::pending::<()>().await;
+            drop(begins);
+        }));
+        assert!(drive(&tasks, std::future::pending::<()>()).is_none());
+        tasks.end();
+        assert_eq!(Rc::strong_count(&held), 1);
+    }
+
+    #[test]
+    fn a_wake_from_another_thread_is_never_lost() {
+        let tasks = Tasks::new();
+        for _ in 0..1000 {
+            let (send, mut receive) = futures_channel::oneshot::channel();
+            let thread = std::thread::spawn(move || send.send(7));
+            let parked = std::thread::current();
+            let body = pin!(std::future::poll_fn(|cx| Poll::Ready(ready!(Pin::new(&mut receive).poll(cx)))));
+            let mut root = pin!(tasks.run(body, &|| false));
+            let waker = Waker::from(Arc::new(Unparks(parked)));
+            let value = loop {
+                match root.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    Poll::Ready(value) => break value,
+                    Poll::Pending => std::thread::park(),
+                }
+            };
+            assert_eq!(value, Ok(7));
+            drop(thread.join());
+        }
+    }
+
+    struct Unparks(std::thread::Thread);
+
+    impl Wake for Unparks {
+        fn wake(self: Arc<Unparks>) {
+            self.0.unpark();
+        }
+    }
+}
