@@ -589,10 +589,9 @@ impl Future for Exchange<'_> {
         let o = self.o;
         Poll::Ready(match answer {
             Some(result) => result.map_err(|error| Error { object: o.object, ..error }),
-            None => Err(o
-                .error(Status::Unavailable)
-                .from(self.server)
-                .because("the client was closed meanwhile")),
+            None => {
+                Err(o.error(Status::Unavailable).from(self.server).because("the client was closed meanwhile"))
+            }
         })
     }
 }

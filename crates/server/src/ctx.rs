@@ -16,7 +16,8 @@ use shoal_proto::{
     Action, Attr, ClientId, Entry, Generation, Handle, Kind, Name, Rights, ServerId, Shards, Status,
     StreamFacts, Time, TxId,
 };
-use shoal_store::{Changes, Miss, Needs, Scan, StreamChange, StreamInfo, Strength, View};
+use shoal_store::{Changes, Follow, Miss, Needs, Scan, StreamChange, StreamInfo, Strength, View};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 /// Why a handler stopped.
@@ -95,6 +96,9 @@ pub struct Facts {
     pub tried: bool,
 }
 
+/// Inodes that a run remembers: those read last.
+const INODES_KEPT: usize = 8;
+
 /// One run of one group.
 pub struct Ctx<'a> {
     view: View<'a>,
@@ -120,6 +124,8 @@ pub struct Ctx<'a> {
     /// The object the last operation named ([`Handle::CURRENT`]), and what it was opened for in this group.
     pub current: Option<(Handle, Rights)>,
     rows: BTreeMap<Bytes, Option<Bytes>>,
+    /// Inodes as they were read last: an operation and what it calls ask for the same few again and again.
+    inodes: RefCell<Vec<(Handle, Inode)>>,
     streams: BTreeMap<Handle, Option<(StreamInfo, Bytes)>>,
     changes: Changes,
     /// Something else than data was changed.
@@ -172,6 +178,7 @@ impl<'a> Ctx<'a> {
             copied: 0,
             current: None,
             rows: BTreeMap::new(),
+            inodes: RefCell::default(),
             streams: BTreeMap::new(),
             changes: Changes::default(),
             is_strong: false,
@@ -241,6 +248,21 @@ impl<'a> Ctx<'a> {
         if handle.server() != self.identity.id {
             return Err(Halt::Status(Status::WrongServer));
         }
+        let key = keys::inode_read(handle);
+        self.must_be_readable(&key)?;
+        let known = self.inodes.borrow().iter().find(|(of, _)| *of == handle).map(|(_, inode)| inode.clone());
+        if let Some(inode) = known {
+            return Ok(inode);
+        }
+        let inode = self.inode_once(handle)?;
+        let mut inodes = self.inodes.borrow_mut();
+        inodes.truncate(INODES_KEPT - 1);
+        inodes.insert(0, (handle, inode.clone()));
+        Ok(inode)
+    }
+
+    /// As [`Ctx::inode`], of an object that is asked for once.
+    pub fn inode_once(&self, handle: Handle) -> Result<Inode, Halt> {
         self.row(&keys::inode_read(handle))?.ok_or(Halt::Status(Status::Stale))
     }
 
@@ -319,6 +341,17 @@ impl<'a> Ctx<'a> {
     /// Rows of a range, without this group's changes (listings are groups of their own).
     pub fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Scan, Halt> {
         Ok(self.view.scan(prefix, after, limit)?)
+    }
+
+    /// The same; where they must be loaded, what they lead to is loaded with them.
+    pub fn scan_following(
+        &self,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        limit: usize,
+        follow: &Follow,
+    ) -> Result<Scan, Halt> {
+        Ok(self.view.scan_following(prefix, after, limit, Some(follow))?)
     }
 
     /// Keys under a prefix that this group itself put (`true`) or removed: what a scan does not show.
@@ -470,6 +503,7 @@ impl<'a> Ctx<'a> {
         if !self.locks.is_empty() && self.locks.stops(&key, Mode::Shared, self.own) {
             return Err(Halt::Locked);
         }
+        self.inodes.get_mut().retain(|(of, _)| keys::inode_read(*of) != key[..]);
         self.rows.insert(key.clone(), value.clone());
         self.changes.rows.push((key, value));
         self.is_strong = true;

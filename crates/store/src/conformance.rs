@@ -45,6 +45,7 @@ where
         rows::a_scan_gives_rows_in_order_and_resumes_by_key,
         rows::a_scan_merges_removals_and_checkpoints,
         rows::what_was_checkpointed_is_found_again,
+        rows::what_the_rows_of_a_scan_lead_to_is_loaded_with_them,
         rows::a_view_depends_on_what_is_not_durable,
         rows::everything_becomes_durable_when_asked,
         rows::an_impossible_batch_changes_nothing,

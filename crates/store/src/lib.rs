@@ -30,8 +30,8 @@ pub use config::{CollectionConfig, Identity};
 pub use disk::hostile;
 pub use error::StoreError;
 pub use module::{
-    Admission, Ask, Collection, DataSync, Loaded, Lookup, LossId, Lsn, MetadataSync, Module, ModuleKind,
-    Needs, Row, Scan, Space, StoreCounters, SyncModes,
+    Admission, Ask, Collection, DataSync, Follow, Leads, Loaded, LoadedRange, Lookup, LossId, Lsn,
+    MetadataSync, Module, ModuleKind, Needs, RangeNeed, Row, Scan, Space, StoreCounters, SyncModes,
 };
 pub use open::open;
 pub use stream_row::{Home, StreamInfo};

@@ -11,8 +11,9 @@ use shoal_env::WallTime;
 use shoal_env::local::Notify;
 use shoal_pattern::ViewRun;
 use shoal_proto::{Coalescing, Handle};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// A place in the journal's order: everything up to it is before everything after it. 0 = before the first record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -102,10 +103,56 @@ pub struct Scan {
 pub struct Needs {
     /// Single keys.
     pub keys: Vec<Bytes>,
-    /// Ranges: (prefix, after, rows at most).
-    pub ranges: Vec<(Bytes, Option<Bytes>, usize)>,
+    /// Ranges.
+    pub ranges: Vec<RangeNeed>,
     /// Contents of small streams.
     pub contents: Vec<Handle>,
+}
+
+/// Rows of a range that a handler missed.
+#[derive(Clone, Debug)]
+pub struct RangeNeed {
+    /// Of the keys.
+    pub prefix: Bytes,
+    /// The key before the first; `None`: from the prefix's begin.
+    pub after: Option<Bytes>,
+    /// Rows at most.
+    pub limit: usize,
+    /// What each row leads to, to be loaded with it.
+    pub follow: Option<Follow>,
+}
+
+/// What a row leads to: told by whoever knows what rows mean, asked where they are read, so that one load brings what
+/// would take two.
+#[derive(Clone)]
+pub struct Follow(pub Arc<dyn Fn(&[u8], &[u8], &mut Leads) + Send + Sync>);
+
+impl std::fmt::Debug for Follow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Follow")
+    }
+}
+
+/// Where rows lead.
+#[derive(Clone, Debug, Default)]
+pub struct Leads {
+    /// To rows.
+    pub keys: Vec<Bytes>,
+    /// To facts of streams.
+    pub streams: Vec<Handle>,
+}
+
+/// Rows of a range as they were loaded.
+#[derive(Clone, Debug)]
+pub struct LoadedRange {
+    /// Of the keys.
+    pub prefix: Bytes,
+    /// The key before the first.
+    pub after: Option<Bytes>,
+    /// The last key covered; `None`: to the end of the prefix.
+    pub last: Option<Bytes>,
+    /// In the order of their keys.
+    pub rows: Vec<(Bytes, Bytes)>,
 }
 
 impl Needs {
@@ -118,10 +165,10 @@ impl Needs {
 /// What was loaded for one request, beside the module's own cache of rows. Kept by the request while it runs again.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
-    /// Rows of the checkpoint's snapshot (`None`: absent there).
-    pub rows: BTreeMap<Bytes, Option<Bytes>>,
-    /// Ranges read completely: (prefix, after, last key covered or `None` = to the end of the prefix).
-    pub ranges: Vec<(Bytes, Option<Bytes>, Option<Bytes>)>,
+    /// Single rows of the checkpoint's snapshot (`None`: absent there).
+    pub rows: HashMap<Bytes, Option<Bytes>>,
+    /// Its ranges, read completely.
+    pub ranges: Vec<LoadedRange>,
     /// Contents of small streams, with the [`Lsn`]-independent identity of their home (encoded stream row) so that a
     /// stream changed since is loaded again.
     pub contents: BTreeMap<Handle, (Bytes, Bytes)>,

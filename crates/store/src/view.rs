@@ -1,6 +1,6 @@
 //! What a handler sees: rows and streams at one moment, with what it missed and what its reply will depend on.
 
-use crate::{Collection, Loaded, Lookup, Lsn, Needs, Scan, StoreError, StreamInfo};
+use crate::{Collection, Follow, Loaded, Lookup, Lsn, Needs, RangeNeed, Scan, StoreError, StreamInfo};
 use bytes::Bytes;
 use shoal_proto::Handle;
 use std::cell::{Cell, RefCell};
@@ -59,12 +59,23 @@ impl<'a> View<'a> {
 
     /// Rows with `prefix` after `after`, at most `limit`; see [`Scan`].
     pub fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Scan, Miss> {
+        self.scan_following(prefix, after, limit, None)
+    }
+
+    /// The same; where they must be loaded, what they lead to is loaded with them.
+    pub fn scan_following(
+        &self,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        limit: usize,
+        follow: Option<&Follow>,
+    ) -> Result<Scan, Miss> {
         if let Some(scan) = self.collection.scan(prefix, after, limit, self.loaded) {
             self.depend(scan.lsn);
             return Ok(scan);
         }
-        let range = (Bytes::copy_from_slice(prefix), after.map(Bytes::copy_from_slice), limit);
-        self.needs.borrow_mut().ranges.push(range);
+        let (prefix, after) = (Bytes::copy_from_slice(prefix), after.map(Bytes::copy_from_slice));
+        self.needs.borrow_mut().ranges.push(RangeNeed { prefix, after, limit, follow: follow.cloned() });
         Err(Miss)
     }
 

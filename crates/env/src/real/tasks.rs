@@ -154,7 +154,8 @@ impl Tasks {
         let Some(mut slot) = self.slots.borrow_mut().slots.get_mut(at).and_then(Option::take) else { return };
         slot.signal.queued.store(false, Ordering::Release);
         let is_cancelled = slot.signal.cancelled.load(Ordering::Acquire);
-        let ended = is_cancelled || slot.future.as_mut().poll(&mut Context::from_waker(&slot.waker)).is_ready();
+        let ended =
+            is_cancelled || slot.future.as_mut().poll(&mut Context::from_waker(&slot.waker)).is_ready();
         if ended {
             // What it held may have tasks of its own to begin: no borrow is held here.
             drop(slot);

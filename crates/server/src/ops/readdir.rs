@@ -12,7 +12,9 @@ use crate::inode::attr_of;
 use crate::keys;
 use crate::rows::{Dirent, RowValue};
 use bytes::Bytes;
-use shoal_proto::{Answer, Attr, Entry, Handle, Kind, Name, Place, Status, limits};
+use shoal_proto::{Answer, Attr, Entry, Handle, Kind, Name, Place, ServerId, Status, limits};
+use shoal_store::Follow;
+use std::sync::Arc;
 
 /// Bytes an entry takes beside its name, about (never less).
 const ENTRY_BYTES: usize = 32;
@@ -44,7 +46,8 @@ pub fn run(ctx: &mut Ctx<'_>, dir: Handle, after: Option<&Place>, wanted: Wanted
     }
     let bytes_max = (wanted.bytes_max as usize).min(limits::READDIR_BYTES_MAX);
     let entry_bytes = ENTRY_BYTES + if wanted.plus { ATTR_BYTES } else { 0 };
-    let (mut entries, mut end) = listed(ctx, dir, after, bytes_max, entry_bytes)?;
+    let follow = wanted.plus.then(|| to_attributes(ctx.identity.id));
+    let (mut entries, mut end) = listed(ctx, dir, after, bytes_max, entry_bytes, follow)?;
     let mut contents = Vec::new();
     if wanted.plus {
         add_attributes(ctx, &mut entries)?;
@@ -64,6 +67,7 @@ fn listed(
     after: Option<&Place>,
     bytes_max: usize,
     entry_bytes: usize,
+    follow: Option<Follow>,
 ) -> Result<(Vec<Entry>, bool), Halt> {
     let prefix = keys::entries(dir);
     let mut from: Option<Bytes> = after.map(|place| match place.name.len() {
@@ -75,7 +79,10 @@ fn listed(
     loop {
         // One more than can be used tells whether there is more.
         let wanted = (bytes_max.saturating_sub(bytes) / entry_bytes).min(SCAN_ENTRIES_MAX) + 1;
-        let scan = ctx.scan(&prefix, from.as_deref(), wanted)?;
+        let scan = match &follow {
+            Some(follow) => ctx.scan_following(&prefix, from.as_deref(), wanted, follow)?,
+            None => ctx.scan(&prefix, from.as_deref(), wanted)?,
+        };
         entries.reserve(scan.rows.len());
         for (key, row) in scan.rows {
             let entry = entry_of(ctx, key, &row)?;
@@ -91,6 +98,18 @@ fn listed(
             None => return Ok((entries, true)),
         }
     }
+}
+
+/// Where entries lead whose attributes are wanted: to inodes and streams of this server.
+fn to_attributes(own: ServerId) -> Follow {
+    Follow(Arc::new(move |_, row, leads| {
+        // A damaged row is told when it is listed.
+        let Ok(Dirent { handle, kind }) = Dirent::from_row(row) else { return };
+        if handle.server() == own {
+            leads.keys.push(keys::inode(handle));
+            leads.streams.extend((kind == Kind::File).then_some(handle));
+        }
+    }))
 }
 
 /// An entry as listed. One that a transaction is about to change is waited for: its client may know the outcome already.
@@ -120,7 +139,7 @@ fn add_attributes(ctx: &Ctx<'_>, entries: &mut [Entry]) -> Result<(), Halt> {
     let streams: Vec<_> = own.iter().map(stream).collect();
     let mut has_missed = false;
     for (entry, stream) in own.into_iter().zip(streams) {
-        match (ctx.inode(entry.handle), stream) {
+        match (ctx.inode_once(entry.handle), stream) {
             (Err(Halt::Miss), _) | (_, Err(Halt::Miss)) => has_missed = true,
             // Being changed, or removed since: the client will ask, and wait or learn of it.
             (Err(Halt::Locked | Halt::Status(Status::Stale)), _) => {}

@@ -1,9 +1,11 @@
 //! Rows: order, scans, dependencies, durability.
 
 use super::{Subject, handle, ok};
-use crate::{Changes, StoreError, StreamChange, Strength, look, settle};
+use crate::{Changes, Follow, StoreError, StreamChange, Strength, look, settle};
 use bytes::Bytes;
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 fn key(n: u32) -> Bytes {
     format!("Dkey-{n:06}").into_bytes().into()
@@ -87,6 +89,48 @@ pub(super) async fn what_was_checkpointed_is_found_again(subject: &Subject) {
     assert_eq!(subject.get(b"Dold").await.as_deref(), Some(b"new".as_slice()));
     assert_eq!(subject.get(b"Dgone").await, None);
     assert_eq!(subject.get(b"Dnever").await, None);
+}
+
+pub(super) async fn what_the_rows_of_a_scan_lead_to_is_loaded_with_them(subject: &Subject) {
+    let lead = |n: u32| Bytes::from(format!("L{n}"));
+    let mut changes = Changes::default();
+    for n in 0..10 {
+        changes.put(key(n), lead(n));
+        // One in two is not there.
+        if n % 2 == 0 {
+            changes.put(lead(n), "led to");
+        }
+        changes.stream(handle(u64::from(n)), StreamChange::Create { generation: 1 });
+    }
+    subject.apply(changes).await;
+    // So many that the first are kept in no table in memory.
+    for n in 100..105 {
+        ok(subject.store.checkpoint().await);
+        let mut changes = Changes::default();
+        changes.put(key(n), lead(n));
+        subject.apply(changes).await;
+    }
+    let follow = Follow(Arc::new(|_, value, leads| {
+        leads.keys.push(Bytes::copy_from_slice(value));
+        let number = std::str::from_utf8(&value[1..]).ok().and_then(|digits| digits.parse().ok());
+        leads.streams.extend(number.map(handle));
+    }));
+    let runs = Cell::new(0);
+    let (found, _) = ok(look(&subject.store, |view| {
+        runs.set(runs.get() + 1);
+        let scan = view.scan_following(&key(0)[..1], None, 5, Some(&follow))?;
+        let led = scan.rows.iter().map(|(_, value)| view.get(value)).collect::<Result<Vec<_>, _>>()?;
+        let streams = (0..5).map(|n| view.stream(handle(n))).collect::<Result<Vec<_>, _>>()?;
+        Ok((scan.rows.len(), led, streams))
+    })
+    .await);
+    assert!(runs.get() <= 2, "one load brings all, not {} runs", runs.get());
+    let (rows, led, streams) = found;
+    assert_eq!(rows, 5);
+    for (n, value) in led.into_iter().enumerate() {
+        assert_eq!(value.is_some(), n % 2 == 0, "row {n}");
+    }
+    assert!(streams.iter().all(Option::is_some));
 }
 
 pub(super) async fn a_view_depends_on_what_is_not_durable(subject: &Subject) {

@@ -5,7 +5,7 @@ use super::journal::segments::{self, State};
 use super::rows::FROZEN_MAX;
 use super::table::{Applied, Entry, Part, TableRows};
 use crate::stream_row::{StreamRow, stream_key};
-use crate::{Loaded, Lookup, Lsn, StoreCounters, StoreError};
+use crate::{Loaded, Lookup, Lsn, RangeNeed, StoreCounters, StoreError};
 use bytes::Bytes;
 use futures_util::future::{Either, select};
 use shoal_env::{Env, File, point};
@@ -85,7 +85,8 @@ pub(super) async fn checkpoints(shared: Rc<Shared>) {
 pub(super) async fn learn_keys(shared: Rc<Shared>) {
     let mut after: Option<Bytes> = None;
     while !shared.rows.borrow().absence.complete {
-        let range = (Bytes::new(), after.take(), KEYS_AT_ONCE);
+        let key = after.take();
+        let range = RangeNeed { prefix: Bytes::new(), after: key, limit: KEYS_AT_ONCE, follow: None };
         let Ok(mut fetched) = shared.table.fetch(Vec::new(), vec![range]).await else {
             // Then everything is looked up in the table itself.
             return;

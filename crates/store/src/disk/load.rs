@@ -5,9 +5,9 @@
 
 use super::Shared;
 use super::apply::NotLoaded;
-use super::table::{Fetched, Range};
+use super::table::Fetched;
 use crate::stream_row::{Home, StreamRow, stream_key, stream_of_key};
-use crate::{Changes, Loaded, Lookup, Needs, StoreError};
+use crate::{Changes, Loaded, LoadedRange, Lookup, Needs, RangeNeed, StoreError};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use shoal_proto::Handle;
@@ -28,12 +28,12 @@ type Answer = oneshot::Sender<Result<Fetched, StoreError>>;
 /// Requests that wait for a closure.
 #[derive(Default)]
 pub(super) struct Loads {
-    waiting: VecDeque<(Vec<Bytes>, Vec<Range>, Answer)>,
+    waiting: VecDeque<(Vec<Bytes>, Vec<RangeNeed>, Answer)>,
     running: usize,
 }
 
 impl Shared {
-    async fn fetch(self: &Rc<Self>, keys: Vec<Bytes>, ranges: Vec<Range>) -> Result<Fetched, StoreError> {
+    async fn fetch(self: &Rc<Self>, keys: Vec<Bytes>, ranges: Vec<RangeNeed>) -> Result<Fetched, StoreError> {
         let (send, receive) = oneshot::channel();
         let start = {
             let mut loads = self.loads.borrow_mut();
@@ -68,6 +68,8 @@ impl Shared {
             self.counters.borrow_mut().loads += keys.len() as u64;
             match self.table.fetch(keys, ranges).await {
                 Ok(fetched) => {
+                    let followed = fetched.ranges.iter().map(|range| range.followed.len() as u64);
+                    self.counters.borrow_mut().loads += followed.sum::<u64>();
                     let (mut values, mut ranges) = (fetched.values.into_iter(), fetched.ranges.into_iter());
                     for (keys, range_count, answer) in answers {
                         let values = values.by_ref().take(keys).collect();
@@ -91,9 +93,9 @@ impl Shared {
         mut loaded: Loaded,
     ) -> Result<Loaded, StoreError> {
         let Needs { mut keys, ranges, contents } = needs;
-        let ranges: Vec<Range> = ranges
+        let ranges: Vec<RangeNeed> = ranges
             .into_iter()
-            .map(|(prefix, after, limit)| (prefix, after, limit.clamp(RANGE_ROWS_MIN, RANGE_ROWS_MAX)))
+            .map(|need| RangeNeed { limit: need.limit.clamp(RANGE_ROWS_MIN, RANGE_ROWS_MAX), ..need })
             .collect();
         loop {
             let epoch = self.rows.borrow().epoch;
@@ -135,16 +137,18 @@ impl Shared {
         (lookup == Lookup::Unknown).then(|| Bytes::copy_from_slice(&key))
     }
 
-    fn enter(&self, loaded: &mut Loaded, keys: Vec<Bytes>, ranges: Vec<Range>, fetched: Fetched) {
+    /// Keep what was fetched. What came with a range is the request's alone: a long listing would drive all else out of the
+    /// cache.
+    fn enter(&self, loaded: &mut Loaded, keys: Vec<Bytes>, ranges: Vec<RangeNeed>, fetched: Fetched) {
         let mut rows = self.rows.borrow_mut();
         for (key, value) in keys.into_iter().zip(fetched.values) {
             rows.enter(&key, value.as_ref());
             loaded.rows.insert(key, value);
         }
-        for ((prefix, after, _), found) in ranges.into_iter().zip(fetched.ranges) {
+        for (RangeNeed { prefix, after, .. }, found) in ranges.into_iter().zip(fetched.ranges) {
             let last = found.rows.last().map(|(key, _)| key.clone()).filter(|_| !found.complete);
-            loaded.rows.extend(found.rows.into_iter().map(|(key, value)| (key, Some(value))));
-            loaded.ranges.push((prefix, after, last));
+            loaded.rows.extend(found.followed);
+            loaded.ranges.push(LoadedRange { prefix, after, last, rows: found.rows });
         }
     }
 

@@ -26,7 +26,7 @@ use super::table::lmdb::LmdbTable;
 use super::table::{LIVE_KEY, LSN_KEY, Table, decode_lsn};
 use super::{Disk, Shared, chores, clean, identity, journal};
 use crate::stream_row::{Home, STREAM_PREFIX, StreamRow, stream_key};
-use crate::{Collection, CollectionConfig, Lsn, Needs, StoreCounters, StoreError};
+use crate::{Collection, CollectionConfig, Lsn, Needs, RangeNeed, StoreCounters, StoreError};
 use bytes::Bytes;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Env, point};
@@ -236,7 +236,8 @@ impl Shared {
         loop {
             let scan = self.rows.borrow().scan(&prefix, after.as_deref(), FILES_AT_ONCE, &loaded);
             let Some(scan) = scan else {
-                let ranges = vec![(prefix.clone(), after.clone(), FILES_AT_ONCE)];
+                let (prefix, after) = (prefix.clone(), after.clone());
+                let ranges = vec![RangeNeed { prefix, after, limit: FILES_AT_ONCE, follow: None }];
                 loaded = self.load(Needs { ranges, ..Needs::default() }, loaded).await?;
                 continue;
             };

@@ -207,20 +207,22 @@ impl Rows {
     }
 
     pub fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize, loaded: &Loaded) -> Option<Scan> {
-        let covered = if self.table_empty { Covered::ToTheEnd } else { self.covered(prefix, after, loaded)? };
+        let (covered, base) = match self.table_empty {
+            true => (Covered::ToTheEnd, &[][..]),
+            false => self.covered(prefix, after, loaded)?,
+        };
         let from = match after {
             Some(after) if after >= prefix => Bound::Excluded(after),
             _ => Bound::Included(prefix),
         };
         let mut tables: Vec<Peekable<_>> = vec![self.active.from(from).peekable()];
         tables.extend(self.frozen.iter().rev().map(|frozen| frozen.rows.from(from).peekable()));
-        let mut base = loaded.rows.range::<[u8], _>((from, Bound::Unbounded)).peekable();
+        let mut base = base.iter().peekable();
         let limit = limit.max(1);
         let (mut scan, mut examined) = (Scan::default(), None);
         for _ in 0..SCAN_KEYS_MAX {
             let heads = tables.iter_mut().filter_map(|table| table.peek().map(|(key, _)| *key));
-            // Where the table is empty, `loaded` may still hold rows of single keys: they are in the tables too.
-            let next = heads.chain(base.peek().map(|(key, _)| *key)).min();
+            let next = heads.chain(base.peek().map(|(key, _)| key)).min();
             let Some(key) = next.filter(|key| key.starts_with(prefix)) else {
                 return Some(end(scan, covered));
             };
@@ -240,7 +242,7 @@ impl Rows {
                     newest = newest.or(Some(entry));
                 }
             }
-            let loaded_value = base.next_if(|(k, _)| *k == key).and_then(|(_, value)| value.as_ref());
+            let loaded_value = base.next_if(|(k, _)| k == key).map(|(_, value)| value);
             let value = match newest {
                 Some(entry) => {
                     scan.lsn = scan.lsn.max(entry.strong);
@@ -257,18 +259,26 @@ impl Rows {
         Some(scan)
     }
 
-    /// How far a loaded range that holds the place behind `after` reaches.
-    fn covered<'a>(&self, prefix: &[u8], after: Option<&[u8]>, loaded: &'a Loaded) -> Option<Covered<'a>> {
+    /// How far a loaded range that holds the place behind `after` reaches, and its rows behind it.
+    fn covered<'a>(
+        &self,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        loaded: &'a Loaded,
+    ) -> Option<(Covered<'a>, &'a [(Bytes, Bytes)])> {
         if loaded.epoch != self.epoch {
             return None;
         }
-        loaded.ranges.iter().find_map(|(of, from, to)| {
-            let begins = from.as_deref().is_none_or(|from| after.is_some_and(|after| from <= after));
-            let reaches = match to {
-                None => Some(Covered::ToTheEnd),
-                Some(to) => after.is_none_or(|after| after < to.as_ref()).then_some(Covered::To(to)),
+        loaded.ranges.iter().find_map(|range| {
+            let begins = range.after.as_deref().is_none_or(|from| after.is_some_and(|after| from <= after));
+            let reaches = match &range.last {
+                None => Covered::ToTheEnd,
+                Some(last) if after.is_none_or(|after| after < last.as_ref()) => Covered::To(last),
+                Some(_) => return None,
             };
-            if of == prefix && begins { reaches } else { None }
+            let behind =
+                after.map_or(0, |after| range.rows.partition_point(|(key, _)| key.as_ref() <= after));
+            (range.prefix == prefix && begins).then(|| (reaches, &range.rows[behind..]))
         })
     }
 }

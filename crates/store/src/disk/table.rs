@@ -14,7 +14,8 @@ mod rows;
 
 pub(super) use rows::TableRows;
 
-use crate::{Lsn, StoreError};
+use crate::stream_row::stream_key;
+use crate::{Follow, Leads, Lsn, RangeNeed, StoreError};
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use std::ops::Bound;
@@ -29,14 +30,26 @@ pub(super) struct Entry {
     pub strong: Lsn,
 }
 
-/// A range to read: (prefix, after, rows at most).
-pub(super) type Range = (Bytes, Option<Bytes>, usize);
-
-/// Rows of a range, and whether they reach to the end of its prefix.
+/// Rows of a range, whether they reach to the end of its prefix, and the rows that they lead to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RangeRows {
     pub rows: Vec<(Bytes, Bytes)>,
     pub complete: bool,
+    pub followed: Vec<(Bytes, Option<Bytes>)>,
+}
+
+impl RangeRows {
+    /// Where its rows lead, as `asked`: in the order of the keys, in which neighbours are found together.
+    pub fn leads(&self, asked: &RangeNeed) -> Vec<Bytes> {
+        let Some(Follow(follow)) = &asked.follow else { return Vec::new() };
+        let mut leads = Leads::default();
+        self.rows.iter().for_each(|(key, value)| follow(key, value, &mut leads));
+        let streams = leads.streams.into_iter().map(|handle| Bytes::copy_from_slice(&stream_key(handle)));
+        let mut keys = leads.keys;
+        keys.extend(streams);
+        keys.sort_unstable();
+        keys
+    }
 }
 
 /// What was read at once.
@@ -111,7 +124,7 @@ pub(super) trait Table {
     fn fetch(
         &self,
         keys: Vec<Bytes>,
-        ranges: Vec<Range>,
+        ranges: Vec<RangeNeed>,
     ) -> LocalBoxFuture<'static, Result<Fetched, StoreError>>;
     /// Apply some rows, durably and atomically. With the last of them the table stands at the part's LSN.
     fn apply(&self, part: Part) -> LocalBoxFuture<'static, Result<Applied, StoreError>>;

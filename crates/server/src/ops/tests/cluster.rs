@@ -18,7 +18,7 @@ use shoal_proto::{
     Action, Answer, Attr, ClientId, ClusterMap, CollectionId, Entry, Handle, Held, Kind, Name, Op, Owner,
     Rights, Roles, SecretKey, ServerId, ServerInfo, SetAttr, Shards, Status, Template, Time, TxId,
 };
-use shoal_store::{Collection, CollectionConfig, Loaded, ModuleKind, View};
+use shoal_store::{Collection, CollectionConfig, Loaded, LoadedRange, ModuleKind, View};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -57,6 +57,14 @@ fn wants_rename_lock(outcome: &Outcome) -> bool {
 
 pub fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
+}
+
+/// All rows of a store that begin so.
+fn scanned(store: &Collection, prefix: &[u8]) -> Vec<(Bytes, Bytes)> {
+    let prefix = Bytes::copy_from_slice(prefix);
+    let all = LoadedRange { prefix: prefix.clone(), after: None, last: None, rows: Vec::new() };
+    let loaded = Loaded { ranges: vec![all], ..Loaded::default() };
+    store.scan(&prefix, None, usize::MAX, &loaded).unwrap().rows
 }
 
 fn store() -> Collection {
@@ -379,13 +387,7 @@ impl Cluster {
     /// Rows of a table on all servers.
     pub fn rows(&self, table: keys::Table) -> Vec<(Bytes, Bytes)> {
         let prefix = keys::table(table);
-        let mut all = Vec::new();
-        for server in &self.servers {
-            let ranges = vec![(prefix.clone(), None, None)];
-            let loaded = Loaded { ranges, ..Loaded::default() };
-            all.extend(server.store.scan(&prefix, None, usize::MAX, &loaded).unwrap().rows);
-        }
-        all
+        self.servers.iter().flat_map(|server| scanned(&server.store, &prefix)).collect()
     }
 
     // Operations in the words of a client.
@@ -416,9 +418,7 @@ impl Cluster {
 
     /// The rows of one server that begin so.
     pub fn rows_of(&self, server: ServerId, prefix: &[u8]) -> Vec<(Bytes, Bytes)> {
-        let ranges = vec![(Bytes::copy_from_slice(prefix), None, None)];
-        let loaded = Loaded { ranges, ..Loaded::default() };
-        self.server(server).store.scan(prefix, None, usize::MAX, &loaded).unwrap().rows
+        scanned(&self.server(server).store, prefix)
     }
 
     fn made(&self, dir: Handle, op: Op) -> Result<Attr, Status> {

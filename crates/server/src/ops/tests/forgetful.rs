@@ -8,8 +8,8 @@ use shoal_env::local::Notify;
 use shoal_pattern::ViewRun;
 use shoal_proto::Handle;
 use shoal_store::{
-    Admission, Ask, Changes, Collection, Loaded, Lookup, LossId, Lsn, Module, ModuleKind, Needs, Scan, Space,
-    StoreCounters, StoreError, StreamInfo, SyncModes,
+    Admission, Ask, Changes, Collection, Loaded, LoadedRange, Lookup, LossId, Lsn, Module, ModuleKind, Needs,
+    RangeNeed, Scan, Space, StoreCounters, StoreError, StreamInfo, SyncModes,
 };
 
 pub struct Forgetful(pub Collection);
@@ -29,7 +29,7 @@ impl Module for Forgetful {
     }
 
     fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize, loaded: &Loaded) -> Option<Scan> {
-        let covers = |(p, a, _): &(Bytes, Option<Bytes>, Option<Bytes>)| p == prefix && a.as_deref() == after;
+        let covers = |range: &LoadedRange| range.prefix == prefix && range.after.as_deref() == after;
         loaded.ranges.iter().any(covers).then(|| self.0.scan(prefix, after, limit, loaded))?
     }
 
@@ -51,7 +51,9 @@ impl Module for Forgetful {
     fn load(&self, needs: Needs, mut loaded: Loaded) -> Waits<Loaded> {
         assert!(!needs.is_empty(), "a handler missed nothing and yet stopped");
         loaded.rows.extend(needs.keys.into_iter().map(|key| (key, None)));
-        loaded.ranges.extend(needs.ranges.into_iter().map(|(prefix, after, _)| (prefix, after, None)));
+        let range =
+            |RangeNeed { prefix, after, .. }| LoadedRange { prefix, after, last: None, rows: Vec::new() };
+        loaded.ranges.extend(needs.ranges.into_iter().map(range));
         loaded.contents.extend(needs.contents.into_iter().map(|h| (h, (Bytes::new(), Bytes::new()))));
         ready(Ok(loaded)).boxed_local()
     }

@@ -10,8 +10,8 @@
 //! All rows are in memory too, so that reading costs nothing; whoever simulates a thousand servers pays for what they hold.
 
 use super::live::Live;
-use super::{Applied, Fetched, LIVE_KEY, LSN_KEY, Part, Range, RangeRows, Table};
-use crate::StoreError;
+use super::{Applied, Fetched, LIVE_KEY, LSN_KEY, Part, RangeRows, Table};
+use crate::{RangeNeed, StoreError};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
@@ -112,12 +112,13 @@ fn apply(old: &Rows, part: &Part) -> Result<(Rows, Applied), StoreError> {
     Ok((rows, Applied { rows: count, next, bytes }))
 }
 
-fn range(rows: &Rows, (prefix, after, limit): &Range) -> RangeRows {
+fn range(rows: &Rows, asked: &RangeNeed) -> RangeRows {
+    let RangeNeed { prefix, after, limit, .. } = asked;
     let from = match after {
         Some(after) if after >= prefix => Bound::Excluded(after.as_ref()),
         _ => Bound::Included(prefix.as_ref()),
     };
-    let mut found = RangeRows { rows: Vec::new(), complete: true };
+    let mut found = RangeRows { complete: true, ..RangeRows::default() };
     for (key, value) in
         rows.range::<[u8], _>((from, Bound::Unbounded)).take_while(|(key, _)| key.starts_with(prefix))
     {
@@ -127,6 +128,11 @@ fn range(rows: &Rows, (prefix, after, limit): &Range) -> RangeRows {
         }
         found.rows.push((key.clone(), value.clone()));
     }
+    let leads = found.leads(asked).into_iter().map(|key| {
+        let value = rows.get(&key).cloned();
+        (key, value)
+    });
+    found.followed = leads.collect();
     found
 }
 
@@ -134,7 +140,7 @@ impl Table for FileTable {
     fn fetch(
         &self,
         keys: Vec<Bytes>,
-        ranges: Vec<Range>,
+        ranges: Vec<RangeNeed>,
     ) -> LocalBoxFuture<'static, Result<Fetched, StoreError>> {
         let rows = self.rows.borrow();
         let fetched = Fetched {

@@ -13,8 +13,8 @@
 //! is free. A quota of the server's user is not seen in it, and a checkpoint that meets one fails for good.
 
 use super::live::Live;
-use super::{Applied, Entry, Fetched, LIVE_KEY, LSN_KEY, Part, Range, RangeRows, Table};
-use crate::{Lsn, StoreError};
+use super::{Applied, Entry, Fetched, LIVE_KEY, LSN_KEY, Part, RangeRows, Table};
+use crate::{Lsn, RangeNeed, StoreError};
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use heed::types::Bytes as Raw;
@@ -101,31 +101,41 @@ impl Inner {
         Ok(Inner { lmdb, rows, map: RwLock::new(()) })
     }
 
-    fn fetch(&self, keys: &[Bytes], ranges: &[Range]) -> Result<Fetched, StoreError> {
+    fn fetch(&self, keys: &[Bytes], ranges: &[RangeNeed]) -> Result<Fetched, StoreError> {
         let _open = self.map.read().unwrap_or_else(PoisonError::into_inner);
         let read = || {
             let txn = self.lmdb.read_txn()?;
             let mut fetched = Fetched::default();
             for key in keys {
-                // LMDB has no empty keys, nor has a store.
-                let value = if key.is_empty() { None } else { self.rows.get(&txn, key)? };
-                fetched.values.push(value.map(Bytes::copy_from_slice));
+                fetched.values.push(self.value(&txn, key)?);
             }
-            for range in ranges {
-                fetched.ranges.push(self.range(&txn, range)?);
+            for asked in ranges {
+                let mut found = self.range(&txn, asked)?;
+                for key in found.leads(asked) {
+                    let value = self.value(&txn, &key)?;
+                    found.followed.push((key, value));
+                }
+                fetched.ranges.push(found);
             }
             Ok(fetched)
         };
         read().map_err(|error| lmdb_error("reading", &error))
     }
 
-    fn range(&self, txn: &RoTxn<'_, WithoutTls>, (prefix, after, limit): &Range) -> heed::Result<RangeRows> {
+    fn value(&self, txn: &RoTxn<'_, WithoutTls>, key: &[u8]) -> heed::Result<Option<Bytes>> {
+        // LMDB has no empty keys, nor has a store.
+        let value = if key.is_empty() { None } else { self.rows.get(txn, key)? };
+        Ok(value.map(Bytes::copy_from_slice))
+    }
+
+    fn range(&self, txn: &RoTxn<'_, WithoutTls>, asked: &RangeNeed) -> heed::Result<RangeRows> {
+        let RangeNeed { prefix, after, limit, .. } = asked;
         let from = match after {
             Some(after) if after >= prefix => Bound::Excluded(after.as_ref()),
             _ if prefix.is_empty() => Bound::Unbounded,
             _ => Bound::Included(prefix.as_ref()),
         };
-        let mut found = RangeRows { rows: Vec::new(), complete: true };
+        let mut found = RangeRows { complete: true, ..RangeRows::default() };
         for row in self.rows.range(txn, &(from, Bound::Unbounded))? {
             let (key, value) = row?;
             if !key.starts_with(prefix) {
@@ -237,7 +247,7 @@ impl Table for LmdbTable {
     fn fetch(
         &self,
         keys: Vec<Bytes>,
-        ranges: Vec<Range>,
+        ranges: Vec<RangeNeed>,
     ) -> LocalBoxFuture<'static, Result<Fetched, StoreError>> {
         self.run(move |inner| inner.fetch(&keys, &ranges))
     }
