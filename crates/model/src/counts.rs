@@ -69,6 +69,14 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// The same where nothing is made durable.
+    #[must_use]
+    pub fn without_syncs(&self) -> Counts {
+        let unsynced = |share: Share| Share { syncs: 0.0, ..share };
+        let (metadata, data) = (unsynced(self.metadata), unsynced(self.data));
+        Counts { waited_syncs: 0.0, metadata, data, ..*self }
+    }
+
     /// What falls to servers, of either kind.
     pub fn servers(&self) -> Share {
         self.metadata.and(&self.data)

@@ -35,6 +35,10 @@ pub enum Operation {
     Create,
     /// A file is made, 8 KiB are written, it is closed.
     CreateWriteClose,
+    /// 8 KiB are written into an open file.
+    Write,
+    /// 8 KiB are read of an open file.
+    Read,
     /// Attributes by name.
     Stat,
     /// A file of 8 KiB is opened, read, closed.
@@ -90,7 +94,18 @@ impl Operation {
     /// All operations.
     pub fn all() -> &'static [Operation] {
         use Operation::*;
-        &[Create, CreateWriteClose, Stat, OpenReadClose, Remove, ListEntry, LargeWrite, LargeRead]
+        &[
+            Create,
+            CreateWriteClose,
+            Write,
+            Read,
+            Stat,
+            OpenReadClose,
+            Remove,
+            ListEntry,
+            LargeWrite,
+            LargeRead,
+        ]
     }
 
     /// In a word, for programs and files.
@@ -98,6 +113,8 @@ impl Operation {
         match self {
             Operation::Create => "create",
             Operation::CreateWriteClose => "create_write_close",
+            Operation::Write => "write",
+            Operation::Read => "read",
             Operation::Stat => "stat",
             Operation::OpenReadClose => "open_read_close",
             Operation::Remove => "remove",
@@ -112,6 +129,8 @@ impl Operation {
         match self {
             Operation::Create => "create",
             Operation::CreateWriteClose => "create, write 8 KiB, close",
+            Operation::Write => "write 8 KiB",
+            Operation::Read => "read 8 KiB",
             Operation::Stat => "stat",
             Operation::OpenReadClose => "open, read 8 KiB, close",
             Operation::Remove => "remove",
@@ -132,14 +151,21 @@ impl Operation {
         let steps = match self {
             Operation::Create => create(set, n),
             Operation::CreateWriteClose => create_write_close(set, n),
+            Operation::Write => write(set),
+            Operation::Read => read(set),
             Operation::Stat => stat(set, n),
             Operation::OpenReadClose => open_read_close(set),
             Operation::Remove => remove(set, n),
             Operation::ListEntry => return list_entry(set, n),
-            Operation::LargeWrite => large(set, n, true),
-            Operation::LargeRead => large(set, n, false),
+            Operation::LargeWrite => large(set, n, LARGE_BYTES, true),
+            Operation::LargeRead => large(set, n, LARGE_BYTES, false),
         };
         counted(&steps)
+    }
+
+    /// What a transfer of so many bytes in one call costs, with `n` servers.
+    pub fn transfer(set: Set, n: u32, bytes: f64, is_write: bool) -> Counts {
+        counted(&large(set, f64::from(n.max(1)), bytes, is_write))
     }
 }
 
@@ -210,21 +236,38 @@ fn create(set: Set, n: f64) -> Vec<Step> {
 
 fn create_write_close(set: Set, n: f64) -> Vec<Step> {
     let mut steps = create(set, n);
-    // By itself a write is not waited for at the disk; with the create it is in the journal's record.
-    let written = |step: Step| Step {
-        bytes_out: SMALL_BYTES + WRITE_BESIDE_BYTES,
-        buffered_bytes: SMALL_BYTES,
-        ..step
-    };
     match set {
-        Set::Baseline => steps.extend([ask(0.0, 1.0), written(ask(0.0, 1.0))]),
-        Set::Paper => steps.push(written(ask(0.0, 1.0))),
+        Set::Baseline | Set::Paper => steps.extend(write(set)),
         Set::Ours => {
+            // By itself a write is not waited for at the disk; with the create it is in the journal's record.
             let row = CREATE_ROW_BYTES + SMALL_BYTES;
             steps[0] = Step { row_bytes: row, buffered_bytes: 0.0, ..written(steps[0]) };
         }
     }
     steps
+}
+
+fn written(step: Step) -> Step {
+    Step { bytes_out: SMALL_BYTES + WRITE_BESIDE_BYTES, buffered_bytes: SMALL_BYTES, ..step }
+}
+
+fn write(set: Set) -> Vec<Step> {
+    match set {
+        // A rendezvous before the data.
+        Set::Baseline => vec![ask(0.0, 1.0), written(ask(0.0, 1.0))],
+        Set::Paper | Set::Ours => vec![written(ask(0.0, 1.0))],
+    }
+}
+
+fn read(set: Set) -> Vec<Step> {
+    match set {
+        Set::Baseline => vec![ask(0.0, 1.0), fetched(ask(0.0, 1.0))],
+        Set::Paper | Set::Ours => vec![fetched(ask(0.0, 1.0))],
+    }
+}
+
+fn fetched(step: Step) -> Step {
+    Step { bytes_in: SMALL_BYTES + READ_BESIDE_BYTES, read_bytes: SMALL_BYTES, ..step }
 }
 
 fn stat(set: Set, n: f64) -> Vec<Step> {
@@ -236,14 +279,12 @@ fn stat(set: Set, n: f64) -> Vec<Step> {
 }
 
 fn open_read_close(set: Set) -> Vec<Step> {
-    let read = |step| Step { bytes_in: SMALL_BYTES + READ_BESIDE_BYTES, read_bytes: SMALL_BYTES, ..step };
-    let (lookup, open) = (ask(1.0, 0.0), ask(1.0, 0.0));
+    let mut steps = vec![ask(1.0, 0.0), ask(1.0, 0.0)];
     match set {
-        // A rendezvous before the data.
-        Set::Baseline => vec![lookup, open, ask(0.0, 1.0), read(ask(0.0, 1.0))],
-        Set::Paper => vec![lookup, open, read(ask(0.0, 1.0))],
-        Set::Ours => vec![read(ask(1.0, 0.0))],
+        Set::Baseline | Set::Paper => steps.extend(read(set)),
+        Set::Ours => steps = vec![fetched(ask(1.0, 0.0))],
     }
+    steps
 }
 
 fn remove(set: Set, n: f64) -> Vec<Step> {
@@ -281,14 +322,14 @@ fn list_entry(set: Set, n: f64) -> Counts {
     }
 }
 
-fn large(set: Set, n: f64, write: bool) -> Vec<Step> {
-    let messages = LARGE_BYTES / CHUNK_BYTES;
-    let (out, back) = if write { (LARGE_BYTES, 0.0) } else { (0.0, LARGE_BYTES) };
+fn large(set: Set, n: f64, bytes: f64, is_write: bool) -> Vec<Step> {
+    let messages = (bytes / CHUNK_BYTES).ceil().max(1.0);
+    let (out, back) = if is_write { (bytes, 0.0) } else { (0.0, bytes) };
     let flow =
         Step { bytes_out: out, bytes_in: back, read_bytes: back, buffered_bytes: out, ..ask(0.0, messages) };
     match set {
-        // A rendezvous with each server.
-        Set::Baseline => vec![ask(0.0, n), flow],
+        // A rendezvous with each server that has a part.
+        Set::Baseline => vec![ask(0.0, n.min(messages)), flow],
         Set::Paper | Set::Ours => vec![flow],
     }
 }

@@ -174,6 +174,14 @@ pub struct BenchOwn {
     pub tell: BenchTell,
 }
 
+/// How figures are held against this machine's bounds.
+#[derive(Args, Debug)]
+pub struct BenchHeld {
+    /// Show the arithmetic of every bound.
+    #[arg(long)]
+    pub explain: bool,
+}
+
 /// `shoal bench native`.
 #[derive(Args, Debug)]
 pub struct BenchNative {
@@ -230,6 +238,9 @@ pub struct BenchTechniques {
     /// Write the tables into this file, as Markdown.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub markdown: Option<PathBuf>,
+    /// Beside the machine's bounds.
+    #[command(flatten)]
+    pub held: BenchHeld,
     /// Where, and how it tells.
     #[command(flatten)]
     pub own: BenchOwn,
@@ -288,6 +299,9 @@ pub struct BenchDirectory {
     /// Do not list through a mount.
     #[arg(long)]
     pub no_mount: bool,
+    /// Beside the machine's bounds.
+    #[command(flatten)]
+    pub held: BenchHeld,
     /// Where, and how it tells.
     #[command(flatten)]
     pub own: BenchOwn,
@@ -361,6 +375,9 @@ pub struct BenchSweep {
     /// Leave out the sizes around the eager limit with eager I/O on and off.
     #[arg(long)]
     pub no_eager: bool,
+    /// Beside the machine's bounds.
+    #[command(flatten)]
+    pub held: BenchHeld,
     /// Where, and how it tells.
     #[command(flatten)]
     pub own: BenchOwn,

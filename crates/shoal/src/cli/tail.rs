@@ -31,4 +31,7 @@ pub struct BenchTail {
     /// As JSON.
     #[arg(long)]
     pub json: bool,
+    /// Beside the machine's bounds.
+    #[command(flatten)]
+    pub held: super::bench::BenchHeld,
 }

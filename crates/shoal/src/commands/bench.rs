@@ -3,6 +3,7 @@
 pub(super) mod cluster;
 mod compare;
 mod directory;
+pub mod held;
 mod listing;
 mod mount;
 mod native;

@@ -3,7 +3,7 @@
 //! The machine is measured ([`measure`]) or taken from a file ([`shelf`]); the arithmetic is [`shoal_model`]'s.
 
 mod measure;
-mod shelf;
+pub mod shelf;
 mod tables;
 
 use crate::cli::Bounds;

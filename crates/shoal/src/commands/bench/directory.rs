@@ -5,10 +5,12 @@
 //! how many entries each shard has.
 
 use super::cluster::Cluster;
+use super::held::{self, Figure, Held, Run};
 use super::listing::{self, Wanted};
 use super::running::this_program;
 use crate::address::Place;
 use crate::cli::BenchDirectory;
+use crate::cluster_file::ModuleName;
 use crate::native::Native;
 use crate::{connect, native, out};
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -19,6 +21,7 @@ use shoal_bench::seconds::{Seconds, Splits, Watch};
 use shoal_bench::workload::WORKERS_MAX;
 use shoal_bench::{Progress, Target as _, Worker};
 use shoal_env::real;
+use shoal_model::{Operation, Set};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -51,13 +54,31 @@ pub fn run(args: BenchDirectory) -> Result<ExitCode> {
     }
     let report = measure(&args, is_mounted)?;
     let verdicts = report.verdicts();
+    let held = hold(&args, &report)?;
     if args.own.tell.json {
-        out::json(&json!({ "report": report, "verdicts": verdicts }))?;
+        out::json(&json!({ "report": report, "verdicts": verdicts, "bounds": held }))?;
         return Ok(ExitCode::SUCCESS);
     }
     out::bytes(report.to_table().as_bytes())?;
+    held::tell(&held, args.held.explain)?;
     super::say(&verdicts)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn hold(args: &BenchDirectory, report: &CrowdReport) -> Result<Vec<Held>> {
+    let is_durable = matches!(args.module, ModuleName::Disk);
+    let all = Run { servers: args.servers, clients: args.clients, is_durable };
+    let alone = Run { clients: 1, ..all };
+    let rate = |done: u64, took_s: f64| done as f64 / took_s;
+    let figure =
+        |what: &str, per_s: f64, operation, run: &Run| Figure::of(what, per_s, operation, Set::Ours, run);
+    let (created, listed, removed) = (&report.created, &report.natively, &report.removed);
+    let figures = vec![
+        figure("create", rate(created.done, created.took_s), Operation::Create, &all),
+        figure("remove", rate(removed.done, removed.took_s), Operation::Remove, &all),
+        figure("list, an entry", rate(listed.entries, listed.took_s), Operation::ListEntry, &alone),
+    ];
+    held::hold(figures, &all)
 }
 
 fn measure(args: &BenchDirectory, is_mounted: bool) -> Result<CrowdReport> {

@@ -4,6 +4,8 @@
 //! program would write it (`write(2)`, no sync): it is the way over the wire that changes with the size.
 
 use super::cluster::Cluster;
+use super::held::{self, Figure, Held, Run};
+use crate::bytes_size;
 use crate::cli::BenchSweep;
 use crate::native::Native;
 use crate::out;
@@ -12,6 +14,7 @@ use clap::ValueEnum as _;
 use serde_json::json;
 use shoal_bench::sweep::{Against, against_table, never_slower};
 use shoal_bench::{SweepOptions, SweepReport, Target, sweep};
+use shoal_model::{Operation, Set};
 use shoal_proto::limits;
 use std::process::ExitCode;
 
@@ -34,11 +37,13 @@ pub fn run(args: BenchSweep) -> Result<ExitCode> {
     let mut verdicts = all.dips();
     let eager = if args.no_eager { Vec::new() } else { eager(&args, &options)? };
     verdicts.extend(never_slower(&eager, NAMES[1], NAMES[0], limits::EAGER_BYTES_MAX));
+    let held = hold(&args, &all)?;
     if args.own.tell.json {
-        out::json(&json!({ "sizes": all, "eager": eager, "verdicts": verdicts }))?;
+        out::json(&json!({ "sizes": all, "eager": eager, "verdicts": verdicts, "bounds": held }))?;
         return Ok(ExitCode::SUCCESS);
     }
     out::bytes(all.to_table().as_bytes())?;
+    held::tell(&held, args.held.explain)?;
     if !eager.is_empty() {
         out::line(format!(
             "eager I/O carries data in the message itself, up to {} bytes:",
@@ -48,6 +53,27 @@ pub fn run(args: BenchSweep) -> Result<ExitCode> {
     }
     super::say(&verdicts)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Each size beside its bound: one client, one block under way.
+fn hold(args: &BenchSweep, report: &SweepReport) -> Result<Vec<Held>> {
+    // The data is written as by write(2): nothing waits for a sync.
+    let run = Run { servers: args.servers, clients: 1, is_durable: false };
+    let mut figures = Vec::new();
+    for curve in &report.curves {
+        for point in &curve.points {
+            let Some(rate) = &point.mb_per_s else { continue };
+            let (block, is_write) = (point.block as f64, curve.direction == "write");
+            figures.push(Figure {
+                what: format!("{} by {}", curve.direction, bytes_size::human(point.block as u64)),
+                per_s: rate.value * 1e6 / block,
+                counts: Operation::transfer(Set::Ours, args.servers.into(), block, is_write),
+                set: Set::Ours,
+                clients: run.clients,
+            });
+        }
+    }
+    held::hold(figures, &run)
 }
 
 fn eager(args: &BenchSweep, options: &SweepOptions) -> Result<Vec<Against>> {

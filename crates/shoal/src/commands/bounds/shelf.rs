@@ -43,6 +43,14 @@ pub fn take(words: &str) -> Result<Machine> {
     Ok(Machine::named(words)?)
 }
 
+/// This machine, if it was measured.
+pub fn measured() -> Result<Option<Machine>> {
+    match kept(THIS) {
+        Ok(path) if path.exists() => Ok(Some(Machine::read(&path)?)),
+        _ => Ok(None),
+    }
+}
+
 /// Where a machine is to be kept; its folder is made.
 pub fn place(out: Option<&Path>) -> Result<PathBuf> {
     let path = out.map_or_else(|| kept(THIS), |path| Ok(path.to_path_buf()))?;

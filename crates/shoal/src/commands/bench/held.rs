@@ -1,0 +1,117 @@
+//! Figures beside what this machine could do at best, as `shoal bounds` measured it and computes it.
+//!
+//! Other benchmarks measure echo and syncs beside every repetition ([`shoal_bench::beside`]) and need no more. Those that make
+//! a file system of their own for every figure, or have no repetitions, are held against the machine's file: one arithmetic,
+//! that of [`shoal_model`]. A machine that was never measured has no bounds; then a line says how to measure it.
+
+use crate::commands::bounds::shelf;
+use crate::{out, words};
+use anyhow::Result;
+use serde::Serialize;
+use shoal_model::{Bound, Counts, Machine, Operation, Servers, Set, Setting, short};
+
+/// A figure that has a bound.
+pub struct Figure {
+    /// In words.
+    pub what: String,
+    /// Operations a second; of transfers, those of `counts`.
+    pub per_s: f64,
+    /// What one costs.
+    pub counts: Counts,
+    /// Which techniques: they say how many share a sync.
+    pub set: Set,
+    /// Clients, one operation under way each.
+    pub clients: usize,
+}
+
+impl Figure {
+    /// Of an operation of the tables.
+    pub fn of(what: impl Into<String>, per_s: f64, operation: Operation, set: Set, run: &Run) -> Figure {
+        let counts = operation.counts(set, run.servers.into());
+        Figure { what: what.into(), per_s, counts, set, clients: run.clients }
+    }
+}
+
+/// Under what circumstances.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// Servers, with metadata and data each.
+    pub servers: u16,
+    /// Clients.
+    pub clients: usize,
+    /// A change is durable when it is answered.
+    pub is_durable: bool,
+}
+
+/// A figure beside its bound.
+#[derive(Serialize)]
+pub struct Held {
+    what: String,
+    measured_per_s: f64,
+    bound_per_s: f64,
+    percent: f64,
+    binds: String,
+    arithmetic: Vec<String>,
+}
+
+/// All of them; empty where the machine was not measured.
+pub fn hold(figures: Vec<Figure>, run: &Run) -> Result<Vec<Held>> {
+    let Some(machine) = shelf::measured()? else { return Ok(Vec::new()) };
+    Ok(figures.into_iter().filter_map(|figure| held(figure, run, &machine)).collect())
+}
+
+fn held(figure: Figure, run: &Run, machine: &Machine) -> Option<Held> {
+    let counts = if run.is_durable { figure.counts } else { figure.counts.without_syncs() };
+    let clients = u32::try_from(figure.clients).unwrap_or(u32::MAX);
+    let servers = Servers::Both(run.servers.into());
+    let setting = Setting { servers, per_sync: figure.set.per_sync(), ..Setting::of(machine, clients) };
+    let bound = Bound::of(&counts, machine, &setting);
+    Some(Held {
+        what: figure.what,
+        measured_per_s: figure.per_s,
+        bound_per_s: bound.per_s(),
+        percent: 100.0 * figure.per_s / bound.per_s(),
+        binds: bound.binds()?.to_string(),
+        arithmetic: bound.explain(),
+    })
+}
+
+/// Tell people.
+pub fn tell(all: &[Held], explain: bool) -> Result<()> {
+    if all.is_empty() {
+        return out::line("no bounds: this machine was not measured yet (`shoal bounds`, under a minute)");
+    }
+    out::line("beside the bounds of this machine, as `shoal bounds` measured it:")?;
+    let mut table = words::table(&["", "measured", "bound", "percent", "what binds"]);
+    for one in all {
+        let rate = |per_s| format!("{}/s", short(per_s));
+        let percent = format!("{:.0} %", one.percent);
+        let (measured, bound) = (rate(one.measured_per_s), rate(one.bound_per_s));
+        table.add_row([one.what.clone(), measured, bound, percent, one.binds.clone()]);
+    }
+    out::line(words::plain(&table))?;
+    if explain {
+        for one in all {
+            out::line(&one.what)?;
+            one.arithmetic.iter().try_for_each(|line| out::line(format!("    {line}")))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_nowhere_is_not_held_against_syncs() {
+        let machine = Machine::named("pvfs-linux").expect("it comes with the program");
+        let run = Run { servers: 8, clients: 1, is_durable: true };
+        let create = || Figure::of("create", 100.0, Operation::Create, Set::Ours, &run);
+        let durable = held(create(), &run, &machine).expect("it has a bound");
+        let scratch = held(create(), &Run { is_durable: false, ..run }, &machine).expect("it has a bound");
+        assert!(durable.bound_per_s < scratch.bound_per_s, "{} {}", durable.bound_per_s, scratch.bound_per_s);
+        assert!((durable.percent - 100.0 * 100.0 / durable.bound_per_s).abs() < 1e-9);
+        assert!(!durable.arithmetic.is_empty());
+    }
+}
