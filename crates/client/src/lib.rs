@@ -34,6 +34,6 @@ pub use client::Client;
 pub use counters::ClientCounters;
 pub use error::Error;
 pub use file::OpenFile;
-pub use ops::{Contents, DirStream, NewFile, Piece, Which};
+pub use ops::{Contents, DirStream, NewFile, Piece, UnorderedDirStream, Which};
 pub use options::Options;
 pub use words::{RenameFlags, Statfs};

@@ -34,7 +34,7 @@ pub(crate) use directory::Listener;
 pub(crate) use getattr::logical_size;
 pub use many::Which;
 pub use read_many::Contents;
-pub use readdir::DirStream;
+pub use readdir::{DirStream, UnorderedDirStream};
 pub use write_many::Piece;
 
 use shoal_proto::op::Answer;

@@ -30,6 +30,7 @@
 
 mod attributes;
 mod batch;
+mod unordered;
 
 use super::many::Which;
 use crate::{Client, Error};
@@ -42,6 +43,7 @@ use shoal_proto::{Entry, Handle, Kind, Status};
 use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::time::Duration;
+pub use unordered::UnorderedDirStream;
 
 /// For whoever took longer over a batch the next one, if it is not there yet, is small, and none is asked for ahead of it:
 /// attributes, usually believed for 100 ms, would be given when they are too old for it.
@@ -88,6 +90,12 @@ pub struct DirStream {
 }
 
 impl DirStream {
+    /// The same listing, from there.
+    fn from(mut self, begin: Begin) -> DirStream {
+        self.batch = Batch::none(&self.client, begin);
+        self
+    }
+
     /// The next entry; `None` at the end. With `plus` it has its attributes, merged; an entry without them is gone
     /// meanwhile.
     ///
@@ -107,6 +115,17 @@ impl DirStream {
         let entry = self.batch.entries.get(self.next).cloned();
         self.next += 1;
         Ok(entry)
+    }
+
+    /// All entries of the batch at hand that were not given yet, or of the next one; none at the end.
+    async fn next_batch(&mut self, plus: bool) -> Result<Vec<Entry>, Error> {
+        let Some(first) = self.next(plus).await? else { return Ok(Vec::new()) };
+        let mut entries = Vec::with_capacity(1 + self.batch.entries.len() - self.next);
+        entries.push(first);
+        // Given away, they are kept nowhere: nobody seeks in such a listing.
+        entries.extend(self.batch.entries.drain(..).skip(self.next));
+        self.next = 0;
+        Ok(entries)
     }
 
     /// When the entry given last, and its attributes, were asked for.

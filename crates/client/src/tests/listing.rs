@@ -316,3 +316,36 @@ fn a_listing_that_comes_late_does_not_hide_what_was_asked_for_since() {
     take(&hand, &mut stream, 4);
     assert_eq!(hand.run(hand.client.getattr(file)).unwrap().size, 6);
 }
+
+#[test]
+fn a_listing_in_any_order_gives_every_entry_once_from_all_shards_at_once() {
+    for (servers, files) in [(1, 7), (4, 0), (4, 1), (4, 40)] {
+        let hand = hand(servers, files);
+        if servers > 1 {
+            split(&hand);
+            // The fake's attributes do not tell it.
+            next(&hand, &mut hand.client.opendir(ROOT));
+        }
+        let mut stream = hand.run(hand.client.opendir_unordered(ROOT, true)).unwrap();
+        let listed: Vec<Entry> = std::iter::from_fn(|| hand.run(stream.next()).unwrap()).collect();
+        assert!(listed.iter().all(|entry| entry.attr.is_some()));
+        let names: BTreeSet<_> = listed.iter().map(|entry| entry.name.clone()).collect();
+        assert_eq!((listed.len(), names.len()), (files, files), "{files} files on {servers} servers");
+        assert!(files < 40 || !in_order(&listed), "the shards give in turn");
+    }
+}
+
+#[test]
+fn a_directory_that_is_split_while_it_is_listed_in_any_order_gives_every_entry_once() {
+    let hand = hand(4, 40);
+    let mut stream = hand.run(hand.client.opendir_unordered(ROOT, true)).unwrap();
+    let mut names = BTreeSet::new();
+    for _ in 0..5 {
+        names.insert(hand.run(stream.next()).unwrap().unwrap().name);
+    }
+    split(&hand);
+    while let Some(entry) = hand.run(stream.next()).unwrap() {
+        assert!(names.insert(entry.name), "twice");
+    }
+    assert_eq!(names.len(), 40);
+}

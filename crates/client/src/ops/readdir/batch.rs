@@ -26,12 +26,20 @@ pub(super) struct Begin {
     pub(super) after: Option<Place>,
     /// In a split directory: shards before this one are listed.
     shard: usize,
+    /// Its entries alone are wanted.
+    is_only: bool,
 }
 
 impl Begin {
     /// Behind all entries of a place; 0 is the start.
     pub(super) fn behind(place: u64) -> Begin {
-        Begin { after: (place != 0).then(|| Place { hash: place, name: Blob::default() }), shard: 0 }
+        let after = (place != 0).then(|| Place { hash: place, name: Blob::default() });
+        Begin { after, ..Begin::default() }
+    }
+
+    /// At the start of a shard of a split directory, whose entries alone are wanted.
+    pub(super) fn only(shard: usize) -> Begin {
+        Begin { shard, is_only: true, ..Begin::default() }
     }
 }
 
@@ -97,7 +105,7 @@ impl Batch {
                     let (servers, place) =
                         (listed(shards), begin.after.as_ref().map_or(0, |after| after.hash));
                     begin.shard = begin.shard.max(shards.index_of(place)).min(servers.len() - 1);
-                    (servers[begin.shard], begin.shard + 1 == servers.len())
+                    (servers[begin.shard], begin.is_only || begin.shard + 1 == servers.len())
                 }
             };
             let plus_along = wanted.plus && switches.readdirplus && switches.compound;

@@ -65,8 +65,8 @@ fn natively(place: &Place) -> Result<(Instant, u64, Vec<u64>)> {
         let attr = client.walk(place.address.path.as_bytes(), true).await?;
         let mut by_server = vec![0; client.map().servers.len()];
         let begun = Instant::now();
-        let mut stream = client.opendir(attr.handle);
-        while let Some(entry) = stream.next(true).await? {
+        let mut stream = client.opendir_unordered(attr.handle, true).await?;
+        while let Some(entry) = stream.next().await? {
             if entry.attr.is_none() {
                 bail!("an entry has no attributes: it is gone, and nobody removed it");
             }
