@@ -12,7 +12,8 @@ use shoal_client::{Client, NewFile, OpenFile, Options, Piece, Which};
 use shoal_env::{Env, real};
 use shoal_proto::{Attr, Handle, Kind, Name, Rights};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::future::Future;
+use std::time::{Duration, Instant};
 
 /// A file system by the native client.
 pub struct Native {
@@ -21,12 +22,14 @@ pub struct Native {
     is_cached: bool,
     /// The servers' processes, where they are known.
     pids: Vec<u32>,
+    /// Each operation is made to take so much longer, percent.
+    planted: f64,
 }
 
 impl Native {
     /// The place, called `name` in tables.
     pub fn new(name: &str, place: Place) -> Native {
-        Native { name: name.to_owned(), place, is_cached: true, pids: Vec::new() }
+        Native { name: name.to_owned(), place, is_cached: true, pids: Vec::new(), planted: 0.0 }
     }
 
     /// Names and attributes are asked for each time.
@@ -37,6 +40,11 @@ impl Native {
     /// The servers run in these processes, whose processor time counts.
     pub fn served_by(self, pids: Vec<u32>) -> Native {
         Native { pids, ..self }
+    }
+
+    /// Each operation takes so much longer, percent: a slowdown that is known, for a comparison to find.
+    pub fn planted(self, percent: f64) -> Native {
+        Native { planted: percent, ..self }
     }
 
     /// From the words of [`Target::process_spec`].
@@ -62,7 +70,7 @@ impl Target for Native {
         let runtime = real::Runtime::new(&format!("bench-{index}"));
         let begin = Session::begin(runtime.env(), options, self.place.address.path.clone());
         let session = runtime.block_on(begin)?;
-        Ok(Box::new(NativeWorker { session, runtime }))
+        Ok(Box::new(NativeWorker { session, runtime: Driver { runtime, planted: self.planted } }))
     }
 
     fn process_spec(&self) -> Option<String> {
@@ -129,7 +137,28 @@ pub fn counted(place: &Place, pids: &[u32], edge: Edge) -> Result<Counts> {
 
 struct NativeWorker {
     session: Session,
+    runtime: Driver,
+}
+
+/// The worker's world, and what its operations are made to take longer, percent.
+struct Driver {
     runtime: real::Runtime,
+    planted: f64,
+}
+
+impl Driver {
+    fn block_on<T>(&self, operation: impl Future<Output = T>) -> T {
+        if self.planted <= 0.0 {
+            return self.runtime.block_on(operation);
+        }
+        let begun = Instant::now();
+        let value = self.runtime.block_on(operation);
+        let until = begun + begun.elapsed().mul_f64(1.0 + self.planted / 100.0);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        value
+    }
 }
 
 impl Drop for NativeWorker {

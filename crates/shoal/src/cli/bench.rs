@@ -98,6 +98,9 @@ pub struct BenchCommon {
     /// Show the arithmetic of every bound.
     #[arg(long)]
     pub explain: bool,
+    /// Make each operation of native targets take so much longer, for a comparison to find (`compare --prove`).
+    #[arg(long, hide = true, value_name = "PERCENT", default_value_t = 0.0)]
+    pub plant: f64,
     /// Which key.
     #[command(flatten)]
     pub key: Key,
@@ -319,6 +322,13 @@ pub struct BenchCompare {
     /// A program instead of the second.
     #[arg(long, value_name = "PROGRAM", requires = "a", value_hint = ValueHint::FilePath)]
     pub b: Option<PathBuf>,
+    /// Prove it on this program: compare it so many times with itself, and as often with itself slowed down; how often is it
+    /// told? Lone stats on servers that keep nothing.
+    #[arg(long, value_name = "TIMES", conflicts_with_all = ["revisions", "a", "b", "mounted", "up", "words"])]
+    pub prove: Option<usize>,
+    /// What is planted by --prove, percent of each operation's time.
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
+    pub planted: f64,
     /// Rounds, each of both sides; an interval of 95 % takes 6.
     #[arg(long, default_value_t = 10)]
     pub repeat: usize,

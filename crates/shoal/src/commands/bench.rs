@@ -223,7 +223,7 @@ fn open(text: &str, common: &BenchCommon) -> Result<Opened> {
             // Fails here rather than in each worker.
             connect::with_client_within(&place, connect::IMPATIENT, |_, _| async { Ok(()) })?;
             let pids = setting::pids(&place)?;
-            let target = Box::new(Native::new(text, place.clone()).served_by(pids));
+            let target = Box::new(Native::new(text, place.clone()).served_by(pids).planted(common.plant));
             Ok(Opened { target, native: Some(place), _through: None })
         }
         "passthrough" => {

@@ -7,6 +7,8 @@
 //! Each side runs its own servers and its own client, as one program: what is compared is all of it. Revisions are built in
 //! worktrees of their own, one after the other into one target folder, so that what they have in common is built once.
 
+mod proof;
+
 use super::cluster::{Cluster, Scratch};
 use crate::cli::BenchCompare;
 use crate::out;
@@ -28,6 +30,9 @@ pub fn run(args: BenchCompare) -> Result<ExitCode> {
     if args.repeat == 0 || args.repeat > REPETITIONS_MAX {
         bail!("--repeat {}: rounds are between 1 and {REPETITIONS_MAX}", args.repeat);
     }
+    if let Some(times) = args.prove {
+        return proof::run(args, times);
+    }
     check(&args.words)?;
     let folder = Scratch::new(args.own.folder.as_deref())?;
     let programs = match (&args.a, &args.b, args.revisions.as_slice()) {
@@ -43,16 +48,9 @@ pub fn run(args: BenchCompare) -> Result<ExitCode> {
     };
     let mut draw = super::draw(&args.own.tell);
     draw(Progress::Begin { steps: 2 * args.repeat as u64 });
-    let mut seen: [Vec<Rates>; 2] = [Vec::new(), Vec::new()];
-    for repetition in 1..=args.repeat {
-        for (turn, at) in order(2, repetition).into_iter().enumerate() {
-            let step = (2 * (repetition - 1) + turn) as u64;
-            draw(Progress::Step { step, what: NAMES[at].to_owned(), repetition });
-            let measured = measure(&args, &programs[at], folder.path());
-            seen[at]
-                .push(measured.with_context(|| format!("{} failed: {}", NAMES[at], programs[at].display()))?);
-        }
-    }
+    let seen = rounds(&args, &programs, [&[], &[]], folder.path(), &mut |step, what, repetition| {
+        draw(Progress::Step { step, what: what.to_owned(), repetition });
+    })?;
     draw(Progress::End);
     let phases = compare(&seen[0], &seen[1]);
     if args.own.tell.json {
@@ -64,6 +62,26 @@ pub fn run(args: BenchCompare) -> Result<ExitCode> {
         out::bytes(table(&phases, args.repeat).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// All rounds of both sides, each with words of its own behind those of the benchmark; `tell` hears of each turn.
+fn rounds(
+    args: &BenchCompare,
+    programs: &[PathBuf; 2],
+    own: [&[&str]; 2],
+    folder: &Path,
+    tell: &mut dyn FnMut(u64, &str, usize),
+) -> Result<[Vec<Rates>; 2]> {
+    let mut seen: [Vec<Rates>; 2] = [Vec::new(), Vec::new()];
+    for repetition in 1..=args.repeat {
+        for (turn, at) in order(2, repetition).into_iter().enumerate() {
+            tell((2 * (repetition - 1) + turn) as u64, NAMES[at], repetition);
+            let measured = measure(args, &programs[at], own[at], folder);
+            seen[at]
+                .push(measured.with_context(|| format!("{} failed: {}", NAMES[at], programs[at].display()))?);
+        }
+    }
+    Ok(seen)
 }
 
 fn names(args: &BenchCompare) -> Vec<String> {
@@ -90,7 +108,7 @@ fn found(program: &Path) -> Result<PathBuf> {
 }
 
 /// One side, once.
-fn measure(args: &BenchCompare, program: &Path, folder: &Path) -> Result<Rates> {
+fn measure(args: &BenchCompare, program: &Path, own: &[&str], folder: &Path) -> Result<Rates> {
     let up: Vec<&str> = args.up.iter().map(String::as_str).collect();
     let cluster = match args.mounted {
         true => Cluster::embedded(program, Some(folder), args.servers, &up)?,
@@ -103,6 +121,7 @@ fn measure(args: &BenchCompare, program: &Path, folder: &Path) -> Result<Rates> 
     let mut words = vec!["bench"];
     words.extend(args.words.iter().map(String::as_str));
     words.extend(["--target", &target, "--repeat", "1", "--json", "--quiet"]);
+    words.extend(own);
     // Echo and syncs beside it are no part of this; the first versions measured none.
     if knows(program, &args.words[0], "--unbound")? {
         words.push("--unbound");
