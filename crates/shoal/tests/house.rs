@@ -14,7 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("fuse", &["pattern", "proto", "env", "client"]),
     ("model", &[]),
     ("bench", &["model"]),
-    ("sim", &["pattern", "proto", "env", "store", "server", "client"]),
+    ("sim", &["pattern", "proto", "env", "store", "server", "client", "model"]),
     ("shoal", &["pattern", "proto", "env", "store", "server", "client", "fuse", "model", "bench", "sim"]),
 ];
 

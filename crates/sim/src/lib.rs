@@ -26,6 +26,8 @@
 //! * `pools`: datafiles made ahead of need are in one pool, or one file's, or used up;
 //! * `bounds`: at rest, the servers' queues are empty and their memory is bounded;
 //! * every operation ends by its deadline.
+//!
+//! [`machine`] is the other half: how fast the same cluster is on a machine of a file.
 
 mod bounds;
 pub mod check;
@@ -37,6 +39,7 @@ mod faults;
 mod judge;
 pub mod ledger;
 pub mod listing;
+pub mod machine;
 mod pools;
 pub mod register;
 mod rng;

@@ -145,6 +145,8 @@ pub(super) struct Core {
     pub(super) seed: u64,
     now: Cell<u64>,
     seq: Cell<u64>,
+    /// Steps done.
+    pub(super) events: Cell<u64>,
     heap: RefCell<BinaryHeap<Reverse<Entry>>>,
     pub(super) timers: RefCell<Timers>,
     tasks: RefCell<Tasks>,
@@ -166,6 +168,7 @@ impl Core {
             seed,
             now: Cell::new(0),
             seq: Cell::new(0),
+            events: Cell::new(0),
             heap: RefCell::default(),
             timers: RefCell::default(),
             tasks: RefCell::default(),
@@ -307,6 +310,7 @@ impl Core {
     /// Do one thing, unless it lies beyond `limit`.
     pub(super) fn step(self: &Rc<Core>, limit: u64) -> Step {
         self.hand_out_wakes();
+        self.events.set(self.events.get() + 1);
         let next = {
             let mut runnable = self.runnable.borrow_mut();
             match runnable.len() {

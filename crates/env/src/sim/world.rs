@@ -288,6 +288,11 @@ impl World {
         MachineId(self.core.processes.borrow()[process.0].machine)
     }
 
+    /// How much has happened up to now: turns of tasks, and events.
+    pub fn events(&self) -> u64 {
+        self.core.events.get()
+    }
+
     /// A hash over everything that happened up to now.
     pub fn trace_hash(&self) -> u64 {
         self.core.trace.hash()

@@ -1,0 +1,49 @@
+//! An application process's place in a simulated cluster, and where all processes meet.
+
+use shoal_client::Client;
+use shoal_env::Env;
+use shoal_env::local::Notify;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// One application process.
+pub struct Seat {
+    /// Its world: clock, sleep.
+    pub env: Env,
+    /// The client of its node, shared with the processes beside it.
+    pub client: Client,
+    /// Its number, from 0 on.
+    pub index: u32,
+    /// How many there are.
+    pub of: u32,
+    /// Where all of them meet.
+    pub together: Barrier,
+}
+
+/// All processes meet here; it costs no simulated time.
+#[derive(Clone)]
+pub struct Barrier(Rc<Meeting>);
+
+struct Meeting {
+    of: u32,
+    here: Cell<u32>,
+    all: Notify,
+}
+
+impl Barrier {
+    /// For so many.
+    pub fn new(of: u32) -> Barrier {
+        Barrier(Rc::new(Meeting { of, here: Cell::new(0), all: Notify::default() }))
+    }
+
+    /// Wait until all are here; then it can be used again.
+    pub async fn wait(&self) {
+        let meeting = &self.0;
+        meeting.here.set(meeting.here.get() + 1);
+        if meeting.here.get() >= meeting.of {
+            meeting.here.set(0);
+            return meeting.all.wake_all();
+        }
+        meeting.all.wait().await;
+    }
+}

@@ -1,0 +1,84 @@
+//! A cluster on a machine, as a whole.
+
+use super::*;
+use shoal_proto::op::Owner;
+
+const OWNER: Owner = Owner { mode: 0o755, uid: 1, gid: 1 };
+
+pub(super) fn machine(name: &str) -> Machine {
+    Machine::named(name).expect("it comes with the program")
+}
+
+/// A small cluster of a machine.
+pub(super) fn small(machine: &Machine) -> Simulated<'_> {
+    Simulated {
+        machine,
+        servers: 2,
+        metadata_only: 0,
+        client_nodes: 2,
+        processes: 4,
+        switches: Switches::default(),
+        sync_modes: SyncModes::default(),
+        module: ModuleKind::Disk,
+        strip: 64 << 10,
+        seed: 1,
+    }
+}
+
+/// Each process makes a directory of its own and files in it; nanoseconds it took.
+async fn creates(seat: Seat, files: u32) -> u64 {
+    let begun = seat.env.now();
+    for file in 0..files {
+        let path = format!("/{}-{file}", seat.index);
+        seat.client.mkdir_at(path.as_bytes(), OWNER).await.expect("made");
+    }
+    seat.together.wait().await;
+    seat.env.now().since(begun).as_nanos() as u64
+}
+
+#[test]
+fn every_machine_runs_a_cluster_and_twice_the_same() {
+    for name in shoal_model::builtin() {
+        let machine = machine(name);
+        let run = || small(&machine).run_told(&Manner::default(), |seat| creates(seat, 5)).expect(name);
+        let (first, second) = (run(), run());
+        assert_eq!(first, second, "{name}");
+        assert_eq!(first.values.len(), 4, "{name}");
+        assert!(first.values.iter().all(|&ns| ns > 0), "{name}");
+    }
+}
+
+#[test]
+fn processes_are_spread_evenly_and_told_in_order() {
+    let machine = machine("bgp");
+    let of = Simulated { client_nodes: 3, processes: 8, ..small(&machine) };
+    let seats = of.run(|seat| async move { (seat.index, seat.of, seat.client.id()) }).expect("run");
+    assert_eq!(seats.iter().map(|seat| seat.0).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
+    let mut of_client: Vec<usize> = Vec::new();
+    for group in seats.chunk_by(|a, b| a.2 == b.2) {
+        of_client.push(group.len());
+    }
+    of_client.sort_unstable();
+    assert_eq!(of_client, [2, 3, 3]);
+}
+
+#[test]
+fn what_has_no_sense_is_refused_with_the_remedy() {
+    let machine = machine("bgp");
+    let refused = |of: Simulated<'_>| of.run(|_| async {}).expect_err("refused").to_string();
+    assert_eq!(refused(Simulated { servers: 0, ..small(&machine) }), "servers is 0: write 1 to 256");
+    assert_eq!(refused(Simulated { processes: 1, ..small(&machine) }), "processes is 1: write 2 to 65536");
+    assert!(refused(Simulated { metadata_only: 2, ..small(&machine) }).starts_with("metadata_only is 2"));
+}
+
+#[test]
+fn a_process_that_waits_for_ever_is_told() {
+    let machine = machine("bgp");
+    let stands = small(&machine).run(|seat| async move {
+        if seat.index == 0 {
+            std::future::pending::<()>().await;
+        }
+    });
+    // Its servers go on for ever, so what ends it is the end of time.
+    assert!(matches!(stands, Err(SimulatedError::Stands { ended: 3, of: 4, seed: 1 })));
+}
