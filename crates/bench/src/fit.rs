@@ -253,8 +253,11 @@ impl Fit {
                 cores,
                 server_threads: 1,
                 client_threads: None,
+                idle_us: None,
+                slice_us: None,
             },
             link,
+            forwarding: None,
             disk: disk(&self.disks, direct_mb_per_s(&self.syncs)),
             memory: Memory {
                 bytes: memory_bytes(),
@@ -275,6 +278,7 @@ fn side(message_us: f64, megabyte_us: f64, costs: &OperationCosts) -> Side {
         change_us: tidy((costs.change_us - costs.look_us).max(0.0)),
         entry_us: tidy(costs.entry_us),
         megabyte_us: tidy(megabyte_us),
+        ..Side::default()
     }
 }
 
@@ -311,7 +315,7 @@ fn sync_row(samples: &SyncSamples) -> Option<Sync> {
         SyncMethod::AppendFdatasync => "append_fdatasync",
     };
     let (bytes, writers) = (samples.bytes as u64, samples.writers as u32);
-    Some(Sync { method: method.to_owned(), bytes, writers, sync_us, sync_per_s })
+    Some(Sync { method: method.to_owned(), bytes, writers, sync_us, sync_per_s, cpu_us: 0.0 })
 }
 
 /// What large durable writes reached, by any method and number of writers, 10^6 bytes a second.

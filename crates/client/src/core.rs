@@ -21,7 +21,7 @@ use bytes::Bytes;
 use futures_util::future::{Either, select};
 use lru::LruCache;
 use shoal_env::local::{Receiver, oneshot};
-use shoal_env::{Instant, WallTime};
+use shoal_env::{Instant, WallTime, Work};
 use shoal_proto::message::{Attached, Reply};
 use shoal_proto::op::Answer;
 use shoal_proto::{
@@ -85,6 +85,15 @@ pub(crate) struct ToldGroup {
     pub(crate) loss: u64,
 }
 
+/// Entries of listings in a reply.
+fn entries(reply: &Reply) -> u64 {
+    let of = |answer: &Answer| match answer {
+        Answer::Entries { entries, .. } => entries.len() as u64,
+        _ => 0,
+    };
+    reply.groups.iter().flat_map(|group| group.answers.iter()).map(of).sum()
+}
+
 /// See the module's page.
 pub(crate) struct Core {
     pub(crate) world: Box<dyn World>,
@@ -130,6 +139,7 @@ impl Core {
 
     /// Begin an operation: its deadline counts from now.
     pub(crate) fn begin(&self, op: &'static str, object: Option<Handle>) -> Operation {
+        self.world.work(Work::Call, 1);
         Operation {
             op,
             object,
@@ -382,6 +392,10 @@ impl Core {
         if self.closed.get() {
             return Err(o.error(Status::Unavailable).because("the client is closed"));
         }
+        self.world.work(Work::Message, 1);
+        if groups.iter().any(|group| group.ops.iter().any(Op::changes)) {
+            self.world.work(Work::Change, 1);
+        }
         let (send, answer) = oneshot();
         let asked = Asked {
             op: o.op,
@@ -588,7 +602,12 @@ impl Future for Exchange<'_> {
         self.tag = None;
         let o = self.o;
         Poll::Ready(match answer {
-            Some(result) => result.map_err(|error| Error { object: o.object, ..error }),
+            Some(result) => {
+                if let Ok(answered) = &result {
+                    self.core.world.work(Work::Entry, entries(&answered.reply));
+                }
+                result.map_err(|error| Error { object: o.object, ..error })
+            }
             None => {
                 Err(o.error(Status::Unavailable).from(self.server).because("the client was closed meanwhile"))
             }

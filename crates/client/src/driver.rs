@@ -13,7 +13,7 @@ use crate::world::World;
 use crate::{Error, Options};
 use handshake::Established;
 use shoal_env::local::Notify;
-use shoal_env::{Address, Env, Instant, WallTime};
+use shoal_env::{Address, Env, Instant, WallTime, Work};
 use shoal_proto::{ClientId, ClusterMap, ServerId, Status};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -42,6 +42,10 @@ impl World for EnvWorld {
 
     fn random_u64(&self) -> u64 {
         self.0.env.random_u64()
+    }
+
+    fn work(&self, work: Work, count: u64) {
+        self.0.env.work(work, count);
     }
 
     fn outgoing(&self, server: ServerId) {

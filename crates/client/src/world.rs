@@ -2,7 +2,7 @@
 //!
 //! A driver answers the signals in its own way: over `env` with tasks ([`crate::driver`]), by hand in the tests.
 
-use shoal_env::{Instant, WallTime};
+use shoal_env::{Instant, WallTime, Work};
 use shoal_proto::ServerId;
 
 /// The driver as the core sees it.
@@ -13,6 +13,8 @@ pub(crate) trait World {
     fn wall(&self) -> WallTime;
     /// A random number: jitter, and where a transfer begins.
     fn random_u64(&self) -> u64;
+    /// See [`shoal_env::Env::work`].
+    fn work(&self, _work: Work, _count: u64) {}
     /// There is something to do for `server`: requests to send, or a connection to end.
     fn outgoing(&self, server: ServerId);
     /// [`Core::tick`](crate::core::Core::tick) is to be called at `at`, or soon after.

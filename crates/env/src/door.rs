@@ -1,7 +1,9 @@
 //! The handle through which all code above reaches the world.
 
 use crate::point::Point;
-use crate::{Address, Counters, DirEntry, File, FileDoor, Instant, Listener, OpenOptions, Stream, WallTime};
+use crate::{
+    Address, Counters, DirEntry, File, FileDoor, Instant, Listener, OpenOptions, Stream, WallTime, Work,
+};
 use futures_channel::oneshot;
 use futures_util::future::LocalBoxFuture;
 use std::future::Future;
@@ -45,6 +47,8 @@ pub trait Door {
     fn set_polling(&self, span: Duration);
     /// See [`Env::note`].
     fn note(&self, _words: &dyn Fn() -> String) {}
+    /// See [`Env::work`].
+    fn work(&self, _work: Work, _count: u64) {}
     /// See [`Env::point`].
     fn point(&self, _point: Point, _which: u64) {}
 }
@@ -243,6 +247,11 @@ impl Env {
     /// made only where lines are kept.
     pub fn note(&self, words: impl Fn() -> String) {
         self.0.note(&words);
+    }
+
+    /// Work that was done just now, for a simulated processor to be charged for (see [`Work`]); nothing in the real world.
+    pub fn work(&self, work: Work, count: u64) {
+        self.0.work(work, count);
     }
 
     /// An activity has come to a step (see [`point`](crate::point)); `which` tells it from others of its kind.

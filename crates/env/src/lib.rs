@@ -24,6 +24,7 @@ pub mod point;
 pub mod real;
 pub mod sim;
 mod stream;
+mod work;
 
 pub use address::Address;
 pub use clock::{Instant, WallTime};
@@ -31,3 +32,4 @@ pub use counters::{CounterSnapshot, Counters};
 pub use door::{Door, Env, Task};
 pub use file::{AlignedBuf, DirEntry, File, FileDoor, FileImpl, OpenOptions};
 pub use stream::{Listener, ListenerImpl, Reader, ReaderImpl, Stream, Writer, WriterImpl};
+pub use work::Work;

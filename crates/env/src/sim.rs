@@ -9,7 +9,8 @@
 //! disk call, so two runs that differ anywhere differ there.
 //!
 //! *Processor*: a poll costs its process a fixed time, and so does a call to a socket; a process runs one task at a time,
-//! machines have as many cores as processes.
+//! machines have as many cores as processes. A machine that has a number of `cores` shares these among its processes, and what
+//! a process does leaves when its cost is spent (`cores`).
 //!
 //! *Network*: a stream's bytes leave through the sender's card, the link, and the receiver's card, each with a bandwidth and
 //! a queue behind earlier bytes, and arrive after the link's latency (plus jitter) in order. Loss is what TCP makes of it: a
@@ -25,15 +26,18 @@
 //! A *crash* is `kill -9`: tasks vanish, peers see a reset after the link's latency, calls in flight are done, not done, or
 //! (writes) done in part; all that was written stays. A *power cut* crashes every process of the machine and then the disk.
 
+mod arm;
 mod config;
 mod connect;
 mod core;
+mod cores;
 mod disk;
 mod door;
 mod files;
 mod image;
 mod names;
 mod net;
+mod pages;
 mod points;
 mod process;
 mod rng;
@@ -42,6 +46,6 @@ mod timer;
 mod trace;
 mod world;
 
-pub use config::{Config, Cpu, Disk, Link, Machine};
+pub use config::{Arm, Config, Congestion, Cpu, Disk, Link, Machine, Pages, SyncCost, Syncs};
 pub use points::Met;
 pub use world::{Ended, MachineId, ProcessId, World};

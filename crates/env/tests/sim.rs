@@ -152,7 +152,7 @@ fn a_message_takes_the_links_time_and_the_bandwidths() {
     let link = Link { latency_ns: 1_000_000, jitter_ns: 0, bits_per_s: 8_000_000_000, ..Link::default() };
     let mut config = Config { network: link, ..Config::default() };
     config.machine.nic_bits_per_s = 0;
-    config.machine.cpu = Cpu { poll_ns: 0, socket_ns: 0, offload_ns: 0 };
+    config.machine.cpu = Cpu { poll_ns: 0, socket_ns: 0, offload_ns: 0, ..Cpu::default() };
     let world = World::new(1, config);
     let server = world.process("server", world.machine("a"));
     let client = world.process("client", world.machine("b"));

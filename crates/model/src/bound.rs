@@ -293,7 +293,7 @@ fn bytes_each_way(share: &Share) -> f64 {
 fn server_us(side: &Side, share: &Share) -> f64 {
     side.message_us * share.messages
         + side.operation_us * share.operations
-        + side.change_us * share.changes
+        + (side.change_us + side.record_us) * share.changes
         + side.entry_us * share.entries
         + side.megabyte_us * bytes_each_way(share) / MEGA
 }
@@ -302,7 +302,9 @@ fn server_us(side: &Side, share: &Share) -> f64 {
 fn client_us(side: &Side, counts: &Counts) -> f64 {
     let all = counts.servers();
     let changes = if all.changes > 0.0 { counts.calls } else { 0.0 };
-    server_us(side, &Share { operations: counts.calls, changes, ..all })
+    // Who waits for each answer sleeps meanwhile.
+    let sleeps_us = (side.wake_us + side.sleep_us) * counts.round_trips;
+    server_us(side, &Share { operations: counts.calls, changes, ..all }) + sleeps_us
 }
 
 impl Sum<'_> {
@@ -654,8 +656,14 @@ mod tests {
             .to_vec();
         machine.link.congestion =
             Some(Congestion { free_senders: 4, loss_percent: 2.0, loss_percent_max: 50.0 });
-        machine.cpu.client =
-            Side { message_us: 5.0, operation_us: 3.0, change_us: 2.0, entry_us: 0.2, megabyte_us: 100.0 };
+        machine.cpu.client = Side {
+            message_us: 5.0,
+            operation_us: 3.0,
+            change_us: 2.0,
+            entry_us: 0.2,
+            megabyte_us: 100.0,
+            ..Side::default()
+        };
         machine.cpu.server = machine.cpu.client.clone();
         machine.check_again();
         machine

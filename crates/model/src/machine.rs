@@ -36,6 +36,9 @@ pub struct Machine {
     pub nodes: Nodes,
     /// The network.
     pub link: Link,
+    /// Nodes that forward.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forwarding: Option<Forwarding>,
     /// A server's disk.
     #[serde(default)]
     pub disk: Disk,
@@ -76,6 +79,21 @@ pub struct Nodes {
     /// Cores that the clients of one computer can keep busy; all of them where nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_threads: Option<u32>,
+    /// Before a core that was idle runs what it is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_us: Option<f64>,
+    /// A thread keeps its core so long while others wait for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice_us: Option<f64>,
+}
+
+/// Nodes between the application's processes and the file system, each with a client of its own that carries out what its processes ask (an I/O
+/// node of a Blue Gene). What a call costs its processor is the client's `operation_us`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Forwarding {
+    /// From a process to its node and back, nothing else under way.
+    pub round_trip_us: f64,
 }
 
 /// The network, between any two computers.
@@ -209,6 +227,28 @@ pub struct Side {
     /// 10^6 bytes sent or received.
     #[serde(default)]
     pub megabyte_us: f64,
+    /// 10^6 bytes of files' contents sent, the program's own copies within; 0: as `megabyte_us`. From here on what only the
+    /// simulator counts.
+    #[serde(default)]
+    pub megabyte_sent_us: f64,
+    /// The same received.
+    #[serde(default)]
+    pub megabyte_received_us: f64,
+    /// Of `message_us`, what messages that go together share: the calls to sockets.
+    #[serde(default)]
+    pub batched_us: f64,
+    /// A thread that slept is switched to.
+    #[serde(default)]
+    pub wake_us: f64,
+    /// A thread that has nothing to do goes to sleep: nobody waits for that.
+    #[serde(default)]
+    pub sleep_us: f64,
+    /// What a change costs more that goes into a journal.
+    #[serde(default)]
+    pub record_us: f64,
+    /// A call to a file that another thread makes for the one that serves, beside its bytes.
+    #[serde(default)]
+    pub file_us: f64,
 }
 
 /// Making something durable.
@@ -225,6 +265,9 @@ pub struct Sync {
     pub sync_us: f64,
     /// All together.
     pub sync_per_s: f64,
+    /// Processor time of one, of `sync_us`; only the simulator counts it.
+    #[serde(default)]
+    pub cpu_us: f64,
 }
 
 /// Why a machine cannot be used; every one says which file, what in it, and what to do.
@@ -365,7 +408,7 @@ impl Machine {
     /// Every number of it, by its key.
     fn values(&self) -> Vec<(String, f64, Must)> {
         use Must::{BePercent, BeSomething, NotBeNegative};
-        let Machine { nodes, link, disk, memory, cpu, sync, published, .. } = self;
+        let Machine { nodes, link, forwarding, disk, memory, cpu, sync, published, .. } = self;
         let mut all: Vec<(String, f64, Must)> = Vec::new();
         let mut put = |key: String, value: f64, must| all.push((key, value, must));
         let some = |value: Option<f64>| value.unwrap_or(1.0);
@@ -375,6 +418,11 @@ impl Machine {
         put("nodes.cores".into(), nodes.cores.into(), BeSomething);
         put("nodes.server_threads".into(), nodes.server_threads.into(), BeSomething);
         put("nodes.client_threads".into(), nodes.client_threads.map_or(1.0, f64::from), BeSomething);
+        put("nodes.idle_us".into(), some(nodes.idle_us), NotBeNegative);
+        put("nodes.slice_us".into(), some(nodes.slice_us), BeSomething);
+        if let Some(forwarding) = forwarding {
+            put("forwarding.round_trip_us".into(), forwarding.round_trip_us, NotBeNegative);
+        }
         put("link.round_trip_us".into(), link.round_trip_us, BeSomething);
         put("link.round_trip_awake_us".into(), some(link.round_trip_awake_us), BeSomething);
         put("link.bandwidth_mb_per_s".into(), link.bandwidth_mb_per_s, BeSomething);
@@ -408,6 +456,13 @@ impl Machine {
             put(key("change_us"), side.change_us, NotBeNegative);
             put(key("entry_us"), side.entry_us, NotBeNegative);
             put(key("megabyte_us"), side.megabyte_us, NotBeNegative);
+            put(key("megabyte_sent_us"), side.megabyte_sent_us, NotBeNegative);
+            put(key("megabyte_received_us"), side.megabyte_received_us, NotBeNegative);
+            put(key("batched_us"), side.batched_us, NotBeNegative);
+            put(key("wake_us"), side.wake_us, NotBeNegative);
+            put(key("sleep_us"), side.sleep_us, NotBeNegative);
+            put(key("record_us"), side.record_us, NotBeNegative);
+            put(key("file_us"), side.file_us, NotBeNegative);
         }
         for (at, sync) in sync.iter().enumerate() {
             let key = |name: &str| format!("sync[{at}].{name}");
@@ -415,6 +470,7 @@ impl Machine {
             put(key("writers"), sync.writers.into(), BeSomething);
             put(key("sync_us"), sync.sync_us, BeSomething);
             put(key("sync_per_s"), sync.sync_per_s, BeSomething);
+            put(key("cpu_us"), sync.cpu_us, NotBeNegative);
         }
         for (at, published) in published.iter().enumerate() {
             put(format!("published[{at}].value"), published.value, BeSomething);

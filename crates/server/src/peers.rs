@@ -24,7 +24,7 @@ use bytes::Bytes;
 use futures_channel::oneshot;
 use futures_util::future::LocalBoxFuture;
 use shoal_env::local::Notify;
-use shoal_env::{Address, Env, Instant};
+use shoal_env::{Address, Env, Instant, Work};
 use shoal_proto::{
     Answer, ClientId, Durability, Frame, FrameKind, Group, GroupReply, Handle, Op, Reply, Request, ServerId,
     Status,
@@ -177,6 +177,7 @@ impl Peers {
         let (send, receive) = oneshot::channel();
         link.waiting.borrow_mut().insert(tag, send);
         add(&self.0.counters.peer_messages, 1);
+        self.0.env.work(Work::Message, 1);
         line.send(FrameKind::Request, tag, request, std::slice::from_ref(bulk));
         let forget = Forget { link, tag };
         async move {

@@ -68,13 +68,15 @@ pub struct Manner {
     pub attr_cache: Duration,
     /// Bound of every operation: far above what a crowd of processes makes one wait.
     pub timeout: Duration,
+    /// Bound of the whole, in virtual time: servers' timers go on for ever, so a world never comes to rest.
+    pub work_max: Duration,
 }
 
 impl Default for Manner {
     /// PVFS believes both for 100 ms.
     fn default() -> Manner {
         let usual = Duration::from_millis(100);
-        Manner { name_cache: usual, attr_cache: usual, timeout: Duration::from_secs(600) }
+        Manner { name_cache: usual, attr_cache: usual, timeout: Duration::from_secs(600), work_max: WORK_MAX }
     }
 }
 
@@ -131,12 +133,16 @@ pub enum SimulatedError {
         why: String,
     },
     /// Some process never ended.
-    #[error("{ended} of {of} simulated processes ended within {} virtual hours: the others wait for ever, or have too much to do (seed {seed})", WORK_MAX.as_secs() / 3600)]
+    #[error(
+        "{ended} of {of} simulated processes ended within {within:?} of virtual time: the others wait for ever, or have too much to do (seed {seed})"
+    )]
     Stands {
         /// Those that ended.
         ended: u32,
         /// All.
         of: u32,
+        /// How long they had.
+        within: Duration,
         /// What it is repeated by.
         seed: u64,
     },
@@ -144,7 +150,7 @@ pub enum SimulatedError {
 
 /// Servers and clients may take so long to begin, in virtual time: slow disks make journals.
 const BEGIN_MAX: Duration = Duration::from_secs(3600);
-/// The processes may take so long, in virtual time: servers' timers go on for ever, so a world never comes to rest.
+/// The processes may take so long, in virtual time, where nothing else is said.
 const WORK_MAX: Duration = Duration::from_secs(6 * 3600);
 
 impl Simulated<'_> {
@@ -179,7 +185,7 @@ impl Simulated<'_> {
                 servers.failure().unwrap_or_else(|| "no reason is known".to_owned()),
             ));
         }
-        let crowd = Rc::new(Crowd::new(self, body));
+        let crowd = Rc::new(Crowd::new(self, Duration::from_nanos(hardware.forwarding_ns), body));
         for node in 0..self.client_nodes {
             let options = self.options(manner);
             let crowd = crowd.clone();
@@ -188,7 +194,7 @@ impl Simulated<'_> {
             world.set_cpu(process, hardware.client_cpu);
             world.start(process, |env| async move { crowd.node(env, node, options).await });
         }
-        let done = world.run_until_true(world.now() + WORK_MAX, || crowd.is_done());
+        let done = world.run_until_true(world.now() + manner.work_max, || crowd.is_done());
         if let Some((node, why)) = crowd.refused.take() {
             return Err(SimulatedError::Connect { node, why });
         }
@@ -200,7 +206,12 @@ impl Simulated<'_> {
                 took: world.now().since(Instant(0)),
                 events: world.events(),
             }),
-            _ => Err(SimulatedError::Stands { ended, of: self.processes, seed: self.seed }),
+            _ => Err(SimulatedError::Stands {
+                ended,
+                of: self.processes,
+                within: manner.work_max,
+                seed: self.seed,
+            }),
         }
     }
 
@@ -243,18 +254,20 @@ struct Crowd<T, B> {
     processes: u32,
     nodes: u16,
     together: Barrier,
+    forwarding: Duration,
     values: RefCell<Vec<Option<T>>>,
     ended: Cell<u32>,
     refused: Cell<Option<(u16, String)>>,
 }
 
 impl<T: 'static, F: Future<Output = T> + 'static, B: Fn(Seat) -> F + 'static> Crowd<T, B> {
-    fn new(of: &Simulated<'_>, body: B) -> Crowd<T, B> {
+    fn new(of: &Simulated<'_>, forwarding: Duration, body: B) -> Crowd<T, B> {
         Crowd {
             body,
             processes: of.processes,
             nodes: of.client_nodes,
             together: Barrier::new(of.processes),
+            forwarding,
             values: RefCell::new((0..of.processes).map(|_| None).collect()),
             ended: Cell::new(0),
             refused: Cell::default(),
@@ -278,6 +291,7 @@ impl<T: 'static, F: Future<Output = T> + 'static, B: Fn(Seat) -> F + 'static> Cr
                 index,
                 of: self.processes,
                 together: self.together.clone(),
+                forwarding: self.forwarding,
             };
             drop(env.spawn("application", async move {
                 // Nobody begins before all clients are connected.

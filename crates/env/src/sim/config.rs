@@ -1,6 +1,6 @@
 //! What the simulated hardware is like. All numbers are integers, so that every machine computes the same run.
 
-use crate::WallTime;
+use crate::{WallTime, Work};
 
 /// A simulated world.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct Config {
     pub segment: usize,
     /// How long connecting through a partition tries, in nanoseconds.
     pub connect_ns_max: u64,
+    /// What a machine's network card loses where many machines send to it.
+    pub congestion: Congestion,
     /// Lines of the readable timeline that are kept; 0 keeps none.
     pub timeline: usize,
     /// The wall clock at the beginning.
@@ -40,6 +42,18 @@ pub struct Link {
     pub reset_ppm: u32,
 }
 
+/// Receiver congestion: with more than `free_senders` at once, each further one costs so much of the bandwidth. Nothing by
+/// default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Congestion {
+    /// So many machines that send at once cost nothing.
+    pub free_senders: u32,
+    /// What each further one costs, of a million.
+    pub loss_ppm: u32,
+    /// No more than this is lost, of a million.
+    pub loss_ppm_max: u32,
+}
+
 /// A machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
@@ -47,6 +61,12 @@ pub struct Machine {
     pub cpu: Cpu,
     /// Its disk.
     pub disk: Disk,
+    /// Cores that its processes share; 0: one for each, and what a turn does leaves at its beginning.
+    pub cores: u32,
+    /// Before a core that was idle runs what it is given, in nanoseconds.
+    pub idle_ns: u64,
+    /// A process keeps its core so long while others wait for one, in nanoseconds.
+    pub slice_ns: u64,
     /// Bits per second through its network card, each way, for all links to other machines together; 0 is unlimited.
     pub nic_bits_per_s: u64,
 }
@@ -60,6 +80,18 @@ pub struct Cpu {
     pub socket_ns: u64,
     /// Each closure given to `offload`, in nanoseconds; it runs beside the process.
     pub offload_ns: u64,
+    /// The rest counts only where cores are shared: a process that slept is switched to, in nanoseconds.
+    pub wake_ns: u64,
+    /// A process that has nothing to do goes to sleep, in nanoseconds: its core is not free before.
+    pub sleep_ns: u64,
+    /// Each byte written to a socket, in picoseconds.
+    pub sent_byte_ps: u64,
+    /// Each byte read from one.
+    pub received_byte_ps: u64,
+    /// A file's call that another thread makes for the process, beside its bytes, in nanoseconds.
+    pub file_ns: u64,
+    /// What code tells of its work, in nanoseconds each, in the order of [`Work::ALL`].
+    pub work_ns: [u64; Work::ALL.len()],
 }
 
 /// A disk with a volatile cache before it. Transfers queue; latencies overlap.
@@ -73,6 +105,8 @@ pub struct Disk {
     pub cache_ns: u64,
     /// Bytes per second into and out of the page cache; 0 is unlimited.
     pub cache_bytes_per_s: u64,
+    /// Bytes per second out of it, where that differs; 0: it does not.
+    pub cache_read_bytes_per_s: u64,
     /// Latency of a read from the device, in nanoseconds.
     pub read_ns: u64,
     /// Bytes per second read from the device; 0 is unlimited.
@@ -87,6 +121,61 @@ pub struct Disk {
     pub gap_ns: u64,
     /// What a power cut writes whole or not at all, in bytes; a power of two, at most a page of 4096.
     pub sector: u64,
+    /// What syncs cost, by their bytes; `None`: by the numbers above, and the arm's way.
+    pub syncs: Option<Syncs>,
+    /// A disk that turns; `None`: none does.
+    pub arm: Option<Arm>,
+    /// The page cache; `None`: it has room for everything, and nothing is ever written back.
+    pub pages: Option<Pages>,
+    /// No power cut will come, so what is durable is not kept apart: half the memory, and less to do.
+    pub is_never_cut: bool,
+}
+
+/// What syncs cost: for writes that are durable when they return, and for syncs of files written before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Syncs {
+    /// Of durable writes, from the least bytes on; the rest of the places is the last one again.
+    pub writes: [SyncCost; Syncs::SIZES],
+    /// Of syncs, the same.
+    pub syncs: [SyncCost; Syncs::SIZES],
+}
+
+impl Syncs {
+    /// Sizes whose costs are known, at most.
+    pub const SIZES: usize = 4;
+}
+
+/// What one sync costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SyncCost {
+    /// Bytes made durable.
+    pub bytes: u64,
+    /// How long it takes, in nanoseconds.
+    pub latency_ns: u64,
+    /// The next one begins no earlier than so much later, in nanoseconds: the device's rate.
+    pub gap_ns: u64,
+}
+
+/// An arm and platters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arm {
+    /// To the next track, or to what is behind the last access, in nanoseconds.
+    pub track_ns: u64,
+    /// To the middle place, in nanoseconds.
+    pub average_ns: u64,
+    /// From edge to edge, in nanoseconds.
+    pub max_ns: u64,
+    /// One turn, in nanoseconds; 0 where seeks include it.
+    pub turn_ns: u64,
+}
+
+/// The page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pages {
+    /// Bytes it holds.
+    pub bytes: u64,
+    /// Bytes written and not yet on the disk, at most: who writes more waits for the disk.
+    pub dirty_bytes: u64,
 }
 
 impl Default for Link {
@@ -105,7 +194,17 @@ impl Default for Link {
 
 impl Default for Cpu {
     fn default() -> Cpu {
-        Cpu { poll_ns: 200, socket_ns: 500, offload_ns: 20_000 }
+        Cpu {
+            poll_ns: 200,
+            socket_ns: 500,
+            offload_ns: 20_000,
+            wake_ns: 0,
+            sleep_ns: 0,
+            sent_byte_ps: 0,
+            received_byte_ps: 0,
+            file_ns: 0,
+            work_ns: [0; Work::ALL.len()],
+        }
     }
 }
 
@@ -117,6 +216,7 @@ impl Default for Disk {
             call_ns: 5_000,
             cache_ns: 1_000,
             cache_bytes_per_s: 8_000_000_000,
+            cache_read_bytes_per_s: 0,
             read_ns: 80_000,
             read_bytes_per_s: 2_000_000_000,
             write_ns: 30_000,
@@ -124,13 +224,24 @@ impl Default for Disk {
             sync_ns: 120_000,
             gap_ns: 5_000,
             sector: 512,
+            syncs: None,
+            arm: None,
+            pages: None,
+            is_never_cut: false,
         }
     }
 }
 
 impl Default for Machine {
     fn default() -> Machine {
-        Machine { cpu: Cpu::default(), disk: Disk::default(), nic_bits_per_s: 10_000_000_000 }
+        Machine {
+            cpu: Cpu::default(),
+            disk: Disk::default(),
+            cores: 0,
+            idle_ns: 0,
+            slice_ns: 3_000_000,
+            nic_bits_per_s: 10_000_000_000,
+        }
     }
 }
 
@@ -145,6 +256,7 @@ impl Default for Config {
             stream_window: 1 << 20,
             segment: 64 << 10,
             connect_ns_max: 127_000_000_000,
+            congestion: Congestion::default(),
             timeline: 0,
             wall_start: WallTime(1_767_225_600_000_000_000),
         }

@@ -4,6 +4,7 @@
 //! foreign code, which comes back in here.
 
 use super::config::Config;
+use super::cores::Runner;
 use super::net::{NEVER, Net};
 use super::points::Points;
 use super::process::{Machine, Process};
@@ -285,6 +286,15 @@ impl Core {
             return;
         }
         state.queued = true;
+        if state.shares_cores {
+            let (machine, on_core) = (state.machine, state.on_core);
+            drop(processes);
+            // On a core its next turn is set already.
+            if !on_core {
+                self.want_core(machine, Runner::Process(process));
+            }
+            return;
+        }
         let at = state.busy_until.max(state.paused_until);
         drop(processes);
         if at <= self.now() {
@@ -300,7 +310,7 @@ impl Core {
         for key in woken.drain(..) {
             let process = self.tasks.borrow_mut().get(key).map(|task| task.process);
             if let Some(process) = process {
-                self.processes.borrow_mut()[process].ready.push(key);
+                self.processes.borrow_mut()[process].ready.push_back(key);
                 self.make_runnable(process);
             }
         }
@@ -354,6 +364,7 @@ impl Core {
         self.now.set(at);
         match event {
             Event::Timer(_) => {}
+            Event::Run(process) if self.shares_cores(process) => self.turn_on_core(process),
             Event::Run(process) => {
                 self.processes.borrow_mut()[process].queued = false;
                 self.make_runnable(process);
@@ -377,7 +388,7 @@ impl Core {
                 let len = state.ready.len();
                 let at = if len == 1 { 0 } else { self.order.borrow_mut().index(len) };
                 state.busy_until = now + state.cpu.poll_ns;
-                Some(state.ready.swap_remove(at))
+                state.ready.swap_remove_back(at)
             }
         };
         if let Some(key) = key {
@@ -385,6 +396,22 @@ impl Core {
             self.poll(process, key);
         }
         self.make_runnable(process);
+    }
+
+    /// The first of the process's ready tasks has its turn, on the core that the process has.
+    pub(super) fn run_next(self: &Rc<Core>, process: usize) {
+        let now = self.now();
+        let key = {
+            let mut processes = self.processes.borrow_mut();
+            let state = &mut processes[process];
+            state.queued = false;
+            state.busy_until = now + state.cpu.poll_ns;
+            state.ready.pop_front()
+        };
+        if let Some(key) = key {
+            self.trace.add(now, process, Kind::Poll, u64::from(key.slot));
+            self.poll(process, key);
+        }
     }
 
     fn poll(self: &Rc<Core>, process: usize, key: TaskKey) {

@@ -3,9 +3,11 @@
 //! Every call takes effect at its end. Those in flight when a process is killed are done, not done, or (writes) done up to
 //! some byte; those in flight at a power cut count as written but not synced, and the cut decides.
 
-use super::config::{self, span_ns};
+use super::arm::ArmState;
+use super::config::{self, SyncCost, span_ns};
 use super::image::{FileImage, Op, PAGE};
 use super::names::{Change, DirImage, ROOT};
+use super::pages::PageCache;
 use super::rng::Rng;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -65,7 +67,20 @@ pub(super) struct DiskState {
     /// Handles opened before a power cut count for nothing after it.
     pub(super) boots: u64,
     free_at: u64,
+    arm: Option<ArmState>,
+    pages: Option<PageCache>,
     pub(super) rng: Rng,
+}
+
+/// A transfer between memory and the device.
+pub(super) struct Transfer {
+    pub(super) inode: u64,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+    pub(super) bytes_per_s: u64,
+    pub(super) latency_ns: u64,
+    /// The system goes on by itself behind the last one.
+    pub(super) follows: bool,
 }
 
 impl DiskState {
@@ -92,20 +107,75 @@ impl DiskState {
             on_failed_sync: None,
             boots: 0,
             free_at: 0,
+            arm: config.arm.map(ArmState::new),
+            pages: config.pages.map(PageCache::new),
             rng,
         }
     }
 
     /// When a transfer given to the device now is done: behind earlier transfers, then its own latency.
-    pub(super) fn device(&mut self, now: u64, bytes: u64, bytes_per_s: u64, latency_ns: u64) -> u64 {
+    pub(super) fn device(&mut self, now: u64, transfer: &Transfer) -> u64 {
         let begins = now.max(self.free_at);
+        let Transfer { inode, offset, bytes, bytes_per_s, latency_ns, follows } = *transfer;
+        if let Some(arm) = &mut self.arm {
+            // One thing at a time, and all of it is waited for.
+            let access_ns = arm.access_ns(begins, inode, offset, bytes, follows);
+            self.free_at = begins + access_ns + span_ns(bytes, bytes_per_s);
+            return self.free_at;
+        }
         self.free_at = begins + self.config.gap_ns + span_ns(bytes, bytes_per_s);
         self.free_at + latency_ns
+    }
+
+    /// When bytes given to the device now are durable; `is_write`: written and synced by one call.
+    pub(super) fn durable(&mut self, now: u64, inode: u64, offset: u64, bytes: u64, is_write: bool) -> u64 {
+        let config = self.config;
+        let Some(known) = config.syncs else {
+            let (bytes_per_s, latency_ns) = (config.write_bytes_per_s, config.sync_ns);
+            let transfer = Transfer { inode, offset, bytes, bytes_per_s, latency_ns, follows: false };
+            return self.device(now, &transfer);
+        };
+        let cost = between(if is_write { &known.writes } else { &known.syncs }, bytes);
+        let begins = now.max(self.free_at);
+        self.free_at = begins + cost.gap_ns;
+        begins + cost.latency_ns.max(cost.gap_ns)
+    }
+
+    /// How many bytes of a range of a file must be read from the device; afterwards none.
+    pub(super) fn missing(&mut self, inode: u64, offset: u64, len: u64) -> u64 {
+        let there = self.file(inode).map_or(0, |file| file.cached.len.saturating_sub(offset).min(len));
+        if let Some(pages) = &mut self.pages {
+            return pages.touch(inode, offset, there);
+        }
+        let is_warm = self.file(inode).is_ok_and(|file| file.warm_up(offset, len));
+        if is_warm { 0 } else { there }
+    }
+
+    /// How long a write to the page cache waits for room.
+    pub(super) fn room_ns(&mut self, now: u64, inode: u64, offset: u64, bytes: u64) -> u64 {
+        let Some(pages) = &mut self.pages else { return 0 };
+        pages.touch(inode, offset, bytes);
+        pages.write_ns(now, bytes, self.config.write_bytes_per_s)
+    }
+
+    /// So many bytes of the page cache are on the device now.
+    pub(super) fn written_back(&mut self, bytes: u64) {
+        if let Some(pages) = &mut self.pages {
+            pages.synced(bytes);
+        }
     }
 
     /// When a transfer between memory and the page cache is done.
     pub(super) fn cache(&self, now: u64, bytes: u64) -> u64 {
         now + self.config.cache_ns + span_ns(bytes, self.config.cache_bytes_per_s)
+    }
+
+    /// The same from the page cache.
+    pub(super) fn cache_read(&self, now: u64, bytes: u64) -> u64 {
+        match self.config.cache_read_bytes_per_s {
+            0 => self.cache(now, bytes),
+            rate => now + self.config.cache_ns + span_ns(bytes, rate),
+        }
     }
 
     /// Begin a call; its number.
@@ -198,11 +268,12 @@ impl DiskState {
 
     /// Apply a change of contents to the cache; its number.
     pub(super) fn apply(&mut self, inode: u64, op: Op) -> io::Result<u64> {
+        let keeps = !self.config.is_never_cut;
         let added = self.file(inode)?.cached.pages_added(&op);
         self.check_room(added)?;
         let file = self.file(inode)?;
         let before = file.cached.pages();
-        let number = file.apply(op);
+        let number = file.apply(op, keeps);
         let after = file.cached.pages();
         self.pages_used = self.pages_used + after - before;
         Ok(number)
@@ -216,6 +287,7 @@ impl DiskState {
             let total: usize = pieces.iter().map(Bytes::len).sum();
             cut(pieces, self.rng.index(total + 1));
         }
+        let bytes = op.bytes();
         let number = self.apply(inode, op)?;
         if !dsync || fate != Fate::Done {
             return Ok(());
@@ -224,7 +296,7 @@ impl DiskState {
             self.file(inode)?.lose_one(number);
             return Err(rustix::io::Errno::IO.into());
         }
-        self.file(inode)?.sync_one(number);
+        self.file(inode)?.sync_one(number, bytes);
         Ok(())
     }
 
@@ -269,6 +341,33 @@ impl Inode {
     }
 }
 
+/// The cost of a size between two that are known; outside of them that of the nearest, and above the last in proportion.
+fn between(known: &[SyncCost], bytes: u64) -> SyncCost {
+    let last = known[known.len() - 1];
+    let at = known.iter().position(|cost| cost.bytes >= bytes);
+    let part = |low: u64, high: u64, of: u64, all: u64| {
+        let (low, high) = (u128::from(low), u128::from(high.max(low)));
+        (low + (high - low) * u128::from(of) / u128::from(all.max(1))) as u64
+    };
+    match at {
+        Some(0) => known[0],
+        Some(at) => {
+            let (low, high) = (known[at - 1], known[at]);
+            let (of, all) = (bytes - low.bytes, high.bytes - low.bytes);
+            SyncCost {
+                bytes,
+                latency_ns: part(low.latency_ns, high.latency_ns, of, all),
+                gap_ns: part(low.gap_ns, high.gap_ns, of, all),
+            }
+        }
+        None => SyncCost {
+            bytes,
+            latency_ns: part(0, last.latency_ns, bytes, last.bytes),
+            gap_ns: part(0, last.gap_ns, bytes, last.bytes),
+        },
+    }
+}
+
 /// Keep the first `len` bytes.
 fn cut(pieces: &mut Vec<Bytes>, mut len: usize) {
     for piece in pieces.iter_mut() {
@@ -276,4 +375,43 @@ fn cut(pieces: &mut Vec<Bytes>, mut len: usize) {
         len -= piece.len();
     }
     pieces.retain(|piece| !piece.is_empty());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(bytes: u64, latency_ns: u64, gap_ns: u64) -> SyncCost {
+        SyncCost { bytes, latency_ns, gap_ns }
+    }
+
+    #[test]
+    fn what_a_sync_costs_lies_between_the_sizes_that_were_measured() {
+        let known = [cost(4096, 100, 10), cost(8192, 300, 50), cost(12_288, 300, 60)];
+        assert_eq!(between(&known, 0), known[0]);
+        assert_eq!(between(&known, 4096), known[0]);
+        assert_eq!(between(&known, 6144), cost(6144, 200, 30));
+        assert_eq!(between(&known, 10_240), cost(10_240, 300, 55));
+        assert_eq!(between(&known, 24_576), cost(24_576, 600, 120));
+    }
+
+    #[test]
+    fn syncs_of_many_overlap_as_far_as_the_device_s_rate_allows() {
+        let syncs = config::Syncs { writes: [cost(4096, 100, 40); 4], syncs: [cost(4096, 500, 500); 4] };
+        let config = config::Disk { syncs: Some(syncs), ..config::Disk::default() };
+        let mut disk = DiskState::new(config, Rng::new(1, 1));
+        let ends: Vec<u64> = (0..3).map(|_| disk.durable(0, 1, 0, 4096, true)).collect();
+        assert_eq!(ends, [100, 140, 180]);
+        assert_eq!(disk.durable(0, 1, 0, 4096, false), 120 + 500);
+    }
+
+    #[test]
+    fn an_arm_does_one_thing_at_a_time_and_takes_what_the_machine_says() {
+        let arm = config::Arm { track_ns: 1000, average_ns: 8000, max_ns: 15_000, turn_ns: 0 };
+        let config =
+            config::Disk { arm: Some(arm), write_bytes_per_s: 1_000_000_000, ..config::Disk::default() };
+        let mut disk = DiskState::new(config, Rng::new(1, 1));
+        let first = disk.durable(0, 1, 0, 4096, true);
+        assert_eq!(disk.durable(0, 1, 4096, 4096, true), first + 1000 + 4096);
+    }
 }

@@ -5,7 +5,8 @@ use super::core::Core;
 use super::files::SimFiles;
 use super::timer::Sleep;
 use crate::point::Point;
-use crate::{Address, Counters, Door, Env, FileDoor, Instant, Listener, Stream, Task, WallTime};
+use crate::{Address, Counters, Door, Env, FileDoor, Instant, Listener, Stream, Task, WallTime, Work};
+use futures_channel::oneshot;
 use futures_util::future::LocalBoxFuture;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,7 +42,7 @@ pub(super) fn env(core: &Rc<Core>, process: usize) -> Env {
 
 impl Door for SimDoor {
     fn now(&self) -> Instant {
-        Instant(self.core.now())
+        Instant(self.core.moment(self.place.process))
     }
 
     fn wall(&self) -> WallTime {
@@ -70,11 +71,26 @@ impl Door for SimDoor {
         }))
     }
 
+    fn work(&self, work: Work, count: u64) {
+        self.core.charge_work(self.place.process, work, count);
+    }
+
     fn offload(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
         Counters::add(&self.counters.offloads, 1);
         // As in the real world a panic in there is the caller's error, not the end of the process.
         drop(catch_unwind(AssertUnwindSafe(work)));
-        let cost_ns = self.core.processes.borrow()[self.place.process].cpu.offload_ns;
+        let Place { process, machine, .. } = self.place;
+        let cost_ns = self.core.processes.borrow()[process].cpu.offload_ns;
+        if self.core.shares_cores(process) {
+            let (send, receive) = oneshot::channel();
+            let told = move |_: &Rc<Core>| {
+                let _ = send.send(());
+            };
+            self.core.job(machine, self.core.moment(process), cost_ns, Box::new(told));
+            return Box::pin(async {
+                let _ = receive.await;
+            });
+        }
         self.sleep_until(Instant(self.core.now() + cost_ns))
     }
 

@@ -1,9 +1,10 @@
 //! The file system's face: each call costs its time on the disk and takes effect at its end.
 
 use super::core::{Core, Event};
-use super::disk::{DiskState, Fate};
+use super::disk::{DiskState, Fate, Transfer};
 use super::door::Place;
 use super::image::{Op, PAGE};
+use super::names::ROOT;
 use super::trace::Kind;
 use crate::{AlignedBuf, Counters, DirEntry, File, FileDoor, FileImpl, OpenOptions};
 use bytes::Bytes;
@@ -17,6 +18,39 @@ use std::sync::Arc;
 fn stopped() -> io::Error {
     io::Error::other("the process was stopped during a file call")
 }
+
+/// Bytes that are copied between the program and the page cache.
+#[derive(Clone, Copy)]
+enum Copied {
+    Nothing,
+    /// Into the cache.
+    Written(u64),
+    /// Out of it.
+    Read(u64),
+}
+
+impl Copied {
+    fn ns(self, files: &SimFiles) -> u64 {
+        match self {
+            Copied::Nothing => 0,
+            Copied::Written(bytes) => files.with_disk(|disk| disk.cache(0, bytes)),
+            Copied::Read(bytes) => files.with_disk(|disk| disk.cache_read(0, bytes)),
+        }
+    }
+}
+
+/// Who makes a call, where cores are shared, and what he copies.
+#[derive(Clone, Copy)]
+enum Way {
+    /// The process, within its turn.
+    Here(Copied),
+    /// Another thread of it.
+    Thread(Copied),
+}
+
+/// What a process copies by itself, at most: the real environment's limits (`real::inline`, `real::file`).
+const WRITE_HERE_MAX: u64 = 64 << 10;
+const READ_HERE_MAX: u64 = 1 << 20;
 
 /// One process's way to its machine's disk.
 #[derive(Clone)]
@@ -35,7 +69,8 @@ impl SimFiles {
     fn call<T: 'static>(
         &self,
         size: u64,
-        until: impl FnOnce(&mut DiskState, u64) -> u64,
+        way: Way,
+        until: impl FnOnce(&mut DiskState, u64) -> u64 + 'static,
         effect: impl FnOnce(&mut DiskState, Fate) -> io::Result<T> + 'static,
     ) -> LocalBoxFuture<'static, io::Result<T>> {
         let Place { process, incarnation, machine } = self.place;
@@ -45,13 +80,12 @@ impl SimFiles {
         let now = self.core.now();
         self.core.trace.add(now, process, Kind::Disk, size);
         let (send, receive) = oneshot::channel();
-        let (call, at) = self.with_disk(|disk| {
-            let at = until(disk, now);
+        let call = self.with_disk(|disk| {
             let effect = move |disk: &mut DiskState, fate| {
                 let result = effect(disk, fate);
                 Box::new(move || drop(send.send(result))) as Box<dyn FnOnce()>
             };
-            (disk.begin(process, incarnation, Box::new(effect)), at)
+            disk.begin(process, incarnation, Box::new(effect))
         });
         let end = move |core: &Rc<Core>| {
             let answer = core.machines.borrow_mut()[machine].disk.end(call);
@@ -59,7 +93,25 @@ impl SimFiles {
                 answer();
             }
         };
-        self.core.schedule(at, Event::Call(Box::new(end)));
+        let device = move |core: &Rc<Core>| {
+            let at = until(&mut core.machines.borrow_mut()[machine].disk, core.now());
+            core.schedule(at, Event::Call(Box::new(end)));
+        };
+        match way {
+            _ if !self.core.shares_cores(process) => device(&self.core),
+            Way::Here(copied) => {
+                let copied_ns = copied.ns(self);
+                self.core.charge(process, copied_ns);
+                let at = self.core.moment(process);
+                self.core.schedule(at, Event::Call(Box::new(device)));
+            }
+            Way::Thread(copied) => {
+                let copied_ns = copied.ns(self);
+                let file_ns = self.core.processes.borrow()[process].cpu.file_ns;
+                let at = self.core.moment(process);
+                self.core.job(machine, at, file_ns + copied_ns, Box::new(device));
+            }
+        }
         Box::pin(async move { receive.await.unwrap_or_else(|_| Err(stopped())) })
     }
 
@@ -70,7 +122,7 @@ impl SimFiles {
     ) -> LocalBoxFuture<'static, io::Result<T>> {
         Counters::add(&self.counters.file_calls, 1);
         let until = |disk: &mut DiskState, now| now + disk.config.call_ns;
-        self.call(0, until, move |disk, fate| {
+        self.call(0, Way::Thread(Copied::Nothing), until, move |disk, fate| {
             if fate != Fate::Done && disk.rng.below(2) == 0 {
                 return Err(stopped());
             }
@@ -80,15 +132,18 @@ impl SimFiles {
 
     fn sync_call(
         &self,
+        inode: u64,
         bytes: u64,
         effect: impl FnOnce(&mut DiskState) -> io::Result<()> + 'static,
     ) -> LocalBoxFuture<'static, io::Result<()>> {
         Counters::add(&self.counters.syncs, 1);
         let until = move |disk: &mut DiskState, now| {
-            let config = disk.config;
-            disk.device(now, bytes, config.write_bytes_per_s, config.sync_ns)
+            disk.written_back(bytes);
+            disk.durable(now, inode, 0, bytes, false)
         };
-        self.call(bytes, until, |disk, fate| if fate == Fate::Done { effect(disk) } else { Err(stopped()) })
+        self.call(bytes, Way::Thread(Copied::Nothing), until, |disk, fate| {
+            if fate == Fate::Done { effect(disk) } else { Err(stopped()) }
+        })
     }
 }
 
@@ -125,15 +180,25 @@ impl SimFile {
         if let Err(error) = self.check_range(offset, bytes) {
             return Box::pin(async { Err(error) });
         }
+        let is_charged = self.files.core.shares_cores(self.files.place.process);
         let until = move |disk: &mut DiskState, now| {
             let config = disk.config;
             if !direct && !dsync {
-                return disk.cache(now, bytes);
+                let waits_ns = disk.room_ns(now, inode, offset, bytes);
+                return if is_charged { now + waits_ns } else { disk.cache(now, bytes) };
             }
-            let latency_ns = if dsync { config.sync_ns } else { config.write_ns };
-            disk.device(now, bytes, config.write_bytes_per_s, latency_ns)
+            if dsync {
+                return disk.durable(now, inode, offset, bytes, true);
+            }
+            let (bytes_per_s, latency_ns) = (config.write_bytes_per_s, config.write_ns);
+            disk.device(now, &Transfer { inode, offset, bytes, bytes_per_s, latency_ns, follows: false })
         };
-        self.files.call(bytes, until, move |disk, fate| disk.write(inode, op, dsync, fate))
+        let way = match direct || dsync {
+            false if bytes <= WRITE_HERE_MAX => Way::Here(Copied::Written(bytes)),
+            false => Way::Thread(Copied::Written(bytes)),
+            true => Way::Thread(Copied::Nothing),
+        };
+        self.files.call(bytes, way, until, move |disk, fate| disk.write(inode, op, dsync, fate))
     }
 
     fn change(&self, op: Op) -> LocalBoxFuture<'static, io::Result<()>> {
@@ -146,18 +211,27 @@ impl FileImpl for SimFile {
     fn read_at(&self, offset: u64, len: usize) -> LocalBoxFuture<'static, io::Result<Bytes>> {
         let (inode, direct, counters) = (self.inode, self.options.direct, self.files.counters.clone());
         Counters::add(&counters.file_reads, 1);
-        let until = move |disk: &mut DiskState, now| {
-            let config = disk.config;
+        let (there, missing) = self.files.with_disk(|disk| {
             let there =
                 disk.file(inode).map_or(0, |file| file.cached.len.saturating_sub(offset).min(len as u64));
-            let cached = !direct && disk.file(inode).is_ok_and(|file| file.warm_up(offset, len as u64));
-            if cached {
-                disk.cache(now, there)
-            } else {
-                disk.device(now, there, config.read_bytes_per_s, config.read_ns)
+            (there, if direct { there } else { disk.missing(inode, offset, len as u64) })
+        });
+        let is_charged = self.files.core.shares_cores(self.files.place.process);
+        let until = move |disk: &mut DiskState, now| {
+            let config = disk.config;
+            if missing == 0 && !direct {
+                return if is_charged { now } else { disk.cache(now, there) };
             }
+            let (bytes_per_s, latency_ns) = (config.read_bytes_per_s, config.read_ns);
+            let bytes = missing;
+            disk.device(now, &Transfer { inode, offset, bytes, bytes_per_s, latency_ns, follows: !direct })
         };
-        let read = self.files.call(len as u64, until, move |disk, fate| {
+        let way = match missing == 0 && there <= READ_HERE_MAX {
+            true => Way::Here(Copied::Read(there)),
+            false if direct => Way::Thread(Copied::Nothing),
+            false => Way::Thread(Copied::Read(there)),
+        };
+        let read = self.files.call(len as u64, way, until, move |disk, fate| {
             if fate == Fate::Done { Ok(disk.file(inode)?.cached.read(offset, len)) } else { Err(stopped()) }
         });
         Box::pin(async move {
@@ -187,7 +261,7 @@ impl FileImpl for SimFile {
         let inode = self.inode;
         let look = |disk: &mut DiskState| disk.file(inode).map_or((0, 0), |f| (f.made(), f.unsynced_bytes()));
         let (made, bytes) = self.files.with_disk(look);
-        self.files.sync_call(bytes, move |disk| disk.sync(inode, made))
+        self.files.sync_call(inode, bytes, move |disk| disk.sync(inode, made))
     }
 
     fn truncate(&self, len: u64) -> LocalBoxFuture<'static, io::Result<()>> {
@@ -239,7 +313,7 @@ impl FileDoor for SimFiles {
         let (path, files) = (path.to_owned(), self.clone());
         Counters::add(&self.counters.file_calls, 1);
         let until = |disk: &mut DiskState, now| now + disk.config.call_ns;
-        self.call(0, until, move |disk, fate| {
+        self.call(0, Way::Thread(Copied::Nothing), until, move |disk, fate| {
             if fate != Fate::Done {
                 // The file may have been made; nobody is left to hold a handle.
                 if disk.rng.below(2) == 0 {
@@ -275,7 +349,7 @@ impl FileDoor for SimFiles {
 
     fn sync_dir(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<()>> {
         let path = path.to_owned();
-        self.sync_call(0, move |disk| {
+        self.sync_call(ROOT, 0, move |disk| {
             let dir = disk.find(&path)?;
             if disk.sync_fails() {
                 return Err(rustix::io::Errno::IO.into());
@@ -289,7 +363,7 @@ impl FileDoor for SimFiles {
         let (path, Place { process, incarnation, .. }) = (path.to_owned(), self.place);
         Counters::add(&self.counters.file_calls, 1);
         let until = |disk: &mut DiskState, now| now + disk.config.call_ns;
-        self.call(0, until, move |disk, fate| {
+        self.call(0, Way::Thread(Copied::Nothing), until, move |disk, fate| {
             let inode = disk.open(&path, true, false)?;
             // A killed process holds nothing.
             if fate == Fate::Done { disk.lock(inode, process, incarnation) } else { Err(stopped()) }

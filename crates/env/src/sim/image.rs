@@ -102,7 +102,13 @@ impl Image {
             let at = offset + done as u64;
             let room = (unit - at % unit).min(PAGE - at % PAGE) as usize;
             let part = room.min(bytes.len() - done);
-            if keep(at / unit) {
+            // Segments are prewritten with zeros: one page for all of them.
+            let is_zero_page = part == PAGE as usize && is_zero(&bytes[done..done + part]);
+            let kept = keep(at / unit);
+            if kept && is_zero_page {
+                self.pages.insert(at / PAGE, zero_page());
+                self.len = self.len.max(at + part as u64);
+            } else if kept {
                 let within = (at % PAGE) as usize;
                 self.page_mut(at / PAGE)[within..within + part].copy_from_slice(&bytes[done..done + part]);
                 self.len = self.len.max(at + part as u64);
@@ -167,6 +173,18 @@ impl Image {
     }
 }
 
+thread_local! {
+    static ZERO_PAGE: Page = Rc::new([0; PAGE as usize]);
+}
+
+fn zero_page() -> Page {
+    ZERO_PAGE.with(Page::clone)
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
+}
+
 /// What became of an unsynced write at a power cut.
 enum Lot {
     Kept,
@@ -181,6 +199,8 @@ pub(super) struct FileImage {
     durable: Image,
     unsynced: VecDeque<(u64, Op)>,
     next_op: u64,
+    /// Bytes of changes that were not kept apart, and not synced since.
+    loose_bytes: u64,
     /// A failed sync left the cache with what will never be durable: pages are shared no more.
     lost_some: bool,
     /// Pages read or written since the machine lost power; `None` while all are.
@@ -188,10 +208,14 @@ pub(super) struct FileImage {
 }
 
 impl FileImage {
-    /// Apply a change to the cache; its number.
-    pub(super) fn apply(&mut self, op: Op) -> u64 {
+    /// Apply a change to the cache; its number. Without `keeps` it is not kept apart until it is durable: no power cut will come.
+    pub(super) fn apply(&mut self, op: Op, keeps: bool) -> u64 {
         self.cached.apply(&op, PAGE, |_| true);
         self.note_warm(op.range().0, op.bytes());
+        if !keeps {
+            self.loose_bytes += op.bytes();
+            return self.next_op;
+        }
         self.unsynced.push_back((self.next_op, op));
         self.next_op += 1;
         self.next_op - 1
@@ -204,11 +228,12 @@ impl FileImage {
 
     /// Bytes that a sync would have to write.
     pub(super) fn unsynced_bytes(&self) -> u64 {
-        self.unsynced.iter().map(|(_, op)| op.bytes()).sum()
+        self.loose_bytes + self.unsynced.iter().map(|(_, op)| op.bytes()).sum::<u64>()
     }
 
     /// Make all changes below `end` durable.
     pub(super) fn sync(&mut self, end: u64) {
+        self.loose_bytes = 0;
         let all = !self.lost_some && self.unsynced.back().is_some_and(|(number, _)| *number < end);
         while self.unsynced.front().is_some_and(|(number, _)| *number < end) {
             let Some((_, op)) = self.unsynced.pop_front() else { break };
@@ -220,7 +245,8 @@ impl FileImage {
     }
 
     /// Make one change durable, though earlier ones may not be.
-    pub(super) fn sync_one(&mut self, number: u64) {
+    pub(super) fn sync_one(&mut self, number: u64, bytes: u64) {
+        self.loose_bytes = self.loose_bytes.saturating_sub(bytes);
         let Ok(at) = self.unsynced.binary_search_by_key(&number, |(n, _)| *n) else { return };
         if let Some((_, op)) = self.unsynced.remove(at) {
             self.durable.apply(&op, PAGE, |_| true);
@@ -310,9 +336,12 @@ mod tests {
         let mut torn = 0;
         for seed in 0..60 {
             let mut file = FileImage::default();
-            file.apply(write(0, 8192, 1));
+            file.apply(write(0, 8192, 1), true);
             file.sync(file.made());
-            file.apply(Op::Write { offset: 100, pieces: vec![vec![2; 1000].into(), vec![2; 5000].into()] });
+            file.apply(
+                Op::Write { offset: 100, pieces: vec![vec![2; 1000].into(), vec![2; 5000].into()] },
+                true,
+            );
             file.lose_power(512, &mut Rng::new(seed, 0));
             let bytes = file.cached.read(0, 10_000);
             assert_eq!(bytes.len(), 8192);
@@ -332,9 +361,9 @@ mod tests {
     fn a_sync_covers_what_was_written_before_it_and_no_more() {
         for seed in 0..20 {
             let mut file = FileImage::default();
-            file.apply(write(0, 100, 1));
+            file.apply(write(0, 100, 1), true);
             let end = file.made();
-            file.apply(write(50, 100, 2));
+            file.apply(write(50, 100, 2), true);
             file.sync(end);
             file.lose_power(512, &mut Rng::new(seed, 0));
             let bytes = file.cached.read(0, 1000);
@@ -393,7 +422,7 @@ mod tests {
                     _ => {
                         let op = random_op(&mut rng);
                         apply_naively(&mut model, &op);
-                        file.apply(op);
+                        file.apply(op, true);
                     }
                 }
                 assert!(file.cached.read(0, 1 << 20) == model, "seed {seed}");
@@ -404,11 +433,11 @@ mod tests {
     #[test]
     fn a_shrink_that_was_synced_frees_and_does_not_come_back() {
         let mut file = FileImage::default();
-        file.apply(write(0, 20_000, 3));
+        file.apply(write(0, 20_000, 3), true);
         file.sync(file.made());
-        file.apply(Op::Truncate { len: 5000 });
+        file.apply(Op::Truncate { len: 5000 }, true);
         file.sync(file.made());
-        file.apply(Op::Truncate { len: 9000 });
+        file.apply(Op::Truncate { len: 9000 }, true);
         file.sync(file.made());
         file.lose_power(512, &mut Rng::new(1, 0));
         assert_eq!(file.cached.pages(), 2);

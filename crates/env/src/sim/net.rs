@@ -4,7 +4,7 @@
 //! last when the link has carried, and the receiver's card has taken, n bytes behind all earlier ones. So many senders share
 //! the receiver's card, and one sender's card is shared by its receivers. Within a machine only the loopback link counts.
 
-use super::config::{Link, wire_ns};
+use super::config::{Congestion, Link, wire_ns};
 use super::connect::Listening;
 use super::core::Core;
 use super::rng::Rng;
@@ -26,7 +26,7 @@ pub(super) struct Net {
     links: BTreeMap<(usize, usize), Link>,
     link_free: BTreeMap<(usize, usize), u64>,
     card_out_free: BTreeMap<usize, u64>,
-    card_in_free: BTreeMap<usize, u64>,
+    card_in: BTreeMap<usize, CardIn>,
     partitions: BTreeSet<(usize, usize)>,
     /// Wakes those who wait for a partition to heal.
     pub(super) healed: Notify,
@@ -46,7 +46,7 @@ impl Net {
             links: BTreeMap::new(),
             link_free: BTreeMap::new(),
             card_out_free: BTreeMap::new(),
-            card_in_free: BTreeMap::new(),
+            card_in: BTreeMap::new(),
             partitions: BTreeSet::new(),
             healed: Notify::default(),
             listeners: BTreeMap::new(),
@@ -77,6 +77,35 @@ impl Net {
 
     fn living(&self) -> Vec<Rc<Conn>> {
         self.conns.values().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// The receiving side of a machine's network card.
+#[derive(Default)]
+struct CardIn {
+    free_at: u64,
+    /// Machines whose bytes are on their way into it, and until when.
+    senders: BTreeMap<usize, u64>,
+}
+
+impl CardIn {
+    /// With more senders at once than cost nothing, each further one costs a part of the bandwidth.
+    fn congested_ns(&mut self, span_ns: u64, from: usize, now: u64, congestion: &Congestion) -> u64 {
+        if congestion.loss_ppm == 0 {
+            return span_ns;
+        }
+        self.senders.retain(|_, until| *until > now);
+        let senders = self.senders.len() as u64 + u64::from(!self.senders.contains_key(&from));
+        let above = senders.saturating_sub(congestion.free_senders.into());
+        let lost_ppm = (above * u64::from(congestion.loss_ppm)).min(congestion.loss_ppm_max.into());
+        let left_ppm = 1_000_000_u64.saturating_sub(lost_ppm).max(1);
+        (u128::from(span_ns) * 1_000_000 / u128::from(left_ppm)) as u64
+    }
+
+    fn hears(&mut self, from: usize, until: u64, congestion: &Congestion) {
+        if congestion.loss_ppm > 0 {
+            self.senders.insert(from, until);
+        }
     }
 }
 
@@ -118,19 +147,19 @@ impl Core {
         if self.net.borrow().is_cut(from, to) { HELD } else { self.now() + self.one_way_ns(from, to) }
     }
 
-    /// Send a segment.
-    pub(super) fn send(&self, from: usize, to: usize, bytes: usize) -> Arrival {
+    /// Send a segment that leaves its process at `leaves`.
+    pub(super) fn send(&self, from: usize, to: usize, bytes: usize, leaves: u64) -> Arrival {
         let mut net = self.net.borrow_mut();
         if net.is_cut(from, to) {
             return Arrival::At(HELD);
         }
         let link = self.link(&net, from, to);
-        let Net { rng, link_free, card_out_free, card_in_free, .. } = &mut *net;
+        let Net { rng, link_free, card_out_free, card_in, .. } = &mut *net;
         if rng.chance(link.reset_ppm) {
             return Arrival::Reset;
         }
         let bytes = bytes as u64;
-        let mut leaves = self.now();
+        let mut leaves = leaves;
         if from != to {
             leaves = queue(card_out_free.entry(from).or_default(), leaves, self.card_ns(from, bytes));
         }
@@ -140,7 +169,10 @@ impl Core {
         let mut done = begins + wire_ns(bytes, link.bits_per_s);
         if from != to {
             let taken_ns = self.card_ns(to, bytes);
-            done = done.max(queue(card_in_free.entry(to).or_default(), begins, taken_ns) + taken_ns);
+            let card = card_in.entry(to).or_default();
+            let taken_ns = card.congested_ns(taken_ns, from, begins, &self.config.congestion);
+            done = done.max(queue(&mut card.free_at, begins, taken_ns) + taken_ns);
+            card.hears(from, done, &self.config.congestion);
         }
         if rng.chance(link.loss_ppm) {
             done += link.retransmit_ns;

@@ -2,11 +2,12 @@
 
 use super::config::{self, Cpu};
 use super::core::{Core, TaskKey};
+use super::cores::Cores;
 use super::disk::DiskState;
 use super::rng::Rng;
 use super::trace::Kind;
 use crate::Counters;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ pub(super) struct Machine {
     pub(super) name: String,
     pub(super) config: config::Machine,
     pub(super) disk: DiskState,
+    pub(super) cores: Cores,
     pub(super) boot_id: [u8; 16],
     /// How far its wall clock is from the true one, in nanoseconds.
     pub(super) wall_offset_ns: i64,
@@ -24,8 +26,15 @@ pub(super) struct Machine {
 impl Machine {
     pub(super) fn new(name: &str, config: config::Machine, mut rng: Rng) -> Machine {
         let disk = DiskState::new(config.disk, Rng::new(rng.next(), 3));
-        let mut machine =
-            Machine { name: name.to_owned(), config, disk, boot_id: [0; 16], wall_offset_ns: 0, rng };
+        let mut machine = Machine {
+            name: name.to_owned(),
+            config,
+            disk,
+            cores: Cores::new(config.cores),
+            boot_id: [0; 16],
+            wall_offset_ns: 0,
+            rng,
+        };
         machine.rng.fill(&mut machine.boot_id);
         machine
     }
@@ -40,17 +49,23 @@ pub(super) struct Process {
     pub(super) alive: bool,
     pub(super) tasks: BTreeSet<TaskKey>,
     pub(super) roots: usize,
-    pub(super) ready: Vec<TaskKey>,
+    pub(super) ready: VecDeque<TaskKey>,
     /// It is among the runnable, or an event will put it there.
     pub(super) queued: bool,
     pub(super) busy_until: u64,
     pub(super) paused_until: u64,
+    /// It takes turns with the other processes of its machine (see `cores`).
+    pub(super) shares_cores: bool,
+    /// It has one of them, and a turn is set.
+    pub(super) on_core: bool,
+    /// Since when.
+    pub(super) slice_began: u64,
     pub(super) counters: Arc<Counters>,
     pub(super) rng: Rng,
 }
 
 impl Process {
-    pub(super) fn new(name: &str, machine: usize, cpu: Cpu) -> Process {
+    pub(super) fn new(name: &str, machine: usize, cpu: Cpu, shares_cores: bool) -> Process {
         Process {
             name: name.to_owned(),
             machine,
@@ -59,10 +74,13 @@ impl Process {
             alive: false,
             tasks: BTreeSet::new(),
             roots: 0,
-            ready: Vec::new(),
+            ready: VecDeque::new(),
             queued: false,
             busy_until: 0,
             paused_until: 0,
+            shares_cores,
+            on_core: false,
+            slice_began: 0,
             counters: Arc::default(),
             rng: Rng::new(0, 0),
         }
@@ -164,10 +182,11 @@ impl Core {
         // If its turn is set already, the turn finds it paused and is set anew.
     }
 
-    /// Charge a socket's call to a process.
-    pub(super) fn charge_socket(&self, process: usize) {
+    /// Charge a socket's call to a process, and its bytes at so much each.
+    pub(super) fn charge_socket(&self, process: usize, bytes: usize, byte_ps: impl Fn(&Cpu) -> u64) {
         let mut processes = self.processes.borrow_mut();
         let state = &mut processes[process];
-        state.busy_until = state.busy_until.max(self.now()) + state.cpu.socket_ns;
+        let bytes_ns = (bytes as u64).saturating_mul(byte_ps(&state.cpu)) / 1000;
+        state.busy_until = state.busy_until.max(self.now()) + state.cpu.socket_ns + bytes_ns;
     }
 }

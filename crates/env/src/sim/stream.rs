@@ -212,6 +212,11 @@ impl Conn {
             append(&mut pipe.bytes, bufs, n);
         }
         drop(pipe);
+        let process = self.ends[end].process;
+        // Where cores are shared the call's cost comes before what it sends.
+        if core.shares_cores(process) {
+            core.charge_socket(process, n, |cpu| cpu.sent_byte_ps);
+        }
         self.send(core, end, n);
         Poll::Ready(Ok(n))
     }
@@ -219,11 +224,12 @@ impl Conn {
     /// Put `n` bytes just appended on their way.
     fn send(self: &Rc<Conn>, core: &Core, end: usize, n: usize) {
         let (from, to) = (self.ends[end].machine, self.ends[1 - end].machine);
+        let leaves = core.moment(self.ends[end].process);
         let mut pipe = self.pipes[end].borrow_mut();
         let mut left = if pipe.read_closed { 0 } else { n };
         while left > 0 {
             let part = left.min(core.config.segment.max(1));
-            let at = match core.send(from, to, part) {
+            let at = match core.send(from, to, part, leaves) {
                 Arrival::At(at) => at,
                 Arrival::Reset => {
                     drop(pipe);
@@ -350,7 +356,7 @@ impl Conn {
             let mut pipe = self.pipes[end].borrow_mut();
             let mut last = freed(pipe.last_at, there);
             for (at, count) in pipe.marks.iter_mut().filter(|(at, _)| *at == HELD) {
-                last = match core.send(from, to, *count) {
+                last = match core.send(from, to, *count, core.now()) {
                     Arrival::At(sent) => last.max(sent),
                     Arrival::Reset => last,
                 };
@@ -406,9 +412,8 @@ impl Half {
         self.conn.ends[self.end].process
     }
 
-    fn count(&self, kind: Kind, n: usize) {
+    fn trace(&self, kind: Kind, n: usize) {
         self.core.trace.add(self.core.now(), self.process(), kind, n as u64);
-        self.core.charge_socket(self.process());
     }
 }
 
@@ -420,7 +425,8 @@ impl ReaderImpl for SimReader {
         let half = &self.0;
         let polled = half.conn.poll_read(&half.core, half.end, cx, buf);
         if let Poll::Ready(Ok(n)) = polled {
-            half.count(Kind::Receive, n);
+            half.trace(Kind::Receive, n);
+            half.core.charge_socket(half.process(), n, |cpu| cpu.received_byte_ps);
             Counters::add(&half.counters.socket_reads, 1);
             Counters::add(&half.counters.socket_read_bytes, n as u64);
         }
@@ -433,7 +439,10 @@ impl WriterImpl for SimWriter {
         let half = &self.0;
         let polled = half.conn.poll_write(&half.core, half.end, cx, bufs);
         if let Poll::Ready(Ok(n)) = polled {
-            half.count(Kind::Send, n);
+            half.trace(Kind::Send, n);
+            if !half.core.shares_cores(half.process()) {
+                half.core.charge_socket(half.process(), n, |cpu| cpu.sent_byte_ps);
+            }
             Counters::add(&half.counters.socket_writes, 1);
             Counters::add(&half.counters.socket_write_bytes, n as u64);
         }

@@ -82,9 +82,9 @@ impl World {
 
     /// Add a process to a machine; [`World::start`] brings it to life.
     pub fn process(&self, name: &str, machine: MachineId) -> ProcessId {
-        let cpu = self.core.machines.borrow()[machine.0].config.cpu;
+        let config = self.core.machines.borrow()[machine.0].config;
         let mut processes = self.core.processes.borrow_mut();
-        processes.push(Process::new(name, machine.0, cpu));
+        processes.push(Process::new(name, machine.0, config.cpu, config.cores > 0));
         ProcessId(processes.len() - 1)
     }
 

@@ -19,7 +19,7 @@ use crate::counters::add;
 use crate::executor;
 use crate::session::{Session, Waiter};
 use crate::shard::Shard;
-use shoal_env::{Reader, Writer};
+use shoal_env::{Reader, Work, Writer};
 use shoal_proto::message::Refusal;
 use shoal_proto::{Frame, FrameKind, Op, Request, Status, limits};
 use std::future::poll_fn;
@@ -152,6 +152,7 @@ fn request(shard: &Rc<Shard>, session: &Rc<Session>, line: &Rc<Line>, frame: Fra
             "more data was sent than the connection's credit allows",
         ));
     }
+    shard.env.work(Work::Message, 1);
     line.bulk_bytes.set(under_way);
     line.requests.set(line.requests.get() + 1);
     let wanted_bytes = wanted(&request);

@@ -24,8 +24,8 @@ use crate::shard::Shard;
 use crate::tx::{Plan, Undecided};
 use bytes::Bytes;
 use futures_util::FutureExt;
-use shoal_env::Instant;
 use shoal_env::mutant::{self, Mutant};
+use shoal_env::{Instant, Work};
 use shoal_proto::codec::{Codec, Writer};
 use shoal_proto::{
     Action, Allocation, Answer, Blob, ClientId, Durability, Group, GroupReply, Op, ServerId, SlotUse, Status,
@@ -205,7 +205,9 @@ impl Compound {
         if self.runs == 0 {
             for op in self.ops() {
                 self.shard.counters.op(op);
+                self.shard.env.work(Work::Change, u64::from(op.changes()));
             }
+            self.shard.env.work(Work::Operation, self.ops().len() as u64);
             if let Err(status) = self.permit() {
                 self.end_group(Err(status), Vec::new(), Vec::new());
                 return None;
@@ -527,6 +529,11 @@ impl Compound {
     /// The present group has ended.
     pub(crate) fn end_group(&mut self, result: Result<(), Status>, answers: Vec<Answer>, bulk: Vec<Bytes>) {
         let bulk_bytes: usize = bulk.iter().map(Bytes::len).sum();
+        let entries = |answer: &Answer| match answer {
+            Answer::Entries { entries, .. } => entries.len() as u64,
+            _ => 0,
+        };
+        self.shard.env.work(Work::Entry, answers.iter().map(entries).sum());
         let reply = encode_reply(result.err().unwrap_or(Status::Ok), &answers);
         // Room is kept for the replies of groups that change something: those are never refused after the fact.
         let kept_room = (limits::KEPT_REPLY_BYTES_MAX + 8) * self.groups.len();

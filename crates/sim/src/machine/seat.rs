@@ -4,7 +4,9 @@ use shoal_client::Client;
 use shoal_env::Env;
 use shoal_env::local::Notify;
 use std::cell::Cell;
+use std::future::Future;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// One application process.
 pub struct Seat {
@@ -18,6 +20,21 @@ pub struct Seat {
     pub of: u32,
     /// Where all of them meet.
     pub together: Barrier,
+    pub(super) forwarding: Duration,
+}
+
+impl Seat {
+    /// A call of the application: on machines whose nodes forward calls it travels to its client and back (half of the round trip
+    /// each way); elsewhere it costs nothing. A body that asks its client without this leaves that travel out.
+    pub async fn call<T>(&self, call: impl Future<Output = T>) -> T {
+        if self.forwarding.is_zero() {
+            return call.await;
+        }
+        self.env.sleep(self.forwarding / 2).await;
+        let value = call.await;
+        self.env.sleep(self.forwarding / 2).await;
+        value
+    }
 }
 
 /// All processes meet here; it costs no simulated time.

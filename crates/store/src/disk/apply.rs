@@ -7,6 +7,7 @@ use super::streams::after::{Afterwards, Cuts};
 use crate::stream_row::{Home, LOG_ROW, StreamRow, stream_key};
 use crate::{Changes, Loaded, Lookup, Lsn, StoreError, StreamChange, Strength};
 use bytes::Bytes;
+use shoal_env::Work;
 use shoal_proto::Handle;
 use std::rc::Rc;
 
@@ -133,6 +134,7 @@ impl Shared {
         let len = group::record_len(contents, lens.chain(stream_lens).chain(intent_lens));
 
         self.copied(len);
+        self.env.work(Work::Record, 1);
         let strong = strength == Strength::Strong;
         let urgent = manner.urgent || strong;
         let mut journal = self.journal.borrow_mut();
