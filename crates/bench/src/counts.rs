@@ -90,6 +90,17 @@ pub fn cpu_us_here() -> u64 {
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
 }
 
+/// How often the threads of a process went to sleep by themselves.
+pub fn sleeps_of(pid: u32) -> u64 {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+    let of = |path: std::path::PathBuf| -> u64 {
+        let text = std::fs::read_to_string(path.join("status")).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.and_then(|n| n.trim().parse().ok()).unwrap_or(0)
+    };
+    threads.flatten().map(|thread| of(thread.path())).sum()
+}
+
 /// Bytes that a process had written to disks.
 pub fn disk_bytes_of(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();

@@ -64,6 +64,12 @@ pub struct OperationCosts {
     pub change_us: f64,
     /// An entry of a listing.
     pub entry_us: f64,
+    /// What the cheapest change takes more where it goes into a journal.
+    pub record_us: f64,
+    /// An operation that only looks, one client alone.
+    pub alone_us: f64,
+    /// 10^6 bytes of large files sent, and received.
+    pub megabyte_us: (f64, f64),
 }
 
 /// Costs of both sides.
@@ -73,6 +79,42 @@ pub struct Costs {
     pub client: OperationCosts,
     /// The servers'.
     pub server: OperationCosts,
+    /// How long one client alone waits for an operation that only looks, microseconds.
+    pub alone_us: f64,
+    /// How often a server's thread went to sleep, an operation, when many asked.
+    pub server_sleeps: f64,
+    /// A call to a file that another thread makes, microseconds of processor time.
+    pub file_us: f64,
+}
+
+/// What a thread's sleeping and waking costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Sleeping {
+    /// Before an idle core runs a thread.
+    idle_us: f64,
+    /// Going to sleep, of each side.
+    sleep_us: f64,
+    /// Being switched to, of a server.
+    wake_us: f64,
+}
+
+impl Sleeping {
+    /// Most of an operation is no sleeping.
+    const PART_MAX: f64 = 0.4;
+
+    /// One client alone waits for both sides' processor time, and for an idle core on each. Where it waits for less than both
+    /// spend, the rest is spent when nobody waits: going to sleep. What servers spend more on a client alone than on many
+    /// is sleeping and waking too, as much of it as they do more often.
+    fn of(costs: &Costs) -> Sleeping {
+        let (client_us, server_us) = (costs.client.look_us, costs.server.alone_us);
+        let waits_us = costs.alone_us - client_us - server_us;
+        let most_us = Sleeping::PART_MAX * client_us.min(server_us);
+        let sleep_us = (-waits_us / 2.0).clamp(0.0, most_us);
+        let seldom = (1.0 - costs.server_sleeps).clamp(0.2, 1.0);
+        let both_us = (costs.server.alone_us - costs.server.look_us).max(0.0) / seldom;
+        let wake_us = (both_us - sleep_us).clamp(0.0, Sleeping::PART_MAX * server_us);
+        Sleeping { idle_us: (waits_us / 2.0).max(0.0), sleep_us, wake_us }
+    }
 }
 
 /// All samples of one echo.
@@ -89,6 +131,8 @@ struct SyncSamples {
     writers: usize,
     bytes: usize,
     samples: Vec<(f64, f64)>,
+    /// Processor time of each.
+    cpu_us: Vec<f64>,
 }
 
 /// The machine, while it is measured.
@@ -132,7 +176,13 @@ impl Fit {
         for method in [SyncMethod::DirectDsync, SyncMethod::AppendFdatasync] {
             for &writers in writers.iter().take(if options.servers > 1 { 2 } else { 1 }) {
                 for bytes in SYNC_BYTES {
-                    syncs.push(SyncSamples { method, writers, bytes, samples: Vec::new() });
+                    syncs.push(SyncSamples {
+                        method,
+                        writers,
+                        bytes,
+                        samples: Vec::new(),
+                        cpu_us: Vec::new(),
+                    });
                 }
             }
         }
@@ -203,7 +253,11 @@ impl Fit {
         }
         for sync in &mut self.syncs {
             tell(format!("{} of {} bytes, {} at once", sync.method, sync.bytes, sync.writers));
+            let used_us = counts::cpu_us_here();
             let sample = self.sync_files.measure(sync.method, sync.writers, sync.bytes, duration / 2)?;
+            let used_us = counts::cpu_us_here() - used_us;
+            let each_us = |per_s: f64| used_us as f64 / (per_s * duration.as_secs_f64() / 2.0).max(1.0);
+            sync.cpu_us.extend(sample.map(|sample| each_us(sample.per_s)));
             sync.samples.extend(sample.map(|sample| (sample.median_us, sample.per_s)));
         }
         tell("disk".to_owned());
@@ -230,9 +284,19 @@ impl Fit {
             congestion: None,
             echo,
         };
+        let sleeping = Sleeping::of(costs);
+        let served_us = costs.server_sleeps * (sleeping.sleep_us + sleeping.wake_us);
         let cpu = Cpu {
-            client: side(message(|m| m.0), stream(|s| s.sender_us), &costs.client),
-            server: side(message(|m| m.1), stream(|s| s.receiver_us), &costs.server),
+            client: Side {
+                sleep_us: tidy(sleeping.sleep_us),
+                ..side(message(|m| m.0), stream(|s| s.sender_us), &costs.client, sleeping.sleep_us)
+            },
+            server: Side {
+                sleep_us: tidy(sleeping.sleep_us),
+                wake_us: tidy(sleeping.wake_us),
+                file_us: tidy(costs.file_us),
+                ..side(message(|m| m.1), stream(|s| s.receiver_us), &costs.server, served_us)
+            },
         };
         let servers = self.options.servers as u32;
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
@@ -253,7 +317,7 @@ impl Fit {
                 cores,
                 server_threads: 1,
                 client_threads: None,
-                idle_us: None,
+                idle_us: Some(tidy(sleeping.idle_us)),
                 slice_us: None,
             },
             link,
@@ -270,14 +334,19 @@ impl Fit {
     }
 }
 
-/// The message's part is taken off: the bound counts messages by themselves.
-fn side(message_us: f64, megabyte_us: f64, costs: &OperationCosts) -> Side {
+/// The message's part is taken off: the bound counts messages by themselves; and what an operation slept.
+fn side(message_us: f64, megabyte_us: f64, costs: &OperationCosts, slept_us: f64) -> Side {
     Side {
         message_us: tidy(message_us),
-        operation_us: tidy((costs.look_us - message_us).max(0.0)),
+        operation_us: tidy((costs.look_us - message_us - slept_us).max(0.0)),
         change_us: tidy((costs.change_us - costs.look_us).max(0.0)),
         entry_us: tidy(costs.entry_us),
         megabyte_us: tidy(megabyte_us),
+        megabyte_sent_us: tidy(costs.megabyte_us.0),
+        megabyte_received_us: tidy(costs.megabyte_us.1),
+        // A plain echo does nothing but call sockets.
+        batched_us: tidy(message_us),
+        record_us: tidy(costs.record_us),
         ..Side::default()
     }
 }
@@ -310,12 +379,13 @@ fn echo_row(samples: &EchoSamples) -> Option<EchoRow> {
 
 fn sync_row(samples: &SyncSamples) -> Option<Sync> {
     let (sync_us, sync_per_s) = medians(&samples.samples)?;
+    let cpu_us = median(samples.cpu_us.iter().copied()).map_or(0.0, tidy);
     let method = match samples.method {
         SyncMethod::DirectDsync => "o_direct_o_dsync",
         SyncMethod::AppendFdatasync => "append_fdatasync",
     };
     let (bytes, writers) = (samples.bytes as u64, samples.writers as u32);
-    Some(Sync { method: method.to_owned(), bytes, writers, sync_us, sync_per_s, cpu_us: 0.0 })
+    Some(Sync { method: method.to_owned(), bytes, writers, sync_us, sync_per_s, cpu_us })
 }
 
 /// What large durable writes reached, by any method and number of writers, 10^6 bytes a second.
@@ -372,11 +442,22 @@ mod tests {
 
     #[test]
     fn an_operation_s_cost_is_what_it_takes_beside_its_message() {
-        let costs = OperationCosts { look_us: 15.0, change_us: 40.0, entry_us: 2.0 };
-        let side = side(10.0, 100.0, &costs);
+        let costs =
+            OperationCosts { look_us: 15.0, change_us: 40.0, entry_us: 2.0, ..OperationCosts::default() };
+        let side = side(10.0, 100.0, &costs, 0.0);
         assert_eq!((side.message_us, side.operation_us, side.change_us), (10.0, 5.0, 25.0));
         // Noise never makes a cost negative.
-        assert_eq!(super::side(20.0, 100.0, &costs).operation_us, 0.0);
+        assert_eq!(super::side(20.0, 100.0, &costs, 0.0).operation_us, 0.0);
+    }
+
+    #[test]
+    fn who_waits_longer_than_both_sides_compute_waits_for_idle_cores_and_who_waits_less_for_no_one_s_sleep() {
+        let side = |look_us, alone_us| OperationCosts { look_us, alone_us, ..OperationCosts::default() };
+        let costs = Costs { client: side(20.0, 20.0), server: side(14.0, 20.0), ..Costs::default() };
+        let slow = Sleeping::of(&Costs { alone_us: 60.0, ..costs });
+        assert_eq!((slow.idle_us, slow.sleep_us, slow.wake_us), (10.0, 0.0, 6.0));
+        let fast = Sleeping::of(&Costs { alone_us: 30.0, ..costs });
+        assert_eq!((fast.idle_us, fast.sleep_us, fast.wake_us), (0.0, 5.0, 1.0));
     }
 
     #[test]

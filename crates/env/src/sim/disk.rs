@@ -141,14 +141,15 @@ impl DiskState {
         begins + cost.latency_ns.max(cost.gap_ns)
     }
 
-    /// How many bytes of a range of a file must be read from the device; afterwards none.
-    pub(super) fn missing(&mut self, inode: u64, offset: u64, len: u64) -> u64 {
-        let there = self.file(inode).map_or(0, |file| file.cached.len.saturating_sub(offset).min(len));
+    /// How many bytes of a range of a file must be read from the device; afterwards none. `None`: there is no such file any
+    /// more.
+    pub(super) fn missing(&mut self, inode: u64, offset: u64, len: u64) -> Option<u64> {
+        let there = self.file(inode).ok()?.cached.len.saturating_sub(offset).min(len);
         if let Some(pages) = &mut self.pages {
-            return pages.touch(inode, offset, there);
+            return Some(pages.touch(inode, offset, there));
         }
         let is_warm = self.file(inode).is_ok_and(|file| file.warm_up(offset, len));
-        if is_warm { 0 } else { there }
+        Some(if is_warm { 0 } else { there })
     }
 
     /// How long a write to the page cache waits for room.

@@ -211,22 +211,23 @@ impl FileImpl for SimFile {
     fn read_at(&self, offset: u64, len: usize) -> LocalBoxFuture<'static, io::Result<Bytes>> {
         let (inode, direct, counters) = (self.inode, self.options.direct, self.files.counters.clone());
         Counters::add(&counters.file_reads, 1);
-        let (there, missing) = self.files.with_disk(|disk| {
+        let (there, missing, is_cached) = self.files.with_disk(|disk| {
             let there =
                 disk.file(inode).map_or(0, |file| file.cached.len.saturating_sub(offset).min(len as u64));
-            (there, if direct { there } else { disk.missing(inode, offset, len as u64) })
+            let missing = if direct { None } else { disk.missing(inode, offset, len as u64) };
+            (there, missing.unwrap_or(there), missing == Some(0))
         });
         let is_charged = self.files.core.shares_cores(self.files.place.process);
         let until = move |disk: &mut DiskState, now| {
             let config = disk.config;
-            if missing == 0 && !direct {
+            if is_cached {
                 return if is_charged { now } else { disk.cache(now, there) };
             }
             let (bytes_per_s, latency_ns) = (config.read_bytes_per_s, config.read_ns);
             let bytes = missing;
             disk.device(now, &Transfer { inode, offset, bytes, bytes_per_s, latency_ns, follows: !direct })
         };
-        let way = match missing == 0 && there <= READ_HERE_MAX {
+        let way = match is_cached && there <= READ_HERE_MAX {
             true => Way::Here(Copied::Read(there)),
             false if direct => Way::Thread(Copied::Nothing),
             false => Way::Thread(Copied::Read(there)),

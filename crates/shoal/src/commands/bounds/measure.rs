@@ -1,17 +1,21 @@
 //! This machine, measured: the probes of [`shoal_bench::fit`], and what an operation costs our servers and clients.
 //!
-//! The costs are of a throwaway file system: clients make empty files, stat and remove them, and list them with attributes;
-//! processor time of both sides, divided by the operations. It is durable at fsync, so a slow disk costs no time here.
+//! The costs are of throwaway file systems: clients make empty files, stat and remove them, and list them with attributes;
+//! processor time of both sides, divided by the operations. One is durable at fsync, so a slow disk costs no time here; one
+//! keeps everything in memory, and what the first takes more is the journal's. There one client alone tells what sleeping and
+//! waking cost, and large files what bytes do.
 
-use super::super::bench::cluster::Cluster;
+use super::super::bench::cluster::{Cluster, Scratch};
 use crate::cli::Bounds;
 use crate::native::Native;
 use anyhow::{Context as _, Result};
 use shoal_bench::fit::{Costs, Fit, FitOptions, OperationCosts};
+use shoal_bench::io::{IoOptions, IoPhase};
 use shoal_bench::whole::names;
 use shoal_bench::{
     Concurrency, PhaseResult, Progress, SmallOptions, Team, WholeOptions, WorkerCommand, Workload, progress,
 };
+use shoal_env::{AlignedBuf, OpenOptions, real};
 use shoal_model::Machine;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
@@ -24,6 +28,9 @@ const CLIENTS: usize = 64;
 const LISTING: usize = 4;
 /// The phase of `SmallOptions` that lists with attributes.
 const LIST: &str = "readdirplus, written";
+/// The phases of `IoOptions`.
+const WRITE: &str = "write";
+const READ: &str = "read";
 
 /// How long everything takes.
 struct Extent {
@@ -105,42 +112,142 @@ fn title() -> String {
     format!("this machine: {}, Linux {}, {}", model.trim(), kernel.trim(), today())
 }
 
-/// Both sides' processor time, the least of the rounds: it is to bound.
+/// What the phases of all rounds cost.
+struct Phases(Vec<PhaseResult>);
+
+impl Phases {
+    /// The least of the rounds, an operation: it is to bound.
+    fn us(&self, name: &str, of: impl Fn(&PhaseResult) -> Option<f64>) -> Result<f64> {
+        let of_name = self.0.iter().filter(|phase| phase.phase == name && phase.ops > 0);
+        let each = of_name.filter_map(|phase| Some(of(phase)? / phase.ops as f64));
+        each.reduce(f64::min).with_context(|| format!("`{name}` was not measured: this is a bug"))
+    }
+
+    fn cpu_us(&self, name: &str, side: Side) -> Result<f64> {
+        self.us(name, |phase| Some(side(phase.counts.as_ref()?) as f64))
+    }
+
+    /// The cheapest that changes something.
+    fn change_us(&self, side: Side) -> Result<f64> {
+        Ok(self.cpu_us(names::CREATE_EMPTY, side)?.min(self.cpu_us(names::REMOVE, side)?))
+    }
+
+    /// 10^6 bytes.
+    fn megabyte_us(&self, name: &str, side: Side) -> Result<f64> {
+        let of_name = self.0.iter().filter(|phase| phase.phase == name && phase.bytes > 0);
+        let each = of_name.filter_map(|p| Some(side(p.counts.as_ref()?) as f64 / (p.bytes as f64 / 1e6)));
+        each.reduce(f64::min).with_context(|| format!("`{name}` was not measured: this is a bug"))
+    }
+}
+
+/// One side's processor time.
+type Side = fn(&shoal_bench::Counts) -> u64;
+
+/// A throwaway file system, its servers, and what clients did on it.
+struct Measured {
+    cluster: Cluster,
+    target: Native,
+    phases: Phases,
+}
+
+impl Measured {
+    fn start(folder: &Path, servers: u32, words: &[&str]) -> Result<Measured> {
+        let cluster = Cluster::start(Some(folder), u16::try_from(servers)?, words)?;
+        let target = Native::new("native", cluster.place()?).uncached().served_by(cluster.pids());
+        Ok(Measured { cluster, target, phases: Phases(Vec::new()) })
+    }
+
+    fn run(&self, workers: usize, workload: Workload) -> Result<Vec<PhaseResult>> {
+        Ok(Team { workers, concurrency: Concurrency::Threads }.run(&self.target, &workload)?.phases)
+    }
+
+    fn sleeps(&self) -> u64 {
+        self.cluster.pids().iter().map(|&pid| shoal_bench::counts::sleeps_of(pid)).sum()
+    }
+}
+
+/// Both sides' processor time, and what a client alone waits for. Replies wait for no sync: what is measured is the cores.
 fn costs(extent: &Extent, folder: &Path, servers: u32, told: &mut dyn FnMut(Progress)) -> Result<Costs> {
     let begun = Instant::now();
-    // Replies wait for no sync: what is measured is the cores.
-    let words = ["--metadata-sync", "fsync"];
-    let cluster = Cluster::start(Some(folder), u16::try_from(servers)?, &words)?;
-    let target = Native::new("native", cluster.place()?).uncached().served_by(cluster.pids());
-    let run = |workers, workload: Workload| {
-        Team { workers, concurrency: Concurrency::Threads }.run(&target, &workload)
-    };
-    let mut phases: Vec<PhaseResult> = Vec::new();
+    let mut disk = Measured::start(folder, servers, &["--metadata-sync", "fsync"])?;
+    let mut memory = Measured::start(folder, servers, &["--module", "memory"])?;
+    let mut alone = Phases(Vec::new());
+    let mut sleeps: f64 = f64::MAX;
+    let whole = |files| Workload::Whole(WholeOptions { files, bytes: 0 });
     for round in 0..extent.rounds {
         if round > 0 && begun.elapsed() >= extent.costs_most {
             break;
         }
         told(Progress::Step { step: round as u64, what: "operations".to_owned(), repetition: round + 1 });
-        let whole = WholeOptions { files: extent.files, bytes: 0 };
         let small =
             SmallOptions { files: extent.files, bytes: 0, readdirplus: true, ..SmallOptions::default() };
-        phases.extend(run(CLIENTS, Workload::Whole(whole))?.phases);
-        phases.extend(
-            run(LISTING, Workload::Small(small))?.phases.into_iter().filter(|phase| phase.phase == LIST),
-        );
-    }
-    cluster.stop()?;
-    let side = |of: fn(&shoal_bench::Counts) -> u64| {
-        let us = |name: &str| -> Result<f64> {
-            let of_name = phases.iter().filter(|phase| phase.phase == name && phase.ops > 0);
-            let each = of_name.filter_map(|phase| Some(of(phase.counts.as_ref()?) as f64 / phase.ops as f64));
-            each.reduce(f64::min).with_context(|| format!("`{name}` was not measured: this is a bug"))
+        let phases = disk.run(CLIENTS, whole(extent.files))?;
+        disk.phases.0.extend(phases);
+        let listed = disk.run(LISTING, Workload::Small(small))?;
+        disk.phases.0.extend(listed.into_iter().filter(|phase| phase.phase == LIST));
+        let slept = memory.sleeps();
+        let phases = memory.run(CLIENTS, whole(extent.files))?;
+        let asked: u64 = phases.iter().map(|phase| phase.ops).sum();
+        sleeps = sleeps.min((memory.sleeps() - slept) as f64 / asked.max(1) as f64);
+        memory.phases.0.extend(phases);
+        let large = IoOptions {
+            bytes: 16 << 20,
+            phases: vec![IoPhase::Write, IoPhase::Read],
+            ..IoOptions::default()
         };
+        let phases = memory.run(1, Workload::Io(large))?;
+        memory.phases.0.extend(phases);
+        let phases = memory.run(1, whole(extent.files * CLIENTS as u64 / 8))?;
+        alone.0.extend(phases);
+    }
+    let file_us = file_us(folder, extent.duration)?;
+    let costs = |side: Side, write: &str, read: &str| {
+        let change_us = memory.phases.change_us(side)?;
+        let look_us = memory.phases.cpu_us(names::STAT, side)?;
         anyhow::Ok(OperationCosts {
-            look_us: us(names::STAT)?,
-            change_us: us(names::CREATE_EMPTY)?.min(us(names::REMOVE)?),
-            entry_us: us(LIST)?,
+            look_us,
+            change_us,
+            record_us: (disk.phases.change_us(side)? - change_us).max(0.0),
+            entry_us: disk.phases.cpu_us(LIST, side)?,
+            alone_us: alone.cpu_us(names::STAT, side)?,
+            megabyte_us: (memory.phases.megabyte_us(write, side)?, memory.phases.megabyte_us(read, side)?),
         })
     };
-    Ok(Costs { client: side(|counts| counts.client_cpu_us)?, server: side(|counts| counts.server_cpu_us)? })
+    let costs = Costs {
+        client: costs(|counts| counts.client_cpu_us, WRITE, READ)?,
+        server: costs(|counts| counts.server_cpu_us, READ, WRITE)?,
+        alone_us: alone.us(names::STAT, |phase| Some(phase.wall_ns as f64 / 1e3))?,
+        server_sleeps: sleeps,
+        file_us,
+    };
+    disk.cluster.stop()?;
+    memory.cluster.stop()?;
+    Ok(costs)
+}
+
+/// Bytes of the file whose writes another thread makes.
+const FILE_BYTES: u64 = 4 << 20;
+
+/// Processor time of a durable write that another thread makes for the one that serves, microseconds: as a journal's.
+fn file_us(folder: &Path, span: Duration) -> Result<f64> {
+    let scratch = Scratch::new(Some(folder))?;
+    let path = scratch.path().join("file");
+    std::fs::write(&path, vec![1; FILE_BYTES as usize])
+        .context("cannot write a file to measure calls with")?;
+    let runtime = real::Runtime::new("bounds");
+    let env = runtime.env();
+    runtime.block_on(async move {
+        let options = OpenOptions { direct: true, dsync: true, ..OpenOptions::default() };
+        let file = env.open(&path, options).await?;
+        let mut buf = AlignedBuf::zeroed(AlignedBuf::ALIGN);
+        let (begun, used_us, mut calls) = (Instant::now(), shoal_bench::counts::cpu_us_here(), 0_u64);
+        while begun.elapsed() < span || calls == 0 {
+            let at = calls * AlignedBuf::ALIGN as u64 % FILE_BYTES;
+            let (back, written) = file.write_aligned(at, buf).await;
+            written?;
+            buf = back;
+            calls += 1;
+        }
+        anyhow::Ok((shoal_bench::counts::cpu_us_here() - used_us) as f64 / calls as f64)
+    })
 }
