@@ -13,10 +13,13 @@
 //!
 //! * [`hardware`]: what of a machine's file becomes what of the simulated hardware;
 //! * [`limits`]: how large a simulated cluster may be;
-//! * `halved`: one cost of a machine divided by two, to see whether it binds.
+//! * [`phases`]: what is measured of real clusters, too;
+//! * [`halved`]: one cost of a machine divided by two, to see whether it binds.
 
+pub mod halved;
 pub mod hardware;
 pub mod limits;
+pub mod phases;
 mod seat;
 mod servers;
 
@@ -132,6 +135,9 @@ pub enum SimulatedError {
         /// Why.
         why: String,
     },
+    /// An operation of a process failed.
+    #[error("on a simulated machine {0}")]
+    Operation(String),
     /// Some process never ended.
     #[error(
         "{ended} of {of} simulated processes ended within {within:?} of virtual time: the others wait for ever, or have too much to do (seed {seed})"

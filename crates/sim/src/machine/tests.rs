@@ -82,3 +82,70 @@ fn a_process_that_waits_for_ever_is_told() {
     });
     assert!(matches!(stands, Err(SimulatedError::Stands { ended: 3, of: 4, seed: 1, .. })));
 }
+
+/// Few files: what binds shows at once.
+const EXTENT: phases::Extent =
+    phases::Extent { files: 12, small_bytes: 4096, large_bytes: 8 << 20, block_bytes: 1 << 20 };
+
+/// One cost binds an operation, another does not: halved, the one moves its rate, the other leaves it.
+fn binds(of: &Simulated<'_>, phase: phases::Phase, one: halved::Parameter, other: halved::Parameter) {
+    let gain = |parameter| halved::gain(of, EXTENT, phase, parameter).expect("simulated");
+    let (moved, stayed) = (gain(one), gain(other));
+    let words = format!(
+        "{}, {}: {} halved {moved:.2}, {} {stayed:.2}",
+        of.machine.name,
+        phase.name(),
+        one.name,
+        other.name
+    );
+    assert!(moved > 1.4, "{words}");
+    assert!((0.95..1.08).contains(&stayed), "{words}");
+}
+
+#[test]
+fn stats_through_the_i_o_nodes_of_a_blue_gene_are_bound_by_their_processors_and_not_by_syncs() {
+    let machine = machine("bgp");
+    let of = Simulated { processes: 32, servers: 4, ..small(&machine) };
+    binds(&of, phases::Phase::Stat, halved::CLIENT_CPU, halved::SYNC);
+}
+
+#[test]
+fn creates_of_the_linux_cluster_are_bound_by_syncs_and_not_by_the_network() {
+    let machine = machine("pvfs-linux");
+    let switches = Switches { coalescing: shoal_proto::Coalescing::PerOp, ..Switches::default() };
+    let of = Simulated { servers: 1, client_nodes: 4, processes: 8, switches, ..small(&machine) };
+    binds(&of, phases::Phase::Create, halved::SYNC, halved::LINK);
+}
+
+#[test]
+fn creates_of_the_thesis_s_cluster_are_bound_by_disk_accesses_and_not_by_processors() {
+    let machine = machine("thesis-cluster");
+    binds(&small(&machine), phases::Phase::Create, halved::ACCESS, halved::SERVER_CPU);
+}
+
+#[test]
+fn stats_of_a_client_alone_are_bound_by_round_trips_and_not_by_disks() {
+    let machine = machine("thesis-cluster");
+    let of = Simulated { client_nodes: 1, processes: 1, module: ModuleKind::Memory, ..small(&machine) };
+    binds(&of, phases::Phase::Stat, halved::ROUND_TRIP, halved::ACCESS);
+}
+
+#[test]
+fn large_reads_from_memory_are_bound_by_links_and_not_by_disks() {
+    let machine = machine("thesis-cluster");
+    let of = Simulated { module: ModuleKind::Memory, ..small(&machine) };
+    binds(&of, phases::Phase::LargeRead, halved::LINK, halved::TRANSFER);
+}
+
+#[test]
+fn stats_of_many_are_bound_by_a_server_s_processor_and_not_by_round_trips() {
+    let machine = machine("thesis-cluster");
+    let of = Simulated {
+        servers: 1,
+        client_nodes: 24,
+        processes: 24,
+        module: ModuleKind::Memory,
+        ..small(&machine)
+    };
+    binds(&of, phases::Phase::Stat, halved::SERVER_CPU, halved::ROUND_TRIP);
+}

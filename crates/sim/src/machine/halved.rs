@@ -1,0 +1,153 @@
+//! One cost of a machine, made less: does the rate move?
+//!
+//! A bound names what binds; here that is put to the proof. Halve the cost of what binds, and the rate rises; halve another, and it stays. The same
+//! scaling tells how sensitive a prediction is to a value that was fitted or guessed.
+
+use crate::machine::phases::{self, Extent, Phase};
+use crate::machine::{Simulated, SimulatedError};
+use shoal_model::Machine;
+use shoal_model::machine::Side;
+
+/// A cost that can be scaled.
+#[derive(Clone, Copy)]
+pub struct Parameter {
+    /// What it is called in machines' files, or the common part of it.
+    pub name: &'static str,
+    scale: fn(&mut Machine, f64),
+}
+
+/// Processor time of clients.
+pub const CLIENT_CPU: Parameter =
+    Parameter { name: "cpu.client", scale: |machine, factor| side(&mut machine.cpu.client, factor) };
+/// Processor time of servers.
+pub const SERVER_CPU: Parameter =
+    Parameter { name: "cpu.server", scale: |machine, factor| side(&mut machine.cpu.server, factor) };
+/// The round trip.
+pub const ROUND_TRIP: Parameter = Parameter {
+    name: "link.round_trip_us",
+    scale: |machine, factor| {
+        machine.link.round_trip_us *= factor;
+        times(&mut machine.link.round_trip_awake_us, factor);
+    },
+};
+/// What a byte takes on a link.
+pub const LINK: Parameter = Parameter {
+    name: "link.bandwidth_mb_per_s",
+    scale: |machine, factor| machine.link.bandwidth_mb_per_s /= factor,
+};
+/// Syncs: how long one takes, and how far apart they begin.
+pub const SYNC: Parameter = Parameter {
+    name: "sync",
+    scale: |machine, factor| {
+        for sync in &mut machine.sync {
+            sync.sync_us *= factor;
+            sync.cpu_us *= factor;
+            sync.sync_per_s /= factor;
+        }
+    },
+};
+/// Accesses of the disk.
+pub const ACCESS: Parameter = Parameter {
+    name: "disk.seek",
+    scale: |machine, factor| {
+        let disk = &mut machine.disk;
+        disk.rotation_us *= factor;
+        for seek in [&mut disk.seek_average_us, &mut disk.seek_max_us, &mut disk.seek_track_us] {
+            times(seek, factor);
+        }
+    },
+};
+/// What a byte takes at the disk.
+pub const TRANSFER: Parameter = Parameter {
+    name: "disk.mb_per_s",
+    scale: |machine, factor| {
+        times(&mut machine.disk.read_mb_per_s, 1.0 / factor);
+        times(&mut machine.disk.write_mb_per_s, 1.0 / factor);
+    },
+};
+/// Copies to and from the page cache.
+pub const CACHE: Parameter = Parameter {
+    name: "disk.cache_mb_per_s",
+    scale: |machine, factor| {
+        times(&mut machine.disk.cache_read_mb_per_s, 1.0 / factor);
+        times(&mut machine.disk.cache_write_mb_per_s, 1.0 / factor);
+    },
+};
+/// The awaking of idle cores.
+pub const IDLE: Parameter =
+    Parameter { name: "nodes.idle_us", scale: |machine, factor| times(&mut machine.nodes.idle_us, factor) };
+
+/// All of them.
+pub const ALL: [Parameter; 9] =
+    [CLIENT_CPU, SERVER_CPU, ROUND_TRIP, LINK, SYNC, ACCESS, TRANSFER, CACHE, IDLE];
+
+fn times(value: &mut Option<f64>, factor: f64) {
+    *value = value.map(|value| value * factor);
+}
+
+fn side(side: &mut Side, factor: f64) {
+    let Side {
+        message_us,
+        operation_us,
+        change_us,
+        entry_us,
+        megabyte_us,
+        megabyte_sent_us,
+        megabyte_received_us,
+        batched_us,
+        wake_us,
+        sleep_us,
+        record_us,
+        file_us,
+    } = side;
+    for cost in [
+        message_us,
+        operation_us,
+        change_us,
+        entry_us,
+        megabyte_us,
+        megabyte_sent_us,
+        megabyte_received_us,
+        batched_us,
+        wake_us,
+        sleep_us,
+        record_us,
+        file_us,
+    ] {
+        *cost *= factor;
+    }
+}
+
+impl Parameter {
+    /// The machine with this cost so many times as large.
+    pub fn scaled(&self, machine: &Machine, factor: f64) -> Machine {
+        let mut machine = machine.clone();
+        (self.scale)(&mut machine, factor);
+        machine
+    }
+}
+
+/// The machine with half of one cost.
+pub fn halved(machine: &Machine, parameter: Parameter) -> Machine {
+    parameter.scaled(machine, 0.5)
+}
+
+/// How many times as fast a phase is where one cost is halved.
+///
+/// # Errors
+/// When it cannot be simulated.
+pub fn gain(
+    of: &Simulated<'_>,
+    extent: Extent,
+    phase: Phase,
+    parameter: Parameter,
+) -> Result<f64, SimulatedError> {
+    let rate = |of: &Simulated<'_>| {
+        let (rates, _) = phases::run(of, extent)?;
+        Ok::<f64, SimulatedError>(
+            rates.iter().find(|rate| rate.phase == phase).map_or(0.0, |rate| rate.per_s),
+        )
+    };
+    let machine = halved(of.machine, parameter);
+    Ok(rate(&Simulated { machine: &machine, ..of.clone() })? / rate(of)?)
+}
