@@ -57,6 +57,7 @@ pub mod tail;
 pub mod target;
 pub mod team;
 pub mod techniques;
+pub mod validation;
 pub mod whole;
 pub mod workload;
 

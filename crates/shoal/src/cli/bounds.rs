@@ -9,10 +9,11 @@ use std::path::PathBuf;
 Example:  shoal bounds                                       (measures this machine, under a minute, and keeps it as `this`)
           shoal bounds --machine this --explain
           shoal bounds --machine thesis-cluster --curves ./figures
+          shoal bounds --validate ./figures                  (some minutes: is a simulated `this` as fast as the real one?)
 A machine is a TOML file; docs/BOUNDS.md says what is in it, and what the bounds mean.")]
 pub struct Bounds {
     /// Do not measure: take this machine. A name that --list shows, or a file.
-    #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["quick", "out", "folder"])]
+    #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["out"])]
     pub machine: Option<String>,
     /// Show which machines there are.
     #[arg(long, conflicts_with_all = ["machine", "quick", "out", "folder", "curves", "explain", "servers", "quiet"])]
@@ -23,6 +24,13 @@ pub struct Bounds {
     /// Write the curves of the thesis's figures 4.1 to 4.6 for this machine into a folder, as CSV and SVG.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub curves: Option<PathBuf>,
+    /// Hold the simulated machine beside the real one: creates, stats, removes, small and large reads and writes, at 1 to 8
+    /// servers and 1 to 16 clients; CSV and SVG into a folder. Exit status 1 where it is too far off.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["list", "curves", "explain", "servers"])]
+    pub validate: Option<PathBuf>,
+    /// With --validate: how much each rate moves with each parameter of the model, 50 % less and more.
+    #[arg(long, requires = "validate")]
+    pub sensitivity: bool,
     /// Measure once and shortly: some seconds, figures that wander.
     #[arg(long)]
     pub quick: bool,

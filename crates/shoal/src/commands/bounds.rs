@@ -5,6 +5,7 @@
 mod measure;
 pub mod shelf;
 mod tables;
+mod validate;
 
 use crate::cli::Bounds;
 use crate::{out, words};
@@ -29,6 +30,9 @@ pub fn run(args: Bounds) -> Result<ExitCode> {
             (machine, Some(place))
         }
     };
+    if let Some(folder) = &args.validate {
+        return validate::run(&args, &machine, folder);
+    }
     let figures =
         args.curves.as_deref().map(|folder| curves(&machine, folder)).transpose()?.unwrap_or_default();
     match args.json {
