@@ -33,12 +33,14 @@ pub(super) enum Runner {
 /// The cores of a machine.
 pub(super) struct Cores {
     free: u32,
+    /// When one was free last.
+    freed_at: u64,
     waiting: VecDeque<Runner>,
 }
 
 impl Cores {
     pub(super) fn new(cores: u32) -> Cores {
-        Cores { free: cores, waiting: VecDeque::new() }
+        Cores { free: cores, freed_at: u64::MAX, waiting: VecDeque::new() }
     }
 }
 
@@ -77,7 +79,9 @@ impl Core {
             return cores.waiting.push_back(runner);
         }
         cores.free -= 1;
-        let idle_ns = machines[machine].config.idle_ns;
+        // One that was free for no time at all has not gone to sleep.
+        let is_awake = cores.freed_at == self.now();
+        let idle_ns = if is_awake { 0 } else { machines[machine].config.idle_ns };
         drop(machines);
         self.give_core(machine, runner, idle_ns);
     }
@@ -118,7 +122,10 @@ impl Core {
         let next = {
             let cores = &mut self.machines.borrow_mut()[machine].cores;
             let next = cores.waiting.pop_front();
-            cores.free += u32::from(next.is_none());
+            if next.is_none() {
+                cores.free += 1;
+                cores.freed_at = self.now();
+            }
             next
         };
         if let Some(next) = next {

@@ -69,7 +69,7 @@ pub struct Extent {
     pub files: u32,
     /// Bytes of a small one.
     pub small_bytes: usize,
-    /// Bytes of a large one; a multiple of the block.
+    /// Bytes of a large one; a multiple of the block. 0: none is written.
     pub large_bytes: u64,
     /// Bytes of a block of it.
     pub block_bytes: usize,
@@ -147,7 +147,9 @@ async fn phases(seat: &Seat, extent: Extent) -> Result<Vec<Timing>, Error> {
     let mut watch = Watch { seat, timings: Vec::new() };
     empty(client, made.handle, extent, &mut watch).await?;
     small(client, made.handle, extent, &mut watch).await?;
-    large(client, made.handle, extent, &mut watch).await?;
+    if extent.large_bytes > 0 {
+        large(client, made.handle, extent, &mut watch).await?;
+    }
     Ok(watch.timings)
 }
 
