@@ -227,6 +227,8 @@ fn costs(extent: &Extent, folder: &Path, servers: u32, told: &mut dyn FnMut(Prog
 
 /// Bytes of the file whose writes another thread makes.
 const FILE_BYTES: u64 = 4 << 20;
+/// Writes at once: a disk that goes to sleep between lone ones would have its awaking counted.
+const FILE_CALLS: u64 = 4;
 
 /// Processor time of a durable write that another thread makes for the one that serves, microseconds: as a journal's.
 fn file_us(folder: &Path, span: Duration) -> Result<f64> {
@@ -239,14 +241,14 @@ fn file_us(folder: &Path, span: Duration) -> Result<f64> {
     runtime.block_on(async move {
         let options = OpenOptions { direct: true, dsync: true, ..OpenOptions::default() };
         let file = env.open(&path, options).await?;
-        let mut buf = AlignedBuf::zeroed(AlignedBuf::ALIGN);
         let (begun, used_us, mut calls) = (Instant::now(), shoal_bench::counts::cpu_us_here(), 0_u64);
         while begun.elapsed() < span || calls == 0 {
-            let at = calls * AlignedBuf::ALIGN as u64 % FILE_BYTES;
-            let (back, written) = file.write_aligned(at, buf).await;
-            written?;
-            buf = back;
-            calls += 1;
+            let write = |at: u64| file.write_aligned(at, AlignedBuf::zeroed(AlignedBuf::ALIGN));
+            let places = (calls..calls + FILE_CALLS).map(|call| call * AlignedBuf::ALIGN as u64 % FILE_BYTES);
+            for (_, written) in futures_util::future::join_all(places.map(write)).await {
+                written?;
+            }
+            calls += FILE_CALLS;
         }
         anyhow::Ok((shoal_bench::counts::cpu_us_here() - used_us) as f64 / calls as f64)
     })

@@ -46,9 +46,9 @@ struct Grid {
 const WHOLE: Grid = Grid {
     servers: &[1, 2, 4, 8],
     clients: &[1, 4, 16],
-    repetitions: 5,
-    files: 4000,
-    files_each_max: 1000,
+    repetitions: 3,
+    files: 1600,
+    files_each_max: 400,
     large_bytes: 16 << 20,
 };
 const QUICK: Grid = Grid {
@@ -199,7 +199,9 @@ fn measure(folder: &Path, shape: &Shape, extent: &Extent) -> Result<Vec<(Phase, 
 
 fn rate(all: &[PhaseResult], name: &str) -> Result<f64> {
     let phase = all.iter().find(|phase| phase.phase == name);
-    phase.and_then(PhaseResult::rate_wall).with_context(|| format!("`{name}` was not measured: this is a bug"))
+    phase
+        .and_then(PhaseResult::rate_wall)
+        .with_context(|| format!("`{name}` was not measured: this is a bug"))
 }
 
 fn report(args: &Bounds, machine: &Machine, validation: &Validation, folder: &Path) -> Result<ExitCode> {
@@ -232,7 +234,15 @@ fn report(args: &Bounds, machine: &Machine, validation: &Validation, folder: &Pa
 
 fn tell(validation: &Validation, sensitivity: &[Sensitive]) -> Result<()> {
     let mut table = words::table(&[
-        "phase", "module", "servers", "clients", "real/s", "least–most", "simulated/s", "error", "",
+        "phase",
+        "module",
+        "servers",
+        "clients",
+        "real/s",
+        "least–most",
+        "simulated/s",
+        "error",
+        "",
     ]);
     for row in validation.rows() {
         table.add_row(row);
