@@ -652,6 +652,7 @@ mod tests {
                 writers,
                 sync_us,
                 sync_per_s,
+                cpu_us: 0.0,
             })
             .to_vec();
         machine.link.congestion =
