@@ -1,5 +1,7 @@
 //! Figures as SVG: curves over one axis, with a legend.
 
+pub mod chart;
+
 use anyhow::{Context, Result, anyhow, bail};
 use plotters::prelude::*;
 use shoal_model::Figure;
