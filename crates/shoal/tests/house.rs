@@ -15,7 +15,23 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("bench", &["model"]),
     ("sim", &["pattern", "proto", "env", "store", "server", "client", "model"]),
-    ("shoal", &["pattern", "proto", "env", "store", "server", "client", "fuse", "model", "bench", "sim"]),
+    ("experiment", &["proto", "env", "store", "client", "model", "bench", "sim"]),
+    (
+        "shoal",
+        &[
+            "pattern",
+            "proto",
+            "env",
+            "store",
+            "server",
+            "client",
+            "fuse",
+            "model",
+            "bench",
+            "sim",
+            "experiment",
+        ],
+    ),
 ];
 
 /// Crates whose code runs in the simulator: all that can differ between two runs enters through `env`.

@@ -1,0 +1,466 @@
+//! The file of an experiment. docs/EXPERIMENTS.md says what its keys mean; nothing in a file is silently ignored.
+//!
+//! ```text
+//!   name, title, claim          what it is, in words            [source]      paper, where, reproduces, missing
+//!   machine                     the machine that is simulated   [workload]    kind, and what only this kind takes
+//!   [parameters]                a setting, the same in all runs [axis]        varies, values, label, log
+//!   [real] [simulated] [quick]  values, scale, repeat, parameters that differ there; `skip`: why it does not run there
+//!   [[series]]                  name, phase, metric, parameters [[published]] series, x, value, unit, where
+//!   [[check]]                   claim, shape, only, why
+//! ```
+
+mod error;
+
+pub use error::FileError;
+
+use crate::check::Check;
+use crate::place::Place;
+use crate::run::{Amount, Mode};
+use crate::setting::{CLUSTER, SCALED, Setting};
+use crate::workload::Workload;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// An experiment.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// What `shoal paper` calls it: letters, digits and dashes.
+    pub name: String,
+    /// What it is, in a line.
+    pub title: String,
+    /// What the paper found, in words.
+    pub claim: String,
+    /// Where it is from.
+    pub source: Source,
+    /// The machine that is simulated.
+    pub machine: String,
+    /// What is run.
+    pub workload: Workload,
+    /// What is the same in all runs.
+    #[serde(default)]
+    pub parameters: toml::Table,
+    /// What varies.
+    pub axis: Axis,
+    /// Runs on real servers.
+    #[serde(default)]
+    pub real: Amounts,
+    /// Runs under virtual time.
+    #[serde(default)]
+    pub simulated: Amounts,
+    /// Short runs, of either kind.
+    #[serde(default)]
+    pub quick: Amounts,
+    /// What is compared.
+    pub series: Vec<Series>,
+    /// What was published.
+    #[serde(default)]
+    pub published: Vec<Published>,
+    /// What of its shape is checked.
+    #[serde(default)]
+    pub check: Vec<Check>,
+}
+
+/// Where an experiment is from.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// Which paper: `small-files` or `thesis`, or another in words.
+    pub paper: String,
+    /// Section, in words.
+    pub section: String,
+    /// Its figures and tables that this reproduces: `figure 3a`, `table I`.
+    pub reproduces: Vec<String>,
+    /// What the text does not tell, so that nothing stands here.
+    #[serde(default)]
+    pub missing: String,
+}
+
+/// What varies along the axis.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Axis {
+    /// A parameter, or `phase`; `place` on a computed curve.
+    pub varies: String,
+    /// Parameters that have the same value: as many servers as clients.
+    #[serde(default)]
+    pub also: Vec<String>,
+    /// Its values.
+    pub values: Vec<Place>,
+    /// For people.
+    pub label: String,
+    /// For people: what the values of the series are.
+    pub value_label: String,
+    /// Drawn by powers of ten.
+    #[serde(default)]
+    pub log: bool,
+}
+
+/// How much is run in a mode.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Amounts {
+    /// Values along the axis, where they differ.
+    #[serde(default)]
+    pub values: Vec<Place>,
+    /// Files, bytes and look-ups, as a share of the paper's.
+    #[serde(default)]
+    pub scale: Option<f64>,
+    /// Repetitions; their middle counts.
+    #[serde(default)]
+    pub repeat: Option<u32>,
+    /// What differs.
+    #[serde(default)]
+    pub parameters: toml::Table,
+    /// Why it does not run in this mode.
+    #[serde(default)]
+    pub skip: String,
+}
+
+/// What is told of a phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Operations a second.
+    #[default]
+    PerS,
+    /// 10^6 bytes a second.
+    MbPerS,
+    /// Seconds that the phase took.
+    S,
+    /// Microseconds an operation, of one process.
+    Us,
+}
+
+impl Metric {
+    /// Its unit.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Metric::PerS => "/s",
+            Metric::MbPerS => "MB/s",
+            Metric::S => "s",
+            Metric::Us => "µs",
+        }
+    }
+
+    /// Less is better.
+    pub fn is_time(self) -> bool {
+        matches!(self, Metric::S | Metric::Us)
+    }
+}
+
+/// One curve.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Series {
+    /// For people, checks and published points.
+    pub name: String,
+    /// The phase that is told; the axis's where that varies phases.
+    #[serde(default)]
+    pub phase: String,
+    /// What is told of it.
+    #[serde(default)]
+    pub metric: Metric,
+    /// A phase whose value is taken off: what remains is the cost of the difference.
+    #[serde(default)]
+    pub less: String,
+    /// What differs from the experiment's parameters.
+    #[serde(default)]
+    pub parameters: toml::Table,
+}
+
+/// A published point.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// Of which series.
+    pub series: String,
+    /// At which place.
+    pub x: Place,
+    /// The number.
+    pub value: f64,
+    /// Its unit, as the series' metric has it.
+    pub unit: String,
+    /// Where it is printed.
+    #[serde(rename = "where")]
+    pub place: String,
+    /// The text gives it by arithmetic: how.
+    #[serde(default)]
+    pub derived: String,
+}
+
+impl Experiment {
+    /// From a file.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub fn read(path: &Path) -> Result<Experiment, FileError> {
+        let file = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Experiment::parse(&text, &file),
+            Err(why) => Err(FileError::Unreadable { file, why }),
+        }
+    }
+
+    /// From the text of `file`.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub fn parse(text: &str, file: &str) -> Result<Experiment, FileError> {
+        let malformed = |e: toml::de::Error| FileError::Malformed {
+            file: file.to_owned(),
+            why: e.to_string().trim_end().to_owned(),
+        };
+        let experiment: Experiment = toml::from_str(text).map_err(malformed)?;
+        experiment.check().map_err(|(what, remedy)| FileError::Value {
+            file: file.to_owned(),
+            what,
+            remedy,
+        })?;
+        Ok(experiment)
+    }
+
+    /// How much is run in a mode.
+    pub fn amounts(&self, mode: Mode) -> &Amounts {
+        match mode {
+            Mode::Real => &self.real,
+            Mode::Simulated => &self.simulated,
+        }
+    }
+
+    /// The places on the axis in a mode.
+    pub fn values(&self, mode: Mode, amount: &Amount) -> &[Place] {
+        let quick = if amount.quick { self.quick.values.as_slice() } else { &[] };
+        let of_mode = &self.amounts(mode).values;
+        [quick, of_mode, &self.axis.values].into_iter().find(|values| !values.is_empty()).unwrap_or(&[])
+    }
+
+    /// The share of the paper's amount that is run.
+    pub fn scale(&self, mode: Mode, amount: &Amount) -> f64 {
+        let quick = self.quick.scale.filter(|_| amount.quick);
+        amount.scale.or(quick).or(self.amounts(mode).scale).unwrap_or(1.0)
+    }
+
+    /// Repetitions.
+    pub fn repeat(&self, mode: Mode, amount: &Amount) -> u32 {
+        let usual = match mode {
+            Mode::Simulated => 1,
+            Mode::Real => self.real.repeat.unwrap_or(3),
+        };
+        if amount.quick { 1 } else { amount.repeat.unwrap_or(usual) }
+    }
+
+    /// What a run of a series at a place is made of.
+    ///
+    /// # Errors
+    /// What is wrong with the parameters, in words.
+    pub fn setting(
+        &self,
+        mode: Mode,
+        amount: &Amount,
+        series: &Series,
+        x: &Place,
+    ) -> Result<Setting, String> {
+        let mut table = self.parameters.clone();
+        let mut over = |other: &toml::Table| table.extend(other.iter().map(|(k, v)| (k.clone(), v.clone())));
+        over(&self.amounts(mode).parameters);
+        if amount.quick {
+            over(&self.quick.parameters);
+        }
+        over(&series.parameters);
+        let varies = self.axis.varies.as_str();
+        let scale = self.scale(mode, amount);
+        for key in SCALED.iter().filter(|key| **key != varies) {
+            if let Some(toml::Value::Integer(paper)) = table.get(*key) {
+                let scaled = (*paper as f64 * scale).round().max(1.0) as i64;
+                table.insert((*key).to_owned(), toml::Value::Integer(scaled));
+            }
+        }
+        if varies != PHASE && varies != PLACE {
+            table.insert(varies.to_owned(), x.value());
+        }
+        for key in &self.axis.also {
+            table.insert(key.clone(), x.value());
+        }
+        let mut setting = Setting::of(&table)?;
+        self.workload.settle(&mut setting);
+        Ok(setting)
+    }
+
+    /// The phase of a series at a place.
+    pub fn phase<'a>(&self, series: &'a Series, x: &'a Place) -> &'a str {
+        match x {
+            Place::Word(word) if self.axis.varies == PHASE => word,
+            _ => &series.phase,
+        }
+    }
+
+    /// A series by its name.
+    pub fn series(&self, name: &str) -> Option<&Series> {
+        self.series.iter().find(|series| series.name == name)
+    }
+
+    /// What was published of a series at a place.
+    pub fn published(&self, series: &str, x: &Place) -> Option<&Published> {
+        self.published.iter().find(|point| point.series == series && point.x == *x)
+    }
+
+    fn check(&self) -> Result<(), (String, String)> {
+        let wrong = |what: String, remedy: &str| Err((what, remedy.to_owned()));
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if self.name.is_empty() || !self.name.chars().all(is_word) {
+            return wrong(format!("name `{}`", self.name), "write letters, digits and dashes");
+        }
+        if self.series.is_empty() || self.axis.values.is_empty() {
+            return wrong("series or axis.values".to_owned(), "write one at least");
+        }
+        self.check_parameters()?;
+        for (at, series) in self.series.iter().enumerate() {
+            if self.series[..at].iter().any(|other| other.name == series.name) {
+                return wrong(format!("series `{}`", series.name), "give each a name of its own");
+            }
+            self.check_series(series)?;
+        }
+        for point in &self.published {
+            let what = || format!("published point of `{}` at {}", point.series, point.x);
+            let Some(series) = self.series(&point.series) else {
+                return wrong(what(), "name a series of this file");
+            };
+            if point.unit != series.metric.unit() {
+                return wrong(what(), &format!("its series is told in {}", series.metric.unit()));
+            }
+            if point.place.is_empty() || !point.value.is_finite() {
+                return wrong(what(), "say where it is printed, and a number");
+            }
+        }
+        for check in &self.check {
+            check.refers(self).map_err(|remedy| (format!("check `{}`", check.claim), remedy))?;
+        }
+        Ok(())
+    }
+
+    /// Every parameter is one that this workload reads.
+    fn check_parameters(&self) -> Result<(), (String, String)> {
+        let own =
+            [&self.parameters, &self.real.parameters, &self.simulated.parameters, &self.quick.parameters];
+        let all = own.into_iter().chain(self.series.iter().map(|series| &series.parameters));
+        let used = self.workload.uses();
+        let axis = Some(&self.axis.varies).filter(|varies| *varies != PHASE);
+        let axis = axis.filter(|varies| *varies != PLACE || !self.workload.is_computed());
+        let axis = axis.into_iter().chain(&self.axis.also);
+        for key in all.flat_map(|table| table.keys()).chain(axis) {
+            if !CLUSTER.contains(&key.as_str()) && !used.contains(&key.as_str()) {
+                let words = format!(
+                    "the workload {} does not use it; it uses {}, and every one {}",
+                    self.workload.word(),
+                    used.join(", "),
+                    CLUSTER.join(", ")
+                );
+                return Err((format!("parameter `{key}`"), words));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_series(&self, series: &Series) -> Result<(), (String, String)> {
+        let what = || format!("series `{}`", series.name);
+        let phases = self.workload.phases();
+        let is_phase = |name: &str| phases.iter().any(|phase| phase == name);
+        let remedy = format!("the phases of {} are {}", self.workload.word(), phases.join(", "));
+        for mode in [Mode::Real, Mode::Simulated] {
+            for quick in [false, true] {
+                let amount = Amount { quick, ..Amount::default() };
+                for x in self.values(mode, &amount) {
+                    let name = self.phase(series, x);
+                    if !is_phase(name) {
+                        return Err((format!("{}, phase `{name}`", what()), remedy));
+                    }
+                    self.setting(mode, &amount, series, x).map_err(|words| (what(), words))?;
+                }
+            }
+        }
+        if !series.less.is_empty() && (!is_phase(&series.less) || !series.metric.is_time()) {
+            return Err((
+                format!("{}, less `{}`", what(), series.less),
+                format!("{remedy}; times are taken off"),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What an axis varies that has phases.
+pub const PHASE: &str = "phase";
+/// What an axis varies along which nothing is run: the place on a computed curve.
+pub const PLACE: &str = "place";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+name = "a"
+title = "t"
+claim = "c"
+machine = "pvfs-linux"
+source = { paper = "p", section = "s", reproduces = ["figure 1"] }
+workload = { kind = "nine_phases" }
+parameters = { servers = 8, files = 1000 }
+axis = { varies = "clients", values = [1, 14], label = "clients", value_label = "creates/s" }
+real = { scale = 0.1, values = [1, 4] }
+quick = { scale = 0.01, values = [2] }
+
+[[series]]
+name = "all"
+phase = "create"
+parameters = { switches = "paper" }
+
+[[published]]
+series = "all"
+x = 14
+value = 7
+unit = "/s"
+where = "somewhere"
+"#;
+
+    fn told(from: &str, to: &str) -> String {
+        assert!(TEXT.contains(from), "{from}");
+        Experiment::parse(&TEXT.replace(from, to), "a.toml").expect_err(to).to_string()
+    }
+
+    #[test]
+    fn a_setting_is_put_together_from_its_tables() {
+        let experiment = Experiment::parse(TEXT, "a.toml").expect("it is right");
+        let series = &experiment.series[0];
+        let of = |mode, amount: Amount, x: f64| {
+            experiment.setting(mode, &amount, series, &Place::Number(x)).expect("right")
+        };
+        let real = of(Mode::Real, Amount::default(), 4.0);
+        assert_eq!((real.servers, real.clients, real.files, real.switches.as_str()), (8, 4, 100, "paper"));
+        assert_eq!(of(Mode::Simulated, Amount::default(), 14.0).files, 1000);
+        let quick = Amount { quick: true, ..Amount::default() };
+        assert_eq!(of(Mode::Real, quick, 2.0).files, 10);
+        let scaled = Amount { scale: Some(0.5), ..Amount::default() };
+        assert_eq!(of(Mode::Real, scaled, 2.0).files, 500);
+        assert_eq!(experiment.values(Mode::Simulated, &quick), [Place::Number(2.0)]);
+        assert_eq!(experiment.values(Mode::Real, &Amount::default()).len(), 2);
+    }
+
+    #[test]
+    fn what_refers_to_nothing_is_refused_with_what_there_is() {
+        for (from, to, words) in [
+            ("title", "headline", "headline"),
+            ("phase = \"create\"", "phase = \"make\"", "readdir_stat_empty"),
+            ("files = 1000", "blocks = 7", "does not use it"),
+            ("files = 1000", "block_bytes = 7", "does not use it"),
+            ("series = \"all\"", "series = \"none\"", "name a series"),
+            ("unit = \"/s\"", "unit = \"MB/s\"", "told in /s"),
+            ("varies = \"clients\"", "varies = \"speed\"", "does not use it"),
+            ("kind = \"nine_phases\"", "kind = \"ten_phases\"", "ten_phases"),
+            ("switches = \"paper\"", "switches = \"pap\"", "no set"),
+        ] {
+            let told = told(from, to);
+            assert!(told.starts_with("a.toml") && told.contains(words), "{to}: {told}");
+        }
+    }
+}

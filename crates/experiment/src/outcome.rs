@@ -1,0 +1,109 @@
+//! What came out of an experiment: for each series and place our value, its bound and what binds, and what was published.
+
+use crate::check::{Check, Verdict};
+use crate::file::Metric;
+use crate::place::Place;
+use crate::run::Mode;
+use serde::Serialize;
+use shoal_bench::Spread;
+
+/// The bound of one value.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BoundHere {
+    /// In the series' unit: of a rate the most, of a time the least.
+    pub value: f64,
+    /// What binds, in a word.
+    pub binds: String,
+    /// The same for people.
+    pub binds_words: String,
+    /// The arithmetic.
+    pub arithmetic: String,
+}
+
+/// One place of a series.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// Where.
+    pub x: Place,
+    /// What was measured; `None`: not run, but published.
+    pub ours: Option<Spread>,
+    /// What it could be at best.
+    pub bound: Option<BoundHere>,
+    /// What the paper has.
+    pub published: Option<f64>,
+}
+
+impl Point {
+    /// How much of the bound was reached.
+    pub fn percent(&self, metric: Metric) -> Option<f64> {
+        let (ours, bound) = (self.ours?.median, self.bound.as_ref()?.value);
+        let share = if metric.is_time() { bound / ours } else { ours / bound };
+        share.is_finite().then_some(share * 100.0)
+    }
+}
+
+/// One series.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Curve {
+    /// Its name.
+    pub name: String,
+    /// What is told.
+    pub metric: Metric,
+    /// Along the axis.
+    pub points: Vec<Point>,
+    /// Operations in each second of the longest run, where the workload tells them.
+    pub per_second: Vec<u64>,
+}
+
+/// A check, and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Checked {
+    /// The check.
+    pub check: Check,
+    /// What became of it.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+}
+
+/// What came out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Of which experiment.
+    pub name: String,
+    /// How it was run; `None`: nothing is run, all is computed.
+    pub mode: Option<Mode>,
+    /// On which machine, for the bounds.
+    pub machine: String,
+    /// Share of the paper's amount.
+    pub scale: f64,
+    /// A short run.
+    pub quick: bool,
+    /// Repetitions.
+    pub repeat: u32,
+    /// Real seconds that it took.
+    pub seconds: f64,
+    /// The series.
+    pub curves: Vec<Curve>,
+    /// The checks.
+    pub checks: Vec<Checked>,
+}
+
+impl Outcome {
+    /// A series by its name.
+    pub fn curve(&self, name: &str) -> Option<&Curve> {
+        self.curves.iter().find(|curve| curve.name == name)
+    }
+
+    /// Check the shape.
+    pub fn judge(&mut self, checks: &[Check]) {
+        self.checks = checks
+            .iter()
+            .map(|check| Checked { check: check.clone(), verdict: check.verdict(self) })
+            .collect();
+    }
+
+    /// The checks that do not hold.
+    pub fn failures(&self) -> impl Iterator<Item = &Checked> {
+        self.checks.iter().filter(|checked| checked.verdict.is_failure())
+    }
+}

@@ -1,0 +1,287 @@
+//! The workloads of the papers, under their own names. Each is written once, over a client and a barrier, and runs on real servers
+//! and under virtual time alike.
+//!
+//! A workload is phases; before and behind each all processes meet ([`crate::seat`]). A phase of a process is a loop of calls that
+//! wait for each other, as a program's are. Phases check what they see (how many entries, how many bytes), so that nothing is fast
+//! that did nothing.
+
+mod files;
+mod lookups;
+mod ls;
+mod mdtest;
+mod mpi_io_test;
+mod mpi_md_more;
+mod nine_phases;
+mod pvfs2_bench;
+mod unstuff;
+
+use crate::seat::{Calls, Plan};
+use crate::setting::Setting;
+use bytes::Bytes;
+use serde::Deserialize;
+use shoal_client::Client;
+use shoal_env::Env;
+use shoal_proto::{Handle, Name, Owner};
+use std::time::Instant;
+
+/// A workload.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Workload {
+    /// The small-file paper's microbenchmark, section IV.A.
+    NinePhases {},
+    /// mdtest with `-u`, as the small-file paper runs it, section IV.B.2.
+    Mdtest {},
+    /// One shared file in blocks, thesis 6.1.
+    MpiIoTest {},
+    /// Creates, thesis 6.2.
+    MpiMdMore {},
+    /// One client, one call over and over, with a rate for each second: thesis 6.3.
+    Pvfs2Bench {},
+    /// A large directory listed in three manners: the small-file paper, table I.
+    Ls {},
+    /// Names that are there and names that are not, in order and at random: thesis chapter 9.
+    Lookups {},
+    /// A file that grows beyond its first strip: the small-file paper, section IV.A.1.
+    Unstuff {},
+    /// Nothing is run: curves of the thesis's chapter 4, by the model.
+    Chapter4 {
+        /// Which: `4.1` to `4.6`.
+        figure: String,
+    },
+}
+
+/// What a phase of one process did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Operations.
+    pub ops: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Operations in each second since the phase began, where they are told.
+    pub per_second: Vec<u64>,
+}
+
+impl Work {
+    fn ops(ops: u64) -> Work {
+        Work { ops, ..Work::default() }
+    }
+
+    fn moved(ops: u64, bytes: u64) -> Work {
+        Work { ops, bytes, ..Work::default() }
+    }
+}
+
+/// Which clock a workload is told by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// Algorithm 1.
+    Longest,
+    /// Algorithm 2.
+    First,
+}
+
+/// What a phase ends with; words of a failure.
+type Done = Result<Work, String>;
+
+fn names(all: &[&str]) -> Vec<String> {
+    all.iter().map(|&name| name.to_owned()).collect()
+}
+
+impl Workload {
+    /// As files call it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Workload::NinePhases {} => "nine_phases",
+            Workload::Mdtest {} => "mdtest",
+            Workload::MpiIoTest {} => "mpi_io_test",
+            Workload::MpiMdMore {} => "mpi_md_more",
+            Workload::Pvfs2Bench {} => "pvfs2_bench",
+            Workload::Ls {} => "ls",
+            Workload::Lookups {} => "lookups",
+            Workload::Unstuff {} => "unstuff",
+            Workload::Chapter4 { .. } => "chapter4",
+        }
+    }
+
+    /// Its phases in their order; those called `prepare…` are not of the workload.
+    pub fn phases(&self) -> Vec<String> {
+        match self {
+            Workload::NinePhases {} => names(nine_phases::PHASES),
+            Workload::Mdtest {} => names(mdtest::PHASES),
+            Workload::MpiIoTest {} => names(mpi_io_test::PHASES),
+            Workload::MpiMdMore {} => names(mpi_md_more::PHASES),
+            Workload::Pvfs2Bench {} => names(pvfs2_bench::PHASES),
+            Workload::Ls {} => names(ls::PHASES),
+            Workload::Lookups {} => names(lookups::PHASES),
+            Workload::Unstuff {} => names(unstuff::PHASES),
+            // A phase is a curve of the figure.
+            Workload::Chapter4 { figure } => crate::bound::chapter4_curves(figure),
+        }
+    }
+
+    /// The parameters that it reads, beside those of the cluster.
+    pub fn uses(&self) -> &'static [&'static str] {
+        match self {
+            Workload::NinePhases {} => &["files", "file_bytes"],
+            Workload::Mdtest {} => &["files"],
+            Workload::MpiIoTest {} => &["total_bytes", "block_bytes"],
+            Workload::MpiMdMore {} => &["files", "files_total"],
+            Workload::Pvfs2Bench {} => &["files", "files_total", "total_bytes", "block_bytes"],
+            Workload::Ls {} => &["files"],
+            Workload::Lookups {} => &["files", "files_total", "lookups"],
+            Workload::Unstuff {} => &["files", "block_bytes"],
+            Workload::Chapter4 { .. } => &[],
+        }
+    }
+
+    /// Make amounts come out even.
+    pub fn settle(&self, setting: &mut Setting) {
+        if matches!(self, Workload::MpiIoTest {} | Workload::Pvfs2Bench {}) {
+            let round = setting.block_bytes * u64::from(setting.process_count());
+            setting.total_bytes = (setting.total_bytes / round).max(1) * round;
+        }
+    }
+
+    /// Which clock it is told by.
+    pub fn clock(&self) -> Clock {
+        if matches!(self, Workload::Mdtest {}) { Clock::First } else { Clock::Longest }
+    }
+
+    /// Nothing is run.
+    pub fn is_computed(&self) -> bool {
+        matches!(self, Workload::Chapter4 { .. })
+    }
+}
+
+/// A process that runs a workload, and all it holds from phase to phase.
+pub struct Process {
+    env: Env,
+    client: Client,
+    calls: Calls,
+    setting: Setting,
+    index: u32,
+    of: u32,
+    until: Instant,
+    block: Bytes,
+    acting: Acting,
+}
+
+/// What of it is the workload's own.
+enum Acting {
+    NinePhases(nine_phases::Acting),
+    Mdtest(mdtest::Acting),
+    MpiIoTest(mpi_io_test::Acting),
+    MpiMdMore(mpi_md_more::Acting),
+    Pvfs2Bench(pvfs2_bench::Acting),
+    Ls(ls::Acting),
+    Lookups(lookups::Acting),
+    Unstuff(unstuff::Acting),
+    Nothing,
+}
+
+/// The owner of all that workloads make: who runs them is asked for nothing else.
+const DIRECTORY: Owner = Owner { mode: 0o777, uid: 0, gid: 0 };
+const FILE: Owner = Owner { mode: 0o666, uid: 0, gid: 0 };
+
+impl Process {
+    /// A process of a plan.
+    pub fn new(env: Env, client: Client, calls: Calls, plan: &Plan, index: u32, of: u32) -> Process {
+        let acting = match &plan.workload {
+            Workload::NinePhases {} => Acting::NinePhases(Default::default()),
+            Workload::Mdtest {} => Acting::Mdtest(Default::default()),
+            Workload::MpiIoTest {} => Acting::MpiIoTest(Default::default()),
+            Workload::MpiMdMore {} => Acting::MpiMdMore(Default::default()),
+            Workload::Pvfs2Bench {} => Acting::Pvfs2Bench(Default::default()),
+            Workload::Ls {} => Acting::Ls(Default::default()),
+            Workload::Lookups {} => Acting::Lookups(Default::default()),
+            Workload::Unstuff {} => Acting::Unstuff(Default::default()),
+            Workload::Chapter4 { .. } => Acting::Nothing,
+        };
+        let setting = plan.setting.clone();
+        let bytes = setting.block_bytes.max(setting.file_bytes) as usize;
+        let block = Bytes::from(vec![(index % 251) as u8; bytes]);
+        Process { env, client, calls, setting, index, of, until: plan.until, block, acting }
+    }
+
+    /// Run one phase.
+    ///
+    /// # Errors
+    /// What failed, in words.
+    pub async fn run(&mut self, phase: usize) -> Done {
+        let mut acting = std::mem::replace(&mut self.acting, Acting::Nothing);
+        let done = match &mut acting {
+            Acting::NinePhases(acting) => acting.run(self, phase).await,
+            Acting::Mdtest(acting) => acting.run(self, phase).await,
+            Acting::MpiIoTest(acting) => acting.run(self, phase).await,
+            Acting::MpiMdMore(acting) => acting.run(self, phase).await,
+            Acting::Pvfs2Bench(acting) => acting.run(self, phase).await,
+            Acting::Ls(acting) => acting.run(self, phase).await,
+            Acting::Lookups(acting) => acting.run(self, phase).await,
+            Acting::Unstuff(acting) => acting.run(self, phase).await,
+            Acting::Nothing => Ok(Work::default()),
+        };
+        self.acting = acting;
+        done
+    }
+
+    /// A call of the program, by the way that calls take to their client.
+    async fn call<T>(&self, call: impl Future<Output = Result<T, shoal_client::Error>>) -> Result<T, String> {
+        let done = match &self.calls {
+            Calls::Direct => call.await,
+            Calls::Forwarded(seat) => seat.call(call).await,
+        };
+        done.map_err(told)
+    }
+
+    /// Files that it makes.
+    fn files(&self) -> u64 {
+        self.setting.files_of(self.index)
+    }
+
+    /// So many bytes to write; no copy.
+    fn data(&self, bytes: u64) -> Bytes {
+        self.block.slice(..bytes as usize)
+    }
+
+    /// Between two calls: whether there is time left.
+    fn go_on(&self) -> Result<(), String> {
+        match Instant::now() < self.until {
+            true => Ok(()),
+            false => {
+                Err("the time for a run is over: use a smaller --scale, or a longer --patience".to_owned())
+            }
+        }
+    }
+
+    /// A directory of its own below the root.
+    async fn own_directory(&self) -> Result<(Handle, Name), String> {
+        let name = name(format!("p{}", self.index))?;
+        let made = self.call(self.client.mkdir(Handle::ROOT, &name, DIRECTORY)).await?;
+        Ok((made.handle, name))
+    }
+
+    /// A directory of all, which the first process makes.
+    async fn make_shared(&self) -> Result<(), String> {
+        if self.index == 0 {
+            self.client.mkdir(Handle::ROOT, &name("test".to_owned())?, DIRECTORY).await.map_err(told)?;
+        }
+        Ok(())
+    }
+
+    /// Where it is.
+    async fn shared(&self) -> Result<Handle, String> {
+        Ok(self.client.lookup(Handle::ROOT, &name("test".to_owned())?).await.map_err(told)?.handle)
+    }
+}
+
+fn name(text: String) -> Result<Name, String> {
+    Name::new(text.as_bytes()).map_err(|status| format!("`{text}` is no name: {status}"))
+}
+
+fn told(error: shoal_client::Error) -> String {
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! A large directory listed in the three manners of the small-file paper's table I.
+//!
+//! | manner | what it asks for |
+//! |---|---|
+//! | `/bin/ls -al` | the entries, then each *by its name* (look-up, attributes), as the kernel does |
+//! | `pvfs2-ls -al` | the entries, then the attributes of each by its handle |
+//! | `pvfs2-lsplus -al` | the entries with their attributes (`readdirplus`) |
+//!
+//! What the kernel itself costs is not in it: this is the file system's part of `ls`.
+
+use super::files::{file_name, seen};
+use super::{Done, Process, Work, told};
+use shoal_proto::{Handle, Kind};
+
+/// The phases.
+pub const PHASES: &[&str] = &["prepare", "ls", "pvfs2_ls", "pvfs2_lsplus"];
+
+/// What is held from phase to phase.
+#[derive(Default)]
+pub struct Acting {
+    dir: Option<Handle>,
+}
+
+impl Acting {
+    pub(super) async fn run(&mut self, process: &Process, phase: usize) -> Done {
+        if phase == 0 {
+            let (dir, _) = process.own_directory().await?;
+            for at in 0..process.files() {
+                process.create_close(dir, &file_name(at)?).await?;
+            }
+            self.dir = Some(dir);
+            return Ok(Work::default());
+        }
+        let Some(dir) = self.dir else { return Err("there is no directory".to_owned()) };
+        let files = process.files();
+        match PHASES[phase] {
+            "ls" => by_name(process, dir).await?,
+            "pvfs2_ls" => process.readdir_stat(dir, files, 0).await?,
+            _ => plus(process, dir).await?,
+        }
+        Ok(Work::ops(files))
+    }
+}
+
+async fn by_name(process: &Process, dir: Handle) -> Result<(), String> {
+    let mut stream = process.client.opendir(dir);
+    let mut entries = 0;
+    while let Some(entry) = stream.next(false).await.map_err(told)? {
+        process.go_on()?;
+        let found = process.call(process.client.lookup(dir, &entry.name)).await?;
+        process.call(process.client.getattr(found.handle)).await?;
+        entries += 1;
+    }
+    seen(entries, process.files(), 0, 0)
+}
+
+async fn plus(process: &Process, dir: Handle) -> Result<(), String> {
+    let mut stream = process.client.opendir(dir);
+    let mut entries = 0;
+    while let Some(entry) = stream.next(true).await.map_err(told)? {
+        process.go_on()?;
+        let attr = entry.attr.ok_or_else(|| format!("{} came without attributes", entry.handle))?;
+        entries += u64::from(attr.kind == Kind::File);
+    }
+    seen(entries, process.files(), 0, 0)
+}

@@ -1,0 +1,44 @@
+//! `mpi-md-more` (thesis, section 6.2): all processes create files in one directory, each its own (names of rank and number), and
+//! then resize each.
+
+use super::{Done, Process, Work, name};
+use shoal_proto::Handle;
+
+/// The phases.
+pub const PHASES: &[&str] = &["prepare", "prepare_find", "create", "resize"];
+/// What files are resized to.
+const RESIZED_BYTES: u64 = 1000;
+
+/// What is held from phase to phase.
+#[derive(Default)]
+pub struct Acting {
+    dir: Option<Handle>,
+    files: Vec<Handle>,
+}
+
+impl Acting {
+    pub(super) async fn run(&mut self, process: &Process, phase: usize) -> Done {
+        match (PHASES[phase], self.dir) {
+            ("prepare", _) => process.make_shared().await.map(|()| Work::default()),
+            ("prepare_find", _) => {
+                self.dir = Some(process.shared().await?);
+                Ok(Work::default())
+            }
+            ("create", Some(dir)) => {
+                for at in 0..process.files() {
+                    let file = process.create(dir, &name(format!("{}.{at}", process.index))?).await?;
+                    self.files.push(file.handle());
+                    process.call(file.close()).await?;
+                }
+                Ok(Work::ops(process.files()))
+            }
+            _ => {
+                for file in &self.files {
+                    process.go_on()?;
+                    process.call(process.client.truncate(*file, RESIZED_BYTES, false)).await?;
+                }
+                Ok(Work::ops(process.files()))
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The nine phases of the small-file paper's microbenchmark (section IV.A): each process (1) makes a directory of its own, (2)
+//! creates N files, (3) reads the directory and *stats* each file, (4) writes M bytes to each, (5) reads them, (6) reads the
+//! directory and *stats* each file again, (7) closes each, (8) removes each, (9) removes the directory. Files stay open from
+//! create to close; phases are timed by Algorithm 1. The paper's N is 12,000, its M 8 KiB.
+
+use super::files::file_name;
+use super::{Done, Process, Work};
+use shoal_client::OpenFile;
+use shoal_proto::{Handle, Name};
+
+/// The phases.
+pub const PHASES: &[&str] = &[
+    "mkdir",
+    "create",
+    "readdir_stat_empty",
+    "write",
+    "read",
+    "readdir_stat_written",
+    "close",
+    "remove",
+    "rmdir",
+];
+
+/// What is held from phase to phase.
+#[derive(Default)]
+pub struct Acting {
+    dir: Option<(Handle, Name)>,
+    files: Vec<OpenFile>,
+}
+
+impl Acting {
+    pub(super) async fn run(&mut self, process: &Process, phase: usize) -> Done {
+        let (files, bytes) = (process.files(), process.setting.file_bytes);
+        if phase == 0 {
+            self.dir = Some(process.own_directory().await?);
+            return Ok(Work::ops(1));
+        }
+        let Some((dir, own)) = self.dir.clone() else { return Err("there is no directory".to_owned()) };
+        match PHASES[phase] {
+            "create" => {
+                for at in 0..files {
+                    self.files.push(process.create(dir, &file_name(at)?).await?);
+                }
+            }
+            "readdir_stat_empty" => process.readdir_stat(dir, files, 0).await?,
+            "readdir_stat_written" => process.readdir_stat(dir, files, bytes).await?,
+            "write" => {
+                for file in &self.files {
+                    process.write_all(file, bytes).await?;
+                }
+                return Ok(Work::moved(files, files * bytes));
+            }
+            "read" => {
+                for file in &self.files {
+                    process.read_all(file, bytes).await?;
+                }
+                return Ok(Work::moved(files, files * bytes));
+            }
+            "close" => {
+                for file in self.files.drain(..) {
+                    process.call(file.close()).await?;
+                }
+            }
+            "remove" => {
+                for at in 0..files {
+                    process.remove(dir, &file_name(at)?).await?;
+                }
+            }
+            _ => {
+                process.call(process.client.rmdir(Handle::ROOT, &own)).await?;
+                return Ok(Work::ops(1));
+            }
+        }
+        Ok(Work::ops(files))
+    }
+}

@@ -1,0 +1,41 @@
+//! What growing beyond the first strip costs: the small-file paper instruments it and finds "a one-time cost of approximately
+//! 4.1 ms" (section IV.A.1).
+//!
+//! Each process makes files, writes a block within the first strip, one right behind it (which has the file laid out over all data
+//! servers first), and the next one (which does not). The cost is the difference of the last two.
+
+use super::files::file_name;
+use super::{Done, Process, Work};
+use shoal_client::OpenFile;
+
+/// The phases.
+pub const PHASES: &[&str] = &["prepare", "write_within", "write_beyond", "write_beyond_again"];
+
+/// What is held from phase to phase.
+#[derive(Default)]
+pub struct Acting {
+    files: Vec<OpenFile>,
+}
+
+impl Acting {
+    pub(super) async fn run(&mut self, process: &Process, phase: usize) -> Done {
+        let files = process.files();
+        let (strip, block) = (process.setting.strip_bytes, process.setting.block_bytes);
+        let offset = match PHASES[phase] {
+            "prepare" => {
+                let (dir, _) = process.own_directory().await?;
+                for at in 0..files {
+                    self.files.push(process.create(dir, &file_name(at)?).await?);
+                }
+                return Ok(Work::default());
+            }
+            "write_within" => 0,
+            "write_beyond" => strip,
+            _ => strip + block,
+        };
+        for file in &self.files {
+            process.block(file, offset, true).await?;
+        }
+        Ok(Work::moved(files, files * block))
+    }
+}
