@@ -2,6 +2,7 @@
 
 mod bench;
 mod bounds;
+mod paper;
 mod sim;
 mod tail;
 
@@ -10,6 +11,7 @@ pub use bench::{
     BenchSweep, BenchTechniques, BenchTell,
 };
 pub use bounds::Bounds;
+pub use paper::Paper;
 #[cfg(feature = "mutants")]
 pub use sim::SimMutants;
 pub use sim::{Sim, SimSetup, SimSoak};
@@ -83,6 +85,8 @@ pub enum Command {
     /// Measure.
     #[command(subcommand)]
     Bench(Bench),
+    /// Run the experiments of papers, on real servers or under virtual time, and hold them against what was published.
+    Paper(Paper),
     /// Run whole clusters with faults in virtual time, and see that every promise is kept.
     #[command(subcommand)]
     Sim(Sim),

@@ -13,6 +13,7 @@ pub mod layout;
 pub mod ls;
 pub mod map;
 pub mod mount;
+pub mod paper;
 pub mod ping;
 pub mod serve;
 pub mod sim;
@@ -50,6 +51,7 @@ pub fn run(command: Command, matches: &clap::ArgMatches) -> Result<ExitCode> {
         Command::Status(args) => status::run(args),
         Command::Bounds(args) => bounds::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Paper(args) => paper::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Torture(args) => torture::run(args),
         Command::BenchWorker => bench::worker(),
