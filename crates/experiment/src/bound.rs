@@ -11,7 +11,7 @@ use crate::file::Metric;
 use crate::outcome::BoundHere;
 use crate::setting::{Module, Setting, Storage};
 use crate::workload::Workload;
-use shoal_model::bound::Caching;
+use shoal_model::bound::{Access, Caching};
 use shoal_model::machine::Disk;
 use shoal_model::{Bound, Counts, Figure, Machine, Operation, Servers, Set, Share, chapter4};
 use shoal_proto::{Coalescing, Switches};
@@ -198,6 +198,8 @@ pub fn of(
     };
     let setting_of = shoal_model::Setting {
         servers,
+        // A journal is written in order: at best the disk's head goes from one track to the next.
+        access: Access::Track,
         caching,
         per_sync: per_sync(&switches),
         ..shoal_model::Setting::of(&machine, processes)

@@ -40,6 +40,7 @@ fn row(curve: &Curve, point: &Point) -> [String; 7] {
 fn told(value: f64, metric: Metric) -> String {
     match metric {
         Metric::S if value < 10.0 => format!("{value:.3}"),
+        Metric::Us => format!("{value:.0}"),
         _ => short(value),
     }
 }
