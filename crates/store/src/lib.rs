@@ -30,7 +30,7 @@ pub use config::{CollectionConfig, Identity};
 pub use disk::hostile;
 pub use error::StoreError;
 pub use module::{
-    Admission, Ask, Collection, DataSync, Follow, Leads, Loaded, LoadedRange, Lookup, LossId, Lsn,
+    Admission, Ask, Collection, DataSync, Follow, Leading, Leads, Loaded, LoadedRange, Lookup, LossId, Lsn,
     MetadataSync, Module, ModuleKind, Needs, RangeNeed, Row, Scan, Space, StoreCounters, SyncModes,
 };
 pub use open::open;

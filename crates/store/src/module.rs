@@ -125,7 +125,10 @@ pub struct RangeNeed {
 /// What a row leads to: told by whoever knows what rows mean, asked where they are read, so that one load brings what
 /// would take two.
 #[derive(Clone)]
-pub struct Follow(pub Arc<dyn Fn(&[u8], &[u8], &mut Leads) + Send + Sync>);
+pub struct Follow(pub Arc<Leading>);
+
+/// Tells where a row leads, of its key and value; on any thread.
+pub type Leading = dyn Fn(&[u8], &[u8], &mut Leads) + Send + Sync;
 
 impl std::fmt::Debug for Follow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
