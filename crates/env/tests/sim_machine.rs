@@ -43,8 +43,7 @@ fn works(config: &Config, processes: usize, units: u64) -> Vec<u64> {
         });
     }
     world.run_until(Instant(10_000 * MS));
-    let ends = ends.borrow().clone();
-    ends
+    ends.take()
 }
 
 #[test]
