@@ -184,6 +184,8 @@ fn a_participant_in_doubt_asks_and_hears_of_the_abort() {
         let mut cluster = Cluster::with(&env, 2, quick()).await;
         // Its coordinator, server 1, knows nothing of it: so it was aborted.
         let (_, prepare) = put_entry(4, "dir", Handle::new(ServerId(1), 5));
+        // The real one fills its pools: its connection must not come after, and instead of, that of who speaks for it.
+        until(&env, || cluster.shard(0).peer_sessions.borrow().contains_key(&ServerId(1))).await;
         let mut peer = as_peer(&cluster, 1).await;
         assert_eq!(peer.ask(vec![prepare.clone()]).await.status, Status::Ok);
         until(&env, || transaction_rows(&cluster) == 0).await;

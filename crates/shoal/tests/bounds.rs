@@ -74,7 +74,7 @@ fn every_operation_has_a_bound_for_every_set_and_number_of_clients() {
     for name in ["thesis-cluster", "pvfs-linux", "bgp", "chiba"] {
         let told = json(data.path(), &["--machine", name, "--json"]);
         let bounds = list(&told["bounds"]);
-        assert_eq!(bounds.len(), 8 * 3 * 4, "{name}");
+        assert_eq!(bounds.len(), 10 * 3 * 4, "{name}");
         for bound in bounds {
             assert!(number(&bound["per_s"]) > 0.0 && bound["binds"].is_string(), "{name}: {bound}");
             assert_eq!(bound["binds"], bound["terms"][0]["limit"]);
@@ -166,7 +166,7 @@ fn what_is_measured_is_kept_and_taken_again_by_its_name() {
         "{machine}"
     );
     // One client is told twice: its cores idle, and awake.
-    assert_eq!(list(&told["bounds"]).len(), 8 * 3 * 5);
+    assert_eq!(list(&told["bounds"]).len(), 10 * 3 * 5);
     assert_eq!(told["servers"], 2);
     let kept = data.path().join("shoal/machines/this.toml");
     assert_eq!(told["kept"], kept.to_str().expect("text"));
