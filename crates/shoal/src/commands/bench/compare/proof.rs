@@ -1,7 +1,7 @@
 //! `shoal bench compare --prove`: does the comparison find a slowdown that is there, and none where there is none?
 //!
 //! This program against itself, and against itself with every operation made a few percent longer by spinning behind it. One
-//! client, one operation under way, servers that keep nothing: what such an operation takes is processor time and waking.
+//! client, one operation under way, servers that keep all in memory: what such an operation takes is processor time and waking.
 
 use super::{found, rounds};
 use crate::cli::BenchCompare;
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 const PHASE: &str = "stat";
 /// The benchmark, and what keeps its files.
 const WORDS: [&str; 6] = ["small", "--whole", "--workers", "1", "--files", "3000"];
-const UP: [&str; 2] = ["--module", "null"];
+const UP: [&str; 2] = ["--module", "memory"];
 /// Comparisons of each kind, at most.
 const TIMES_MAX: usize = 1000;
 /// Told rightly so often, it is proven.
