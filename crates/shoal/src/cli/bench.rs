@@ -323,7 +323,7 @@ pub struct BenchCompare {
     #[arg(long, value_name = "PROGRAM", requires = "a", value_hint = ValueHint::FilePath)]
     pub b: Option<PathBuf>,
     /// Prove it on this program: compare it so many times with itself, and as often with itself slowed down; how often is it
-    /// told? Lone stats of servers that keep all in memory.
+    /// told? Lone small reads of servers that keep all in memory.
     #[arg(long, value_name = "TIMES", conflicts_with_all = ["revisions", "a", "b", "mounted", "up", "words"])]
     pub prove: Option<usize>,
     /// What is planted by --prove, percent of each operation's time.
