@@ -152,12 +152,16 @@ impl Core {
     /// The driver's alarm rang; when it is to ring next.
     pub(crate) fn tick(&self, now: Instant) -> Option<Instant> {
         let sleeps = self.timers.tick(now);
-        let mut callers = None;
-        for session in self.sessions.borrow_mut().iter_mut().flatten() {
+        let (mut callers, mut outgoing) = (None, Vec::new());
+        for (session, server) in self.sessions.borrow_mut().iter_mut().zip(0..) {
+            let Some(session) = session else { continue };
             let next = session.expire(now, self.options.timeout);
             callers = callers.into_iter().chain(next).min();
+            // What was taken back may have been in the way of others.
+            outgoing.extend(session.has_outgoing().then_some(ServerId(server)));
         }
         self.callers_armed.set(callers);
+        outgoing.into_iter().for_each(|server| self.world.outgoing(server));
         sleeps.into_iter().chain(callers).min()
     }
 

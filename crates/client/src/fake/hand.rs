@@ -22,6 +22,8 @@ struct Clock {
     now: Cell<u64>,
     wake: Cell<Option<Instant>>,
     chance: Cell<u64>,
+    /// Times that there was said to be something to send.
+    outgoing: Cell<u64>,
 }
 
 struct HandWorld(Rc<Clock>);
@@ -37,7 +39,9 @@ impl World for HandWorld {
         self.0.chance.set(self.0.chance.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
         self.0.chance.get() >> 11
     }
-    fn outgoing(&self, _server: ServerId) {}
+    fn outgoing(&self, _server: ServerId) {
+        self.0.outgoing.set(self.0.outgoing.get() + 1);
+    }
     fn wake_at(&self, at: Instant) {
         let wake = self.0.wake.get().map_or(at, |set| set.min(at));
         self.0.wake.set(Some(wake));
@@ -96,6 +100,11 @@ impl Hand {
                 loss: 1,
             }),
         }
+    }
+
+    /// Times that the core said that there is something to send.
+    pub(crate) fn outgoing(&self) -> u64 {
+        self.clock.outgoing.get()
     }
 
     pub(crate) fn advance(&self, span: Duration) {

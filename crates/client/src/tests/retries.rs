@@ -288,3 +288,25 @@ fn a_mode_is_changed_and_seen() {
     assert_eq!(hand.run(hand.client.setattr(file, set)).unwrap().mode, 0o600);
     assert_eq!(hand.run(hand.client.getattr(file)).unwrap().mode, 0o600);
 }
+
+#[test]
+fn what_waited_behind_a_read_that_ran_out_of_time_is_announced_to_the_connection() {
+    let hand = Hand::with(FakeCluster::new(1, STRIP), |options| options.timeout = Duration::from_secs(10));
+    hand.attached.borrow_mut().credit_bytes = 50;
+    let rights = Rights::READ | Rights::WRITE;
+    let (.., file) =
+        hand.run(hand.client.create(Handle::ROOT, &name("f"), OWNER, true, rights, None)).unwrap();
+    hand.run(file.append(Bytes::from_static(b"some data"))).unwrap();
+    let mut first = Box::pin(file.read(0, 100));
+    assert!(hand.look(first.as_mut()).is_pending());
+    assert_eq!(hand.take(FIRST).len(), 1);
+    hand.advance(Duration::from_secs(6));
+    let mut second = Box::pin(file.read(0, 100));
+    assert!(hand.look(second.as_mut()).is_pending());
+    assert!(hand.take(FIRST).is_empty(), "all credit is in use");
+    let announced = hand.outgoing();
+    hand.advance(Duration::from_secs(5));
+    assert!(hand.outgoing() > announced, "nobody else would say it before the next request");
+    assert_eq!(hand.take(FIRST).len(), 1);
+    assert!(hand.look(first.as_mut()).is_ready());
+}
