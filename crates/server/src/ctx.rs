@@ -245,13 +245,9 @@ impl<'a> Ctx<'a> {
 
     /// An object of this server that must exist: `WrongServer` if it is another's, `Stale` if it is gone.
     pub fn inode(&self, handle: Handle) -> Result<Inode, Halt> {
-        if handle.server() != self.identity.id {
-            return Err(Halt::Status(Status::WrongServer));
-        }
-        let key = keys::inode_read(handle);
-        self.must_be_readable(&key)?;
         let known = self.inodes.borrow().iter().find(|(of, _)| *of == handle).map(|(_, inode)| inode.clone());
         if let Some(inode) = known {
+            self.must_be_readable(&keys::inode_read(handle))?;
             return Ok(inode);
         }
         let inode = self.inode_once(handle)?;
@@ -261,8 +257,11 @@ impl<'a> Ctx<'a> {
         Ok(inode)
     }
 
-    /// As [`Ctx::inode`], of an object that is asked for once.
+    /// As [`Ctx::inode`], of an object that is asked for once: it is not kept.
     pub fn inode_once(&self, handle: Handle) -> Result<Inode, Halt> {
+        if handle.server() != self.identity.id {
+            return Err(Halt::Status(Status::WrongServer));
+        }
         self.row(&keys::inode_read(handle))?.ok_or(Halt::Status(Status::Stale))
     }
 

@@ -14,7 +14,7 @@
 //! root unless the root is at the queue. **Invariant: a panic of a task unwinds through the root** to whoever drives it.
 
 use futures_util::future::LocalBoxFuture;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -34,6 +34,8 @@ pub(super) struct Tasks {
     round: RefCell<VecDeque<usize>>,
     queue: Arc<Queue>,
     body: (Arc<Signal>, Waker),
+    /// No task begins any more.
+    ended: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -108,11 +110,15 @@ impl Handle {
 impl Tasks {
     pub(super) fn new() -> Tasks {
         let queue = Arc::<Queue>::default();
-        Tasks { slots: RefCell::default(), round: RefCell::default(), body: signal(&queue, BODY), queue }
+        let body = signal(&queue, BODY);
+        Tasks { slots: RefCell::default(), round: RefCell::default(), body, queue, ended: Cell::default() }
     }
 
-    /// A new task, polled in its turn.
+    /// A new task, polled in its turn; behind the end it is dropped at once.
     pub(super) fn spawn(&self, future: LocalBoxFuture<'static, ()>) -> Handle {
+        if self.ended.get() {
+            return Handle(signal(&self.queue, BODY).0);
+        }
         let mut slots = self.slots.borrow_mut();
         let at = slots.free.pop().unwrap_or(slots.slots.len());
         let (signal, waker) = signal(&self.queue, at);
@@ -165,16 +171,13 @@ impl Tasks {
         }
     }
 
-    /// Drop all tasks, and those begun by what was dropped.
+    /// Drop all tasks. None begins from here on: what is dropped may begin others, which would be kept, with what they
+    /// hold, for as long as they hold this.
     pub(super) fn end(&self) {
-        loop {
-            let all: Vec<Slot> = self.slots.borrow_mut().slots.iter_mut().filter_map(Option::take).collect();
-            if all.is_empty() {
-                break;
-            }
-        }
-        *self.slots.borrow_mut() = Slots::default();
+        self.ended.set(true);
+        let slots = self.slots.take();
         self.round.borrow_mut().clear();
+        drop(slots);
     }
 }
 
@@ -340,6 +343,10 @@ mod tests {
         assert!(drive(&tasks, std::future::pending::<()>()).is_none());
         tasks.end();
         assert_eq!(Rc::strong_count(&held), 1);
+        tasks.spawn(Box::pin(async {})).cancel();
+        let inside = held.clone();
+        drop(tasks.spawn(Box::pin(async move { drop(inside) })));
+        assert_eq!(Rc::strong_count(&held), 1, "what begins behind the end is dropped too");
     }
 
     #[test]
