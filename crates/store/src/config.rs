@@ -39,7 +39,7 @@ pub struct CollectionConfig {
     pub part_rows_max: usize,
     /// Bytes of records that wait to be written, at most: with more, changes wait.
     pub queue_bytes_max: usize,
-    /// Rows kept in memory of those that are checkpointed.
+    /// Rows kept in memory of those that were read from the checkpointed table, and as many of those checkpointed lately.
     pub row_cache_rows: usize,
     /// Bytes they may take.
     pub row_cache_bytes: usize,

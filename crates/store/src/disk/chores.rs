@@ -206,7 +206,7 @@ impl Shared {
         self.checkpointed.set(last);
         self.counters.borrow_mut().checkpoints += 1;
         self.ledger.borrow_mut().stuck = false;
-        if let Some(old) = old {
+        if !old.is_empty() {
             // A large table takes milliseconds to drop.
             let env = self.env.clone();
             self.env.spawn("store drop", async move { drop_elsewhere(&env, old).await });

@@ -16,8 +16,8 @@ use std::rc::Rc;
 
 /// Closures that read at once, at most.
 const LOADERS_MAX: usize = 4;
-/// Keys read by one closure, at most.
-const LOADER_KEYS_MAX: usize = 1024;
+/// Rows read by one closure, about: no other request joins those that ask for so many.
+const LOADER_ROWS_MAX: usize = 4096;
 /// Rows of a range fetched at once, at least: behind many removed rows a scan for one must not fetch them one by one.
 const RANGE_ROWS_MIN: usize = 256;
 /// Rows of a range read at once, at most.
@@ -25,11 +25,40 @@ const RANGE_ROWS_MAX: usize = 4096;
 
 type Answer = oneshot::Sender<Result<Fetched, StoreError>>;
 
+/// A request that waits for a closure.
+struct Waiting {
+    keys: Vec<Bytes>,
+    ranges: Vec<RangeNeed>,
+    answer: Answer,
+}
+
+impl Waiting {
+    /// Rows that it will have read, at most, but for those that lead to several.
+    fn rows(&self) -> usize {
+        let of_range = |need: &RangeNeed| need.limit * if need.follow.is_some() { 2 } else { 1 };
+        self.keys.len() + self.ranges.iter().map(of_range).sum::<usize>()
+    }
+}
+
 /// Requests that wait for a closure.
 #[derive(Default)]
 pub(super) struct Loads {
-    waiting: VecDeque<(Vec<Bytes>, Vec<RangeNeed>, Answer)>,
+    waiting: VecDeque<Waiting>,
     running: usize,
+}
+
+impl Loads {
+    /// Those that one closure reads for, in order; none: nobody waits.
+    fn next(&mut self) -> Vec<Waiting> {
+        let mut rows = 0;
+        let fits = |waiting: &&Waiting| {
+            let has_room = rows < LOADER_ROWS_MAX;
+            rows += waiting.rows();
+            has_room
+        };
+        let count = self.waiting.iter().take_while(fits).count();
+        self.waiting.drain(..count).collect()
+    }
 }
 
 impl Shared {
@@ -37,7 +66,7 @@ impl Shared {
         let (send, receive) = oneshot::channel();
         let start = {
             let mut loads = self.loads.borrow_mut();
-            loads.waiting.push_back((keys, ranges, send));
+            loads.waiting.push_back(Waiting { keys, ranges, answer: send });
             let start = loads.running < LOADERS_MAX && (loads.running == 0 || loads.waiting.len() == 1);
             loads.running += usize::from(start);
             start
@@ -51,19 +80,16 @@ impl Shared {
 
     async fn run_loads(self: Rc<Self>) {
         loop {
+            let together = self.loads.borrow_mut().next();
+            if together.is_empty() {
+                self.loads.borrow_mut().running -= 1;
+                return;
+            }
             let (mut keys, mut ranges, mut answers) = (Vec::new(), Vec::new(), Vec::new());
-            {
-                let mut loads = self.loads.borrow_mut();
-                while keys.len() < LOADER_KEYS_MAX {
-                    let Some((k, r, answer)) = loads.waiting.pop_front() else { break };
-                    answers.push((k.len(), r.len(), answer));
-                    keys.extend(k);
-                    ranges.extend(r);
-                }
-                if answers.is_empty() {
-                    loads.running -= 1;
-                    return;
-                }
+            for waiting in together {
+                answers.push((waiting.keys.len(), waiting.ranges.len(), waiting.answer));
+                keys.extend(waiting.keys);
+                ranges.extend(waiting.ranges);
             }
             self.counters.borrow_mut().loads += keys.len() as u64;
             match self.table.fetch(keys, ranges).await {
@@ -241,4 +267,29 @@ fn identity(row: &StreamRow) -> Bytes {
 fn valid(row: &StreamRow, content: Bytes) -> Bytes {
     let len = content.len().min(row.valid as usize);
     content.slice(..len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(keys: usize, limit: usize) -> Waiting {
+        let need = RangeNeed { prefix: Bytes::new(), after: None, limit, follow: None };
+        let ranges = if limit > 0 { vec![need] } else { Vec::new() };
+        Waiting { keys: vec![Bytes::new(); keys], ranges, answer: oneshot::channel().0 }
+    }
+
+    fn batches(all: impl IntoIterator<Item = Waiting>) -> Vec<usize> {
+        let mut loads = Loads { waiting: all.into_iter().collect(), running: 0 };
+        std::iter::from_fn(|| Some(loads.next().len()).filter(|&count| count > 0)).collect()
+    }
+
+    #[test]
+    fn requests_for_a_few_rows_are_read_together_and_those_for_many_alone() {
+        assert_eq!(batches((0..100).map(|_| waiting(3, 0))), [100]);
+        assert_eq!(batches((0..3).map(|_| waiting(0, LOADER_ROWS_MAX))), [1, 1, 1]);
+        assert_eq!(batches((0..4).map(|_| waiting(0, LOADER_ROWS_MAX / 2))), [2, 2]);
+        assert_eq!(batches([waiting(2 * LOADER_ROWS_MAX, 0), waiting(1, 0)]), [1, 1]);
+        assert_eq!(batches([]), []);
+    }
 }

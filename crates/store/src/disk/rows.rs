@@ -4,7 +4,7 @@
 //!
 //! 1. the *active* table: what was applied since the last freeze;
 //! 2. the *frozen* ones, at most two, newest first, on their way into the checkpointed table;
-//! 3. the *recent* ones: frozen once, checkpointed since, kept whole as a cache;
+//! 3. the *recent* ones: frozen once, checkpointed since, kept whole as a cache, all together no larger than the cache of 6;
 //! 4. the filter of keys that are surely not checkpointed ([`absence`](super::absence));
 //! 5. what the request loaded, if no checkpoint has ended since (its *epoch* is the present one);
 //! 6. the cache of rows loaded before.
@@ -25,8 +25,8 @@ use std::num::NonZeroUsize;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Checkpointed tables kept as a cache.
-const RECENT_MAX: usize = 2;
+/// Checkpointed tables kept as a cache, at most: a key that none of them has is looked for in each.
+const RECENT_MAX: usize = 8;
 /// Frozen tables; with so many, changes wait at admission.
 pub(super) const FROZEN_MAX: usize = 2;
 /// Keys examined by one scan, at most.
@@ -52,6 +52,7 @@ pub(super) struct Rows {
     recent: VecDeque<Frozen>,
     cache: LruCache<Bytes, Option<Bytes>>,
     cache_bytes: usize,
+    cache_rows_max: usize,
     cache_bytes_max: usize,
     pub epoch: u64,
     /// Every row there is was applied since the collection was made: nothing needs to be loaded.
@@ -70,6 +71,7 @@ impl Rows {
             recent: VecDeque::new(),
             cache: LruCache::new(capacity),
             cache_bytes: 0,
+            cache_rows_max: cache_rows,
             cache_bytes_max,
             epoch: 1,
             table_empty,
@@ -197,13 +199,22 @@ impl Rows {
         self.frozen.push_back(Frozen { rows, last, bytes });
     }
 
-    /// The oldest frozen table is checkpointed. Gives a table that is not needed any more (dropping it takes time).
-    pub fn checkpointed(&mut self) -> Option<Arc<TableRows>> {
-        let frozen = self.frozen.pop_front()?;
+    /// The oldest frozen table is checkpointed. Gives the tables that are not needed any more (dropping them takes time).
+    pub fn checkpointed(&mut self) -> Vec<Arc<TableRows>> {
+        let Some(frozen) = self.frozen.pop_front() else { return Vec::new() };
         self.epoch += 1;
         self.table_empty = false;
         self.recent.push_front(frozen);
-        if self.recent.len() > RECENT_MAX { self.recent.pop_back().map(|oldest| oldest.rows) } else { None }
+        // Many small files fill a segment, and so freeze a table, with few rows: the newest is kept whatever its size, and
+        // as many of the older ones as there is room for.
+        let (mut rows, mut bytes) = (0, 0);
+        let fits = |table: &&Frozen| {
+            rows += table.rows.len();
+            bytes += table.bytes;
+            rows <= self.cache_rows_max && bytes <= self.cache_bytes_max
+        };
+        let kept = self.recent.iter().take(RECENT_MAX).take_while(fits).count().max(1);
+        self.recent.drain(kept..).map(|old| old.rows).collect()
     }
 
     pub fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize, loaded: &Loaded) -> Option<Scan> {
@@ -300,4 +311,54 @@ fn end(mut scan: Scan, covered: Covered<'_>) -> Scan {
         Covered::ToTheEnd => None,
     };
     scan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CACHE_ROWS: usize = 1000;
+
+    fn rows() -> Rows {
+        Rows::new(CACHE_ROWS, 1 << 20, false, AbsenceFilter::new(64, 7, false))
+    }
+
+    /// Apply `count` rows from a number on, and checkpoint them; the tables given back.
+    fn checkpoint(rows: &mut Rows, from: u32, count: u32) -> usize {
+        for n in from..from + count {
+            rows.put(n.to_be_bytes().to_vec().into(), Some(Bytes::from_static(b"row")), Some(Lsn(1)));
+        }
+        rows.freeze(Lsn(1));
+        rows.checkpointed().len()
+    }
+
+    fn is_known(rows: &Rows, n: u32) -> bool {
+        rows.lookup(&n.to_be_bytes(), &Loaded::default()) != Lookup::Unknown
+    }
+
+    #[test]
+    fn as_many_checkpointed_tables_stay_known_as_the_cache_has_rows_for() {
+        let mut rows = rows();
+        let dropped: Vec<usize> = (0..6).map(|table| checkpoint(&mut rows, table * 250, 250)).collect();
+        assert_eq!(dropped, [0, 0, 0, 0, 1, 1]);
+        assert!(
+            !is_known(&rows, 0) && !is_known(&rows, 499) && is_known(&rows, 500) && is_known(&rows, 1499)
+        );
+    }
+
+    #[test]
+    fn the_newest_checkpointed_table_stays_known_however_large_it_is() {
+        let mut rows = rows();
+        assert_eq!(checkpoint(&mut rows, 0, 5000), 0);
+        assert!(is_known(&rows, 0) && is_known(&rows, 4999));
+        assert_eq!(checkpoint(&mut rows, 5000, 1), 1);
+        assert!(!is_known(&rows, 0) && is_known(&rows, 5000));
+    }
+
+    #[test]
+    fn tables_of_a_row_each_are_not_kept_without_end() {
+        let mut rows = rows();
+        let dropped: usize = (0..20).map(|n| checkpoint(&mut rows, n, 1)).sum();
+        assert_eq!(dropped, 20 - RECENT_MAX);
+    }
 }
