@@ -37,6 +37,8 @@ pub(crate) struct FakeCluster {
     pub(crate) log: Vec<(ServerId, &'static str)>,
     /// Bytes of entries that listings asked for, in order.
     pub(crate) listed_bytes: Vec<u32>,
+    /// Who listed, in order, and whether that was the end of his entries.
+    pub(crate) listed: Vec<(ServerId, bool)>,
     /// Statuses to be given to the next groups instead of executing them.
     pub(crate) refuse_next: Vec<Status>,
     pub(crate) capability_until: Time,
@@ -97,6 +99,7 @@ impl FakeCluster {
             loss: vec![1; usize::from(servers)],
             log: Vec::new(),
             listed_bytes: Vec::new(),
+            listed: Vec::new(),
             refuse_next: Vec::new(),
             capability_until: Time(i64::MAX),
             kept: BTreeMap::new(),
@@ -360,6 +363,7 @@ impl FakeCluster {
                 }
                 let after = after.as_ref().map_or(0, |a| a.hash);
                 let (entries, end) = self.list(server, *dir, after, *plus)?;
+                self.listed.push((server, end));
                 let contents: Vec<Option<u32>> = match data_max {
                     0 => Vec::new(),
                     max => entries.iter().map(|entry| self.content_of(entry, *max, back)).collect(),

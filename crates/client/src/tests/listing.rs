@@ -336,6 +336,45 @@ fn a_listing_in_any_order_gives_every_entry_once_from_all_shards_at_once() {
 }
 
 #[test]
+fn eight_shards_at_most_are_listed_at_once_and_every_entry_comes_once() {
+    let hand = hand(12, 200);
+    split(&hand);
+    // The fake's attributes do not tell it.
+    next(&hand, &mut hand.client.opendir(ROOT));
+    hand.cluster.borrow_mut().listed.clear();
+    let mut stream = hand.run(hand.client.opendir_unordered(ROOT, false)).unwrap();
+    let listed: Vec<Entry> = std::iter::from_fn(|| hand.run(stream.next()).unwrap()).collect();
+    let names: BTreeSet<_> = listed.iter().map(|entry| entry.name.clone()).collect();
+    assert_eq!((listed.len(), names.len()), (200, 200));
+    let (mut begun, mut open, mut open_most) = (BTreeSet::new(), BTreeSet::new(), 0);
+    for &(server, is_end) in &hand.cluster.borrow().listed {
+        begun.insert(server);
+        open.insert(server);
+        open_most = open_most.max(open.len());
+        if is_end {
+            open.remove(&server);
+        }
+    }
+    assert_eq!((begun.len(), open.len(), open_most), (12, 0, 8));
+}
+
+#[test]
+fn a_shard_that_cannot_be_listed_is_told_and_keeps_none_of_those_that_wait_from_being_listed() {
+    let hand = hand(12, 200);
+    split(&hand);
+    next(&hand, &mut hand.client.opendir(ROOT));
+    let mut stream = hand.run(hand.client.opendir_unordered(ROOT, false)).unwrap();
+    hand.cluster.borrow_mut().refuse_next = vec![Status::Io; 8];
+    for _ in 0..8 {
+        assert_eq!(hand.run(stream.next()).err().map(|error| error.status), Some(Status::Io));
+    }
+    let listed: Vec<Entry> = std::iter::from_fn(|| hand.run(stream.next()).unwrap()).collect();
+    let shards = Shards::over((0..12).map(ServerId));
+    let of: BTreeSet<usize> = listed.iter().map(|entry| shards.index_of(entry.place)).collect();
+    assert_eq!(of, (8..12).collect());
+}
+
+#[test]
 fn a_directory_that_is_split_while_it_is_listed_in_any_order_gives_every_entry_once() {
     let hand = hand(4, 40);
     let mut stream = hand.run(hand.client.opendir_unordered(ROOT, true)).unwrap();

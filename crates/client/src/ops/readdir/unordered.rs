@@ -9,6 +9,9 @@
 //!   client    use 0, use 1, use 0, use 1
 //! ```
 //! A directory that is whole, or is split while it is listed, is listed in order.
+//!
+//! **So many shards at once, and no more** ([`SHARDS_AT_ONCE`]): each has a batch at hand and one ahead, so what a listing takes
+//! of the client's memory is bounded, however many servers there are. The next shard begins when one ends.
 
 use super::{Begin, DirStream};
 use crate::{Client, Error};
@@ -16,6 +19,11 @@ use futures_util::StreamExt;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
 use shoal_proto::{Entry, Handle};
+use std::ops::Range;
+
+/// Shards of one directory that are listed at once, at most. With two batches each a listing takes some 2 MiB, and a client
+/// has use for no more servers at a time.
+const SHARDS_AT_ONCE: usize = 8;
 
 /// A shard's listing, with its next entries.
 type Turn = LocalBoxFuture<'static, (DirStream, Result<Vec<Entry>, Error>)>;
@@ -31,17 +39,26 @@ impl Client {
         self.getattr(dir).await?;
         let shards = self.core.split.borrow_mut().of(dir);
         let count = shards.map_or(1, |shards| shards.servers().len());
-        let listing = |shard| match count {
-            1 => self.opendir(dir),
-            _ => self.opendir(dir).from(Begin::only(shard)),
-        };
-        let turns = (0..count).map(|shard| turn(listing(shard), plus)).collect();
-        Ok(UnorderedDirStream { turns, entries: Vec::new().into_iter(), plus })
+        Ok(UnorderedDirStream {
+            client: self.clone(),
+            dir,
+            count,
+            waiting: 0..count,
+            turns: FuturesUnordered::new(),
+            entries: Vec::new().into_iter(),
+            plus,
+        })
     }
 }
 
 /// See [`Client::opendir_unordered`].
 pub struct UnorderedDirStream {
+    client: Client,
+    dir: Handle,
+    /// Shards, as it was begun; 1: it is whole.
+    count: usize,
+    /// Those of them that are still to begin.
+    waiting: Range<usize>,
     turns: FuturesUnordered<Turn>,
     /// Of the batch at hand.
     entries: std::vec::IntoIter<Entry>,
@@ -58,12 +75,24 @@ impl UnorderedDirStream {
             if let Some(entry) = self.entries.next() {
                 return Ok(Some(entry));
             }
+            self.begin();
             let Some((stream, entries)) = self.turns.next().await else { return Ok(None) };
             let entries = entries?;
             if !entries.is_empty() {
                 self.turns.push(turn(stream, self.plus));
             }
             self.entries = entries.into_iter();
+        }
+    }
+
+    /// Let shards begin, as many as may be listed at once.
+    fn begin(&mut self) {
+        while self.turns.len() < SHARDS_AT_ONCE
+            && let Some(shard) = self.waiting.next()
+        {
+            let listing = self.client.opendir(self.dir);
+            let listing = if self.count == 1 { listing } else { listing.from(Begin::only(shard)) };
+            self.turns.push(turn(listing, self.plus));
         }
     }
 }
