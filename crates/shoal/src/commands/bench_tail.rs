@@ -58,8 +58,8 @@ pub fn run(args: BenchTail) -> Result<ExitCode> {
     let report = TailReport { workload, per_s, changes, probe, probe_alone, background };
     // Of its changes about half are creates, which cost more than the removes.
     let run = Run { servers: 1, clients: args.clients, is_durable: true };
-    let create = Figure::of("changes", per_s, Operation::CreateWriteClose, Set::Ours, &run);
-    let held = held::hold(vec![create], &run)?;
+    let create = Figure::of("changes", per_s, Operation::CreateWriteClose, Set::Ours, run);
+    let held = held::hold(vec![create])?;
     if args.json {
         out::json(&json!({ "report": report, "bounds": held }))?;
         return Ok(ExitCode::SUCCESS);

@@ -70,15 +70,14 @@ fn hold(args: &BenchDirectory, report: &CrowdReport) -> Result<Vec<Held>> {
     let all = Run { servers: args.servers, clients: args.clients, is_durable };
     let alone = Run { clients: 1, ..all };
     let rate = |done: u64, took_s: f64| done as f64 / took_s;
-    let figure =
-        |what: &str, per_s: f64, operation, run: &Run| Figure::of(what, per_s, operation, Set::Ours, run);
+    let figure = |what: &str, per_s: f64, operation, run| Figure::of(what, per_s, operation, Set::Ours, run);
     let (created, listed, removed) = (&report.created, &report.natively, &report.removed);
     let figures = vec![
-        figure("create", rate(created.done, created.took_s), Operation::Create, &all),
-        figure("remove", rate(removed.done, removed.took_s), Operation::Remove, &all),
-        figure("list, an entry", rate(listed.entries, listed.took_s), Operation::ListEntry, &alone),
+        figure("create", rate(created.done, created.took_s), Operation::Create, all),
+        figure("remove", rate(removed.done, removed.took_s), Operation::Remove, all),
+        figure("list, an entry", rate(listed.entries, listed.took_s), Operation::ListEntry, alone),
     ];
-    held::hold(figures, &all)
+    held::hold(figures)
 }
 
 fn measure(args: &BenchDirectory, is_mounted: bool) -> Result<CrowdReport> {

@@ -20,15 +20,15 @@ pub struct Figure {
     pub counts: Counts,
     /// Which techniques: they say how many share a sync.
     pub set: Set,
-    /// Clients, one operation under way each.
-    pub clients: usize,
+    /// Under what circumstances.
+    pub run: Run,
 }
 
 impl Figure {
     /// Of an operation of the tables.
-    pub fn of(what: impl Into<String>, per_s: f64, operation: Operation, set: Set, run: &Run) -> Figure {
+    pub fn of(what: impl Into<String>, per_s: f64, operation: Operation, set: Set, run: Run) -> Figure {
         let counts = operation.counts(set, run.servers.into());
-        Figure { what: what.into(), per_s, counts, set, clients: run.clients }
+        Figure { what: what.into(), per_s, counts, set, run }
     }
 }
 
@@ -37,7 +37,7 @@ impl Figure {
 pub struct Run {
     /// Servers, with metadata and data each.
     pub servers: u16,
-    /// Clients.
+    /// Clients, one operation under way each.
     pub clients: usize,
     /// A change is durable when it is answered.
     pub is_durable: bool,
@@ -54,15 +54,16 @@ pub struct Held {
     arithmetic: Vec<String>,
 }
 
-/// All of them; empty where the machine was not measured.
-pub fn hold(figures: Vec<Figure>, run: &Run) -> Result<Vec<Held>> {
+/// All figures of a benchmark, against the machine as its file tells it now; empty where it was not measured.
+pub fn hold(figures: Vec<Figure>) -> Result<Vec<Held>> {
     let Some(machine) = shelf::measured()? else { return Ok(Vec::new()) };
-    Ok(figures.into_iter().filter_map(|figure| held(figure, run, &machine)).collect())
+    Ok(figures.into_iter().filter_map(|figure| held(figure, &machine)).collect())
 }
 
-fn held(figure: Figure, run: &Run, machine: &Machine) -> Option<Held> {
+fn held(figure: Figure, machine: &Machine) -> Option<Held> {
+    let run = figure.run;
     let counts = if run.is_durable { figure.counts } else { figure.counts.without_syncs() };
-    let clients = u32::try_from(figure.clients).unwrap_or(u32::MAX);
+    let clients = u32::try_from(run.clients).unwrap_or(u32::MAX);
     let servers = Servers::Both(run.servers.into());
     let setting = Setting { servers, per_sync: figure.set.per_sync(), ..Setting::of(machine, clients) };
     let bound = Bound::of(&counts, machine, &setting);
@@ -107,11 +108,22 @@ mod tests {
     fn what_is_kept_nowhere_is_not_held_against_syncs() {
         let machine = Machine::named("pvfs-linux").expect("it comes with the program");
         let run = Run { servers: 8, clients: 1, is_durable: true };
-        let create = || Figure::of("create", 100.0, Operation::Create, Set::Ours, &run);
-        let durable = held(create(), &run, &machine).expect("it has a bound");
-        let scratch = held(create(), &Run { is_durable: false, ..run }, &machine).expect("it has a bound");
+        let create = |run| Figure::of("create", 100.0, Operation::Create, Set::Ours, run);
+        let durable = held(create(run), &machine).expect("it has a bound");
+        let scratch = held(create(Run { is_durable: false, ..run }), &machine).expect("it has a bound");
         assert!(durable.bound_per_s < scratch.bound_per_s, "{} {}", durable.bound_per_s, scratch.bound_per_s);
         assert!((durable.percent - 100.0 * 100.0 / durable.bound_per_s).abs() < 1e-9);
         assert!(!durable.arithmetic.is_empty());
+    }
+
+    #[test]
+    fn each_figure_of_a_benchmark_is_held_under_its_own_circumstances() {
+        let machine = Machine::named("pvfs-linux").expect("it comes with the program");
+        let bound = |clients| {
+            let run = Run { servers: 8, clients, is_durable: true };
+            let stat = Figure::of("stat", 100.0, Operation::Stat, Set::Ours, run);
+            held(stat, &machine).expect("it has a bound").bound_per_s
+        };
+        assert!(bound(1) < bound(4), "{} {}", bound(1), bound(4));
     }
 }

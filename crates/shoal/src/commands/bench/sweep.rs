@@ -69,11 +69,11 @@ fn hold(args: &BenchSweep, report: &SweepReport) -> Result<Vec<Held>> {
                 per_s: rate.value * 1e6 / block,
                 counts: Operation::transfer(Set::Ours, args.servers.into(), block, is_write),
                 set: Set::Ours,
-                clients: run.clients,
+                run,
             });
         }
     }
-    held::hold(figures, &run)
+    held::hold(figures)
 }
 
 fn eager(args: &BenchSweep, options: &SweepOptions) -> Result<Vec<Against>> {

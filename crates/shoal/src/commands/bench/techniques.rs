@@ -66,18 +66,17 @@ pub fn run(mut args: BenchTechniques) -> Result<ExitCode> {
 /// The three whole sets beside their bounds; of a single technique nobody has counted the cost.
 fn hold(args: &BenchTechniques, outcome: &Outcome) -> Result<Vec<Held>> {
     let is_durable = matches!(args.module, ModuleName::Disk);
-    let mut all = Vec::new();
+    let mut figures = Vec::new();
     for cell in &outcome.cells {
         let set = Set::all().iter().find(|set| set.word() == cell.switches);
         let operation = PHASES.iter().find(|(phase, _)| *phase == cell.phase);
         if let (Some(&set), Some(&(_, operation))) = (set, operation) {
             let run = Run { servers: args.servers, clients: cell.clients, is_durable };
             let what = format!("{}, {}, {} clients", cell.switches, cell.phase, cell.clients);
-            let figure = Figure::of(what, cell.per_s.median, operation, set, &run);
-            all.extend(held::hold(vec![figure], &run)?);
+            figures.push(Figure::of(what, cell.per_s.median, operation, set, run));
         }
     }
-    Ok(all)
+    held::hold(figures)
 }
 
 fn measure(args: &BenchTechniques, words: &str, clients: usize) -> Result<shoal_bench::RunResult> {
