@@ -11,27 +11,27 @@
 //! ```
 //! **Invariant: between the run of the handlers and the batch (or the transaction's local locks) nothing else runs.**
 
+mod notice;
+mod reply;
+mod space;
+
 use super::{Wait, direct};
 use crate::batches::{self, Touch};
 use crate::counters::add;
 use crate::ctx::{Ctx, Facts, Halt, Outcome};
 use crate::gate::Target;
-use crate::keys;
-use crate::pools;
-use crate::rows::{Kept, RowValue};
 use crate::session::{Running, Session, Slotless};
 use crate::shard::Shard;
 use crate::tx::{Plan, Undecided};
 use bytes::Bytes;
 use futures_util::FutureExt;
+use notice::Notice;
+pub use reply::{Collected, decode_replies, encode_reply};
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, Work};
-use shoal_proto::codec::{Codec, Writer};
-use shoal_proto::{
-    Action, Allocation, Answer, Blob, ClientId, Durability, Group, GroupReply, Op, ServerId, SlotUse, Status,
-    Time, limits,
-};
-use shoal_store::{Admission, Ask, Changes, Loaded, Lsn, Needs, Strength, View};
+use shoal_proto::{Action, Answer, ClientId, Durability, Group, Op, ServerId, SlotUse, Status, Time};
+use shoal_store::{Admission, Loaded, Lsn, Needs, Strength, View};
+use space::ask_for;
 use std::rc::Rc;
 
 /// Who asks.
@@ -43,22 +43,6 @@ pub struct Asker {
     pub peer: Option<ServerId>,
     /// This server itself.
     pub own: bool,
-}
-
-/// The answer to a compound as it is collected: groups already encoded, bulk data beside.
-#[derive(Default)]
-pub struct Collected {
-    /// Encoded [`GroupReply`]s.
-    pub groups: Writer,
-    /// How many.
-    pub count: usize,
-    /// Bulk data.
-    pub bulk: Vec<Bytes>,
-    bulk_bytes: usize,
-    /// What the reply waits for.
-    pub target: Target,
-    /// What would be lost together with what was done, if that was done before a start of this server.
-    pub loss: Option<u64>,
 }
 
 /// A compound under way. See the module's page.
@@ -298,16 +282,6 @@ impl Compound {
         Ok(())
     }
 
-    /// The kept reply of the present group.
-    fn kept(&self) -> Result<Option<(Bytes, u64, Lsn)>, Needs> {
-        let Some((session, slot_use)) = &self.place else { return Ok(None) };
-        let key = keys::kept(session.id, slot_use.slot, self.at as u8);
-        let view = View::new(&self.shard.collection, &self.loaded);
-        let Ok(row) = view.get(&key) else { return Err(view.into_needs()) };
-        let kept = row.and_then(|row| Kept::from_row(&row).ok());
-        Ok(kept.filter(|k| k.sequence == slot_use.sequence).map(|k| (k.reply.0, k.loss, view.depends_on())))
-    }
-
     /// A group that makes something nearly always takes one handle of this server: have it ready.
     fn predraw(&mut self) {
         let makes = |op: &Op| {
@@ -468,36 +442,6 @@ impl Compound {
         None
     }
 
-    /// Add the row that keeps this group's reply for a retry (and remove those of the slot's former compound that it
-    /// does not overwrite).
-    pub(crate) fn keep_reply(
-        &mut self,
-        changes: &mut Changes,
-        answers: &[Answer],
-        bulk: &[Bytes],
-    ) -> Result<(), Status> {
-        let Some((session, slot_use)) = &self.place else { return Ok(()) };
-        if !bulk.is_empty() {
-            return Err(Status::NotSupported);
-        }
-        let reply = encode_reply(Status::Ok, answers);
-        if reply.len() > limits::KEPT_REPLY_BYTES_MAX {
-            return Err(Status::OverLimit);
-        }
-        let loss = if self.facts.done.is_empty() { 0 } else { self.shard.loss() };
-        let kept = Kept { sequence: slot_use.sequence, reply: Blob(reply.into()), loss };
-        changes.put(keys::kept(session.id, slot_use.slot, self.at as u8), kept.to_row());
-        let groups = self.groups.len();
-        if usize::from(self.kept_groups) > groups {
-            for group in groups..usize::from(self.kept_groups) {
-                changes.remove(keys::kept(session.id, slot_use.slot, group as u8));
-            }
-            session.trimmed(slot_use.slot, groups);
-            self.kept_groups = 0;
-        }
-        Ok(())
-    }
-
     /// The group is a transaction over servers: take the local locks at once, so that the plan stays true here.
     fn plan(&mut self, answers: Vec<Answer>, outcome: Outcome, seen: Lsn) -> Option<Wait> {
         let is_rename_lock = |a: &Action| matches!(a, Action::RenameLock {});
@@ -517,49 +461,6 @@ impl Compound {
             Some(plan) => Some(Wait::Transaction(Box::new(plan))),
             None => Some(Wait::Backoff),
         }
-    }
-
-    /// What the reply waits for.
-    pub(crate) fn depend(&mut self, seen: Lsn, made: Option<(Lsn, Strength)>) {
-        let modes = self.shard.collection.sync_modes();
-        let target = Target::of(modes, self.durability, seen, made);
-        self.collected.target = self.collected.target.and(target);
-    }
-
-    /// The present group has ended.
-    pub(crate) fn end_group(&mut self, result: Result<(), Status>, answers: Vec<Answer>, bulk: Vec<Bytes>) {
-        let bulk_bytes: usize = bulk.iter().map(Bytes::len).sum();
-        let entries = |answer: &Answer| match answer {
-            Answer::Entries { entries, .. } => entries.len() as u64,
-            _ => 0,
-        };
-        self.shard.env.work(Work::Entry, answers.iter().map(entries).sum());
-        let reply = encode_reply(result.err().unwrap_or(Status::Ok), &answers);
-        // Room is kept for the replies of groups that change something: those are never refused after the fact.
-        let kept_room = (limits::KEPT_REPLY_BYTES_MAX + 8) * self.groups.len();
-        let fits = (reply.len() <= limits::KEPT_REPLY_BYTES_MAX
-            || self.collected.groups.len() + reply.len() + kept_room <= limits::BODY_BYTES_MAX - 64)
-            && self.collected.bulk_bytes + bulk_bytes <= limits::BULK_BYTES_MAX;
-        if fits {
-            self.collected.bulk_bytes += bulk_bytes;
-            self.collect(reply, bulk);
-        } else {
-            self.collect(encode_reply(Status::OverLimit, &[]), Vec::new());
-        }
-        add(&self.shard.counters.groups, 1);
-        self.next_group();
-    }
-
-    fn collect(&mut self, reply: Vec<u8>, bulk: Vec<Bytes>) {
-        if self.collected.count == 0 {
-            // The first, mostly the only one: its buffer is the one to collect in.
-            self.collected.groups = Writer::from_vec(reply);
-        } else {
-            self.copied(reply.len());
-            self.collected.groups.put_raw(&reply);
-        }
-        self.collected.count += 1;
-        self.collected.bulk.extend(bulk);
     }
 
     fn next_group(&mut self) {
@@ -587,61 +488,6 @@ fn run_ops(ctx: &mut Ctx<'_>, ops: &[Op], answers: &mut Vec<Answer>) -> Option<H
     None
 }
 
-/// Encode a group's reply.
-pub fn encode_reply(status: Status, answers: &[Answer]) -> Vec<u8> {
-    let mut w = Writer::with_capacity(192);
-    status.encode(&mut w);
-    w.put_list(answers);
-    w.into_vec()
-}
-
-/// Decode the replies of a compound (for those the server asked itself).
-pub fn decode_replies(collected: &Collected) -> Vec<GroupReply> {
-    let mut r = shoal_proto::codec::Reader::new(collected.groups.as_slice());
-    (0..collected.count).map_while(|_| GroupReply::decode(&mut r).ok()).collect()
-}
-
-/// What the shard must be told of a batch that was applied.
-struct Notice {
-    reaps: bool,
-    /// The pools' rows.
-    pools: Vec<(Bytes, Option<Bytes>)>,
-    map: Option<shoal_proto::ClusterMap>,
-}
-
-impl Notice {
-    fn of(changes: &Changes, answers: &[Answer]) -> Notice {
-        let is_reap = |(key, value): &(Bytes, Option<Bytes>)| {
-            value.is_some() && key.first() == Some(&(keys::Table::Reap as u8))
-        };
-        let map_row = keys::config("map");
-        let changed = changes.rows.iter().any(|(key, _)| *key == map_row);
-        let map_of = |answer: &Answer| match answer {
-            Answer::Map { map } => Some(map.clone()),
-            _ => None,
-        };
-        let map = if changed { answers.iter().rev().find_map(map_of) } else { None };
-        let pools = changes.rows.iter().filter(|(key, _)| pools::is_pool(key)).cloned().collect();
-        Notice { reaps: changes.rows.iter().any(is_reap), pools, map }
-    }
-
-    fn give(self, shard: &Rc<Shard>) {
-        if self.reaps {
-            shard.reap_rows.wake_all();
-        }
-        if !self.pools.is_empty() {
-            shard.pools.taken(&shard.counters, &self.pools);
-        }
-        if let Some(map) = self.map {
-            shard.adopt_map(map);
-            crate::ops::setmap::push_to_all(shard);
-        }
-        if shard.handles.is_low() {
-            shard.grow_handles();
-        }
-    }
-}
-
 /// Bytes of bulk data that operations say they take.
 fn bulk_of(ops: &[Op]) -> usize {
     ops.iter()
@@ -650,48 +496,4 @@ fn bulk_of(ops: &[Op]) -> usize {
             _ => 0,
         })
         .sum()
-}
-
-/// What a full disk must not refuse: how else would it become less full? What only looks goes along with it.
-fn frees(op: &Op) -> bool {
-    !op.changes()
-        || matches!(
-            op,
-            Op::Unlink { .. }
-                | Op::Rmdir { .. }
-                | Op::Release { .. }
-                | Op::Rmdirent { .. }
-                | Op::Removemeta { .. }
-                | Op::Removedata { .. }
-                | Op::Settle { .. }
-                | Op::Discard { .. }
-                | Op::Removexattr { .. }
-                | Op::Truncate { .. }
-                | Op::Allocate { mode: Allocation::Punch, .. }
-        )
-}
-
-/// Space to ask for before a group runs: generous, and given back when it has ended.
-fn ask_for(ops: &[Op]) -> Ask {
-    let mut ask =
-        Ask { journal_bytes: 1024 + limits::KEPT_REPLY_BYTES_MAX as u64, stream_bytes: 0, frees: true };
-    for op in ops {
-        ask.journal_bytes += 2048;
-        match op {
-            // The whole content of a small stream goes along, however little of it is written.
-            Op::Write { .. } | Op::Append { .. } => ask.journal_bytes += Changes::SMALL_MAX as u64,
-            Op::Setxattr { value, .. } => ask.journal_bytes += value.len() as u64,
-            // A row of each pool that gives a datafile.
-            Op::Unstuff { .. } | Op::Create { .. } | Op::Mknod { .. } => {
-                ask.journal_bytes += 128 * limits::WIDTH_MAX as u64;
-            }
-            Op::Repair { actions } => ask.journal_bytes += 2048 * actions.len() as u64,
-            // The rows that go, at their longest.
-            Op::Split { entries, .. } => ask.journal_bytes += 320 * u64::from(*entries),
-            Op::Addserver { .. } => ask.journal_bytes += 256 * limits::SERVERS_MAX as u64,
-            _ => {}
-        }
-        ask.frees &= frees(op);
-    }
-    ask
 }

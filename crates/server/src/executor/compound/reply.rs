@@ -1,0 +1,134 @@
+//! What is answered: groups' replies as they are collected, what the whole reply waits for, and the copy that is kept for a retry.
+//!
+//! ```text
+//!   end of a group ─▶ encoded reply ─┬─▶ collected: [group][group]…, bulk data beside; the target is the latest of all groups'
+//!                                    └─▶ kept, by (session, slot, group), in the batch of the group's own changes
+//! ```
+//! **Invariant: the reply of a group that changed something is never refused for its size**: room for it is kept while groups that
+//! only read answer.
+
+use super::Compound;
+use crate::counters::add;
+use crate::gate::Target;
+use crate::keys;
+use crate::rows::{Kept, RowValue};
+use bytes::Bytes;
+use shoal_env::Work;
+use shoal_proto::codec::{Codec, Writer};
+use shoal_proto::{Answer, Blob, GroupReply, Status, limits};
+use shoal_store::{Changes, Lsn, Needs, Strength, View};
+
+/// The answer to a compound as it is collected: groups already encoded, bulk data beside.
+#[derive(Default)]
+pub struct Collected {
+    /// Encoded [`GroupReply`]s.
+    pub groups: Writer,
+    /// How many.
+    pub count: usize,
+    /// Bulk data.
+    pub bulk: Vec<Bytes>,
+    bulk_bytes: usize,
+    /// What the reply waits for.
+    pub target: Target,
+    /// What would be lost together with what was done, if that was done before a start of this server.
+    pub loss: Option<u64>,
+}
+
+impl Compound {
+    /// The kept reply of the present group.
+    pub(super) fn kept(&self) -> Result<Option<(Bytes, u64, Lsn)>, Needs> {
+        let Some((session, slot_use)) = &self.place else { return Ok(None) };
+        let key = keys::kept(session.id, slot_use.slot, self.at as u8);
+        let view = View::new(&self.shard.collection, &self.loaded);
+        let Ok(row) = view.get(&key) else { return Err(view.into_needs()) };
+        let kept = row.and_then(|row| Kept::from_row(&row).ok());
+        Ok(kept.filter(|k| k.sequence == slot_use.sequence).map(|k| (k.reply.0, k.loss, view.depends_on())))
+    }
+
+    /// Add the row that keeps this group's reply for a retry (and remove those of the slot's former compound that it
+    /// does not overwrite).
+    pub(crate) fn keep_reply(
+        &mut self,
+        changes: &mut Changes,
+        answers: &[Answer],
+        bulk: &[Bytes],
+    ) -> Result<(), Status> {
+        let Some((session, slot_use)) = &self.place else { return Ok(()) };
+        if !bulk.is_empty() {
+            return Err(Status::NotSupported);
+        }
+        let reply = encode_reply(Status::Ok, answers);
+        if reply.len() > limits::KEPT_REPLY_BYTES_MAX {
+            return Err(Status::OverLimit);
+        }
+        let loss = if self.facts.done.is_empty() { 0 } else { self.shard.loss() };
+        let kept = Kept { sequence: slot_use.sequence, reply: Blob(reply.into()), loss };
+        changes.put(keys::kept(session.id, slot_use.slot, self.at as u8), kept.to_row());
+        let groups = self.groups.len();
+        if usize::from(self.kept_groups) > groups {
+            for group in groups..usize::from(self.kept_groups) {
+                changes.remove(keys::kept(session.id, slot_use.slot, group as u8));
+            }
+            session.trimmed(slot_use.slot, groups);
+            self.kept_groups = 0;
+        }
+        Ok(())
+    }
+
+    /// What the reply waits for.
+    pub(crate) fn depend(&mut self, seen: Lsn, made: Option<(Lsn, Strength)>) {
+        let modes = self.shard.collection.sync_modes();
+        let target = Target::of(modes, self.durability, seen, made);
+        self.collected.target = self.collected.target.and(target);
+    }
+
+    /// The present group has ended.
+    pub(crate) fn end_group(&mut self, result: Result<(), Status>, answers: Vec<Answer>, bulk: Vec<Bytes>) {
+        let bulk_bytes: usize = bulk.iter().map(Bytes::len).sum();
+        let entries = |answer: &Answer| match answer {
+            Answer::Entries { entries, .. } => entries.len() as u64,
+            _ => 0,
+        };
+        self.shard.env.work(Work::Entry, answers.iter().map(entries).sum());
+        let reply = encode_reply(result.err().unwrap_or(Status::Ok), &answers);
+        // Room is kept for the replies of groups that change something: those are never refused after the fact.
+        let kept_room = (limits::KEPT_REPLY_BYTES_MAX + 8) * self.groups.len();
+        let fits = (reply.len() <= limits::KEPT_REPLY_BYTES_MAX
+            || self.collected.groups.len() + reply.len() + kept_room <= limits::BODY_BYTES_MAX - 64)
+            && self.collected.bulk_bytes + bulk_bytes <= limits::BULK_BYTES_MAX;
+        if fits {
+            self.collected.bulk_bytes += bulk_bytes;
+            self.collect(reply, bulk);
+        } else {
+            self.collect(encode_reply(Status::OverLimit, &[]), Vec::new());
+        }
+        add(&self.shard.counters.groups, 1);
+        self.next_group();
+    }
+
+    pub(super) fn collect(&mut self, reply: Vec<u8>, bulk: Vec<Bytes>) {
+        if self.collected.count == 0 {
+            // The first, mostly the only one: its buffer is the one to collect in.
+            self.collected.groups = Writer::from_vec(reply);
+        } else {
+            self.copied(reply.len());
+            self.collected.groups.put_raw(&reply);
+        }
+        self.collected.count += 1;
+        self.collected.bulk.extend(bulk);
+    }
+}
+
+/// Encode a group's reply.
+pub fn encode_reply(status: Status, answers: &[Answer]) -> Vec<u8> {
+    let mut w = Writer::with_capacity(192);
+    status.encode(&mut w);
+    w.put_list(answers);
+    w.into_vec()
+}
+
+/// Decode the replies of a compound (for those the server asked itself).
+pub fn decode_replies(collected: &Collected) -> Vec<GroupReply> {
+    let mut r = shoal_proto::codec::Reader::new(collected.groups.as_slice());
+    (0..collected.count).map_while(|_| GroupReply::decode(&mut r).ok()).collect()
+}
