@@ -237,8 +237,10 @@ fn map_of(config: &ClusterConfig) -> ClusterMap {
 }
 
 impl Server {
-    /// Start the server's process.
+    /// Start the server's process. Syncs that failed before are no part of its life: what they cost was told with the end of
+    /// the one before, and one that gave up in its start had answered nobody.
     pub fn start(&self, world: &World) {
+        world.take_failed_syncs(self.machine);
         let plan = self.plan.clone();
         plan.serving.set(false);
         plan.gave_up.set(false);
@@ -252,6 +254,11 @@ impl Server {
             plan.gave_up.set(true);
         });
         self.start_again_later(world);
+    }
+
+    /// It is stopped on purpose, to be started at its time: who runs it does not try again before.
+    pub fn keep_stopped(&self) {
+        self.plan.gave_up.set(false);
     }
 
     /// Who runs it tries again while its disk is full, or fails to sync: as a new process, since the old one's end is what
@@ -403,5 +410,56 @@ mod tests {
             assert!(serves(), "{step}: {:?}", cluster.failures());
             assert!(cluster.failures().is_empty(), "{step}: {:?}", cluster.failures());
         }
+    }
+
+    /// Stops of a server that syncs fail in: with each of its starts, where the server had not begun to serve; how many were
+    /// such.
+    fn starts_that_fail(then: impl Fn(&World, &Server)) -> usize {
+        let cluster = Cluster::new(1, &ClusterConfig { servers: 1, clients: 1, ..ClusterConfig::default() });
+        let (world, server) = (&cluster.world, cluster.server(0));
+        let serves = || world.run_until_true(world.now() + Duration::from_secs(10), || cluster.is_ready());
+        assert!(serves());
+        let mut met = 0;
+        for step in 0..60 {
+            world.crash(server.process);
+            server.start(world);
+            let (failed, plan) = (Rc::new(Cell::new(false)), server.plan.clone());
+            let tell = failed.clone();
+            world.on_failed_sync(server.machine, move || tell.set(!plan.serving.get()));
+            world.run_for(Duration::from_micros(100 * step));
+            world.fail_syncs(server.machine, 1);
+            let until = world.now() + Duration::from_millis(100);
+            world.run_until_true(until, || server.plan.gave_up.get());
+            if failed.get() && server.plan.gave_up.get() {
+                met += 1;
+                then(world, server);
+            }
+            world.fail_syncs(server.machine, 0);
+            if !world.is_alive(server.process) && !server.plan.gave_up.get() {
+                server.start(world);
+            }
+            assert!(serves(), "{step}: {:?}", cluster.failures());
+        }
+        met
+    }
+
+    #[test]
+    fn a_sync_that_failed_in_a_start_is_not_told_with_the_end_of_a_later_life() {
+        let met = starts_that_fail(|world, server| {
+            let serves = || server.plan.serving.get();
+            assert!(world.run_until_true(world.now() + Duration::from_secs(10), serves));
+            assert_eq!(world.take_failed_syncs(server.machine), 0);
+        });
+        assert!(met > 0);
+    }
+
+    #[test]
+    fn a_server_that_gave_up_and_is_then_stopped_stays_so_until_it_is_started() {
+        let met = starts_that_fail(|world, server| {
+            server.keep_stopped();
+            world.run_for(Duration::from_secs(2));
+            assert!(!world.is_alive(server.process));
+        });
+        assert!(met > 0);
     }
 }

@@ -97,6 +97,7 @@ impl Plan<'_> {
 /// Stop a server with its process, or with its machine's power. One whose disk failed a sync since it was started loses with
 /// its memory also what was written behind that: nothing is said of the moment of its end but by its stop.
 fn stop(world: &World, target: &Server, power: bool, tell: &dyn Fn(Told)) {
+    target.keep_stopped();
     let has_failed = world.take_failed_syncs(target.machine) > 0;
     if power {
         tell(Told::PowerCut);
