@@ -1,13 +1,13 @@
 //! Figures as SVG: curves over one axis, with a legend.
 
 pub mod chart;
+mod frame;
 
 use anyhow::{Context, Result, anyhow, bail};
+use frame::{Frame, Plot, words};
 use plotters::prelude::*;
 use shoal_model::Figure;
 
-/// Width and height.
-const SIZE: (u32, u32) = (900, 560);
 /// One colour a curve, in turn; told apart by those who see no red or no green, too (Okabe and Ito's).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
@@ -31,7 +31,19 @@ pub fn svg(figure: &Figure) -> Result<String> {
         bail!("figure {} has nothing to draw", figure.number);
     }
     let mut text = String::new();
-    draw(figure, &mut text, least_x..most_x, 0.0..most_y * 1.05)
+    let frame = Frame {
+        title: &figure.title,
+        title_size: 18,
+        x_label: &figure.x_label,
+        y_label: &figure.y_label,
+        x_marks: 10,
+        x_words: &plain,
+        y_words: &plain,
+        legend: SeriesLabelPosition::MiddleRight,
+        legend_size: 13,
+    };
+    frame
+        .draw(&mut text, least_x..most_x, 0.0..most_y * 1.05, |plot| put(figure, plot))
         .map_err(|words| anyhow!(words))
         .with_context(|| format!("cannot draw figure {}", figure.number))?;
     Ok(text)
@@ -43,50 +55,15 @@ fn plain(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn draw(
-    figure: &Figure,
-    text: &mut String,
-    across: std::ops::Range<f64>,
-    up: std::ops::Range<f64>,
-) -> Result<(), String> {
-    let words = |error: &dyn std::fmt::Display| error.to_string();
-    let area = SVGBackend::with_string(text, SIZE).into_drawing_area();
-    area.fill(&WHITE).map_err(|e| words(&e))?;
-    let mut chart = ChartBuilder::on(&area)
-        .caption(&figure.title, ("sans-serif", 18))
-        .margin(12)
-        .margin_right(28)
-        .x_label_area_size(44)
-        .y_label_area_size(72)
-        .build_cartesian_2d(across, up)
-        .map_err(|e| words(&e))?;
-    chart
-        .configure_mesh()
-        .x_desc(figure.x_label.as_str())
-        .y_desc(figure.y_label.as_str())
-        .x_label_formatter(&|x| plain(*x))
-        .y_label_formatter(&|y| plain(*y))
-        .label_style(("sans-serif", 13))
-        .light_line_style(WHITE)
-        .draw()
-        .map_err(|e| words(&e))?;
+fn put(figure: &Figure, plot: &mut Plot<'_>) -> Result<(), String> {
     for (curve, colour) in figure.curves.iter().zip(COLOURS.iter().cycle()) {
         let points = curve.points.iter().copied().filter(|(_, y)| y.is_finite());
-        chart
-            .draw_series(LineSeries::new(points, colour.stroke_width(2)))
-            .map_err(|e| words(&e))?
+        plot.draw_series(LineSeries::new(points, colour.stroke_width(2)))
+            .map_err(words)?
             .label(curve.name.as_str())
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::MiddleRight)
-        .background_style(WHITE.mix(0.85))
-        .border_style(RGBColor(200, 200, 200))
-        .label_font(("sans-serif", 13))
-        .draw()
-        .map_err(|e| words(&e))?;
-    area.present().map_err(|e| words(&e))
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! A figure of what was measured beside what could be and what was published: solid lines with their spread, dashed ones, rings.
 
-use super::{COLOURS, SIZE, plain};
+use super::frame::{Frame, Plot, words};
+use super::{COLOURS, plain};
 use anyhow::{Context, Result, anyhow, bail};
 use plotters::prelude::*;
 
@@ -94,62 +95,27 @@ pub fn svg(chart: &Chart) -> Result<String> {
     }
     let margin = ((most_x - least_x) * 0.03).max(if chart.categories.is_empty() { 1e-3 } else { 0.3 });
     let mut text = String::new();
-    draw(chart, &mut text, least_x - margin..most_x + margin, 0.0..most_y * 1.08)
+    let frame = Frame {
+        title: &chart.title,
+        title_size: 16,
+        x_label: &chart.x_label,
+        y_label: &chart.y_label,
+        // Names stand at whole numbers: enough marks that each is met.
+        x_marks: if chart.categories.is_empty() { 10 } else { 4 * chart.categories.len() },
+        x_words: &|x| chart.label(x),
+        y_words: &short,
+        legend: SeriesLabelPosition::UpperLeft,
+        legend_size: 12,
+    };
+    let put = |plot: &mut Plot<'_>| chart.lines.iter().try_for_each(|line| put(chart, line, plot));
+    frame
+        .draw(&mut text, least_x - margin..most_x + margin, 0.0..most_y * 1.08, put)
         .map_err(|words| anyhow!(words))
         .with_context(|| format!("cannot draw `{}`", chart.title))?;
     Ok(text)
 }
 
-type Area<'a> = ChartContext<
-    'a,
-    SVGBackend<'a>,
-    Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>,
->;
-
-fn draw(
-    chart: &Chart,
-    text: &mut String,
-    across: std::ops::Range<f64>,
-    up: std::ops::Range<f64>,
-) -> Result<(), String> {
-    let words = |error: &dyn std::fmt::Display| error.to_string();
-    let area = SVGBackend::with_string(text, SIZE).into_drawing_area();
-    area.fill(&WHITE).map_err(|e| words(&e))?;
-    let mut plot: Area<'_> = ChartBuilder::on(&area)
-        .caption(&chart.title, ("sans-serif", 16))
-        .margin(12)
-        .margin_right(28)
-        .x_label_area_size(44)
-        .y_label_area_size(72)
-        .build_cartesian_2d(across, up)
-        .map_err(|e| words(&e))?;
-    // Names stand at whole numbers: enough marks that each is met.
-    let marks = if chart.categories.is_empty() { 10 } else { 4 * chart.categories.len() };
-    plot.configure_mesh()
-        .x_desc(chart.x_label.as_str())
-        .y_desc(chart.y_label.as_str())
-        .x_labels(marks)
-        .x_label_formatter(&|x| chart.label(*x))
-        .y_label_formatter(&|y| short(*y))
-        .label_style(("sans-serif", 13))
-        .light_line_style(WHITE)
-        .draw()
-        .map_err(|e| words(&e))?;
-    for line in &chart.lines {
-        put(chart, line, &mut plot)?;
-    }
-    plot.configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.85))
-        .border_style(RGBColor(200, 200, 200))
-        .label_font(("sans-serif", 12))
-        .draw()
-        .map_err(|e| words(&e))?;
-    area.present().map_err(|e| words(&e))
-}
-
-fn put(chart: &Chart, line: &Line, plot: &mut Area<'_>) -> Result<(), String> {
-    let words = |error: &dyn std::fmt::Display| error.to_string();
+fn put(chart: &Chart, line: &Line, plot: &mut Plot<'_>) -> Result<(), String> {
     let colour = COLOURS[line.colour % COLOURS.len()];
     let at = |(x, y): &(f64, f64)| (chart.across(*x), *y);
     let points: Vec<(f64, f64)> = line.points.iter().map(at).filter(|(_, y)| y.is_finite()).collect();
@@ -158,23 +124,23 @@ fn put(chart: &Chart, line: &Line, plot: &mut Area<'_>) -> Result<(), String> {
             let spread = line.points.iter().map(at).zip(&line.spread).map(|((x, _), (least, most))| {
                 PathElement::new(vec![(x, *least), (x, *most)], colour.stroke_width(1))
             });
-            plot.draw_series(spread).map_err(|e| words(&e))?;
+            plot.draw_series(spread).map_err(words)?;
             plot.draw_series(points.iter().map(|point| Circle::new(*point, 3, colour.filled())))
-                .map_err(|e| words(&e))?;
+                .map_err(words)?;
             plot.draw_series(LineSeries::new(points, colour.stroke_width(2)))
-                .map_err(|e| words(&e))?
+                .map_err(words)?
                 .label(line.name.as_str())
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
         }
         Style::Dashed => {
             plot.draw_series(DashedLineSeries::new(points, 6, 4, colour.stroke_width(1)))
-                .map_err(|e| words(&e))?
+                .map_err(words)?
                 .label(line.name.as_str())
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 6, y)], colour.stroke_width(1)));
         }
         Style::Rings => {
             plot.draw_series(points.into_iter().map(|point| Circle::new(point, 6, colour.stroke_width(2))))
-                .map_err(|e| words(&e))?
+                .map_err(words)?
                 .label(line.name.as_str())
                 .legend(move |(x, y)| Circle::new((x + 9, y), 5, colour.stroke_width(2)));
         }
