@@ -18,6 +18,7 @@ mod unstuff;
 use crate::seat::{Calls, Plan};
 use crate::setting::Setting;
 use bytes::Bytes;
+use files::OwnDirectory;
 use serde::Deserialize;
 use shoal_client::Client;
 use shoal_env::Env;
@@ -170,12 +171,12 @@ pub struct Process {
 /// What of it is the workload's own.
 enum Acting {
     NinePhases(nine_phases::Acting),
-    Mdtest(mdtest::Acting),
+    Mdtest(OwnDirectory),
     MpiIoTest(mpi_io_test::Acting),
     MpiMdMore(mpi_md_more::Acting),
     Pvfs2Bench(pvfs2_bench::Acting),
-    Ls(ls::Acting),
-    Lookups(lookups::Acting),
+    Ls(OwnDirectory),
+    Lookups(OwnDirectory),
     Unstuff(unstuff::Acting),
     Nothing,
 }
@@ -212,12 +213,12 @@ impl Process {
         let mut acting = std::mem::replace(&mut self.acting, Acting::Nothing);
         let done = match &mut acting {
             Acting::NinePhases(acting) => acting.run(self, phase).await,
-            Acting::Mdtest(acting) => acting.run(self, phase).await,
+            Acting::Mdtest(own) => mdtest::run(self, phase, own).await,
             Acting::MpiIoTest(acting) => acting.run(self, phase).await,
             Acting::MpiMdMore(acting) => acting.run(self, phase).await,
             Acting::Pvfs2Bench(acting) => acting.run(self, phase).await,
-            Acting::Ls(acting) => acting.run(self, phase).await,
-            Acting::Lookups(acting) => acting.run(self, phase).await,
+            Acting::Ls(own) => ls::run(self, phase, own).await,
+            Acting::Lookups(own) => lookups::run(self, phase, own).await,
             Acting::Unstuff(acting) => acting.run(self, phase).await,
             Acting::Nothing => Ok(Work::default()),
         };

@@ -9,6 +9,25 @@ pub fn file_name(at: u64) -> Result<Name, String> {
     name(format!("f{at:07}"))
 }
 
+/// A process's own directory below the root: made in its first phase, there for all others.
+#[derive(Default)]
+pub struct OwnDirectory(Option<(Handle, Name)>);
+
+impl OwnDirectory {
+    /// Make it.
+    pub(super) async fn make(&mut self, process: &Process) -> Result<Handle, String> {
+        let (dir, name) = process.own_directory().await?;
+        self.0 = Some((dir, name));
+        Ok(dir)
+    }
+
+    /// Where it is, and its name.
+    pub(super) fn made(&self) -> Result<(Handle, &Name), String> {
+        let (dir, name) = self.0.as_ref().ok_or("there is no directory")?;
+        Ok((*dir, name))
+    }
+}
+
 impl Process {
     /// Make a file and open it.
     pub(super) async fn create(&self, dir: Handle, name: &Name) -> Result<OpenFile, String> {

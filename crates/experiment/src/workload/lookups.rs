@@ -4,7 +4,7 @@
 //! Each process makes its files in a directory of its own, in batches where the switches allow that, and looks names up in it. The
 //! random order is a fixed one, from the process's number.
 
-use super::files::file_name;
+use super::files::{OwnDirectory, file_name};
 use super::{Done, FILE, Process, Work, name, told};
 use shoal_client::NewFile;
 use shoal_proto::{Handle, Name, Status};
@@ -15,36 +15,27 @@ pub const PHASES: &[&str] =
 /// Files made by one call.
 const BATCH: u64 = 128;
 
-/// What is held from phase to phase.
-#[derive(Default)]
-pub struct Acting {
-    dir: Option<Handle>,
-}
-
-impl Acting {
-    pub(super) async fn run(&mut self, process: &Process, phase: usize) -> Done {
-        if phase == 0 {
-            let (dir, _) = process.own_directory().await?;
-            self.dir = Some(dir);
-            return prepare(process, dir).await.map(|()| Work::default());
-        }
-        let Some(dir) = self.dir else { return Err("there is no directory".to_owned()) };
-        let phase = PHASES[phase];
-        let (is_random, is_there) = (phase.ends_with("random"), phase.starts_with("existing"));
-        let mut draw = Draw(u64::from(process.index) + 1);
-        for at in 0..process.setting.lookups {
-            process.go_on()?;
-            let which = if is_random { draw.next() } else { at } % process.files().max(1);
-            let name = if is_there { file_name(which)? } else { absent(which)? };
-            match process.client.lookup(dir, &name).await {
-                Ok(_) if is_there => {}
-                Ok(_) => return Err("a name is there that nobody made".to_owned()),
-                Err(error) if !is_there && error.status == Status::NotFound => {}
-                Err(error) => return Err(told(error)),
-            }
-        }
-        Ok(Work::ops(process.setting.lookups))
+pub(super) async fn run(process: &Process, phase: usize, own: &mut OwnDirectory) -> Done {
+    if phase == 0 {
+        let dir = own.make(process).await?;
+        return prepare(process, dir).await.map(|()| Work::default());
     }
+    let (dir, _) = own.made()?;
+    let phase = PHASES[phase];
+    let (is_random, is_there) = (phase.ends_with("random"), phase.starts_with("existing"));
+    let mut draw = Draw(u64::from(process.index) + 1);
+    for at in 0..process.setting.lookups {
+        process.go_on()?;
+        let which = if is_random { draw.next() } else { at } % process.files().max(1);
+        let name = if is_there { file_name(which)? } else { absent(which)? };
+        match process.client.lookup(dir, &name).await {
+            Ok(_) if is_there => {}
+            Ok(_) => return Err("a name is there that nobody made".to_owned()),
+            Err(error) if !is_there && error.status == Status::NotFound => {}
+            Err(error) => return Err(told(error)),
+        }
+    }
+    Ok(Work::ops(process.setting.lookups))
 }
 
 fn absent(at: u64) -> Result<Name, String> {

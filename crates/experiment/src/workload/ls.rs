@@ -8,38 +8,29 @@
 //!
 //! What the kernel itself costs is not in it: this is the file system's part of `ls`.
 
-use super::files::{file_name, seen};
+use super::files::{OwnDirectory, file_name, seen};
 use super::{Done, Process, Work, told};
 use shoal_proto::{Handle, Kind};
 
 /// The phases.
 pub const PHASES: &[&str] = &["prepare", "ls", "pvfs2_ls", "pvfs2_lsplus"];
 
-/// What is held from phase to phase.
-#[derive(Default)]
-pub struct Acting {
-    dir: Option<Handle>,
-}
-
-impl Acting {
-    pub(super) async fn run(&mut self, process: &Process, phase: usize) -> Done {
-        if phase == 0 {
-            let (dir, _) = process.own_directory().await?;
-            for at in 0..process.files() {
-                process.create_close(dir, &file_name(at)?).await?;
-            }
-            self.dir = Some(dir);
-            return Ok(Work::default());
+pub(super) async fn run(process: &Process, phase: usize, own: &mut OwnDirectory) -> Done {
+    if phase == 0 {
+        let dir = own.make(process).await?;
+        for at in 0..process.files() {
+            process.create_close(dir, &file_name(at)?).await?;
         }
-        let Some(dir) = self.dir else { return Err("there is no directory".to_owned()) };
-        let files = process.files();
-        match PHASES[phase] {
-            "ls" => by_name(process, dir).await?,
-            "pvfs2_ls" => process.readdir_stat(dir, files, 0).await?,
-            _ => plus(process, dir).await?,
-        }
-        Ok(Work::ops(files))
+        return Ok(Work::default());
     }
+    let (dir, _) = own.made()?;
+    let files = process.files();
+    match PHASES[phase] {
+        "ls" => by_name(process, dir).await?,
+        "pvfs2_ls" => process.readdir_stat(dir, files, 0).await?,
+        _ => plus(process, dir).await?,
+    }
+    Ok(Work::ops(files))
 }
 
 async fn by_name(process: &Process, dir: Handle) -> Result<(), String> {

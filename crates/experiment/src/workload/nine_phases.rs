@@ -3,10 +3,10 @@
 //! directory and *stats* each file again, (7) closes each, (8) removes each, (9) removes the directory. Files stay open from
 //! create to close; phases are timed by Algorithm 1. The paper's N is 12,000, its M 8 KiB.
 
-use super::files::file_name;
+use super::files::{OwnDirectory, file_name};
 use super::{Done, Process, Work};
 use shoal_client::OpenFile;
-use shoal_proto::{Handle, Name};
+use shoal_proto::Handle;
 
 /// The phases.
 pub const PHASES: &[&str] = &[
@@ -24,7 +24,7 @@ pub const PHASES: &[&str] = &[
 /// What is held from phase to phase.
 #[derive(Default)]
 pub struct Acting {
-    dir: Option<(Handle, Name)>,
+    dir: OwnDirectory,
     files: Vec<OpenFile>,
 }
 
@@ -32,10 +32,10 @@ impl Acting {
     pub(super) async fn run(&mut self, process: &Process, phase: usize) -> Done {
         let (files, bytes) = (process.files(), process.setting.file_bytes);
         if phase == 0 {
-            self.dir = Some(process.own_directory().await?);
+            self.dir.make(process).await?;
             return Ok(Work::ops(1));
         }
-        let Some((dir, own)) = self.dir.clone() else { return Err("there is no directory".to_owned()) };
+        let (dir, own) = self.dir.made()?;
         match PHASES[phase] {
             "create" => {
                 for at in 0..files {
@@ -67,7 +67,7 @@ impl Acting {
                 }
             }
             _ => {
-                process.call(process.client.rmdir(Handle::ROOT, &own)).await?;
+                process.call(process.client.rmdir(Handle::ROOT, own)).await?;
                 return Ok(Work::ops(1));
             }
         }
