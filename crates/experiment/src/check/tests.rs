@@ -20,6 +20,24 @@ impl Made<'_> {
         self.values.insert((series.to_owned(), x.to_string()), (x.clone(), value));
     }
 
+    /// A value of one series, and 100 of another.
+    fn beside(&mut self, of: &str, to: &str, x: &Place, value: f64) {
+        self.put(to, x, 100.0);
+        self.put(of, x, value);
+    }
+
+    /// A value that reaches such a share of its bound.
+    fn reaching(&mut self, series: &str, x: &Place, share: f64) {
+        let value = if self.metric(series).is_time() { 100.0 / share } else { 100.0 * share };
+        self.put(series, x, value);
+    }
+
+    /// Values at the two ends of a curve.
+    fn ends(&mut self, series: &str, from: (&Place, f64), until: (&Place, f64)) {
+        self.put(series, from.0, from.1);
+        self.put(series, until.0, until.1);
+    }
+
     fn metric(&self, series: &str) -> Metric {
         self.experiment.series(series).expect(series).metric
     }
@@ -74,45 +92,25 @@ fn made<'a>(experiment: &'a Experiment, shape: &Shape, is_right: bool) -> Made<'
     let less = 2.0 - more;
     let everywhere = experiment.axis.values.clone();
     match shape {
-        Shape::AtLeast(r) => {
-            made.put(&r.to, &r.x, 100.0);
-            made.put(&r.of, &r.x, 100.0 * r.ratio * more);
-        }
-        Shape::AtMost(r) => {
-            made.put(&r.to, &r.x, 100.0);
-            made.put(&r.of, &r.x, 100.0 * r.ratio * less);
-        }
+        Shape::AtLeast(r) => made.beside(&r.of, &r.to, &r.x, 100.0 * r.ratio * more),
+        Shape::AtMost(r) => made.beside(&r.of, &r.to, &r.x, 100.0 * r.ratio * less),
         Shape::Widens(p) => {
-            for (x, value) in [(&p.from, 100.0), (&p.until, 100.0 * more)] {
-                made.put(&p.to, x, 100.0);
-                made.put(&p.of, x, value);
-            }
+            made.beside(&p.of, &p.to, &p.from, 100.0);
+            made.beside(&p.of, &p.to, &p.until, 100.0 * more);
         }
         Shape::Crosses(p) => {
-            for (x, value) in [(&p.from, 100.0 * less), (&p.until, 100.0 * more)] {
-                made.put(&p.to, x, 100.0);
-                made.put(&p.of, x, value);
-            }
+            made.beside(&p.of, &p.to, &p.from, 100.0 * less);
+            made.beside(&p.of, &p.to, &p.until, 100.0 * more);
         }
         Shape::BoundedBy(a) => {
             for x in &everywhere {
-                made.put(&a.by, x, 100.0);
-                made.put(&a.of, x, 50.0);
+                made.beside(&a.of, &a.by, x, 50.0);
             }
             made.put(&a.of, &everywhere[0], (100.0 + a.percent) * less);
         }
-        Shape::Rises(s) => {
-            made.put(&s.series, &s.from, 100.0);
-            made.put(&s.series, &s.until, 100.0 * s.ratio * more);
-        }
-        Shape::RisesAtMost(s) => {
-            made.put(&s.series, &s.from, 100.0);
-            made.put(&s.series, &s.until, 100.0 * s.ratio * less);
-        }
-        Shape::Falls(s) => {
-            made.put(&s.series, &s.until, 100.0);
-            made.put(&s.series, &s.from, 100.0 * s.ratio * more);
-        }
+        Shape::Rises(s) => made.ends(&s.series, (&s.from, 100.0), (&s.until, 100.0 * s.ratio * more)),
+        Shape::RisesAtMost(s) => made.ends(&s.series, (&s.from, 100.0), (&s.until, 100.0 * s.ratio * less)),
+        Shape::Falls(s) => made.ends(&s.series, (&s.from, 100.0 * s.ratio * more), (&s.until, 100.0)),
         Shape::FlatWithin(w) => {
             for x in made.places(&w.from, &w.until) {
                 made.put(&w.series, &x, 100.0);
@@ -123,8 +121,8 @@ fn made<'a>(experiment: &'a Experiment, shape: &Shape, is_right: bool) -> Made<'
         }
         Shape::Linear(w) => {
             let grows = w.until.number().expect("a number") / w.from.number().expect("a number");
-            made.put(&w.series, &w.from, 100.0);
-            made.put(&w.series, &w.until, 100.0 * grows * (1.0 + w.percent / 100.0 * less));
+            let last = 100.0 * grows * (1.0 + w.percent / 100.0 * less);
+            made.ends(&w.series, (&w.from, 100.0), (&w.until, last));
         }
         Shape::Within(n) => {
             let published = experiment.published(&n.series, &n.x).expect("published").value;
@@ -135,15 +133,9 @@ fn made<'a>(experiment: &'a Experiment, shape: &Shape, is_right: bool) -> Made<'
             made.binds = if is_right { b.limit.clone() } else { "another".to_owned() };
         }
         Shape::BelowBound(s) => {
-            let share = (1.0 + s.percent / 100.0) * less;
-            let value = if made.metric(&s.series).is_time() { 100.0 / share } else { 100.0 * share };
-            made.put(&s.series, &everywhere[0], value);
+            made.reaching(&s.series, &everywhere[0], (1.0 + s.percent / 100.0) * less);
         }
-        Shape::Reaches(n) => {
-            let share = n.percent / 100.0 * more;
-            let value = if made.metric(&n.series).is_time() { 100.0 / share } else { 100.0 * share };
-            made.put(&n.series, &n.x, value);
-        }
+        Shape::Reaches(n) => made.reaching(&n.series, &n.x, n.percent / 100.0 * more),
     }
     made
 }
