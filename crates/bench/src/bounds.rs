@@ -16,7 +16,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::spread::{percent, short};
+use crate::spread::percent;
+use shoal_model::short;
 
 /// What the machine did beside the run: medians.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::demands::Verdict;
 use crate::report::plain_table;
 use crate::seconds::Seconds;
-use crate::spread::short;
+use shoal_model::short;
 
 /// What the servers' shares of the entries may differ by, percent.
 const SHARES: f64 = 20.0;

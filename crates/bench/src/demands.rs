@@ -10,8 +10,9 @@ use crate::beside::HeldPhase;
 use crate::bounds::Limit;
 use crate::many::{BATCHED, Gain, gains};
 use crate::report::Report;
-use crate::spread::{percent, short};
+use crate::spread::percent;
 use crate::whole::names;
+use shoal_model::short;
 
 /// Shares of the bounds, percent.
 const CREATE_OF_WAITING: f64 = 60.0;

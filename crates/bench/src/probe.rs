@@ -28,9 +28,10 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::report::plain_table;
-use crate::spread::{Spread, short};
+use crate::spread::Spread;
 use copy::CopyFiles;
 use echo::EchoKind;
+use shoal_model::short;
 use sync::{SyncFiles, SyncMethod};
 
 /// What to measure of the machine.

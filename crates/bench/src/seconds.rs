@@ -14,8 +14,9 @@ use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 
 use crate::demands::Verdict;
-use crate::spread::{Spread, short};
+use crate::spread::Spread;
 use crate::tail::SyncProbe;
+use shoal_model::short;
 
 /// A look each.
 const SECOND: Duration = Duration::from_secs(1);

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::interval::{Interval, SAMPLES_MIN};
 use crate::report::plain_table;
-use crate::spread::short;
+use shoal_model::short;
 
 /// What can be told of two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -30,21 +30,6 @@ pub fn percent(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole * 100.0)
 }
 
-/// A number with its thousands or millions: `41.2 k`, `1.06 M`, `337`; three digits that say something.
-pub fn short(value: f64) -> String {
-    let (scaled, suffix) = match value.abs() {
-        v if v >= 1e6 => (value / 1e6, " M"),
-        v if v >= 1e4 => (value / 1e3, " k"),
-        _ => (value, ""),
-    };
-    let digits = match scaled.abs() {
-        v if v >= 100.0 => 0,
-        v if v >= 10.0 => 1,
-        _ => 2,
-    };
-    format!("{scaled:.digits$}{suffix}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,14 +49,5 @@ mod tests {
         assert_eq!(Spread::of(&[]), None);
         assert_eq!(percent(1.0, 0.0), None);
         assert_eq!(percent(50.0, 200.0), Some(25.0));
-    }
-
-    #[test]
-    fn numbers_are_shortened_to_three_digits() {
-        assert_eq!(short(0.5), "0.50");
-        assert_eq!(short(337.0), "337");
-        assert_eq!(short(9_870.4), "9870");
-        assert_eq!(short(41_234.0), "41.2 k");
-        assert_eq!(short(1_060_000.0), "1.06 M");
     }
 }

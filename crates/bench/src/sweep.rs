@@ -20,8 +20,8 @@ use crate::interval::Interval;
 use crate::io::BLOCK_MAX;
 use crate::progress::Progress;
 use crate::report::plain_table;
-use crate::spread::short;
 use crate::target::{FileId, OpenMode, Target, Worker};
+use shoal_model::short;
 
 /// A block may be so much slower than one of half its size, percent.
 pub const DIP_MAX: f64 = 15.0;

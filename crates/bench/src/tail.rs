@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::buffer::Buffer;
 use crate::report::plain_table;
-use crate::spread::short;
+use shoal_model::short;
 
 /// Bytes of one write of the probe.
 const WRITE: usize = 4096;

@@ -12,7 +12,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::report::RunResult;
-use crate::spread::{Spread, short};
+use crate::spread::Spread;
+use shoal_model::short;
 
 /// What is measured: the baseline, each technique alone, all, ours, and what the checks compare all with.
 pub const COMBINATIONS: [&str; 10] = [

@@ -7,7 +7,8 @@
 use serde::{Deserialize, Serialize};
 use shoal_model::{Curve, Figure};
 
-use crate::spread::{Spread, short};
+use crate::spread::Spread;
+use shoal_model::short;
 
 /// The median error that is accepted, and the error of a cell that is.
 pub const MEDIAN_ERROR_MAX: f64 = 0.25;

@@ -8,7 +8,7 @@ use crate::outcome::{Curve, Outcome, Point};
 use crate::place::Place;
 use crate::run::{Amount, Mode};
 use serde::{Deserialize, Serialize};
-use shoal_bench::spread::short;
+use shoal_model::short;
 
 /// A check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

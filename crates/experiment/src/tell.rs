@@ -3,7 +3,7 @@
 use crate::file::{Experiment, Metric};
 use crate::outcome::{Checked, Curve, Outcome, Point};
 use crate::run::Mode;
-use shoal_bench::spread::short;
+use shoal_model::short;
 use std::fmt::Write as _;
 
 /// What a table's columns are.

@@ -1,6 +1,7 @@
 //! Numbers as people read them.
 
-/// Three digits that say something, or one behind the point: `6.6`, `480.8`, `2800`, `41.2 k`, `1.06 M`.
+/// A number with its thousands or millions, in three digits that say something: `6.58`, `481`, `2800`, `41.2 k`, `1.06 M`. All that
+/// is printed of rates is written so, by benchmarks and bounds alike.
 pub fn short(value: f64) -> String {
     if !value.is_finite() {
         return "no limit".to_owned();
@@ -11,8 +12,8 @@ pub fn short(value: f64) -> String {
         _ => (value, ""),
     };
     let digits = match scaled.abs() {
-        v if v >= 1000.0 => 0,
-        v if v >= 2.0 => 1,
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
         _ => 2,
     };
     format!("{scaled:.digits$}{suffix}")
@@ -50,8 +51,8 @@ mod tests {
     #[test]
     fn numbers_keep_what_says_something() {
         assert_eq!(
-            [6.5755, 480.77, 2800.0, 41_234.0, 1.06e6].map(short),
-            ["6.6", "480.8", "2800", "41.2 k", "1.06 M"]
+            [0.5, 6.5755, 337.0, 480.77, 2800.0, 9_870.4, 41_234.0, 1.06e6].map(short),
+            ["0.50", "6.58", "337", "481", "2800", "9870", "41.2 k", "1.06 M"]
         );
         assert_eq!(short(f64::INFINITY), "no limit");
         assert_eq!([520.0, 8500.0, 1.25].map(time), ["520 µs", "8.5 ms", "1.25 µs"]);

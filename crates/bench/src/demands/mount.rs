@@ -7,8 +7,9 @@
 use super::{Verdict, share};
 use crate::bounds::{Bound, Limit};
 use crate::report::Report;
-use crate::spread::{percent, short};
+use crate::spread::percent;
 use crate::whole::names;
+use shoal_model::short;
 
 /// Shares, percent.
 const DURABLE_OF_WAITING: f64 = 70.0;

@@ -6,7 +6,8 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use crate::report::{Report, TargetSummary, Unit};
-use crate::spread::{Spread, short};
+use crate::spread::Spread;
+use shoal_model::short;
 
 const NOTHING: &str = "–";
 
