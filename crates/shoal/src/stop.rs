@@ -1,15 +1,21 @@
-//! What ends a process that serves: signals, a mount that somebody unmounted, a server that failed.
+//! What ends a process that serves: signals, a mount that somebody unmounted, a server that failed; and of one that was started for
+//! another, that one's end, however it ends.
 
 use anyhow::{Context as _, Result};
 use shoal_proto::ServerId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::io::Read as _;
 use std::sync::mpsc::Sender;
+
+/// Set in the environment of a process that is to end with who started it. Its standard input is then a pipe that nobody writes
+/// to: the end of it tells, as no signal would of one who is killed. (A version that does not know this goes on as before.)
+pub const ENDS_WITH_INPUT: &str = "SHOAL_ENDS_WITH_INPUT";
 
 /// Something happened.
 #[derive(Debug)]
 pub enum Event {
-    /// Somebody wants us to stop.
+    /// Somebody wants us to stop, or nobody is left who wants us to go on.
     Signal,
     /// The mount is gone: somebody unmounted it.
     Unmounted,
@@ -19,6 +25,9 @@ pub enum Event {
 
 /// Send the first stop signal as an event; end the process at the second.
 pub fn watch(events: Sender<Event>) -> Result<()> {
+    if std::env::var_os(ENDS_WITH_INPUT).is_some() {
+        watch_input(events.clone())?;
+    }
     let mut wanted = vec![SIGINT, SIGTERM];
     if !hangup_is_ignored() {
         wanted.push(SIGHUP);
@@ -35,6 +44,26 @@ pub fn watch(events: Sender<Event>) -> Result<()> {
         }
     };
     std::thread::Builder::new().name("signals".into()).spawn(watch).context("cannot watch for signals")?;
+    Ok(())
+}
+
+/// Send the end of standard input as a wish to stop.
+fn watch_input(events: Sender<Event>) -> Result<()> {
+    let watch = move || {
+        let (mut input, mut nothing) = (std::io::stdin(), [0; 64]);
+        loop {
+            match input.read(&mut nothing) {
+                Ok(1..) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => break,
+            }
+        }
+        let _ = events.send(Event::Signal);
+    };
+    std::thread::Builder::new()
+        .name("input".into())
+        .spawn(watch)
+        .context("cannot watch for the input's end")?;
     Ok(())
 }
 

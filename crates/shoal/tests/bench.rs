@@ -1,7 +1,8 @@
 //! Benchmarks from outside, as small as they can be: that their output is complete, not what the figures are.
 
 use serde_json::Value;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 fn run(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
@@ -204,6 +205,53 @@ fn bench_techniques_measures_every_combination_and_writes_its_tables() {
     assert_eq!(list(&told["checks"]).len(), 18);
     let text = std::fs::read_to_string(tables).expect("written");
     assert!(text.contains("| baseline |") && text.contains("**4 clients**"), "{text}");
+}
+
+/// A process's parent and whether it has ended, as `/proc` tells; `None`: there is no such process.
+fn parent_of(pid: u32) -> Option<(u32, bool)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut words = stat.rsplit(") ").next()?.split(' ');
+    let has_ended = matches!(words.next()?, "Z" | "X");
+    Some((words.next()?.parse().ok()?, has_ended))
+}
+
+/// Look again and again; what is seen in the end.
+fn seen<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+    let until = Instant::now() + Duration::from_secs(120);
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn the_servers_of_a_benchmark_that_is_killed_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let words = "bench techniques --servers 2 --clients 1 --files 100000 --repeat 9 --quiet --json --folder";
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_shoal"))
+        .args(words.split(' '))
+        .arg(folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let is_up = |pid: &u32| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        parent_of(*pid).is_some_and(|(parent, _)| parent == bench.id())
+            && words.split(|&byte| byte == 0).any(|word| word == b"up")
+    };
+    let servers = || {
+        let entries = std::fs::read_dir("/proc").expect("readable").flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(is_up)
+    };
+    let servers = seen("the benchmark starts servers", servers);
+    bench.kill().expect("it runs");
+    bench.wait().expect("it ends");
+    let has_ended = || parent_of(servers).is_none_or(|(_, has_ended)| has_ended).then_some(());
+    seen("its servers end", has_ended);
 }
 
 #[test]

@@ -41,6 +41,7 @@ fn in_background(args: &Mount) -> Result<ExitCode> {
     let own: Vec<_> = std::env::args_os().skip(1).filter(|arg| arg != "--background").collect();
     let mut child = Command::new(program)
         .args(own)
+        .env_remove(stop::ENDS_WITH_INPUT)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(said)

@@ -1,5 +1,7 @@
-//! A process of this program or another version of it, started for a benchmark: servers, a mount.
+//! A process of this program or another version of it, started for a benchmark: servers, a mount. It ends with the benchmark, even
+//! if that is killed: its standard input ends then.
 
+use crate::stop::ENDS_WITH_INPUT;
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead as _, BufReader};
@@ -23,7 +25,8 @@ impl Running {
     pub fn start(program: &Path, words: &[&str]) -> Result<Running> {
         let mut child = Command::new(program)
             .args(words)
-            .stdin(Stdio::null())
+            .env(ENDS_WITH_INPUT, "1")
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start `shoal {}`", words.join(" ")))?;
