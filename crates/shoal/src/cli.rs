@@ -323,9 +323,12 @@ pub struct Cp {
     /// Directories with all they hold.
     #[arg(short, long)]
     pub recursive: bool,
-    /// Keep mode, owner and times.
+    /// Keep mode, owner, times and extended attributes: those of `user.`, as root of `trusted.` and `security.` too.
     #[arg(short, long)]
     pub preserve: bool,
+    /// Copy a symbolic link that is named here as a link, not what it leads to; in trees it is always so.
+    #[arg(short = 'P', long)]
+    pub no_dereference: bool,
     /// Files under way at once.
     #[arg(short, long, default_value_t = 16)]
     pub jobs: usize,

@@ -2,6 +2,7 @@
 
 mod data;
 mod spot;
+mod xattrs;
 
 pub use spot::{Meta, Spot, owner};
 
@@ -12,6 +13,20 @@ use shoal_env::local::Notify;
 use shoal_proto::Kind;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use xattrs::Xattrs;
+
+/// How it is copied.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// Directories with all they hold.
+    pub recursive: bool,
+    /// Mode, owner, times and extended attributes are kept.
+    pub preserve: bool,
+    /// A symbolic link that is given by its name is copied as one, though no tree is.
+    pub no_dereference: bool,
+    /// Files under way at once.
+    pub jobs: usize,
+}
 
 /// Something to copy.
 pub struct Task {
@@ -19,7 +34,7 @@ pub struct Task {
     pub from: Spot,
     /// To where.
     pub to: Spot,
-    /// It was given by its name (a symbolic link is then followed where no tree is copied), not found in a directory.
+    /// It was given by its name (a symbolic link is then followed where no tree is copied, unless links are wanted), not found in a directory.
     pub is_given: bool,
 }
 
@@ -44,9 +59,7 @@ pub struct Made {
 pub struct Copier {
     /// The world.
     pub env: Env,
-    recursive: bool,
-    preserve: bool,
-    jobs: usize,
+    how: How,
     umask: u32,
     bar: ProgressBar,
     stack: RefCell<Vec<Task>>,
@@ -54,17 +67,15 @@ pub struct Copier {
     changed: Notify,
     made: Cell<Made>,
     /// Directories whose attributes follow at the end.
-    directories: RefCell<Vec<(Spot, Meta)>>,
+    directories: RefCell<Vec<(Spot, Meta, Xattrs)>>,
 }
 
 impl Copier {
     /// A copy of nothing yet.
-    pub fn new(env: Env, recursive: bool, preserve: bool, jobs: usize, bar: ProgressBar) -> Copier {
+    pub fn new(env: Env, how: How, bar: ProgressBar) -> Copier {
         Copier {
             env,
-            recursive,
-            preserve,
-            jobs,
+            how,
             umask: umask(),
             bar,
             stack: RefCell::default(),
@@ -107,10 +118,10 @@ impl Copier {
 
     /// Copy all that is pushed, and all below it.
     pub async fn run(self: &Rc<Copier>) {
-        futures_util::future::join_all((0..self.jobs).map(|_| self.work())).await;
+        futures_util::future::join_all((0..self.how.jobs).map(|_| self.work())).await;
         let directories = self.directories.take();
-        for (spot, meta) in directories.iter().rev() {
-            if let Err(error) = spot.set(meta, self.preserve).await {
+        for (spot, meta, xattrs) in directories.iter().rev() {
+            if let Err(error) = spot.set(meta, self.how.preserve, xattrs).await {
                 self.failed(&spot.to_string(), &error);
             }
         }
@@ -137,7 +148,7 @@ impl Copier {
     }
 
     async fn copy(self: &Rc<Copier>, task: &Task) -> Result<()> {
-        let follow = task.is_given && !self.recursive;
+        let follow = task.is_given && !self.how.recursive && !self.how.no_dereference;
         let meta = task.from.look(follow).await?.ok_or_else(|| anyhow!("no such file or directory"))?;
         let there = task.to.look(true).await?;
         if let (Some(from), Some(to)) = (meta.handle, there.as_ref().and_then(|t| t.handle))
@@ -155,29 +166,33 @@ impl Copier {
                 self.bar.inc_length(meta.size);
                 data::copy(self, &task.from, &task.to, &meta, self.mode(&meta)).await?;
                 self.count(|made| made.files += 1);
-                self.keep(&task.to, &meta).await
+                self.keep(task, &meta).await
             }
             Kind::Symlink => {
                 let target = task.from.readlink(&meta).await?;
                 task.to.symlink(&target).await?;
                 self.count(|made| made.symlinks += 1);
-                self.keep(&task.to, &meta).await
+                self.keep(task, &meta).await
             }
             Kind::Fifo | Kind::Socket => {
                 task.to.mknod(meta.kind, self.mode(&meta)).await?;
                 self.count(|made| made.others += 1);
-                self.keep(&task.to, &meta).await
+                self.keep(task, &meta).await
             }
             kind => bail!("it is a {}: these are not copied", crate::words::kind(kind)),
         }
     }
 
-    async fn keep(&self, to: &Spot, meta: &Meta) -> Result<()> {
-        if self.preserve { to.set(meta, true).await } else { Ok(()) }
+    async fn keep(&self, task: &Task, meta: &Meta) -> Result<()> {
+        if !self.how.preserve {
+            return Ok(());
+        }
+        let xattrs = task.from.xattrs(meta).await?;
+        task.to.set(meta, true, &xattrs).await
     }
 
     async fn directory(self: &Rc<Copier>, task: &Task, meta: &Meta, there: Option<Meta>) -> Result<()> {
-        if !self.recursive {
+        if !self.how.recursive {
             bail!("it is a directory: use -r");
         }
         if task.to.is_inside(&task.from) {
@@ -191,10 +206,11 @@ impl Copier {
             None => task.to.mkdir(self.mode(meta) | 0o700).await?,
         };
         self.count(|made| made.directories += 1);
-        if self.preserve || (is_new && self.mode(meta) & 0o700 != 0o700) {
-            let after =
-                Meta { mode: if self.preserve { meta.mode } else { self.mode(meta) }, ..meta.clone() };
-            self.directories.borrow_mut().push((task.to.clone(), after));
+        let preserve = self.how.preserve;
+        if preserve || (is_new && self.mode(meta) & 0o700 != 0o700) {
+            let xattrs = if preserve { task.from.xattrs(meta).await? } else { Vec::new() };
+            let after = Meta { mode: if preserve { meta.mode } else { self.mode(meta) }, ..meta.clone() };
+            self.directories.borrow_mut().push((task.to.clone(), after, xattrs));
         }
         for name in task.from.list(meta).await? {
             let (from, to) = (task.from.inside(&name, meta.handle)?, task.to.inside(&name, made)?);
@@ -205,7 +221,7 @@ impl Copier {
 
     /// The mode of something new.
     fn mode(&self, meta: &Meta) -> u32 {
-        if self.preserve { meta.mode & 0o7777 } else { meta.mode & 0o777 & !self.umask }
+        if self.how.preserve { meta.mode & 0o7777 } else { meta.mode & 0o777 & !self.umask }
     }
 }
 

@@ -210,6 +210,74 @@ fn what_is_copied_in_comes_out_the_same_and_every_question_is_answered() {
 }
 
 #[test]
+fn what_is_copied_with_its_attributes_keeps_those_that_extend_them() {
+    use rustix::fs::{XattrFlags, setxattr};
+    use std::os::unix::fs::PermissionsExt as _;
+    let home = Home::new();
+    let (tree, back) = (home.tree(), home.path("back"));
+    let places = ["small", "a", "a/b/big"];
+    for (place, value) in places.iter().zip([&b"warm"[..], b"", &[7; 5000]]) {
+        if setxattr(tree.join(place), "user.colour", value, XattrFlags::empty()).is_err() {
+            eprintln!("not run: the temporary folder takes no extended attributes");
+            return;
+        }
+    }
+    setxattr(tree.join("small"), "user.other", b"too", XattrFlags::empty()).unwrap();
+    // Nobody may write it: that is no hindrance to who makes it.
+    std::fs::set_permissions(tree.join("small"), std::fs::Permissions::from_mode(0o444)).unwrap();
+    let (data, key) = (home.text("data"), home.text("data/key"));
+    let up = Serving::start(&["up", &data, "--servers", "2", "--strip", "64k"]);
+    let at = |path: &str| format!("{}{path}", up.address());
+    said(&["cp", "-r", "-p", tree.to_str().unwrap(), &at("/tree"), "--key", &key, "--quiet"]);
+    said(&["cp", "-r", "-p", &at("/tree"), &at("/again"), "--key", &key, "--quiet"]);
+    said(&["cp", "-r", "-p", &at("/again"), back.to_str().unwrap(), "--key", &key, "--quiet"]);
+    assert_eq!(listing(&tree), listing(&back));
+    let mut value = vec![0; 64 << 10];
+    for (place, name) in
+        places.map(|place| (place, "user.colour")).into_iter().chain([("small", "user.other")])
+    {
+        let mut of = |tree: &Path| {
+            let len = rustix::fs::getxattr(tree.join(place), name, &mut value[..]).unwrap();
+            value[..len].to_vec()
+        };
+        assert_eq!(of(&tree), of(&back), "{place}");
+    }
+    let modes = [&tree, &back].map(|tree| tree.join("small").metadata().unwrap().permissions().mode());
+    assert_eq!(modes[0], modes[1]);
+    // Without -p a copy has none.
+    said(&["cp", &at("/tree/small"), &at("/plain"), "--key", &key, "--quiet"]);
+    assert!(!said(&["stat", &at("/plain"), "--key", &key]).contains("user.colour"));
+    assert!(said(&["stat", &at("/tree/small"), "--key", &key]).contains("user.colour"));
+    up.stop();
+}
+
+#[test]
+fn a_symbolic_link_that_is_named_is_followed_or_with_its_option_copied_under_its_own_name() {
+    let home = Home::new();
+    let (data, key, out) = (home.text("data"), home.text("data/key"), home.path("out"));
+    home.tree();
+    std::fs::create_dir(&out).unwrap();
+    let up = Serving::start(&["up", &data, "--servers", "2"]);
+    let root = up.address();
+    let (link, out_text) = (home.text("tree/a/link"), home.text("out"));
+    let cp = |words: &[&str]| said(&[&["cp", "--quiet", "--key", &key], words].concat());
+    cp(&[&link, &root]);
+    assert_eq!(said(&["cat", &format!("{root}/link"), "--key", &key]), "hello\n", "what it leads to");
+    cp(&["-P", &link, &format!("{root}/kept")]);
+    let stat = |path: &str| -> serde_json::Value {
+        let told = said(&["stat", &format!("{root}{path}"), "--json", "--key", &key]);
+        serde_json::from_str(&told).unwrap()
+    };
+    assert_eq!((&stat("/link")["kind"], &stat("/kept")["kind"]), (&"file".into(), &"symbolic link".into()));
+    cp(&["-P", &format!("{root}/kept"), &out_text]);
+    assert_eq!(out.join("kept").read_link().unwrap(), Path::new("../small"));
+    // A link that leads nowhere is one all the same.
+    let words = refused(&["cp", "--quiet", "--key", &key, &format!("{root}/kept"), &out_text], 1);
+    assert!(words.contains("no such file or directory"), "{words}");
+    up.stop();
+}
+
+#[test]
 fn a_killed_file_system_goes_on_with_its_data_and_grows() {
     let home = Home::new();
     let (data, key) = (home.text("data"), home.text("data/key"));

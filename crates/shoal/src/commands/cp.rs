@@ -6,7 +6,7 @@
 
 use crate::address::Place;
 use crate::cli::Cp;
-use crate::copy::{Copier, Made, Spot, Task};
+use crate::copy::{Copier, How, Made, Spot, Task};
 use crate::{connect, out, words};
 use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -35,7 +35,11 @@ pub fn run(args: Cp) -> Result<ExitCode> {
         bail!("--jobs is 1 to {JOBS_MAX}, not {}", args.jobs);
     }
     let given = |text: &String| Given::find(text, &args);
-    let sources = args.sources.iter().map(given).collect::<Result<Vec<_>>>()?;
+    let source = |text: &String| match args.recursive || args.no_dereference {
+        true => Given::find_link(text, &args),
+        false => given(text),
+    };
+    let sources = args.sources.iter().map(source).collect::<Result<Vec<_>>>()?;
     let target = given(&args.target)?;
     if sources.iter().chain([&target]).all(|one| matches!(one, Given::Local(_))) {
         bail!("none of these is on a ShoalFS: use cp, or write an address (shoal://HOST:PORT/NAME/PATH)");
@@ -92,6 +96,22 @@ impl Given {
         })
     }
 
+    /// The same of something that is not followed if it is a symbolic link: it is where its directory is.
+    fn find_link(text: &str, args: &Cp) -> Result<Given> {
+        let path = std::path::absolute(text)?;
+        let (true, Some(above), Some(name)) = (path.is_symlink(), path.parent(), path.file_name()) else {
+            return Given::find(text, args);
+        };
+        Ok(match Place::find_mounted(&above.to_string_lossy(), args.key.key.as_deref())? {
+            Some(mut place) => {
+                let dir = place.address.path.trim_end_matches('/');
+                place.address.path = format!("{dir}/{}", name.to_string_lossy());
+                Given::Shoal(Box::new(place))
+            }
+            None => Given::Local(path),
+        })
+    }
+
     fn name(&self) -> String {
         match self {
             Given::Local(path) => path.display().to_string(),
@@ -102,7 +122,9 @@ impl Given {
     /// The last name of its path: what it is called inside another directory.
     fn last_name(&self) -> Option<Vec<u8>> {
         let path = match self {
-            Given::Local(path) => path.canonicalize().ok()?,
+            // Of `.` and `..` only a walk knows it; a symbolic link has its own.
+            Given::Local(path) if path.file_name().is_none() => path.canonicalize().ok()?,
+            Given::Local(path) => path.clone(),
             Given::Shoal(place) => PathBuf::from(&place.address.path),
         };
         Some(std::os::unix::ffi::OsStrExt::as_bytes(path.file_name()?).to_vec())
@@ -145,7 +167,13 @@ async fn copy(env: Env, args: &Cp, sources: Vec<Given>, target: Given, bar: Prog
     if sources.len() > 1 && !into {
         bail!("cannot copy several to {}: it is not a directory", target.name());
     }
-    let copier = Rc::new(Copier::new(env, args.recursive, args.preserve, args.jobs, bar));
+    let how = How {
+        recursive: args.recursive,
+        preserve: args.preserve,
+        no_dereference: args.no_dereference,
+        jobs: args.jobs,
+    };
+    let copier = Rc::new(Copier::new(env, how, bar));
     for source in &sources {
         let task = async {
             let from = source.spot(&mut clients).await?;

@@ -1,5 +1,6 @@
 //! A place in a tree: a local path, or a name in a directory of a ShoalFS.
 
+use super::xattrs::{self, Xattrs};
 use crate::address::ShoalAddress;
 use anyhow::{Context as _, Result, anyhow, bail};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, RawMode, Timespec, Timestamps};
@@ -307,10 +308,10 @@ impl Spot {
         }
     }
 
-    /// Set mode and times, and with `all` the owner (which only root may, so only root must).
-    pub async fn set(&self, meta: &Meta, all: bool) -> Result<()> {
+    /// Set mode and times, and with `all` the owner (which only root may, so only root must); and extended attributes.
+    pub async fn set(&self, meta: &Meta, all: bool, xattrs: &Xattrs) -> Result<()> {
         match self {
-            Spot::Local(path) => set_local(path, meta, all),
+            Spot::Local(path) => set_local(path, meta, all, xattrs),
             Spot::Shoal(remote) => {
                 let object = remote.attr().await?.context("it is gone")?.handle;
                 let mut set = SetAttr { mode: Some(meta.mode), ..SetAttr::default() };
@@ -324,7 +325,7 @@ impl Spot {
                     set.mode = None;
                 }
                 remote.client.setattr(object, set).await?;
-                Ok(())
+                xattrs::set_remote(&remote.client, object, xattrs).await
             }
         }
     }
@@ -350,15 +351,25 @@ impl Spot {
     }
 }
 
-fn set_local(path: &Path, meta: &Meta, all: bool) -> Result<()> {
+fn set_local(path: &Path, meta: &Meta, all: bool, xattrs: &Xattrs) -> Result<()> {
+    let is_link = meta.kind == Kind::Symlink;
+    let set_mode =
+        |mode: u32| rustix::fs::chmodat(CWD, path, Mode::from_raw_mode(mode as RawMode), AtFlags::empty());
     if all {
         let owned = std::os::unix::fs::lchown(path, Some(meta.uid), Some(meta.gid));
         if owned.is_err() && rustix::process::geteuid().is_root() {
             owned.context("cannot set its owner")?;
         }
     }
-    if meta.kind != Kind::Symlink {
-        rustix::fs::chmodat(CWD, path, Mode::from_raw_mode(meta.mode as RawMode), AtFlags::empty())?;
+    // Behind the owner, whose change takes capabilities away; and only who may write sets attributes of a user.
+    if !xattrs.is_empty() {
+        if !is_link {
+            set_mode(meta.mode | 0o200)?;
+        }
+        xattrs::set_local(path, is_link, xattrs)?;
+    }
+    if !is_link {
+        set_mode(meta.mode)?;
     }
     if all {
         let spec = |time: Time| {
