@@ -314,6 +314,6 @@ mod tests {
         let terms = &create.held.bound.as_ref().expect("bounded").terms;
         assert_eq!(terms.len(), 3, "{terms:?}");
         let stat = find(names::STAT).held.bound.as_ref().expect("bounded");
-        assert!(stat.term(&[Limit::Disk, Limit::Sync]).is_none(), "a stat waits for no disk: {stat:?}");
+        assert!(stat.among(&[Limit::Disk, Limit::Sync]).is_none(), "a stat waits for no disk: {stat:?}");
     }
 }

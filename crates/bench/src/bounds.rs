@@ -11,13 +11,14 @@
 //!   way       the pass-through's own rate
 //! ```
 //!
-//! and the least of them *binds*. (Of a machine as a whole, before anything is run on it, `shoal_model::bound` tells the same
-//! from a file: docs/BOUNDS.md.) Source: the thesis's chapter 4 ("estimated upper bound"), and the design's section 6.
+//! and the least of them *binds*. How terms make a bound, and what a wait comes to, is [`shoal_model`]'s arithmetic. What goes into
+//! it is not: `shoal_model::bound` takes a machine as a whole from a file, before anything is run on it (docs/BOUNDS.md), with
+//! processor time, links and what bytes add; here are a few medians, taken beside each repetition with the run's own clients, sizes
+//! and groups, so that a machine that is slow at the moment is held against itself. Source: the thesis's chapter 4 ("estimated upper
+//! bound"), and the design's section 6.
 
 use serde::{Deserialize, Serialize};
-
-use crate::spread::percent;
-use shoal_model::short;
+use shoal_model::{Part, short, waiting};
 
 /// What the machine did beside the run: medians.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -76,74 +77,33 @@ impl std::fmt::Display for Limit {
 }
 
 /// One bound, and where it comes from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Term {
-    /// What it is.
-    pub limit: Limit,
-    /// Operations a second.
-    pub per_s: f64,
-    /// The arithmetic, with the numbers in it.
-    pub arithmetic: String,
-}
-
+pub type Term = shoal_model::Term<Limit>;
 /// All bounds of an operation; the first is the least, which binds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Bound {
-    /// From the least on.
-    pub terms: Vec<Term>,
-}
+pub type Bound = shoal_model::Bound<Limit>;
 
-impl Bound {
-    /// Of an operation's cost on a machine; `None` where nothing is known that bounds it.
-    pub fn of(cost: &Cost, machine: &Machine) -> Option<Bound> {
-        let mut terms: Vec<Term> = [waiting(cost, machine), echo(cost, machine), disk(cost, machine)]
-            .into_iter()
-            .flatten()
-            .collect();
-        terms.sort_by(|a, b| a.per_s.total_cmp(&b.per_s));
-        (!terms.is_empty()).then_some(Bound { terms })
-    }
-
-    /// Operations a second, at most.
-    pub fn per_s(&self) -> f64 {
-        self.terms.first().map_or(f64::INFINITY, |term| term.per_s)
-    }
-
-    /// What binds.
-    pub fn binds(&self) -> Option<Limit> {
-        self.terms.first().map(|term| term.limit)
-    }
-
-    /// `measured` as a percentage of the bound.
-    pub fn percent(&self, measured: f64) -> Option<f64> {
-        percent(measured, self.per_s())
-    }
-
-    /// One term of it.
-    pub fn term(&self, limits: &[Limit]) -> Option<&Term> {
-        self.terms.iter().find(|term| limits.contains(&term.limit))
+impl Cost {
+    /// What it allows on a machine; `None` where nothing is known that bounds it.
+    pub fn bound(&self, machine: &Machine) -> Option<Bound> {
+        let terms = [wait(self, machine), echo(self, machine), disk(self, machine)];
+        let bound = Bound::least_of(terms.into_iter().flatten());
+        (!bound.terms.is_empty()).then_some(bound)
     }
 }
 
 /// Each client waits for its answer.
-fn waiting(cost: &Cost, machine: &Machine) -> Option<Term> {
+fn wait(cost: &Cost, machine: &Machine) -> Option<Term> {
     let clients = cost.clients as f64;
     let way_us = if machine.way_per_s > 0.0 { clients / machine.way_per_s * 1e6 } else { 0.0 };
-    let parts = [
-        (Limit::Way, "way", 1.0, way_us),
-        (Limit::Trip, "trip", cost.round_trips, machine.trip_us),
-        (Limit::Sync, "sync", cost.syncs, machine.sync_us),
+    let part = |limit, name: &str, times, each_us| Part { limit, name: name.to_owned(), times, each_us };
+    let parts = vec![
+        part(Limit::Way, "way", 1.0, way_us),
+        part(Limit::Trip, "trip", cost.round_trips, machine.trip_us),
+        part(Limit::Sync, "sync", cost.syncs, machine.sync_us),
     ];
-    let known = || parts.iter().filter(|(_, _, times, each_us)| times * each_us > 0.0);
-    let most = known().max_by(|a, b| (a.2 * a.3).total_cmp(&(b.2 * b.3)))?;
-    let all_us: f64 = known().map(|(_, _, times, each_us)| times * each_us).sum();
-    let word = |(_, name, times, each_us): &(Limit, &str, f64, f64)| match *times == 1.0 {
+    waiting(cost.clients as u64, parts, |Part { name, times, each_us, .. }| match *times == 1.0 {
         true => format!("{name} {each_us:.1} µs"),
         false => format!("{} × {name} {each_us:.1} µs", fraction(*times)),
-    };
-    let sum: Vec<String> = known().map(word).collect();
-    let arithmetic = format!("{} ÷ ({})", cost.clients, sum.join(" + "));
-    Some(Term { limit: most.0, per_s: clients / (all_us * 1e-6), arithmetic })
+    })
 }
 
 fn echo(cost: &Cost, machine: &Machine) -> Option<Term> {
@@ -182,7 +142,7 @@ pub struct Held {
 impl Held {
     /// Hold a rate against what its cost allows.
     pub fn new(measured: f64, cost: &Cost, machine: &Machine) -> Held {
-        Held { measured, bound: Bound::of(cost, machine) }
+        Held { measured, bound: cost.bound(machine) }
     }
 
     /// Percentage of the bound.
@@ -229,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_durable_create_waits_for_a_round_trip_and_a_sync() {
-        let bound = Bound::of(&create(4), &MACHINE).expect("bounded");
+        let bound = create(4).bound(&MACHINE).expect("bounded");
         assert!((bound.per_s() - 10_000.0).abs() < 1e-6, "4 ÷ 400 µs, not {}", bound.per_s());
         assert_eq!(bound.binds(), Some(Limit::Sync));
         assert_eq!(bound.terms[0].arithmetic, "4 ÷ (trip 100.0 µs + sync 300.0 µs)");
@@ -238,17 +198,17 @@ mod tests {
 
     #[test]
     fn with_many_clients_bytes_bind_and_then_messages() {
-        let bound = Bound::of(&create(64), &MACHINE).expect("bounded");
+        let bound = create(64).bound(&MACHINE).expect("bounded");
         assert_eq!((bound.binds(), bound.per_s()), (Some(Limit::Disk), 40_000.0));
         let small = Cost { bytes: 1_000.0, ..create(64) };
-        let bound = Bound::of(&small, &MACHINE).expect("bounded");
+        let bound = small.bound(&MACHINE).expect("bounded");
         assert_eq!((bound.binds(), bound.per_s()), (Some(Limit::Echo), 120_000.0));
     }
 
     #[test]
     fn a_stat_has_neither_sync_nor_bytes() {
         let stat = Cost { clients: 16, round_trips: 1.0, ..Cost::default() };
-        let bound = Bound::of(&stat, &MACHINE).expect("bounded");
+        let bound = stat.bound(&MACHINE).expect("bounded");
         assert_eq!(bound.terms.iter().map(|t| t.limit).collect::<Vec<_>>(), [Limit::Echo, Limit::Trip]);
     }
 
@@ -256,7 +216,7 @@ mod tests {
     fn a_mount_adds_its_way_to_what_is_waited_for() {
         let machine = Machine { way_per_s: 10_000.0, echo_per_s: 0.0, disk_mb_per_s: 0.0, ..MACHINE };
         let cost = Cost { clients: 4, round_trips: 3.0, syncs: 1.0, bytes: 0.0 };
-        let bound = Bound::of(&cost, &machine).expect("bounded");
+        let bound = cost.bound(&machine).expect("bounded");
         // 400 µs of way, 300 of trips, 300 of a sync.
         assert!((bound.per_s() - 4_000.0).abs() < 1e-6, "{}", bound.per_s());
         assert_eq!(bound.binds(), Some(Limit::Way));
@@ -265,7 +225,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_bounds_nothing() {
-        assert_eq!(Bound::of(&create(4), &Machine::default()), None);
+        assert_eq!(create(4).bound(&Machine::default()), None);
         let held = Held::new(7.0, &create(4), &Machine::default());
         assert_eq!(held.percent(), None);
         assert_eq!(held.cells(), ["7.00/s", "–", "–", "–"].map(str::to_owned));

@@ -89,7 +89,7 @@ pub fn many(report: &Report, batch: usize) -> Vec<Verdict> {
             _ => return None,
         };
         let held = target.held(&batched);
-        let binds = held.and_then(|one| one.held.bound.as_ref()?.term(&[Limit::Echo, Limit::Disk]));
+        let binds = held.and_then(|one| one.held.bound.as_ref()?.among(&[Limit::Echo, Limit::Disk]));
         let who = format!("1 client, {batched} of {batch}");
         match binds.filter(|term| gain.verb != "create" && term.per_s < wanted * gain.singly_per_s) {
             Some(_) => share(held?, &who, "files", &[Limit::Echo, Limit::Disk], BATCHED_OF_MACHINE),
@@ -110,7 +110,7 @@ pub fn many(report: &Report, batch: usize) -> Vec<Verdict> {
 
 /// At least a share of the least of some bounds.
 fn share(one: &HeldPhase, who: &str, what: &str, limits: &[Limit], wanted: f64) -> Option<Verdict> {
-    let term = one.held.bound.as_ref()?.term(limits)?;
+    let term = one.held.bound.as_ref()?.among(limits)?;
     let reached = percent(one.held.measured, term.per_s)?;
     Some(Verdict {
         demand: format!("{who}, {what} ≥ {wanted:.0} % of its bound ({})", term.limit),

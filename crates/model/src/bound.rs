@@ -14,6 +14,7 @@
 
 mod limit;
 mod setting;
+mod term;
 #[cfg(test)]
 mod tests;
 
@@ -22,24 +23,7 @@ use crate::machine::{Machine, Side};
 use crate::words::{many, plain, short, time};
 pub use limit::Limit;
 pub use setting::{Access, Caching, Servers, Setting};
-
-/// One bound, and where it comes from.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Term {
-    /// What it is.
-    pub limit: Limit,
-    /// Operations a second, of all clients together.
-    pub per_s: f64,
-    /// The arithmetic, with the numbers in it.
-    pub arithmetic: String,
-}
-
-/// What an operation could reach at best; the first term is the least, which binds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Bound {
-    /// From the least on.
-    pub terms: Vec<Term>,
-}
+pub use term::{Bound, Part, Term, waiting};
 
 impl Bound {
     /// Of an operation on a machine.
@@ -56,49 +40,13 @@ impl Bound {
             sum.server_cpu(),
             sum.shared_cpu(),
         ];
-        let mut terms: Vec<Term> = all.into_iter().flatten().collect();
-        terms.sort_by(|a, b| a.per_s.total_cmp(&b.per_s));
-        Bound { terms }
-    }
-
-    /// Operations a second, at most.
-    pub fn per_s(&self) -> f64 {
-        self.terms.first().map_or(f64::INFINITY, |term| term.per_s)
-    }
-
-    /// What binds.
-    pub fn binds(&self) -> Option<Limit> {
-        self.terms.first().map(|term| term.limit)
-    }
-
-    /// One term of it.
-    pub fn term(&self, limit: Limit) -> Option<&Term> {
-        self.terms.iter().find(|term| term.limit == limit)
+        Bound::least_of(all.into_iter().flatten())
     }
 
     /// The arithmetic, a line a term, the one that binds first.
     pub fn explain(&self) -> Vec<String> {
         let line = |t: &Term| format!("{:<22} {:>8}/s = {}", t.limit, short(t.per_s), t.arithmetic);
         self.terms.iter().map(line).collect()
-    }
-}
-
-/// A part of what a client waits for.
-struct Part {
-    limit: Limit,
-    name: String,
-    times: f64,
-    each_us: f64,
-}
-
-impl Part {
-    fn us(&self) -> f64 {
-        self.times * self.each_us
-    }
-
-    fn words(&self) -> String {
-        let each = format!("{} {}", self.name, time(self.each_us));
-        if self.times == 1.0 { each } else { format!("{} × {each}", plain(self.times)) }
     }
 }
 
@@ -280,13 +228,11 @@ impl Sum<'_> {
         }
         parts.extend(self.transfer());
         parts.push(part(Limit::Processing, "processing", 1.0, self.processing_us()));
-        parts.retain(|part| part.us() > 0.0);
-        let most = parts.iter().max_by(|a, b| a.us().total_cmp(&b.us()))?;
-        let all_us: f64 = parts.iter().map(Part::us).sum();
-        let words: Vec<String> = parts.iter().map(Part::words).collect();
-        let clients = f64::from(self.setting.clients);
-        let arithmetic = format!("{} ÷ ({})", self.setting.clients, words.join(" + "));
-        Sum::term(most.limit, clients / all_us * MEGA, arithmetic)
+        let words = |part: &Part| {
+            let each = format!("{} {}", part.name, time(part.each_us));
+            if part.times == 1.0 { each } else { format!("{} × {each}", plain(part.times)) }
+        };
+        waiting(self.setting.clients.into(), parts, words).filter(|term| term.per_s.is_finite())
     }
 
     /// Echo's rates with so many outstanding: time of a small message, and what each byte adds; microseconds.

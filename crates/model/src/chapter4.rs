@@ -113,8 +113,7 @@ fn split(data: u32) -> Servers {
 
 /// The least of some terms.
 fn least(bound: &Bound, limits: &[Limit]) -> f64 {
-    let terms = bound.terms.iter().filter(|term| limits.contains(&term.limit));
-    terms.map(|term| term.per_s).fold(f64::INFINITY, f64::min)
+    bound.among(limits).map_or(f64::INFINITY, |term| term.per_s)
 }
 
 /// All that clients may wait for: one term has one of these names.

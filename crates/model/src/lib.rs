@@ -30,7 +30,7 @@ pub mod operations;
 pub mod published;
 mod words;
 
-pub use bound::{Access, Bound, Caching, Limit, Servers, Setting, Term};
+pub use bound::{Access, Bound, Caching, Limit, Part, Servers, Setting, Term, waiting};
 pub use counts::{Counts, Share};
 pub use curve::{Curve, Figure};
 pub use machine::{Machine, MachineError, builtin};
