@@ -106,6 +106,9 @@ pub enum Command {
         /// The folder.
         #[arg(value_hint = ValueHint::DirPath)]
         folder: PathBuf,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// A process of a benchmark (started by `shoal bench`).
     #[command(hide = true)]
@@ -209,6 +212,9 @@ pub struct Init {
     /// Settings of the file system.
     #[command(flatten)]
     pub new: NewFileSystem,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `shoal serve`.
@@ -224,6 +230,9 @@ pub struct Serve {
     /// Microseconds to poll before sleeping; for cores with nothing else to do.
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub polling_us: u64,
+    /// One line of JSON instead of words when ready.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// How a file system is mounted.
@@ -266,6 +275,9 @@ pub struct Mount {
     /// Return when it is mounted, and go on in the background.
     #[arg(long)]
     pub background: bool,
+    /// One line of JSON instead of words when ready.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `shoal umount`.
@@ -404,6 +416,9 @@ Example:  shoal layout set mnt/checkpoints --strip 4M --width 2
         /// Which key.
         #[command(flatten)]
         key: Key,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -513,6 +528,9 @@ pub struct AddServer {
     /// What it holds [default: both].
     #[arg(long, value_enum)]
     pub role: Vec<Role>,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `shoal sync`.
@@ -537,6 +555,9 @@ pub struct Sync {
     /// Which key.
     #[command(flatten)]
     pub key: Key,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `shoal torture`.

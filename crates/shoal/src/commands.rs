@@ -45,7 +45,7 @@ pub fn run(command: Command, matches: &clap::ArgMatches) -> Result<ExitCode> {
         Command::AddServer(args) => add_server::run(args),
         Command::Sync(args) => sync::run(args),
         Command::Completions { shell } => completions::completions(shell),
-        Command::Man { folder } => completions::man(&folder),
+        Command::Man { folder, json } => completions::man(&folder, json),
         Command::Ping(args) => ping::run(args),
         Command::Fsck(args) => fsck::run(args),
         Command::Status(args) => status::run(args),

@@ -65,6 +65,13 @@ impl Serving {
         assert!(rest.iter().any(|line| line.contains("stopped")), "{rest:?}");
     }
 
+    /// Of one that tells JSON: it has no last word.
+    fn stop_silently(mut self) {
+        self.signal(rustix::process::Signal::TERM);
+        assert!(self.child.wait().expect("it ends").success());
+        assert_eq!(self.out.by_ref().lines().map_while(Result::ok).count(), 0);
+    }
+
     fn crash(mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
@@ -162,6 +169,78 @@ fn every_command_has_help_with_an_example() {
         let help = said(&args);
         assert!(help.contains("Example:"), "`shoal {}` has no example", path.join(" "));
     }
+}
+
+#[test]
+fn every_command_that_tells_facts_tells_them_as_json_too() {
+    // Bytes of files, a script, and nothing.
+    let others = ["cat", "completions", "umount"];
+    for path in commands(&[]) {
+        let name = path.join(" ");
+        let args: Vec<&str> = path.iter().map(String::as_str).chain(["--help"]).collect();
+        let has_json = said(&args).contains("--json");
+        assert_eq!(has_json, !others.contains(&name.as_str()), "`shoal {name}`");
+    }
+}
+
+/// What a command that must succeed tells as JSON.
+fn told(args: &[&str]) -> serde_json::Value {
+    let text = said(&[args, &["--json"]].concat());
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("shoal {args:?}: {error} in `{text}`"))
+}
+
+#[test]
+fn what_commands_have_done_is_told_as_json() {
+    let home = Home::new();
+    let (cluster, key) = (home.text("cluster"), home.text("cluster/key"));
+    let free = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let [first, second] = free.each_ref().map(|l| format!("tcp:{}", l.local_addr().unwrap()));
+    drop(free);
+    let made = told(&["init", &cluster, "--server", &format!("{first}=s0"), "--name", "one"]);
+    assert_eq!((&made["servers"], &made["key"]), (&1.into(), &key.as_str().into()));
+    let made = told(&["init", &cluster, "--collection", "--name", "two", "--module", "memory"]);
+    assert_eq!(made["file_systems"], serde_json::json!(["one", "two"]));
+
+    let serving = Serving::start(&["serve", "--config", &cluster, "--json"]);
+    let ready: serde_json::Value = serde_json::from_str(&serving.line).unwrap();
+    assert_eq!((&ready["ready"], &ready["servers"]), (&true.into(), &serde_json::json!([0])));
+    let root = ready["file_systems"][0]["address"].as_str().unwrap().to_owned();
+    let laid = told(&["layout", "set", &format!("{root}/new"), "--strip", "64k", "--key", &key]);
+    assert_eq!((&laid["strip"], &laid["stuffed"]), (&(64 << 10).into(), &true.into()));
+    assert_eq!(told(&["sync", &root, "--key", &key]), serde_json::json!({ "durable": true }));
+    let changed = told(&["sync", &root, "--metadata", "fsync", "--key", &key]);
+    assert_eq!((&changed["metadata"], &changed["data"]), (&"fsync".into(), &serde_json::Value::Null));
+    let added = told(&["add-server", "--config", &cluster, "--listen", &second, "--folder", "s1"]);
+    assert_eq!((&added["server"], &added["listen"]), (&1.into(), &serde_json::json!([second])));
+    if Path::new("/dev/fuse").exists() {
+        let at = home.text("mnt");
+        std::fs::create_dir(&at).unwrap();
+        let mount = ["mount", &root, &at, "--key", &key, "--json"];
+        let mounted = Serving::start(&mount);
+        let ready: serde_json::Value = serde_json::from_str(&mounted.line).unwrap();
+        assert_eq!((&ready["mountpoint"], &ready["address"]), (&at.as_str().into(), &root.as_str().into()));
+        mounted.stop_silently();
+        let ready: serde_json::Value =
+            serde_json::from_str(&said(&[&mount[..], &["--background"]].concat())).unwrap();
+        assert!(
+            ready["ready"] == true && ready["process"].is_u64() && ready["messages"].is_string(),
+            "{ready}"
+        );
+        said(&["umount", &at]);
+    }
+    serving.stop_silently();
+
+    let man = told(&["man", &home.text("man")]);
+    assert_eq!(man["pages"].as_u64(), Some(std::fs::read_dir(home.path("man")).unwrap().count() as u64));
+    let switches = told(&["sim", "switches"]);
+    let lines = said(&["sim", "switches"]).lines().count();
+    let count = |name: &str| switches[name].as_array().unwrap().len();
+    assert!(count("covering") > 0 && count("singles") + count("covering") == lines, "{switches}");
+    let setup = ["sim", "replay", "--seed", "7", "--operations", "5", "--servers", "2", "--clients", "2"];
+    let replayed = told(&[&setup[..], &["--twice", "--last", "3"]].concat());
+    assert_eq!((&replayed["same_twice"], &replayed["seed"]), (&true.into(), &7.into()));
+    assert_eq!(replayed["timeline"].as_array().unwrap().len(), 3);
+    assert!(replayed["timeline"][0]["ns"].is_u64() && replayed["timeline"][0]["text"].is_string());
 }
 
 #[test]

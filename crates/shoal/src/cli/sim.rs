@@ -42,6 +42,9 @@ Example:  shoal sim switches            (every single one, and a set that has ev
         /// Only those that have every pair.
         #[arg(long)]
         covering: bool,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// The run of one seed, told: who did what when.
     #[command(after_help = "\
@@ -65,6 +68,9 @@ Exit status: 0 every promise was kept, 1 one was broken, or the second run was a
         /// Run it twice, and see that both are the same.
         #[arg(long)]
         twice: bool,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
     },
 }
 

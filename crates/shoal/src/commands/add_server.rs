@@ -6,6 +6,7 @@ use crate::cli::AddServer;
 use crate::cluster_file::{ClusterFile, Role, ServerEntry};
 use crate::{connect, out};
 use anyhow::{Context as _, Result, bail};
+use serde_json::json;
 use shoal_client::Client;
 use shoal_env::Address;
 use std::process::ExitCode;
@@ -46,6 +47,14 @@ pub fn run(args: AddServer) -> Result<ExitCode> {
     }
     cluster.save()?;
     let config = args.config.display();
+    if args.json {
+        let names: Vec<&str> = cluster.collection.iter().map(|one| one.name.as_str()).collect();
+        let config = config.to_string();
+        out::json_line(
+            &json!({ "server": id, "listen": args.listen, "file_systems": names, "config": config }),
+        )?;
+        return Ok(ExitCode::SUCCESS);
+    }
     out::line(format!(
         "server {id} is in the map; new directories and files use it as soon as it is served"
     ))?;

@@ -5,12 +5,23 @@ use crate::cluster_file::{ClusterFile, CollectionEntry, FILE_NAME, Role, ServerE
 use crate::out;
 use crate::secret::KeyFile;
 use anyhow::{Context as _, Result, bail};
+use serde_json::json;
 use std::process::ExitCode;
 
 /// Write them.
 pub fn run(args: Init) -> Result<ExitCode> {
     let cluster = if args.collection { add_collection(&args)? } else { new_cluster(&args)? };
     let path = cluster.base.join(FILE_NAME);
+    if args.json {
+        let names: Vec<&str> = cluster.collection.iter().map(|one| one.name.as_str()).collect();
+        out::json_line(&json!({
+            "config": path.display().to_string(),
+            "key": cluster.path(&cluster.key).display().to_string(),
+            "servers": cluster.server.len(),
+            "file_systems": names,
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     out::line(format!("wrote {} and {}", path.display(), cluster.path(&cluster.key).display()))?;
     out::line(format!(
         "  next: copy both to each server's machine, and there: shoal serve --config {} --server ID",

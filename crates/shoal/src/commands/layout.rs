@@ -29,7 +29,7 @@ pub fn run(args: Layout) -> Result<ExitCode> {
             let attr = connect::with_client(&place, get).with_context(|| format!("cannot look at {text}"))?;
             show(&text, &attr, json)?;
         }
-        Layout::Set { place: text, distribution, strip, width, key } => {
+        Layout::Set { place: text, distribution, strip, width, key, json } => {
             if distribution.is_none() && strip.is_none() && width.is_none() {
                 bail!("nothing to set: give --distribution, --strip or --width");
             }
@@ -39,7 +39,7 @@ pub fn run(args: Layout) -> Result<ExitCode> {
             let set = |_, client| async move { set(client, &path, wish).await };
             let attr = connect::with_client(&place, set)
                 .with_context(|| format!("cannot set the layout of {text}"))?;
-            show(&text, &attr, false)?;
+            show(&text, &attr, json)?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -6,6 +6,7 @@ use crate::embed::Embedded;
 use crate::out;
 use crate::stop;
 use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -21,12 +22,11 @@ pub fn run(args: Mount) -> Result<ExitCode> {
     stop::watch(events.clone())?;
     let place = Place::find(&args.address, args.key.key.as_deref())?;
     let mount = Embedded::start(&place, &args.mountpoint, &args.options, &events)?;
-    out::tell(format!(
-        "shoal {} · ready: {} mounted at {}",
-        env!("CARGO_PKG_VERSION"),
-        place.address,
-        args.mountpoint.display()
-    ));
+    let (address, at) = (place.address.to_string(), args.mountpoint.display());
+    out::tell(match args.json {
+        true => json!({ "ready": true, "address": address, "mountpoint": at.to_string() }).to_string(),
+        false => format!("shoal {} · ready: {address} mounted at {at}", env!("CARGO_PKG_VERSION")),
+    });
     // Whatever happened (a signal, somebody's umount), it is the end.
     let _ = happened.recv();
     mount.stop()?;
@@ -57,6 +57,14 @@ fn in_background(args: &Mount) -> Result<ExitCode> {
         let words = std::fs::read_to_string(&log).unwrap_or_default();
         bail!("the mount in the background failed: {}", words.trim().trim_start_matches("shoal: "));
     }
-    out::line(format!("{} · process {} · messages in {}", line.trim_end(), child.id(), log.display()))?;
+    let (line, log) = (line.trim_end(), log.display().to_string());
+    if args.json {
+        let mut told: Value =
+            serde_json::from_str(line).context("what the mount in the background says is no JSON")?;
+        (told["process"], told["messages"]) = (child.id().into(), log.into());
+        out::json_line(&told)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    out::line(format!("{line} · process {} · messages in {log}", child.id()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -6,6 +6,7 @@ use crate::node::Node;
 use crate::out;
 use crate::stop::{self, Event};
 use anyhow::{Context as _, Result, bail};
+use serde_json::json;
 use shoal_env::Address;
 use std::process::ExitCode;
 use std::sync::mpsc::channel;
@@ -18,7 +19,7 @@ pub fn run(args: Serve) -> Result<ExitCode> {
     let cluster = ClusterFile::load(&args.config)?;
     let ids = match args.servers.is_empty() {
         true => (0..cluster.server.len() as u16).collect(),
-        false => args.servers,
+        false => args.servers.clone(),
     };
     if let Some(twice) = ids.iter().enumerate().find_map(|(at, id)| ids[..at].contains(id).then_some(id)) {
         bail!("server {twice} is asked for twice: name each --server once");
@@ -31,23 +32,36 @@ pub fn run(args: Serve) -> Result<ExitCode> {
         .flatten()
         .filter_map(|a| if let Address::Tcp(at) = a { Some(at.to_string()) } else { None })
         .collect();
-    let ids: Vec<String> = ids.iter().map(u16::to_string).collect();
-    for one in &cluster.collection {
-        let hosts = tcp.join(",");
-        out::tell(format!(
-            "shoal {} · ready: server {} · file system {} · shoal://{hosts}/{}",
-            env!("CARGO_PKG_VERSION"),
-            ids.join(", "),
-            one.name,
-            one.name
-        ));
-    }
+    say_ready(&args, &cluster, &ids, &tcp.join(","));
     let event = happened.recv();
     let stopped = node.stop();
     if let Ok(Event::Failed(id, words)) = event {
         bail!("server {id} failed: {words}");
     }
     stopped?;
-    out::tell("shoal: stopped; all data is durable");
+    if !args.json {
+        out::tell("shoal: stopped; all data is durable");
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// One line a file system, or one of JSON for all.
+fn say_ready(args: &Serve, cluster: &ClusterFile, ids: &[u16], hosts: &str) {
+    let address = |name: &str| format!("shoal://{hosts}/{name}");
+    let names = || cluster.collection.iter().map(|one| one.name.as_str());
+    if args.json {
+        let all: Vec<_> = names().map(|name| json!({ "name": name, "address": address(name) })).collect();
+        let key = cluster.path(&cluster.key).display().to_string();
+        out::tell(json!({ "ready": true, "servers": ids, "file_systems": all, "key": key }).to_string());
+        return;
+    }
+    let ids: Vec<String> = ids.iter().map(u16::to_string).collect();
+    for name in names() {
+        out::tell(format!(
+            "shoal {} · ready: server {} · file system {name} · {}",
+            env!("CARGO_PKG_VERSION"),
+            ids.join(", "),
+            address(name)
+        ));
+    }
 }

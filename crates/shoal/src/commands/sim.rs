@@ -8,6 +8,7 @@ use crate::{out, words};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
+use shoal_proto::Switches;
 use shoal_sim::{Faults, Met, Point, RunConfig, RunReport, point};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -28,10 +29,12 @@ pub fn run(args: Sim) -> Result<ExitCode> {
     let kept = match args {
         Sim::Run { seed, setup, json } => one(seed, &setup, json)?,
         Sim::Soak(args) => many(&args)?,
-        Sim::Switches { covering } => combinations(covering)?,
+        Sim::Switches { covering, json } => combinations(covering, json)?,
         #[cfg(feature = "mutants")]
         Sim::Mutants(args) => mutants::run(&args)?,
-        Sim::Replay { seed, setup, about, last, twice } => replay(seed, &setup, &about, last, twice)?,
+        Sim::Replay { seed, setup, about, last, twice, json } => {
+            Replay { seed, setup, about, last, twice, json }.run()?
+        }
     };
     Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -52,10 +55,14 @@ fn one(seed: u64, setup: &SimSetup, json: bool) -> Result<bool> {
     Ok(kept)
 }
 
-fn combinations(covering: bool) -> Result<bool> {
-    let singles = if covering { Vec::new() } else { shoal_sim::combinations::singles() };
-    let all = singles.into_iter().chain(shoal_sim::combinations::covering());
-    all.into_iter().try_for_each(|switches| out::line(switches.to_string()))?;
+fn combinations(covering: bool, as_json: bool) -> Result<bool> {
+    let words = |all: Vec<Switches>| all.iter().map(Switches::to_string).collect::<Vec<_>>();
+    let singles = if covering { Vec::new() } else { words(shoal_sim::combinations::singles()) };
+    let pairs = words(shoal_sim::combinations::covering());
+    match as_json {
+        true => out::json(&json!({ "singles": singles, "covering": pairs }))?,
+        false => singles.iter().chain(&pairs).try_for_each(out::line)?,
+    }
     Ok(true)
 }
 
@@ -148,29 +155,63 @@ fn line((at, text): &(u64, String)) -> Result<()> {
     out::line(format!("{mark} {:>14.6} s  {text}", Duration::from_nanos(*at).as_secs_f64()))
 }
 
-fn replay(seed: u64, setup: &SimSetup, about: &[String], last: Option<usize>, twice: bool) -> Result<bool> {
-    let report = told_run(seed, setup);
-    let is_told =
-        |(_, text): &&(u64, String)| about.is_empty() || about.iter().any(|word| text.contains(word));
-    let lines: Vec<_> = report.timeline.iter().filter(is_told).collect();
-    let from = last.map_or(0, |last| lines.len().saturating_sub(last));
-    lines[from..].iter().try_for_each(|told| line(told))?;
-    out::line(summary(&report))?;
-    report.violations.iter().try_for_each(|violation| out::line(format!("VIOLATION {violation}")))?;
-    if !twice {
-        return Ok(report.violations.is_empty());
+/// One run, told.
+struct Replay {
+    seed: u64,
+    setup: SimSetup,
+    about: Vec<String>,
+    last: Option<usize>,
+    twice: bool,
+    json: bool,
+}
+
+impl Replay {
+    /// Whether every promise was kept, and the second run, if there was one, was the same.
+    fn run(&self) -> Result<bool> {
+        let report = told_run(self.seed, &self.setup);
+        // Whether lines are kept makes no difference, so the second run keeps none.
+        let again = self.twice.then(|| shoal_sim::guarded(self.seed, &self.setup.config()));
+        let same = again
+            .as_ref()
+            .map(|again| again.trace_hash == report.trace_hash && again.violations == report.violations);
+        match self.json {
+            true => self.tell_json(&report, same)?,
+            false => self.tell(&report, again.as_ref().zip(same))?,
+        }
+        Ok(same.unwrap_or(true) && report.violations.is_empty())
     }
-    // Whether lines are kept makes no difference, so the second run keeps none.
-    let again = shoal_sim::guarded(seed, &setup.config());
-    let same = again.trace_hash == report.trace_hash && again.violations == report.violations;
-    match same {
-        true => out::line(format!("the same twice: trace {:016x}", report.trace_hash))?,
-        false => out::line(format!(
-            "NOT the same twice: trace {:016x}, then {:016x}: something enters past `env`",
-            report.trace_hash, again.trace_hash
-        ))?,
+
+    /// The lines that are wanted.
+    fn lines<'a>(&self, report: &'a RunReport) -> Vec<&'a (u64, String)> {
+        let about = &self.about;
+        let is_told =
+            |(_, text): &&(u64, String)| about.is_empty() || about.iter().any(|word| text.contains(word));
+        let mut lines: Vec<_> = report.timeline.iter().filter(is_told).collect();
+        let from = self.last.map_or(0, |last| lines.len().saturating_sub(last));
+        lines.split_off(from)
     }
-    Ok(same && report.violations.is_empty())
+
+    fn tell(&self, report: &RunReport, again: Option<(&RunReport, bool)>) -> Result<()> {
+        self.lines(report).into_iter().try_for_each(line)?;
+        out::line(summary(report))?;
+        report.violations.iter().try_for_each(|violation| out::line(format!("VIOLATION {violation}")))?;
+        match again {
+            None => Ok(()),
+            Some((_, true)) => out::line(format!("the same twice: trace {:016x}", report.trace_hash)),
+            Some((again, false)) => out::line(format!(
+                "NOT the same twice: trace {:016x}, then {:016x}: something enters past `env`",
+                report.trace_hash, again.trace_hash
+            )),
+        }
+    }
+
+    fn tell_json(&self, report: &RunReport, same: Option<bool>) -> Result<()> {
+        let mut told = as_json(report, &self.setup);
+        let lines = self.lines(report).into_iter();
+        told["timeline"] = lines.map(|(ns, text)| json!({ "ns": ns, "text": text })).collect();
+        told["same_twice"] = same.into();
+        out::json(&told)
+    }
 }
 
 /// What a soak found.

@@ -6,6 +6,7 @@ use crate::cluster_file::{ClusterFile, FILE_NAME};
 use crate::{connect, out};
 use anyhow::Result;
 use clap::ValueEnum;
+use serde_json::json;
 use shoal_client::Client;
 use std::path::Path;
 use std::process::ExitCode;
@@ -26,10 +27,21 @@ pub fn run(args: Sync) -> Result<ExitCode> {
     };
     connect::with_client(&place, work)?;
     if only_now {
-        out::line("everything is durable")?;
+        match args.json {
+            true => out::json_line(&json!({ "durable": true }))?,
+            false => out::line("everything is durable")?,
+        }
         return Ok(ExitCode::SUCCESS);
     }
     note(&args, &place)?;
+    if args.json {
+        out::json_line(&json!({
+            "metadata": args.metadata.as_ref().map(name_of),
+            "data": args.data.as_ref().map(name_of),
+            "coalescing": args.coalescing.map(|policy| policy.to_string()),
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     for (what, name) in
         [("metadata", args.metadata.as_ref().map(name_of)), ("data", args.data.as_ref().map(name_of))]
     {
