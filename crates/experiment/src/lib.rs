@@ -26,6 +26,8 @@ pub mod bound;
 pub mod builtin;
 pub mod check;
 pub mod file;
+#[cfg(test)]
+mod made;
 pub mod outcome;
 pub mod picture;
 pub mod place;

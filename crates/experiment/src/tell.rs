@@ -144,17 +144,12 @@ fn capital(words: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::BoundHere;
+    use crate::made;
     use crate::place::Place;
     use shoal_bench::Spread;
 
     fn outcome() -> Outcome {
-        let bound = BoundHere {
-            value: 200.0,
-            binds: "syncs".into(),
-            binds_words: "syncs".into(),
-            arithmetic: String::new(),
-        };
+        let bound = made::bound(200.0, "syncs");
         let point = |x: f64, ours: Option<Spread>, published| Point {
             x: Place::Number(x),
             ours,
@@ -167,17 +162,8 @@ mod tests {
             points: vec![point(1.0, Spread::of(&[90.0, 100.0, 110.0]), None), point(14.0, None, Some(7.0))],
             per_second: vec![3, 4],
         };
-        Outcome {
-            name: "x".into(),
-            mode: Some(Mode::Real),
-            machine: String::new(),
-            scale: 0.5,
-            quick: false,
-            repeat: 3,
-            seconds: 1.0,
-            curves: vec![curve],
-            checks: Vec::new(),
-        }
+        let whole = made::outcome("x", Mode::Real, vec![curve]);
+        Outcome { scale: 0.5, repeat: 3, seconds: 1.0, ..whole }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::*;
 use crate::builtin;
 use crate::file::Metric;
-use crate::outcome::BoundHere;
+use crate::made;
 use shoal_bench::Spread;
 use std::collections::BTreeMap;
 
@@ -59,29 +59,14 @@ impl Made<'_> {
                 .map(|(_, (x, value))| Point {
                     x: x.clone(),
                     ours: Spread::of(&[*value]),
-                    bound: Some(BoundHere {
-                        value: self.bound,
-                        binds: self.binds.clone(),
-                        binds_words: String::new(),
-                        arithmetic: String::new(),
-                    }),
+                    bound: Some(made::bound(self.bound, &self.binds)),
                     published: self.experiment.published(&series.name, x).map(|point| point.value),
                 })
                 .collect();
             points.sort_by(|a, b| a.x.number().unwrap_or(0.0).total_cmp(&b.x.number().unwrap_or(0.0)));
             Curve { name: series.name.clone(), metric: series.metric, points, per_second: Vec::new() }
         };
-        Outcome {
-            name: self.experiment.name.clone(),
-            mode: Some(mode),
-            machine: String::new(),
-            scale: 1.0,
-            quick: false,
-            repeat: 1,
-            seconds: 0.0,
-            curves: self.experiment.series.iter().map(curve).collect(),
-            checks: Vec::new(),
-        }
+        made::outcome(&self.experiment.name, mode, self.experiment.series.iter().map(curve).collect())
     }
 }
 

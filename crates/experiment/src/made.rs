@@ -1,0 +1,24 @@
+//! For the tests: outcomes that nobody ran.
+
+use crate::outcome::{BoundHere, Curve, Outcome};
+use crate::run::Mode;
+
+/// A bound, in one word.
+pub(crate) fn bound(value: f64, binds: &str) -> BoundHere {
+    BoundHere { value, binds: binds.to_owned(), binds_words: binds.to_owned(), arithmetic: String::new() }
+}
+
+/// Curves as of one whole run.
+pub(crate) fn outcome(name: &str, mode: Mode, curves: Vec<Curve>) -> Outcome {
+    Outcome {
+        name: name.to_owned(),
+        mode: Some(mode),
+        machine: String::new(),
+        scale: 1.0,
+        quick: false,
+        repeat: 1,
+        seconds: 0.0,
+        curves,
+        checks: Vec::new(),
+    }
+}
