@@ -1,6 +1,7 @@
 //! Benchmarks from outside, as small as they can be: that their output is complete, not what the figures are.
 
 use serde_json::Value;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -230,7 +231,7 @@ fn seen<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
 #[test]
 fn the_servers_of_a_benchmark_that_is_killed_end() {
     let folder = tempfile::tempdir().expect("a folder");
-    let words = "bench techniques --servers 2 --clients 1 --files 100000 --repeat 9 --quiet --json --folder";
+    let words = "bench techniques --servers 2 --clients 1 --files 10000 --repeat 9 --quiet --json --folder";
     let mut bench = Command::new(env!("CARGO_BIN_EXE_shoal"))
         .args(words.split(' '))
         .arg(folder.path())
@@ -248,8 +249,9 @@ fn the_servers_of_a_benchmark_that_is_killed_end() {
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(is_up)
     };
     let servers = seen("the benchmark starts servers", servers);
-    bench.kill().expect("it runs");
-    bench.wait().expect("it ends");
+    bench.kill().expect("it is there");
+    let ended = bench.wait().expect("it ends");
+    assert_eq!(ended.signal(), Some(9), "it had much to do yet");
     let has_ended = || parent_of(servers).is_none_or(|(_, has_ended)| has_ended).then_some(());
     seen("its servers end", has_ended);
 }
