@@ -71,7 +71,7 @@ fn held(figure: Figure, machine: &Machine) -> Option<Held> {
         what: figure.what,
         measured_per_s: figure.per_s,
         bound_per_s: bound.per_s(),
-        percent: 100.0 * figure.per_s / bound.per_s(),
+        percent: bound.percent(figure.per_s)?,
         binds: bound.binds()?.to_string(),
         arithmetic: bound.explain(),
     })
