@@ -2,8 +2,11 @@
 //!
 //! In rounds, medians over them: round trips of plain echo on idle and on awake cores, with 1, 4, 16 and 64 outstanding, of 64
 //! bytes and 8 KiB; a stream; syncs by method, size and number of writers; the disk and the cache; memory. What a message costs
-//! both sides' cores comes from the echo with 64 outstanding (the least of the rounds, as it is to bound); what an *operation*
-//! costs is measured with real servers and clients by who has such ([`OperationCosts`]), and the message's part is taken off.
+//! both sides' cores comes from the echo with 64 outstanding; what an *operation* costs is measured with real servers and
+//! clients by who has such ([`OperationCosts`]), and the message's part is taken off.
+//!
+//! Processor time is kept twice: the least of the rounds, as bounds are made of it (`[cpu]`), and the median, as simulations are
+//! (`[usual]`).
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -68,11 +71,13 @@ pub struct OperationCosts {
     pub record_us: f64,
     /// An operation that only looks, one client alone.
     pub alone_us: f64,
-    /// 10^6 bytes of large files sent, and received.
+    /// 10^6 bytes of large files sent, and received, servers' memory being where they are kept.
     pub megabyte_us: (f64, f64),
+    /// 10^6 bytes received by a server that puts them into its disk's cache; 0 for a client.
+    pub megabyte_cached_us: f64,
 }
 
-/// Costs of both sides.
+/// Costs of both sides, of one kind: the least of the rounds, or what is usual.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Costs {
     /// The client's.
@@ -83,8 +88,10 @@ pub struct Costs {
     pub alone_us: f64,
     /// How often a server's thread went to sleep, an operation, when many asked.
     pub server_sleeps: f64,
-    /// A call to a file that another thread makes, microseconds of processor time.
+    /// A durable write of a page that another thread makes, microseconds of processor time.
     pub file_us: f64,
+    /// How long one waits, alone.
+    pub file_alone_us: f64,
 }
 
 /// What a thread's sleeping and waking costs.
@@ -270,33 +277,30 @@ impl Fit {
     }
 
     /// The machine, from medians over the rounds; removes the files.
-    pub fn machine(self, title: String, costs: &Costs) -> Result<Machine> {
+    pub fn machine(self, title: String, least: &Costs, usual: &Costs) -> Result<Machine> {
         let echo: Vec<EchoRow> = self.echoes.iter().filter_map(echo_row).collect();
         let alone = echo.first().context("no round trip was measured")?;
         let stream = |of: fn(&Stream) -> f64| median(self.streams.iter().map(of)).unwrap_or(0.0);
-        let message =
-            |of: fn(&(f64, f64)) -> f64| self.messages.iter().map(of).reduce(f64::min).unwrap_or(0.0);
+        let bandwidth = stream(|s| s.mb_per_s);
+        let stream = (stream(|s| s.sender_us), stream(|s| s.receiver_us));
+        let messages = |of: fn(&(f64, f64)) -> f64| self.messages.iter().map(of);
+        let least_us = |of| messages(of).reduce(f64::min).unwrap_or(0.0);
+        let usual_us = |of| median(messages(of)).unwrap_or(0.0);
+        let (least_us, usual_us) =
+            ((least_us(|m| m.0), least_us(|m| m.1)), (usual_us(|m| m.0), usual_us(|m| m.1)));
         let link = Link {
             round_trip_us: alone.idle_us,
             round_trip_awake_us: Some(alone.awake_us),
-            bandwidth_mb_per_s: tidy(stream(|s| s.mb_per_s)),
+            bandwidth_mb_per_s: tidy(bandwidth),
             medium_mb_per_s: None,
             congestion: None,
             echo,
         };
-        let sleeping = Sleeping::of(costs);
-        let served_us = costs.server_sleeps * (sleeping.sleep_us + sleeping.wake_us);
-        let cpu = Cpu {
-            client: Side {
-                sleep_us: tidy(sleeping.sleep_us),
-                ..side(message(|m| m.0), stream(|s| s.sender_us), &costs.client, sleeping.sleep_us)
-            },
-            server: Side {
-                sleep_us: tidy(sleeping.sleep_us),
-                wake_us: tidy(sleeping.wake_us),
-                file_us: tidy(costs.file_us),
-                ..side(message(|m| m.1), stream(|s| s.receiver_us), &costs.server, served_us)
-            },
+        let disk = disk(&self.disks, direct_mb_per_s(&self.syncs));
+        let sync: Vec<Sync> = self.syncs.iter().filter_map(sync_row).collect();
+        let writes = Writes {
+            cached_us: disk.cache_write_mb_per_s.map_or(0.0, |rate| 1e6 / rate),
+            page_us: sync.first().map_or(0.0, |page| (page.sync_us - page.cpu_us).max(0.0)),
         };
         let servers = self.options.servers as u32;
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
@@ -317,21 +321,59 @@ impl Fit {
                 cores,
                 server_threads: 1,
                 client_threads: None,
-                idle_us: Some(tidy(sleeping.idle_us)),
+                idle_us: Some(tidy(Sleeping::of(usual).idle_us)),
                 slice_us: None,
             },
             link,
             forwarding: None,
-            disk: disk(&self.disks, direct_mb_per_s(&self.syncs)),
+            disk,
             memory: Memory {
                 bytes: memory_bytes(),
                 copy_mb_per_s: median(self.copies.iter().copied()).map(tidy),
             },
-            cpu,
-            sync: self.syncs.iter().filter_map(sync_row).collect(),
+            cpu: cpu(least_us, stream, least, &writes),
+            usual: Some(cpu(usual_us, stream, usual, &writes)),
+            sync,
             published: Vec::new(),
         })
     }
+}
+
+/// What a disk's writes take by themselves, microseconds.
+struct Writes {
+    /// 10^6 bytes copied into its cache.
+    cached_us: f64,
+    /// A page made durable, beside processor time.
+    page_us: f64,
+}
+
+/// Both sides, from a message's processor time, that of a stream's 10^6 bytes, the costs of operations, and what the disk's
+/// writes take.
+fn cpu(message_us: (f64, f64), megabyte_us: (f64, f64), costs: &Costs, disk: &Writes) -> Cpu {
+    let sleeping = Sleeping::of(costs);
+    let served_us = costs.server_sleeps * (sleeping.sleep_us + sleeping.wake_us);
+    Cpu {
+        client: Side {
+            sleep_us: tidy(sleeping.sleep_us),
+            ..side(message_us.0, megabyte_us.0, &costs.client, sleeping.sleep_us)
+        },
+        server: Side {
+            sleep_us: tidy(sleeping.sleep_us),
+            wake_us: tidy(sleeping.wake_us),
+            file_us: tidy(costs.file_us),
+            // What a lone write waits beside its processor time and the disk's: threads that awake.
+            file_wait_us: tidy(costs.file_alone_us - costs.file_us - disk.page_us),
+            ..keeping(side(message_us.1, megabyte_us.1, &costs.server, served_us), &costs.server, disk)
+        },
+    }
+}
+
+/// What a server receives costs its way alone, where it goes into a disk's cache: the copy is the cache's. What memory takes
+/// more than that way is memory's: the first touch of each page.
+fn keeping(side: Side, costs: &OperationCosts, disk: &Writes) -> Side {
+    let all_us = side.megabyte_received_us;
+    let received_us = (costs.megabyte_cached_us - disk.cached_us).clamp(0.0, all_us);
+    Side { megabyte_received_us: tidy(received_us), megabyte_kept_us: tidy(all_us - received_us), ..side }
 }
 
 /// The message's part is taken off: the bound counts messages by themselves; and what an operation slept.

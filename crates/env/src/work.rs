@@ -19,10 +19,12 @@ pub enum Work {
     Record,
     /// An entry of a listing, made or taken apart.
     Entry,
+    /// 1,024 bytes of a file that are kept in memory, beside their way there.
+    Keep,
 }
 
 impl Work {
     /// All of them, in the order of their costs.
-    pub const ALL: [Work; 6] =
-        [Work::Message, Work::Call, Work::Operation, Work::Change, Work::Record, Work::Entry];
+    pub const ALL: [Work; 7] =
+        [Work::Message, Work::Call, Work::Operation, Work::Change, Work::Record, Work::Entry, Work::Keep];
 }

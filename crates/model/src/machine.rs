@@ -45,9 +45,12 @@ pub struct Machine {
     /// Memory.
     #[serde(default)]
     pub memory: Memory,
-    /// Processor time.
+    /// Processor time: the least that was measured, as bounds are made of it.
     #[serde(default)]
     pub cpu: Cpu,
+    /// Processor time as it usually is: simulations use it, where it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usual: Option<Cpu>,
     /// What it costs to make something durable; a disk access where nothing is said.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sync: Vec<Sync>,
@@ -234,6 +237,9 @@ pub struct Side {
     /// The same received.
     #[serde(default)]
     pub megabyte_received_us: f64,
+    /// Receiving 10^6 bytes of large files, further, where a server keeps them in memory and not in a disk's cache.
+    #[serde(default)]
+    pub megabyte_kept_us: f64,
     /// Of `message_us`, what messages that go together share: the calls to sockets.
     #[serde(default)]
     pub batched_us: f64,
@@ -249,6 +255,9 @@ pub struct Side {
     /// A call to a file that another thread makes for the one that serves, beside its bytes.
     #[serde(default)]
     pub file_us: f64,
+    /// How long such a call waits beside that, before it begins: a thread awakes.
+    #[serde(default)]
+    pub file_wait_us: f64,
 }
 
 /// Making something durable.
@@ -405,10 +414,15 @@ impl Machine {
         Ok(())
     }
 
+    /// Processor time as it usually is; the least, where nothing else is known.
+    pub fn usual_cpu(&self) -> &Cpu {
+        self.usual.as_ref().unwrap_or(&self.cpu)
+    }
+
     /// Every number of it, by its key.
     fn values(&self) -> Vec<(String, f64, Must)> {
         use Must::{BePercent, BeSomething, NotBeNegative};
-        let Machine { nodes, link, forwarding, disk, memory, cpu, sync, published, .. } = self;
+        let Machine { nodes, link, forwarding, disk, memory, cpu, usual, sync, published, .. } = self;
         let mut all: Vec<(String, f64, Must)> = Vec::new();
         let mut put = |key: String, value: f64, must| all.push((key, value, must));
         let some = |value: Option<f64>| value.unwrap_or(1.0);
@@ -449,8 +463,11 @@ impl Machine {
         put("disk.cache_read_mb_per_s".into(), some(disk.cache_read_mb_per_s), BeSomething);
         put("disk.cache_write_mb_per_s".into(), some(disk.cache_write_mb_per_s), BeSomething);
         put("memory.copy_mb_per_s".into(), some(memory.copy_mb_per_s), BeSomething);
-        for (name, side) in [("client", &cpu.client), ("server", &cpu.server)] {
-            let key = |unit: &str| format!("cpu.{name}.{unit}");
+        let sides = std::iter::once(("cpu", cpu)).chain(usual.iter().map(|usual| ("usual", usual)));
+        for (name, side) in sides.flat_map(|(name, cpu)| {
+            [(format!("{name}.client"), &cpu.client), (format!("{name}.server"), &cpu.server)]
+        }) {
+            let key = |unit: &str| format!("{name}.{unit}");
             put(key("message_us"), side.message_us, NotBeNegative);
             put(key("operation_us"), side.operation_us, NotBeNegative);
             put(key("change_us"), side.change_us, NotBeNegative);
@@ -458,11 +475,13 @@ impl Machine {
             put(key("megabyte_us"), side.megabyte_us, NotBeNegative);
             put(key("megabyte_sent_us"), side.megabyte_sent_us, NotBeNegative);
             put(key("megabyte_received_us"), side.megabyte_received_us, NotBeNegative);
+            put(key("megabyte_kept_us"), side.megabyte_kept_us, NotBeNegative);
             put(key("batched_us"), side.batched_us, NotBeNegative);
             put(key("wake_us"), side.wake_us, NotBeNegative);
             put(key("sleep_us"), side.sleep_us, NotBeNegative);
             put(key("record_us"), side.record_us, NotBeNegative);
             put(key("file_us"), side.file_us, NotBeNegative);
+            put(key("file_wait_us"), side.file_wait_us, NotBeNegative);
         }
         for (at, sync) in sync.iter().enumerate() {
             let key = |name: &str| format!("sync[{at}].{name}");

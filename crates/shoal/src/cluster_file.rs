@@ -29,7 +29,7 @@ use shoal_env::Address;
 use shoal_proto::{
     ClusterMap, CollectionId, Dist, Roles, ServerId, ServerInfo, Switches, Template, Text, limits,
 };
-use shoal_store::{DataSync, MetadataSync, ModuleKind, SyncModes};
+use shoal_store::{CollectionConfig, DataSync, MetadataSync, ModuleKind, SyncModes};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -148,7 +148,7 @@ impl<'de> Deserialize<'de> for SwitchWords {
 }
 
 fn default_cache() -> ByteSize {
-    ByteSize(64 << 20)
+    ByteSize(CollectionConfig::CACHE_BYTES as u64)
 }
 
 fn default_strip() -> ByteSize {

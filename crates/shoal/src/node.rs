@@ -159,15 +159,10 @@ fn collection_config(
     folder: PathBuf,
 ) -> Result<CollectionConfig> {
     let identity = Identity { fs: map.fs_id, collection: map.collection.0, server: id.0 };
-    let mut config = CollectionConfig::new(folder, entry.module.into(), identity);
-    config.sync_modes = entry.sync_modes();
     let cache =
         usize::try_from(entry.cache.0).context("the cache is larger than this machine's memory can be")?;
-    // Half of it for rows (some 256 bytes each in memory), half for contents.
-    config.data_cache_bytes = cache / 2;
-    config.row_cache_bytes = cache / 2;
-    config.row_cache_rows = (cache / 2 / ROW_BYTES).max(1000);
-    Ok(config)
+    let config = CollectionConfig::new(folder, entry.module.into(), identity).with_cache(cache);
+    Ok(CollectionConfig { sync_modes: entry.sync_modes(), ..config })
 }
 
 /// Descriptors that one server may use well for its streams' files, journal and tables.
@@ -175,8 +170,6 @@ const OPEN_FILES: u64 = 1024;
 /// Connections of one server, at most; and at least, however few descriptors there are.
 const CONNECTIONS: u64 = 16_384;
 const CONNECTIONS_MIN: u64 = 64;
-/// What a cached row takes of memory, about.
-const ROW_BYTES: usize = 256;
 
 fn cannot_open(error: StoreError, folder: &Path, name: &str) -> anyhow::Error {
     let dir = folder.join(name);

@@ -157,6 +157,8 @@ pub enum SimulatedError {
 
 /// Servers and clients may take so long to begin, in virtual time: slow disks make journals.
 const BEGIN_MAX: Duration = Duration::from_secs(3600);
+/// Between the servers' beginning and the clients', in virtual time.
+const SETTLE: Duration = Duration::from_secs(10);
 /// The processes may take so long, in virtual time, where nothing else is said.
 const WORK_MAX: Duration = Duration::from_secs(6 * 3600);
 
@@ -192,6 +194,8 @@ impl Simulated<'_> {
                 servers.failure().unwrap_or_else(|| "no reason is known".to_owned()),
             ));
         }
+        // Whoever measures servers finds them at rest: their journals' files are made, and written to the disk.
+        world.run_until_true(world.now() + SETTLE, || false);
         let crowd = Rc::new(Crowd::new(self, Duration::from_nanos(hardware.forwarding_ns), body));
         for node in 0..self.client_nodes {
             let options = self.options(manner);

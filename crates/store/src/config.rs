@@ -63,6 +63,22 @@ impl CollectionConfig {
     /// Largest segment: a content's place in it is 32 bits.
     pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
+    /// Memory for cached rows and contents, where nothing else is said.
+    pub const CACHE_BYTES: usize = 64 << 20;
+    /// What a cached row takes of memory, about.
+    const ROW_BYTES: usize = 256;
+
+    /// The same with so much memory for cached rows and contents: half for each.
+    #[must_use]
+    pub fn with_cache(self, bytes: usize) -> CollectionConfig {
+        CollectionConfig {
+            data_cache_bytes: bytes / 2,
+            row_cache_bytes: bytes / 2,
+            row_cache_rows: (bytes / 2 / CollectionConfig::ROW_BYTES).max(1000),
+            ..self
+        }
+    }
+
     /// A collection in `dir`, made if there is none, with the default limits.
     pub fn new(dir: impl Into<PathBuf>, module: ModuleKind, identity: Identity) -> CollectionConfig {
         CollectionConfig {

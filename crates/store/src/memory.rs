@@ -16,7 +16,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
 use shoal_env::local::Notify;
-use shoal_env::{Counters, Env, WallTime};
+use shoal_env::{Counters, Env, WallTime, Work};
 use shoal_pattern::ViewRun;
 use shoal_proto::Handle;
 use std::cell::RefCell;
@@ -31,13 +31,24 @@ pub(crate) fn open(env: &Env, config: &CollectionConfig, bytes: bool) -> Collect
     let state =
         State { modes: config.sync_modes, bytes, bytes_max: config.memory_bytes_max, ..State::default() };
     let state = State { counters: env.counters().clone(), ..state };
-    Rc::new(Memory { boot, progress: Notify::default(), state: Rc::new(RefCell::new(state)) })
+    let state = Rc::new(RefCell::new(state));
+    Rc::new(Memory { boot, env: env.clone(), progress: Notify::default(), state })
 }
 
 struct Memory {
     boot: [u8; 16],
+    env: Env,
     progress: Notify,
     state: Rc<RefCell<State>>,
+}
+
+impl Memory {
+    /// Tell of bytes that come to stay.
+    fn keeps(&self, data: &Bytes) {
+        if self.state.borrow().bytes {
+            self.env.work(Work::Keep, data.len() as u64 / 1024);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -266,6 +277,7 @@ impl Module for Memory {
         data: Bytes,
         at: WallTime,
     ) -> LocalBoxFuture<'static, Result<StreamInfo, StoreError>> {
+        self.keeps(&data);
         ready(self.state.borrow_mut().write(handle, generation, &runs, &data, at)).boxed_local()
     }
 
@@ -277,6 +289,7 @@ impl Module for Memory {
         data: Bytes,
         at: WallTime,
     ) -> LocalBoxFuture<'static, Result<(u64, StreamInfo), StoreError>> {
+        self.keeps(&data);
         ready(self.state.borrow_mut().append(handle, generation, end_max, &data, at)).boxed_local()
     }
 

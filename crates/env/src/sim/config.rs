@@ -90,6 +90,8 @@ pub struct Cpu {
     pub received_byte_ps: u64,
     /// A file's call that another thread makes for the process, beside its bytes, in nanoseconds.
     pub file_ns: u64,
+    /// Before such a call, or a closure given to `offload`, begins: its thread awakes, in nanoseconds.
+    pub file_wait_ns: u64,
     /// What code tells of its work, in nanoseconds each, in the order of [`Work::ALL`].
     pub work_ns: [u64; Work::ALL.len()],
 }
@@ -203,6 +205,7 @@ impl Default for Cpu {
             sent_byte_ps: 0,
             received_byte_ps: 0,
             file_ns: 0,
+            file_wait_ns: 0,
             work_ns: [0; Work::ALL.len()],
         }
     }

@@ -80,18 +80,19 @@ impl Door for SimDoor {
         // As in the real world a panic in there is the caller's error, not the end of the process.
         drop(catch_unwind(AssertUnwindSafe(work)));
         let Place { process, machine, .. } = self.place;
-        let cost_ns = self.core.processes.borrow()[process].cpu.offload_ns;
+        let cpu = self.core.processes.borrow()[process].cpu;
         if self.core.shares_cores(process) {
             let (send, receive) = oneshot::channel();
             let told = move |_: &Rc<Core>| {
                 let _ = send.send(());
             };
-            self.core.job(machine, self.core.moment(process), cost_ns, Box::new(told));
+            let at = self.core.moment(process) + cpu.file_wait_ns;
+            self.core.job(machine, at, cpu.offload_ns, Box::new(told));
             return Box::pin(async {
                 let _ = receive.await;
             });
         }
-        self.sleep_until(Instant(self.core.now() + cost_ns))
+        self.sleep_until(Instant(self.core.now() + cpu.offload_ns))
     }
 
     fn listen(&self, at: &Address) -> LocalBoxFuture<'static, io::Result<Listener>> {

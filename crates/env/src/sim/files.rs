@@ -107,9 +107,9 @@ impl SimFiles {
             }
             Way::Thread(copied) => {
                 let copied_ns = copied.ns(self);
-                let file_ns = self.core.processes.borrow()[process].cpu.file_ns;
-                let at = self.core.moment(process);
-                self.core.job(machine, at, file_ns + copied_ns, Box::new(device));
+                let cpu = self.core.processes.borrow()[process].cpu;
+                let at = self.core.moment(process) + cpu.file_wait_ns;
+                self.core.job(machine, at, cpu.file_ns + copied_ns, Box::new(device));
             }
         }
         Box::pin(async move { receive.await.unwrap_or_else(|_| Err(stopped())) })

@@ -6,7 +6,7 @@
 use crate::machine::phases::{self, Extent, Phase};
 use crate::machine::{Simulated, SimulatedError};
 use shoal_model::Machine;
-use shoal_model::machine::Side;
+use shoal_model::machine::{Cpu, Side};
 
 /// A cost that can be scaled.
 #[derive(Clone, Copy)]
@@ -18,10 +18,10 @@ pub struct Parameter {
 
 /// Processor time of clients.
 pub const CLIENT_CPU: Parameter =
-    Parameter { name: "cpu.client", scale: |machine, factor| side(&mut machine.cpu.client, factor) };
+    Parameter { name: "cpu.client", scale: |machine, factor| cpu(machine, factor, |cpu| &mut cpu.client) };
 /// Processor time of servers.
 pub const SERVER_CPU: Parameter =
-    Parameter { name: "cpu.server", scale: |machine, factor| side(&mut machine.cpu.server, factor) };
+    Parameter { name: "cpu.server", scale: |machine, factor| cpu(machine, factor, |cpu| &mut cpu.server) };
 /// The round trip.
 pub const ROUND_TRIP: Parameter = Parameter {
     name: "link.round_trip_us",
@@ -85,6 +85,14 @@ fn times(value: &mut Option<f64>, factor: f64) {
     *value = value.map(|value| value * factor);
 }
 
+/// Of the least and of the usual.
+fn cpu(machine: &mut Machine, factor: f64, of: fn(&mut Cpu) -> &mut Side) {
+    [Some(&mut machine.cpu), machine.usual.as_mut()]
+        .into_iter()
+        .flatten()
+        .for_each(|cpu| side(of(cpu), factor));
+}
+
 fn side(side: &mut Side, factor: f64) {
     // Told one by one: a cost that is added later is not forgotten here.
     *side = Side {
@@ -95,11 +103,13 @@ fn side(side: &mut Side, factor: f64) {
         megabyte_us: side.megabyte_us * factor,
         megabyte_sent_us: side.megabyte_sent_us * factor,
         megabyte_received_us: side.megabyte_received_us * factor,
+        megabyte_kept_us: side.megabyte_kept_us * factor,
         batched_us: side.batched_us * factor,
         wake_us: side.wake_us * factor,
         sleep_us: side.sleep_us * factor,
         record_us: side.record_us * factor,
         file_us: side.file_us * factor,
+        file_wait_us: side.file_wait_us * factor,
     };
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   [link]  round trip ÷ 2, bandwidth of each node's card, congestion   ─▶ Link, Congestion, nic_bits_per_s
 //!   [nodes] cores, idle_us, slice_us                                    ─▶ cores that processes share
-//!   [cpu.*] message, operation, change, record, entry, content, wake …  ─▶ Cpu: sockets, work, turns
+//!   [usual.*], or [cpu.*]: message, operation, change, record, entry, content, wake …  ─▶ Cpu: sockets, work, turns
 //!   [disk]  seeks, rotation, rates; [memory] bytes                      ─▶ Arm, rates, Pages
 //!   [[sync]] by bytes and writers                                       ─▶ Syncs: latency and gap by bytes
 //! ```
@@ -58,7 +58,8 @@ impl Hardware {
             let why = "nodes.cores is 0: write how many a computer has".to_owned();
             return Err(SimulatedError::Machine { machine: machine.name.clone(), why });
         }
-        let (server_cpu, client_cpu) = (cpu(&machine.cpu.server, false), cpu(&machine.cpu.client, true));
+        let usual = machine.usual_cpu();
+        let (server_cpu, client_cpu) = (cpu(&usual.server, false), cpu(&usual.client, true));
         let computer = |cpu| Machine {
             cpu,
             disk: disk(machine),
@@ -91,7 +92,7 @@ pub(super) fn ns(us: f64) -> u64 {
 
 /// The way between two computers; its bandwidth is that of their cards.
 fn link(machine: &shoal_model::Machine) -> Link {
-    let (link, cpu) = (&machine.link, &machine.cpu);
+    let (link, cpu) = (&machine.link, machine.usual_cpu());
     let latency_ns = match (machine.nodes.one_machine, machine.nodes.idle_us) {
         (false, _) => ns(link.round_trip_us / 2.0),
         (true, Some(_)) => LOOPBACK_NS,
@@ -120,6 +121,7 @@ fn cpu(side: &Side, is_client: bool) -> Cpu {
     set(Work::Change, side.change_us);
     set(Work::Record, side.record_us);
     set(Work::Entry, side.entry_us);
+    set(Work::Keep, side.megabyte_kept_us * 1024.0 / 1e6);
     // Microseconds for 10^6 bytes are picoseconds for one.
     let bytes = |us: f64| if us > 0.0 { us } else { side.megabyte_us }.round() as u64;
     Cpu {
@@ -131,6 +133,7 @@ fn cpu(side: &Side, is_client: bool) -> Cpu {
         sent_byte_ps: bytes(side.megabyte_sent_us),
         received_byte_ps: bytes(side.megabyte_received_us),
         file_ns: ns(side.file_us),
+        file_wait_ns: ns(side.file_wait_us),
         work_ns,
     }
 }

@@ -114,7 +114,7 @@ impl Plan {
         let identity = Identity { fs: FS_ID, collection: COLLECTION.0, server: self.id.0 };
         let store = CollectionConfig {
             sync_modes: self.sync_modes,
-            ..CollectionConfig::new(dir, self.module, identity)
+            ..CollectionConfig::new(dir, self.module, identity).with_cache(CollectionConfig::CACHE_BYTES)
         };
         let store = shoal_store::open(env.clone(), store).await.map_err(|error| error.to_string())?;
         let setup = CollectionSetup { store, map: self.map, key: Some(key()), root: ROOT };

@@ -9,9 +9,11 @@
 use super::running::{Running, this_program};
 use crate::address::Place;
 use anyhow::{Context as _, Result, bail};
+use shoal_bench::counts::{cpu_us_of, disk_bytes_of};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// A folder that is removed at the end.
 pub struct Scratch(PathBuf);
@@ -135,6 +137,23 @@ impl Cluster {
         std::iter::once(&self.servers).chain(&self.mount).map(Running::pid).collect()
     }
 
+    /// Wait until its servers are at rest: they make their journals' files behind their start. Those that never are, are not
+    /// waited for.
+    pub fn rest(&self) {
+        let until = Instant::now() + REST_MAX;
+        let work = || self.pids().iter().map(|&pid| (cpu_us_of(pid), disk_bytes_of(pid))).collect::<Vec<_>>();
+        let (mut last, mut quiet) = (work(), 0);
+        while quiet < REST_LOOKS && Instant::now() < until {
+            std::thread::sleep(REST_LOOK);
+            let now = work();
+            let is_quiet = |((cpu, bytes), (cpu_last, bytes_last)): (&(u64, u64), &(u64, u64))| {
+                Duration::from_micros(cpu.saturating_sub(*cpu_last)) < REST_LOOK / 20 && bytes == bytes_last
+            };
+            quiet = if now.iter().zip(&last).all(is_quiet) { quiet + 1 } else { 0 };
+            last = now;
+        }
+    }
+
     /// Stop it, and see that it ends well.
     pub fn stop(mut self) -> Result<()> {
         self.unmount()?;
@@ -143,6 +162,13 @@ impl Cluster {
         servers.stop()
     }
 }
+
+/// Looks at what servers do.
+const REST_LOOK: Duration = Duration::from_millis(50);
+/// So many one after the other see nothing.
+const REST_LOOKS: u32 = 2;
+/// And no more than so long.
+const REST_MAX: Duration = Duration::from_secs(10);
 
 /// Folders within a cluster's.
 const DATA: &str = "data";

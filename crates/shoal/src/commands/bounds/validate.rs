@@ -34,7 +34,7 @@ const STRIP_BYTES: u64 = 1 << 20;
 const SEED: u64 = 1;
 
 /// No repetition but the first begins after so long: a busy or slow machine must not make it last.
-const REAL_MOST: Duration = Duration::from_secs(180);
+const REAL_MOST: Duration = Duration::from_secs(300);
 
 /// The clusters.
 struct Grid {
@@ -51,8 +51,8 @@ const WHOLE: Grid = Grid {
     servers: &[1, 2, 4, 8],
     clients: &[1, 4, 16],
     repetitions: 3,
-    files: 1600,
-    files_each_max: 400,
+    files: 4800,
+    files_each_max: 1200,
     large_bytes: 16 << 20,
 };
 const QUICK: Grid = Grid {
@@ -176,6 +176,7 @@ fn measure(folder: &Path, shape: &Shape, extent: &Extent) -> Result<Vec<(Phase, 
     let strip = STRIP_BYTES.to_string();
     let words = ["--module", module(shape.module), "--strip", &strip];
     let cluster = Cluster::start(Some(folder), shape.servers, &words)?;
+    cluster.rest();
     let target = Native::new("native", cluster.place()?).uncached();
     let run = |workload: Workload| {
         let team = Team { workers: shape.clients.into(), concurrency: Concurrency::Threads };
