@@ -7,7 +7,7 @@ use super::arm::ArmState;
 use super::config::{self, SyncCost, span_ns};
 use super::image::{FileImage, Op, PAGE};
 use super::names::{Change, DirImage, ROOT};
-use super::pages::PageCache;
+use super::pages::{PageCache, Wanted};
 use super::rng::Rng;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -135,21 +135,40 @@ impl DiskState {
             let transfer = Transfer { inode, offset, bytes, bytes_per_s, latency_ns, follows: false };
             return self.device(now, &transfer);
         };
-        let cost = between(if is_write { &known.writes } else { &known.syncs }, bytes);
+        let known = if is_write { &known.writes } else { &known.syncs };
+        let cost = between(known, bytes, config.write_bytes_per_s);
         let begins = now.max(self.free_at);
         self.free_at = begins + cost.gap_ns;
         begins + cost.latency_ns.max(cost.gap_ns)
     }
 
-    /// How many bytes of a range of a file must be read from the device; afterwards none. `None`: there is no such file any
-    /// more.
-    pub(super) fn missing(&mut self, inode: u64, offset: u64, len: u64) -> Option<u64> {
-        let there = self.file(inode).ok()?.cached.len.saturating_sub(offset).min(len);
+    /// What of a range of a file must be read from the device; afterwards nothing. `None`: there is no such file any more.
+    pub(super) fn wanted(&mut self, now: u64, inode: u64, offset: u64, len: u64) -> Option<Wanted> {
+        let file_bytes = self.file(inode).ok()?.cached.len;
+        let there = file_bytes.saturating_sub(offset).min(len);
         if let Some(pages) = &mut self.pages {
-            return Some(pages.touch(inode, offset, there));
+            return Some(pages.read(now, inode, offset, there, file_bytes));
         }
         let is_warm = self.file(inode).is_ok_and(|file| file.warm_up(offset, len));
-        Some(if is_warm { 0 } else { there })
+        Some(Wanted { missing: if is_warm { 0 } else { there }, ..Wanted::default() })
+    }
+
+    /// When a read through the page cache has what it [`DiskState::wanted`].
+    pub(super) fn fetched(&mut self, now: u64, inode: u64, offset: u64, len: u64, wanted: Wanted) -> u64 {
+        let (bytes_per_s, latency_ns) = (self.config.read_bytes_per_s, self.config.read_ns);
+        let from = |offset, bytes| Transfer { inode, offset, bytes, bytes_per_s, latency_ns, follows: true };
+        let mut at = self.pages.as_ref().map_or(0, |pages| pages.there_at(inode, offset, len)).max(now);
+        if wanted.missing > 0 {
+            at = at.max(self.device(now, &from(offset, wanted.missing)));
+        }
+        let (ahead, bytes) = wanted.ahead;
+        if bytes > 0 {
+            let there = self.device(now, &from(ahead, bytes));
+            if let Some(pages) = &mut self.pages {
+                pages.comes(inode, ahead, bytes, there);
+            }
+        }
+        at
     }
 
     /// How long a write to the page cache waits for room.
@@ -342,8 +361,9 @@ impl Inode {
     }
 }
 
-/// The cost of a size between two that are known; outside of them that of the nearest, and above the last in proportion.
-fn between(known: &[SyncCost], bytes: u64) -> SyncCost {
+/// The cost of a size between two that are known; below them that of the least. Above the last each byte costs what it does between
+/// the last two; where one size alone is known, what it costs to write (a sync is an access, and not in proportion to its bytes).
+fn between(known: &[SyncCost], bytes: u64, bytes_per_s: u64) -> SyncCost {
     let last = known[known.len() - 1];
     let at = known.iter().position(|cost| cost.bytes >= bytes);
     let part = |low: u64, high: u64, of: u64, all: u64| {
@@ -361,11 +381,17 @@ fn between(known: &[SyncCost], bytes: u64) -> SyncCost {
                 gap_ns: part(low.gap_ns, high.gap_ns, of, all),
             }
         }
-        None => SyncCost {
-            bytes,
-            latency_ns: part(0, last.latency_ns, bytes, last.bytes),
-            gap_ns: part(0, last.gap_ns, bytes, last.bytes),
-        },
+        None => {
+            let more = bytes - last.bytes;
+            let before = known.iter().rev().find(|cost| cost.bytes < last.bytes);
+            let above = |of: fn(&SyncCost) -> u64| {
+                let slope_ns = before.map_or(span_ns(more, bytes_per_s), |before| {
+                    part(0, of(&last).saturating_sub(of(before)), more, last.bytes - before.bytes)
+                });
+                of(&last) + slope_ns
+            };
+            SyncCost { bytes, latency_ns: above(|cost| cost.latency_ns), gap_ns: above(|cost| cost.gap_ns) }
+        }
     }
 }
 
@@ -389,11 +415,18 @@ mod tests {
     #[test]
     fn what_a_sync_costs_lies_between_the_sizes_that_were_measured() {
         let known = [cost(4096, 100, 10), cost(8192, 300, 50), cost(12_288, 300, 60)];
-        assert_eq!(between(&known, 0), known[0]);
-        assert_eq!(between(&known, 4096), known[0]);
-        assert_eq!(between(&known, 6144), cost(6144, 200, 30));
-        assert_eq!(between(&known, 10_240), cost(10_240, 300, 55));
-        assert_eq!(between(&known, 24_576), cost(24_576, 600, 120));
+        assert_eq!(between(&known, 0, 0), known[0]);
+        assert_eq!(between(&known, 4096, 0), known[0]);
+        assert_eq!(between(&known, 6144, 0), cost(6144, 200, 30));
+        assert_eq!(between(&known, 10_240, 0), cost(10_240, 300, 55));
+        assert_eq!(between(&known, 24_576, 0), cost(24_576, 300, 90));
+    }
+
+    #[test]
+    fn a_sync_of_more_bytes_than_the_one_size_that_is_known_costs_their_transfer_more() {
+        let known = [cost(4096, 2_000_000, 2_000_000); 4];
+        assert_eq!(between(&known, 16_384, 0), cost(16_384, 2_000_000, 2_000_000));
+        assert_eq!(between(&known, 16_384, 1_000_000_000), cost(16_384, 2_012_288, 2_012_288));
     }
 
     #[test]

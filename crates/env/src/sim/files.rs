@@ -211,21 +211,24 @@ impl FileImpl for SimFile {
     fn read_at(&self, offset: u64, len: usize) -> LocalBoxFuture<'static, io::Result<Bytes>> {
         let (inode, direct, counters) = (self.inode, self.options.direct, self.files.counters.clone());
         Counters::add(&counters.file_reads, 1);
-        let (there, missing, is_cached) = self.files.with_disk(|disk| {
+        let now = self.files.core.now();
+        let (there, wanted) = self.files.with_disk(|disk| {
             let there =
                 disk.file(inode).map_or(0, |file| file.cached.len.saturating_sub(offset).min(len as u64));
-            let missing = if direct { None } else { disk.missing(inode, offset, len as u64) };
-            (there, missing.unwrap_or(there), missing == Some(0))
+            (there, if direct { None } else { disk.wanted(now, inode, offset, len as u64) })
         });
+        let is_cached = wanted.is_some_and(|wanted| wanted.missing == 0 && !wanted.is_coming);
         let is_charged = self.files.core.shares_cores(self.files.place.process);
         let until = move |disk: &mut DiskState, now| {
             let config = disk.config;
-            if is_cached {
-                return if is_charged { now } else { disk.cache(now, there) };
-            }
-            let (bytes_per_s, latency_ns) = (config.read_bytes_per_s, config.read_ns);
-            let bytes = missing;
-            disk.device(now, &Transfer { inode, offset, bytes, bytes_per_s, latency_ns, follows: !direct })
+            let Some(wanted) = wanted else {
+                let (bytes_per_s, latency_ns) = (config.read_bytes_per_s, config.read_ns);
+                let bytes = there;
+                let transfer = Transfer { inode, offset, bytes, bytes_per_s, latency_ns, follows: false };
+                return disk.device(now, &transfer);
+            };
+            let at = disk.fetched(now, inode, offset, there, wanted);
+            if is_cached && !is_charged { disk.cache(now, there) } else { at }
         };
         let way = match is_cached && there <= READ_HERE_MAX {
             true => Way::Here(Copied::Read(there)),

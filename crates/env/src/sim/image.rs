@@ -102,18 +102,29 @@ impl Image {
             let at = offset + done as u64;
             let room = (unit - at % unit).min(PAGE - at % PAGE) as usize;
             let part = room.min(bytes.len() - done);
-            // Segments are prewritten with zeros: one page for all of them.
-            let is_zero_page = part == PAGE as usize && is_zero(&bytes[done..done + part]);
-            let kept = keep(at / unit);
-            if kept && is_zero_page {
-                self.pages.insert(at / PAGE, zero_page());
-                self.len = self.len.max(at + part as u64);
-            } else if kept {
-                let within = (at % PAGE) as usize;
-                self.page_mut(at / PAGE)[within..within + part].copy_from_slice(&bytes[done..done + part]);
+            let within = (at % PAGE) as usize;
+            if keep(at / unit) {
+                // Segments are prewritten with zeros, and programs that measure write the same byte over and over: one page for all.
+                let bytes = &bytes[done..done + part];
+                match one_byte_page(bytes) {
+                    Some(page) => drop(self.pages.insert(at / PAGE, page)),
+                    None => self.write_part(at / PAGE, within, bytes),
+                }
                 self.len = self.len.max(at + part as u64);
             }
             done += part;
+        }
+    }
+
+    /// A part of a page. One that became whole by it, and is one byte over and over, is shared as well.
+    fn write_part(&mut self, number: u64, within: usize, bytes: &[u8]) {
+        let page = self.page_mut(number);
+        page[within..within + bytes.len()].copy_from_slice(bytes);
+        if within > 0
+            && within + bytes.len() == PAGE as usize
+            && let Some(shared) = one_byte_page(&page[..])
+        {
+            self.pages.insert(number, shared);
         }
     }
 
@@ -174,16 +185,19 @@ impl Image {
 }
 
 thread_local! {
-    static ZERO_PAGE: Page = Rc::new([0; PAGE as usize]);
+    static ONE_BYTE_PAGES: [Page; 256] = std::array::from_fn(|byte| Rc::new([byte as u8; PAGE as usize]));
 }
 
-fn zero_page() -> Page {
-    ZERO_PAGE.with(Page::clone)
-}
-
-fn is_zero(bytes: &[u8]) -> bool {
+/// The page that all share who have this one byte over and over; `None` if it is not a whole page, or not one byte.
+fn one_byte_page(bytes: &[u8]) -> Option<Page> {
+    if bytes.len() != PAGE as usize || bytes[0] != bytes[PAGE as usize - 1] {
+        return None;
+    }
     // Compared as memory: a segment has many pages.
-    ZERO_PAGE.with(|zero| zero.get(..bytes.len()).is_some_and(|zero| zero == bytes))
+    ONE_BYTE_PAGES.with(|pages| {
+        let page = &pages[usize::from(bytes[0])];
+        (page[..] == *bytes).then(|| page.clone())
+    })
 }
 
 /// What became of an unsynced write at a power cut.

@@ -1,55 +1,142 @@
-//! The page cache: what is read from memory, and when a writer must wait for the disk.
+//! The page cache: what is read from memory, what is read ahead, and when a writer must wait for the disk.
 //!
-//! What was used longest ago goes first, in blocks of 256 KiB. Bytes written and not yet on the disk drain at the disk's rate; who
-//! would make them more than may be waits until there is room, as Linux has it (`vm.dirty_ratio`).
+//! What was used longest ago goes first, in blocks of 256 KiB; what is there is known by the page. Bytes written and not yet on the
+//! disk drain at the disk's rate; who would make them more than may be waits until there is room, as Linux has it
+//! (`vm.dirty_ratio`).
+//!
+//! *Read ahead*: who reads on where the last read of the file ended finds the disk ahead of him by up to 128 KiB (`VM_MAX_READAHEAD`
+//! where the papers' machines ran). Readers who take turns in one file read on from each other's places only by chance, and find
+//! nothing: that is why a disk serves many badly.
 
 use super::config::{Pages, span_ns};
+use super::image::PAGE;
 use std::collections::BTreeMap;
 
-/// Bytes of what is kept and let go together.
-const BLOCK: u64 = 256 << 10;
+/// Bytes of what is let go together: as many pages as a word has bits.
+const BLOCK: u64 = 64 * PAGE;
+/// Bytes that the disk is ahead of who reads in order, at most.
+const AHEAD: u64 = 128 << 10;
+
+/// A block of a file.
+type BlockKey = (u64, u64);
+
+/// What of a block is there, and when it was used last.
+#[derive(Default)]
+struct Block {
+    pages: u64,
+    used: u64,
+}
+
+/// Who reads a file in order: where he will go on, and what was read ahead of him.
+#[derive(Default)]
+struct Reader {
+    next: u64,
+    ahead: u64,
+    /// What is on its way: until where, and when it is there.
+    coming: Vec<(u64, u64, u64)>,
+}
 
 /// The state of a machine's page cache.
 pub(super) struct PageCache {
     config: Pages,
-    /// When each block was used last, and the blocks by that.
-    used: BTreeMap<(u64, u64), u64>,
-    order: BTreeMap<u64, (u64, u64)>,
+    blocks: BTreeMap<BlockKey, Block>,
+    order: BTreeMap<u64, BlockKey>,
+    /// Pages that are there.
+    pages: u64,
     clock: u64,
+    readers: BTreeMap<u64, Reader>,
     dirty_bytes: u64,
     dirty_at: u64,
+}
+
+/// What a read asks of the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Bytes of the range itself that are not there.
+    pub(super) missing: u64,
+    /// From where on the system reads ahead, and how many bytes.
+    pub(super) ahead: (u64, u64),
+    /// Some of the range is on its way.
+    pub(super) is_coming: bool,
 }
 
 impl PageCache {
     pub(super) fn new(config: Pages) -> PageCache {
         PageCache {
             config,
-            used: BTreeMap::new(),
+            blocks: BTreeMap::new(),
             order: BTreeMap::new(),
+            pages: 0,
             clock: 0,
+            readers: BTreeMap::new(),
             dirty_bytes: 0,
             dirty_at: 0,
         }
     }
 
-    /// Use a range of a file: how many bytes of it were not there; afterwards they are.
+    /// Use a range of a file: how many bytes of it were not there, in whole pages; afterwards they are.
     pub(super) fn touch(&mut self, inode: u64, offset: u64, len: u64) -> u64 {
-        let end = offset.saturating_add(len);
+        if len == 0 {
+            return 0;
+        }
+        let (first, end) = (offset / PAGE, offset.saturating_add(len).div_ceil(PAGE));
         let mut missing = 0;
-        for block in offset / BLOCK..end.div_ceil(BLOCK) {
-            let (from, to) = (offset.max(block * BLOCK), end.min((block + 1) * BLOCK));
+        for number in first / 64..end.div_ceil(64) {
+            let (from, to) = (first.max(number * 64) % 64, (end - number * 64).min(64));
+            let wanted = (u64::MAX >> (64 - (to - from))) << from;
             self.clock += 1;
-            match self.used.insert((inode, block), self.clock) {
-                Some(before) => drop(self.order.remove(&before)),
-                None => missing += to - from,
+            let block = self.blocks.entry((inode, number)).or_default();
+            if block.used > 0 {
+                self.order.remove(&block.used);
             }
-            self.order.insert(self.clock, (inode, block));
+            missing += u64::from((wanted & !block.pages).count_ones());
+            block.pages |= wanted;
+            block.used = self.clock;
+            self.order.insert(self.clock, (inode, number));
         }
-        while self.used.len() as u64 * BLOCK > self.config.bytes.max(BLOCK) {
-            let Some((_, block)) = self.order.pop_first() else { break };
-            self.used.remove(&block);
+        self.pages += missing;
+        while self.pages * PAGE > self.config.bytes.max(BLOCK) {
+            let Some((_, key)) = self.order.pop_first() else { break };
+            let gone = self.blocks.remove(&key).map_or(0, |block| block.pages.count_ones());
+            self.pages -= u64::from(gone);
         }
-        missing
+        missing * PAGE
+    }
+
+    /// Read a range of a file of so many bytes.
+    pub(super) fn read(&mut self, now: u64, inode: u64, offset: u64, len: u64, file_bytes: u64) -> Wanted {
+        let end = offset.saturating_add(len);
+        let missing = self.touch(inode, offset, len);
+        let reader = self.readers.entry(inode).or_default();
+        reader.coming.retain(|(_, _, at)| *at > now);
+        let is_coming = reader.coming.iter().any(|(from, until, _)| offset < *until && end > *from);
+        let goes_on = offset == reader.next;
+        reader.next = end;
+        if !goes_on {
+            reader.ahead = end;
+            return Wanted { missing, ahead: (end, 0), is_coming };
+        }
+        // The next part is asked for when half of the last one is used up.
+        let from = reader.ahead.max(end);
+        if from - end > AHEAD / 2 {
+            return Wanted { missing, ahead: (from, 0), is_coming };
+        }
+        let until = (end + AHEAD).min(file_bytes).max(from);
+        reader.ahead = until;
+        let bytes = self.touch(inode, from, until - from);
+        Wanted { missing, ahead: (from, bytes), is_coming }
+    }
+
+    /// A range is on its way, and there at that moment.
+    pub(super) fn comes(&mut self, inode: u64, from: u64, bytes: u64, at: u64) {
+        self.readers.entry(inode).or_default().coming.push((from, from + bytes, at));
+    }
+
+    /// When what is on its way of a range is there.
+    pub(super) fn there_at(&self, inode: u64, offset: u64, len: u64) -> u64 {
+        let coming = self.readers.get(&inode).map_or(&[][..], |reader| reader.coming.as_slice());
+        let within = coming.iter().filter(|(from, until, _)| offset < *until && offset + len > *from);
+        within.map(|(_, _, at)| *at).max().unwrap_or(0)
     }
 
     /// How long a writer of so many bytes waits for room.
@@ -82,7 +169,44 @@ mod tests {
         assert_eq!(pages.touch(1, 0, BLOCK), 0);
         assert_eq!(pages.touch(2, 0, 2 * BLOCK), 2 * BLOCK);
         assert_eq!(pages.touch(1, 0, BLOCK), 0, "it was used");
-        assert_eq!(pages.touch(1, BLOCK, 10), 10, "it was not");
+        assert_eq!(pages.touch(1, BLOCK, 10), PAGE, "it was not");
+    }
+
+    #[test]
+    fn a_page_that_was_read_brings_no_other() {
+        let mut pages = PageCache::new(Pages { bytes: 1 << 30, dirty_bytes: 0 });
+        assert_eq!(pages.touch(1, 0, 2 * PAGE), 2 * PAGE);
+        assert_eq!(pages.touch(1, PAGE, 3 * PAGE), 2 * PAGE);
+        assert_eq!(pages.touch(1, 62 * PAGE, 4 * PAGE), 4 * PAGE, "over the edge of a block");
+        assert_eq!(pages.touch(1, 0, BLOCK), BLOCK - 6 * PAGE);
+    }
+
+    #[test]
+    fn a_file_larger_than_memory_that_is_read_in_parts_is_read_whole_from_the_disk() {
+        let mut pages = PageCache::new(Pages { bytes: 4 * BLOCK, dirty_bytes: 0 });
+        let file = 32 * BLOCK;
+        pages.touch(1, 0, file);
+        let parts = file / (16 * PAGE);
+        let mut read = 0;
+        for part in 0..parts {
+            let wanted = pages.read(0, 1, part * 16 * PAGE, 16 * PAGE, file);
+            read += wanted.missing + wanted.ahead.1;
+        }
+        assert_eq!(read, file);
+    }
+
+    #[test]
+    fn who_reads_in_order_finds_the_disk_ahead_and_who_jumps_does_not() {
+        let mut pages = PageCache::new(Pages { bytes: 1 << 30, dirty_bytes: 0 });
+        let (part, file) = (32 << 10, 1 << 30);
+        let first = pages.read(0, 1, 0, part, file);
+        assert_eq!(first, Wanted { missing: part, ahead: (part, AHEAD), is_coming: false });
+        pages.comes(1, part, AHEAD, 1000);
+        let second = pages.read(500, 1, part, part, file);
+        assert_eq!((second.missing, second.ahead.1, second.is_coming), (0, 0, true));
+        assert_eq!(pages.there_at(1, part, part), 1000);
+        let far = pages.read(2000, 1, 1 << 29, part, file);
+        assert_eq!(far, Wanted { missing: part, ahead: ((1 << 29) + part, 0), is_coming: false });
     }
 
     #[test]
