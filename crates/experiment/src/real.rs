@@ -67,11 +67,14 @@ impl Barrier {
         .await;
     }
 
-    fn meet(&self) -> Meet {
-        let barrier = self.clone();
+    fn meet(&self, env: &Env) -> Meet {
+        let (barrier, env) = (self.clone(), env.clone());
         Rc::new(move || {
-            let barrier = barrier.clone();
-            Box::pin(async move { barrier.wait().await })
+            let (barrier, env) = (barrier.clone(), env.clone());
+            Box::pin(async move {
+                barrier.wait().await;
+                env.now().0
+            })
         })
     }
 }
@@ -146,7 +149,7 @@ async fn node_of(
             client: client.clone(),
             index,
             of,
-            meet: barrier.meet(),
+            meet: barrier.meet(&env),
             calls: Calls::Direct,
         };
         async move { (index, take(seat, plan).await) }

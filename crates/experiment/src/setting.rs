@@ -134,8 +134,8 @@ pub struct Setting {
     /// Memory of a server's computer, which is what its page cache has, bytes; 0: the machine's. Scaled with the files, so that
     /// what was larger than memory still is. Real runs cannot choose it.
     pub memory_bytes: u64,
-    /// How long clients believe names and attributes, milliseconds. 0 where a run is scaled down: what a long run's caches have
-    /// forgotten, a short one's would still know.
+    /// How long clients believe names and attributes, milliseconds; PVFS's caches do so for 100. As long passes between two phases:
+    /// what a long run's caches have forgotten, a short one's would still know.
     pub client_cache_ms: u64,
     /// Files of each process.
     pub files: u64,
@@ -166,7 +166,7 @@ impl Default for Setting {
             strip_bytes: 1 << 20,
             cache_bytes: 0,
             memory_bytes: 0,
-            client_cache_ms: 0,
+            client_cache_ms: 100,
             files: 100,
             files_total: 0,
             file_bytes: 8192,

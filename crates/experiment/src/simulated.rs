@@ -35,10 +35,10 @@ pub fn run(plan: &Plan, machine: &Machine, seed: u64) -> Result<Vec<Took>, Strin
         let plan = plan.clone();
         async move {
             let seat = Rc::new(seat);
-            let together = seat.together.clone();
+            let meets = seat.clone();
             let meet = Rc::new(move || {
-                let together = together.clone();
-                Box::pin(async move { together.wait().await }) as LocalBoxFuture<'static, ()>
+                let seat = meets.clone();
+                Box::pin(async move { seat.meet().await.0 }) as LocalBoxFuture<'static, u64>
             });
             let (env, client) = (seat.env.clone(), Ok(seat.client.clone()));
             let (index, of) = (seat.index, seat.of);

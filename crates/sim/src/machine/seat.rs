@@ -1,9 +1,9 @@
 //! An application process's place in a simulated cluster, and where all processes meet.
 
 use shoal_client::Client;
-use shoal_env::Env;
 use shoal_env::local::Notify;
-use std::cell::Cell;
+use shoal_env::{Env, Instant};
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
@@ -37,6 +37,17 @@ impl Seat {
     }
 }
 
+impl Seat {
+    /// Meet all others; the moment when the last one came. An application's process on a computer of its own goes on at that moment,
+    /// whatever the client that it shares with others does meanwhile.
+    pub async fn meet(&self) -> Instant {
+        let moment = self.together.0.moment.borrow().clone();
+        moment.set(moment.get().max(self.env.now()));
+        self.together.wait().await;
+        moment.get()
+    }
+}
+
 /// All processes meet here; it costs no simulated time.
 #[derive(Clone)]
 pub struct Barrier(Rc<Meeting>);
@@ -44,13 +55,20 @@ pub struct Barrier(Rc<Meeting>);
 struct Meeting {
     of: u32,
     here: Cell<u32>,
+    /// Of this time: when the last one came that has come so far. Some come for the next time before all have left.
+    moment: RefCell<Rc<Cell<Instant>>>,
     all: Notify,
 }
 
 impl Barrier {
     /// For so many.
     pub fn new(of: u32) -> Barrier {
-        Barrier(Rc::new(Meeting { of, here: Cell::new(0), all: Notify::default() }))
+        Barrier(Rc::new(Meeting {
+            of,
+            here: Cell::new(0),
+            moment: RefCell::default(),
+            all: Notify::default(),
+        }))
     }
 
     /// Wait until all are here; then it can be used again.
@@ -59,6 +77,7 @@ impl Barrier {
         meeting.here.set(meeting.here.get() + 1);
         if meeting.here.get() >= meeting.of {
             meeting.here.set(0);
+            meeting.moment.take();
             return meeting.all.wake_all();
         }
         meeting.all.wait().await;

@@ -63,6 +63,24 @@ fn processes_are_spread_evenly_and_told_in_order() {
 }
 
 #[test]
+fn all_go_on_at_the_moment_when_the_last_one_came_however_busy_their_client_is() {
+    let machine = machine("bgp");
+    let of = Simulated { client_nodes: 1, processes: 5, ..small(&machine) };
+    let told = of.run(|seat| async move {
+        let begun = seat.env.now();
+        seat.env.sleep(Duration::from_millis(10 * u64::from(seat.index))).await;
+        let met = seat.meet().await;
+        // Each call keeps the client for 400 us and more: whoever is woken last begins later than the others.
+        let first = seat.client.getattr(shoal_proto::Handle::ROOT).await.is_ok();
+        (begun, met, seat.meet().await, first)
+    });
+    let told = told.expect("run");
+    assert!(told.iter().all(|one| (one.1, one.2) == (told[0].1, told[0].2) && one.3), "{told:?}");
+    assert!(told[0].1 >= told[0].0 + Duration::from_millis(40), "the last one slept so long: {told:?}");
+    assert!(told[0].2 >= told[0].1 + Duration::from_millis(2), "five calls, one after the other: {told:?}");
+}
+
+#[test]
 fn what_has_no_sense_is_refused_with_the_remedy() {
     let machine = machine("bgp");
     let refused = |of: Simulated<'_>| of.run(|_| async {}).expect_err("refused").to_string();
