@@ -17,6 +17,10 @@ pub enum Work {
     Change,
     /// What a change costs more that goes into a journal.
     Record,
+    /// An object or entry that a change makes, alters or takes away, whatever the messages: metafile, datafile, layout, entry.
+    Object,
+    /// What it costs more to take one away.
+    Removal,
     /// An entry of a listing, made or taken apart.
     Entry,
     /// 1,024 bytes of a file that are kept in memory, beside their way there.
@@ -25,6 +29,15 @@ pub enum Work {
 
 impl Work {
     /// All of them, in the order of their costs.
-    pub const ALL: [Work; 7] =
-        [Work::Message, Work::Call, Work::Operation, Work::Change, Work::Record, Work::Entry, Work::Keep];
+    pub const ALL: [Work; 9] = [
+        Work::Message,
+        Work::Call,
+        Work::Operation,
+        Work::Change,
+        Work::Record,
+        Work::Object,
+        Work::Removal,
+        Work::Entry,
+        Work::Keep,
+    ];
 }

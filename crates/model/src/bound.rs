@@ -68,6 +68,8 @@ fn server_us(side: &Side, share: &Share) -> f64 {
     side.message_us * share.messages
         + side.operation_us * share.operations
         + (side.change_us + side.record_us) * share.changes
+        + side.object_us * share.objects
+        + side.removal_us * share.removals
         + side.entry_us * share.entries
         + side.megabyte_us * bytes_each_way(share) / MEGA
 }
@@ -203,6 +205,8 @@ impl Sum<'_> {
         let waited = Share {
             operations: all.operations.min(self.counts.round_trips),
             changes: all.changes.min(self.counts.round_trips),
+            objects: self.counts.waited_objects,
+            removals: self.counts.waited_removals,
             entries: all.entries,
             ..Share::default()
         };

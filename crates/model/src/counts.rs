@@ -9,6 +9,10 @@ pub struct Share {
     pub operations: f64,
     /// Those of them that change something.
     pub changes: f64,
+    /// Objects and entries that are made, altered or taken away.
+    pub objects: f64,
+    /// Those of them that are taken away.
+    pub removals: f64,
     /// Entries of directories that are listed.
     pub entries: f64,
     /// Bytes to the servers.
@@ -36,6 +40,8 @@ impl Share {
             messages: self.messages + other.messages,
             operations: self.operations + other.operations,
             changes: self.changes + other.changes,
+            objects: self.objects + other.objects,
+            removals: self.removals + other.removals,
             entries: self.entries + other.entries,
             bytes_out: self.bytes_out + other.bytes_out,
             bytes_in: self.bytes_in + other.bytes_in,
@@ -58,6 +64,10 @@ pub struct Counts {
     pub round_trips: f64,
     /// Syncs one after the other, that the client waits for.
     pub waited_syncs: f64,
+    /// Objects, one after the other: of messages that go out together those of one.
+    pub waited_objects: f64,
+    /// Those of them that are taken away.
+    pub waited_removals: f64,
     /// Disk accesses that read, one after the other.
     pub waited_reads: f64,
     /// Disk accesses that change, one after the other.

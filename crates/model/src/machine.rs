@@ -252,6 +252,12 @@ pub struct Side {
     /// What a change costs more that goes into a journal.
     #[serde(default)]
     pub record_us: f64,
+    /// Of a server: an object or entry that a change makes, alters or takes away, however many go in one message.
+    #[serde(default)]
+    pub object_us: f64,
+    /// What it costs more to take one away.
+    #[serde(default)]
+    pub removal_us: f64,
     /// A call to a file that another thread makes for the one that serves, beside its bytes.
     #[serde(default)]
     pub file_us: f64,
@@ -480,6 +486,8 @@ impl Machine {
             put(key("wake_us"), side.wake_us, NotBeNegative);
             put(key("sleep_us"), side.sleep_us, NotBeNegative);
             put(key("record_us"), side.record_us, NotBeNegative);
+            put(key("object_us"), side.object_us, NotBeNegative);
+            put(key("removal_us"), side.removal_us, NotBeNegative);
             put(key("file_us"), side.file_us, NotBeNegative);
             put(key("file_wait_us"), side.file_wait_us, NotBeNegative);
         }

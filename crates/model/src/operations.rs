@@ -24,6 +24,9 @@ const READ_BESIDE_BYTES: f64 = 336.0;
 const ENTRY_BYTES: f64 = 141.0;
 /// Entries a buffer: 1,000 take two.
 const ENTRIES_A_BUFFER: f64 = 500.0;
+/// Objects of one message that makes or takes away a small file as a whole. The paper's augmented create: metafile, datafile,
+/// distribution (section III.B); ours: entry, metafile, first strip.
+const WHOLE_OBJECTS: f64 = 3.0;
 /// Rows of a create, and of a change that removes, in the journal's group.
 const CREATE_ROW_BYTES: f64 = 560.0;
 const REMOVE_ROW_BYTES: f64 = 230.0;
@@ -175,6 +178,10 @@ struct Step {
     metadata: f64,
     data: f64,
     changes: bool,
+    /// Objects and entries that each message makes, alters or takes away.
+    objects: f64,
+    /// It takes them away.
+    removes: bool,
     /// Rows in the journal, for each message.
     row_bytes: f64,
     /// Beside the frames, of all messages together.
@@ -189,7 +196,7 @@ fn ask(metadata: f64, data: f64) -> Step {
 }
 
 fn change(metadata: f64, data: f64, row_bytes: f64) -> Step {
-    Step { metadata, data, changes: true, row_bytes, ..Step::default() }
+    Step { metadata, data, changes: true, objects: 1.0, row_bytes, ..Step::default() }
 }
 
 fn counted(steps: &[Step]) -> Counts {
@@ -197,6 +204,9 @@ fn counted(steps: &[Step]) -> Counts {
     for step in steps {
         counts.round_trips += 1.0;
         counts.waited_syncs += f64::from(u8::from(step.changes));
+        let removals = if step.removes { step.objects } else { 0.0 };
+        counts.waited_objects += step.objects;
+        counts.waited_removals += removals;
         let messages = step.metadata + step.data;
         for (share, own) in [(&mut counts.metadata, step.metadata), (&mut counts.data, step.data)] {
             let part = own / messages;
@@ -204,6 +214,8 @@ fn counted(steps: &[Step]) -> Counts {
             share.messages += own;
             share.operations += own;
             share.changes += changes;
+            share.objects += own * step.objects;
+            share.removals += own * removals;
             share.syncs += changes;
             share.bytes_out += own * FRAME_BYTES + part * step.bytes_out;
             share.bytes_in += own * FRAME_BYTES + part * step.bytes_in;
@@ -228,9 +240,9 @@ fn create(set: Set, n: f64) -> Vec<Step> {
         // The augmented create, the entry.
         Set::Paper => {
             let half = change(1.0, 0.0, CREATE_ROW_BYTES / 2.0);
-            vec![half, Step { bytes_out, bytes_in, ..half }]
+            vec![Step { objects: WHOLE_OBJECTS, ..half }, Step { bytes_out, bytes_in, ..half }]
         }
-        Set::Ours => vec![whole],
+        Set::Ours => vec![Step { objects: WHOLE_OBJECTS, ..whole }],
     }
 }
 
@@ -288,12 +300,15 @@ fn open_read_close(set: Set) -> Vec<Step> {
 }
 
 fn remove(set: Set, n: f64) -> Vec<Step> {
-    let gone = |metadata, data, parts: f64| change(metadata, data, REMOVE_ROW_BYTES / parts);
+    let gone = |metadata, data, parts: f64| Step {
+        removes: true,
+        ..change(metadata, data, REMOVE_ROW_BYTES / parts)
+    };
     match set {
         // The entry, the metafile, its datafiles.
         Set::Baseline => vec![gone(1.0, 0.0, 3.0), gone(1.0, 0.0, 3.0), gone(0.0, n, 3.0)],
         Set::Paper => vec![gone(1.0, 0.0, 3.0), gone(1.0, 0.0, 3.0), gone(0.0, 1.0, 3.0)],
-        Set::Ours => vec![gone(1.0, 0.0, 1.0)],
+        Set::Ours => vec![Step { objects: WHOLE_OBJECTS, ..gone(1.0, 0.0, 1.0) }],
     }
 }
 

@@ -15,7 +15,7 @@ mod notice;
 mod reply;
 mod space;
 
-use super::{Wait, direct};
+use super::{Wait, direct, objects};
 use crate::batches::{self, Touch};
 use crate::counters::add;
 use crate::ctx::{Ctx, Facts, Halt, Outcome};
@@ -187,9 +187,13 @@ impl Compound {
 
     fn group(&mut self) -> Option<Wait> {
         if self.runs == 0 {
+            let map = self.shard.identity().map.clone();
             for op in self.ops() {
                 self.shard.counters.op(op);
                 self.shard.env.work(Work::Change, u64::from(op.changes()));
+                let (objects, removals) = objects::of(op, &map);
+                self.shard.env.work(Work::Object, objects);
+                self.shard.env.work(Work::Removal, removals);
             }
             self.shard.env.work(Work::Operation, self.ops().len() as u64);
             if let Err(status) = self.permit() {

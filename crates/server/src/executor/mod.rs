@@ -7,6 +7,7 @@
 
 mod compound;
 pub mod direct;
+mod objects;
 mod wait;
 
 pub use compound::{Asker, Collected, Compound, decode_replies, encode_reply};

@@ -108,6 +108,8 @@ fn side(side: &mut Side, factor: f64) {
         wake_us: side.wake_us * factor,
         sleep_us: side.sleep_us * factor,
         record_us: side.record_us * factor,
+        object_us: side.object_us * factor,
+        removal_us: side.removal_us * factor,
         file_us: side.file_us * factor,
         file_wait_us: side.file_wait_us * factor,
     };

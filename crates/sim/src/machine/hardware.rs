@@ -25,6 +25,9 @@ const TURN_NS: u64 = 10;
 const LOOPBACK_NS: u64 = 100;
 /// Bytes that a Unix socket holds (`net.core.wmem_default`).
 const SOCKET_BYTES: usize = 212_992;
+/// Bytes that a TCP connection has under way at most (`net.ipv4.tcp_wmem` where the papers' machines ran): what a client sends to
+/// several servers at once leaves its card in turn.
+const TCP_BYTES: usize = 128 << 10;
 /// Of the memory so much may wait for the disk, percent (`vm.dirty_ratio` where the papers' machines ran).
 const DIRTY_PERCENT: u64 = 40;
 /// A thread keeps its core so long where the file does not say, in nanoseconds.
@@ -71,11 +74,7 @@ impl Hardware {
         let world = Config {
             network: link(machine),
             loopback: link(machine),
-            stream_window: if machine.nodes.one_machine {
-                SOCKET_BYTES
-            } else {
-                Config::default().stream_window
-            },
+            stream_window: if machine.nodes.one_machine { SOCKET_BYTES } else { TCP_BYTES },
             congestion: congestion(machine),
             ..Config::default()
         };
@@ -120,6 +119,8 @@ fn cpu(side: &Side, is_client: bool) -> Cpu {
     set(if is_client { Work::Call } else { Work::Operation }, side.operation_us);
     set(Work::Change, side.change_us);
     set(Work::Record, side.record_us);
+    set(Work::Object, side.object_us);
+    set(Work::Removal, side.removal_us);
     set(Work::Entry, side.entry_us);
     set(Work::Keep, side.megabyte_kept_us * 1024.0 / 1e6);
     // Microseconds for 10^6 bytes are picoseconds for one.
