@@ -5,7 +5,11 @@
 //! here: a message a server, and a rendezvous before where nothing is eager.
 //!
 //! **What a setting does not wait for does not bind it**: without syncs (`memory`, `null`, tmpfs, another sync mode) neither syncs
-//! nor the disk's accesses stand in the bound; what is larger than the servers' memory goes at the disk's rate.
+//! nor the disk's accesses stand in the bound.
+//!
+//! **What is larger than the servers' memory** goes at the disks' rate, but for what memory keeps: of writes 40 % of it are still to be
+//! written when the phase ends, of reads all of it may be what is asked for first. Nobody waits for each transfer of the disk: it
+//! writes behind, and reads ahead.
 
 use crate::file::Metric;
 use crate::outcome::BoundHere;
@@ -78,7 +82,7 @@ fn per_sync(switches: &Switches) -> Option<u32> {
 }
 
 /// A block written or read: what falls to the data servers.
-fn block(setting: &Setting, switches: &Switches, bytes: u64, is_write: bool, spills: bool) -> Counts {
+fn block(setting: &Setting, switches: &Switches, bytes: u64, is_write: bool) -> Counts {
     let data_servers = u64::from(setting.servers - setting.metadata_only);
     let parts = bytes.div_ceil(setting.strip_bytes).clamp(1, data_servers);
     let is_eager = bytes.div_ceil(parts) <= u64::from(switches.eager_bytes);
@@ -93,8 +97,7 @@ fn block(setting: &Setting, switches: &Switches, bytes: u64, is_write: bool, spi
         bytes_out: out + messages * FRAME_BYTES,
         bytes_in: back + messages * FRAME_BYTES,
         read_bytes: back,
-        write_bytes: if spills { out } else { 0.0 },
-        buffered_bytes: if spills { 0.0 } else { out },
+        buffered_bytes: out,
         ..Share::default()
     };
     let round_trips = if rendezvous > 0 { 2.0 } else { 1.0 };
@@ -113,13 +116,27 @@ fn spills(workload: &Workload, setting: &Setting, machine: &Machine) -> bool {
 /// are "nearly the available memory" (section 7.2.1).
 const MEMORY_BYTES_OF_THEN: u64 = 1 << 30;
 
+/// What the disks allow of a phase that moves more than memory keeps, bytes a second.
+fn disks(phase: &str, setting: &Setting, machine: &Machine) -> Option<f64> {
+    let data_servers = f64::from(setting.servers - setting.metadata_only);
+    let memory = data_servers * machine.memory.bytes.unwrap_or(MEMORY_BYTES_OF_THEN) as f64;
+    let (rate, kept) = match phase.starts_with("write") {
+        true => (machine.disk.write_mb_per_s, memory * DIRTY_SHARE),
+        false => (machine.disk.read_mb_per_s, memory),
+    };
+    let total = setting.total_bytes as f64;
+    Some(rate? * 1e6 * data_servers * total / (total - kept))
+}
+
+/// Of the memory so much may wait for the disk: `vm.dirty_ratio` where the papers' machines ran, and the simulator's.
+const DIRTY_SHARE: f64 = 0.4;
+
 /// What one operation of a phase costs, with the operations that a sync completes.
-fn counts(workload: &Workload, phase: &str, setting: &Setting, spills: bool) -> Option<Counts> {
+fn counts(workload: &Workload, phase: &str, setting: &Setting) -> Option<Counts> {
     let switches = setting.techniques().ok()?;
     let n = u32::from(setting.servers);
     let of = |operation: Operation| operation.counts(set_of(operation, &switches), n);
-    let read_or_write =
-        |bytes, phase: &str| block(setting, &switches, bytes, phase.starts_with("write"), spills);
+    let read_or_write = |bytes, phase: &str| block(setting, &switches, bytes, phase.starts_with("write"));
     let create_delete = || {
         let (create, remove) = (of(Operation::Create), of(Operation::Remove));
         // Each is one operation: half of either.
@@ -183,7 +200,7 @@ pub fn of(
 ) -> Option<BoundHere> {
     let machine = machine_of(machine, setting);
     let spills = spills(workload, setting, &machine);
-    let counts = counts(workload, phase, setting, spills)?;
+    let counts = counts(workload, phase, setting)?;
     let switches = setting.techniques().ok()?;
     let processes = setting.process_count();
     let data = u32::from(setting.servers - setting.metadata_only);
@@ -191,10 +208,9 @@ pub fn of(
         0 => Servers::Both(data),
         _ => Servers::Split { metadata: setting.servers.into(), data },
     };
-    let caching = match (setting.is_synced(), spills) {
-        (_, true) => Caching::Nothing,
-        (true, false) => Caching::Reads,
-        (false, false) => Caching::Everything,
+    let caching = match setting.is_synced() && !spills {
+        true => Caching::Reads,
+        false => Caching::Everything,
     };
     let setting_of = shoal_model::Setting {
         servers,
@@ -212,6 +228,15 @@ pub fn of(
         Metric::S => (0..processes).map(|index| setting.files_of(index)).sum::<u64>() as f64 / term.per_s,
         Metric::Us => f64::from(processes) * 1e6 / term.per_s,
     };
+    let disks = if spills { disks(phase, setting, &machine).map(|rate| rate / 1e6) } else { None };
+    if let Some(mb_per_s) = disks.filter(|rate| metric == Metric::MbPerS && *rate < value) {
+        return Some(BoundHere {
+            value: mb_per_s,
+            binds: "disk".to_owned(),
+            binds_words: "disks".to_owned(),
+            arithmetic: format!("{mb_per_s:.1} MB/s: the disks', but for what memory keeps"),
+        });
+    }
     Some(BoundHere {
         value,
         binds: term.limit.word().to_owned(),
@@ -275,11 +300,11 @@ mod tests {
     #[test]
     fn eager_blocks_take_one_round_trip_and_large_ones_a_message_a_chunk() {
         let switches: Switches = "paper".parse().expect("a set");
-        let small = block(&setting("paper"), &switches, 8192, true, false);
+        let small = block(&setting("paper"), &switches, 8192, true);
         assert_eq!((small.round_trips, small.data.messages), (1.0, 1.0));
-        let baseline = block(&setting("baseline"), &Switches::BASELINE, 8192, true, false);
+        let baseline = block(&setting("baseline"), &Switches::BASELINE, 8192, true);
         assert_eq!((baseline.round_trips, baseline.data.messages), (2.0, 2.0));
-        let large = block(&setting("paper"), &switches, 4 << 20, false, false);
+        let large = block(&setting("paper"), &switches, 4 << 20, false);
         assert_eq!(large.data.messages, 16.0);
     }
 }

@@ -82,6 +82,15 @@ pub enum Clock {
     First,
 }
 
+/// The way of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// As all of the machine's programs: forwarded where its file says so.
+    Usual,
+    /// The program calls the client's library, past kernel and forwarding.
+    Library,
+}
+
 /// What a phase ends with; words of a failure.
 type Done = Result<Work, String>;
 
@@ -228,9 +237,18 @@ impl Process {
 
     /// A call of the program, by the way that calls take to their client.
     async fn call<T>(&self, call: impl Future<Output = Result<T, shoal_client::Error>>) -> Result<T, String> {
-        let done = match &self.calls {
-            Calls::Direct => call.await,
-            Calls::Forwarded(seat) => seat.call(call).await,
+        self.by(Way::Usual, call).await
+    }
+
+    /// A call by one of two ways.
+    async fn by<T>(
+        &self,
+        way: Way,
+        call: impl Future<Output = Result<T, shoal_client::Error>>,
+    ) -> Result<T, String> {
+        let done = match (&self.calls, way) {
+            (Calls::Forwarded(seat), Way::Usual) => seat.call(call).await,
+            _ => call.await,
         };
         done.map_err(told)
     }

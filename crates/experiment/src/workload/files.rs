@@ -1,6 +1,6 @@
 //! Small files of one process in one directory: the steps that several workloads share.
 
-use super::{FILE, Process, name, told};
+use super::{FILE, Process, Way, name, told};
 use shoal_client::OpenFile;
 use shoal_proto::{Handle, Kind, Name, Rights};
 
@@ -50,12 +50,18 @@ impl Process {
     }
 
     /// List a directory and ask for the attributes of each entry by a call of its own.
-    pub(super) async fn readdir_stat(&self, dir: Handle, files: u64, bytes_each: u64) -> Result<(), String> {
+    pub(super) async fn readdir_stat(
+        &self,
+        way: Way,
+        dir: Handle,
+        files: u64,
+        bytes_each: u64,
+    ) -> Result<(), String> {
         let mut stream = self.client.opendir(dir);
         let (mut entries, mut bytes) = (0, 0);
         while let Some(entry) = stream.next(false).await.map_err(told)? {
             self.go_on()?;
-            let attr = self.call(self.client.getattr(entry.handle)).await?;
+            let attr = self.by(way, self.client.getattr(entry.handle)).await?;
             entries += 1;
             bytes += if attr.kind == Kind::File { attr.size } else { 0 };
         }

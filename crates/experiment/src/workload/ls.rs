@@ -6,10 +6,10 @@
 //! | `pvfs2-ls -al` | the entries, then the attributes of each by its handle |
 //! | `pvfs2-lsplus -al` | the entries with their attributes (`readdirplus`) |
 //!
-//! What the kernel itself costs is not in it: this is the file system's part of `ls`.
+//! `ls` goes through the kernel: its calls travel as the machine's file says (`[forwarding]`); the library's utilities do not.
 
 use super::files::{OwnDirectory, file_name, seen};
-use super::{Done, Process, Work, told};
+use super::{Done, Process, Way, Work, told};
 use shoal_proto::{Handle, Kind};
 
 /// The phases.
@@ -27,7 +27,7 @@ pub(super) async fn run(process: &Process, phase: usize, own: &mut OwnDirectory)
     let files = process.files();
     match PHASES[phase] {
         "ls" => by_name(process, dir).await?,
-        "pvfs2_ls" => process.readdir_stat(dir, files, 0).await?,
+        "pvfs2_ls" => process.readdir_stat(Way::Library, dir, files, 0).await?,
         _ => plus(process, dir).await?,
     }
     Ok(Work::ops(files))

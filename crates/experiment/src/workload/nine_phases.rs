@@ -4,7 +4,7 @@
 //! create to close; phases are timed by Algorithm 1. The paper's N is 12,000, its M 8 KiB.
 
 use super::files::{OwnDirectory, file_name};
-use super::{Done, Process, Work};
+use super::{Done, Process, Way, Work};
 use shoal_client::OpenFile;
 use shoal_proto::Handle;
 
@@ -42,8 +42,8 @@ impl Acting {
                     self.files.push(process.create(dir, &file_name(at)?).await?);
                 }
             }
-            "readdir_stat_empty" => process.readdir_stat(dir, files, 0).await?,
-            "readdir_stat_written" => process.readdir_stat(dir, files, bytes).await?,
+            "readdir_stat_empty" => process.readdir_stat(Way::Usual, dir, files, 0).await?,
+            "readdir_stat_written" => process.readdir_stat(Way::Usual, dir, files, bytes).await?,
             "write" => {
                 for file in &self.files {
                     process.write_all(file, bytes).await?;
