@@ -189,6 +189,8 @@ fn grown(machine: &Machine, by: &[f64]) -> Machine {
             &mut side.message_us,
             &mut side.operation_us,
             &mut side.change_us,
+            &mut side.object_us,
+            &mut side.removal_us,
             &mut side.entry_us,
             &mut side.megabyte_us,
         ] {
@@ -203,6 +205,8 @@ fn share(v: &[f64]) -> Share {
         messages: v[0],
         operations: v[1],
         changes: v[2],
+        objects: v[2],
+        removals: v[2] / 2.0,
         entries: v[3],
         bytes_out: 1e4 * v[4],
         bytes_in: 1e4 * v[5],
@@ -219,6 +223,8 @@ fn counts(v: &[f64]) -> Counts {
     Counts {
         round_trips: v[0],
         waited_syncs: v[1],
+        waited_objects: v[1],
+        waited_removals: v[1] / 2.0,
         waited_reads: v[2],
         waited_writes: v[3],
         metadata: share(&v[4..16]),
