@@ -1,7 +1,9 @@
 //! No simulated figure is above its bound: else a clock, a count, a bound or a machine's file is wrong.
 //!
-//! All experiments, shortly: half a minute in an optimised build and many in another, so they are asked for by name
-//! (`cargo test --profile quick -p shoal-experiment --test bounds -- --ignored`; `tests/run short paper` does).
+//! All experiments, shortly: half a minute in an optimised build and many in another, so it is an optimised build
+//! that has them (`cargo test --profile quick -p shoal-experiment --test bounds`; `tests/run short paper` does).
+
+#![cfg(not(debug_assertions))]
 
 use shoal_experiment::run::{Amount, Memo, Run, RunError, SimulatedGround};
 use shoal_experiment::{Experiment, builtin};
@@ -43,25 +45,21 @@ fn none_is_above(begins: &str) {
 }
 
 #[test]
-#[ignore = "long but in an optimised build"]
 fn nothing_on_the_linux_cluster_of_the_small_file_paper_is_above_its_bound() {
     none_is_above("pvfs-");
 }
 
 #[test]
-#[ignore = "long but in an optimised build"]
 fn nothing_on_the_blue_gene_is_above_its_bound() {
     none_is_above("bgp-");
 }
 
 #[test]
-#[ignore = "long but in an optimised build"]
 fn no_block_or_large_file_of_the_thesis_is_above_its_bound() {
     ["thesis-7-blocks", "thesis-7-large", "thesis-7-1d"].into_iter().for_each(none_is_above);
 }
 
 #[test]
-#[ignore = "long but in an optimised build"]
 fn no_create_of_the_thesis_is_above_its_bound() {
     let rest = ["thesis-7-create", "thesis-7-clients", "thesis-7-1m", "thesis-7-chiba"];
     rest.into_iter().for_each(none_is_above);
