@@ -2,7 +2,8 @@
 //!
 //! All calls that touch a directory may block and run on the pool. Locks are `flock`s: they belong to an open file, so two
 //! environments of one process exclude each other too; they fall when the environment ends, and with the process at the
-//! latest.
+//! latest. A child that this process starts has all its open files until it becomes another program, so that closing one is
+//! not enough: a lock is given back by word.
 
 use super::file::{Desk, RealFile};
 use super::polling::Polling;
@@ -23,7 +24,17 @@ const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// The file system, for one environment.
 pub(super) struct RealFiles {
     desk: Desk,
-    locks: Rc<RefCell<Vec<OwnedFd>>>,
+    locks: Rc<RefCell<Vec<Lock>>>,
+}
+
+/// A file that is locked as long as this lives.
+struct Lock(OwnedFd);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // It cannot fail on a file that is locked; and were it to, closing it does the same unless a child is just starting.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 impl RealFiles {
@@ -81,10 +92,10 @@ fn list(path: &Path) -> io::Result<Vec<DirEntry>> {
     Ok(entries)
 }
 
-fn lock(path: &Path) -> io::Result<OwnedFd> {
+fn lock(path: &Path) -> io::Result<Lock> {
     let fd = open(path, OpenOptions { create: true, ..OpenOptions::default() })?;
     rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
-    Ok(fd)
+    Ok(Lock(fd))
 }
 
 fn space(path: &Path) -> io::Result<(u64, u64)> {
@@ -149,11 +160,11 @@ impl FileDoor for RealFiles {
     }
 
     fn lock(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<()>> {
-        let fd = self.call(path, lock);
+        let locked = self.call(path, lock);
         let locks = self.locks.clone();
         Box::pin(async move {
-            let fd = fd.await?;
-            locks.borrow_mut().push(fd);
+            let lock = locked.await?;
+            locks.borrow_mut().push(lock);
             Ok(())
         })
     }
@@ -168,5 +179,22 @@ impl FileDoor for RealFiles {
 
     fn native_path(&self, path: &Path) -> Option<PathBuf> {
         Some(path.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_given_back_is_free_though_a_child_still_has_the_file_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = lock(&path).unwrap();
+        let of_a_child = held.0.try_clone().unwrap();
+        assert!(lock(&path).is_err(), "locked once already");
+        drop(held);
+        lock(&path).unwrap();
+        drop(of_a_child);
     }
 }
