@@ -4,8 +4,9 @@
 //!
 //! 1. the *active* table: what was applied since the last freeze;
 //! 2. the *frozen* ones, at most two, newest first, on their way into the checkpointed table;
-//! 3. the *recent* ones: frozen once, checkpointed since, kept whole as a cache, all together no larger than the cache of 6;
-//! 4. the filter of keys that are surely not checkpointed ([`absence`](super::absence));
+//! 3. the filter of keys that are surely not checkpointed ([`absence`](super::absence)): a create's name is not looked for any
+//!    further;
+//! 4. the *recent* tables: frozen once, checkpointed since, kept whole as a cache, all together no larger than the cache of 6;
 //! 5. what the request loaded, if no checkpoint has ended since (its *epoch* is the present one);
 //! 6. the cache of rows loaded before.
 //!
@@ -137,15 +138,6 @@ impl Rows {
         active.or_else(|| self.frozen.iter().rev().find_map(|frozen| frozen.rows.get(key, hash)))
     }
 
-    fn in_tables(&self, key: &[u8], hash: KeyHash) -> Option<(Option<&Bytes>, Lsn)> {
-        if let Some(entry) = self.pending(key, hash) {
-            return Some((entry.value.as_ref(), entry.strong));
-        }
-        let entry = self.recent.iter().find_map(|recent| recent.rows.get(key, hash))?;
-        // Checkpointed: durable.
-        Some((entry.value.as_ref(), Lsn(0)))
-    }
-
     pub fn lookup(&self, key: &[u8], loaded: &Loaded) -> Lookup {
         match self.find(key, loaded) {
             None => Lookup::Unknown,
@@ -157,11 +149,15 @@ impl Rows {
     /// [`Rows::lookup`], with the value where it lies; `None`: unknown.
     pub fn find<'a>(&'a self, key: &[u8], loaded: &'a Loaded) -> Option<(Option<&'a Bytes>, Lsn)> {
         let hash = self.absence.hash(key);
-        if let Some(found) = self.in_tables(key, hash) {
-            return Some(found);
+        if let Some(entry) = self.pending(key, hash) {
+            return Some((entry.value.as_ref(), entry.strong));
         }
+        // A recent table's keys are in the filter since its checkpoint began. From here on all is durable.
         if self.table_empty || self.absence.absent(hash) {
             return Some((None, Lsn(0)));
+        }
+        if let Some(entry) = self.recent.iter().find_map(|recent| recent.rows.get(key, hash)) {
+            return Some((entry.value.as_ref(), Lsn(0)));
         }
         if loaded.epoch == self.epoch
             && let Some(value) = loaded.rows.get(key)
@@ -353,6 +349,18 @@ mod tests {
         assert!(is_known(&rows, 0) && is_known(&rows, 4999));
         assert_eq!(checkpoint(&mut rows, 5000, 1), 1);
         assert!(!is_known(&rows, 0) && is_known(&rows, 5000));
+    }
+
+    #[test]
+    fn what_the_filter_says_is_absent_is_what_no_checkpointed_table_has() {
+        let mut rows = Rows::new(CACHE_ROWS, 1 << 20, false, AbsenceFilter::new(1 << 16, 7, true));
+        for n in 0..100_u32 {
+            rows.absence.insert(&n.to_be_bytes());
+        }
+        checkpoint(&mut rows, 0, 100);
+        let found = |n: u32| rows.lookup(&n.to_be_bytes(), &Loaded::default());
+        assert!((0..100).all(|n| matches!(found(n), Lookup::Found(_))));
+        assert!((100..200).any(|n| found(n) == Lookup::Absent(Lsn(0))));
     }
 
     #[test]
