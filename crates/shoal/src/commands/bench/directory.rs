@@ -5,7 +5,7 @@
 //! how many entries each shard has.
 
 use super::cluster::Cluster;
-use super::held::{self, Figure, Held, Run};
+use super::held::{self, Figure, Kept, Run};
 use super::listing::{self, Wanted};
 use super::running::this_program;
 use crate::address::Place;
@@ -52,9 +52,10 @@ pub fn run(args: BenchDirectory) -> Result<ExitCode> {
     if is_mounted && !Path::new("/dev/fuse").exists() {
         bail!("there is no /dev/fuse here: use --no-mount");
     }
+    let kept = Kept::read()?;
     let report = measure(&args, is_mounted)?;
     let verdicts = report.verdicts();
-    let held = hold(&args, &report)?;
+    let held = kept.hold(figures(&args, &report));
     if args.own.tell.json {
         out::json(&json!({ "report": report, "verdicts": verdicts, "bounds": held }))?;
         return Ok(ExitCode::SUCCESS);
@@ -65,19 +66,18 @@ pub fn run(args: BenchDirectory) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn hold(args: &BenchDirectory, report: &CrowdReport) -> Result<Vec<Held>> {
+fn figures(args: &BenchDirectory, report: &CrowdReport) -> Vec<Figure> {
     let is_durable = matches!(args.module, ModuleName::Disk);
     let all = Run { servers: args.servers, clients: args.clients, is_durable };
     let alone = Run { clients: 1, ..all };
     let rate = |done: u64, took_s: f64| done as f64 / took_s;
     let figure = |what: &str, per_s: f64, operation, run| Figure::of(what, per_s, operation, Set::Ours, run);
     let (created, listed, removed) = (&report.created, &report.natively, &report.removed);
-    let figures = vec![
+    vec![
         figure("create", rate(created.done, created.took_s), Operation::Create, all),
         figure("remove", rate(removed.done, removed.took_s), Operation::Remove, all),
         figure("list, an entry", rate(listed.entries, listed.took_s), Operation::ListEntry, alone),
-    ];
-    held::hold(figures)
+    ]
 }
 
 fn measure(args: &BenchDirectory, is_mounted: bool) -> Result<CrowdReport> {

@@ -54,10 +54,20 @@ pub struct Held {
     arithmetic: Vec<String>,
 }
 
-/// All figures of a benchmark, against the machine as its file tells it now; empty where it was not measured.
-pub fn hold(figures: Vec<Figure>) -> Result<Vec<Held>> {
-    let Some(machine) = shelf::measured()? else { return Ok(Vec::new()) };
-    Ok(figures.into_iter().filter_map(|figure| held(figure, &machine)).collect())
+/// The machine as its file tells it; none where it was not measured.
+pub struct Kept(Option<Machine>);
+
+impl Kept {
+    /// Read it: before anything is measured, so that a file that cannot be read costs nobody a measurement.
+    pub fn read() -> Result<Kept> {
+        shelf::measured().map(Kept)
+    }
+
+    /// All figures of a benchmark, against it.
+    pub fn hold(&self, figures: Vec<Figure>) -> Vec<Held> {
+        let Some(machine) = &self.0 else { return Vec::new() };
+        figures.into_iter().filter_map(|figure| held(figure, machine)).collect()
+    }
 }
 
 fn held(figure: Figure, machine: &Machine) -> Option<Held> {

@@ -4,7 +4,7 @@
 //! program would write it (`write(2)`, no sync): it is the way over the wire that changes with the size.
 
 use super::cluster::Cluster;
-use super::held::{self, Figure, Held, Run};
+use super::held::{self, Figure, Kept, Run};
 use crate::bytes_size;
 use crate::cli::BenchSweep;
 use crate::native::Native;
@@ -33,11 +33,12 @@ pub fn run(args: BenchSweep) -> Result<ExitCode> {
         rounds: args.repeat,
     };
     options.validate()?;
+    let kept = Kept::read()?;
     let all = measure(&args, &["ours"], &options)?;
     let mut verdicts = all.dips();
     let eager = if args.no_eager { Vec::new() } else { eager(&args, &options)? };
     verdicts.extend(never_slower(&eager, NAMES[1], NAMES[0], limits::EAGER_BYTES_MAX));
-    let held = hold(&args, &all)?;
+    let held = kept.hold(figures(&args, &all));
     if args.own.tell.json {
         out::json(&json!({ "sizes": all, "eager": eager, "verdicts": verdicts, "bounds": held }))?;
         return Ok(ExitCode::SUCCESS);
@@ -55,8 +56,8 @@ pub fn run(args: BenchSweep) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Each size beside its bound: one client, one block under way.
-fn hold(args: &BenchSweep, report: &SweepReport) -> Result<Vec<Held>> {
+/// Each size: one client, one block under way.
+fn figures(args: &BenchSweep, report: &SweepReport) -> Vec<Figure> {
     // The data is written as by write(2): nothing waits for a sync.
     let run = Run { servers: args.servers, clients: 1, is_durable: false };
     let mut figures = Vec::new();
@@ -73,7 +74,7 @@ fn hold(args: &BenchSweep, report: &SweepReport) -> Result<Vec<Held>> {
             });
         }
     }
-    held::hold(figures)
+    figures
 }
 
 fn eager(args: &BenchSweep, options: &SweepOptions) -> Result<Vec<Against>> {

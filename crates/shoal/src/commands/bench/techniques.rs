@@ -5,7 +5,7 @@
 //! and backwards. The paper's section IV measured with 8 servers and up to 14 clients.
 
 use super::cluster::Cluster;
-use super::held::{self, Figure, Held, Run};
+use super::held::{self, Figure, Kept, Run};
 use crate::cli::BenchTechniques;
 use crate::cluster_file::ModuleName;
 use crate::native::Native;
@@ -44,6 +44,7 @@ pub fn run(mut args: BenchTechniques) -> Result<ExitCode> {
     if args.repeat == 0 {
         bail!("--repeat 0 measures nothing: use 1 or more");
     }
+    let kept = Kept::read()?;
     let mut draw = super::draw(&args.own.tell);
     let turns = COMBINATIONS.len() * args.clients.len() * args.repeat;
     draw(Progress::Begin { steps: turns as u64 });
@@ -60,11 +61,11 @@ pub fn run(mut args: BenchTechniques) -> Result<ExitCode> {
         }
     }
     draw(Progress::End);
-    tell(&args, &study.outcome())
+    tell(&args, &study.outcome(), &kept)
 }
 
-/// The three whole sets beside their bounds; of a single technique nobody has counted the cost.
-fn hold(args: &BenchTechniques, outcome: &Outcome) -> Result<Vec<Held>> {
+/// Of the three whole sets; of a single technique nobody has counted the cost.
+fn figures(args: &BenchTechniques, outcome: &Outcome) -> Vec<Figure> {
     let is_durable = matches!(args.module, ModuleName::Disk);
     let mut figures = Vec::new();
     for cell in &outcome.cells {
@@ -76,7 +77,7 @@ fn hold(args: &BenchTechniques, outcome: &Outcome) -> Result<Vec<Held>> {
             figures.push(Figure::of(what, cell.per_s.median, operation, set, run));
         }
     }
-    held::hold(figures)
+    figures
 }
 
 fn measure(args: &BenchTechniques, words: &str, clients: usize) -> Result<shoal_bench::RunResult> {
@@ -92,12 +93,12 @@ fn measure(args: &BenchTechniques, words: &str, clients: usize) -> Result<shoal_
     Ok(run)
 }
 
-fn tell(args: &BenchTechniques, outcome: &Outcome) -> Result<ExitCode> {
+fn tell(args: &BenchTechniques, outcome: &Outcome, kept: &Kept) -> Result<ExitCode> {
     if let Some(path) = &args.markdown {
         std::fs::write(path, outcome.to_markdown())
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let held = hold(args, outcome)?;
+    let held = kept.hold(figures(args, outcome));
     match args.own.tell.json {
         true => out::json(&json!({ "cells": outcome.cells, "checks": outcome.checks, "bounds": held }))?,
         false => {
