@@ -503,6 +503,30 @@ mod tests {
     }
 
     #[test]
+    fn what_memory_takes_more_than_a_disk_s_cache_is_the_keeping_s() {
+        let costs = OperationCosts { megabyte_cached_us: 900.0, ..OperationCosts::default() };
+        let disk = Writes { cached_us: 300.0, page_us: 0.0 };
+        let of = |received_us| Side { megabyte_received_us: received_us, ..Side::default() };
+        let split = |received_us| {
+            let side = keeping(of(received_us), &costs, &disk);
+            (side.megabyte_received_us, side.megabyte_kept_us)
+        };
+        assert_eq!(split(1000.0), (600.0, 400.0));
+        // Noise gives neither less than nothing.
+        assert_eq!(split(500.0), (500.0, 0.0));
+    }
+
+    #[test]
+    fn a_lone_write_waits_for_what_neither_cores_nor_disk_explain() {
+        let disk = Writes { cached_us: 0.0, page_us: 36.0 };
+        let wait = |file_alone_us| {
+            let costs = Costs { file_us: 34.0, file_alone_us, ..Costs::default() };
+            cpu((5.0, 4.0), (0.0, 0.0), &costs, &disk).server.file_wait_us
+        };
+        assert_eq!((wait(90.0), wait(60.0)), (20.0, 0.0));
+    }
+
+    #[test]
     fn what_a_disk_does_not_offer_is_not_known() {
         let rates = DiskRates { write_mb_per_s: 100.0, ..DiskRates::default() };
         let disk = disk(&[rates, rates], 50.0);
