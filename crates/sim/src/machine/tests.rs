@@ -167,3 +167,15 @@ fn stats_of_many_are_bound_by_a_server_s_processor_and_not_by_round_trips() {
     };
     binds(&of, phases::Phase::Stat, halved::SERVER_CPU, halved::ROUND_TRIP);
 }
+
+#[test]
+fn processor_time_is_simulated_as_it_usually_is_where_the_machine_says_so() {
+    let least = Machine { usual: None, ..machine("pvfs-linux") };
+    let mut usual = least.cpu.clone();
+    usual.server.operation_us += 500.0;
+    let slower = Machine { usual: Some(usual), ..least.clone() };
+    let took = |machine: &Machine| {
+        small(machine).run_told(&Manner::default(), |seat| creates(seat, 5)).expect("run").took
+    };
+    assert!(took(&slower) > took(&least));
+}
