@@ -6,7 +6,7 @@
 
 use crate::cli::BenchTail;
 use crate::cluster_file::CollectionEntry;
-use crate::commands::bench::held::{self, Figure, Run};
+use crate::commands::bench::held::{self, Figure, Kept, Run};
 use crate::{cluster_file, out};
 use anyhow::{Context as _, Result, anyhow};
 use bytes::Bytes;
@@ -33,6 +33,7 @@ const ALONE: Duration = Duration::from_secs(2);
 
 /// Measure.
 pub fn run(args: BenchTail) -> Result<ExitCode> {
+    let kept = Kept::read()?;
     let scratch = Scratch::make(&args.folder)?;
     let alone = SyncProbe::start(&scratch.0)?;
     std::thread::sleep(ALONE);
@@ -59,7 +60,7 @@ pub fn run(args: BenchTail) -> Result<ExitCode> {
     // Of its changes about half are creates, which cost more than the removes.
     let run = Run { servers: 1, clients: args.clients, is_durable: true };
     let create = Figure::of("changes", per_s, Operation::CreateWriteClose, Set::Ours, run);
-    let held = held::hold(vec![create])?;
+    let held = kept.hold(vec![create]);
     if args.json {
         out::json(&json!({ "report": report, "bounds": held }))?;
         return Ok(ExitCode::SUCCESS);
