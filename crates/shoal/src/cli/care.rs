@@ -1,0 +1,152 @@
+//! How a file system is, and its care: `shoal ping`, `status`, `fsck`, `sync`, `torture`.
+
+use super::Key;
+use crate::cluster_file::{DataSyncName, MetadataSyncName};
+use clap::{Args, ValueHint};
+use shoal_proto::Coalescing;
+use std::path::PathBuf;
+
+/// `shoal ping`.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:  shoal ping shoal://127.0.0.1:7441/demo")]
+pub struct Ping {
+    /// The file system [default: ./shoal-data].
+    #[arg(default_value = "shoal-data")]
+    pub place: String,
+    /// Round trips to each server.
+    #[arg(short, long, default_value_t = 5)]
+    pub count: u32,
+    /// Which key.
+    #[command(flatten)]
+    pub key: Key,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `shoal status`.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:  shoal status --counters")]
+pub struct Status {
+    /// The file system [default: ./shoal-data].
+    #[arg(default_value = "shoal-data")]
+    pub place: String,
+    /// Every count: messages, system calls, syncs, copies, bytes.
+    #[arg(long)]
+    pub counters: bool,
+    /// Again every so many seconds.
+    #[arg(long, value_name = "S")]
+    pub watch: Option<f64>,
+    /// Which key.
+    #[command(flatten)]
+    pub key: Key,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `shoal fsck`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:  shoal fsck shoal://127.0.0.1:7441/demo             (looks, and changes nothing)
+          shoal fsck shoal://127.0.0.1:7441/demo --repair
+It runs beside programs that use the file system: what is wrong in one look and not in the next was a change under way.
+A repair loses no byte that somebody wrote: objects and bytes without a name go to /lost+found, rows that cannot be
+right into the file of --save. What had to be made up (an owner, a mode) is said. Where two things could be right,
+nothing is done, and it is said what you can do.
+Exit status: 0 clean (or all mended), 1 damage found (or left), 2 could not check.")]
+pub struct Fsck {
+    /// The file system [default: ./shoal-data].
+    #[arg(default_value = "shoal-data")]
+    pub place: String,
+    /// Mend what is found; without it nothing is changed.
+    #[arg(long)]
+    pub repair: bool,
+    /// Where rows go that a repair removes [default: ./fsck-NAME-SECONDS.jsonl].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub save: Option<PathBuf>,
+    /// No progress.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Which key.
+    #[command(flatten)]
+    pub key: Key,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `shoal sync`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:  shoal sync                               make everything durable now
+          shoal sync --metadata fsync              from now on, metadata is durable at fsync
+          shoal sync --coalescing watermark:1:8    from now on, changes share syncs as in PVFS")]
+pub struct Sync {
+    /// The file system [default: ./shoal-data].
+    #[arg(default_value = "shoal-data")]
+    pub place: String,
+    /// When metadata changes are durable from now on.
+    #[arg(long, value_enum)]
+    pub metadata: Option<MetadataSyncName>,
+    /// When data writes are durable from now on.
+    #[arg(long, value_enum)]
+    pub data: Option<DataSyncName>,
+    /// Which metadata changes share a sync from now on: per-op, watermark[:LOW:HIGH], pipelined.
+    #[arg(long)]
+    pub coalescing: Option<Coalescing>,
+    /// Which key.
+    #[command(flatten)]
+    pub key: Key,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `shoal torture`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:  shoal torture --rounds 50
+          shoal torture /var/tmp/torture --servers 4 --mounts 2 --rounds 10 --seconds 6 --keep
+First several clients do at once what they may do, and each check says whether what they see is what is promised. Then, in
+each round, clients run a load while servers are killed, stopped and filled, and mounts and clients killed; afterwards
+everything that was acknowledged must be there. Exit status: 0 nothing is wrong, 1 something is.
+Mounts need /dev/fuse (--mounts 0 does without); a server on a small disk that is filled needs root and loop devices.")]
+pub struct Torture {
+    /// Folder for all of it, empty or new [default: a new one in the temporary folder].
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub folder: Option<PathBuf>,
+    /// How many servers, each a process.
+    #[arg(long, default_value_t = 4)]
+    pub servers: u16,
+    /// How many mounts, each a process.
+    #[arg(long, default_value_t = 2)]
+    pub mounts: usize,
+    /// How often what several clients do at once is done; 1 takes a quarter of a minute; 0: not at all.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub together: usize,
+    /// How often something is killed.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub rounds: usize,
+    /// Seconds of load in each round.
+    #[arg(long, value_name = "S", default_value_t = 4)]
+    pub seconds: u64,
+    /// Processes on each mount, and native clients, that make the load.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub clients: usize,
+    /// Seconds after which an operation that no server answers fails, which none may.
+    #[arg(long, value_name = "S", default_value_t = 30)]
+    pub timeout: u64,
+    /// Draws the load and the faults; moments are not repeated by it [default: drawn].
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Keep the folder; it is also kept when something is wrong.
+    #[arg(long)]
+    pub keep: bool,
+    /// No progress.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The report as JSON.
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,191 @@
+//! What begins and ends a file system and its mounts: `shoal up`, `init`, `serve`, `mount`, `umount`, `add-server`.
+
+use super::Key;
+use crate::bytes_size::ByteSize;
+use crate::cluster_file::{DataSyncName, DistributionName, MetadataSyncName, ModuleName, Role, SwitchWords};
+use clap::{Args, ValueHint};
+use std::path::PathBuf;
+
+/// Settings of a new file system.
+#[derive(Args, Debug, Clone)]
+pub struct NewFileSystem {
+    /// Name of the file system.
+    #[arg(long, default_value = "demo")]
+    pub name: String,
+    /// What keeps it.
+    #[arg(long, value_enum, default_value_t)]
+    pub module: ModuleName,
+    /// When metadata changes are durable: at reply, at fsync (a killed server loses nothing), never (scratch).
+    #[arg(long, value_enum, default_value_t)]
+    pub metadata_sync: MetadataSyncName,
+    /// When data writes are durable: at fsync, at reply.
+    #[arg(long, value_enum, default_value_t)]
+    pub data_sync: DataSyncName,
+    /// Bytes of a strip: what a file may grow to before it is spread over servers.
+    #[arg(long, default_value = "1M")]
+    pub strip: ByteSize,
+    /// Datafiles of a file; 0: one on every data server.
+    #[arg(long, default_value_t = 0)]
+    pub width: u16,
+    /// How bytes are dealt to datafiles.
+    #[arg(long, value_enum, default_value_t)]
+    pub distribution: DistributionName,
+    /// Memory for cached rows and data, on each server.
+    #[arg(long, default_value = "64M")]
+    pub cache: ByteSize,
+    /// Which techniques are used: ours, paper or baseline, and what differs from the set (for study): paper,eager=off.
+    /// Switches: precreate, stuffing, readdirplus, compound (on, off); eager (on, off, bytes); split (on, off, entries);
+    /// placement (colocated, spread); coalescing (pipelined, watermark, watermark:LOW:HIGH, per-op).
+    #[arg(long, default_value_t, value_name = "WORDS")]
+    pub switches: SwitchWords,
+}
+
+/// `shoal up`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:  shoal up ./shoal-data --servers 4 --mount ./mnt
+          cp -a /usr/include mnt/        (in another terminal; Ctrl-C stops and unmounts)
+A second `up` on the same folder goes on with its data; settings of a new file system are taken only when there is none.
+The line with `ready` names the address, so that others can:  shoal mount ADDRESS DIR --key FOLDER/key")]
+pub struct Up {
+    /// Folder of the data; made if missing.
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub folder: PathBuf,
+    /// How many servers [default: 4 for a new file system]. More than there are: servers are added.
+    #[arg(long)]
+    pub servers: Option<u16>,
+    /// Mount here.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub mount: Option<PathBuf>,
+    /// Settings of a new file system.
+    #[command(flatten)]
+    pub new: NewFileSystem,
+    /// How it is mounted.
+    #[command(flatten)]
+    pub options: MountOptions,
+    /// One line of JSON instead of words when ready.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `shoal init`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:  shoal init ./cluster --server tcp:10.0.0.1:7441=/srv/shoal --server tcp:10.0.0.2:7441=/srv/shoal
+          shoal serve --config ./cluster --server 0        (on the first machine; 1 on the second)")]
+pub struct Init {
+    /// Folder for cluster.toml and key.
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub folder: PathBuf,
+    /// A server: ADDRESS=FOLDER. Repeat for each, in order of their ids.
+    #[arg(long = "server", value_name = "ADDRESS=FOLDER", required_unless_present = "collection")]
+    pub servers: Vec<String>,
+    /// Add a further file system to an existing cluster file instead.
+    #[arg(long, conflicts_with = "servers")]
+    pub collection: bool,
+    /// Settings of the file system.
+    #[command(flatten)]
+    pub new: NewFileSystem,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `shoal serve`.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:  shoal serve --config /etc/shoal/cluster.toml --server 0")]
+pub struct Serve {
+    /// The cluster file, or its folder.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: PathBuf,
+    /// Which servers run in this process [default: all].
+    #[arg(long = "server", value_name = "ID")]
+    pub servers: Vec<u16>,
+    /// Microseconds to poll before sleeping; for cores with nothing else to do.
+    #[arg(long, value_name = "US", default_value_t = 0)]
+    pub polling_us: u64,
+    /// One line of JSON instead of words when ready.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How a file system is mounted.
+#[derive(Args, Debug, Clone)]
+pub struct MountOptions {
+    /// Milliseconds that names and attributes are believed; 0: strict, every look asks.
+    #[arg(long, value_name = "MS", default_value_t = 100)]
+    pub attr_timeout: u64,
+    /// Bypass the page cache.
+    #[arg(long)]
+    pub direct: bool,
+    /// Threads that read requests from the kernel.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub threads: usize,
+    /// Seconds after which an operation that no server answers fails.
+    #[arg(long, value_name = "S", default_value_t = 30)]
+    pub timeout: u64,
+    /// Let other users in (root mounts do anyway).
+    #[arg(long)]
+    pub allow_other: bool,
+}
+
+/// `shoal mount`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:  shoal mount shoal://127.0.0.1:7441/demo ./mnt --key ./shoal-data/key
+Stays in the foreground; Ctrl-C, SIGTERM or `shoal umount` end it. --background returns when it is mounted.")]
+pub struct Mount {
+    /// Address of the file system.
+    pub address: String,
+    /// Where.
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub mountpoint: PathBuf,
+    /// Which key.
+    #[command(flatten)]
+    pub key: Key,
+    /// How.
+    #[command(flatten)]
+    pub options: MountOptions,
+    /// Return when it is mounted, and go on in the background.
+    #[arg(long)]
+    pub background: bool,
+    /// One line of JSON instead of words when ready.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `shoal umount`.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:  shoal umount ./mnt")]
+pub struct Umount {
+    /// The mount point.
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub mountpoint: PathBuf,
+    /// Detach it now; programs that still use it go on until they close their files.
+    #[arg(long)]
+    pub lazy: bool,
+}
+
+/// `shoal add-server`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:  shoal add-server --config ./cluster --listen tcp:10.0.0.3:7441 --folder /srv/shoal
+          shoal serve --config ./cluster --server 2        (on the new machine, with the new cluster.toml and the key)
+New directories and files use it; nothing is moved.")]
+pub struct AddServer {
+    /// The cluster file, or its folder.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: PathBuf,
+    /// Where the new server listens.
+    #[arg(long, required = true)]
+    pub listen: Vec<String>,
+    /// Folder of its data.
+    #[arg(long, value_hint = ValueHint::DirPath)]
+    pub folder: PathBuf,
+    /// What it holds [default: both].
+    #[arg(long, value_enum)]
+    pub role: Vec<Role>,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
