@@ -16,7 +16,7 @@
 //! * [`whole`]: small files, each whole at once.
 //! * [`many`]: small files in batches, against the same one by one.
 //! * [`io`]: one large file, shared or one each, in order and at random.
-//! * [`sweep`]: blocks of every size, and where a rate falls though they grow.
+//! * [`mod@sweep`]: blocks of every size, and where a rate falls though they grow.
 //! * [`interval`]: how sure a figure is.
 //! * [`crowd`]: very many files in one directory, with a rate for each of its [`seconds`].
 //! * [`sides`]: two programs by the same benchmark, and whether one is faster.
