@@ -1,8 +1,10 @@
 //! Two programs, one benchmark: which of them is faster, as far as that can be told.
 //!
 //! The two take turns, round by round, and each round's rates are a pair: what the machine does for a while, it does to
-//! both. The ratio of a pair drops that out, and [`crate::interval`] says between what bounds the ratios' middle lies. If
-//! one is within, no difference can be told: more rounds narrow it, a quieter machine does more.
+//! both. The ratio of a pair drops that out, and [`crate::interval`] says between what bounds the ratios' middle lies. A
+//! difference is told where all of that is beyond one, and beyond the least difference that is asked for: equal programs differ
+//! by a part of a percent, by where their memory happens to lie, and an interval of 95 % is beside the truth once in twenty times;
+//! beside it *and* beyond a further percent it is far more seldom. More rounds narrow it, a quieter machine does more.
 //!
 //! A program's rates are read from the report that it prints ([`crate::report`]), whatever version of it that is.
 
@@ -76,8 +78,9 @@ pub fn rates(report: &str) -> Result<Rates> {
     Ok(rates)
 }
 
-/// Compare rounds of two sides, phase by phase; phases that only one of them has are left out.
-pub fn compare(a: &[Rates], b: &[Rates]) -> Vec<Both> {
+/// Compare rounds of two sides, phase by phase; phases that only one of them has are left out. A difference is told where all of
+/// the interval lies beyond `least`, a part of the first side's rate.
+pub fn compare(a: &[Rates], b: &[Rates], least: f64) -> Vec<Both> {
     let of = |side: &[Rates], phase: &str| -> Vec<f64> {
         let rate = |round: &Rates| round.iter().find(|(name, ..)| name == phase).map(|(.., rate)| *rate);
         side.iter().filter_map(rate).collect()
@@ -87,8 +90,8 @@ pub fn compare(a: &[Rates], b: &[Rates]) -> Vec<Both> {
         let ratio = Interval::of_ratio(&theirs, &ours)?;
         let told = match ratio.ends {
             None => Told::TooFewRounds,
-            Some(_) if ratio.is_above(1.0) => Told::Faster,
-            Some(_) if ratio.is_below(1.0) => Told::Slower,
+            Some(_) if ratio.is_above(1.0 + least) => Told::Faster,
+            Some(_) if ratio.is_below(1.0 - least) => Told::Slower,
             Some(_) => Told::NoDifference,
         };
         let (a, b) = (Interval::of_median(&ours)?, Interval::of_median(&theirs)?);
@@ -97,8 +100,14 @@ pub fn compare(a: &[Rates], b: &[Rates]) -> Vec<Both> {
     a.first().into_iter().flatten().filter_map(both).collect()
 }
 
+/// The rate of going once through some phases, one after the other; `None` where one of them is missing.
+pub fn through(rates: &Rates, phases: &[&str]) -> Option<f64> {
+    let time = |name: &&str| rates.iter().find(|(phase, ..)| phase == name).map(|(.., rate)| 1.0 / rate);
+    phases.iter().map(time).sum::<Option<f64>>().map(|time| 1.0 / time)
+}
+
 /// As text.
-pub fn table(all: &[Both], rounds: usize) -> String {
+pub fn table(all: &[Both], rounds: usize, least: f64) -> String {
     let header = ["phase", "A", "B", "B to A (95 %)", ""].map(str::to_owned).to_vec();
     let mut table = plain_table(header);
     for both in all {
@@ -116,8 +125,9 @@ pub fn table(all: &[Both], rounds: usize) -> String {
     } else {
         String::new()
     };
+    let least = least * 100.0;
     format!(
-        "{table}\nmedians of {rounds} rounds in turn; of twenty phases alike, one differs by chance\n{few}"
+        "{table}\nmedians of {rounds} rounds in turn; differences of {least} % or less are not told\n{few}"
     )
 }
 
@@ -132,15 +142,26 @@ mod tests {
     #[test]
     fn a_difference_is_told_when_all_of_the_interval_lies_on_one_side() {
         let a = [100.0, 103.0, 99.0, 101.0, 98.0, 102.0, 100.0];
-        let told = |factor: f64| compare(&rounds(&a), &rounds(&a.map(|rate| rate * factor)))[0].told;
+        let told = |factor: f64| compare(&rounds(&a), &rounds(&a.map(|rate| rate * factor)), 0.01)[0].told;
         assert_eq!((told(1.1), told(0.9)), (Told::Faster, Told::Slower));
+        assert_eq!(
+            (told(1.009), told(0.991)),
+            (Told::NoDifference, Told::NoDifference),
+            "less than was asked for"
+        );
         let mut mixed = a;
         mixed.reverse();
-        let both = &compare(&rounds(&a), &rounds(&mixed))[0];
+        let both = &compare(&rounds(&a), &rounds(&mixed), 0.0)[0];
         assert_eq!(both.told, Told::NoDifference, "{both:?}");
-        assert_eq!(compare(&rounds(&a[..5]), &rounds(&[200.0; 5]))[0].told, Told::TooFewRounds);
-        let text = table(&compare(&rounds(&a), &rounds(&mixed)), 7);
+        assert_eq!(compare(&rounds(&a[..5]), &rounds(&[200.0; 5]), 0.0)[0].told, Told::TooFewRounds);
+        let text = table(&compare(&rounds(&a), &rounds(&mixed), 0.0), 7, 0.0);
         assert!(text.contains("no difference can be told") && text.contains("create"), "{text}");
+    }
+
+    #[test]
+    fn going_through_phases_takes_the_time_of_all_of_them() {
+        let rates: Rates = vec![("create".into(), "/s".into(), 20.0), ("read".into(), "/s".into(), 5.0)];
+        assert_eq!((through(&rates, &["create", "read"]), through(&rates, &["stat"])), (Some(4.0), None));
     }
 
     #[test]

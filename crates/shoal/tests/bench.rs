@@ -174,6 +174,8 @@ fn bench_compare_measures_two_programs_in_turn() {
         program,
         "--repeat",
         "2",
+        "--turns",
+        "2",
         "--servers",
         "2",
         "--quiet",
@@ -195,6 +197,24 @@ fn bench_compare_measures_two_programs_in_turn() {
         assert_eq!(phase["told"], "too_few_rounds", "two rounds tell nothing: {phase}");
     }
     assert_eq!((list(&told["a"]).len(), list(&told["b"]).len()), (2, 2));
+    assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 0, "nothing is left");
+}
+
+#[test]
+fn a_proof_compares_this_program_with_itself_and_with_itself_slowed_and_fails_where_too_few_rounds_tell_nothing()
+ {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path().to_str().expect("text");
+    let words =
+        "bench compare --prove 1 --planted 50 --repeat 2 --turns 1 --servers 2 --quiet --json --folder";
+    let output = run(&words.split(' ').chain([at]).collect::<Vec<_>>());
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((list(&told["trials"]).len(), &told["is_proven"]), (2, &false.into()), "{told}");
+    for trial in list(&told["trials"]) {
+        assert_eq!(trial["told"], "too_few_rounds", "{trial}");
+        assert!(trial["ratio"]["value"].as_f64().is_some_and(|ratio| ratio > 0.0), "{trial}");
+    }
+    assert!(!output.status.success());
     assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 0, "nothing is left");
 }
 

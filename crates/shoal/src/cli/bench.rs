@@ -323,16 +323,23 @@ pub struct BenchCompare {
     #[arg(long, value_name = "PROGRAM", requires = "a", value_hint = ValueHint::FilePath)]
     pub b: Option<PathBuf>,
     /// Prove it on this program: compare it so many times with itself, and as often with itself slowed down; how often is it
-    /// told? Lone small reads of servers that keep all in memory.
+    /// told? A client alone makes, reads and removes small files on servers that keep all in memory.
     #[arg(long, value_name = "TIMES", conflicts_with_all = ["revisions", "a", "b", "mounted", "up", "words"])]
     pub prove: Option<usize>,
     /// What is planted by --prove, percent of each operation's time.
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     pub planted: f64,
-    /// Rounds, each of both sides; an interval of 95 % takes 6.
-    #[arg(long, default_value_t = 10)]
-    pub repeat: usize,
-    /// Servers of a file system that is made anew for each side and round.
+    /// A difference of so much or less is none, percent: equal programs differ a little by where they lie in memory.
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
+    pub least: f64,
+    /// Rounds, each of both sides; an interval of 95 % takes 6 [default: 10; 100 with --prove].
+    #[arg(long, value_name = "N")]
+    pub repeat: Option<usize>,
+    /// Rounds for which both file systems stay up before they are made anew [default: 1; 25 with --prove]. For benchmarks that
+    /// leave nothing behind: what a disk still writes is no part of the next turn.
+    #[arg(long, value_name = "N")]
+    pub turns: Option<usize>,
+    /// Servers of a file system.
     #[arg(long, default_value_t = 4)]
     pub servers: u16,
     /// A further word of `shoal up`, such as --up=--metadata-sync=fsync; repeat for more.

@@ -1,9 +1,12 @@
 //! `shoal bench compare`: two revisions of this project, or two programs, by the same benchmark in turn.
 //!
 //! ```text
-//!   round 1   A: up, bench, stop    B: up, bench, stop
-//!   round 2   B: up, bench, stop    A: up, bench, stop
+//!   A: up   B: up   round 1   A: bench   B: bench
+//!                   round 2   B: bench   A: bench   …   both stop, and begin anew: every round, or every `--turns` rounds
 //! ```
+//! Short turns right beside each other see the same machine. File systems that are made anew now and then lie elsewhere in memory
+//! each time; where they stay up for several rounds, a first one warms them up and does not count.
+//!
 //! Each side runs its own servers and its own client, as one program: what is compared is all of it. Revisions are built in
 //! worktrees of their own, one after the other into one target folder, so that what they have in common is built once.
 
@@ -22,13 +25,31 @@ use std::process::{Command, ExitCode, Stdio};
 
 /// What the two are called.
 const NAMES: [&str; 2] = ["A", "B"];
+/// Rounds where nothing is said.
+const ROUNDS: usize = 10;
 /// Words of a benchmark that are chosen here.
 const OURS: [&str; 6] = ["--target", "--repeat", "--json", "--quiet", "--reference", "--explain"];
 
+/// A side: a program, its own words behind those of the benchmark, and its file system while that is up.
+struct Side<'a> {
+    program: &'a Path,
+    own: &'a [&'a str],
+    /// Echo and syncs beside it are no part of this; the first versions measured none.
+    unbound: bool,
+    cluster: Option<Cluster>,
+}
+
 /// Measure.
 pub fn run(args: BenchCompare) -> Result<ExitCode> {
-    if args.repeat == 0 || args.repeat > REPETITIONS_MAX {
-        bail!("--repeat {}: rounds are between 1 and {REPETITIONS_MAX}", args.repeat);
+    let rounds_max = REPETITIONS_MAX;
+    if args.repeat.is_some_and(|repeat| repeat == 0 || repeat > rounds_max) {
+        bail!("--repeat {}: rounds are between 1 and {rounds_max}", args.repeat.unwrap_or_default());
+    }
+    if args.turns == Some(0) {
+        bail!("--turns 0: file systems stay up for a round or more");
+    }
+    if !(0.0..100.0).contains(&args.least) {
+        bail!("--least {}: a difference is between 0 and 100 percent", args.least);
     }
     if let Some(times) = args.prove {
         return proof::run(args, times);
@@ -47,40 +68,65 @@ pub fn run(args: BenchCompare) -> Result<ExitCode> {
         }
     };
     let mut draw = super::draw(&args.own.tell);
-    draw(Progress::Begin { steps: 2 * args.repeat as u64 });
-    let seen = rounds(&args, &programs, [&[], &[]], folder.path(), &mut |step, what, repetition| {
+    let repeat = args.repeat.unwrap_or(ROUNDS);
+    draw(Progress::Begin { steps: 2 * repeat as u64 });
+    let extent = Extent { rounds: repeat, turns: args.turns.unwrap_or(1) };
+    let seen = rounds(&args, extent, &programs, [&[], &[]], folder.path(), &mut |step, what, repetition| {
         draw(Progress::Step { step, what: what.to_owned(), repetition });
     })?;
     draw(Progress::End);
-    let phases = compare(&seen[0], &seen[1]);
+    let least = args.least / 100.0;
+    let phases = compare(&seen[0], &seen[1], least);
     if args.own.tell.json {
-        out::json(&json!({ "rounds": args.repeat, "phases": phases, "a": seen[0], "b": seen[1] }))?;
+        out::json(&json!({ "rounds": repeat, "phases": phases, "a": seen[0], "b": seen[1] }))?;
     } else {
         for (name, what) in NAMES.iter().zip(names(&args)) {
             out::line(format!("{name}: {what}"))?;
         }
-        out::bytes(table(&phases, args.repeat).as_bytes())?;
+        out::bytes(table(&phases, repeat, least).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How much is measured.
+#[derive(Clone, Copy)]
+struct Extent {
+    rounds: usize,
+    /// For so many the file systems stay up.
+    turns: usize,
 }
 
 /// All rounds of both sides, each with words of its own behind those of the benchmark; `tell` hears of each turn.
 fn rounds(
     args: &BenchCompare,
+    extent: Extent,
     programs: &[PathBuf; 2],
     own: [&[&str]; 2],
     folder: &Path,
     tell: &mut dyn FnMut(u64, &str, usize),
 ) -> Result<[Vec<Rates>; 2]> {
     let mut seen: [Vec<Rates>; 2] = [Vec::new(), Vec::new()];
-    for repetition in 1..=args.repeat {
+    let mut sides = Vec::new();
+    for (program, own) in programs.iter().zip(own) {
+        let unbound = knows(program, &args.words[0], "--unbound")?;
+        sides.push(Side { program, own, unbound, cluster: None });
+    }
+    for repetition in 1..=extent.rounds {
+        let anew = (repetition - 1).is_multiple_of(extent.turns);
         for (turn, at) in order(2, repetition).into_iter().enumerate() {
             tell((2 * (repetition - 1) + turn) as u64, NAMES[at], repetition);
-            let measured = measure(args, &programs[at], own[at], folder);
-            seen[at]
-                .push(measured.with_context(|| format!("{} failed: {}", NAMES[at], programs[at].display()))?);
+            let side = &mut sides[at];
+            let words = format!("{} failed: {}", NAMES[at], side.program.display());
+            if anew {
+                side.anew(args, folder, extent.turns > 1).with_context(|| words.clone())?;
+            }
+            seen[at].push(side.measure(args).context(words)?);
+            if extent.turns == 1 {
+                side.stop()?;
+            }
         }
     }
+    sides.iter_mut().try_for_each(Side::stop)?;
     Ok(seen)
 }
 
@@ -107,32 +153,46 @@ fn found(program: &Path) -> Result<PathBuf> {
     program.canonicalize().with_context(|| format!("cannot find the program {}", program.display()))
 }
 
-/// One side, once.
-fn measure(args: &BenchCompare, program: &Path, own: &[&str], folder: &Path) -> Result<Rates> {
-    let up: Vec<&str> = args.up.iter().map(String::as_str).collect();
-    let cluster = match args.mounted {
-        true => Cluster::embedded(program, Some(folder), args.servers, &up)?,
-        false => Cluster::start_with(program, Some(folder), args.servers, &up)?,
-    };
-    let target = match args.mounted {
-        true => format!("mount:{}", cluster.mountpoint().display()),
-        false => format!("native:{}", cluster.data().display()),
-    };
-    let mut words = vec!["bench"];
-    words.extend(args.words.iter().map(String::as_str));
-    words.extend(["--target", &target, "--repeat", "1", "--json", "--quiet"]);
-    words.extend(own);
-    // Echo and syncs beside it are no part of this; the first versions measured none.
-    if knows(program, &args.words[0], "--unbound")? {
-        words.push("--unbound");
+impl Side<'_> {
+    /// End the file system that was, and start another.
+    fn anew(&mut self, args: &BenchCompare, folder: &Path, warm: bool) -> Result<()> {
+        self.stop()?;
+        let up: Vec<&str> = args.up.iter().map(String::as_str).collect();
+        self.cluster = Some(match args.mounted {
+            true => Cluster::embedded(self.program, Some(folder), args.servers, &up)?,
+            false => Cluster::start_with(self.program, Some(folder), args.servers, &up)?,
+        });
+        if warm {
+            self.measure(args)?;
+        }
+        Ok(())
     }
-    let told =
-        Command::new(program).args(&words).stderr(Stdio::piped()).output().context("cannot start it")?;
-    if !told.status.success() {
-        bail!("`shoal {}`: {}", words.join(" "), String::from_utf8_lossy(&told.stderr).trim());
+
+    fn stop(&mut self) -> Result<()> {
+        self.cluster.take().map_or(Ok(()), Cluster::stop)
     }
-    cluster.stop()?;
-    rates(&String::from_utf8_lossy(&told.stdout))
+
+    /// The benchmark, once.
+    fn measure(&self, args: &BenchCompare) -> Result<Rates> {
+        let cluster = self.cluster.as_ref().context("its file system is not up: this is a bug")?;
+        let target = match args.mounted {
+            true => format!("mount:{}", cluster.mountpoint().display()),
+            false => format!("native:{}", cluster.data().display()),
+        };
+        let mut words = vec!["bench"];
+        words.extend(args.words.iter().map(String::as_str));
+        words.extend(["--target", &target, "--repeat", "1", "--json", "--quiet"]);
+        words.extend(self.own);
+        if self.unbound {
+            words.push("--unbound");
+        }
+        let told = Command::new(self.program).args(&words).stderr(Stdio::piped()).output();
+        let told = told.context("cannot start it")?;
+        if !told.status.success() {
+            bail!("`shoal {}`: {}", words.join(" "), String::from_utf8_lossy(&told.stderr).trim());
+        }
+        rates(&String::from_utf8_lossy(&told.stdout))
+    }
 }
 
 fn knows(program: &Path, benchmark: &str, option: &str) -> Result<bool> {

@@ -2,8 +2,12 @@
 //!
 //! This program against itself, and against itself with every operation made a few percent longer by spinning behind it. One
 //! client, one operation under way, servers that keep all in memory: what such an operation takes is processor time and waking.
+//!
+//! A turn is a few hundred files, a tenth of a second, and all of its messages are judged: made, read, removed. Of two turns
+//! beside each other the ratio wanders by some percent; that of the middle of a hundred pairs by one. So a comparison takes a
+//! hundred pairs, on file systems that are made anew every twenty-five.
 
-use super::{found, rounds};
+use super::{Extent, found, rounds};
 use crate::cli::BenchCompare;
 use crate::commands::bench::cluster::Scratch;
 use crate::commands::bench::running::this_program;
@@ -12,14 +16,20 @@ use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 use serde_json::json;
 use shoal_bench::Progress;
-use shoal_bench::sides::{Both, Told, compare};
+use shoal_bench::sides::{Both, Rates, Told, compare, through};
+use shoal_bench::whole::names;
 use std::process::ExitCode;
 
-/// The phase that is looked at: one message an operation. Stats right behind the creates are believed from before.
-const PHASE: &str = "open+read+close";
+/// The phases that are judged, together: one message an operation. Stats right behind the creates are believed from before.
+const PHASES: [&str; 3] = [names::CREATE, names::READ, names::REMOVE];
+/// What they are called together.
+const ALL: &str = "create, read, remove";
 /// The benchmark, and what keeps its files.
-const WORDS: [&str; 6] = ["small", "--whole", "--workers", "1", "--files", "3000"];
+const WORDS: [&str; 6] = ["small", "--whole", "--workers", "1", "--files", "300"];
 const UP: [&str; 2] = ["--module", "memory"];
+/// Rounds of a comparison where nothing is said, and how many of them the file systems stay up.
+const ROUNDS: usize = 100;
+const TURNS: usize = 25;
 /// Comparisons of each kind, at most.
 const TIMES_MAX: usize = 1000;
 /// Told rightly so often, it is proven.
@@ -50,22 +60,34 @@ pub(super) fn run(args: BenchCompare, times: usize) -> Result<ExitCode> {
     let plant = ["--plant".to_owned(), args.planted.to_string()];
     let plant: Vec<&str> = plant.iter().map(String::as_str).collect();
     let mut draw = crate::commands::bench::draw(&args.own.tell);
-    let turns = 2 * args.repeat as u64;
+    let extent = Extent { rounds: args.repeat.unwrap_or(ROUNDS), turns: args.turns.unwrap_or(TURNS) };
+    let turns = 2 * extent.rounds as u64;
     draw(Progress::Begin { steps: 2 * turns * times as u64 });
     let mut trials = Vec::new();
     for trial in 0..2 * times {
         // In turn, so that what the machine does for a while it does to both kinds.
         let own: &[&str] = if trial % 2 == 0 { &[] } else { &plant };
         let what = if trial % 2 == 0 { "with itself" } else { "with itself slowed" };
-        let seen = rounds(&args, &programs, [&[], own], folder.path(), &mut |step, _, repetition| {
-            draw(Progress::Step { step: trial as u64 * turns + step, what: what.to_owned(), repetition });
-        })?;
-        let all = compare(&seen[0], &seen[1]);
-        let both = all.into_iter().find(|both| both.phase == PHASE).context("no reads were measured")?;
+        let seen =
+            rounds(&args, extent, &programs, [&[], own], folder.path(), &mut |step, _, repetition| {
+                draw(Progress::Step { step: trial as u64 * turns + step, what: what.to_owned(), repetition });
+            })?;
+        let [a, b] = seen.map(|side| together(&side));
+        let all = compare(&a?, &b?, args.least / 100.0);
+        let both = all.into_iter().next().context("nothing was measured")?;
         trials.push(judged(both, if trial % 2 == 0 { 0.0 } else { args.planted }));
     }
     draw(Progress::End);
-    tell(&args, &trials)
+    tell(&args, extent, &trials)
+}
+
+/// The judged phases of each round as one.
+fn together(side: &[Rates]) -> Result<Vec<Rates>> {
+    let one = |rates: &Rates| {
+        let rate = through(rates, &PHASES).context("a phase was not measured")?;
+        Ok(vec![(ALL.to_owned(), "/s".to_owned(), rate)])
+    };
+    side.iter().map(one).collect()
 }
 
 fn judged(both: Both, planted_percent: f64) -> Trial {
@@ -86,12 +108,12 @@ fn is_proven(trials: &[Trial]) -> bool {
         .all(|(right, all)| right as f64 >= SHARE * all as f64)
 }
 
-fn tell(args: &BenchCompare, trials: &[Trial]) -> Result<ExitCode> {
+fn tell(args: &BenchCompare, extent: Extent, trials: &[Trial]) -> Result<ExitCode> {
     let (found, planted) = share(trials, true);
     let (unmoved, equal) = share(trials, false);
     if args.own.tell.json {
         out::json(&json!({
-            "rounds": args.repeat, "trials": trials, "found": found, "planted": planted,
+            "rounds": extent.rounds, "turns": extent.turns, "trials": trials, "found": found, "planted": planted,
             "unmoved": unmoved, "equal": equal, "is_proven": is_proven(trials),
         }))?;
     } else {
@@ -115,8 +137,8 @@ mod tests {
         let a: Vec<f64> = (0..10).map(|n| 100.0 + f64::from(n % 3)).collect();
         let b: Vec<f64> = a.iter().map(|rate| rate * ratio).collect();
         let round =
-            |rates: &[f64]| rates.iter().map(|&r| vec![(PHASE.into(), "/s".into(), r)]).collect::<Vec<_>>();
-        let both = compare(&round(&a), &round(&b)).remove(0);
+            |rates: &[f64]| rates.iter().map(|&r| vec![(ALL.into(), "/s".into(), r)]).collect::<Vec<_>>();
+        let both = compare(&round(&a), &round(&b), 0.01).remove(0);
         judged(both, planted_percent)
     }
 
