@@ -4,11 +4,11 @@ use crate::check::{Check, Verdict};
 use crate::file::Metric;
 use crate::place::Place;
 use crate::run::Mode;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use shoal_bench::Spread;
 
 /// The bound of one value.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BoundHere {
     /// In the series' unit: of a rate the most, of a time the least.
     pub value: f64,
@@ -21,7 +21,7 @@ pub struct BoundHere {
 }
 
 /// One place of a series.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// Where.
     pub x: Place,
@@ -43,7 +43,7 @@ impl Point {
 }
 
 /// One series.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
     /// Its name.
     pub name: String,
@@ -66,7 +66,7 @@ pub struct Checked {
 }
 
 /// What came out.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Of which experiment.
     pub name: String,
@@ -84,7 +84,8 @@ pub struct Outcome {
     pub seconds: f64,
     /// The series.
     pub curves: Vec<Curve>,
-    /// The checks.
+    /// The checks. Of an outcome that was kept they are made anew ([`Outcome::judge`]): the experiment may ask for others by now.
+    #[serde(skip_deserializing)]
     pub checks: Vec<Checked>,
 }
 

@@ -106,6 +106,18 @@ fn a_file_of_ones_own_runs_simulated_and_real_and_the_document_has_both() {
     let page = std::fs::read_to_string(data.path().join("doc/ALL.md")).expect("written");
     assert!(page.contains("### small") && page.contains("(figures/small-simulated.svg)"), "{page}");
     assert!(data.path().join("doc/figures/small-real.svg").exists());
+    // The real run is told again, beside a simulated one of another time.
+    std::fs::write(data.path().join("real.json"), told.to_string()).expect("written");
+    let again =
+        "./small.toml --quick --simulated --beside real.json --quiet --json --reproduction doc/AGAIN.md";
+    let again: Value =
+        serde_json::from_str(&said(data.path(), &again.split(' ').collect::<Vec<_>>())).expect("JSON");
+    assert_eq!(again[0]["outcomes"][1], outcomes[1]);
+    let (page, again) = (page, std::fs::read_to_string(data.path().join("doc/AGAIN.md")).expect("written"));
+    let tables = |page: &str| -> Vec<String> {
+        page.lines().filter(|line| line.starts_with('|')).map(str::to_owned).collect()
+    };
+    assert_eq!(tables(&page), tables(&again));
 }
 
 #[test]

@@ -10,6 +10,8 @@ Example:  shoal paper --list
           shoal paper pvfs-3a                            (simulated, on the machine of the paper)
           shoal paper pvfs-3a --real --folder /mnt/disk  (servers and clients on this machine)
           shoal paper --all --reproduction docs/REPRODUCTION.md
+          shoal paper --all --real --quick --json > real.json     (real runs, on a quiet machine; and the document, whenever:)
+          shoal paper --all --simulated --beside real.json --reproduction docs/REPRODUCTION.md
 An experiment is a TOML file; docs/EXPERIMENTS.md says what is in it. The exit status is 1 where a claim does not hold.")]
 pub struct Paper {
     /// Which experiments: names that --list shows, or files.
@@ -48,6 +50,10 @@ pub struct Paper {
     /// Write the document of all that is run to this file, its pictures into `figures` beside it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub reproduction: Option<PathBuf>,
+    /// In that document also the outcomes of an earlier run, as it told them with --json: of the kind, real or simulated, that is
+    /// not run now.
+    #[arg(long, value_name = "FILE", requires = "reproduction", value_hint = ValueHint::FilePath)]
+    pub beside: Option<PathBuf>,
     /// A folder on the disk that real servers use; nothing stays there [default: the temporary folder].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: Option<PathBuf>,

@@ -30,7 +30,8 @@ pub fn run(args: Paper) -> Result<ExitCode> {
         true => builtin::all()?,
         false => args.names.iter().map(|name| builtin::find(name)).collect::<Result<_, _>>()?,
     };
-    let mut work = Work { args: &args, memo: Memo::default(), draw: draw(&args), left: Vec::new() };
+    let earlier = args.beside.as_deref().map(earlier).transpose()?.unwrap_or_default();
+    let mut work = Work { args: &args, memo: Memo::default(), draw: draw(&args), left: Vec::new(), earlier };
     let mut all = Vec::new();
     for experiment in experiments {
         all.push(work.experiment(experiment)?);
@@ -90,6 +91,7 @@ fn command(args: &Paper, path: &Path) -> String {
     words.push(if args.all { "--all".to_owned() } else { args.names.join(" ") });
     let flags = [("--real", args.real), ("--simulated", args.simulated), ("--quick", args.quick)];
     words.extend(flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag.to_owned()));
+    words.extend(args.beside.as_ref().map(|path| format!("--beside {}", path.display())));
     words.extend(args.scale.map(|scale| format!("--scale {scale}")));
     words.push(format!("--reproduction {}", path.display()));
     words.join(" ")
@@ -110,6 +112,19 @@ fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// What an earlier run told of an experiment.
+#[derive(serde::Deserialize)]
+struct Earlier {
+    experiment: String,
+    outcomes: Vec<Outcome>,
+}
+
+fn earlier(path: &Path) -> Result<Vec<Earlier>> {
+    let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_slice(&text)
+        .with_context(|| format!("{} is not what `shoal paper --json` writes", path.display()))
+}
+
 /// What goes on over all experiments.
 struct Work<'a> {
     args: &'a Paper,
@@ -117,6 +132,8 @@ struct Work<'a> {
     draw: Box<dyn FnMut(Progress)>,
     /// Claims that do not hold.
     left: Vec<String>,
+    /// What is told beside that which is run.
+    earlier: Vec<Earlier>,
 }
 
 impl Work<'_> {
@@ -150,6 +167,7 @@ impl Work<'_> {
                 outcomes.push(run.go(ground.as_mut(), &mut self.memo, &mut self.draw)?);
             }
         }
+        self.beside(&experiment, &mut outcomes, &mut without);
         let mut told = Vec::new();
         for outcome in outcomes {
             let picture = self.keep(&experiment, &outcome)?;
@@ -160,6 +178,36 @@ impl Work<'_> {
             without.iter().try_for_each(|words| out::line(format!("{}: {words}", experiment.name)))?;
         }
         Ok(Told { experiment, outcomes: told, without })
+    }
+
+    /// What an earlier run told, of the modes that are not run now; simulated outcomes first.
+    fn beside(&mut self, experiment: &Experiment, outcomes: &mut Vec<Outcome>, without: &mut Vec<String>) {
+        if self.args.beside.is_none() || experiment.workload.is_computed() {
+            return;
+        }
+        let of_this = |one: &&mut Earlier| one.experiment == experiment.name;
+        let kept: Vec<Outcome> = self
+            .earlier
+            .iter_mut()
+            .filter(of_this)
+            .flat_map(|one| std::mem::take(&mut one.outcomes))
+            .collect();
+        for mode in [Mode::Simulated, Mode::Real] {
+            if self.modes().contains(&mode) {
+                continue;
+            }
+            let skip = &experiment.amounts(mode).skip;
+            match kept.iter().find(|outcome| outcome.mode == Some(mode)) {
+                _ if !skip.is_empty() => without.push(format!("no {} runs: {skip}", mode.word())),
+                None => without.push(format!("no {} runs were made", mode.word())),
+                Some(outcome) => {
+                    let mut outcome = outcome.clone();
+                    outcome.judge(&experiment.check);
+                    outcomes.push(outcome);
+                }
+            }
+        }
+        outcomes.sort_by_key(|outcome| outcome.mode == Some(Mode::Real));
     }
 
     /// What is simulated, or computed for.
