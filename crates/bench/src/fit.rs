@@ -22,7 +22,6 @@ use crate::probe::disk::{DiskProbe, DiskRates};
 use crate::probe::layout::{Connection, Echo, Layout, Servers};
 use crate::probe::stream::{self, Stream};
 use crate::probe::sync::{SyncFiles, SyncMethod};
-use crate::progress::Progress;
 use crate::spread::Spread;
 use crate::team::process::WorkerCommand;
 
@@ -48,10 +47,6 @@ pub struct FitOptions {
     pub echo: WorkerCommand,
     /// Servers.
     pub servers: usize,
-    /// Rounds, at most.
-    pub rounds: usize,
-    /// No round begins later than this, but the first: a slow disk must not make it last.
-    pub until: Instant,
     /// Each single measurement takes so long.
     pub duration: Duration,
     /// Bytes of the file that the disk is measured with.
@@ -209,29 +204,13 @@ impl Fit {
         })
     }
 
-    /// Steps of all rounds.
+    /// Steps of a round.
     pub fn steps(&self) -> u64 {
-        (self.options.rounds * (self.echoes.len() + self.syncs.len() + 3)) as u64
+        (self.echoes.len() + self.syncs.len() + 3) as u64
     }
 
-    /// Measures all rounds; `told` begins at step `first`.
-    pub fn measure(&mut self, first: u64, told: &mut dyn FnMut(Progress)) -> Result<()> {
-        let mut step = first;
-        for repetition in 1..=self.options.rounds {
-            if repetition > 1 && Instant::now() >= self.options.until {
-                break;
-            }
-            let mut tell = |what: String| {
-                told(Progress::Step { step, what, repetition });
-                step += 1;
-            };
-            self.round(&mut tell)?;
-            self.rounds = repetition;
-        }
-        Ok(())
-    }
-
-    fn round(&mut self, tell: &mut dyn FnMut(String)) -> Result<()> {
+    /// Measures everything once; `tell` hears what comes next.
+    pub fn round(&mut self, tell: &mut dyn FnMut(String)) -> Result<()> {
         let duration = self.options.duration;
         for outstanding in OUTSTANDING {
             let layout = Layout {
@@ -273,6 +252,7 @@ impl Fit {
         self.streams.push(stream::measure(duration)?);
         tell("memory".to_owned());
         self.copies.push(copy());
+        self.rounds += 1;
         Ok(())
     }
 

@@ -23,6 +23,7 @@
 //! * [`tail`]: the slowest of many latencies, beside a bare probe of the disk's.
 //! * [`mod@compare`]: several targets, interleaved, k repetitions.
 //! * [`bounds`]: what a rate could be at best, from what the probes saw in the same run.
+//! * [`holding`]: bounds held against what is.
 //! * [`fit`]: this machine as a file, fitted from the probes; [`plot`]: figures as SVG.
 //!
 //! This crate measures the real world and therefore reads the real clock and opens real files; it is the one
@@ -39,6 +40,7 @@ pub mod crowd;
 pub mod demands;
 pub mod directory;
 pub mod fit;
+pub mod holding;
 pub mod interval;
 pub mod io;
 mod limits;

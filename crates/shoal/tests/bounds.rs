@@ -175,3 +175,39 @@ fn what_is_measured_is_kept_and_taken_again_by_its_name() {
     assert_eq!((&again["machine"], &again["bounds"]), (machine, &told["bounds"]));
     assert_eq!(std::fs::read_dir(disk.path()).expect("readable").count(), 0, "nothing is left");
 }
+
+#[test]
+fn bounds_are_held_against_figures_of_every_module_and_the_machine_that_was_measured_meanwhile_is_kept() {
+    let (data, disk) = (folder(), folder());
+    let at = disk.path().to_str().expect("text");
+    let told =
+        json(data.path(), &["--hold", "--quick", "--quiet", "--json", "--servers", "2", "--folder", at]);
+    let figures = list(&told["figures"]);
+    assert_eq!(figures.len(), 6 * 3 * 2, "operations, modules, 1 and 16 clients");
+    for one in figures {
+        assert!(number(&one["percent"]) > 0.0 && number(&one["figure"]["bound_per_s"]) > 0.0, "{one}");
+        let words: Vec<&str> = list(&one["figure"]["arithmetic"]).iter().filter_map(Value::as_str).collect();
+        let is_on_disk = one["figure"]["module"] == "disk";
+        assert_eq!(words.iter().any(|line| line.contains("sync")), is_on_disk && is_change(one), "{one}");
+    }
+    let again = json(data.path(), &["--machine", "this", "--json"]);
+    assert_eq!(again["machine"], told["machine"]);
+    assert_eq!(std::fs::read_dir(disk.path()).expect("readable").count(), 0, "nothing is left");
+}
+
+fn is_change(one: &Value) -> bool {
+    ["create", "remove"].iter().any(|change| one["figure"]["operation"] == *change)
+}
+
+#[test]
+fn the_simulated_machine_is_held_beside_the_real_one_that_is_measured_meanwhile() {
+    let (data, disk, pictures) = (folder(), folder(), folder());
+    let (at, to) = (disk.path().to_str().expect("text"), pictures.path().to_str().expect("text"));
+    let told = json(data.path(), &["--validate", to, "--quick", "--quiet", "--json", "--folder", at]);
+    assert_eq!(list(&told["cells"]).len(), 7 * 2 * 2, "phases, modules, 1 and 4 clients");
+    assert!(data.path().join("shoal/machines/this.toml").exists(), "the machine is kept");
+    assert!(
+        pictures.path().join("validation.svg").exists() && pictures.path().join("validation.csv").exists()
+    );
+    assert_eq!(std::fs::read_dir(disk.path()).expect("readable").count(), 0, "nothing is left");
+}

@@ -2,6 +2,7 @@
 //!
 //! The machine is measured ([`measure`]) or taken from a file ([`shelf`]); the arithmetic is [`shoal_model`]'s.
 
+mod hold;
 mod measure;
 pub mod shelf;
 mod tables;
@@ -11,6 +12,7 @@ use crate::cli::Bounds;
 use crate::{out, words};
 use anyhow::{Context as _, Result};
 use serde_json::json;
+use shoal_bench::progress::{self, Progress};
 use shoal_model::{Machine, chapter4, compare};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,6 +21,12 @@ use std::process::ExitCode;
 pub fn run(args: Bounds) -> Result<ExitCode> {
     if args.list {
         return list(args.json);
+    }
+    if let Some(folder) = &args.validate {
+        return validate::run(&args, folder);
+    }
+    if args.hold {
+        return hold::run(&args);
     }
     let (machine, kept) = match &args.machine {
         Some(words) => (shelf::take(words)?, None),
@@ -30,9 +38,6 @@ pub fn run(args: Bounds) -> Result<ExitCode> {
             (machine, Some(place))
         }
     };
-    if let Some(folder) = &args.validate {
-        return validate::run(&args, &machine, folder);
-    }
     let figures =
         args.curves.as_deref().map(|folder| curves(&machine, folder)).transpose()?.unwrap_or_default();
     match args.json {
@@ -40,6 +45,11 @@ pub fn run(args: Bounds) -> Result<ExitCode> {
         false => tell(&args, &machine, kept.as_deref(), &figures)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How progress is told.
+fn draw(args: &Bounds) -> Box<dyn FnMut(Progress)> {
+    if args.quiet { Box::new(|_| {}) } else { Box::new(progress::bar()) }
 }
 
 fn list(json: bool) -> Result<ExitCode> {

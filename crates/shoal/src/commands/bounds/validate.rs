@@ -1,18 +1,26 @@
 //! `shoal bounds --validate`: the simulated machine beside the real one, cell by cell.
 //!
-//! A part of `shoal bounds` and no experiment: it asks whether the machine that was just measured may be simulated, before
-//! anything is predicted. The same phases on the same numbers of servers and clients, modules `memory` and `disk`: real (servers as `shoal up` starts
-//! them, each client a thread) and simulated on the machine's file. Repetitions go through all clusters in turn, forwards and
-//! backwards; nothing of the model is fitted on these cells.
+//! A part of `shoal bounds` and no experiment: it asks whether this machine may be simulated, before anything is predicted. The
+//! same phases on the same numbers of servers and clients, modules `memory` and `disk`: real (servers as `shoal up` starts them,
+//! each client a thread) and simulated on the machine's file.
+//!
+//! ```text
+//!   probes │ real real real real │ probes │ real real real real │ … │ probes ─▶ machine ─▶ simulated, all
+//! ```
+//! A machine that others share becomes faster and slower by a third within minutes. So its probes take turns with the clusters, from
+//! the beginning to the end: what it usually is, is what it usually was. Repetitions go through all clusters, forwards and
+//! backwards. Nothing of the model is fitted on these cells: the machine's file is made of the probes alone.
 
-use super::super::bench::cluster::Cluster;
+use super::measure::{self, Extent as Probes, Measuring};
+use super::shelf;
 use crate::cli::Bounds;
+use crate::commands::bench::cluster::Cluster;
 use crate::native::Native;
 use crate::{out, words};
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 use shoal_bench::compare::order;
-use shoal_bench::progress::{self, Progress};
+use shoal_bench::progress::Progress;
 use shoal_bench::validation::{Cell, Validation};
 use shoal_bench::whole::names;
 use shoal_bench::{
@@ -34,7 +42,9 @@ const STRIP_BYTES: u64 = 1 << 20;
 const SEED: u64 = 1;
 
 /// No repetition but the first begins after so long: a busy or slow machine must not make it last.
-const REAL_MOST: Duration = Duration::from_secs(300);
+const REAL_MOST: Duration = Duration::from_secs(600);
+/// Clusters between two rounds of the probes.
+const BETWEEN: usize = 4;
 
 /// The clusters.
 struct Grid {
@@ -50,7 +60,7 @@ struct Grid {
 const WHOLE: Grid = Grid {
     servers: &[1, 2, 4, 8],
     clients: &[1, 4, 16],
-    repetitions: 3,
+    repetitions: 5,
     files: 4800,
     files_each_max: 1200,
     large_bytes: 16 << 20,
@@ -89,49 +99,90 @@ impl Grid {
     }
 }
 
+/// The real rates of a cluster, of all repetitions.
+type Rates = Vec<(Phase, f64)>;
+
 /// Both, and their errors.
-pub fn run(args: &Bounds, machine: &Machine, folder: &Path) -> Result<ExitCode> {
-    if !machine.nodes.one_machine || machine.nodes.idle_us.is_none() {
-        bail!(
-            "machine {} is not this one, as `shoal bounds` measures it by now: leave --machine out, and it is measured",
-            machine.name
-        );
-    }
+pub fn run(args: &Bounds, folder: &Path) -> Result<ExitCode> {
     let grid = if args.quick { QUICK } else { WHOLE };
     let shapes = grid.shapes();
-    let mut told: Box<dyn FnMut(Progress)> =
-        if args.quiet { Box::new(|_| {}) } else { Box::new(progress::bar()) };
-    told(Progress::Begin { steps: (shapes.len() * (grid.repetitions + 1)) as u64 });
-    let mut step = 0;
-    let mut tell = |shape: &Shape, how: &str, repetition: usize| {
-        let Shape { servers, clients, .. } = shape;
-        let what = format!("{how}, {}, {servers} servers, {clients} clients", module(shape.module));
-        told(Progress::Step { step, what, repetition });
-        step += 1;
+    let mut told = super::draw(args);
+    let (machine, real) = match &args.machine {
+        Some(words) => {
+            let machine = shelf::take(words)?;
+            check(&machine)?;
+            (machine, real(args, &grid, &shapes, None, &mut *told)?)
+        }
+        None => {
+            let place = shelf::place(args.out.as_deref())?;
+            let mut measuring = Measuring::start(args, Probes::among_others(args.quick))?;
+            let real = real(args, &grid, &shapes, Some(&mut measuring), &mut *told)?;
+            let machine = measuring.machine()?;
+            shelf::keep(&machine, &measure::remark(), &place)?;
+            (machine, real)
+        }
     };
-    let mut real: Vec<Vec<(Phase, f64)>> = shapes.iter().map(|_| Vec::new()).collect();
-    let begun = Instant::now();
-    for repetition in 1..=grid.repetitions {
-        if repetition > 1 && begun.elapsed() >= REAL_MOST {
-            break;
-        }
-        for at in order(shapes.len(), repetition) {
-            let shape = &shapes[at];
-            tell(shape, "real", repetition);
-            real[at].extend(measure(&args.folder, shape, &grid.extent(shape.clients))?);
-        }
-    }
     let mut validation = Validation::default();
-    for (shape, real) in shapes.iter().zip(&real) {
-        tell(shape, "simulated", 1);
-        let (rates, _) = phases::run(&shape.simulated(machine), grid.extent(shape.clients))?;
+    told(Progress::Begin { steps: shapes.len() as u64 });
+    for (step, (shape, real)) in shapes.iter().zip(&real).enumerate() {
+        told(Progress::Step { step: step as u64, what: shape.words("simulated"), repetition: 1 });
+        let (rates, _) = phases::run(&shape.simulated(&machine), grid.extent(shape.clients))?;
         let cells = rates.iter().filter_map(|rate| cell(shape, rate, real));
         validation.cells.extend(cells);
     }
     told(Progress::End);
     let order = |cell: &Cell| Phase::ALL.iter().position(|phase| phase.name() == cell.phase);
     validation.cells.sort_by_key(order);
-    report(args, machine, &validation, folder)
+    report(args, &machine, &validation, folder)
+}
+
+fn check(machine: &Machine) -> Result<()> {
+    if !machine.nodes.one_machine || machine.nodes.idle_us.is_none() {
+        bail!(
+            "machine {} is not this one, as `shoal bounds` measures it by now: leave --machine out, and it is measured",
+            machine.name
+        );
+    }
+    Ok(())
+}
+
+/// All repetitions of all clusters, and probes between them, where these are asked for.
+fn real(
+    args: &Bounds,
+    grid: &Grid,
+    shapes: &[Shape],
+    mut probes: Option<&mut Measuring>,
+    told: &mut dyn FnMut(Progress),
+) -> Result<Vec<Rates>> {
+    let mut real: Vec<Rates> = shapes.iter().map(|_| Vec::new()).collect();
+    let all = shapes.len() * grid.repetitions;
+    let rounds = probes.as_ref().map_or(0, |_| all.div_ceil(BETWEEN) + 1);
+    told(Progress::Begin { steps: (all + rounds) as u64 });
+    let (begun, mut step, mut done) = (Instant::now(), 0, 0);
+    let mut tell = |what: String, repetition: usize| {
+        told(Progress::Step { step, what, repetition });
+        step += 1;
+    };
+    for repetition in 1..=grid.repetitions {
+        if repetition > 1 && begun.elapsed() >= REAL_MOST {
+            break;
+        }
+        for at in order(shapes.len(), repetition) {
+            if let Some(probes) = probes.as_mut().filter(|_| done % BETWEEN == 0) {
+                tell("machine".to_owned(), repetition);
+                probes.round(&mut |_| ())?;
+            }
+            let shape = &shapes[at];
+            tell(shape.words("real"), repetition);
+            real[at].extend(measure(&args.folder, shape, &grid.extent(shape.clients))?);
+            done += 1;
+        }
+    }
+    if let Some(probes) = probes {
+        tell("machine".to_owned(), grid.repetitions);
+        probes.round(&mut |_| ())?;
+    }
+    Ok(real)
 }
 
 fn cell(shape: &Shape, rate: &phases::Rate, real: &[(Phase, f64)]) -> Option<Cell> {
@@ -155,6 +206,11 @@ fn module(kind: ModuleKind) -> &'static str {
 }
 
 impl Shape {
+    fn words(&self, how: &str) -> String {
+        let Shape { module: kind, servers, clients } = self;
+        format!("{how}, {}, {servers} servers, {clients} clients", module(*kind))
+    }
+
     fn simulated<'a>(&self, machine: &'a Machine) -> Simulated<'a> {
         Simulated {
             machine,

@@ -1,0 +1,164 @@
+//! Bounds held against what is: no figure above its bound, no bound of a hot operation far above what servers reach that keep
+//! nothing.
+//!
+//! A *figure* is the median of several rounds, with its interval of 95 %. It *exceeds* its bound where all of the interval lies
+//! above: what lies on both sides is noise. A bound is *loose* where all of the interval of a server's figure that keeps nothing
+//! lies below a third of it: such a server does as little as ours can, so the rest is missing in the model. Where others keep and
+//! sync what they are given, the distance to the bound is theirs to gain, and is not judged.
+
+use serde::{Deserialize, Serialize};
+use shoal_model::{Bound, short};
+
+use crate::interval::Interval;
+
+/// A bound is loose where what keeps nothing reaches less than one part in so many.
+pub const LOOSE: f64 = 3.0;
+
+/// What can be said of a bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The figure is below it.
+    Holds,
+    /// The figure is above it, and its interval is not.
+    Noise,
+    /// The figure is above it, for sure.
+    Exceeded,
+    /// The figure of a server that keeps nothing is far below it, for sure.
+    Loose,
+}
+
+impl Verdict {
+    /// Whether the model is as right as can be told.
+    pub fn is_well(self) -> bool {
+        matches!(self, Verdict::Holds | Verdict::Noise)
+    }
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Verdict::Holds => "holds",
+            Verdict::Noise => "holds (noise)",
+            Verdict::Exceeded => "EXCEEDED",
+            Verdict::Loose => "LOOSE",
+        })
+    }
+}
+
+/// A figure beside its bound.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// What is done.
+    pub operation: String,
+    /// Where servers keep what they are given.
+    pub module: String,
+    /// Clients, one operation under way each.
+    pub clients: u32,
+    /// Operations a second.
+    pub per_s: Interval,
+    /// At most.
+    pub bound_per_s: f64,
+    /// What binds, in a word.
+    pub binds: &'static str,
+    /// The arithmetic of every term, the one that binds first.
+    pub arithmetic: Vec<String>,
+    /// What can be said.
+    pub verdict: Verdict,
+}
+
+impl Figure {
+    /// Judge the rates of several rounds; `None` where there is none. `is_hot`: nothing is kept, so the bound must be near.
+    pub fn judged(
+        (operation, module, clients): (&str, &str, u32),
+        rates: &[f64],
+        bound: &Bound,
+        is_hot: bool,
+    ) -> Option<Figure> {
+        let (per_s, bound_per_s) = (Interval::of_median(rates)?, bound.per_s());
+        let verdict = match per_s.value > bound_per_s {
+            true if per_s.is_above(bound_per_s) => Verdict::Exceeded,
+            true => Verdict::Noise,
+            false if is_hot && per_s.is_below(bound_per_s / LOOSE) => Verdict::Loose,
+            false => Verdict::Holds,
+        };
+        Some(Figure {
+            operation: operation.to_owned(),
+            module: module.to_owned(),
+            clients,
+            per_s,
+            bound_per_s,
+            binds: bound.binds().map_or("nothing", |limit| limit.word()),
+            arithmetic: bound.explain(),
+            verdict,
+        })
+    }
+
+    /// Of the bound.
+    pub fn percent(&self) -> f64 {
+        self.per_s.value / self.bound_per_s * 100.0
+    }
+
+    /// Cells of a table.
+    pub fn row(&self) -> [String; 8] {
+        let ends =
+            self.per_s.ends.map_or("–".to_owned(), |(low, high)| format!("{}–{}", short(low), short(high)));
+        [
+            self.operation.clone(),
+            self.module.clone(),
+            self.clients.to_string(),
+            short(self.per_s.value),
+            ends,
+            short(self.bound_per_s),
+            format!("{:.0} %", self.percent()),
+            format!("{} ({})", self.verdict, self.binds.replace('_', " ")),
+        ]
+    }
+}
+
+/// All of it in a line.
+pub fn verdict(all: &[Figure]) -> String {
+    let of = |verdict| all.iter().filter(|figure| figure.verdict == verdict).count();
+    let most = all.iter().map(Figure::percent).fold(0.0, f64::max);
+    let (noise, exceeded, loose) = (of(Verdict::Noise), of(Verdict::Exceeded), of(Verdict::Loose));
+    format!(
+        "{} figures: {exceeded} above their bounds, {noise} more by no more than noise (the most {most:.0} %); {loose} bounds are more than {LOOSE:.0} times what servers reach that keep nothing",
+        all.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_model::Term;
+    use shoal_model::bound::Limit;
+
+    fn judged(rate: f64, is_hot: bool) -> Figure {
+        let rates: Vec<f64> = (0..9).map(|n| rate * (0.96 + 0.01 * f64::from(n))).collect();
+        let term = Term { limit: Limit::Cpu, per_s: 1000.0, arithmetic: "1 s ÷ 1 ms".to_owned() };
+        let bound = Bound::least_of([term]);
+        Figure::judged(("stat", "null", 16), &rates, &bound, is_hot).expect("there are rates")
+    }
+
+    #[test]
+    fn what_lies_above_its_bound_with_all_of_its_interval_exceeds_it() {
+        let verdicts = [900.0, 1000.5, 1010.0, 1100.0].map(|rate| judged(rate, true).verdict);
+        assert_eq!(verdicts, [Verdict::Holds, Verdict::Noise, Verdict::Noise, Verdict::Exceeded]);
+    }
+
+    #[test]
+    fn a_bound_is_loose_only_where_nothing_is_kept() {
+        assert_eq!(
+            [320.0, 330.0, 340.0].map(|rate| judged(rate, true).verdict),
+            [Verdict::Loose, Verdict::Holds, Verdict::Holds]
+        );
+        assert_eq!(judged(100.0, false).verdict, Verdict::Holds);
+    }
+
+    #[test]
+    fn a_figure_tells_all_that_it_is_held_by() {
+        let one = judged(500.0, true);
+        assert_eq!(one.row()[5..], ["1000".to_owned(), "50 %".to_owned(), "holds (cpu)".to_owned()]);
+        assert!(verdict(&[one, judged(1200.0, true)]).starts_with("2 figures: 1 above their bounds"));
+    }
+}
