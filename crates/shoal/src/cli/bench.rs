@@ -92,6 +92,9 @@ pub struct BenchCommon {
     /// Milliseconds that a pass-through's names and attributes are believed.
     #[arg(long, value_name = "MS", default_value_t = 100)]
     pub attr_timeout: u64,
+    /// Run once for each line that is read, and tell each run in a line of JSON: turns of some milliseconds, by another program.
+    #[arg(long, conflicts_with_all = ["repeat", "json", "explain"])]
+    pub stepwise: bool,
     /// Measure no echo and no syncs beside native targets.
     #[arg(long)]
     pub unbound: bool,
@@ -332,11 +335,12 @@ pub struct BenchCompare {
     /// A difference of so much or less is none, percent: equal programs differ a little by where they lie in memory.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     pub least: f64,
-    /// Rounds, each of both sides; an interval of 95 % takes 6 [default: 10; 100 with --prove].
+    /// Rounds, each of both sides; an interval of 95 % takes 6 [default: 10; 300 with --prove].
     #[arg(long, value_name = "N")]
     pub repeat: Option<usize>,
-    /// Rounds for which both file systems stay up before they are made anew [default: 1; 25 with --prove]. For benchmarks that
-    /// leave nothing behind: what a disk still writes is no part of the next turn.
+    /// Rounds for which both file systems stay up before they are made anew [default: 1; 100 with --prove]. Then
+    /// clients stay, too, and turns may be some milliseconds long; a first one does not count. For benchmarks that leave nothing
+    /// behind: what a disk still writes is no part of the next turn.
     #[arg(long, value_name = "N")]
     pub turns: Option<usize>,
     /// Servers of a file system.

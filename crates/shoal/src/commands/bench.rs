@@ -136,11 +136,14 @@ fn measure(common: &BenchCommon, workload: Workload) -> Result<ExitCode> {
     }
     let options = CompareOptions {
         team: Team { workers: common.workers, concurrency },
-        repetitions: common.repeat,
+        repetitions: if common.stepwise { 1 } else { common.repeat },
         reference,
         probe: None,
         settings,
     };
+    if common.stepwise {
+        return stepwise(&targets, &workload, &options);
+    }
     let report = shoal_bench::compare(&targets, &workload, &options, draw(&common.tell))?;
     let verdicts = match &workload {
         Workload::Many(options) => demands::many(&report, options.batch),
@@ -161,6 +164,16 @@ fn measure(common: &BenchCommon, workload: Workload) -> Result<ExitCode> {
         out::line(many::gains_line(&report, options.batch))?;
     }
     say(&verdicts)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Once for each line of standard input, until it ends.
+fn stepwise(targets: &[&dyn Target], workload: &Workload, options: &CompareOptions) -> Result<ExitCode> {
+    for line in std::io::stdin().lines() {
+        line.context("cannot read when to run again")?;
+        let report = shoal_bench::compare(targets, workload, options, |_| {})?;
+        out::line(serde_json::to_string(&report)?)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

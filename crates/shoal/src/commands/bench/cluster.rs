@@ -10,6 +10,7 @@ use super::running::{Running, this_program};
 use crate::address::Place;
 use anyhow::{Context as _, Result, bail};
 use shoal_bench::counts::{cpu_us_of, disk_bytes_of};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -137,9 +138,23 @@ impl Cluster {
         std::iter::once(&self.servers).chain(&self.mount).map(Running::pid).collect()
     }
 
-    /// Wait until its servers are at rest: they make their journals' files behind their start. Those that never are, are not
-    /// waited for.
+    /// Wait until its servers are at rest, and the disk is: they make their journals' files behind their start, and a disk is busy for a
+    /// while with what it was given, or what was taken away from it (`discard`). Those that never are, are not waited for.
     pub fn rest(&self) {
+        self.servers_rest();
+        let until = Instant::now() + DISK_REST_MAX;
+        let mut quiet = 0;
+        while quiet < REST_LOOKS && Instant::now() < until {
+            match is_smooth(self.folder.path()) {
+                Ok(true) => quiet += 1,
+                Ok(false) => quiet = 0,
+                // What cannot be looked at is not waited for.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn servers_rest(&self) {
         let until = Instant::now() + REST_MAX;
         let work = || self.pids().iter().map(|&pid| (cpu_us_of(pid), disk_bytes_of(pid))).collect::<Vec<_>>();
         let (mut last, mut quiet) = (work(), 0);
@@ -169,6 +184,29 @@ const REST_LOOK: Duration = Duration::from_millis(50);
 const REST_LOOKS: u32 = 2;
 /// And no more than so long.
 const REST_MAX: Duration = Duration::from_secs(10);
+/// For the disk.
+const DISK_REST_MAX: Duration = Duration::from_secs(3);
+/// Of a disk at rest the longest of some small durable writes takes no more than so many times the middle one.
+const SMOOTH_TIMES: u32 = 10;
+
+/// Whether small durable writes all take about as long.
+fn is_smooth(folder: &Path) -> std::io::Result<bool> {
+    let path = folder.join("rest");
+    let file = std::fs::File::create(&path)?;
+    let (begun, mut all) = (Instant::now(), Vec::new());
+    while begun.elapsed() < REST_LOOK {
+        let asked = Instant::now();
+        file.write_at(&[1; 4096], 0)?;
+        file.sync_data()?;
+        all.push(asked.elapsed());
+    }
+    std::fs::remove_file(&path)?;
+    // The first one makes the file longer.
+    let later = &mut all[1..];
+    later.sort();
+    let (middle, longest) = (later.get(later.len() / 2), later.last());
+    Ok(longest.zip(middle).is_none_or(|(longest, middle)| *longest <= *middle * SMOOTH_TIMES))
+}
 
 /// Folders within a cluster's.
 const DATA: &str = "data";

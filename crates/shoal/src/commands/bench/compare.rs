@@ -4,18 +4,21 @@
 //!   A: up   B: up   round 1   A: bench   B: bench
 //!                   round 2   B: bench   A: bench   …   both stop, and begin anew: every round, or every `--turns` rounds
 //! ```
-//! Short turns right beside each other see the same machine. File systems that are made anew now and then lie elsewhere in memory
-//! each time; where they stay up for several rounds, a first one warms them up and does not count.
+//! Short turns right beside each other see the same machine: one that others share becomes faster and slower by a third from one
+//! tenth of a second to the next. So where file systems stay up, clients do ([`client`]), and a turn may be some milliseconds. A first
+//! one warms both up and does not count. File systems that are made anew now and then lie elsewhere in memory each time.
 //!
 //! Each side runs its own servers and its own client, as one program: what is compared is all of it. Revisions are built in
 //! worktrees of their own, one after the other into one target folder, so that what they have in common is built once.
 
+mod client;
 mod proof;
 
 use super::cluster::{Cluster, Scratch};
 use crate::cli::BenchCompare;
 use crate::out;
 use anyhow::{Context as _, Result, bail};
+use client::Client;
 use serde_json::json;
 use shoal_bench::Progress;
 use shoal_bench::compare::{REPETITIONS_MAX, order};
@@ -28,7 +31,8 @@ const NAMES: [&str; 2] = ["A", "B"];
 /// Rounds where nothing is said.
 const ROUNDS: usize = 10;
 /// Words of a benchmark that are chosen here.
-const OURS: [&str; 6] = ["--target", "--repeat", "--json", "--quiet", "--reference", "--explain"];
+const OURS: [&str; 7] =
+    ["--target", "--repeat", "--json", "--quiet", "--reference", "--explain", "--stepwise"];
 
 /// A side: a program, its own words behind those of the benchmark, and its file system while that is up.
 struct Side<'a> {
@@ -36,7 +40,10 @@ struct Side<'a> {
     own: &'a [&'a str],
     /// Echo and syncs beside it are no part of this; the first versions measured none.
     unbound: bool,
+    /// It can run again and again.
+    stepwise: bool,
     cluster: Option<Cluster>,
+    client: Option<Client>,
 }
 
 /// Measure.
@@ -109,7 +116,8 @@ fn rounds(
     let mut sides = Vec::new();
     for (program, own) in programs.iter().zip(own) {
         let unbound = knows(program, &args.words[0], "--unbound")?;
-        sides.push(Side { program, own, unbound, cluster: None });
+        let stepwise = extent.turns > 1 && knows(program, &args.words[0], "--stepwise")?;
+        sides.push(Side { program, own, unbound, stepwise, cluster: None, client: None });
     }
     for repetition in 1..=extent.rounds {
         let anew = (repetition - 1).is_multiple_of(extent.turns);
@@ -158,10 +166,15 @@ impl Side<'_> {
     fn anew(&mut self, args: &BenchCompare, folder: &Path, warm: bool) -> Result<()> {
         self.stop()?;
         let up: Vec<&str> = args.up.iter().map(String::as_str).collect();
-        self.cluster = Some(match args.mounted {
+        let cluster = match args.mounted {
             true => Cluster::embedded(self.program, Some(folder), args.servers, &up)?,
             false => Cluster::start_with(self.program, Some(folder), args.servers, &up)?,
-        });
+        };
+        let cluster = self.cluster.insert(cluster);
+        if self.stepwise {
+            let words = words(args, cluster, self.own, self.unbound, &["--stepwise"]);
+            self.client = Some(Client::start(self.program, &words)?);
+        }
         if warm {
             self.measure(args)?;
         }
@@ -169,23 +182,17 @@ impl Side<'_> {
     }
 
     fn stop(&mut self) -> Result<()> {
+        self.client.take().map_or(Ok(()), Client::stop)?;
         self.cluster.take().map_or(Ok(()), Cluster::stop)
     }
 
     /// The benchmark, once.
-    fn measure(&self, args: &BenchCompare) -> Result<Rates> {
-        let cluster = self.cluster.as_ref().context("its file system is not up: this is a bug")?;
-        let target = match args.mounted {
-            true => format!("mount:{}", cluster.mountpoint().display()),
-            false => format!("native:{}", cluster.data().display()),
-        };
-        let mut words = vec!["bench"];
-        words.extend(args.words.iter().map(String::as_str));
-        words.extend(["--target", &target, "--repeat", "1", "--json", "--quiet"]);
-        words.extend(self.own);
-        if self.unbound {
-            words.push("--unbound");
+    fn measure(&mut self, args: &BenchCompare) -> Result<Rates> {
+        if let Some(client) = &mut self.client {
+            return rates(&client.run()?);
         }
+        let cluster = self.cluster.as_ref().context("its file system is not up: this is a bug")?;
+        let words = words(args, cluster, self.own, self.unbound, &["--repeat", "1", "--json", "--quiet"]);
         let told = Command::new(self.program).args(&words).stderr(Stdio::piped()).output();
         let told = told.context("cannot start it")?;
         if !told.status.success() {
@@ -193,6 +200,20 @@ impl Side<'_> {
         }
         rates(&String::from_utf8_lossy(&told.stdout))
     }
+}
+
+/// The words of the benchmark.
+fn words(args: &BenchCompare, cluster: &Cluster, own: &[&str], unbound: bool, how: &[&str]) -> Vec<String> {
+    let target = match args.mounted {
+        true => format!("mount:{}", cluster.mountpoint().display()),
+        false => format!("native:{}", cluster.data().display()),
+    };
+    let mut words = vec!["bench".to_owned()];
+    words.extend(args.words.iter().cloned());
+    words.extend(["--target".to_owned(), target]);
+    let unbound = unbound.then_some(&"--unbound");
+    words.extend(how.iter().chain(own).chain(unbound).map(|word| (*word).to_owned()));
+    words
 }
 
 fn knows(program: &Path, benchmark: &str, option: &str) -> Result<bool> {

@@ -5,7 +5,7 @@
 //! each client a thread) and simulated on the machine's file.
 //!
 //! ```text
-//!   probes │ real real real real │ probes │ real real real real │ … │ probes ─▶ machine ─▶ simulated, all
+//!   probes │ 1, 4, 16 clients of a cluster; of another │ probes │ … │ probes ─▶ machine ─▶ simulated, all
 //! ```
 //! A machine that others share becomes faster and slower by a third within minutes. So its probes take turns with the clusters, from
 //! the beginning to the end: what it usually is, is what it usually was. Repetitions go through all clusters, forwards and
@@ -44,7 +44,7 @@ const SEED: u64 = 1;
 /// No repetition but the first begins after so long: a busy or slow machine must not make it last.
 const REAL_MOST: Duration = Duration::from_secs(600);
 /// Clusters between two rounds of the probes.
-const BETWEEN: usize = 4;
+const BETWEEN: usize = 2;
 
 /// The clusters.
 struct Grid {
@@ -155,10 +155,10 @@ fn real(
     told: &mut dyn FnMut(Progress),
 ) -> Result<Vec<Rates>> {
     let mut real: Vec<Rates> = shapes.iter().map(|_| Vec::new()).collect();
-    let all = shapes.len() * grid.repetitions;
-    let rounds = probes.as_ref().map_or(0, |_| all.div_ceil(BETWEEN) + 1);
-    told(Progress::Begin { steps: (all + rounds) as u64 });
-    let (begun, mut step, mut done) = (Instant::now(), 0, 0);
+    let systems: Vec<&[Shape]> = shapes.chunks(grid.clients.len()).collect();
+    let rounds = probes.as_ref().map_or(0, |_| systems.len().div_ceil(BETWEEN) * grid.repetitions + 1);
+    told(Progress::Begin { steps: (shapes.len() * grid.repetitions + rounds) as u64 });
+    let (begun, mut step) = (Instant::now(), 0);
     let mut tell = |what: String, repetition: usize| {
         told(Progress::Step { step, what, repetition });
         step += 1;
@@ -167,15 +167,20 @@ fn real(
         if repetition > 1 && begun.elapsed() >= REAL_MOST {
             break;
         }
-        for at in order(shapes.len(), repetition) {
-            if let Some(probes) = probes.as_mut().filter(|_| done % BETWEEN == 0) {
+        for (turn, at) in order(systems.len(), repetition).into_iter().enumerate() {
+            if let Some(probes) = probes.as_mut().filter(|_| turn % BETWEEN == 0) {
                 tell("machine".to_owned(), repetition);
                 probes.round(&mut |_| ())?;
             }
-            let shape = &shapes[at];
-            tell(shape.words("real"), repetition);
-            real[at].extend(measure(&args.folder, shape, &grid.extent(shape.clients))?);
-            done += 1;
+            let cluster = start(&args.folder, &systems[at][0])?;
+            let clients = systems[at].len();
+            for one in (0..clients).map(|one| (one + repetition) % clients) {
+                let shape = &systems[at][one];
+                tell(shape.words("real"), repetition);
+                cluster.rest();
+                real[at * clients + one].extend(measure(&cluster, shape, &grid.extent(shape.clients))?);
+            }
+            cluster.stop()?;
         }
     }
     if let Some(probes) = probes {
@@ -227,12 +232,15 @@ impl Shape {
     }
 }
 
-/// All phases of a real cluster, made for it.
-fn measure(folder: &Path, shape: &Shape, extent: &Extent) -> Result<Vec<(Phase, f64)>> {
+/// A cluster, for all numbers of clients.
+fn start(folder: &Path, shape: &Shape) -> Result<Cluster> {
     let strip = STRIP_BYTES.to_string();
     let words = ["--module", module(shape.module), "--strip", &strip];
-    let cluster = Cluster::start(Some(folder), shape.servers, &words)?;
-    cluster.rest();
+    Cluster::start(Some(folder), shape.servers, &words)
+}
+
+/// All phases of a real cluster.
+fn measure(cluster: &Cluster, shape: &Shape, extent: &Extent) -> Result<Vec<(Phase, f64)>> {
     let target = Native::new("native", cluster.place()?).uncached();
     let run = |workload: Workload| {
         let team = Team { workers: shape.clients.into(), concurrency: Concurrency::Threads };
@@ -249,7 +257,6 @@ fn measure(folder: &Path, shape: &Shape, extent: &Extent) -> Result<Vec<(Phase, 
         ..IoOptions::default()
     };
     let large = run(Workload::Io(large))?;
-    cluster.stop()?;
     let of = [
         (Phase::Create, &whole, names::CREATE_EMPTY),
         (Phase::Stat, &whole, names::STAT),

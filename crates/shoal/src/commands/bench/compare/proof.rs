@@ -3,9 +3,9 @@
 //! This program against itself, and against itself with every operation made a few percent longer by spinning behind it. One
 //! client, one operation under way, servers that keep all in memory: what such an operation takes is processor time and waking.
 //!
-//! A turn is a few hundred files, a tenth of a second, and all of its messages are judged: made, read, removed. Of two turns
-//! beside each other the ratio wanders by some percent; that of the middle of a hundred pairs by one. So a comparison takes a
-//! hundred pairs, on file systems that are made anew every twenty-five.
+//! A turn is fifty files, some ten milliseconds, and all of its messages are judged: made, read, removed. Two turns beside each other
+//! may differ by a fifth on a machine that others share; the middle of some hundred pairs wanders by a percent or two. So a comparison
+//! takes three hundred pairs, on file systems that are made anew every hundred.
 
 use super::{Extent, found, rounds};
 use crate::cli::BenchCompare;
@@ -25,11 +25,11 @@ const PHASES: [&str; 3] = [names::CREATE, names::READ, names::REMOVE];
 /// What they are called together.
 const ALL: &str = "create, read, remove";
 /// The benchmark, and what keeps its files.
-const WORDS: [&str; 6] = ["small", "--whole", "--workers", "1", "--files", "300"];
+const WORDS: [&str; 6] = ["small", "--whole", "--workers", "1", "--files", "50"];
 const UP: [&str; 2] = ["--module", "memory"];
 /// Rounds of a comparison where nothing is said, and how many of them the file systems stay up.
-const ROUNDS: usize = 100;
-const TURNS: usize = 25;
+const ROUNDS: usize = 300;
+const TURNS: usize = 100;
 /// Comparisons of each kind, at most.
 const TIMES_MAX: usize = 1000;
 /// Told rightly so often, it is proven.
