@@ -263,6 +263,9 @@ impl DiskState {
         {
             self.pages_used -= gone.pages();
             self.locks.remove(&inode);
+            if let Some(pages) = &mut self.pages {
+                pages.forget(inode);
+            }
         }
     }
 

@@ -139,6 +139,18 @@ impl PageCache {
         within.map(|(_, _, at)| *at).max().unwrap_or(0)
     }
 
+    /// A file is gone: so are its pages, and who read it.
+    pub(super) fn forget(&mut self, inode: u64) {
+        self.readers.remove(&inode);
+        let blocks: Vec<BlockKey> =
+            self.blocks.range((inode, 0)..=(inode, u64::MAX)).map(|(key, _)| *key).collect();
+        for key in blocks {
+            let Some(block) = self.blocks.remove(&key) else { continue };
+            self.order.remove(&block.used);
+            self.pages -= u64::from(block.pages.count_ones());
+        }
+    }
+
     /// How long a writer of so many bytes waits for room.
     pub(super) fn write_ns(&mut self, now: u64, bytes: u64, bytes_per_s: u64) -> u64 {
         let passed = u128::from(now.saturating_sub(self.dirty_at));
@@ -207,6 +219,16 @@ mod tests {
         assert_eq!(pages.there_at(1, part, part), 1000);
         let far = pages.read(2000, 1, 1 << 29, part, file);
         assert_eq!(far, Wanted { missing: part, ahead: ((1 << 29) + part, 0), is_coming: false });
+    }
+
+    #[test]
+    fn of_a_file_that_is_gone_nothing_is_kept() {
+        let mut pages = PageCache::new(Pages { bytes: 1 << 30, dirty_bytes: 0 });
+        for inode in 1..100 {
+            pages.read(0, inode, 0, 2 * BLOCK, 4 * BLOCK);
+            pages.forget(inode);
+        }
+        assert_eq!((pages.readers.len(), pages.blocks.len(), pages.order.len(), pages.pages), (0, 0, 0, 0));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::core::{Core, Event};
 use super::net::{Arrival, HELD, NEVER};
 use super::trace::Kind;
 use crate::{Counters, Reader, ReaderImpl, Stream, Writer, WriterImpl};
+use bytes::BytesMut;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -94,6 +95,11 @@ impl Pipe {
             self.marks = VecDeque::new();
         }
         n
+    }
+
+    /// Bytes that have arrived.
+    fn arrived(&self, now: u64) -> usize {
+        self.marks.iter().take_while(|(at, _)| *at <= now).map(|(_, count)| count).sum()
     }
 
     /// When the reader has something new to see.
@@ -431,6 +437,24 @@ impl ReaderImpl for SimReader {
             Counters::add(&half.counters.socket_read_bytes, n as u64);
         }
         polled
+    }
+
+    /// Whoever reads gives much room for the little that there mostly is: no more of it is cleared than is filled.
+    fn poll_read_behind(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut BytesMut,
+        max: usize,
+    ) -> Poll<io::Result<usize>> {
+        let half = &self.0;
+        let there = half.conn.pipes[1 - half.end].borrow().arrived(half.core.now());
+        let len = buf.len();
+        buf.reserve(max);
+        buf.resize(len + there.clamp(1, max.max(1)), 0);
+        let read = self.poll_read(cx, &mut buf[len..]);
+        let n = if let Poll::Ready(Ok(n)) = read { n } else { 0 };
+        buf.truncate(len + n);
+        read
     }
 }
 
