@@ -1,11 +1,11 @@
 //! Small tools for tasks of one thread: they hold no lock and know no runtime.
 //!
-//! Both keep one rule: *whoever stops waiting leaves no trace*. A dropped wait takes its waker with it, and a permit that
+//! All keep one rule: *whoever stops waiting leaves no trace*. A dropped wait takes its waker with it, and a permit that
 //! was on its way to a dropped waiter goes to the next one.
 
 use futures_channel::oneshot as channel;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -75,6 +75,77 @@ impl Drop for NotifyWait {
     fn drop(&mut self) {
         if self.registered && self.notify.0.round.get() == self.round {
             self.notify.0.waiting.borrow_mut().retain(|(id, _)| *id != self.id);
+        }
+    }
+}
+
+/// Wakes those who wait for a count to come to theirs, and nobody else: of a thousand who wait for a place in a journal, each step of
+/// it wakes those whose place it reached.
+///
+/// A wait begins with its first poll: look at the count, then await, with no other await between.
+#[derive(Clone, Default)]
+pub struct Reached(Rc<ReachedState>);
+
+#[derive(Default)]
+struct ReachedState {
+    next_id: Cell<u64>,
+    waiting: RefCell<BTreeMap<(u64, u64), Waker>>,
+}
+
+impl Reached {
+    /// The count has come to `count`: wake those who wait for it, or for less.
+    pub fn wake_to(&self, count: u64) {
+        let reached = {
+            let mut waiting = self.0.waiting.borrow_mut();
+            if waiting.first_key_value().is_none_or(|((first, _), _)| *first > count) {
+                return;
+            }
+            let later = waiting.split_off(&(count.saturating_add(1), 0));
+            std::mem::replace(&mut *waiting, later)
+        };
+        reached.into_values().for_each(Waker::wake);
+    }
+
+    /// Wake all, whatever they wait for.
+    pub fn wake_all(&self) {
+        self.0.waiting.take().into_values().for_each(Waker::wake);
+    }
+
+    /// Wait until the count comes to `count`.
+    pub fn wait(&self, count: u64) -> ReachedWait {
+        ReachedWait { reached: self.clone(), count, key: None }
+    }
+}
+
+/// See [`Reached::wait`].
+pub struct ReachedWait {
+    reached: Reached,
+    count: u64,
+    key: Option<(u64, u64)>,
+}
+
+impl Future for ReachedWait {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let state = self.reached.0.clone();
+        let mut waiting = state.waiting.borrow_mut();
+        if let Some(key) = self.key {
+            let Some(waker) = waiting.get_mut(&key) else { return Poll::Ready(()) };
+            waker.clone_from(cx.waker());
+            return Poll::Pending;
+        }
+        let key = (self.count, state.next_id.replace(state.next_id.get() + 1));
+        waiting.insert(key, cx.waker().clone());
+        self.key = Some(key);
+        Poll::Pending
+    }
+}
+
+impl Drop for ReachedWait {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.reached.0.waiting.borrow_mut().remove(&key);
         }
     }
 }
@@ -279,6 +350,25 @@ mod tests {
         notify.wake_all();
         assert!(wait.now_or_never().is_some());
         assert!(notify.wait().now_or_never().is_none());
+    }
+
+    #[test]
+    fn a_count_wakes_those_that_it_has_reached_and_nobody_else() {
+        let reached = Reached::default();
+        let mut waits: Vec<ReachedWait> = (1..=4).map(|count| reached.wait(count)).collect();
+        let mut ready =
+            || -> Vec<bool> { waits.iter_mut().map(|wait| wait.now_or_never().is_some()).collect() };
+        assert_eq!(ready(), [false; 4]);
+        reached.wake_to(0);
+        assert_eq!(reached.0.waiting.borrow().len(), 4, "nobody was woken");
+        reached.wake_to(2);
+        assert_eq!(ready(), [true, true, false, false]);
+        reached.wake_all();
+        assert_eq!(ready(), [true; 4]);
+        let mut dropped = reached.wait(9);
+        assert!((&mut dropped).now_or_never().is_none());
+        drop(dropped);
+        assert!(reached.0.waiting.borrow().is_empty());
     }
 
     #[test]

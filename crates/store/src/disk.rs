@@ -42,7 +42,7 @@ use bytes::Bytes;
 use journal::Journal;
 use load::Loads;
 use rows::Rows;
-use shoal_env::local::Notify;
+use shoal_env::local::{Notify, Reached};
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Env, OpenOptions, Task};
 use std::cell::{Cell, RefCell};
@@ -105,6 +105,8 @@ struct Shared {
     part_rows: RefCell<BTreeMap<u8, usize>>,
     /// `written` or `durable` moved, or the store was poisoned.
     progress: Notify,
+    /// Who waits until a record is durable; woken when its own is.
+    durables: Reached,
     /// There may be a group to write.
     work: Notify,
     /// There may be written groups to sync.
@@ -160,6 +162,7 @@ impl Shared {
         for notify in waiting.into_iter().chain([&self.idle_work]) {
             notify.wake_all();
         }
+        self.durables.wake_all();
         let (env, path) = (self.env.clone(), self.config.dir.join("poisonings"));
         let count = self.poisonings.get().to_string();
         self.env.spawn("store poison", async move { keep_poisonings(&env, &path, count.into()).await });
@@ -183,6 +186,7 @@ impl Shared {
             self.chores.wake_all();
         }
         self.progress.wake_all();
+        self.durables.wake_to(durable.0);
     }
 
     /// Ask that everything up to `lsn` becomes durable.
@@ -197,19 +201,21 @@ impl Shared {
 
     async fn wait_durable(&self, lsn: Lsn) -> Result<(), StoreError> {
         self.push_to(lsn);
-        self.wait_for(|journal| journal.durable >= lsn).await
+        loop {
+            self.health()?;
+            if self.journal.borrow().durable >= lsn {
+                return Ok(());
+            }
+            self.durables.wait(lsn.0).await;
+        }
     }
 
     /// Wait until the groups up to `lsn` are in the kernel's hands; they are written soon, whatever the mode.
     async fn wait_written(&self, lsn: Lsn) -> Result<(), StoreError> {
-        self.wait_for(|journal| journal.written >= lsn).await
-    }
-
-    async fn wait_for(&self, reached: impl Fn(&Journal) -> bool) -> Result<(), StoreError> {
         loop {
             let moved = self.progress.wait();
             self.health()?;
-            if reached(&self.journal.borrow()) {
+            if self.journal.borrow().written >= lsn {
                 return Ok(());
             }
             moved.await;

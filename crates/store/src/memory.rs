@@ -15,7 +15,7 @@ use body::Body;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
-use shoal_env::local::Notify;
+use shoal_env::local::{Notify, Reached};
 use shoal_env::{Counters, Env, WallTime, Work};
 use shoal_pattern::ViewRun;
 use shoal_proto::Handle;
@@ -238,6 +238,11 @@ impl Module for Memory {
 
     fn progress(&self) -> Notify {
         self.progress.clone()
+    }
+
+    /// Everything is durable when it is applied: nobody waits.
+    fn durables(&self) -> Reached {
+        Reached::default()
     }
 
     fn push_durable(&self) {}

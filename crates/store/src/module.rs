@@ -8,7 +8,7 @@ use crate::{Changes, StoreError, StreamInfo};
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use shoal_env::WallTime;
-use shoal_env::local::Notify;
+use shoal_env::local::{Notify, Reached};
 use shoal_pattern::ViewRun;
 use shoal_proto::{Coalescing, Handle};
 use std::collections::{BTreeMap, HashMap};
@@ -327,7 +327,9 @@ pub trait Module {
     fn durable(&self) -> Lsn;
     /// Woken whenever `written` or `durable` moves or the store is poisoned.
     fn progress(&self) -> Notify;
-    /// Ask that everything applied so far becomes durable, whatever the mode; await with [`Module::progress`].
+    /// Woken up to `durable` whenever it moves, and all when the store is poisoned: for who waits for one record.
+    fn durables(&self) -> Reached;
+    /// Ask that everything applied so far becomes durable, whatever the mode; await with [`Module::durables`].
     fn push_durable(&self);
     /// Ask that everything applied so far is written to the kernel soon; await with [`Module::progress`].
     fn push_written(&self) {}

@@ -163,11 +163,10 @@ pub async fn settle(collection: &Collection) -> Result<(), StoreError> {
     let all = collection.applied();
     collection.push_durable();
     loop {
-        let moved = collection.progress().wait();
         collection.health()?;
         if collection.durable() >= all {
             return Ok(());
         }
-        moved.await;
+        collection.durables().wait(all.0).await;
     }
 }

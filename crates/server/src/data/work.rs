@@ -176,12 +176,11 @@ pub async fn sync_rows(store: &Collection) -> Result<(), StoreError> {
     }
     store.push_durable();
     loop {
-        let progress = store.progress().wait();
         store.health()?;
         if store.durable() >= goal {
             return Ok(());
         }
-        progress.await;
+        store.durables().wait(goal.0).await;
     }
 }
 

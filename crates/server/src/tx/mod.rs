@@ -113,11 +113,11 @@ pub(crate) async fn durable(collection: &Collection, lsn: Lsn) -> Result<(), Sto
     }
     collection.push_durable();
     loop {
-        let moved = collection.progress().wait();
         collection.health()?;
         if collection.durable() >= lsn {
             return Ok(());
         }
-        moved.await;
+        // Not the journal's every step: under a crowd of transactions each would wake them all.
+        collection.durables().wait(lsn.0).await;
     }
 }

@@ -49,6 +49,22 @@ fn every_machine_runs_a_cluster_and_twice_the_same() {
 }
 
 #[test]
+fn what_an_operation_takes_does_not_grow_with_how_many_wait_beside_it() {
+    let machine = machine("bgp");
+    // Each change has a sync of its own, so all wait at once, and the journal has as many groups as there are changes.
+    let events = |processes: u32| {
+        let of = Simulated { processes, switches: Switches::BASELINE, ..small(&machine) };
+        of.run_told(&Manner::uncached(), |seat| creates(seat, 1)).expect("run").events
+    };
+    let more = |few: u32, many: u32| (events(many) - events(few)) as f64 / f64::from(many - few);
+    let (among_few, among_many) = (more(16, 64), more(256, 512));
+    assert!(
+        among_many < 1.3 * among_few,
+        "{among_few:.0} events a process among 64, {among_many:.0} among 512"
+    );
+}
+
+#[test]
 fn processes_are_spread_evenly_and_told_in_order() {
     let machine = machine("bgp");
     let of = Simulated { client_nodes: 3, processes: 8, ..small(&machine) };

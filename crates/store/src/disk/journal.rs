@@ -8,6 +8,7 @@
 //! segment is taken with a generation greater than any before it, also over restarts, and only when nothing in it lives.
 
 pub(super) mod coalesce;
+pub(super) mod gathering;
 pub(super) mod group;
 pub(super) mod recover;
 pub(super) mod segments;
@@ -15,6 +16,7 @@ pub(super) mod writer;
 
 use crate::{Lsn, StoreError};
 use coalesce::{Company, Queues};
+use gathering::Gathering;
 use group::{BLOCK, HEADER};
 use segments::Segments;
 use shoal_env::AlignedBuf;
@@ -27,7 +29,7 @@ pub(super) struct Group {
     pub generation: u64,
     /// Where it begins in its segment.
     pub offset: u64,
-    pub buf: AlignedBuf,
+    pub buf: Gathering,
     /// Bytes in use, header included.
     pub len: usize,
     pub crc: u32,
@@ -68,6 +70,8 @@ pub(super) struct Journal {
     pub segments: Segments,
     /// Full groups, then the one that gathers.
     groups: VecDeque<Group>,
+    /// Bytes in them: there may be as many groups as operations wait, and each new one asks.
+    gathered: usize,
     /// Where the next group would begin: (segment, generation, offset).
     next: (u64, u64, u64),
     pub sequence: u64,
@@ -124,6 +128,7 @@ impl Journal {
             push: last,
             segments,
             groups: VecDeque::new(),
+            gathered: 0,
             next: (segment, generation, 0),
             sequence,
             unsynced: BTreeMap::new(),
@@ -161,7 +166,7 @@ impl Journal {
 
     /// Bytes of records in memory that are not written yet.
     pub fn waiting_bytes(&self) -> usize {
-        self.in_flight + self.groups.iter().map(|group| group.len).sum::<usize>()
+        self.in_flight + self.gathered
     }
 
     /// Room for the record of the next batch; the caller fills it at once and calls [`Journal::filled`].
@@ -187,6 +192,7 @@ impl Journal {
         };
         let at = group.len;
         group.len += len;
+        self.gathered += len;
         group.last = lsn;
         group.urgent |= urgent;
         group.strong |= strong;
@@ -199,14 +205,15 @@ impl Journal {
             generation: group.generation,
             offset: group.offset + at as u64,
             lsn,
-            record: &mut group.buf[at..at + len],
+            record: group.buf.room(at, len),
         })
     }
 
     /// The record is complete: count it into the group's checksum while it is in the processor's cache.
     pub fn filled(&mut self, len: usize) {
         if let Some(group) = self.groups.back_mut() {
-            group.crc = crc32c::crc32c_append(group.crc, &group.buf[group.len - len..group.len]);
+            let record = group.buf.room(group.len - len, len);
+            group.crc = crc32c::crc32c_append(group.crc, record);
         }
     }
 
@@ -248,9 +255,7 @@ impl Journal {
             self.rolled = true;
         }
         let (segment, generation, offset) = self.next;
-        let mut buf = self.buffer(needed, strong);
-        // All of it may be gathered into; its true length is set when it is written.
-        buf.set_len(buf.capacity());
+        let buf = self.buffer(needed, strong);
         let group = Group {
             segment,
             generation,
@@ -264,19 +269,25 @@ impl Journal {
             strong: false,
             operations: 0,
         };
+        self.gathered += group.len;
         self.groups.push_back(group);
     }
 
-    fn buffer(&mut self, needed: usize, strong: bool) -> AlignedBuf {
+    fn buffer(&mut self, needed: usize, strong: bool) -> Gathering {
         if needed > self.group_bytes {
-            return AlignedBuf::zeroed(needed);
+            return Gathering::whole(AlignedBuf::zeroed(needed));
         }
         // Where groups are small by policy there may be many: a whole buffer for each would be much memory.
         let operations = usize::try_from(self.queues.group_ops_max()).unwrap_or(usize::MAX);
         let small = operations.saturating_mul(OPERATION_BYTES).next_multiple_of(BLOCK);
         if strong && small < self.group_bytes {
-            return AlignedBuf::zeroed(if operations == 1 { needed } else { needed.max(small) });
+            return Gathering::small(if operations == 1 { needed } else { needed.max(small) });
         }
+        Gathering::whole(self.spare())
+    }
+
+    /// A whole buffer to gather in, or to write.
+    pub fn spare(&mut self) -> AlignedBuf {
         self.spare.pop().unwrap_or_else(|| AlignedBuf::zeroed(self.group_bytes))
     }
 
@@ -315,6 +326,7 @@ impl Journal {
     /// Take the next group to write.
     pub fn take_group(&mut self) -> Option<Group> {
         let group = self.groups.pop_front()?;
+        self.gathered -= group.len;
         if self.groups.is_empty() {
             self.next = (group.segment, group.generation, group.end());
         }

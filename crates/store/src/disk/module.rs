@@ -10,7 +10,7 @@ use crate::{
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use shoal_env::WallTime;
-use shoal_env::local::Notify;
+use shoal_env::local::{Notify, Reached};
 use shoal_pattern::ViewRun;
 use shoal_proto::Handle;
 use std::rc::Rc;
@@ -104,6 +104,10 @@ impl Module for Disk {
 
     fn progress(&self) -> Notify {
         self.shared.progress.clone()
+    }
+
+    fn durables(&self) -> Reached {
+        self.shared.durables.clone()
     }
 
     fn push_written(&self) {

@@ -187,6 +187,7 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
         hurried: Cell::new(0),
         part_rows: RefCell::default(),
         progress: Default::default(),
+        durables: Default::default(),
         work: Default::default(),
         syncs: Default::default(),
         freezes: Default::default(),

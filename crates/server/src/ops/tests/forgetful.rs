@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
 use shoal_env::WallTime;
-use shoal_env::local::Notify;
+use shoal_env::local::{Notify, Reached};
 use shoal_pattern::ViewRun;
 use shoal_proto::Handle;
 use shoal_store::{
@@ -86,6 +86,10 @@ impl Module for Forgetful {
 
     fn progress(&self) -> Notify {
         self.0.progress()
+    }
+
+    fn durables(&self) -> Reached {
+        self.0.durables()
     }
 
     fn push_durable(&self) {

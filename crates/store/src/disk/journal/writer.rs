@@ -187,7 +187,7 @@ fn serve(shared: &Shared, group: &Group) -> Served {
 }
 
 /// The header last: the durable LSN it states is the one known now.
-fn finish(shared: &Shared, mut group: Group) -> AlignedBuf {
+fn finish(shared: &Shared, group: Group) -> AlignedBuf {
     let mut journal = shared.journal.borrow_mut();
     let header = Header {
         body_len: (group.len - HEADER) as u32,
@@ -200,11 +200,13 @@ fn finish(shared: &Shared, mut group: Group) -> AlignedBuf {
         body_crc: group.crc,
     };
     journal.sequence += 1;
-    header.encode(&mut group.buf[..HEADER]);
+    // A small group needs no more than a usual one has.
+    let mut buf = group.buf.into_whole(|| journal.spare());
+    header.encode(&mut buf[..HEADER]);
     let end = group.len.next_multiple_of(BLOCK);
-    group.buf[group.len..end].fill(0);
-    group.buf.set_len(end);
-    group.buf
+    buf[group.len..end].fill(0);
+    buf.set_len(end);
+    buf
 }
 
 async fn write_whole(file: &File, offset: u64, buf: AlignedBuf) -> (AlignedBuf, io::Result<()>) {

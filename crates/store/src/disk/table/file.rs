@@ -92,10 +92,14 @@ fn encode(rows: &Rows) -> Bytes {
     out.into()
 }
 
-fn apply(old: &Rows, part: &Part) -> Result<(Rows, Applied), StoreError> {
+/// Rows as they were before a part was applied.
+type Before = Vec<(Bytes, Option<Bytes>)>;
+
+/// Apply a part in its place: a copy of all rows for each part would cost more than all else that a large store does.
+fn apply(rows: &mut Rows, part: &Part) -> Result<(Before, Applied), StoreError> {
     let (changes, next) = part.split();
-    let mut rows = old.clone();
     let (count, mut bytes) = (changes.len(), 0);
+    let mut undo = Before::with_capacity(count + 2);
     let mut live = Live::decode(rows.get(LIVE_KEY).map(|live| live.as_ref()))?;
     for (key, entry) in changes {
         bytes += (key.len() + entry.value.as_ref().map_or(0, Bytes::len)) as u64;
@@ -103,13 +107,33 @@ fn apply(old: &Rows, part: &Part) -> Result<(Rows, Applied), StoreError> {
             Some(value) => rows.insert(key.clone(), value.clone()),
             None => rows.remove(key),
         };
-        live.replace(key, before.as_deref(), entry.value.as_deref())?;
+        let replaced = live.replace(key, before.as_deref(), entry.value.as_deref());
+        undo.push((key.clone(), before));
+        if let Err(error) = replaced {
+            take_back(rows, undo);
+            return Err(error);
+        }
     }
-    rows.insert(Bytes::from_static(LIVE_KEY), live.encode().into());
+    let mut put = |key: &'static [u8], value: Bytes| {
+        let key = Bytes::from_static(key);
+        let before = rows.insert(key.clone(), value);
+        undo.push((key, before));
+    };
+    put(LIVE_KEY, live.encode().into());
     if next.is_none() {
-        rows.insert(Bytes::from_static(LSN_KEY), Bytes::copy_from_slice(&part.lsn.0.to_le_bytes()));
+        put(LSN_KEY, Bytes::copy_from_slice(&part.lsn.0.to_le_bytes()));
     }
-    Ok((rows, Applied { rows: count, next, bytes }))
+    Ok((undo, Applied { rows: count, next, bytes }))
+}
+
+/// The part did not reach the disk.
+fn take_back(rows: &mut Rows, before: Before) {
+    for (key, value) in before.into_iter().rev() {
+        match value {
+            Some(value) => rows.insert(key, value),
+            None => rows.remove(&key),
+        };
+    }
 }
 
 fn range(rows: &Rows, asked: &RangeNeed) -> RangeRows {
@@ -153,10 +177,13 @@ impl Table for FileTable {
     fn apply(&self, part: Part) -> LocalBoxFuture<'static, Result<Applied, StoreError>> {
         let (env, path, shared) = (self.env.clone(), self.path.clone(), self.rows.clone());
         Box::pin(async move {
-            let (rows, applied) = apply(&shared.borrow(), &part)?;
-            let written = env.replace_file(&path, encode(&rows)).await;
-            written.map_err(|error| StoreError::io(format!("replacing {}", path.display()), &error))?;
-            *shared.borrow_mut() = rows;
+            // Until it is on the disk the rows are in a frozen table, too, which is looked at first.
+            let (before, applied) = apply(&mut shared.borrow_mut(), &part)?;
+            let encoded = encode(&shared.borrow());
+            if let Err(error) = env.replace_file(&path, encoded).await {
+                take_back(&mut shared.borrow_mut(), before);
+                return Err(StoreError::io(format!("replacing {}", path.display()), &error));
+            }
             Ok(applied)
         })
     }

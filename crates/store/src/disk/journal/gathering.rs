@@ -1,0 +1,82 @@
+//! What a group gathers in.
+//!
+//! Usually one group gathers while another is written, each in a whole buffer that is used again. Where a sync completes one operation
+//! alone, a group is one operation and there are as many groups as operations wait: each then holds no more than was put into it, and is
+//! moved into a whole buffer when its turn to be written comes.
+
+use super::group::HEADER;
+use shoal_env::AlignedBuf;
+
+/// See the module.
+pub(in crate::disk) enum Gathering {
+    /// A whole buffer.
+    Whole(AlignedBuf),
+    /// What was put in, of so many bytes at most.
+    Small(Vec<u8>, usize),
+}
+
+impl Gathering {
+    /// In a whole buffer, all of which may be gathered into.
+    pub fn whole(mut buf: AlignedBuf) -> Gathering {
+        buf.set_len(buf.capacity());
+        Gathering::Whole(buf)
+    }
+
+    /// In no more than is put in, up to `capacity` bytes.
+    pub fn small(capacity: usize) -> Gathering {
+        Gathering::Small(vec![0; HEADER], capacity)
+    }
+
+    /// Bytes it can hold.
+    pub fn capacity(&self) -> usize {
+        match self {
+            Gathering::Whole(buf) => buf.capacity(),
+            Gathering::Small(_, capacity) => *capacity,
+        }
+    }
+
+    /// Room for `len` bytes at `at`.
+    pub fn room(&mut self, at: usize, len: usize) -> &mut [u8] {
+        match self {
+            Gathering::Whole(buf) => &mut buf[at..at + len],
+            Gathering::Small(bytes, _) => {
+                bytes.resize(bytes.len().max(at + len), 0);
+                &mut bytes[at..at + len]
+            }
+        }
+    }
+
+    /// The buffer that is written; `spare` gives one for what was gathered in none.
+    pub fn into_whole(self, spare: impl FnOnce() -> AlignedBuf) -> AlignedBuf {
+        match self {
+            Gathering::Whole(buf) => buf,
+            Gathering::Small(bytes, _) => {
+                let mut buf = spare();
+                buf.set_len(buf.capacity());
+                buf[..bytes.len()].copy_from_slice(&bytes);
+                buf
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_one_holds_what_was_put_in_and_is_written_as_a_whole_one() {
+        let mut small = Gathering::small(8192);
+        let mut whole = Gathering::whole(AlignedBuf::zeroed(8192));
+        for gathering in [&mut small, &mut whole] {
+            gathering.room(HEADER, 100).fill(1);
+            gathering.room(HEADER + 100, 50).fill(2);
+            assert_eq!(gathering.capacity(), 8192);
+        }
+        let Gathering::Small(bytes, _) = &small else { panic!("it is small") };
+        assert_eq!(bytes.len(), HEADER + 150);
+        let written = small.into_whole(|| AlignedBuf::zeroed(8192));
+        let same = whole.into_whole(|| panic!("it has a buffer"));
+        assert_eq!(written[..HEADER + 150], same[..HEADER + 150]);
+    }
+}
