@@ -209,8 +209,11 @@ impl Process {
             Workload::Chapter4 { .. } => Acting::Nothing,
         };
         let setting = plan.setting.clone();
-        let bytes = setting.block_bytes.max(setting.file_bytes) as usize;
-        let block = Bytes::from(vec![(index % 251) as u8; bytes]);
+        // There may be ten thousands of processes: only what is written takes memory.
+        let used = plan.workload.uses();
+        let sizes = [("block_bytes", setting.block_bytes), ("file_bytes", setting.file_bytes)];
+        let bytes = sizes.iter().filter(|(key, _)| used.contains(key)).map(|(_, bytes)| *bytes).max();
+        let block = Bytes::from(vec![(index % 251) as u8; bytes.unwrap_or(0) as usize]);
         Process { env, client, calls, setting, index, of, until: plan.until, block, acting }
     }
 
