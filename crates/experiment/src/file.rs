@@ -6,7 +6,7 @@
 //!   [parameters]                a setting, the same in all runs [axis]        varies, values, label, log
 //!   [real] [simulated] [quick]  values, scale, repeat, parameters that differ there; `skip`: why it does not run there
 //!   [[series]]                  name, phase, metric, parameters [[published]] series, x, value, unit, where
-//!   [[check]]                   claim, shape, only, why
+//!   [[check]]                   claim, shape, only, why             [[fit]]       cost, series, x
 //! ```
 
 mod error;
@@ -14,6 +14,7 @@ mod error;
 pub use error::FileError;
 
 use crate::check::Check;
+use crate::fit::Fit;
 use crate::place::Place;
 use crate::run::{Amount, Mode};
 use crate::setting::{CLUSTER, SCALED, Setting};
@@ -59,6 +60,9 @@ pub struct Experiment {
     /// What of its shape is checked.
     #[serde(default)]
     pub check: Vec<Check>,
+    /// Which costs of its machine are fitted on which of its published points.
+    #[serde(default)]
+    pub fit: Vec<Fit>,
 }
 
 /// Where an experiment is from.
@@ -241,6 +245,14 @@ impl Experiment {
         amount.scale.or(quick).or(self.amounts(mode).scale).unwrap_or(1.0)
     }
 
+    /// Application processes, where a run has fewer than the paper.
+    pub fn fewer_processes(&self, mode: Mode, amount: &Amount) -> Option<i64> {
+        let of = |table: &toml::Table| table.get(PROCESSES).and_then(toml::Value::as_integer);
+        let quick = of(&self.quick.parameters).filter(|_| amount.quick);
+        let run = amount.processes.map(i64::from).or(quick).or(of(&self.amounts(mode).parameters));
+        run.zip(of(&self.parameters)).filter(|(run, paper)| run < paper).map(|(run, _)| run)
+    }
+
     /// Repetitions.
     pub fn repeat(&self, mode: Mode, amount: &Amount) -> u32 {
         let usual = match mode {
@@ -268,6 +280,9 @@ impl Experiment {
             over(&self.quick.parameters);
         }
         over(&series.parameters);
+        if let Some(processes) = amount.processes {
+            table.insert(PROCESSES.to_owned(), toml::Value::Integer(processes.into()));
+        }
         let varies = self.axis.varies.as_str();
         let scale = self.scale(mode, amount);
         for key in SCALED.iter().filter(|key| **key != varies) {
@@ -336,6 +351,15 @@ impl Experiment {
         for check in &self.check {
             check.refers(self).map_err(|remedy| (format!("check `{}`", check.claim), remedy))?;
         }
+        for (at, fit) in self.fit.iter().enumerate() {
+            let what = format!("fit of `{}`", fit.cost);
+            if self.published(&fit.series, &fit.x).is_none() {
+                return wrong(what, "name the series and the place of a published point");
+            }
+            if self.fit[..at].iter().any(|other| other.cost == fit.cost) {
+                return wrong(what, "a cost cannot be fitted twice");
+            }
+        }
         Ok(())
     }
 
@@ -389,6 +413,8 @@ impl Experiment {
     }
 }
 
+/// The parameter that says how many application processes there are.
+const PROCESSES: &str = "processes";
 /// What an axis varies that has phases.
 pub const PHASE: &str = "phase";
 /// What an axis varies along which nothing is run: the place on a computed curve.
@@ -440,6 +466,8 @@ where = "somewhere"
         assert_eq!(of(Mode::Simulated, Amount::default(), 14.0).files, 1000);
         let quick = Amount { quick: true, ..Amount::default() };
         assert_eq!(of(Mode::Real, quick, 2.0).files, 10);
+        let many = Amount { processes: Some(64), ..Amount::default() };
+        assert_eq!(of(Mode::Real, many, 2.0).processes, 64);
         let scaled = Amount { scale: Some(0.5), ..Amount::default() };
         assert_eq!(of(Mode::Real, scaled, 2.0).files, 500);
         assert_eq!(experiment.values(Mode::Simulated, &quick), [Place::Number(2.0)]);

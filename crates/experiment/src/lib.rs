@@ -25,7 +25,9 @@
 pub mod bound;
 pub mod builtin;
 pub mod check;
+pub mod cost;
 pub mod file;
+pub mod fit;
 #[cfg(test)]
 mod made;
 pub mod outcome;

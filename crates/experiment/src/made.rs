@@ -15,6 +15,7 @@ pub(crate) fn outcome(name: &str, mode: Mode, curves: Vec<Curve>) -> Outcome {
         mode: Some(mode),
         machine: String::new(),
         scale: 1.0,
+        fewer: None,
         quick: false,
         repeat: 1,
         seconds: 0.0,

@@ -76,6 +76,8 @@ pub struct Outcome {
     pub machine: String,
     /// Share of the paper's amount.
     pub scale: f64,
+    /// Application processes, where they are fewer than the paper's.
+    pub fewer: Option<i64>,
     /// A short run.
     pub quick: bool,
     /// Repetitions.

@@ -1,6 +1,10 @@
 //! The document of all experiments: every figure and table of the two papers, the claim, ours, the verdict, the picture.
+//!
+//! All experiments take a quarter of an hour and more, so those of a document that were run again take the place of what it had
+//! ([`renewed`]): their sections, their verdicts in the index, and the sum of all verdicts.
 
 use crate::file::Experiment;
+use crate::fit::{Sensitivity, sensitivity_table};
 use crate::outcome::Outcome;
 use crate::tell;
 use std::collections::BTreeMap;
@@ -55,6 +59,8 @@ pub struct Told {
     pub outcomes: Vec<(Outcome, Option<String>)>,
     /// Why a mode has none.
     pub without: Vec<String>,
+    /// How its rates move with the costs that its machine was fitted with, where that was asked for.
+    pub sensitivity: Option<Sensitivity>,
 }
 
 /// The document.
@@ -96,10 +102,42 @@ fn summary(all: &[Told]) -> String {
             crate::Verdict::NotSeen(_) => unseen += 1,
         }
     }
+    format!("{}\n\n", summary_line(all.len(), [holds, fails, unseen]))
+}
+
+/// What the summary's line says behind the number of experiments.
+const SUMMARY: &str = " experiments; of their checks ";
+
+fn summary_line(experiments: usize, [holds, fails, unseen]: [usize; 3]) -> String {
     format!(
-        "{} experiments; of their checks {holds} hold, {fails} do not, {unseen} were not seen (they are of the other kind of run).\n\n",
-        all.len()
+        "{experiments}{SUMMARY}{holds} hold, {fails} do not, {unseen} were not seen (they are of the other kind of run)."
     )
+}
+
+/// A document with these experiments anew; `None` where it has not all of them.
+pub fn renewed(document: &str, all: &[Told]) -> Option<String> {
+    let mut lines: Vec<String> = document.lines().map(str::to_owned).collect();
+    for told in all {
+        let name = &told.experiment.name;
+        let heading = format!("### {name}");
+        let begins = lines.iter().position(|line| *line == heading)?;
+        let is_next = |line: &String| line.starts_with("## ") || line.starts_with("### ");
+        let ends = lines[begins + 1..].iter().position(is_next).map_or(lines.len(), |at| begins + 1 + at);
+        lines.splice(begins..ends, section(told).lines().map(str::to_owned));
+        let row = format!(" | [{name}](#{name}) | ");
+        for line in lines.iter_mut().filter(|line| line.starts_with("| ") && line.contains(&row)) {
+            let what = line.split(" | ").next().unwrap_or_default();
+            *line = format!("{what}{row}{} |", counted(told));
+        }
+    }
+    let verdicts =
+        |word: &str| lines.iter().filter(|line| line.starts_with("- ") && line.contains(word)).count();
+    let counts = [verdicts(": holds: "), verdicts(": DOES NOT HOLD: "), verdicts(": not seen: ")];
+    let experiments = lines.iter().filter(|line| line.starts_with("### ")).count();
+    if let Some(line) = lines.iter_mut().find(|line| line.contains(SUMMARY)) {
+        *line = summary_line(experiments, counts);
+    }
+    Some(lines.join("\n") + "\n")
 }
 
 /// Each figure and table, with the experiment that reproduces it.
@@ -150,6 +188,12 @@ fn section(told: &Told) -> String {
         text += &tell::markdown(experiment, outcome, picture.as_deref());
         text.push('\n');
     }
+    if let Some(sensitivity) = &told.sensitivity {
+        text += "Sensitivity: by how many percent each rate moves when one fitted cost of the machine is half as large, and half as \
+                 large again.\n\n";
+        text += &sensitivity_table(experiment, sensitivity);
+        text.push('\n');
+    }
     for why in &told.without {
         let _ = writeln!(text, "*{why}.*\n");
     }
@@ -189,12 +233,46 @@ mod tests {
         }
     }
 
+    fn told(name: &str, checks: &[crate::Verdict]) -> Told {
+        let experiment = builtin::find(name).expect("it comes with the program");
+        let mut outcome = crate::made::outcome(name, crate::Mode::Simulated, Vec::new());
+        let all = experiment.check.iter().zip(checks);
+        outcome.checks = all
+            .map(|(check, verdict)| crate::outcome::Checked {
+                check: check.clone(),
+                verdict: verdict.clone(),
+            })
+            .collect();
+        Told { experiment, outcomes: vec![(outcome, None)], without: Vec::new(), sensitivity: None }
+    }
+
+    #[test]
+    fn what_was_run_again_takes_the_place_of_what_was_there_and_nothing_else_does() {
+        let (good, bad) = (crate::Verdict::Holds("so".into()), crate::Verdict::Fails("not so".into()));
+        let others = || [told("pvfs-5", &[good.clone(), bad.clone()]), told("thesis-4-1", &[bad.clone()])];
+        let all = |bgp: Told| {
+            let [first, last] = others();
+            [first, bgp, last]
+        };
+        let old = all(told("bgp-7", &[bad.clone(), bad.clone(), bad.clone()]));
+        let new = || told("bgp-7", &[good.clone(), bad.clone()]);
+        let document_of = |all: &[Told]| document(all, "a command");
+        let renewed_one = renewed(&document_of(&old), &[new()]).expect("it is in it");
+        assert_eq!(renewed_one, document_of(&all(new())));
+        assert!(renewed(&document_of(&others()), &[new()]).is_none(), "it is not in it");
+    }
+
     #[test]
     fn the_document_has_each_experiment_and_what_has_none() {
         let all: Vec<Told> = builtin::all()
             .expect("all are experiments")
             .into_iter()
-            .map(|experiment| Told { experiment, outcomes: Vec::new(), without: vec!["not run".into()] })
+            .map(|experiment| Told {
+                experiment,
+                outcomes: Vec::new(),
+                without: vec!["not run".into()],
+                sensitivity: None,
+            })
             .collect();
         let text = document(&all, "shoal paper --all");
         for told in &all {

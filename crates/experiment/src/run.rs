@@ -41,6 +41,8 @@ impl Mode {
 pub struct Amount {
     /// Share of the paper's amount; else what the file says.
     pub scale: Option<f64>,
+    /// Application processes; else what the file says.
+    pub processes: Option<u32>,
     /// As short as can be.
     pub quick: bool,
     /// Repetitions of real runs; else what the file says.
@@ -192,6 +194,7 @@ impl Run<'_> {
             mode: Some(mode),
             machine: machine.as_ref().map_or_else(String::new, |machine| machine.name.clone()),
             scale: experiment.scale(mode, &self.amount),
+            fewer: experiment.fewer_processes(mode, &self.amount),
             quick: self.amount.quick,
             repeat,
             seconds: 0.0,
@@ -338,6 +341,7 @@ impl Run<'_> {
             mode: None,
             machine: machine.name.clone(),
             scale: 1.0,
+            fewer: None,
             quick: false,
             repeat: 1,
             seconds: 0.0,

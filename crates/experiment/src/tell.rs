@@ -53,14 +53,15 @@ pub fn how(outcome: &Outcome) -> String {
     } else {
         format!(", {} of the paper's amount", outcome.scale)
     };
+    let fewer = outcome.fewer.map_or(String::new(), |processes| format!(", {processes} processes"));
     let quick = if outcome.quick { ", a short run" } else { "" };
     let runs = match outcome.repeat {
         1 => "one run each".to_owned(),
         n => format!("the middle of {n} runs each"),
     };
     match mode {
-        Mode::Real => format!("real servers on this machine{scale}, {runs}{quick}"),
-        Mode::Simulated => format!("simulated on {}{scale}{quick}", outcome.machine),
+        Mode::Real => format!("real servers on this machine{scale}{fewer}, {runs}{quick}"),
+        Mode::Simulated => format!("simulated on {}{scale}{fewer}{quick}", outcome.machine),
     }
 }
 
@@ -194,5 +195,7 @@ mod tests {
         );
         (outcome.mode, outcome.scale, outcome.machine) = (Some(Mode::Simulated), 1.0, "bgp".into());
         assert_eq!(how(&outcome), "simulated on bgp");
+        outcome.fewer = Some(512);
+        assert_eq!(how(&outcome), "simulated on bgp, 512 processes");
     }
 }

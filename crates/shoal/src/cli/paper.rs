@@ -35,6 +35,17 @@ pub struct Paper {
     /// Files, bytes and look-ups as a share of the paper's, 1 being all [default: what the experiment says].
     #[arg(long, value_name = "S", value_parser = share)]
     pub scale: Option<f64>,
+    /// Application processes, where an experiment has more of them than clients [default: what the experiment says].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub processes: Option<u32>,
+    /// Fit the machine on the published points that an experiment names for that ([[fit]]), and tell what is left over; nothing else
+    /// is run.
+    #[arg(long, conflicts_with_all = ["all", "real", "sensitivity", "reproduction"])]
+    pub fit: bool,
+    /// Behind the simulated runs, make each cost that the machine was fitted with half as large, and half as large again, and tell how
+    /// the rates move (of an axis of numbers at its last place).
+    #[arg(long, conflicts_with = "real")]
+    pub sensitivity: bool,
     /// As short as can be: what is seen of checks is told, and decides nothing.
     #[arg(long)]
     pub quick: bool,
@@ -47,7 +58,8 @@ pub struct Paper {
     /// Where CSV and SVG are written.
     #[arg(long, value_name = "DIR", default_value = "shoal-paper", value_hint = ValueHint::DirPath)]
     pub out: PathBuf,
-    /// Write the document of all that is run to this file, its pictures into `figures` beside it.
+    /// Write the document of all that is run to this file, its pictures into `figures` beside it. Of a document that has all these
+    /// experiments already only they are renewed.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub reproduction: Option<PathBuf>,
     /// In that document also the outcomes of an earlier run, as it told them with --json: of the kind, real or simulated, that is

@@ -1,5 +1,6 @@
 //! `shoal paper`: the experiments of papers, run and held against what was published.
 
+mod fits;
 mod ground;
 
 use super::bounds::shelf;
@@ -10,7 +11,7 @@ use comfy_table::CellAlignment;
 use ground::RealGround;
 use serde_json::{Value, json};
 use shoal_bench::{Progress, progress};
-use shoal_experiment::reproduction::{Told, document};
+use shoal_experiment::reproduction::{Told, document, renewed};
 use shoal_experiment::run::{Memo, SimulatedGround};
 use shoal_experiment::{Amount, Experiment, Ground, Mode, Outcome, Run, builtin, picture, tell};
 use shoal_model::Machine;
@@ -30,6 +31,9 @@ pub fn run(args: Paper) -> Result<ExitCode> {
         true => builtin::all()?,
         false => args.names.iter().map(|name| builtin::find(name)).collect::<Result<_, _>>()?,
     };
+    if args.fit {
+        return fits::fit(&args, &experiments);
+    }
     let earlier = args.beside.as_deref().map(earlier).transpose()?.unwrap_or_default();
     let mut work = Work { args: &args, memo: Memo::default(), draw: draw(&args), left: Vec::new(), earlier };
     let mut all = Vec::new();
@@ -37,7 +41,9 @@ pub fn run(args: Paper) -> Result<ExitCode> {
         all.push(work.experiment(experiment)?);
     }
     if let Some(path) = &args.reproduction {
-        write(path, &document(&all, &command(&args, path)))?;
+        let old = if args.all { None } else { std::fs::read_to_string(path).ok() };
+        let text = old.and_then(|old| renewed(&old, &all));
+        write(path, &text.unwrap_or_else(|| document(&all, &command(&args, path))))?;
     }
     let left = std::mem::take(&mut work.left);
     if args.json {
@@ -89,10 +95,16 @@ fn draw(args: &Paper) -> Box<dyn FnMut(Progress)> {
 fn command(args: &Paper, path: &Path) -> String {
     let mut words = vec!["shoal paper".to_owned()];
     words.push(if args.all { "--all".to_owned() } else { args.names.join(" ") });
-    let flags = [("--real", args.real), ("--simulated", args.simulated), ("--quick", args.quick)];
+    let flags = [
+        ("--real", args.real),
+        ("--simulated", args.simulated),
+        ("--sensitivity", args.sensitivity),
+        ("--quick", args.quick),
+    ];
     words.extend(flags.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag.to_owned()));
     words.extend(args.beside.as_ref().map(|path| format!("--beside {}", path.display())));
     words.extend(args.scale.map(|scale| format!("--scale {scale}")));
+    words.extend(args.processes.map(|processes| format!("--processes {processes}")));
     words.push(format!("--reproduction {}", path.display()));
     words.join(" ")
 }
@@ -102,6 +114,7 @@ fn told_json(told: &Told) -> Value {
         "experiment": told.experiment.name,
         "outcomes": told.outcomes.iter().map(|(outcome, _)| outcome).collect::<Vec<_>>(),
         "without": told.without,
+        "sensitivity": told.sensitivity,
     })
 }
 
@@ -123,6 +136,18 @@ fn earlier(path: &Path) -> Result<Vec<Earlier>> {
     let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_slice(&text)
         .with_context(|| format!("{} is not what `shoal paper --json` writes", path.display()))
+}
+
+/// An experiment as it is to be run.
+fn run_of<'a>(args: &Paper, experiment: &'a Experiment) -> Run<'a> {
+    let Paper { scale, processes, quick, repeat, .. } = *args;
+    let amount = Amount { scale, processes, quick, repeat };
+    Run { experiment, amount, patience: Duration::from_secs(args.patience) }
+}
+
+/// What is simulated, or computed for.
+fn machine_of(args: &Paper, experiment: &Experiment) -> Result<Machine> {
+    shelf::take(args.machine.as_deref().unwrap_or(&experiment.machine))
 }
 
 /// What goes on over all experiments.
@@ -150,12 +175,10 @@ impl Work<'_> {
     }
 
     fn experiment(&mut self, experiment: Experiment) -> Result<Told> {
-        let amount = Amount { scale: self.args.scale, quick: self.args.quick, repeat: self.args.repeat };
-        let patience = Duration::from_secs(self.args.patience);
-        let run = Run { experiment: &experiment, amount, patience };
+        let run = run_of(self.args, &experiment);
         let (mut outcomes, mut without) = (Vec::new(), Vec::new());
         if experiment.workload.is_computed() {
-            outcomes.push(run.compute(&self.machine(&experiment)?)?);
+            outcomes.push(run.compute(&machine_of(self.args, &experiment)?)?);
         } else {
             for mode in self.modes() {
                 let skip = &experiment.amounts(mode).skip;
@@ -177,7 +200,11 @@ impl Work<'_> {
         if !self.args.json {
             without.iter().try_for_each(|words| out::line(format!("{}: {words}", experiment.name)))?;
         }
-        Ok(Told { experiment, outcomes: told, without })
+        let sensitivity = match self.args.sensitivity {
+            true => fits::sensitivity(self.args, &experiment)?,
+            false => None,
+        };
+        Ok(Told { experiment, outcomes: told, without, sensitivity })
     }
 
     /// What an earlier run told, of the modes that are not run now; simulated outcomes first.
@@ -210,15 +237,11 @@ impl Work<'_> {
         outcomes.sort_by_key(|outcome| outcome.mode == Some(Mode::Real));
     }
 
-    /// What is simulated, or computed for.
-    fn machine(&self, experiment: &Experiment) -> Result<Machine> {
-        let words = self.args.machine.as_deref().unwrap_or(&experiment.machine);
-        shelf::take(words)
-    }
-
     fn ground(&self, mode: Mode, experiment: &Experiment) -> Result<Box<dyn Ground>> {
         Ok(match mode {
-            Mode::Simulated => Box::new(SimulatedGround { machine: self.machine(experiment)?, seed: SEED }),
+            Mode::Simulated => {
+                Box::new(SimulatedGround { machine: machine_of(self.args, experiment)?, seed: SEED })
+            }
             Mode::Real => Box::new(RealGround::new(
                 self.args.folder.clone(),
                 self.args.tmpfs.clone(),
