@@ -335,10 +335,10 @@ pub struct BenchCompare {
     /// A difference of so much or less is none, percent: equal programs differ a little by where they lie in memory.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     pub least: f64,
-    /// Rounds, each of both sides; an interval of 95 % takes 6 [default: 10; 300 with --prove].
+    /// Rounds, each of both sides; an interval of 95 % takes 6 [default: 10; 1000 with --prove].
     #[arg(long, value_name = "N")]
     pub repeat: Option<usize>,
-    /// Rounds for which both file systems stay up before they are made anew [default: 1; 100 with --prove]. Then
+    /// Rounds for which both file systems stay up before they are made anew [default: 1; 250 with --prove]. Then
     /// clients stay, too, and turns may be some milliseconds long; a first one does not count. For benchmarks that leave nothing
     /// behind: what a disk still writes is no part of the next turn.
     #[arg(long, value_name = "N")]

@@ -4,8 +4,8 @@
 //! client, one operation under way, servers that keep all in memory: what such an operation takes is processor time and waking.
 //!
 //! A turn is fifty files, some ten milliseconds, and all of its messages are judged: made, read, removed. Two turns beside each other
-//! may differ by a fifth on a machine that others share; the middle of some hundred pairs wanders by a percent or two. So a comparison
-//! takes three hundred pairs, on file systems that are made anew every hundred.
+//! may differ by a fifth on a machine that others share; the middle of a thousand pairs wanders by about a percent. So a comparison
+//! takes a thousand pairs, on file systems that are made anew every 250.
 
 use super::{Extent, found, rounds};
 use crate::cli::BenchCompare;
@@ -28,8 +28,8 @@ const ALL: &str = "create, read, remove";
 const WORDS: [&str; 6] = ["small", "--whole", "--workers", "1", "--files", "50"];
 const UP: [&str; 2] = ["--module", "memory"];
 /// Rounds of a comparison where nothing is said, and how many of them the file systems stay up.
-const ROUNDS: usize = 300;
-const TURNS: usize = 100;
+const ROUNDS: usize = 1000;
+const TURNS: usize = 250;
 /// Comparisons of each kind, at most.
 const TIMES_MAX: usize = 1000;
 /// Told rightly so often, it is proven.
