@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use shoal_env::WallTime;
-use shoal_env::local::Notify;
+use shoal_env::local::{Notify, Reached};
 use shoal_pattern::ViewRun;
 use shoal_proto::Handle;
 use shoal_store::{
@@ -20,6 +20,7 @@ pub struct Held {
     written: Cell<Option<Lsn>>,
     durable: Cell<Option<Lsn>>,
     poisoned: Cell<bool>,
+    durables: Reached,
     pub pushes: Cell<u32>,
     /// So many writes to come are held until [`Held::release`]: writes before they are done, appends behind it.
     pub stalls: Cell<u32>,
@@ -37,6 +38,7 @@ impl Held {
             written: Cell::new(None),
             durable: Cell::new(None),
             poisoned: Cell::new(false),
+            durables: Reached::default(),
             pushes: Cell::new(0),
             stalls: Cell::new(0),
             stalls_behind: Cell::new(0),
@@ -76,11 +78,13 @@ impl Held {
 
     pub fn sync(&self) {
         self.durable.set(Some(self.inner.applied()));
+        self.durables.wake_to(self.durable().0);
         self.write();
     }
 
     pub fn poison(&self) {
         self.poisoned.set(true);
+        self.durables.wake_all();
         self.inner.progress().wake_all();
     }
 }
@@ -148,6 +152,10 @@ impl Module for Held {
 
     fn progress(&self) -> Notify {
         self.inner.progress()
+    }
+
+    fn durables(&self) -> Reached {
+        self.durables.clone()
     }
 
     fn loss_id(&self) -> LossId {
