@@ -249,7 +249,8 @@ mod tests {
     #[test]
     fn what_was_run_again_takes_the_place_of_what_was_there_and_nothing_else_does() {
         let (good, bad) = (crate::Verdict::Holds("so".into()), crate::Verdict::Fails("not so".into()));
-        let others = || [told("pvfs-5", &[good.clone(), bad.clone()]), told("thesis-4-1", &[bad.clone()])];
+        let others =
+            || [told("pvfs-5", &[good.clone(), bad.clone()]), told("thesis-4-1", std::slice::from_ref(&bad))];
         let all = |bgp: Told| {
             let [first, last] = others();
             [first, bgp, last]
