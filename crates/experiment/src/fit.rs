@@ -68,6 +68,8 @@ pub struct Fitted {
     pub rows: Vec<Residual>,
     /// Simulated runs that it took.
     pub runs: u32,
+    /// Every row that was fitted on is as near as was asked for. Else the costs are only the last ones that were tried.
+    pub is_near: bool,
 }
 
 /// A rate, and what it becomes when one cost alone is changed.
@@ -154,7 +156,7 @@ pub fn fit(experiment: &Experiment, machine: &Machine, simulate: Simulate<'_>) -
         Ok::<Found, String>(Found { cost: fit.cost.clone(), before, after })
     };
     let costs = fits.iter().map(found).collect::<Result<_, _>>()?;
-    Ok(Fitted { costs, rows: rows(experiment, &outcome), runs })
+    Ok(Fitted { costs, rows: rows(experiment, &outcome), runs, is_near: largest(&off) < NEAR })
 }
 
 /// How all rates of an experiment move with the costs that its machine was fitted with; of an axis of numbers at its last place.
@@ -187,9 +189,15 @@ pub fn sensitivity(
     for key in costs {
         let mut at = |factor| Ok::<_, String>(rates(&simulate(&one, &cost::scaled(machine, key, factor)?)?));
         let (less, more) = (at(FACTORS[0])?, at(FACTORS[1])?);
-        for (row, (less, more)) in rows.iter_mut().zip(less.iter().zip(&more)) {
-            let percent = |rate: f64| (rate / row.value - 1.0) * 100.0;
-            row.percent.push((percent(less.2), percent(more.2)));
+        for row in &mut rows {
+            let percent = |rates: &[(String, Place, f64)]| {
+                let rate = rates.iter().find(|(series, x, _)| *series == row.series && *x == row.x);
+                let rate = rate
+                    .ok_or_else(|| format!("{} at {} has no rate with another {key}", row.series, row.x))?;
+                Ok::<f64, String>((rate.2 / row.value - 1.0) * 100.0)
+            };
+            let both = (percent(&less)?, percent(&more)?);
+            row.percent.push(both);
         }
     }
     Ok(Sensitivity { costs: costs.to_vec(), rows })
@@ -300,6 +308,13 @@ pub fn fit_table(fitted: &Fitted) -> String {
         );
     }
     let _ = writeln!(text, "\n{} simulated runs.", fitted.runs);
+    if !fitted.is_near {
+        let percent = NEAR * 100.0;
+        let _ = writeln!(
+            text,
+            "NOT FITTED: a row is still off by more than {percent} %. Begin nearer, by what the machine's file has, or fit another cost."
+        );
+    }
     text
 }
 

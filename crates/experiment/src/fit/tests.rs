@@ -67,7 +67,7 @@ fn costs_are_found_and_every_row_that_was_run_is_told_with_its_residual() {
     // 33 m + o = 32,000 µs and m + o = 1,600 µs.
     let close = |found: &Found, wanted: f64| (found.after / wanted - 1.0).abs() < 0.02;
     assert!(close(&fitted.costs[0], 950.0) && close(&fitted.costs[1], 650.0), "{fitted:?}");
-    assert_eq!(fitted.runs, seen);
+    assert_eq!((fitted.runs, fitted.is_near), (seen, true));
     let told: Vec<(&str, bool)> =
         fitted.rows.iter().map(|row| (row.cost.as_str(), row.percent.abs() < 1.1)).collect();
     assert_eq!(told, [("cpu.client.message_us", true), ("cpu.client.operation_us", true), ("", false)]);
@@ -84,6 +84,20 @@ fn costs_that_the_rows_do_not_tell_apart_are_not_fitted() {
     assert!(words.contains("fit fewer costs"), "{words}");
     same.fit.clear();
     assert!(fit(&same, &machine, &mut formula).expect_err("nothing").contains("[[fit]]"));
+}
+
+#[test]
+fn a_fit_that_does_not_come_near_says_so() {
+    let machine = Machine::named("bgp").expect("it is there");
+    // Whatever the message costs, a file's stat takes more than the 32,000 µs that were published.
+    let mut slow = |experiment: &Experiment, machine: &Machine| {
+        let mut machine = machine.clone();
+        machine.cpu.client.message_us = 1000.0 + machine.cpu.client.message_us / 10.0;
+        formula(experiment, &machine)
+    };
+    let fitted = fit(&experiment(), &machine, &mut slow).expect("it ends");
+    assert!(!fitted.is_near, "{fitted:?}");
+    assert!(fit_table(&fitted).contains("NOT FITTED"), "{fitted:?}");
 }
 
 #[test]

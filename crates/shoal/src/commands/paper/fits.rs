@@ -11,9 +11,9 @@ use shoal_experiment::{Experiment, Outcome, builtin};
 use shoal_model::Machine;
 use std::process::ExitCode;
 
-/// Fit the machines of these experiments.
+/// Fit the machines of these experiments; the exit status is 1 where one did not come near.
 pub fn fit(args: &Paper, experiments: &[Experiment]) -> Result<ExitCode> {
-    let mut all = Vec::new();
+    let (mut all, mut are_near) = (Vec::new(), true);
     for experiment in experiments {
         let machine = machine_of(args, experiment)?;
         let fitted =
@@ -28,12 +28,13 @@ pub fn fit(args: &Paper, experiments: &[Experiment]) -> Result<ExitCode> {
                 fit::fit_table(&fitted)
             ))?;
         }
+        are_near &= fitted.is_near;
         all.push(json!({ "experiment": experiment.name, "machine": machine.name, "fit": fitted }));
     }
     if args.json {
         out::json(&all)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if are_near { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// How an experiment's rates move with the costs that its machine was fitted with; `None` where it does not run simulated, or nothing
