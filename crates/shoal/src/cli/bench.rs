@@ -93,6 +93,7 @@ pub struct BenchCommon {
     #[arg(long, value_name = "MS", default_value_t = 100)]
     pub attr_timeout: u64,
     /// Run once for each line that is read, and tell each run in a line of JSON: turns of some milliseconds, by another program.
+    /// With --unbound servers are not asked for their counts.
     #[arg(long, conflicts_with_all = ["repeat", "json", "explain"])]
     pub stepwise: bool,
     /// Measure no echo and no syncs beside native targets.

@@ -236,7 +236,10 @@ fn open(text: &str, common: &BenchCommon) -> Result<Opened> {
             // Fails here rather than in each worker.
             connect::with_client_within(&place, connect::IMPATIENT, |_, _| async { Ok(()) })?;
             let pids = setting::pids(&place)?;
-            let target = Box::new(Native::new(text, place.clone()).served_by(pids).planted(common.plant));
+            let target = Native::new(text, place.clone()).served_by(pids).planted(common.plant);
+            // Bounds are made of counts; short turns without bounds need none.
+            let is_bare = common.stepwise && common.unbound;
+            let target = Box::new(if is_bare { target.uncounted() } else { target });
             Ok(Opened { target, native: Some(place), _through: None })
         }
         "passthrough" => {
