@@ -48,9 +48,14 @@ impl Phases {
         self.us(name, pick, |phase| Some(side(phase.counts.as_ref()?) as f64))
     }
 
-    /// The cheapest that changes something.
+    /// What changes something: the cheapest, or what is usual, of which creates and removes are each a half.
     fn change_us(&self, pick: Pick, side: Side) -> Result<f64> {
-        Ok(self.cpu_us(names::CREATE_EMPTY, pick, side)?.min(self.cpu_us(names::REMOVE, pick, side)?))
+        let (create_us, remove_us) =
+            (self.cpu_us(names::CREATE_EMPTY, pick, side)?, self.cpu_us(names::REMOVE, pick, side)?);
+        Ok(match pick {
+            Pick::Least => create_us.min(remove_us),
+            Pick::Usual => (create_us + remove_us) / 2.0,
+        })
     }
 
     /// 10^6 bytes.
