@@ -7,12 +7,17 @@
 //! **Invariant: every wait ends by the operation's deadline, every retry has a bound** ([`Operation`]).
 //! **Invariant: no borrow of the core's state is held over an await.**
 
+mod driven;
+mod exchange;
+
+pub(crate) use exchange::Exchange;
+
 use crate::cache::Cache;
 use crate::counters::Tally;
 use crate::held::HeldFiles;
 use crate::map::KnownMap;
 use crate::ops::Inherited;
-use crate::session::{Answered, Asked, Outgoing, Session, Waiter};
+use crate::session::{Answered, Asked, Session, Waiter};
 use crate::shards::SplitDirectories;
 use crate::timers::Timers;
 use crate::world::World;
@@ -20,18 +25,16 @@ use crate::{ClientCounters, Error, Options};
 use bytes::Bytes;
 use futures_util::future::{Either, select};
 use lru::LruCache;
-use shoal_env::local::{Receiver, oneshot};
+use shoal_env::local::oneshot;
 use shoal_env::{Instant, WallTime, Work};
-use shoal_proto::message::{Attached, Reply};
 use shoal_proto::op::Answer;
 use shoal_proto::{
-    ClientId, ClusterMap, Durability, Group, GroupReply, Handle, Op, ServerId, SessionId, Status, Switches,
+    ClientId, ClusterMap, Durability, Group, GroupReply, Handle, Op, ServerId, Status, Switches,
 };
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Tries of one request, at most; the deadline usually ends it before.
@@ -83,15 +86,6 @@ pub(crate) struct ToldGroup {
     pub(crate) answers: Vec<Answer>,
     pub(crate) bulk: Bytes,
     pub(crate) loss: u64,
-}
-
-/// Entries of listings in a reply.
-fn entries(reply: &Reply) -> u64 {
-    let of = |answer: &Answer| match answer {
-        Answer::Entries { entries, .. } => entries.len() as u64,
-        _ => 0,
-    };
-    reply.groups.iter().flat_map(|group| group.answers.iter()).map(of).sum()
 }
 
 /// See the module's page.
@@ -445,6 +439,14 @@ impl Core {
         tag
     }
 
+    fn with<T>(&self, server: ServerId, f: impl FnOnce(&mut Session) -> T) -> T {
+        let (mut sessions, at) = (self.sessions.borrow_mut(), usize::from(server.0));
+        if sessions.len() <= at {
+            sessions.resize_with(at + 1, || None);
+        }
+        f(sessions[at].get_or_insert_with(|| Box::new(Session::new(server))))
+    }
+
     /// Which techniques the file system uses.
     pub(crate) fn switches(&self) -> Switches {
         self.map().switches
@@ -459,177 +461,6 @@ impl Core {
     /// Count bytes that were copied from buffer to buffer.
     pub(crate) fn copied(&self, bytes: usize) {
         self.counters.borrow_mut().copied_bytes += bytes as u64;
-    }
-
-    // The driver's side.
-
-    fn with<T>(&self, server: ServerId, f: impl FnOnce(&mut Session) -> T) -> T {
-        let (mut sessions, at) = (self.sessions.borrow_mut(), usize::from(server.0));
-        if sessions.len() <= at {
-            sessions.resize_with(at + 1, || None);
-        }
-        f(sessions[at].get_or_insert_with(|| Box::new(Session::new(server))))
-    }
-
-    /// Whether a connection to `server` is wanted.
-    pub(crate) fn is_wanted(&self, server: ServerId) -> bool {
-        !self.closed.get() && self.with(server, |session| session.is_wanted(self.world.now()))
-    }
-
-    /// The session to ask for in the next attachment.
-    pub(crate) fn attach_id(&self, server: ServerId) -> Option<SessionId> {
-        self.with(server, Session::attach_id)
-    }
-
-    /// A connection stands.
-    pub(crate) fn attached(&self, server: ServerId, attached: &Attached, version: u16) {
-        let again = self.with(server, |session| {
-            session.attached(attached, version, self.options.slots, self.world.now());
-            session.attachments > 1
-        });
-        if again {
-            self.counters.borrow_mut().reconnects += 1;
-        }
-        self.note_epoch(server, attached.map_epoch);
-        self.world.outgoing(server);
-    }
-
-    /// The connection is gone, or could not be made.
-    pub(crate) fn lost(&self, server: ServerId, words: &str) {
-        self.map.answered();
-        self.with(server, |session| session.lost(words));
-    }
-
-    /// The server does not know the session any more.
-    pub(crate) fn session_lost(&self, server: ServerId) {
-        self.with(server, Session::session_lost);
-    }
-
-    /// The server refuses for good.
-    pub(crate) fn refused(&self, server: ServerId, status: Status, words: &str) {
-        self.map.answered();
-        self.with(server, |session| session.refused(status, words));
-    }
-
-    /// Put into `out` what is to be written to `server` now; whether there is something.
-    pub(crate) fn take(&self, server: ServerId, out: &mut Outgoing) -> bool {
-        let any = self.with(server, |session| session.take(self.world.now(), out));
-        let (mut counters, mut messages) = (self.counters.borrow_mut(), self.messages.borrow_mut());
-        for (op, bytes) in &out.ops {
-            messages.add(op);
-            counters.sent_bytes += bytes;
-        }
-        any
-    }
-
-    /// A reply came.
-    ///
-    /// # Errors
-    /// When the connection is of no further use.
-    pub(crate) fn replied(
-        &self,
-        server: ServerId,
-        tag: u64,
-        reply: Reply,
-        bulk: Bytes,
-    ) -> Result<(), String> {
-        self.counters.borrow_mut().received_bytes += bulk.len() as u64;
-        let epoch = reply.map_epoch;
-        let (waiter, more) = self.with(server, |session| {
-            let waiter = session.replied(tag, reply, bulk);
-            (waiter, session.has_outgoing())
-        });
-        if more {
-            self.world.outgoing(server);
-        }
-        match waiter? {
-            // A caller that has gone meanwhile needs no answer.
-            Some((Waiter::Caller(waiter), answered)) => waiter.send(Ok(answered)),
-            Some((Waiter::Map, answered)) => {
-                self.map.answered();
-                for answer in answered.reply.groups.0.into_iter().flat_map(|group| group.answers.0) {
-                    if let Answer::Map { map } = answer {
-                        self.install_map(map);
-                    }
-                }
-                return Ok(());
-            }
-            Some((Waiter::Nobody, _)) | None => {}
-        }
-        self.note_epoch(server, epoch);
-        Ok(())
-    }
-
-    /// Whether an answer of `server` is expected.
-    pub(crate) fn is_under_way(&self, server: ServerId) -> bool {
-        self.with(server, |session| session.is_under_way())
-    }
-
-    /// Batches written to `server` so far, while it is attached.
-    pub(crate) fn batches(&self, server: ServerId) -> Option<u64> {
-        self.with(server, |session| session.is_up().then_some(session.batches))
-    }
-
-    /// Nothing more is asked; the drivers end.
-    pub(crate) fn close(&self) {
-        self.closed.set(true);
-        for server in (0..=u16::MAX).map(ServerId).take(self.sessions.borrow().len()) {
-            let is_known = self.sessions.borrow().get(usize::from(server.0)).is_some_and(Option::is_some);
-            if is_known {
-                self.world.outgoing(server);
-            }
-        }
-        self.world.wake_at(self.world.now());
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.get()
-    }
-}
-
-/// A request whose answer is awaited: until its deadline, by which the session answers. Dropped before, it takes the request
-/// back.
-pub(crate) struct Exchange<'a> {
-    core: &'a Core,
-    o: &'a Operation,
-    server: ServerId,
-    /// `None`: answered.
-    tag: Option<u64>,
-    answer: Receiver<Result<Answered, Error>>,
-}
-
-impl Future for Exchange<'_> {
-    type Output = Result<Answered, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Answered, Error>> {
-        let Poll::Ready(answer) = Pin::new(&mut self.answer).poll(cx) else { return Poll::Pending };
-        self.tag = None;
-        let o = self.o;
-        Poll::Ready(match answer {
-            Some(result) => {
-                if let Ok(answered) = &result {
-                    self.core.world.work(Work::Entry, entries(&answered.reply));
-                }
-                result.map_err(|error| Error { object: o.object, ..error })
-            }
-            None => {
-                Err(o.error(Status::Unavailable).from(self.server).because("the client was closed meanwhile"))
-            }
-        })
-    }
-}
-
-impl Drop for Exchange<'_> {
-    fn drop(&mut self) {
-        if let Some(tag) = self.tag {
-            let more = self.core.with(self.server, |session| {
-                session.abandon(tag);
-                session.has_outgoing()
-            });
-            if more {
-                self.core.world.outgoing(self.server);
-            }
-        }
     }
 }
 

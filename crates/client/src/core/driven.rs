@@ -1,0 +1,125 @@
+//! The core as its driver sees it: what is to be written to which server, and what came from there.
+
+use super::Core;
+use crate::session::{Outgoing, Session, Waiter};
+use bytes::Bytes;
+use shoal_proto::message::{Attached, Reply};
+use shoal_proto::op::Answer;
+use shoal_proto::{ServerId, SessionId, Status};
+
+impl Core {
+    /// Whether a connection to `server` is wanted.
+    pub(crate) fn is_wanted(&self, server: ServerId) -> bool {
+        !self.closed.get() && self.with(server, |session| session.is_wanted(self.world.now()))
+    }
+
+    /// The session to ask for in the next attachment.
+    pub(crate) fn attach_id(&self, server: ServerId) -> Option<SessionId> {
+        self.with(server, Session::attach_id)
+    }
+
+    /// A connection stands.
+    pub(crate) fn attached(&self, server: ServerId, attached: &Attached, version: u16) {
+        let again = self.with(server, |session| {
+            session.attached(attached, version, self.options.slots, self.world.now());
+            session.attachments > 1
+        });
+        if again {
+            self.counters.borrow_mut().reconnects += 1;
+        }
+        self.note_epoch(server, attached.map_epoch);
+        self.world.outgoing(server);
+    }
+
+    /// The connection is gone, or could not be made.
+    pub(crate) fn lost(&self, server: ServerId, words: &str) {
+        self.map.answered();
+        self.with(server, |session| session.lost(words));
+    }
+
+    /// The server does not know the session any more.
+    pub(crate) fn session_lost(&self, server: ServerId) {
+        self.with(server, Session::session_lost);
+    }
+
+    /// The server refuses for good.
+    pub(crate) fn refused(&self, server: ServerId, status: Status, words: &str) {
+        self.map.answered();
+        self.with(server, |session| session.refused(status, words));
+    }
+
+    /// Put into `out` what is to be written to `server` now; whether there is something.
+    pub(crate) fn take(&self, server: ServerId, out: &mut Outgoing) -> bool {
+        let any = self.with(server, |session| session.take(self.world.now(), out));
+        let (mut counters, mut messages) = (self.counters.borrow_mut(), self.messages.borrow_mut());
+        for (op, bytes) in &out.ops {
+            messages.add(op);
+            counters.sent_bytes += bytes;
+        }
+        any
+    }
+
+    /// A reply came.
+    ///
+    /// # Errors
+    /// When the connection is of no further use.
+    pub(crate) fn replied(
+        &self,
+        server: ServerId,
+        tag: u64,
+        reply: Reply,
+        bulk: Bytes,
+    ) -> Result<(), String> {
+        self.counters.borrow_mut().received_bytes += bulk.len() as u64;
+        let epoch = reply.map_epoch;
+        let (waiter, more) = self.with(server, |session| {
+            let waiter = session.replied(tag, reply, bulk);
+            (waiter, session.has_outgoing())
+        });
+        if more {
+            self.world.outgoing(server);
+        }
+        match waiter? {
+            // A caller that has gone meanwhile needs no answer.
+            Some((Waiter::Caller(waiter), answered)) => waiter.send(Ok(answered)),
+            Some((Waiter::Map, answered)) => {
+                self.map.answered();
+                for answer in answered.reply.groups.0.into_iter().flat_map(|group| group.answers.0) {
+                    if let Answer::Map { map } = answer {
+                        self.install_map(map);
+                    }
+                }
+                return Ok(());
+            }
+            Some((Waiter::Nobody, _)) | None => {}
+        }
+        self.note_epoch(server, epoch);
+        Ok(())
+    }
+
+    /// Whether an answer of `server` is expected.
+    pub(crate) fn is_under_way(&self, server: ServerId) -> bool {
+        self.with(server, |session| session.is_under_way())
+    }
+
+    /// Batches written to `server` so far, while it is attached.
+    pub(crate) fn batches(&self, server: ServerId) -> Option<u64> {
+        self.with(server, |session| session.is_up().then_some(session.batches))
+    }
+
+    /// Nothing more is asked; the drivers end.
+    pub(crate) fn close(&self) {
+        self.closed.set(true);
+        for server in (0..=u16::MAX).map(ServerId).take(self.sessions.borrow().len()) {
+            let is_known = self.sessions.borrow().get(usize::from(server.0)).is_some_and(Option::is_some);
+            if is_known {
+                self.world.outgoing(server);
+            }
+        }
+        self.world.wake_at(self.world.now());
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+}
