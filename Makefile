@@ -6,7 +6,7 @@ SERVERS ?= 4
 target  := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-all fmt lint docs clean
+.PHONY: help up test test-all profiled fmt lint docs clean
 
 help: ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -25,6 +25,10 @@ test: ## Run the test suite that CI runs
 test-all: ## Run the long forms: whole trees, 200,000 operations, longer fuzzing
 	@tests/prepare
 	@tests/run long
+
+profiled: ## Build a release laid out by what its own benchmarks run, a tenth to a third faster (20 minutes)
+	@tests/prepare up
+	@tests/profiled
 
 fmt: ## Format the code
 	cargo fmt --all
