@@ -88,7 +88,7 @@ impl Ground for SimulatedGround {
 /// The phases of one run, by name.
 type Phases = Vec<(String, Phase)>;
 
-/// What was run already.
+/// What was run already, on whichever machines.
 #[derive(Default)]
 pub struct Memo(BTreeMap<String, Vec<Phases>>);
 
@@ -208,7 +208,8 @@ impl Run<'_> {
 
     fn cells(&self, ground: &dyn Ground) -> Result<Vec<Cell<'_>>, RunError> {
         let (experiment, mode) = (self.experiment, ground.mode());
-        let machine = ground.machine().map_or("", |machine| machine.name.as_str());
+        // All of it: a machine with another cost has the same name.
+        let machine = ground.machine().map(|machine| format!("{machine:?}")).unwrap_or_default();
         let mut cells = Vec::new();
         for series in &experiment.series {
             for x in experiment.values(mode, &self.amount) {

@@ -25,6 +25,7 @@ published = [{ series = "creates", x = 14, value = 7, unit = "/s", where = "ther
 /// A ground on which every phase of every process takes a millisecond a file.
 struct Counting {
     mode: Mode,
+    machine: Option<Machine>,
     runs: Vec<u16>,
     fails: bool,
 }
@@ -35,7 +36,7 @@ impl Ground for Counting {
     }
 
     fn machine(&self) -> Option<&Machine> {
-        None
+        self.machine.as_ref()
     }
 
     fn run(&mut self, plan: &Plan) -> Result<Vec<Took>, String> {
@@ -49,7 +50,7 @@ impl Ground for Counting {
 }
 
 fn ground(mode: Mode) -> Counting {
-    Counting { mode, runs: Vec::new(), fails: false }
+    Counting { mode, machine: None, runs: Vec::new(), fails: false }
 }
 
 fn go(ground: &mut Counting, memo: &mut Memo) -> Result<Outcome, RunError> {
@@ -81,6 +82,20 @@ fn what_was_run_already_is_not_run_again() {
     let second = go(&mut again, &mut memo).expect("it runs");
     assert!(again.runs.is_empty());
     assert_eq!(first.curves, second.curves);
+}
+
+#[test]
+fn a_machine_with_another_cost_shares_no_run_though_it_has_the_same_name() {
+    let machine = Machine::named("bgp").expect("it is there");
+    let mut dearer = machine.clone();
+    dearer.cpu.client.message_us *= 1.5;
+    let on = |machine: &Machine, memo: &mut Memo| {
+        let mut ground = Counting { machine: Some(machine.clone()), ..ground(Mode::Simulated) };
+        go(&mut ground, memo).expect("it runs");
+        ground.runs.len()
+    };
+    let mut memo = Memo::default();
+    assert_eq!([on(&machine, &mut memo), on(&dearer, &mut memo), on(&machine, &mut memo)], [2, 2, 0]);
 }
 
 #[test]

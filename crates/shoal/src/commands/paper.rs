@@ -201,7 +201,7 @@ impl Work<'_> {
             without.iter().try_for_each(|words| out::line(format!("{}: {words}", experiment.name)))?;
         }
         let sensitivity = match self.args.sensitivity {
-            true => fits::sensitivity(self.args, &experiment)?,
+            true => fits::sensitivity(self.args, &experiment, &mut self.memo)?,
             false => None,
         };
         Ok(Told { experiment, outcomes: told, without, sensitivity })

@@ -15,9 +15,10 @@ use std::process::ExitCode;
 pub fn fit(args: &Paper, experiments: &[Experiment]) -> Result<ExitCode> {
     let (mut all, mut are_near) = (Vec::new(), true);
     for experiment in experiments {
-        let machine = machine_of(args, experiment)?;
-        let fitted =
-            fit::fit(experiment, &machine, &mut |experiment, machine| simulated(args, experiment, machine));
+        let (machine, mut memo) = (machine_of(args, experiment)?, Memo::default());
+        let fitted = fit::fit(experiment, &machine, &mut |experiment, machine| {
+            simulated(args, experiment, machine, &mut memo)
+        });
         let fitted =
             fitted.map_err(anyhow::Error::msg).with_context(|| format!("cannot fit {}", machine.name))?;
         if !args.json {
@@ -38,8 +39,8 @@ pub fn fit(args: &Paper, experiments: &[Experiment]) -> Result<ExitCode> {
 }
 
 /// How an experiment's rates move with the costs that its machine was fitted with; `None` where it does not run simulated, or nothing
-/// was fitted.
-pub fn sensitivity(args: &Paper, experiment: &Experiment) -> Result<Option<Sensitivity>> {
+/// was fitted. Experiments that ask for the same runs share them.
+pub fn sensitivity(args: &Paper, experiment: &Experiment, memo: &mut Memo) -> Result<Option<Sensitivity>> {
     let is_run = !experiment.workload.is_computed() && experiment.simulated.skip.is_empty();
     let costs = costs_of(experiment)?;
     if !is_run || costs.is_empty() {
@@ -54,7 +55,7 @@ pub fn sensitivity(args: &Paper, experiment: &Experiment) -> Result<Option<Sensi
     }
     let machine = machine_of(args, experiment)?;
     let told = fit::sensitivity(experiment, &costs, &machine, &mut |experiment, machine| {
-        simulated(args, experiment, machine)
+        simulated(args, experiment, machine, memo)
     });
     let told = told.map_err(anyhow::Error::msg)?;
     if !args.json {
@@ -79,8 +80,13 @@ fn costs_of(experiment: &Experiment) -> Result<Vec<String>> {
 }
 
 /// One run of all that an experiment has, on a machine of its own.
-fn simulated(args: &Paper, experiment: &Experiment, machine: &Machine) -> Result<Outcome, String> {
+fn simulated(
+    args: &Paper,
+    experiment: &Experiment,
+    machine: &Machine,
+    memo: &mut Memo,
+) -> Result<Outcome, String> {
     let mut ground = SimulatedGround { machine: machine.clone(), seed: SEED };
-    let told = run_of(args, experiment).go(&mut ground, &mut Memo::default(), &mut |_| {});
+    let told = run_of(args, experiment).go(&mut ground, memo, &mut |_| {});
     told.map_err(|error| error.to_string())
 }
