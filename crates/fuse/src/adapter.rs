@@ -1,7 +1,8 @@
 //! FUSE's requests and answers; what they do is in [`fs`](crate::fs).
 //!
 //! An event loop decodes a request, counts it, takes what it needs out of the loop's buffer, and sends it on; the answer
-//! is given from the client's thread. Only what [`Directories`] knows is answered at once. A reply that is dropped (the client's thread is gone) is answered `EIO` by fuser.
+//! is given from the client's thread. Only what [`AtOnce`] has is answered at once. A reply that is dropped (the client's
+//! thread is gone) is answered `EIO` by fuser.
 //!
 //! What is answered `ENOSYS` is not asked again: flush (all was written when `write(2)` returned; mappings are written
 //! back by the kernel before it would ask), access (the kernel checks permissions itself), lseek for holes, copying of
@@ -14,7 +15,7 @@ mod queue;
 pub(crate) use queue::{Message, Queue, queue};
 
 use crate::counts::{RequestCounts, Verb};
-use crate::fs::{Caller, Change, Directories, Errno, Fs, Write};
+use crate::fs::{AtOnce, Caller, Change, Errno, Fs, Write};
 use crate::options::{BACKGROUND_MAX, TRANSFER_BYTES_MAX};
 use bytes::Bytes;
 use convert::{device_from_kernel, handle, time_from_kernel, when};
@@ -48,7 +49,7 @@ const WANTED: [InitFlags; 6] = [
 pub(crate) struct Adapter {
     queue: Queue,
     counts: Arc<RequestCounts>,
-    directories: Arc<Directories>,
+    at_once: Arc<AtOnce>,
     readahead_bytes: u32,
     readdirplus: bool,
 }
@@ -57,11 +58,11 @@ impl Adapter {
     pub(crate) fn new(
         queue: Queue,
         counts: Arc<RequestCounts>,
-        directories: Arc<Directories>,
+        at_once: Arc<AtOnce>,
         readahead_bytes: u32,
         readdirplus: bool,
     ) -> Adapter {
-        Adapter { queue, counts, directories, readahead_bytes, readdirplus }
+        Adapter { queue, counts, at_once, readahead_bytes, readdirplus }
     }
 
     /// Count a request and send it to the client's thread.
@@ -101,11 +102,15 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (dir, name) = (handle(parent), bytes(name));
-        self.run(
-            Verb::Lookup,
-            move |fs| async move { answer::entry(&fs, fs.lookup(dir, &name).await, reply) },
-        );
+        let dir = handle(parent);
+        if let Some(listed) = self.at_once.ahead.get(dir, name.as_bytes(), real::now()) {
+            self.counts.add(Verb::Lookup);
+            return answer::entry(Ok(listed), reply);
+        }
+        let name = bytes(name);
+        self.run(Verb::Lookup, move |fs| async move {
+            answer::entry(fs.lookup(dir, &name).await.map(|attr| (attr, fs.cache())), reply)
+        });
     }
 
     fn forget(&self, _req: &Request, _ino: INodeNo, _nlookup: u64) {
@@ -114,7 +119,7 @@ impl Filesystem for Adapter {
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let object = handle(ino);
-        if let Some(known) = self.directories.get(object, real::now()) {
+        if let Some(known) = self.at_once.directories.get(object, real::now()) {
             self.counts.add(Verb::Getattr);
             return answer::attr(Ok(known), reply);
         }
@@ -169,14 +174,14 @@ impl Filesystem for Adapter {
         let (caller, dir, name, device) =
             (caller(req), handle(parent), bytes(name), device_from_kernel(rdev));
         self.run(Verb::Mknod, move |fs| async move {
-            answer::entry(&fs, fs.mknod(caller, dir, &name, mode, device).await, reply);
+            answer::made(&fs, fs.mknod(caller, dir, &name, mode, device).await, reply);
         });
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
         let (caller, dir, name) = (caller(req), handle(parent), bytes(name));
         self.run(Verb::Mkdir, move |fs| async move {
-            answer::entry(&fs, fs.mkdir(caller, dir, &name, mode).await, reply);
+            answer::made(&fs, fs.mkdir(caller, dir, &name, mode).await, reply);
         });
     }
 
@@ -194,7 +199,7 @@ impl Filesystem for Adapter {
         let (caller, dir, name, target) =
             (caller(req), handle(parent), bytes(name), bytes(target.as_os_str()));
         self.run(Verb::Symlink, move |fs| async move {
-            answer::entry(&fs, fs.symlink(caller, dir, &name, &target).await, reply);
+            answer::made(&fs, fs.symlink(caller, dir, &name, &target).await, reply);
         });
     }
 
@@ -217,9 +222,10 @@ impl Filesystem for Adapter {
 
     fn link(&self, _req: &Request, ino: INodeNo, new_parent: INodeNo, new_name: &OsStr, reply: ReplyEntry) {
         let (object, dir, name) = (handle(ino), handle(new_parent), bytes(new_name));
-        self.run(Verb::Link, move |fs| async move {
-            answer::entry(&fs, fs.link(object, dir, &name).await, reply)
-        });
+        self.run(
+            Verb::Link,
+            move |fs| async move { answer::made(&fs, fs.link(object, dir, &name).await, reply) },
+        );
     }
 
     fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {

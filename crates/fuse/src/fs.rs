@@ -3,6 +3,7 @@
 //! One [`Fs`] is a mount's state, on its client's thread: the client, what is open, and a little of what was seen
 //! (`known`). Operations are grouped as they belong together: `attributes`, `names`, `data`, `dirs`, `xattrs`.
 
+mod ahead;
 mod attributes;
 mod data;
 mod directories;
@@ -13,22 +14,24 @@ mod listing;
 mod names;
 mod xattrs;
 
+pub use ahead::Ahead;
 pub use attributes::{Change, When};
 pub use data::{Opened, Write};
 pub use directories::Directories;
 pub use errno::{Errno, Result};
 pub use listing::Listed;
 
+use crate::options::MountOptions;
 use dirs::OpenDir;
 use futures_util::future::LocalBoxFuture;
 use known::Known;
-use shoal_client::Client;
+use shoal_client::{Client, Error};
 use shoal_env::{Env, Instant, local::Notify};
 use shoal_proto::{Attr, Handle};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 /// Who asks.
@@ -52,6 +55,22 @@ pub enum Untrue {
 /// How the kernel is told what of a file is no longer true; ends when it knows.
 pub type Invalidate = Box<dyn Fn(Handle, Untrue) -> LocalBoxFuture<'static, ()>>;
 
+/// What the event loops answer by themselves; the client's thread sees to it that it is true.
+#[derive(Debug)]
+pub struct AtOnce {
+    /// Attributes of directories.
+    pub directories: Directories,
+    /// Lookups.
+    pub ahead: Ahead,
+}
+
+impl AtOnce {
+    /// Nothing is known. `believed`: how long the kernel believes names and attributes.
+    pub fn new(believed: Duration) -> AtOnce {
+        AtOnce { directories: Directories::new(believed), ahead: Ahead::new(believed) }
+    }
+}
+
 /// The state of a mount.
 pub struct Fs {
     env: Env,
@@ -61,40 +80,40 @@ pub struct Fs {
     invalidate: Invalidate,
     files: Table<Opened>,
     dirs: Table<OpenDir>,
-    known: RefCell<Known>,
-    directories: Arc<Directories>,
+    at_once: Arc<AtOnce>,
+    /// Whether directories are listed ahead of lookups.
+    stat_ahead: bool,
     under_way: Cell<u64>,
     idle: Notify,
 }
 
 impl Fs {
-    /// The state of a mount that just began. `cache`: how long the kernel believes names and attributes; `direct`: every
-    /// file is read and written past its page cache; `directories`: as new, with the same `cache`.
+    /// The state of a mount that just began. `at_once`: as new, with the same time of belief.
     pub fn new(
         env: Env,
         client: Client,
-        cache: Duration,
-        direct: bool,
+        options: &MountOptions,
         invalidate: Invalidate,
-        directories: Arc<Directories>,
+        at_once: Arc<AtOnce>,
     ) -> Fs {
-        if directories.are_believed() {
-            let (directories, env) = (directories.clone(), env.clone());
+        if at_once.directories.are_believed() {
+            let (at_once, env) = (at_once.clone(), env.clone());
             client.hear_directories(move |dir, asked_at, attr| match attr {
-                Some(attr) => directories.saw(attr, asked_at),
-                None => directories.changed(dir, env.now()),
+                Some(attr) => at_once.directories.saw(attr, asked_at),
+                None => at_once.directories.changed(dir, env.now()),
             });
         }
+        let stat_ahead = options.stat_ahead && client.map().switches.readdirplus;
         Fs {
             env,
             client,
-            cache,
-            direct,
+            cache: options.cache,
+            direct: options.direct,
             invalidate,
             files: Table::default(),
             dirs: Table::default(),
-            known: RefCell::new(Known::new(cache)),
-            directories,
+            at_once,
+            stat_ahead,
             under_way: Cell::new(0),
             idle: Notify::default(),
         }
@@ -144,9 +163,13 @@ impl Fs {
         self.env.now()
     }
 
+    fn known(&self) -> MutexGuard<'_, Known> {
+        ahead::lock(self.at_once.ahead.known())
+    }
+
     /// Attributes go out: what they tell is remembered.
     fn saw(&self, attr: Attr) -> Attr {
-        let mut known = self.known.borrow_mut();
+        let mut known = self.known();
         known.saw_mode(attr.handle, attr.mode, self.now());
         known.told_size(attr.handle, attr.size, self.now());
         attr
@@ -154,12 +177,24 @@ impl Fs {
 
     /// A directory was changed through this mount, or perhaps.
     fn directory_changed(&self, dir: Handle) {
-        self.directories.changed(dir, self.now());
+        self.at_once.directories.changed(dir, self.now());
+    }
+
+    /// What a server said of an object: what it says is gone is no longer believed, so that the kernel, which then looks its
+    /// name up again, is not told it once more.
+    fn heard<T>(&self, object: Handle, said: std::result::Result<T, Error>) -> Result<T> {
+        said.map_err(|error| {
+            let errno = Errno::from(error);
+            if errno == Errno::STALE {
+                self.changed(object);
+            }
+            errno
+        })
     }
 
     /// An object was changed through this mount.
     fn changed(&self, object: Handle) {
-        self.known.borrow_mut().changed(object, self.now());
+        self.known().changed(object, self.now());
     }
 }
 

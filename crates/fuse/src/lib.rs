@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A client belongs to one thread, so every request is handed to that thread and answered from it; the event loops only
-//! decode. [`fs`] knows no FUSE: it speaks in handles and attributes, and its errors are error numbers. [`adapter`] knows
+//! decode, and answer what [`AtOnce`](fs::AtOnce) has. [`fs`] knows no FUSE: it speaks in handles and attributes, and its errors are error numbers. [`adapter`] knows
 //! nothing but FUSE. [`session`] starts and ends both, [`mounts`] deals with mount points.
 //!
 //! **One mount has one client.** A file that is removed while it is open lives on because the client that removes it says

@@ -18,6 +18,9 @@ pub struct MountOptions {
     /// How long the kernel believes names and attributes. Zero: it asks every time. Of what is *not* there it believes
     /// nothing.
     pub cache: Duration,
+    /// A directory in which one name after the other is looked up is listed, and lookups answered from that. Only where names
+    /// are believed at all, and the file system's listings bring attributes (switch `readdirplus`).
+    pub stat_ahead: bool,
     /// All files are read and written past the kernel's page cache. Shared mappings then need Linux 6.6.
     pub direct: bool,
     /// Event loops that take requests from the kernel.
@@ -44,6 +47,7 @@ impl Default for MountOptions {
         MountOptions {
             name: "shoal".to_owned(),
             cache: Duration::from_millis(100),
+            stat_ahead: true,
             direct: false,
             threads: cores.clamp(2, 4),
             allow_other: root,

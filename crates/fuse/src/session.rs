@@ -13,7 +13,7 @@
 
 use crate::adapter::{Adapter, Message, Queue, queue};
 use crate::counts::RequestCounts;
-use crate::fs::{Directories, Fs, Invalidate, Untrue};
+use crate::fs::{AtOnce, Fs, Invalidate, Untrue};
 use crate::mounts::{self, Mounted, SUBTYPE};
 use crate::options::{MountOptions, THREADS_MAX};
 use fuser::{Config, INodeNo, MountOption, Notifier, Session, SessionACL};
@@ -110,14 +110,14 @@ impl Mount {
         let (ready, answer) = mpsc::channel();
         let taken_away = TakenAway { point: point.clone(), mounted: Arc::default() };
         let mounted = taken_away.mounted.clone();
-        let directories = Arc::new(Directories::new(options.cache));
+        let at_once = Arc::new(AtOnce::new(options.cache));
         let serving = Serving {
             options: options.clone(),
             requests,
             forget,
             ready,
             taken_away,
-            directories: directories.clone(),
+            at_once: at_once.clone(),
         };
         let client_thread = real::spawn_thread("shoal-client", move |env| serve(env, client, serving))
             .map_err(|error| MountError::io("cannot start the client's thread", error))?;
@@ -126,7 +126,7 @@ impl Mount {
 
         let counts = Arc::<RequestCounts>::default();
         let adapter =
-            Adapter::new(queue.clone(), counts.clone(), directories, options.readahead_bytes, readdirplus);
+            Adapter::new(queue.clone(), counts.clone(), at_once, options.readahead_bytes, readdirplus);
         let session = Session::new(adapter, &point, &config(options)).map_err(|error| {
             queue.end();
             MountError::io(format!("cannot mount at {}", point.display()), error)
@@ -223,7 +223,7 @@ struct Serving {
     /// Told whether listings bring attributes in this file system.
     ready: mpsc::Sender<Result<bool, Error>>,
     taken_away: TakenAway,
-    directories: Arc<Directories>,
+    at_once: Arc<AtOnce>,
 }
 
 async fn serve(env: Env, client: shoal_client::Options, mut serving: Serving) {
@@ -236,8 +236,7 @@ async fn serve(env: Env, client: shoal_client::Options, mut serving: Serving) {
         }
     };
     let readdirplus = client.map().switches.readdirplus;
-    let (cache, direct) = (serving.options.cache, serving.options.direct);
-    let fs = Rc::new(Fs::new(env, client, cache, direct, invalidate(serving.forget), serving.directories));
+    let fs = Rc::new(Fs::new(env, client, &serving.options, invalidate(serving.forget), serving.at_once));
     let _ = serving.ready.send(Ok(readdirplus));
     while let Some(Message::Run(request)) = serving.requests.next().await {
         fs.spawn(request(fs.clone()));

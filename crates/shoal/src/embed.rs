@@ -36,6 +36,7 @@ impl Embedded {
         let mut how = shoal_fuse::MountOptions {
             name: place.address.to_string(),
             cache: Duration::from_millis(options.attr_timeout),
+            stat_ahead: !options.no_stat_ahead,
             direct: options.direct,
             threads: options.threads,
             ..shoal_fuse::MountOptions::default()

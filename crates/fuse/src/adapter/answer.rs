@@ -39,11 +39,17 @@ pub(super) fn empty(result: Result<()>, reply: ReplyEmpty) {
     }
 }
 
-pub(super) fn entry(fs: &Fs, result: Result<Attr>, reply: ReplyEntry) {
+/// What a name leads to, and how long that may be believed.
+pub(super) fn entry(result: Result<(Attr, Duration)>, reply: ReplyEntry) {
     match result {
-        Ok(attr) => reply.entry(&fs.cache(), &attributes(&attr), GENERATION),
+        Ok((attr, believed)) => reply.entry(&believed, &attributes(&attr), GENERATION),
         Err(errno) => reply.error(failed(errno)),
     }
+}
+
+/// An entry that was just made.
+pub(super) fn made(fs: &Fs, result: Result<Attr>, reply: ReplyEntry) {
+    entry(result.map(|attr| (attr, fs.cache())), reply);
 }
 
 pub(super) fn attr(result: Result<(Attr, Duration)>, reply: ReplyAttr) {

@@ -64,14 +64,15 @@ impl Change {
 impl Fs {
     /// Attributes of an object, also of one that is removed but open.
     pub async fn getattr(&self, object: Handle) -> Result<Attr> {
-        Ok(self.saw(self.client.getattr(object).await?))
+        Ok(self.saw(self.heard(object, self.client.getattr(object).await)?))
     }
 
     /// Change attributes, all of them or (an error on the way) only the size.
     pub async fn setattr(&self, caller: Caller, object: Handle, change: Change) -> Result<Attr> {
         let mut attr = None;
         if let Some(size) = change.size {
-            attr = Some(self.client.truncate(object, size, caller.uid != 0).await?);
+            let truncated = self.client.truncate(object, size, caller.uid != 0).await;
+            attr = Some(self.heard(object, truncated)?);
         }
         let set = change.but_size(Time(self.env.wall().0));
         let attr = match attr {
@@ -81,7 +82,7 @@ impl Fs {
                 if !set.as_ref().is_ok_and(|attr| attr.kind != Kind::Directory) {
                     self.directory_changed(object);
                 }
-                set?
+                self.heard(object, set)?
             }
         };
         self.changed(object);
@@ -90,7 +91,7 @@ impl Fs {
 
     /// Clear set-user-id and set-group-id, as a write by another than root does, if they are set.
     pub(super) async fn kill_privileges(&self, object: Handle) -> Result<()> {
-        let known = self.known.borrow_mut().privileged(object, self.now());
+        let known = self.known().privileged(object, self.now());
         let privileged = match known {
             Some(privileged) => privileged,
             None => self.getattr(object).await?.mode & 0o6000 != 0,
@@ -101,7 +102,7 @@ impl Fs {
         }
         if known.is_none() || privileged {
             // What was seen here the kernel was not told.
-            self.known.borrow_mut().unsure_of_size(object);
+            self.known().unsure_of_size(object);
         }
         Ok(())
     }

@@ -70,10 +70,11 @@ pub struct Write {
 impl Fs {
     /// Open a file with `open(2)`'s flags; what it is open as, and whether past the page cache.
     pub async fn open(&self, object: Handle, flags: i32) -> Result<(u64, bool)> {
-        let (file, size) = self.client.open_sized(object, Opened::rights(flags)).await?;
+        let opened = self.client.open_sized(object, Opened::rights(flags)).await;
+        let (file, size) = self.heard(object, opened)?;
         let (fh, direct) = self.opened(file, flags);
         // Who opens sees what was written before, also behind the end that the kernel still believes in.
-        if !direct && self.known.borrow_mut().may_believe_another_size(object, size, self.now()) {
+        if !direct && self.known().may_believe_another_size(object, size, self.now()) {
             (self.invalidate)(object, Untrue::Attributes).await;
         }
         Ok((fh, direct))
@@ -120,8 +121,8 @@ impl Fs {
         // An error may follow a part that was written.
         self.changed(object);
         match written {
-            Ok(()) => self.known.borrow_mut().grew_to(object, end),
-            Err(_) => self.known.borrow_mut().unsure_of_size(object),
+            Ok(()) => self.known().grew_to(object, end),
+            Err(_) => self.known().unsure_of_size(object),
         }
         written?;
         if durable && appends {
@@ -169,7 +170,7 @@ impl Fs {
         let (mode, opened) = (allocation(mode)?, self.files.get(fh)?);
         let done = opened.file.allocate(offset, len, mode).await;
         self.changed(opened.file.handle());
-        self.known.borrow_mut().unsure_of_size(opened.file.handle());
+        self.known().unsure_of_size(opened.file.handle());
         Ok(done?)
     }
 

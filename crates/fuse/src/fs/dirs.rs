@@ -59,6 +59,22 @@ impl Fs {
         Ok(self.dirs.insert(OpenDir { dir, listing, turn: Semaphore::new(1) }))
     }
 
+    /// List a directory for the lookups that come; one that cannot be listed is looked up in name by name.
+    pub(super) fn list_ahead(&self, dir: Handle) {
+        let (at_once, mut stream) = (self.at_once.clone(), self.client.opendir(dir));
+        self.env.spawn("list ahead", async move {
+            while let Ok(Some(entry)) = stream.next(true).await {
+                // Gone meanwhile.
+                let Some(attr) = entry.attr else { continue };
+                let name = Bytes::copy_from_slice(entry.name.as_bytes());
+                if !at_once.ahead.add(dir, name, attr, stream.asked_at()) {
+                    break;
+                }
+            }
+            at_once.ahead.end(dir);
+        });
+    }
+
     /// Entries behind `offset`, given to `full` with the time they may be believed until it takes no more. With `plus`
     /// each entry but `.` and `..` has its attributes. An error after the first entry waits for the next call.
     pub async fn readdir(
@@ -104,7 +120,7 @@ impl Fs {
             return Ok(None);
         }
         if let Some((attr, _)) = &entry.attr {
-            let mut known = self.known.borrow_mut();
+            let mut known = self.known();
             known.saw_mode(attr.handle, attr.mode, self.now());
             if plus && !dot {
                 known.told_size(attr.handle, attr.size, self.now());
@@ -116,7 +132,7 @@ impl Fs {
 
     /// How long an entry and its attributes may be believed. Attributes may be newer than the entry, never older.
     fn believed(&self, dir: Handle, entry: &Listed) -> Duration {
-        let changed = || self.known.borrow().name_changed_since(dir, &entry.name, entry.asked_at);
+        let changed = || self.known().name_changed_since(dir, &entry.name, entry.asked_at);
         if entry.attr.is_none() || changed() {
             return Duration::ZERO;
         }
@@ -125,14 +141,10 @@ impl Fs {
 
     /// See that an entry has attributes that are not older than our own changes; `false`: the object is gone.
     async fn refresh(&self, entry: &mut Listed) -> Result<bool> {
-        if let Some((attr, at)) = &entry.attr {
-            let mut known = self.known.borrow_mut();
-            // What lost a name is not known: any that had more than one.
-            let linked = entry.kind != Kind::Directory && attr.nlink > 1;
-            let changed = known.changed_since(entry.handle, *at) || linked && known.some_taken_since(*at);
-            if !changed {
-                return Ok(true);
-            }
+        if let Some((attr, at)) = &entry.attr
+            && !self.known().is_outdated(attr, *at)
+        {
+            return Ok(true);
         }
         let asked_at = self.now();
         match self.getattr(entry.handle).await {

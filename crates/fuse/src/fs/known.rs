@@ -19,7 +19,7 @@
 
 use lru::LruCache;
 use shoal_env::Instant;
-use shoal_proto::Handle;
+use shoal_proto::{Attr, Handle, Kind};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -31,7 +31,7 @@ const NAMES_MAX: NonZeroUsize = OBJECTS_MAX;
 /// Set-user-id and set-group-id.
 const PRIVILEGES: u32 = 0o6000;
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Fact {
     bare_at: Option<Instant>,
     privileged: Option<(bool, Instant)>,
@@ -41,6 +41,7 @@ struct Fact {
 }
 
 /// See the module's words.
+#[derive(Debug)]
 pub(crate) struct Known {
     facts: LruCache<Handle, Fact>,
     believed: Duration,
@@ -161,6 +162,13 @@ impl Known {
         changed_at.max(self.forgotten_change_at).is_some_and(|changed| changed >= at)
     }
 
+    /// Whether an object's attributes, asked for at `at`, may be older than a change of it through this mount.
+    pub(crate) fn is_outdated(&mut self, attr: &Attr, at: Instant) -> bool {
+        // What lost a name is not known: any that had more than one.
+        let linked = attr.kind != Kind::Directory && attr.nlink > 1;
+        self.changed_since(attr.handle, at) || linked && self.some_taken_since(at)
+    }
+
     /// A name leads elsewhere since a change through this mount, or perhaps; so its directory was changed, too.
     pub(crate) fn name_changed(&mut self, dir: Handle, name: &[u8], now: Instant) {
         self.changed(dir, now);
@@ -185,7 +193,7 @@ impl Known {
     }
 
     /// Whether some name may have been taken away through this mount at `at` or later.
-    pub(crate) fn some_taken_since(&self, at: Instant) -> bool {
+    fn some_taken_since(&self, at: Instant) -> bool {
         self.taken_at.is_some_and(|taken| taken >= at)
     }
 }

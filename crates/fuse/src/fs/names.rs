@@ -39,12 +39,17 @@ fn owner(caller: Caller, mode: u32) -> Owner {
 impl Fs {
     /// What a name leads to.
     pub async fn lookup(&self, dir: Handle, bytes: &[u8]) -> Result<Attr> {
-        Ok(self.saw(self.client.lookup(dir, &name(bytes)?).await?))
+        let found = self.client.lookup(dir, &name(bytes)?).await;
+        let attr = self.saw(self.heard(dir, found)?);
+        if self.stat_ahead && self.at_once.ahead.missed(dir, self.now()) {
+            self.list_ahead(dir);
+        }
+        Ok(attr)
     }
 
     /// Target of a symbolic link.
     pub async fn readlink(&self, object: Handle) -> Result<Bytes> {
-        Ok(self.client.readlink(object).await?)
+        self.heard(object, self.client.readlink(object).await)
     }
 
     /// Make a regular file and open it with `open(2)`'s flags; what it is open as, and whether past the page cache.
@@ -59,7 +64,7 @@ impl Fs {
         let (name, rights) = (name(bytes)?, Opened::rights(flags));
         let made = self.client.create(dir, &name, owner(caller, mode), true, rights, None).await;
         self.name_changed(dir, bytes);
-        let (attr, _, file) = made.map_err(|error| match Errno::from(error) {
+        let (attr, _, file) = self.heard(dir, made).map_err(|errno| match errno {
             Errno(libc::EEXIST) if flags & libc::O_EXCL == 0 => Errno::STALE,
             errno => errno,
         })?;
@@ -81,7 +86,7 @@ impl Fs {
         let device = if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { device } else { 0 };
         let made = self.client.mknod(dir, &name, owner(caller, mode), kind, device).await;
         self.name_changed(dir, bytes);
-        let attr = made?;
+        let attr = self.heard(dir, made)?;
         self.made(&attr);
         Ok(self.saw(attr))
     }
@@ -91,7 +96,7 @@ impl Fs {
         let made = self.client.mkdir(dir, &name(bytes)?, owner(caller, mode)).await;
         self.name_changed(dir, bytes);
         self.directory_changed(dir);
-        let attr = made?;
+        let attr = self.heard(dir, made)?;
         self.made(&attr);
         Ok(self.saw(attr))
     }
@@ -100,7 +105,7 @@ impl Fs {
     pub async fn symlink(&self, caller: Caller, dir: Handle, bytes: &[u8], target: &[u8]) -> Result<Attr> {
         let made = self.client.symlink(dir, &name(bytes)?, owner(caller, SYMLINK_MODE), target).await;
         self.name_changed(dir, bytes);
-        let attr = made?;
+        let attr = self.heard(dir, made)?;
         self.made(&attr);
         Ok(self.saw(attr))
     }
@@ -110,7 +115,7 @@ impl Fs {
         let linked = self.client.link(object, dir, &name(bytes)?).await;
         self.name_changed(dir, bytes);
         self.directory_changed(dir);
-        let attr = linked?;
+        let attr = self.heard(object, linked)?;
         self.changed(object);
         Ok(self.saw(attr))
     }
@@ -119,7 +124,7 @@ impl Fs {
     pub async fn unlink(&self, dir: Handle, bytes: &[u8]) -> Result<()> {
         let removed = self.client.unlink(dir, &name(bytes)?).await;
         self.name_taken(dir, bytes);
-        Ok(removed?)
+        self.heard(dir, removed)
     }
 
     /// Remove an empty directory.
@@ -127,7 +132,7 @@ impl Fs {
         let removed = self.client.rmdir(dir, &name(bytes)?).await;
         self.name_taken(dir, bytes);
         self.directories_changed();
-        Ok(removed?)
+        self.heard(dir, removed)
     }
 
     /// Move an entry. `flags`: those of `renameat2(2)`.
@@ -137,28 +142,28 @@ impl Fs {
         self.name_taken(from.0, from.1);
         self.name_taken(to.0, to.1);
         self.directories_changed();
-        Ok(renamed?)
+        self.heard(from.0, renamed)
     }
 
     /// A name leads elsewhere, or perhaps. Said before the kernel hears of it: it asks for no listing of a directory meanwhile
     /// in which it changes names.
     fn name_changed(&self, dir: Handle, bytes: &[u8]) {
-        self.known.borrow_mut().name_changed(dir, bytes, self.now());
+        self.known().name_changed(dir, bytes, self.now());
     }
 
     /// A name was taken from what it led to, or perhaps.
     fn name_taken(&self, dir: Handle, bytes: &[u8]) {
-        self.known.borrow_mut().name_taken(dir, bytes, self.now());
+        self.known().name_taken(dir, bytes, self.now());
     }
 
     /// The directory that an entry led to was changed too, and only the server knows which it is.
     fn directories_changed(&self) {
-        self.directories.some_changed(self.now());
+        self.at_once.directories.some_changed(self.now());
     }
 
     /// A new object has no extended attributes.
     fn made(&self, attr: &Attr) {
-        let mut known = self.known.borrow_mut();
+        let mut known = self.known();
         let mark = known.xattr_mark();
         known.saw_bare(attr.handle, mark, self.now());
     }

@@ -30,12 +30,12 @@ impl Fs {
         let listed = if name.starts_with(SECURITY) {
             self.xattr_names(object).await?.iter().any(|listed| listed[..] == *name)
         } else {
-            !self.known.borrow_mut().bare(object, self.now())
+            !self.known().bare(object, self.now())
         };
         if !listed {
             return Err(Errno::NODATA);
         }
-        Ok(self.client.getxattr(object, name).await?)
+        self.heard(object, self.client.getxattr(object, name).await)
     }
 
     /// Set an attribute. `flags`: those of `setxattr(2)`.
@@ -45,9 +45,9 @@ impl Fs {
             return Err(Errno::INVAL);
         }
         let (create, replace) = (flags & libc::XATTR_CREATE != 0, flags & libc::XATTR_REPLACE != 0);
-        self.known.borrow_mut().xattr_changed(object);
+        self.known().xattr_changed(object);
         let set = self.client.setxattr(object, name, value, create, replace).await;
-        self.known.borrow_mut().xattr_changed(object);
+        self.known().xattr_changed(object);
         self.directory_changed(object);
         self.changed(object);
         Ok(set?)
@@ -69,7 +69,7 @@ impl Fs {
     pub async fn removexattr(&self, object: Handle, name: &[u8]) -> Result<()> {
         check(name)?;
         let removed = self.client.removexattr(object, name).await;
-        self.known.borrow_mut().xattr_changed(object);
+        self.known().xattr_changed(object);
         self.directory_changed(object);
         self.changed(object);
         Ok(removed?)
@@ -78,16 +78,16 @@ impl Fs {
     /// All names, from memory if there are none.
     pub(super) async fn xattr_names(&self, object: Handle) -> Result<Vec<XattrName>> {
         let mark = {
-            let mut known = self.known.borrow_mut();
+            let mut known = self.known();
             if known.bare(object, self.now()) {
                 return Ok(Vec::new());
             }
             known.xattr_mark()
         };
         let asked_at = self.now();
-        let names = self.client.listxattr(object).await?;
+        let names = self.heard(object, self.client.listxattr(object).await)?;
         if names.is_empty() {
-            self.known.borrow_mut().saw_bare(object, mark, asked_at);
+            self.known().saw_bare(object, mark, asked_at);
         }
         Ok(names)
     }

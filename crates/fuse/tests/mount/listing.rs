@@ -3,7 +3,8 @@
 use super::cluster::Cluster;
 use shoal_client::Client;
 use shoal_env::{Env, real};
-use shoal_fuse::fs::{Caller, Directories, Errno, Fs};
+use shoal_fuse::MountOptions;
+use shoal_fuse::fs::{AtOnce, Caller, Errno, Fs};
 use shoal_proto::{Attr, Handle};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ async fn state(env: Env, options: shoal_client::Options) -> Fs {
     let client = Client::connect(env.clone(), options).await.unwrap();
     let forgets_nothing =
         Box::new(|_, _| -> futures_util::future::LocalBoxFuture<'static, ()> { Box::pin(async {}) });
-    Fs::new(env, client, CACHE, false, forgets_nothing, Arc::new(Directories::new(CACHE)))
+    let believing = MountOptions { cache: CACHE, ..MountOptions::default() };
+    Fs::new(env, client, &believing, forgets_nothing, Arc::new(AtOnce::new(CACHE)))
 }
 
 /// So many entries behind `offset`, with the time they may be believed, and the offset behind them.

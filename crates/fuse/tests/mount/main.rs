@@ -1,5 +1,6 @@
 //! The mount, by real system calls, over a whole file system in this process.
 
+mod ahead;
 mod cluster;
 mod counts;
 mod data;

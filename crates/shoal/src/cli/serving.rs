@@ -115,6 +115,9 @@ pub struct MountOptions {
     /// Milliseconds that names and attributes are believed; 0: strict, every look asks.
     #[arg(long, value_name = "MS", default_value_t = 100)]
     pub attr_timeout: u64,
+    /// Never list a directory ahead of lookups: every name costs a message.
+    #[arg(long)]
+    pub no_stat_ahead: bool,
     /// Bypass the page cache.
     #[arg(long)]
     pub direct: bool,

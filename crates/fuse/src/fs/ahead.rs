@@ -1,0 +1,318 @@
+//! Directories listed ahead of the lookups that come (*statahead*).
+//!
+//! Who walks a tree by names (a build, `git status`, a restart that looks for its files) asks for one entry after the other,
+//! each by a message that it waits for. After a few such lookups in a directory all of it is listed with attributes, a message
+//! for hundreds of entries, and the lookups that follow are answered from here, **on the event loop's own thread**: they cost
+//! no message and wake nobody else.
+//!
+//! ```text
+//!   lookups by message     m m m m m m m m m m m            m m m m m
+//!   listing ahead                         └ list ┘│ believed │     └ list ┘
+//!   answered from here                     h h hhhhhhhhhhhhhhh            hhhhh …
+//! ```
+//!
+//! **An entry is believed as long as if the kernel had looked it up when it was asked for**; the kernel is told what is left
+//! of that, so the two times do not add up, and a strict mount lists nothing. **What was changed through this mount since,
+//! a name or an object, is not answered from here** ([`Known`] remembers), nor what a server said is gone. That a
+//! name leads nowhere is never known from here.
+//!
+//! **A listing must be worth it**: an entry listed costs about a tenth of a lookup. Where fewer than one of
+//! [`ENTRIES_A_HIT`] was asked for, the next listing of that directory takes twice as many lookups within the time they are
+//! believed; where it was worth it, [`FEW`] suffice.
+
+use super::known::Known;
+use bytes::Bytes;
+use lru::LruCache;
+use shoal_env::Instant;
+use shoal_proto::{Attr, Handle};
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Lookups by message in a directory, within the time that they are believed, after which it is listed for the first time.
+const FIRST: u32 = 8;
+/// The same after a listing that was worth it.
+const FEW: u32 = 2;
+/// No more are ever needed: so many do not come within any time that names are believed, or they pay.
+const MOST: u32 = 1 << 16;
+/// A listing was worth it if one of so many entries was asked for.
+const ENTRIES_A_HIT: usize = 8;
+/// Entries of one directory, at most; of a larger one its first.
+const ENTRIES_MAX: usize = 4096;
+/// Entries of all directories, at most: some 400 bytes each.
+const ALL_ENTRIES_MAX: usize = 32_768;
+/// Directories whose lookups are counted.
+const DIRECTORIES_MAX: NonZeroUsize = NonZeroUsize::new(256).expect("it is not zero");
+
+/// What one directory's listing brought, and the lookups that it did not answer.
+struct Listed {
+    entries: HashMap<Bytes, (Attr, Instant)>,
+    round: Option<Round>,
+    /// Lookups by message since `missed_at`.
+    misses: u32,
+    missed_at: Option<Instant>,
+    /// After how many it is listed.
+    needed: u32,
+}
+
+/// One listing.
+struct Round {
+    begun_at: Instant,
+    is_under_way: bool,
+    hits: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    directories: LruCache<Handle, Listed>,
+    /// Entries of all of them.
+    entries: usize,
+}
+
+impl std::fmt::Debug for Listed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listed").field("entries", &self.entries.len()).finish_non_exhaustive()
+    }
+}
+
+/// See the module's words. Shared by the event loops and the client's thread.
+#[derive(Debug)]
+pub struct Ahead {
+    believed: Duration,
+    known: Arc<Mutex<Known>>,
+    state: Mutex<State>,
+}
+
+/// No panic leaves such a table half changed: each change is one call.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Ahead {
+    /// Nothing is listed. `believed`: how long the kernel believes names and attributes.
+    pub fn new(believed: Duration) -> Ahead {
+        let state = State { directories: LruCache::new(DIRECTORIES_MAX), entries: 0 };
+        Ahead { believed, known: Arc::new(Mutex::new(Known::new(believed))), state: Mutex::new(state) }
+    }
+
+    /// What the mount remembers besides.
+    pub(super) fn known(&self) -> &Arc<Mutex<Known>> {
+        &self.known
+    }
+
+    /// What a name leads to, if a listing told, and how long that may still be believed.
+    pub fn get(&self, dir: Handle, name: &[u8], now: Instant) -> Option<(Attr, Duration)> {
+        let mut state = lock(&self.state);
+        let listed = state.directories.get_mut(&dir)?;
+        let (attr, asked_at) = listed.entries.get(name)?;
+        let left = self.believed.checked_sub(now.since(*asked_at)).filter(|left| !left.is_zero())?;
+        let mut known = lock(&self.known);
+        if known.name_changed_since(dir, name, *asked_at) || known.is_outdated(attr, *asked_at) {
+            return None;
+        }
+        known.saw_mode(attr.handle, attr.mode, now);
+        known.told_size(attr.handle, attr.size, now);
+        if let Some(round) = &mut listed.round {
+            round.hits += 1;
+        }
+        Some((attr.clone(), left))
+    }
+
+    /// A lookup took a message and found something; whether the directory is to be listed now. Then [`Ahead::end`] follows.
+    pub(super) fn missed(&self, dir: Handle, now: Instant) -> bool {
+        if self.believed.is_zero() {
+            return false;
+        }
+        let mut state = lock(&self.state);
+        let state = &mut *state;
+        if !state.directories.contains(&dir)
+            && let Some((_, fallen)) = state.directories.push(dir, Listed::new())
+        {
+            state.entries -= fallen.entries.len();
+        }
+        let listed = state.directories.get_or_insert_mut(dir, Listed::new);
+        let is_over = |at: Instant| now.since(at) >= self.believed;
+        if listed.missed_at.is_none_or(is_over) {
+            (listed.misses, listed.missed_at) = (0, Some(now));
+        }
+        listed.misses += 1;
+        match &listed.round {
+            Some(round) if round.is_under_way || !is_over(round.begun_at) => return false,
+            Some(_) => state.entries -= listed.judge(),
+            None => {}
+        }
+        if listed.misses < listed.needed {
+            return false;
+        }
+        listed.round = Some(Round { begun_at: now, is_under_way: true, hits: 0 });
+        true
+    }
+
+    /// An entry of the listing under way, asked for at `asked_at`; whether more are wanted.
+    pub(super) fn add(&self, dir: Handle, name: Bytes, attr: Attr, asked_at: Instant) -> bool {
+        let mut state = lock(&self.state);
+        let state = &mut *state;
+        let Some(listed) = state.directories.peek_mut(&dir) else { return false };
+        if !listed.round.as_ref().is_some_and(|round| round.is_under_way) {
+            return false;
+        }
+        if listed.entries.insert(name, (attr, asked_at)).is_none() {
+            state.entries += 1;
+        }
+        let is_full = listed.entries.len() >= ENTRIES_MAX;
+        while state.entries > ALL_ENTRIES_MAX
+            && let Some((_, fallen)) = state.directories.pop_lru()
+        {
+            state.entries -= fallen.entries.len();
+        }
+        !is_full
+    }
+
+    /// The listing has ended, or failed.
+    pub(super) fn end(&self, dir: Handle) {
+        if let Some(round) = lock(&self.state).directories.peek_mut(&dir).and_then(|l| l.round.as_mut()) {
+            round.is_under_way = false;
+        }
+    }
+}
+
+impl Listed {
+    fn new() -> Listed {
+        Listed { entries: HashMap::new(), round: None, misses: 0, missed_at: None, needed: FIRST }
+    }
+
+    /// A round's time is over: settle what the next one takes, and forget its entries; how many there were.
+    fn judge(&mut self) -> usize {
+        let (listed, hits) = (self.entries.len(), self.round.take().map_or(0, |round| round.hits));
+        self.needed = match hits * ENTRIES_A_HIT >= listed && hits > 0 {
+            true => FEW,
+            false => (self.needed * 2).min(MOST),
+        };
+        self.entries = HashMap::new();
+        listed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_proto::{Generation, Kind, Template, Time};
+
+    const DIR: Handle = Handle(78);
+    const SPAN: Duration = Duration::from_nanos(1000);
+
+    fn file(handle: u64) -> Attr {
+        let at = Time(1);
+        Attr {
+            handle: Handle(handle),
+            kind: Kind::File,
+            mode: 0o644,
+            uid: 1,
+            gid: 2,
+            nlink: 1,
+            rdev: 0,
+            size: 5,
+            space: 0,
+            atime: at,
+            mtime: at,
+            ctime: at,
+            btime: at,
+            generation: Generation(0),
+            parent: DIR,
+            template: Template::default(),
+            layout: None,
+            shards: shoal_proto::Shards::WHOLE,
+        }
+    }
+
+    fn name(n: u64) -> Bytes {
+        Bytes::from(format!("f{n}"))
+    }
+
+    /// Lookups by message, one each nanosecond from `from` on, until one has the directory listed: which.
+    fn lookups_until_listed(ahead: &Ahead, from: u64, most: u64) -> Option<u64> {
+        (0..most).find(|n| ahead.missed(DIR, Instant(from + n))).map(|n| n + 1)
+    }
+
+    /// A listing of `entries`, asked for at `at`.
+    fn list(ahead: &Ahead, entries: u64, at: u64) {
+        for n in 0..entries {
+            assert!(ahead.add(DIR, name(n), file(1000 + n), Instant(at)));
+        }
+        ahead.end(DIR);
+    }
+
+    fn hit(ahead: &Ahead, n: u64, now: u64) -> Option<u64> {
+        ahead.get(DIR, &name(n), Instant(now)).map(|(attr, _)| attr.handle.0)
+    }
+
+    #[test]
+    fn after_some_lookups_a_directory_is_listed_once_and_an_entry_believed_for_the_rest_of_its_time() {
+        let ahead = Ahead::new(SPAN);
+        assert_eq!(lookups_until_listed(&ahead, 0, 100), Some(u64::from(FIRST)));
+        assert!(!ahead.missed(DIR, Instant(20)), "it is under way");
+        list(&ahead, 10, 7);
+        assert!(!ahead.missed(DIR, Instant(30)), "it is believed");
+        let (attr, left) = ahead.get(DIR, b"f3", Instant(1006)).unwrap();
+        assert_eq!((attr.handle, left), (Handle(1003), Duration::from_nanos(1)));
+        assert_eq!(hit(&ahead, 3, 1007), None);
+        assert_eq!(hit(&ahead, 11, 10), None, "it was not listed");
+    }
+
+    #[test]
+    fn lookups_that_come_seldom_list_nothing_and_in_a_strict_mount_none_do() {
+        let ahead = Ahead::new(SPAN);
+        assert!(!(0..1000).any(|n| ahead.missed(DIR, Instant(n * 200))));
+        let strict = Ahead::new(Duration::ZERO);
+        assert_eq!(lookups_until_listed(&strict, 0, 1000), None);
+    }
+
+    #[test]
+    fn what_was_changed_since_is_not_answered() {
+        let ahead = Ahead::new(SPAN);
+        lookups_until_listed(&ahead, 0, 100);
+        list(&ahead, 10, 50);
+        let mut known = lock(ahead.known());
+        known.changed(Handle(1001), Instant(50));
+        known.changed(Handle(1002), Instant(49));
+        known.name_changed(DIR, b"f3", Instant(51));
+        drop(known);
+        assert_eq!([1, 2, 3, 4].map(|n| hit(&ahead, n, 60)), [None, Some(1002), None, Some(1004)]);
+    }
+
+    #[test]
+    fn a_listing_that_was_worth_it_comes_again_soon_and_another_takes_twice_as_many_lookups() {
+        let ahead = Ahead::new(SPAN);
+        let mut now = 0;
+        let mut round = |hits: u64| {
+            let took = lookups_until_listed(&ahead, now, 1000);
+            list(&ahead, 80, now);
+            (0..hits).for_each(|n| assert!(hit(&ahead, n, now + 1).is_some()));
+            now += 3000;
+            took
+        };
+        assert_eq!(round(10), Some(8));
+        assert_eq!(round(10), Some(2));
+        assert_eq!(round(9), Some(2));
+        assert_eq!(round(0), Some(4));
+        assert_eq!(round(0), Some(8));
+        assert_eq!(round(10), Some(16));
+        assert_eq!(round(10), Some(2));
+    }
+
+    #[test]
+    fn no_more_entries_are_kept_than_there_is_room_for() {
+        let ahead = Ahead::new(SPAN);
+        let rounds = 2 * ALL_ENTRIES_MAX / ENTRIES_MAX;
+        for dir in 0..rounds as u64 {
+            (0..FIRST).for_each(|n| assert_eq!(ahead.missed(Handle(dir), Instant(0)), n + 1 == FIRST));
+            let wanted = (0..).take_while(|&n| ahead.add(Handle(dir), name(n), file(n), Instant(0))).count();
+            assert_eq!(wanted + 1, ENTRIES_MAX);
+            ahead.end(Handle(dir));
+        }
+        let state = lock(&ahead.state);
+        let kept: usize = state.directories.iter().map(|(_, listed)| listed.entries.len()).sum();
+        assert_eq!((state.entries, kept), (ALL_ENTRIES_MAX, ALL_ENTRIES_MAX));
+    }
+}
