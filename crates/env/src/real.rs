@@ -19,6 +19,7 @@ mod local;
 mod pause;
 mod polling;
 mod pool;
+mod roaming;
 mod tasks;
 mod tcp;
 mod unix;
@@ -27,6 +28,9 @@ use crate::{Address, Counters, Door, Env, FileDoor, Instant, Listener, Stream, T
 use futures_util::future::LocalBoxFuture;
 use polling::Polling;
 use pool::Pool;
+use roaming::World;
+pub use roaming::here;
+use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
@@ -106,6 +110,26 @@ impl Runtime {
         // The tasks' own turns are bounded; the runtime's bounds would end a round in its midst.
         self.runtime.block_on(unconstrained(root))
     }
+
+    /// The same for a body that makes all it needs by itself, polled by whoever wakes it ([`roaming`]).
+    fn roam<T, F>(&self, body: impl FnOnce(Env) -> F + 'static) -> T
+    where
+        T: 'static,
+        F: Future<Output = T>,
+    {
+        let (door, env) = (self.door.0.clone(), self.env());
+        let value = Rc::new(RefCell::new(None));
+        let kept = value.clone();
+        let root = Box::pin(async move {
+            let stays_awake = || door.polling.stays_awake();
+            let body = pin!(async { body(env).await });
+            let ended = door.tasks.run(body, &stays_awake).await;
+            kept.replace(Some(ended));
+        });
+        let world = World::new(root, self.runtime.handle().clone());
+        self.runtime.block_on(unconstrained(world.own()));
+        value.take().expect("a world that ended without a panic has a value")
+    }
 }
 
 /// [`run`] in a new thread of that name.
@@ -123,6 +147,27 @@ where
 {
     let own_name = name.to_owned();
     std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&own_name, body))
+}
+
+/// As [`spawn_thread`], but what another thread wakes may run on that one, if it says so by [`here`] (as the pools' threads
+/// do): one wake-up less.
+///
+/// `body`, and all that runs in the new world, keeps nothing in variables of a thread, and blocks no thread for long.
+///
+/// # Errors
+///
+/// When the thread cannot be made.
+pub fn spawn_roaming<T, F>(
+    name: &str,
+    body: impl FnOnce(Env) -> F + Send + 'static,
+) -> io::Result<std::thread::JoinHandle<T>>
+where
+    T: Send + 'static,
+    F: Future<Output = T>,
+{
+    let own_name = name.to_owned();
+    let own = move || Runtime::new(&own_name).roam(body);
+    std::thread::Builder::new().name(name.to_owned()).spawn(own)
 }
 
 /// The real side of the door; one for each run.

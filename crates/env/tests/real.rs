@@ -1,4 +1,4 @@
-//! The suite in the real world, and what only the real world has: threads, the kernel's files and sockets.
+//! The suite in the real world, on one thread and on whichever wakes it, and what only the real world has: threads, the kernel's files and sockets.
 
 mod suite;
 
@@ -11,7 +11,7 @@ macro_rules! in_the_real_world {
     ($($case:ident),* $(,)?) => {
         $(#[test]
         fn $case() {
-            for kind in ["tcp", "unix", "local"] {
+            for (kind, roams) in [("tcp", false), ("unix", false), ("local", false), ("tcp", true), ("local", true)] {
                 let dir = tempfile::tempdir().unwrap();
                 let root = dir.path().to_owned();
                 let address = match kind {
@@ -19,7 +19,11 @@ macro_rules! in_the_real_world {
                     "unix" => Address::Unix(root.join("socket")),
                     _ => Address::Local(format!("{}-{}", stringify!($case), root.display())),
                 };
-                real::run(stringify!($case), |env| suite::$case(env, Place { address, root }));
+                let case = |env| suite::$case(env, Place { address, root });
+                match roams {
+                    false => real::run(stringify!($case), case),
+                    true => real::spawn_roaming(stringify!($case), case).unwrap().join().expect("as on one thread"),
+                }
             }
         })*
     };

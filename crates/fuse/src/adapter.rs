@@ -1,8 +1,8 @@
 //! FUSE's requests and answers; what they do is in [`fs`](crate::fs).
 //!
 //! An event loop decodes a request, counts it, takes what it needs out of the loop's buffer, and sends it on; the answer
-//! is given from the client's thread. Only what [`AtOnce`] has is answered at once. A reply that is dropped (the client's
-//! thread is gone) is answered `EIO` by fuser.
+//! is given by the client, on whichever thread that runs. Only what [`AtOnce`] has is answered at once. A reply that is dropped
+//! (the client is gone) is answered `EIO` by fuser.
 //!
 //! What is answered `ENOSYS` is not asked again: flush (all was written when `write(2)` returned; mappings are written
 //! back by the kernel before it would ask), access (the kernel checks permissions itself), lseek for holes, copying of
@@ -71,7 +71,8 @@ impl Adapter {
         F: Future<Output = ()> + 'static,
     {
         self.counts.add(verb);
-        self.queue.run(request);
+        // The client's thread is not woken where this one may do it.
+        real::here(|| self.queue.run(request));
     }
 }
 

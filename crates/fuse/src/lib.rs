@@ -4,14 +4,16 @@
 //!   kernel ── /dev/fuse ──> event loops (fuser, n threads): decode, count, never wait
 //!                               │  a boxed request with its reply        (adapter)
 //!                               v
-//!                           the client's thread: one task a request      (fs, over shoal_client)
+//!                           the client's world: one task a request       (fs, over shoal_client)
 //!                               │
 //!                               └── the reply is written to /dev/fuse from here
 //! ```
 //!
-//! A client belongs to one thread, so every request is handed to that thread and answered from it; the event loops only
-//! decode, and answer what [`AtOnce`](fs::AtOnce) has. [`fs`] knows no FUSE: it speaks in handles and attributes, and its errors are error numbers. [`adapter`] knows
-//! nothing but FUSE. [`session`] starts and ends both, [`mounts`] deals with mount points.
+//! A client is on one thread at a time, so every request is handed to it by a queue. The event loop that did so runs the client
+//! itself, unless another thread is at it ([`here`](shoal_env::real::here)); what comes later, from a socket, is the client's own
+//! thread's. The event loops answer by themselves what [`AtOnce`](fs::AtOnce) has. [`fs`] knows no FUSE: it speaks in handles
+//! and attributes, and its errors are error numbers. [`adapter`] knows nothing but FUSE. [`session`] starts and ends both,
+//! [`mounts`] deals with mount points.
 //!
 //! **One mount has one client.** A file that is removed while it is open lives on because the client that removes it says
 //! what it holds; two clients in one mount would not know of each other's open files.

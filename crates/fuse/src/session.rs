@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   shoal-fuse       fuser's run: waits for its event loops (fuser-0, fuser-1, ...), then ends the rest, in this order
-//!   shoal-client     the client and its tasks; everything is answered from here
+//!   shoal-client     the client and its tasks, where no event loop runs them
 //!   shoal-forget     tells the kernel which pages are no longer true
 //! ```
 //!
@@ -119,7 +119,7 @@ impl Mount {
             taken_away,
             at_once: at_once.clone(),
         };
-        let client_thread = real::spawn_thread("shoal-client", move |env| serve(env, client, serving))
+        let client_thread = real::spawn_roaming("shoal-client", move |env| serve(env, client, serving))
             .map_err(|error| MountError::io("cannot start the client's thread", error))?;
         let connected = answer.recv().unwrap_or_else(|_| Err(Error::new(shoal_proto::Status::Io, "connect")));
         let readdirplus = connected.map_err(MountError::Client)?;

@@ -1,4 +1,4 @@
-//! The server: one thread that owns one shard of a file system.
+//! The server: one world, on one thread at a time, that owns one shard of a file system.
 //!
 //! ```text
 //!   connection ─▶ session ─▶ executor ─▶ handler (ops/*, a plain function over Ctx) ─▶ changes ─▶ store ─▶ journal

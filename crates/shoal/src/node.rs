@@ -60,7 +60,7 @@ impl Node {
             let (stop, stopped) = oneshot::channel();
             let (begun, begin) = std::sync::mpsc::channel();
             let events = events.clone();
-            let thread = real::spawn_thread(&format!("shoal-{id}"), move |env| async move {
+            let thread = real::spawn_roaming(&format!("shoal-{id}"), move |env| async move {
                 let id = plan.id;
                 let done = plan.run(env, stopped, begun).await;
                 if let Err(error) = &done {

@@ -237,6 +237,23 @@ fn the_world_is_reached_through_env_alone() {
 }
 
 #[test]
+fn code_in_worlds_keeps_nothing_in_variables_of_a_thread() {
+    // A world may be polled by one thread after the other (`env::real::roaming`).
+    let known = [
+        ("env/src/real/roaming.rs", "thread_local!"),
+        // Simulations stay on their thread.
+        ("env/src/mutant.rs", "thread_local!"),
+        ("env/src/sim/image.rs", "thread_local!"),
+    ];
+    let sources = sources();
+    let in_worlds = |s: &Source| s.is(SIMULATED) || s.is(&["env", "fuse", "pattern", "proto"]);
+    for word in ["thread_local!", "thread::current", "ThreadId"] {
+        assert_none(word, &holding(&sources, in_worlds, word, &known));
+    }
+    assert_eq!(holding(&sources, in_worlds, "thread_local!", &[]).len(), known.len());
+}
+
+#[test]
 fn nothing_above_env_depends_on_an_order_that_differs_from_run_to_run() {
     let sources = sources();
     let simulated = |s: &Source| s.is(SIMULATED) || s.krate() == "sim";

@@ -3,6 +3,7 @@
 //! A job and its answer cross by a queue under one lock and a one-shot channel whose waker belongs to the environment's
 //! thread. Jobs start in the order given; nothing orders their ends.
 
+use super::roaming::here;
 use futures_channel::oneshot;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -87,7 +88,7 @@ impl Pool {
                 // Linux keeps it for each thread. Where it is refused the thread is one like the others.
                 let _ = rustix::process::nice(NICE);
             }
-            serve(&shared);
+            serve(&shared, !gives_way);
         });
         match thread {
             Ok(thread) => threads.push(thread),
@@ -124,12 +125,18 @@ impl Drop for Pool {
     }
 }
 
-fn serve(shared: &Shared) {
+/// Do jobs; `goes_on`: and what is to be done because of them, as far as that may be done on any thread.
+fn serve(shared: &Shared, goes_on: bool) {
     let mut state = shared.lock();
     while !state.ended {
         if let Some(job) = state.queue.pop_front() {
             drop(state);
-            drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)));
+            let job = || drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)));
+            if goes_on {
+                here(job)
+            } else {
+                job()
+            }
             state = shared.lock();
         } else {
             state.idle += 1;

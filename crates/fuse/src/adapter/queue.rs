@@ -1,4 +1,4 @@
-//! The way from the event loops to the client's thread.
+//! The way from the event loops to the client.
 //!
 //! A queue without locks; a burst of requests wakes a busy client's thread not at all and a sleeping one once. It has no
 //! bound of its own because it has one from outside: each program waits for its request, and of requests that nobody waits

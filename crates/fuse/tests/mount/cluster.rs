@@ -82,7 +82,7 @@ fn start_server(map: &ClusterMap, id: ServerId) -> (oneshot::Sender<()>, JoinHan
     let (stop, stopped) = oneshot::channel();
     let (ready, is_ready) = mpsc::channel();
     let map = map.clone();
-    let thread = real::spawn_thread(&format!("server-{id}"), move |env| async move {
+    let thread = real::spawn_roaming(&format!("server-{id}"), move |env| async move {
         let identity = Identity { fs: map.fs_id, collection: map.collection.0, server: id.0 };
         let config = CollectionConfig::new("", ModuleKind::Memory, identity);
         let store = shoal_store::open(env.clone(), config).await.unwrap();

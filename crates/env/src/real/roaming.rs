@@ -1,0 +1,363 @@
+//! Worlds that run on the thread that wakes them.
+//!
+//! Waking a thread costs more than most of what it is woken for: 20 to 40 µs where a stat's work is five. A world made by
+//! [`spawn_roaming`](super::spawn_roaming) has a thread of its own, which waits for its sockets and timers; but what is to be
+//! done because *another* thread brought something may be done by that thread, if it says so ([`here`]): an event loop
+//! that hands over a request, a thread of a pool that made a record durable.
+//!
+//! ```text
+//!   a thread that wakes     enqueue, wake ──▶ poll the client's world ──▶ wake, poll the server's ──▶ …, go on
+//!   the client's own        waits for sockets and timers
+//!   the server's own        waits for sockets and timers
+//! ```
+//!
+//! A world's state says who may poll it:
+//!
+//! ```text
+//!            wake                    who gets there first              ended, panicked
+//!   IDLE ───────────▶ QUEUED ─────────────────────────────▶ RUNNING ─────────────────▶ ENDED
+//!    ▲                  ▲                                    │   │ wake
+//!    │                  └────────── own thread is woken ── AGAIN ◀┘
+//!    └──────────────────────────────────────────────────────┘ nothing came meanwhile
+//! ```
+//!
+//! **Invariant: one thread at a time polls a world**, the one that moved it from `QUEUED` to `RUNNING`; the move to and from
+//! `RUNNING` orders what one thread did before what the next does. **Invariant: a queued world is polled**: it is either on the
+//! list of a thread within [`here`], which polls all of its list or hands the rest to their own threads however it ends, or
+//! its own thread is woken. A world is polled once for a wake elsewhere; what is left to do then is its own thread's.
+//!
+//! **Why a world may be polled here and there**: all it is made of was made within it, by its body, and nothing of it that is
+//! not `Send` is kept outside: not by who started it (what goes in and comes out is `Send`), nor in variables of a thread
+//! (`tests/house.rs` of the `shoal` crate sees that code in worlds has none).
+
+use futures_util::future::LocalBoxFuture;
+use futures_util::task::AtomicWaker;
+use std::any::Any;
+use std::cell::{RefCell, UnsafeCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use tokio::runtime::Handle;
+
+const IDLE: u8 = 0;
+const QUEUED: u8 = 1;
+const RUNNING: u8 = 2;
+const AGAIN: u8 = 3;
+const ENDED: u8 = 4;
+
+/// Worlds that a thread polls for one [`here`], at most: two worlds may wake each other for ever.
+const RUNS_MAX: usize = 16;
+
+thread_local! {
+    /// What this thread woke within [`here`]; `None`: it is not within.
+    static WOKEN: RefCell<Option<VecDeque<Arc<World>>>> = const { RefCell::new(None) };
+}
+
+/// One world. See the module.
+pub(super) struct World {
+    state: AtomicU8,
+    /// The body and all tasks; `None` behind the end.
+    root: UnsafeCell<Option<LocalBoxFuture<'static, ()>>>,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    /// Its own thread.
+    own: AtomicWaker,
+    runtime: Handle,
+}
+
+// SAFETY: `root` is the only part that is not `Send` and `Sync` by itself. It is reached by the thread alone that moved `state`
+// to `RUNNING` (`run`), and by the world's own thread behind the end (`take_root`), each ordered behind the one before by
+// `state`. That what is in it may be used by one thread after the other is the module's last paragraph.
+unsafe impl Send for World {}
+// SAFETY: as above.
+unsafe impl Sync for World {}
+
+impl World {
+    /// A world that was not polled yet; its own thread drives it ([`World::own`]) within the runtime `runtime`.
+    pub(super) fn new(root: LocalBoxFuture<'static, ()>, runtime: Handle) -> Arc<World> {
+        Arc::new(World {
+            state: AtomicU8::new(QUEUED),
+            root: UnsafeCell::new(Some(root)),
+            panic: Mutex::default(),
+            own: AtomicWaker::new(),
+            runtime,
+        })
+    }
+
+    /// What the world's own thread awaits: until its end.
+    pub(super) fn own(self: &Arc<World>) -> Own<'_> {
+        Own(self)
+    }
+
+    /// Poll it, if it is queued.
+    fn run(self: &Arc<World>) {
+        if self.state.compare_exchange(QUEUED, RUNNING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return;
+        }
+        let waker = Waker::from(self.clone());
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: this thread moved the state to `RUNNING`, so it alone is here.
+            let root = unsafe { &mut *self.root.get() };
+            root.as_mut().map_or(Poll::Ready(()), |root| root.as_mut().poll(&mut Context::from_waker(&waker)))
+        }));
+        match polled {
+            Ok(Poll::Pending) => {
+                if self.state.compare_exchange(RUNNING, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                    return;
+                }
+                self.state.store(QUEUED, Ordering::Release);
+            }
+            Ok(Poll::Ready(())) => self.state.store(ENDED, Ordering::Release),
+            Err(panic) => {
+                *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
+                self.state.store(ENDED, Ordering::Release);
+            }
+        }
+        self.own.wake();
+    }
+
+    /// Poll it on another thread than its own.
+    fn run_elsewhere(self: &Arc<World>) {
+        // Sockets and timers that are made meanwhile are its own runtime's.
+        let _entered = self.runtime.enter();
+        self.run();
+    }
+
+    /// Drop what is left of it, on its own thread, behind its end; with the panic that ended it.
+    fn end(&self) {
+        debug_assert_eq!(self.state.load(Ordering::Acquire), ENDED);
+        // SAFETY: behind `ENDED` nobody polls it, and only its own thread comes here.
+        drop(unsafe { (*self.root.get()).take() });
+        let panic = self.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
+}
+
+impl Wake for World {
+    fn wake(self: Arc<World>) {
+        let mut state = self.state.load(Ordering::Acquire);
+        loop {
+            let next = match state {
+                IDLE => QUEUED,
+                RUNNING => AGAIN,
+                _ => return,
+            };
+            match self.state.compare_exchange_weak(state, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) if next == QUEUED => break,
+                Ok(_) => return,
+                Err(now) => state = now,
+            }
+        }
+        let world = WOKEN.with_borrow_mut(|woken| match woken {
+            Some(woken) => {
+                woken.push_back(self);
+                None
+            }
+            None => Some(self),
+        });
+        if let Some(world) = world {
+            world.own.wake();
+        }
+    }
+}
+
+/// See [`World::own`].
+pub(super) struct Own<'a>(&'a Arc<World>);
+
+impl Future for Own<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let world = self.0;
+        // Before the look at the state: who ends a turn elsewhere changes the state, then wakes.
+        world.own.register(cx.waker());
+        world.run();
+        if world.state.load(Ordering::Acquire) != ENDED {
+            return Poll::Pending;
+        }
+        world.end();
+        Poll::Ready(())
+    }
+}
+
+/// Run `body`, and then, on this thread, the worlds of [`spawn_roaming`](super::spawn_roaming) that it woke and that nobody
+/// else runs. Not for a thread on which something waits for one of them.
+pub fn here<T>(body: impl FnOnce() -> T) -> T {
+    let is_outermost = WOKEN.with_borrow_mut(|woken| match woken {
+        Some(_) => false,
+        None => {
+            *woken = Some(VecDeque::new());
+            true
+        }
+    });
+    if !is_outermost {
+        return body();
+    }
+    let left = Left;
+    let value = body();
+    for _ in 0..RUNS_MAX {
+        let Some(world) = WOKEN.with_borrow_mut(|woken| woken.as_mut()?.pop_front()) else { break };
+        world.run_elsewhere();
+    }
+    drop(left);
+    value
+}
+
+/// Leaves [`here`]: what is left on the list is for the worlds' own threads.
+struct Left;
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        let left = WOKEN.with_borrow_mut(Option::take);
+        for world in left.into_iter().flatten() {
+            world.own.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::spawn_roaming;
+    use super::{RUNS_MAX, here};
+    use crate::{Address, Env};
+    use futures_channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+    use futures_util::StreamExt;
+    use std::io::IoSlice;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread::{JoinHandle, ThreadId, current};
+    use std::time::Duration;
+
+    /// A world that does something for each message, until there are none.
+    fn world<T: Send + 'static>(
+        mut each: impl FnMut(&Env, T) + Send + 'static,
+    ) -> (UnboundedSender<T>, JoinHandle<u64>) {
+        let (send, mut receive): (_, UnboundedReceiver<T>) = unbounded();
+        let thread = spawn_roaming("roams", move |env| async move {
+            let mut done = 0;
+            while let Some(message) = receive.next().await {
+                each(&env, message);
+                done += 1;
+            }
+            done
+        });
+        (send, thread.unwrap())
+    }
+
+    #[test]
+    fn what_a_thread_wakes_within_here_has_run_on_it_when_it_goes_on_and_else_on_its_own() {
+        let (told, threads) = std::sync::mpsc::channel::<ThreadId>();
+        let (send, thread) = world(move |_, ()| told.send(current().id()).unwrap());
+        send.unbounded_send(()).unwrap();
+        assert_eq!(threads.recv().unwrap(), thread.thread().id());
+        // It may not have gone to sleep yet: then its own thread goes on.
+        let ran_here = (0..10_000).any(|_| {
+            here(|| send.unbounded_send(()).unwrap());
+            threads.recv().unwrap() == current().id()
+        });
+        assert!(ran_here);
+        here(|| send.unbounded_send(()).unwrap());
+        drop(send);
+        assert!(thread.join().unwrap() >= 3);
+    }
+
+    #[test]
+    fn no_wake_is_lost_whoever_wakes() {
+        const EACH: u64 = 20_000;
+        let sum = Arc::new(AtomicU64::new(0));
+        let total = sum.clone();
+        let (send, thread) = world(move |_, n| {
+            total.fetch_add(n, Ordering::Relaxed);
+        });
+        std::thread::scope(|scope| {
+            for at in 0..4 {
+                let send = send.clone();
+                scope.spawn(move || {
+                    for n in 0..EACH {
+                        match at % 2 {
+                            0 => here(|| send.unbounded_send(n).unwrap()),
+                            _ => send.unbounded_send(n).unwrap(),
+                        }
+                    }
+                });
+            }
+        });
+        drop(send);
+        assert_eq!(thread.join().unwrap(), 4 * EACH);
+        assert_eq!(sum.load(Ordering::Relaxed), 4 * EACH * (EACH - 1) / 2);
+    }
+
+    #[test]
+    fn worlds_that_wake_each_other_let_the_thread_go_on_and_their_own_do_the_rest() {
+        const TURNS: u64 = 10_000;
+        let (to_one, at_one) = unbounded::<u64>();
+        let (to_two, at_two) = unbounded::<u64>();
+        let main = current().id();
+        let counts_down = |mut from: UnboundedReceiver<u64>, to: UnboundedSender<u64>| {
+            let thread = spawn_roaming("counts down", move |_| async move {
+                let (mut turns, mut on_main) = (0, 0);
+                while let Some(left) = from.next().await {
+                    turns += 1;
+                    on_main += usize::from(current().id() == main);
+                    if left == 0 || to.unbounded_send(left - 1).is_err() {
+                        break;
+                    }
+                }
+                (turns, on_main)
+            });
+            thread.unwrap()
+        };
+        let one = counts_down(at_one, to_two);
+        let two = counts_down(at_two, to_one.clone());
+        here(|| to_one.unbounded_send(TURNS).unwrap());
+        drop(to_one);
+        let (one, two) = (one.join().unwrap(), two.join().unwrap());
+        assert_eq!(one.0 + two.0, TURNS + 1);
+        assert!(one.1 + two.1 <= RUNS_MAX);
+    }
+
+    #[test]
+    fn a_panic_on_another_thread_is_the_worlds_own() {
+        let (send, thread) = world(|_, is_bad: bool| assert!(!is_bad, "the reason"));
+        for _ in 0..1000 {
+            here(|| send.unbounded_send(false).unwrap());
+        }
+        here(|| send.unbounded_send(true).unwrap());
+        let panic = thread.join().unwrap_err();
+        assert!(format!("{:?}", panic.downcast_ref::<&str>()).contains("the reason"));
+        // Nobody is there any more.
+        here(|| drop(send.unbounded_send(false)));
+    }
+
+    #[test]
+    fn sockets_and_timers_made_on_another_thread_are_the_worlds_own() {
+        let (told, done) = std::sync::mpsc::channel::<()>();
+        let (send, thread) = world(move |env: &Env, n: u16| {
+            let (env, told) = (env.clone(), told.clone());
+            let inner = env.clone();
+            drop(env.spawn("speaks", async move {
+                let mut listener = inner.listen(&Address::Tcp(([127, 0, 0, 1], 0).into())).await.unwrap();
+                let mut stream = inner.connect(&listener.address()).await.unwrap();
+                let mut other = listener.accept().await.unwrap();
+                inner.sleep(Duration::from_millis(1)).await;
+                let words = n.to_le_bytes();
+                stream.writer.write_all(&mut [IoSlice::new(&words)]).await.unwrap();
+                let mut buf = [0; 2];
+                assert_eq!(other.reader.read(&mut buf).await.unwrap(), 2);
+                assert_eq!(buf, words);
+                told.send(()).unwrap();
+            }));
+        });
+        for n in 0..50 {
+            here(|| send.unbounded_send(n).unwrap());
+            done.recv().unwrap();
+        }
+        drop(send);
+        assert_eq!(thread.join().unwrap(), 50);
+    }
+}
