@@ -7,6 +7,7 @@
 
 use super::Meter;
 use crate::{Address, Listener, ListenerImpl, Reader, ReaderImpl, Stream, Writer, WriterImpl};
+use bytes::BytesMut;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,19 +55,30 @@ fn pipe() -> (PipeReader, PipeWriter) {
 }
 
 impl PipeReader {
-    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+    /// Give up to `max` bytes to `put`, in one piece or two; how many.
+    fn poll_take(
+        &self,
+        cx: &mut Context<'_>,
+        max: usize,
+        mut put: impl FnMut(&[u8]),
+    ) -> Poll<io::Result<usize>> {
         let mut state = lock(&self.0);
         if state.reset {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
-        if state.bytes.is_empty() && !buf.is_empty() {
+        if state.bytes.is_empty() && max > 0 {
             if state.write_closed {
                 return Poll::Ready(Ok(0));
             }
             state.reading = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let n = take(&mut state.bytes, buf);
+        let n = state.bytes.len().min(max);
+        let (front, back) = state.bytes.as_slices();
+        let split = front.len().min(n);
+        put(&front[..split]);
+        put(&back[..n - split]);
+        state.bytes.drain(..n);
         let writing = state.writing.take();
         if state.bytes.is_empty() && state.bytes.capacity() > PIPE_BYTES_KEPT && writing.is_none() {
             state.bytes = VecDeque::new();
@@ -75,17 +87,6 @@ impl PipeReader {
         wake(writing);
         Poll::Ready(Ok(n))
     }
-}
-
-/// Move bytes from the front of `ring` into `buf`; how many.
-fn take(ring: &mut VecDeque<u8>, buf: &mut [u8]) -> usize {
-    let n = ring.len().min(buf.len());
-    let (front, back) = ring.as_slices();
-    let split = front.len().min(n);
-    buf[..split].copy_from_slice(&front[..split]);
-    buf[split..n].copy_from_slice(&back[..n - split]);
-    ring.drain(..n);
-    n
 }
 
 fn wake(waker: Option<Waker>) {
@@ -159,13 +160,34 @@ impl Drop for PipeReader {
 struct LocalReader(PipeReader, Meter);
 struct LocalWriter(PipeWriter, Meter);
 
-impl ReaderImpl for LocalReader {
-    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        let polled = self.0.poll_read(cx, buf);
-        if let Poll::Ready(Ok(n)) = polled {
+impl LocalReader {
+    fn poll_take(&self, cx: &mut Context<'_>, max: usize, put: impl FnMut(&[u8])) -> Poll<io::Result<usize>> {
+        let taken = self.0.poll_take(cx, max, put);
+        if let Poll::Ready(Ok(n)) = taken {
             self.1.read(n);
         }
-        polled
+        taken
+    }
+}
+
+impl ReaderImpl for LocalReader {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        let max = buf.len();
+        let mut room = buf;
+        self.poll_take(cx, max, |bytes| {
+            let (filled, rest) = std::mem::take(&mut room).split_at_mut(bytes.len());
+            filled.copy_from_slice(bytes);
+            room = rest;
+        })
+    }
+
+    fn poll_read_behind(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut BytesMut,
+        max: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_take(cx, max, |bytes| buf.extend_from_slice(bytes))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What must hold in both worlds: each case is run by `tests/real.rs` and by `tests/sim.rs`.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use shoal_env::{Address, AlignedBuf, Env, OpenOptions, Reader, Stream, local};
 use std::cell::Cell;
 use std::io::{self, ErrorKind, IoSlice};
@@ -20,6 +20,7 @@ macro_rules! all {
         $with! {
             streams_echo_many_small_messages,
             a_big_transfer_arrives_whole_and_in_order,
+            what_is_read_behind_joins_what_was_there_and_is_never_more_than_asked_for,
             the_end_of_a_stream_is_read_after_its_last_byte,
             one_direction_may_end_while_the_other_goes_on,
             a_dropped_peer_breaks_writing,
@@ -120,6 +121,30 @@ pub async fn a_big_transfer_arrives_whole_and_in_order(env: Env, place: Place) {
         assert_eq!(near.reader.read(&mut [0; 1]).await.unwrap(), 0);
     });
     assert!(read_to_end(&mut far.reader).await.unwrap() == sent);
+}
+
+pub async fn what_is_read_behind_joins_what_was_there_and_is_never_more_than_asked_for(
+    env: Env,
+    place: Place,
+) {
+    let (mut near, mut far) = pair(&env, &place).await;
+    let sent = pattern(3 << 20, 2);
+    let copy = sent.clone();
+    env.spawn("send", async move {
+        for piece in copy.chunks(40_009) {
+            send(&mut near, piece).await.unwrap();
+        }
+    });
+    let mut got = BytesMut::from(&b"before"[..]);
+    for max in (0..).map(|round| 1 + round * 7919 % 90_000) {
+        let before = got.len();
+        let n = far.reader.read_behind(&mut got, max).await.unwrap();
+        assert!(n <= max && got.len() == before + n);
+        if n == 0 {
+            break;
+        }
+    }
+    assert!(got[..6] == *b"before" && got[6..] == sent);
 }
 
 pub async fn the_end_of_a_stream_is_read_after_its_last_byte(env: Env, place: Place) {
