@@ -1,4 +1,4 @@
-//! The real world: one thread, one tokio current-thread runtime, the kernel.
+//! The real world: one thread (or, of a world that roams, one at a time), one tokio current-thread runtime, the kernel.
 //!
 //! [`run`] makes a runtime on the calling thread and drives one future and the tasks it spawns ([`tasks`]); nothing of it is
 //! shared with other threads but what is meant to be: in-process streams ([`Address::Local`]) and the few threads of two small
@@ -115,7 +115,7 @@ impl Runtime {
     fn roam<T, F>(&self, body: impl FnOnce(Env) -> F + 'static) -> T
     where
         T: 'static,
-        F: Future<Output = T>,
+        F: Future<Output = T> + 'static,
     {
         let (door, env) = (self.door.0.clone(), self.env());
         let value = Rc::new(RefCell::new(None));
@@ -163,7 +163,7 @@ pub fn spawn_roaming<T, F>(
 ) -> io::Result<std::thread::JoinHandle<T>>
 where
     T: Send + 'static,
-    F: Future<Output = T>,
+    F: Future<Output = T> + 'static,
 {
     let own_name = name.to_owned();
     let own = move || Runtime::new(&own_name).roam(body);

@@ -1,14 +1,15 @@
 //! A few threads for calls that may block, started when there is work and none is free.
 //!
 //! A job and its answer cross by a queue under one lock and a one-shot channel whose waker belongs to the environment's
-//! thread. Jobs start in the order given; nothing orders their ends.
+//! thread. Jobs start in the order given; nothing orders their ends. **Of idle threads the one that worked last is woken**: its
+//! stack and its core's caches are warm.
 
 use super::roaming::here;
 use futures_channel::oneshot;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, Thread};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -25,22 +26,20 @@ pub(super) struct Pool {
 }
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
-    work: Condvar,
-}
+struct Shared(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     queue: VecDeque<Job>,
-    idle: usize,
+    /// Threads that sleep, the one that worked last at the end. Who takes one from here wakes it.
+    idle: Vec<Thread>,
     ended: bool,
 }
 
 impl Shared {
     /// Jobs run outside the lock and catch their panics, so a poisoned lock still guards a sound state.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -68,11 +67,11 @@ impl Pool {
             return receive;
         }
         state.queue.push_back(job);
-        let short_of_threads = state.queue.len() > state.idle;
+        let idle = state.idle.pop();
         drop(state);
-        self.shared.work.notify_one();
-        if short_of_threads {
-            self.start_thread();
+        match idle {
+            Some(idle) => idle.unpark(),
+            None => self.start_thread(),
         }
         receive
     }
@@ -105,13 +104,13 @@ impl Pool {
 
     /// Let jobs that run end, drop those that wait, and join the threads.
     pub(super) fn end(&self) {
-        let waiting = {
+        let (waiting, idle) = {
             let mut state = self.shared.lock();
             state.ended = true;
-            std::mem::take(&mut state.queue)
+            (std::mem::take(&mut state.queue), std::mem::take(&mut state.idle))
         };
         drop(waiting);
-        self.shared.work.notify_all();
+        idle.iter().for_each(Thread::unpark);
         for thread in self.threads.take() {
             // A thread's own panic has been reported by the hook; there is nothing to add.
             drop(thread.join());
@@ -130,6 +129,8 @@ fn serve(shared: &Shared, goes_on: bool) {
     let mut state = shared.lock();
     while !state.ended {
         if let Some(job) = state.queue.pop_front() {
+            // Where jobs wait they come first.
+            let goes_on = goes_on && state.queue.is_empty();
             drop(state);
             let job = || drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)));
             if goes_on {
@@ -139,9 +140,14 @@ fn serve(shared: &Shared, goes_on: bool) {
             }
             state = shared.lock();
         } else {
-            state.idle += 1;
-            state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.idle -= 1;
+            let this = std::thread::current();
+            state.idle.push(this.clone());
+            // A wake that nobody meant leaves it among the idle.
+            while state.idle.iter().any(|idle| idle.id() == this.id()) {
+                drop(state);
+                std::thread::park();
+                state = shared.lock();
+            }
         }
     }
 }

@@ -22,25 +22,29 @@
 //! ```
 //!
 //! **Invariant: one thread at a time polls a world**, the one that moved it from `QUEUED` to `RUNNING`; the move to and from
-//! `RUNNING` orders what one thread did before what the next does. **Invariant: a queued world is polled**: it is either on the
-//! list of a thread within [`here`], which polls all of its list or hands the rest to their own threads however it ends, or
-//! its own thread is woken. A world is polled once for a wake elsewhere; what is left to do then is its own thread's.
+//! `RUNNING` orders what one thread did before what the next does. **Invariant: a queued world is polled**: it is either the
+//! one that a thread within [`here`] polls next, or hands to its own thread however it ends, or its own thread is woken. A world is
+//! polled once for a wake elsewhere; what is left to do then is its own thread's.
+//!
+//! **A thread polls one after the other, never several in its turn**: of two worlds that are woken the second is its own thread's,
+//! on another core, and so is one that has waited for [`WAIT_MAX`] for the end of another's poll.
 //!
 //! **Why a world may be polled here and there**: all it is made of was made within it, by its body, and nothing of it that is
 //! not `Send` is kept outside: not by who started it (what goes in and comes out is `Send`), nor in variables of a thread
-//! (`tests/house.rs` of the `shoal` crate sees that code in worlds has none).
+//! (`tests/house.rs` of the `shoal` crate sees that code in worlds has none). The environment itself, with the tasks' futures, is
+//! kept by the world's own thread too; that touches it before the first poll and behind the end only.
 
 use futures_util::future::LocalBoxFuture;
 use futures_util::task::AtomicWaker;
 use std::any::Any;
 use std::cell::{RefCell, UnsafeCell};
-use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 const IDLE: u8 = 0;
@@ -51,10 +55,19 @@ const ENDED: u8 = 4;
 
 /// Worlds that a thread polls for one [`here`], at most: two worlds may wake each other for ever.
 const RUNS_MAX: usize = 16;
+/// A world that waits for longer than this for the end of another's poll is its own thread's.
+const WAIT_MAX: Duration = Duration::from_micros(50);
 
 thread_local! {
-    /// What this thread woke within [`here`]; `None`: it is not within.
-    static WOKEN: RefCell<Option<VecDeque<Arc<World>>>> = const { RefCell::new(None) };
+    /// The world that this thread woke within [`here`], and is to poll next; `None`: it is not within.
+    static WOKEN: RefCell<Option<Woken>> = const { RefCell::new(None) };
+}
+
+/// What a thread within [`here`] is to do.
+#[derive(Default)]
+struct Woken {
+    /// One, and no more: others can be polled on other cores at once.
+    next: Option<(Arc<World>, Instant)>,
 }
 
 /// One world. See the module.
@@ -69,7 +82,7 @@ pub(super) struct World {
 }
 
 // SAFETY: `root` is the only part that is not `Send` and `Sync` by itself. It is reached by the thread alone that moved `state`
-// to `RUNNING` (`run`), and by the world's own thread behind the end (`take_root`), each ordered behind the one before by
+// to `RUNNING` (`run`), and by the world's own thread behind the end (`end`), each ordered behind the one before by
 // `state`. That what is in it may be used by one thread after the other is the module's last paragraph.
 unsafe impl Send for World {}
 // SAFETY: as above.
@@ -153,21 +166,30 @@ impl Wake for World {
                 Err(now) => state = now,
             }
         }
-        let world = WOKEN.with_borrow_mut(|woken| match woken {
-            Some(woken) => {
-                woken.push_back(self);
-                None
+        // A thread that ends has no list any more.
+        let is_next_here = WOKEN.try_with(|woken| match &mut *woken.borrow_mut() {
+            Some(Woken { next: next @ None }) => {
+                *next = Some((self.clone(), Instant::now()));
+                true
             }
-            None => Some(self),
+            _ => false,
         });
-        if let Some(world) = world {
-            world.own.wake();
+        if !is_next_here.unwrap_or(false) {
+            self.own.wake();
         }
     }
 }
 
 /// See [`World::own`].
 pub(super) struct Own<'a>(&'a Arc<World>);
+
+impl Drop for Own<'_> {
+    fn drop(&mut self) {
+        // Else the runtime panicked, as it does where the kernel's poll fails, and another thread may be polling what would now be
+        // dropped. A panic while one unwinds ends the process.
+        assert_eq!(self.0.state.load(Ordering::Acquire), ENDED, "a world outlived its runtime");
+    }
+}
 
 impl Future for Own<'_> {
     type Output = ();
@@ -191,7 +213,7 @@ pub fn here<T>(body: impl FnOnce() -> T) -> T {
     let is_outermost = WOKEN.with_borrow_mut(|woken| match woken {
         Some(_) => false,
         None => {
-            *woken = Some(VecDeque::new());
+            *woken = Some(Woken::default());
             true
         }
     });
@@ -201,20 +223,29 @@ pub fn here<T>(body: impl FnOnce() -> T) -> T {
     let left = Left;
     let value = body();
     for _ in 0..RUNS_MAX {
-        let Some(world) = WOKEN.with_borrow_mut(|woken| woken.as_mut()?.pop_front()) else { break };
+        let Some((world, _)) = WOKEN.with_borrow_mut(|woken| woken.as_mut()?.next.take()) else { break };
         world.run_elsewhere();
     }
     drop(left);
     value
 }
 
-/// Leaves [`here`]: what is left on the list is for the worlds' own threads.
+/// Between two turns of a world's tasks: where another waits too long for the end of this poll its own thread is woken.
+pub(super) fn between_turns() {
+    let late =
+        WOKEN.with_borrow_mut(|woken| woken.as_mut()?.next.take_if(|(_, since)| since.elapsed() >= WAIT_MAX));
+    if let Some((world, _)) = late {
+        world.own.wake();
+    }
+}
+
+/// Leaves [`here`]: what is still to be polled is for its own thread.
 struct Left;
 
 impl Drop for Left {
     fn drop(&mut self) {
         let left = WOKEN.with_borrow_mut(Option::take);
-        for world in left.into_iter().flatten() {
+        if let Some((world, _)) = left.and_then(|woken| woken.next) {
             world.own.wake();
         }
     }

@@ -24,7 +24,7 @@ use super::known::Known;
 use bytes::Bytes;
 use lru::LruCache;
 use shoal_env::Instant;
-use shoal_proto::{Attr, Handle};
+use shoal_proto::{Attr, Handle, Shards};
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,16 +38,27 @@ const FEW: u32 = 2;
 const MOST: u32 = 1 << 16;
 /// A listing was worth it if one of so many entries was asked for.
 const ENTRIES_A_HIT: usize = 6;
+/// A listing is so many entries ahead of each lookup in its directory, at most: who stops looking up stops it.
+const ENTRIES_A_LOOKUP: usize = 4 * ENTRIES_A_HIT;
+/// How often a listing that is too far ahead looks whether it still is.
+pub(super) const PACE: Duration = Duration::from_millis(1);
+/// After so many looks in a row it ends.
+pub(super) const PAUSES_MAX: u32 = 100;
 /// Entries of one directory, at most; of a larger one its first.
 const ENTRIES_MAX: usize = 4096;
 /// Entries of all directories, at most: some 400 bytes each.
 const ALL_ENTRIES_MAX: usize = 32_768;
 /// Directories whose lookups are counted.
-const DIRECTORIES_MAX: NonZeroUsize = NonZeroUsize::new(256).expect("it is not zero");
+const DIRECTORIES_MAX: NonZeroUsize = NonZeroUsize::new(4096).expect("it is not zero");
+/// Directories that are listed at once, at most.
+const LISTINGS_MAX: usize = 8;
+
+/// By name: attributes, and when they were asked for.
+type Entries = HashMap<Bytes, (Attr, Instant)>;
 
 /// What one directory's listing brought, and the lookups that it did not answer.
 struct Listed {
-    entries: HashMap<Bytes, (Attr, Instant)>,
+    entries: Entries,
     round: Option<Round>,
     /// Lookups by message since `missed_at`.
     misses: u32,
@@ -61,30 +72,41 @@ struct Round {
     begun_at: Instant,
     is_under_way: bool,
     hits: usize,
+    /// Lookups by message that led to it, and since.
+    misses: usize,
 }
 
-#[derive(Debug)]
 struct State {
     directories: LruCache<Handle, Listed>,
     /// Entries of all of them.
     entries: usize,
+    /// Listings under way.
+    listings: usize,
 }
 
-impl std::fmt::Debug for Listed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Listed").field("entries", &self.entries.len()).finish_non_exhaustive()
-    }
+/// Whether a listing is to go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Wanted {
+    Now,
+    /// It is far enough ahead.
+    Later,
+    Never,
 }
 
-/// See the module's words. Shared by the event loops and the client's thread.
-#[derive(Debug)]
+/// See the module's words. Shared by the event loops and the client.
 pub struct Ahead {
     believed: Duration,
     known: Arc<Mutex<Known>>,
     state: Mutex<State>,
 }
 
-/// No panic leaves such a table half changed: each change is one call.
+impl std::fmt::Debug for Ahead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ahead").field("believed", &self.believed).finish_non_exhaustive()
+    }
+}
+
+/// What is done under these locks does not panic.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -92,7 +114,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Ahead {
     /// Nothing is listed. `believed`: how long the kernel believes names and attributes.
     pub fn new(believed: Duration) -> Ahead {
-        let state = State { directories: LruCache::new(DIRECTORIES_MAX), entries: 0 };
+        let state = State { directories: LruCache::new(DIRECTORIES_MAX), entries: 0, listings: 0 };
         Ahead { believed, known: Arc::new(Mutex::new(Known::new(believed))), state: Mutex::new(state) }
     }
 
@@ -108,11 +130,15 @@ impl Ahead {
         let (attr, asked_at) = listed.entries.get(name)?;
         let left = self.believed.checked_sub(now.since(*asked_at)).filter(|left| !left.is_zero())?;
         let mut known = lock(&self.known);
-        if known.name_changed_since(dir, name, *asked_at) || known.is_outdated(attr, *asked_at) {
+        // What the kernel learned since, of this object by any name, it must not be made to forget.
+        if known.name_changed_since(dir, name, *asked_at)
+            || known.is_outdated(attr, *asked_at)
+            || known.may_be_told_since(attr.handle, *asked_at)
+        {
             return None;
         }
-        known.saw_mode(attr.handle, attr.mode, now);
-        known.told_size(attr.handle, attr.size, now);
+        known.saw_mode(attr.handle, attr.mode, *asked_at);
+        known.told_size(attr.handle, attr.size, *asked_at);
         if let Some(round) = &mut listed.round {
             round.hits += 1;
         }
@@ -124,12 +150,14 @@ impl Ahead {
         if self.believed.is_zero() {
             return false;
         }
-        let mut state = lock(&self.state);
-        let state = &mut *state;
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        let mut old = Entries::new();
         if !state.directories.contains(&dir)
             && let Some((_, fallen)) = state.directories.push(dir, Listed::new())
         {
             state.entries -= fallen.entries.len();
+            old = fallen.entries;
         }
         let listed = state.directories.get_or_insert_mut(dir, Listed::new);
         let is_over = |at: Instant| now.since(at) >= self.believed;
@@ -137,60 +165,94 @@ impl Ahead {
             (listed.misses, listed.missed_at) = (0, Some(now));
         }
         listed.misses += 1;
-        match &listed.round {
-            Some(round) if round.is_under_way || !is_over(round.begun_at) => return false,
-            Some(_) => state.entries -= listed.judge(),
-            None => {}
+        if let Some(round) = &mut listed.round {
+            round.misses += 1;
+            if round.is_under_way || !is_over(round.begun_at) {
+                return false;
+            }
+            old = listed.judge();
+            state.entries -= old.len();
         }
-        if listed.misses < listed.needed {
-            return false;
+        let begins = listed.misses >= listed.needed && state.listings < LISTINGS_MAX;
+        if begins {
+            state.listings += 1;
+            let misses = listed.misses as usize;
+            listed.round = Some(Round { begun_at: now, is_under_way: true, hits: 0, misses });
         }
-        listed.round = Some(Round { begun_at: now, is_under_way: true, hits: 0 });
-        true
+        drop(guard);
+        // Thousands of entries are given back while nobody waits for the lock.
+        drop(old);
+        begins
     }
 
-    /// An entry of the listing under way, asked for at `asked_at`; whether more are wanted.
-    pub(super) fn add(&self, dir: Handle, name: Bytes, attr: Attr, asked_at: Instant) -> bool {
-        let mut state = lock(&self.state);
-        let state = &mut *state;
-        let Some(listed) = state.directories.peek_mut(&dir) else { return false };
+    /// Whether the listing under way is to go on.
+    pub(super) fn wanted(&self, dir: Handle, now: Instant) -> Wanted {
+        let state = lock(&self.state);
+        let listed = state.directories.peek(&dir);
+        let Some((listed, round)) = listed.and_then(|listed| Some((listed, listed.round.as_ref()?))) else {
+            return Wanted::Never;
+        };
+        let is_over = now.since(round.begun_at) >= self.believed;
+        if !round.is_under_way || is_over || listed.entries.len() >= ENTRIES_MAX {
+            return Wanted::Never;
+        }
+        match listed.entries.len() < (round.hits + round.misses) * ENTRIES_A_LOOKUP {
+            true => Wanted::Now,
+            false => Wanted::Later,
+        }
+    }
+
+    /// An entry of the listing under way, asked for at `asked_at`.
+    pub(super) fn add(&self, dir: Handle, name: Bytes, attr: Attr, asked_at: Instant) {
+        // Nothing of where its bytes lie is told to the kernel.
+        let attr = Attr { layout: None, shards: Shards::WHOLE, ..attr };
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        let Some(listed) = state.directories.peek_mut(&dir) else { return };
         if !listed.round.as_ref().is_some_and(|round| round.is_under_way) {
-            return false;
+            return;
         }
         if listed.entries.insert(name, (attr, asked_at)).is_none() {
             state.entries += 1;
         }
-        let is_full = listed.entries.len() >= ENTRIES_MAX;
-        while state.entries > ALL_ENTRIES_MAX
-            && let Some((_, fallen)) = state.directories.pop_lru()
-        {
-            state.entries -= fallen.entries.len();
-        }
-        !is_full
+        let old = if state.entries > ALL_ENTRIES_MAX { state.make_room() } else { Entries::new() };
+        drop(guard);
+        drop(old);
     }
 
     /// The listing has ended, or failed.
     pub(super) fn end(&self, dir: Handle) {
-        if let Some(round) = lock(&self.state).directories.peek_mut(&dir).and_then(|l| l.round.as_mut()) {
+        let mut state = lock(&self.state);
+        state.listings -= 1;
+        if let Some(round) = state.directories.peek_mut(&dir).and_then(|listed| listed.round.as_mut()) {
             round.is_under_way = false;
         }
     }
 }
 
+impl State {
+    /// Forget the entries of the directory that was asked for least recently; not how much use it was.
+    fn make_room(&mut self) -> Entries {
+        let oldest = self.directories.iter_mut().rev().find(|(_, listed)| !listed.entries.is_empty());
+        let old = oldest.map_or_else(Entries::new, |(_, listed)| listed.judge());
+        self.entries -= old.len();
+        old
+    }
+}
+
 impl Listed {
     fn new() -> Listed {
-        Listed { entries: HashMap::new(), round: None, misses: 0, missed_at: None, needed: FIRST }
+        Listed { entries: Entries::new(), round: None, misses: 0, missed_at: None, needed: FIRST }
     }
 
-    /// A round's time is over: settle what the next one takes, and forget its entries; how many there were.
-    fn judge(&mut self) -> usize {
+    /// A round is over: settle what the next one takes, and give back its entries.
+    fn judge(&mut self) -> Entries {
         let (listed, hits) = (self.entries.len(), self.round.take().map_or(0, |round| round.hits));
         self.needed = match hits * ENTRIES_A_HIT >= listed && hits > 0 {
             true => FEW,
             false => (self.needed * 2).max((listed / ENTRIES_A_HIT) as u32).min(MOST),
         };
-        self.entries = HashMap::new();
-        listed
+        std::mem::take(&mut self.entries)
     }
 }
 
@@ -238,7 +300,7 @@ mod tests {
     /// A listing of `entries`, asked for at `at`.
     fn list(ahead: &Ahead, entries: u64, at: u64) {
         for n in 0..entries {
-            assert!(ahead.add(DIR, name(n), file(1000 + n), Instant(at)));
+            ahead.add(DIR, name(n), file(1000 + n), Instant(at));
         }
         ahead.end(DIR);
     }
@@ -302,17 +364,62 @@ mod tests {
     }
 
     #[test]
-    fn no_more_entries_are_kept_than_there_is_room_for() {
+    fn what_the_kernel_was_told_later_is_not_taken_back_and_what_it_was_told_from_here_is_told_again() {
         let ahead = Ahead::new(SPAN);
-        let rounds = 2 * ALL_ENTRIES_MAX / ENTRIES_MAX;
-        for dir in 0..rounds as u64 {
-            (0..FIRST).for_each(|n| assert_eq!(ahead.missed(Handle(dir), Instant(0)), n + 1 == FIRST));
-            let wanted = (0..).take_while(|&n| ahead.add(Handle(dir), name(n), file(n), Instant(0))).count();
-            assert_eq!(wanted + 1, ENTRIES_MAX);
-            ahead.end(Handle(dir));
+        lookups_until_listed(&ahead, 0, 100);
+        list(&ahead, 10, 50);
+        lock(ahead.known()).told_size(Handle(1001), 20, Instant(51));
+        lock(ahead.known()).told_size(Handle(1002), 2, Instant(50));
+        assert_eq!([1, 2, 3].map(|n| hit(&ahead, n, 60)), [None, Some(1002), Some(1003)]);
+        assert_eq!([2, 3].map(|n| hit(&ahead, n, 70)), [Some(1002), Some(1003)]);
+    }
+
+    #[test]
+    fn a_listing_goes_on_only_as_far_as_lookups_follow_it() {
+        let ahead = Ahead::new(SPAN);
+        lookups_until_listed(&ahead, 0, 100);
+        let wanted = || ahead.wanted(DIR, Instant(20));
+        let room = FIRST as usize * ENTRIES_A_LOOKUP;
+        for n in 0..room as u64 {
+            assert_eq!(wanted(), Wanted::Now);
+            ahead.add(DIR, name(n), file(1000 + n), Instant(9));
         }
+        assert_eq!(wanted(), Wanted::Later);
+        assert!(hit(&ahead, 3, 20).is_some());
+        assert_eq!(wanted(), Wanted::Now);
+        assert_eq!(ahead.wanted(DIR, Instant(1100)), Wanted::Never, "its time is over");
+        assert_eq!(ahead.wanted(Handle(1), Instant(20)), Wanted::Never);
+        ahead.end(DIR);
+        assert_eq!(wanted(), Wanted::Never);
+    }
+
+    #[test]
+    fn no_more_entries_are_kept_than_there_is_room_for_and_no_listing_is_repeated_for_want_of_room() {
+        let ahead = Ahead::new(SPAN);
+        let directories = 2 * ALL_ENTRIES_MAX / ENTRIES_MAX;
+        let fill = |dir: u64, now: u64| {
+            let begins = (0..FIRST).any(|_| ahead.missed(Handle(dir), Instant(now)));
+            if begins {
+                (0..ENTRIES_MAX as u64).for_each(|n| ahead.add(Handle(dir), name(n), file(n), Instant(now)));
+                ahead.end(Handle(dir));
+            }
+            begins
+        };
+        assert!((0..directories as u64).all(|dir| fill(dir, 0)));
         let state = lock(&ahead.state);
         let kept: usize = state.directories.iter().map(|(_, listed)| listed.entries.len()).sum();
-        assert_eq!((state.entries, kept), (ALL_ENTRIES_MAX, ALL_ENTRIES_MAX));
+        assert_eq!((state.entries, kept, state.listings), (ALL_ENTRIES_MAX, ALL_ENTRIES_MAX, 0));
+        drop(state);
+        assert!(!(0..directories as u64).any(|dir| fill(dir, 5000)));
+    }
+
+    #[test]
+    fn only_some_directories_are_listed_at_once() {
+        let ahead = Ahead::new(SPAN);
+        let begin = |dir: usize| (0..FIRST).any(|_| ahead.missed(Handle(dir as u64), Instant(0)));
+        assert!((0..LISTINGS_MAX).all(begin));
+        assert!(!begin(LISTINGS_MAX));
+        ahead.end(Handle(0));
+        assert!(begin(LISTINGS_MAX + 1));
     }
 }

@@ -10,7 +10,7 @@
 //! - a change of nothing, before allocating or writing to a file that the kernel knows to have such bits, and for
 //!   `chown(-1, -1)`.
 
-use super::{Caller, Errno, Fs, Result};
+use super::{Caller, Fs, Result};
 use shoal_proto::{Attr, Handle, Kind, SetAttr, Time};
 
 /// A time to set.
@@ -72,7 +72,9 @@ impl Fs {
         let mut attr = None;
         if let Some(size) = change.size {
             let truncated = self.client.truncate(object, size, caller.uid != 0).await;
-            attr = Some(self.heard(object, truncated)?);
+            // An error may follow a cut that was made.
+            self.changed(object);
+            attr = Some(truncated?);
         }
         let set = change.but_size(Time(self.env.wall().0));
         let attr = match attr {
@@ -82,10 +84,10 @@ impl Fs {
                 if !set.as_ref().is_ok_and(|attr| attr.kind != Kind::Directory) {
                     self.directory_changed(object);
                 }
-                self.heard(object, set)?
+                self.changed(object);
+                set?
             }
         };
-        self.changed(object);
         Ok(self.saw(attr))
     }
 
@@ -98,7 +100,9 @@ impl Fs {
         };
         if privileged {
             let set = SetAttr { kill_privileges: true, ..SetAttr::default() };
-            self.saw(self.client.setattr(object, set).await.map_err(Errno::from)?);
+            let cleared = self.client.setattr(object, set).await;
+            self.changed(object);
+            self.saw(cleared?);
         }
         if known.is_none() || privileged {
             // What was seen here the kernel was not told.

@@ -75,6 +75,8 @@ impl Fs {
         let (fh, direct) = self.opened(file, flags);
         // Who opens sees what was written before, also behind the end that the kernel still believes in.
         if !direct && self.known().may_believe_another_size(object, size, self.now()) {
+            // Nor is it told again what was listed before.
+            self.changed(object);
             (self.invalidate)(object, Untrue::Attributes).await;
         }
         Ok((fh, direct))

@@ -7,6 +7,7 @@
 //! believe them. So with names: one that was made, removed or moved through this mount since its entry was asked for is
 //! given, but not to be believed.
 
+use super::ahead::{PACE, PAUSES_MAX, Wanted};
 use super::listing::{Listed, Listing, Source};
 use super::{Errno, Fs, Result};
 use bytes::Bytes;
@@ -62,16 +63,26 @@ impl Fs {
     /// List a directory for the lookups that come; one that cannot be listed is looked up in name by name.
     pub(super) fn list_ahead(&self, dir: Handle) {
         let (at_once, mut stream) = (self.at_once.clone(), self.client.opendir(dir));
+        let env = self.env.clone();
         self.env.spawn("list ahead", async move {
-            while let Ok(Some(entry)) = stream.next(true).await {
-                // Gone meanwhile.
-                let Some(attr) = entry.attr else { continue };
-                let name = Bytes::copy_from_slice(entry.name.as_bytes());
-                if !at_once.ahead.add(dir, name, attr, stream.asked_at()) {
-                    break;
+            let ahead = &at_once.ahead;
+            let mut pauses = 0;
+            loop {
+                match ahead.wanted(dir, env.now()) {
+                    Wanted::Now => pauses = 0,
+                    Wanted::Later if pauses < PAUSES_MAX => {
+                        pauses += 1;
+                        env.sleep(PACE).await;
+                        continue;
+                    }
+                    Wanted::Later | Wanted::Never => break,
                 }
+                let Ok(Some(Entry { name, attr, .. })) = stream.next(true).await else { break };
+                // Gone meanwhile.
+                let Some(attr) = attr else { continue };
+                ahead.add(dir, Bytes::copy_from_slice(name.as_bytes()), attr, stream.asked_at());
             }
-            at_once.ahead.end(dir);
+            ahead.end(dir);
         });
     }
 
@@ -119,11 +130,11 @@ impl Fs {
         if full(entry, self.believed(dir, entry)) {
             return Ok(None);
         }
-        if let Some((attr, _)) = &entry.attr {
+        if let Some((attr, at)) = &entry.attr {
             let mut known = self.known();
-            known.saw_mode(attr.handle, attr.mode, self.now());
+            known.saw_mode(attr.handle, attr.mode, *at);
             if plus && !dot {
-                known.told_size(attr.handle, attr.size, self.now());
+                known.told_size(attr.handle, attr.size, *at);
             }
         }
         listing.pass();

@@ -10,7 +10,7 @@
 //!   must not take the kernel's newer view of the file back.
 //! - *names*: when one was last made, removed or moved through this mount. An entry that was asked for before that may lead
 //!   where the name does not lead any more: the kernel is given it, but is not to believe it.
-//! - *size*: what the kernel was told, and what it made of it by its own writes. An open that finds another one has the
+//! - *size*: what the kernel was told, and from when that was, and what it made of it by its own writes. An open that finds another one has the
 //!   kernel ask again.
 //!
 //! **A fact is believed no longer than the kernel believes names and attributes** (a strict mount believes none), and a
@@ -47,6 +47,8 @@ pub(crate) struct Known {
     believed: Duration,
     /// The newest change of an object that fell out of the table.
     forgotten_change_at: Option<Instant>,
+    /// The newest that the kernel was told of an object that fell out of the table.
+    forgotten_size_at: Option<Instant>,
     /// When names were changed, by [`name_hash`]: two of one hash count as changed both.
     names: LruCache<u64, Instant>,
     /// The newest change of a name that fell out of the table.
@@ -63,6 +65,7 @@ impl Known {
             facts: LruCache::new(OBJECTS_MAX),
             believed,
             forgotten_change_at: None,
+            forgotten_size_at: None,
             names: LruCache::new(NAMES_MAX),
             forgotten_name_at: None,
             taken_at: None,
@@ -72,9 +75,10 @@ impl Known {
 
     fn fact(&mut self, object: Handle) -> &mut Fact {
         if !self.facts.contains(&object)
-            && let Some((_, Fact { changed_at: Some(at), .. })) = self.facts.push(object, Fact::default())
+            && let Some((_, fallen)) = self.facts.push(object, Fact::default())
         {
-            self.forgotten_change_at = self.forgotten_change_at.max(Some(at));
+            self.forgotten_change_at = self.forgotten_change_at.max(fallen.changed_at);
+            self.forgotten_size_at = self.forgotten_size_at.max(fallen.size.map(|(_, at)| at));
         }
         self.facts.get_or_insert_mut(object, Fact::default)
     }
@@ -83,9 +87,9 @@ impl Known {
         now.since(at) < self.believed
     }
 
-    /// Its mode was seen.
-    pub(crate) fn saw_mode(&mut self, object: Handle, mode: u32, now: Instant) {
-        self.fact(object).privileged = Some((mode & PRIVILEGES != 0, now));
+    /// Its mode was seen, as it was at `at`.
+    pub(crate) fn saw_mode(&mut self, object: Handle, mode: u32, at: Instant) {
+        self.fact(object).privileged = Some((mode & PRIVILEGES != 0, at));
     }
 
     /// Whether it has privileges that a write takes away, if that is known.
@@ -118,9 +122,9 @@ impl Known {
         at.is_some_and(|at| self.fresh(at, now))
     }
 
-    /// The kernel is told its size.
-    pub(crate) fn told_size(&mut self, object: Handle, size: u64, now: Instant) {
-        self.fact(object).size = Some((Some(size), now));
+    /// The kernel is told its size, as it was at `at`.
+    pub(crate) fn told_size(&mut self, object: Handle, size: u64, at: Instant) {
+        self.fact(object).size = Some((Some(size), at));
     }
 
     /// The kernel wrote to it up to `end`.
@@ -162,11 +166,20 @@ impl Known {
         changed_at.max(self.forgotten_change_at).is_some_and(|changed| changed >= at)
     }
 
-    /// Whether an object's attributes, asked for at `at`, may be older than a change of it through this mount.
+    /// Whether an object's attributes, asked for at `at`, may be older than a change of it through this mount, or than what the
+    /// kernel was told of it: that must not take back what it knows.
     pub(crate) fn is_outdated(&mut self, attr: &Attr, at: Instant) -> bool {
         // What lost a name is not known: any that had more than one.
         let linked = attr.kind != Kind::Directory && attr.nlink > 1;
-        self.changed_since(attr.handle, at) || linked && self.some_taken_since(at)
+        let told = self.facts.peek(&attr.handle).and_then(|fact| fact.size);
+        let is_older = told.is_some_and(|(_, told_at)| told_at > at);
+        is_older || self.changed_since(attr.handle, at) || linked && self.some_taken_since(at)
+    }
+
+    /// Whether the kernel may have been told of an object as it was later than at `at`, also of one that fell out of the table.
+    pub(crate) fn may_be_told_since(&self, object: Handle, at: Instant) -> bool {
+        let told_at = self.facts.peek(&object).and_then(|fact| fact.size).map(|(_, at)| at);
+        told_at.max(self.forgotten_size_at).is_some_and(|told| told > at)
     }
 
     /// A name leads elsewhere since a change through this mount, or perhaps; so its directory was changed, too.

@@ -64,7 +64,7 @@ impl Fs {
         let (name, rights) = (name(bytes)?, Opened::rights(flags));
         let made = self.client.create(dir, &name, owner(caller, mode), true, rights, None).await;
         self.name_changed(dir, bytes);
-        let (attr, _, file) = self.heard(dir, made).map_err(|errno| match errno {
+        let (attr, _, file) = made.map_err(|error| match Errno::from(error) {
             Errno(libc::EEXIST) if flags & libc::O_EXCL == 0 => Errno::STALE,
             errno => errno,
         })?;
@@ -86,7 +86,7 @@ impl Fs {
         let device = if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { device } else { 0 };
         let made = self.client.mknod(dir, &name, owner(caller, mode), kind, device).await;
         self.name_changed(dir, bytes);
-        let attr = self.heard(dir, made)?;
+        let attr = made?;
         self.made(&attr);
         Ok(self.saw(attr))
     }
@@ -96,7 +96,7 @@ impl Fs {
         let made = self.client.mkdir(dir, &name(bytes)?, owner(caller, mode)).await;
         self.name_changed(dir, bytes);
         self.directory_changed(dir);
-        let attr = self.heard(dir, made)?;
+        let attr = made?;
         self.made(&attr);
         Ok(self.saw(attr))
     }
@@ -105,7 +105,7 @@ impl Fs {
     pub async fn symlink(&self, caller: Caller, dir: Handle, bytes: &[u8], target: &[u8]) -> Result<Attr> {
         let made = self.client.symlink(dir, &name(bytes)?, owner(caller, SYMLINK_MODE), target).await;
         self.name_changed(dir, bytes);
-        let attr = self.heard(dir, made)?;
+        let attr = made?;
         self.made(&attr);
         Ok(self.saw(attr))
     }
@@ -115,8 +115,9 @@ impl Fs {
         let linked = self.client.link(object, dir, &name(bytes)?).await;
         self.name_changed(dir, bytes);
         self.directory_changed(dir);
-        let attr = self.heard(object, linked)?;
+        // Also where it failed: it may have been made, and an object that is gone is not believed in.
         self.changed(object);
+        let attr = linked?;
         Ok(self.saw(attr))
     }
 
@@ -124,7 +125,7 @@ impl Fs {
     pub async fn unlink(&self, dir: Handle, bytes: &[u8]) -> Result<()> {
         let removed = self.client.unlink(dir, &name(bytes)?).await;
         self.name_taken(dir, bytes);
-        self.heard(dir, removed)
+        Ok(removed?)
     }
 
     /// Remove an empty directory.
@@ -132,7 +133,7 @@ impl Fs {
         let removed = self.client.rmdir(dir, &name(bytes)?).await;
         self.name_taken(dir, bytes);
         self.directories_changed();
-        self.heard(dir, removed)
+        Ok(removed?)
     }
 
     /// Move an entry. `flags`: those of `renameat2(2)`.
@@ -142,7 +143,7 @@ impl Fs {
         self.name_taken(from.0, from.1);
         self.name_taken(to.0, to.1);
         self.directories_changed();
-        self.heard(from.0, renamed)
+        Ok(renamed?)
     }
 
     /// A name leads elsewhere, or perhaps. Said before the kernel hears of it: it asks for no listing of a directory meanwhile

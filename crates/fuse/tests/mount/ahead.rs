@@ -3,7 +3,7 @@
 use super::Mounted;
 use shoal_fuse::{MountHandle, MountOptions, Verb};
 use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -120,6 +120,20 @@ fn what_this_mount_changed_since_the_listing_is_seen_at_once() {
     fs::remove_file(walked.file(220)).unwrap();
     symlink("elsewhere", walked.there("f220")).unwrap();
     assert!(fs::symlink_metadata(walked.file(220)).unwrap().is_symlink());
+}
+
+#[test]
+fn what_an_open_saw_is_not_taken_back_by_a_lookup_that_a_listing_answers() {
+    let walked = Walked::new();
+    fs::hard_link(walked.there("f200"), walked.there("g200")).unwrap();
+    walked.walk();
+    OpenOptions::new().append(true).open(walked.there("f200")).unwrap().write_all(&[1; 10]).unwrap();
+    let mut open = File::open(walked.file(200)).unwrap();
+    assert_eq!(open.metadata().unwrap().len(), 20);
+    assert_eq!(fs::metadata(walked.here("g200")).unwrap().len(), 20);
+    let mut read = Vec::new();
+    open.read_to_end(&mut read).unwrap();
+    assert_eq!(read.len(), 20);
 }
 
 #[test]
