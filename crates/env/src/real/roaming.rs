@@ -55,8 +55,8 @@ const ENDED: u8 = 4;
 
 /// Worlds that a thread polls for one [`here`], at most: two worlds may wake each other for ever.
 const RUNS_MAX: usize = 16;
-/// A world that waits for longer than this for the end of another's poll is its own thread's.
-const WAIT_MAX: Duration = Duration::from_micros(50);
+/// A world that waits for longer than this, several wake-ups, for the end of another's poll is its own thread's.
+const WAIT_MAX: Duration = Duration::from_micros(200);
 
 thread_local! {
     /// The world that this thread woke within [`here`], and is to poll next; `None`: it is not within.

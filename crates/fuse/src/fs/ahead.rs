@@ -38,8 +38,9 @@ const FEW: u32 = 2;
 const MOST: u32 = 1 << 16;
 /// A listing was worth it if one of so many entries was asked for.
 const ENTRIES_A_HIT: usize = 6;
-/// A listing is so many entries ahead of each lookup in its directory, at most: who stops looking up stops it.
-const ENTRIES_A_LOOKUP: usize = 4 * ENTRIES_A_HIT;
+/// The listing of a directory in which none was worth it so far has so many entries for each lookup there, at most: who looks at a
+/// few names of many directories does not have them all listed.
+const ENTRIES_A_LOOKUP: usize = 64;
 /// How often a listing that is too far ahead looks whether it still is.
 pub(super) const PACE: Duration = Duration::from_millis(1);
 /// After so many looks in a row it ends.
@@ -196,7 +197,8 @@ impl Ahead {
         if !round.is_under_way || is_over || listed.entries.len() >= ENTRIES_MAX {
             return Wanted::Never;
         }
-        match listed.entries.len() < (round.hits + round.misses) * ENTRIES_A_LOOKUP {
+        let is_trusted = listed.needed == FEW;
+        match is_trusted || listed.entries.len() < (round.hits + round.misses) * ENTRIES_A_LOOKUP {
             true => Wanted::Now,
             false => Wanted::Later,
         }
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_goes_on_only_as_far_as_lookups_follow_it() {
+    fn a_first_listing_goes_on_only_as_far_as_lookups_follow_it() {
         let ahead = Ahead::new(SPAN);
         lookups_until_listed(&ahead, 0, 100);
         let wanted = || ahead.wanted(DIR, Instant(20));
