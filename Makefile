@@ -26,7 +26,7 @@ test-all: ## Run the long forms: whole trees, 200,000 operations, longer fuzzing
 	@tests/prepare
 	@tests/run long
 
-profiled: ## Build a release laid out by what its own benchmarks run, a tenth to a third faster (20 minutes)
+profiled: ## Build a release laid out by what its own benchmarks run, a tenth to a third faster (a quarter of an hour)
 	@tests/prepare up
 	@tests/profiled
 

@@ -16,7 +16,7 @@
 //! a name or an object, is not answered from here** ([`Known`] remembers), nor what a server said is gone. That a
 //! name leads nowhere is never known from here.
 //!
-//! **A listing must be worth it**: an entry listed costs a sixth to a tenth of a lookup. Where fewer than one of
+//! **A listing must be worth it**: a thousand entries listed take the cores as long as 200 lookups. Where fewer than one of
 //! [`ENTRIES_A_HIT`] was asked for, the next listing of that directory takes as many lookups by message, within the time they
 //! are believed, as would have been worth it, and twice as many as last time; where it was worth it, [`FEW`] suffice.
 
