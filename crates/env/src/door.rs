@@ -27,7 +27,7 @@ pub trait Door {
     fn pause_until(&self, until: Instant) -> LocalBoxFuture<'static, ()> {
         self.sleep_until(until)
     }
-    /// Run a task on this thread.
+    /// Run a task in this world.
     fn spawn(&self, name: &'static str, future: LocalBoxFuture<'static, ()>) -> Task;
     /// Run a closure off this thread (simulated: at once, its cost charged to virtual time).
     fn offload(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()>;
@@ -63,7 +63,7 @@ impl Task {
     }
 }
 
-/// A handle to the world; cheap to clone; bound to its thread.
+/// A handle to the world; cheap to clone; bound to its world.
 #[derive(Clone)]
 pub struct Env(pub Rc<dyn Door>);
 
@@ -110,7 +110,7 @@ impl Env {
         self.0.pause_until(until)
     }
 
-    /// Run a task on this thread.
+    /// Run a task in this world.
     pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + 'static) -> Task {
         self.0.spawn(name, Box::pin(future))
     }

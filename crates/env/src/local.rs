@@ -1,4 +1,4 @@
-//! Small tools for tasks of one thread: they hold no lock and know no runtime.
+//! Small tools for tasks of one world: they hold no lock and know no runtime.
 //!
 //! All keep one rule: *whoever stops waiting leaves no trace*. A dropped wait takes its waker with it, and a permit that
 //! was on its way to a dropped waiter goes to the next one.
@@ -150,7 +150,7 @@ impl Drop for ReachedWait {
     }
 }
 
-/// One value from one task to another of its thread. Who waits is told too when it will not come: the sender is gone.
+/// One value from one task to another of its world. Who waits is told too when it will not come: the sender is gone.
 pub fn oneshot<T>() -> (Sender<T>, Receiver<T>) {
     let state = Rc::new(RefCell::new(OneshotState { value: None, ended: false, waiting: None }));
     (Sender(state.clone()), Receiver(state))

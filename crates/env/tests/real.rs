@@ -1,4 +1,5 @@
-//! The suite in the real world, on one thread and on whichever wakes it, and what only the real world has: threads, the kernel's files and sockets.
+//! The suite in the real world, on one thread and on whichever wakes it, and what only the real world has: threads, the
+//! kernel's files and sockets.
 
 mod suite;
 

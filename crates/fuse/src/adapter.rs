@@ -65,13 +65,13 @@ impl Adapter {
         Adapter { queue, counts, at_once, readahead_bytes, readdirplus }
     }
 
-    /// Count a request and send it to the client's thread.
+    /// Count a request and send it to the client.
     fn run<F>(&self, verb: Verb, request: impl FnOnce(Rc<Fs>) -> F + Send + 'static)
     where
         F: Future<Output = ()> + 'static,
     {
         self.counts.add(verb);
-        // The client's thread is not woken where this one may do it.
+        // The client's own thread is not woken where this one may run the client.
         real::here(|| self.queue.run(request));
     }
 }

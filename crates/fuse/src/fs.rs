@@ -1,6 +1,6 @@
 //! What each operation does, in handles and attributes: no FUSE in here.
 //!
-//! One [`Fs`] is a mount's state, on its client's thread: the client, what is open, and a little of what was seen
+//! One [`Fs`] is a mount's state, in its client's world: the client, what is open, and a little of what was seen
 //! (`known`). Operations are grouped as they belong together: `attributes`, `names`, `data`, `dirs`, `xattrs`.
 
 mod ahead;
@@ -55,7 +55,7 @@ pub enum Untrue {
 /// How the kernel is told what of a file is no longer true; ends when it knows.
 pub type Invalidate = Box<dyn Fn(Handle, Untrue) -> LocalBoxFuture<'static, ()>>;
 
-/// What the event loops answer by themselves; the client's thread sees to it that it is true.
+/// What the event loops answer by themselves; the client sees to it that it is true.
 #[derive(Debug)]
 pub struct AtOnce {
     /// Attributes of directories.
@@ -192,7 +192,7 @@ impl Fs {
         })
     }
 
-    /// An object was changed through this mount.
+    /// An object was changed through this mount, or is gone.
     fn changed(&self, object: Handle) {
         self.known().changed(object, self.now());
     }

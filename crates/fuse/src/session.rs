@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   shoal-fuse       fuser's run: waits for its event loops (fuser-0, fuser-1, ...), then ends the rest, in this order
-//!   shoal-client     the client and its tasks, where no event loop runs them
+//!   shoal-client     the client and its tasks, where no event loop, and no thread of its pools, runs them
 //!   shoal-forget     tells the kernel which pages are no longer true
 //! ```
 //!
 //! A start connects first and mounts then, so a mount that is there answers. An end may come from anywhere: our own
 //! [`MountHandle::stop`], somebody's `umount`, an abort. It always comes through the kernel: the event loops end, then
-//! what is under way is given a moment, open files are closed and the sessions ended. **If the client's thread dies the
+//! what is under way is given a moment, open files are closed and the sessions ended. **If the client dies the
 //! mount is taken away**: programs get an error instead of waiting for ever.
 
 use crate::adapter::{Adapter, Message, Queue, queue};
@@ -215,7 +215,7 @@ fn read_ahead(device: &str, bytes: u32) {
     }
 }
 
-/// What the client's thread is given.
+/// What the client is given.
 struct Serving {
     options: MountOptions,
     requests: UnboundedReceiver<Message>,
@@ -257,7 +257,7 @@ async fn connect(env: &Env, options: shoal_client::Options) -> Result<Client, Er
     }
 }
 
-/// Takes the mount away if the client's thread ends before the kernel's last request.
+/// Takes the mount away if the client ends before the kernel's last request.
 struct TakenAway {
     point: PathBuf,
     mounted: Arc<AtomicBool>,

@@ -88,6 +88,8 @@ pub struct Facts {
     pub known: BTreeMap<FactKey, Fact>,
     /// Handles drawn from servers for this request (each run takes them from the first).
     pub drawn: BTreeMap<ServerId, Vec<Handle>>,
+    /// Servers whose turn it was to get a new directory (each run takes them from the first).
+    pub places: Vec<ServerId>,
     /// Bulk work done for this request, by operation's index in its group and stream.
     pub done: BTreeMap<(usize, Handle), Result<crate::data::Done, Status>>,
     /// Turns of laid-out files, held to the group's end.
@@ -133,6 +135,7 @@ pub struct Ctx<'a> {
     local: Vec<Action>,
     remote: BTreeMap<ServerId, Vec<Action>>,
     drawn: BTreeMap<ServerId, usize>,
+    placed: usize,
     to_split: Option<Handle>,
 }
 
@@ -185,6 +188,7 @@ impl<'a> Ctx<'a> {
             local: Vec::new(),
             remote: BTreeMap::new(),
             drawn: BTreeMap::new(),
+            placed: 0,
             to_split: None,
         }
     }
@@ -483,6 +487,14 @@ impl<'a> Ctx<'a> {
         let handle = self.facts.drawn.get(&server).and_then(|pool| pool.get(*at)).copied();
         *at += 1;
         handle.ok_or(Halt::Draw(server))
+    }
+
+    /// The server that the next directory of this group goes to.
+    pub fn turn_of_directory(&mut self) -> ServerId {
+        let server = self.facts.places.get(self.placed).copied();
+        debug_assert!(server.is_some(), "a turn is taken for each directory of a group before it runs");
+        self.placed += 1;
+        server.unwrap_or(self.identity.id)
     }
 
     // Changing.

@@ -1,31 +1,50 @@
 //! Where new objects go.
 //!
 //! A file, link or special file is *colocated*: its inode is on the server of its directory, so that one message makes or
-//! finds both. A new *directory* goes to the metadata server that a keyed hash of (parent, name) chooses, so that trees
-//! spread over all servers and nobody can choose names that heap them on one. *Datafiles* of a file that is unstuffed from
+//! finds both. A new *directory* goes to the metadata server whose turn it is in the [`Rotation`] of its parent's server, so
+//! that a few directories, one a rank or one a class, lie as evenly over the servers as many do. *Datafiles* of a file that is unstuffed from
 //! its start (stuffing is off, or its metafile's server holds no data) begin at the data server that its handle chooses.
-//! With `placement = spread` the metafile of a new file goes where such a hash leads too, as PVFS's random choice does.
+//! With `placement = spread` the metafile of a new file goes where a keyed hash of (directory, name) leads, as PVFS's random
+//! choice does; nobody can choose names that heap them on one server.
 
 use crate::shard::Identity;
 use shoal_proto::{Dist, Handle, Name, Placement, Roles, ServerId, Template, limits};
+use std::cell::RefCell;
 
-/// The metadata server of a new directory.
-pub fn directory_server(identity: &Identity, parent: Handle, name: &Name) -> ServerId {
-    chosen(identity, parent, name)
+/// In which order the metadata servers get the directories that are made in those of one server: round by round, each
+/// server once a round, every round in an order of its own. So of directories made one after the other no server gets more than
+/// two more than another, and no pattern in which a program makes large and small ones falls together with the servers'.
+#[derive(Default)]
+pub struct Rotation {
+    /// What is left of the round, and the map's epoch when it began.
+    round: RefCell<(u32, Vec<ServerId>)>,
+}
+
+impl Rotation {
+    /// The metadata server of the next new directory.
+    pub fn next(&self, identity: &Identity, mut random: impl FnMut() -> u64) -> ServerId {
+        let mut round = self.round.borrow_mut();
+        if round.1.is_empty() || round.0 != identity.map.epoch {
+            let mut servers: Vec<ServerId> = identity.map.with_roles(Roles::METADATA).collect();
+            servers.sort_by_cached_key(|_| random());
+            *round = (identity.map.epoch, servers);
+        }
+        round.1.pop().unwrap_or(identity.id)
+    }
 }
 
 /// The metadata server of a new file's metafile.
 pub fn metafile_server(identity: &Identity, dir: Handle, name: &Name) -> ServerId {
     match identity.map.switches.placement {
         Placement::Colocated => identity.id,
-        Placement::Spread => chosen(identity, dir, name),
+        Placement::Spread => hashed(identity, dir, name),
     }
 }
 
-fn chosen(identity: &Identity, parent: Handle, name: &Name) -> ServerId {
+fn hashed(identity: &Identity, dir: Handle, name: &Name) -> ServerId {
     let servers: Vec<ServerId> = identity.map.with_roles(Roles::METADATA).collect();
     let mut hasher = blake3::Hasher::new_keyed(identity.place_key.as_bytes());
-    hasher.update(&parent.key_bytes());
+    hasher.update(&dir.key_bytes());
     hasher.update(name.as_bytes());
     let mut first = [0; 8];
     first.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
@@ -53,4 +72,49 @@ pub fn datafile_servers(identity: &Identity, file: Handle, template: &Template) 
 fn pick(servers: &[ServerId], number: u64) -> Option<ServerId> {
     let count = servers.len() as u64;
     (count > 0).then(|| servers[(number % count) as usize])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_proto::{ClusterMap, SecretKey, samples};
+    use std::cell::Cell;
+    use std::collections::BTreeSet;
+    use std::rc::Rc;
+
+    /// Server 0 of a map whose servers have these roles.
+    fn identity(epoch: u32, roles: &[Roles]) -> Identity {
+        let info = &samples::map().servers[0];
+        let server = |(id, &roles): (usize, &Roles)| shoal_proto::ServerInfo {
+            id: ServerId(id as u16),
+            roles,
+            ..info.clone()
+        };
+        let servers: Vec<_> = roles.iter().enumerate().map(server).collect();
+        let map = ClusterMap { epoch, servers: servers.into(), ..samples::map() };
+        Identity::new(ServerId(0), Rc::new(map), SecretKey::new([3; 32]))
+    }
+
+    #[test]
+    fn each_metadata_server_has_one_turn_a_round_and_rounds_differ_in_their_order() {
+        let identity = identity(1, &[Roles::all(), Roles::DATA, Roles::all(), Roles::METADATA]);
+        let (rotation, drawn) = (Rotation::default(), Cell::new(1_u64));
+        let random = || {
+            drawn.set(drawn.get().wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1));
+            drawn.get().rotate_left(32)
+        };
+        let round = || [(); 3].map(|()| rotation.next(&identity, random).0);
+        let rounds: BTreeSet<[u16; 3]> = (0..100).map(|_| round()).collect();
+        assert_eq!(rounds.len(), 6);
+        assert!(rounds.iter().all(|round| BTreeSet::from(*round) == BTreeSet::from([0, 2, 3])));
+    }
+
+    #[test]
+    fn a_server_that_is_added_has_its_turn_at_once() {
+        let rotation = Rotation::default();
+        rotation.next(&identity(1, &[Roles::all(); 2]), || 0);
+        let grown = identity(2, &[Roles::all(); 3]);
+        let next: BTreeSet<u16> = (0..3).map(|_| rotation.next(&grown, || 0).0).collect();
+        assert_eq!(next, BTreeSet::from([0, 1, 2]));
+    }
 }

@@ -6,6 +6,7 @@ use crate::gate::Gate;
 use crate::handles::Handles;
 use crate::locks::Locks;
 use crate::peers::Peers;
+use crate::placement::Rotation;
 use crate::pools::{Pools, Sizes};
 use crate::session::{Session, Sessions};
 use crate::splits::Splits;
@@ -122,6 +123,7 @@ pub struct Shard {
     pub locks: Locks,
     /// Handles of this server.
     pub handles: Handles,
+    rotation: Rotation,
     /// Sessions.
     pub sessions: Sessions,
     /// Sessions of peers: kept nowhere else.
@@ -173,6 +175,7 @@ impl Shard {
             collection,
             locks: Locks::default(),
             handles: Handles::new(id),
+            rotation: Rotation::default(),
             sessions: Sessions::default(),
             peer_sessions: RefCell::default(),
             gate: Gate::default(),
@@ -197,6 +200,11 @@ impl Shard {
     /// Its server.
     pub fn id(&self) -> ServerId {
         self.identity.borrow().id
+    }
+
+    /// The server whose turn it is to get a new directory.
+    pub fn next_place(&self) -> ServerId {
+        self.rotation.next(&self.identity(), || self.env.random_u64())
     }
 
     /// What bulk work is done with.

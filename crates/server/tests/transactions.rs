@@ -110,6 +110,20 @@ fn no_directory_is_moved_into_itself_over_servers() {
 }
 
 #[test]
+fn directories_made_one_after_the_other_lie_evenly_over_the_servers() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 3).await;
+        let mut zero = cluster.client(0).await;
+        let mut on = [0; 3];
+        for n in 0..12 {
+            let made = zero.change(vec![mkdir(Handle::ROOT, &name(&format!("d{n}")))]).await;
+            on[usize::from(handle_of(&made).server().0)] += 1;
+        }
+        assert_eq!(on, [4; 3]);
+    });
+}
+
+#[test]
 fn a_retried_mkdir_over_servers_is_one_mkdir() {
     run(|env| async move {
         let mut cluster = Cluster::new(&env, 2).await;

@@ -1,4 +1,4 @@
-//! Servers in threads of this process: one thread a server, each with an environment of its own.
+//! Servers within this process: a world each, with a thread of its own, polled also by the thread that wakes it.
 //!
 //! All begin at once and each says when it serves; if one does not begin, the others are stopped and its reason is the
 //! error. At the stop all end at once, each with everything durable.

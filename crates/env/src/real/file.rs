@@ -1,7 +1,7 @@
 //! Positioned file I/O.
 //!
-//! *Reads* of buffered files first ask the page cache alone (`preadv2` with `RWF_NOWAIT`) on the environment's thread; what
-//! is not there is read by the pool. *Small buffered writes* are made on the environment's thread too, as long as none
+//! *Reads* of buffered files first ask the page cache alone (`preadv2` with `RWF_NOWAIT`) on the thread that polls the environment;
+//! what is not there is read by the pool. *Small buffered writes* are made on that thread too, as long as none
 //! stalls ([`inline`](super::inline)); other writes and everything else that may block go to the pool. A short read or write
 //! is continued, an interrupted one is repeated, so a caller sees all, or the end of the file, or an error.
 //!

@@ -1,4 +1,4 @@
-//! When a write is made by the environment's own thread.
+//! When a write is made by the thread that polls the environment.
 //!
 //! A small write to the page cache is a copy of a few microseconds, where handing it to another thread and being woken by
 //! it costs some tens. But the kernel may make any write wait: too many dirty pages, or a commit of the local file system's

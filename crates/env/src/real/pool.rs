@@ -1,8 +1,8 @@
 //! A few threads for calls that may block, started when there is work and none is free.
 //!
-//! A job and its answer cross by a queue under one lock and a one-shot channel whose waker belongs to the environment's
-//! thread. Jobs start in the order given; nothing orders their ends. **Of idle threads the one that worked last is woken**: its
-//! stack and its core's caches are warm.
+//! A job and its answer cross by a queue under one lock and a one-shot channel whose waker belongs to a task of the
+//! environment. Jobs start in the order given; nothing orders their ends. **Of idle threads the one that worked last is
+//! woken**: its stack and its core's caches are warm.
 
 use super::roaming::here;
 use futures_channel::oneshot;

@@ -23,11 +23,11 @@
 //!
 //! **Invariant: one thread at a time polls a world**, the one that moved it from `QUEUED` to `RUNNING`; the move to and from
 //! `RUNNING` orders what one thread did before what the next does. **Invariant: a queued world is polled**: it is either the
-//! one that a thread within [`here`] polls next, or hands to its own thread however it ends, or its own thread is woken. A world is
-//! polled once for a wake elsewhere; what is left to do then is its own thread's.
+//! one that a thread within [`here`] polls next, or hands to its own thread however it ends, or its own thread is woken. A
+//! world is polled once for a wake elsewhere; what is left to do then is its own thread's.
 //!
-//! **A thread polls one after the other, never several in its turn**: of two worlds that are woken the second is its own thread's,
-//! on another core, and so is one that has waited for [`WAIT_MAX`] for the end of another's poll.
+//! **A thread polls one after the other, never several in its turn**: of two worlds that are woken the second is its own
+//! thread's, on another core, and so is one that has waited for [`WAIT_MAX`] for the end of another's poll.
 //!
 //! **Why a world may be polled here and there**: all it is made of was made within it, by its body, and nothing of it that is
 //! not `Send` is kept outside: not by who started it (what goes in and comes out is `Send`), nor in variables of a thread

@@ -1,4 +1,4 @@
-//! The tasks of one thread, run inside the one future that the runtime drives.
+//! The tasks of one environment, run inside the one future that the runtime drives.
 //!
 //! The runtime (tokio's) knows a single future: ours. It polls the body and the tasks that are ready, round by round, and
 //! only when none is left does the runtime look at its sockets and timers. So one wait of the kernel serves all that it woke

@@ -131,30 +131,10 @@ pub(super) fn when(when: TimeOrNow) -> When {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shoal_proto::{Generation, Template};
+    use shoal_proto::samples;
 
     fn attr(kind: Kind, size: u64, space: u64) -> Attr {
-        let (at, handle) = (Time(0), Handle(9));
-        Attr {
-            handle,
-            kind,
-            mode: 0o4755,
-            uid: 1,
-            gid: 2,
-            nlink: 3,
-            rdev: 0,
-            size,
-            space,
-            atime: at,
-            mtime: at,
-            ctime: at,
-            btime: at,
-            generation: Generation(0),
-            parent: Handle(0),
-            template: Template::default(),
-            layout: None,
-            shards: shoal_proto::Shards::WHOLE,
-        }
+        Attr { handle: Handle(9), kind, mode: 0o4755, nlink: 3, size, space, ..samples::attr() }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The way from the event loops to the client.
 //!
-//! A queue without locks; a burst of requests wakes a busy client's thread not at all and a sleeping one once. It has no
+//! A queue without locks; a burst of requests wakes a busy client not at all and an idle one once. It has no
 //! bound of its own because it has one from outside: each program waits for its request, and of requests that nobody waits
 //! for the kernel sends at most [`BACKGROUND_MAX`](crate::options::BACKGROUND_MAX).
 
@@ -9,7 +9,7 @@ use futures_channel::mpsc;
 use futures_util::future::LocalBoxFuture;
 use std::rc::Rc;
 
-/// What the client's thread is sent.
+/// What the client is sent.
 pub(crate) enum Message {
     /// A request with its reply.
     Run(Box<dyn FnOnce(Rc<Fs>) -> LocalBoxFuture<'static, ()> + Send>),
@@ -28,7 +28,7 @@ pub(crate) fn queue() -> (Queue, mpsc::UnboundedReceiver<Message>) {
 }
 
 impl Queue {
-    /// Run a request on the client's thread. If that is gone the request is dropped, and its reply with it.
+    /// Run a request in the client's world. If that is gone the request is dropped, and its reply with it.
     pub(crate) fn run<F>(&self, request: impl FnOnce(Rc<Fs>) -> F + Send + 'static)
     where
         F: Future<Output = ()> + 'static,

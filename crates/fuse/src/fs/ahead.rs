@@ -206,7 +206,7 @@ impl Ahead {
 
     /// An entry of the listing under way, asked for at `asked_at`.
     pub(super) fn add(&self, dir: Handle, name: Bytes, attr: Attr, asked_at: Instant) {
-        // Nothing of where its bytes lie is told to the kernel.
+        // Where its bytes lie is nothing that the kernel is told, and most of what an entry would take.
         let attr = Attr { layout: None, shards: Shards::WHOLE, ..attr };
         let mut guard = lock(&self.state);
         let state = &mut *guard;
@@ -261,33 +261,13 @@ impl Listed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shoal_proto::{Generation, Kind, Template, Time};
+    use shoal_proto::samples;
 
     const DIR: Handle = Handle(78);
     const SPAN: Duration = Duration::from_nanos(1000);
 
     fn file(handle: u64) -> Attr {
-        let at = Time(1);
-        Attr {
-            handle: Handle(handle),
-            kind: Kind::File,
-            mode: 0o644,
-            uid: 1,
-            gid: 2,
-            nlink: 1,
-            rdev: 0,
-            size: 5,
-            space: 0,
-            atime: at,
-            mtime: at,
-            ctime: at,
-            btime: at,
-            generation: Generation(0),
-            parent: DIR,
-            template: Template::default(),
-            layout: None,
-            shards: shoal_proto::Shards::WHOLE,
-        }
+        Attr { handle: Handle(handle), nlink: 1, layout: None, ..samples::attr() }
     }
 
     fn name(n: u64) -> Bytes {

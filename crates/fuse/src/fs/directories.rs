@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Directories remembered.
 const DIRECTORIES_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
 
-/// See the module's words. Shared by the event loops and the client's thread.
+/// See the module's words. Shared by the event loops and the client.
 #[derive(Debug)]
 pub struct Directories {
     believed: Duration,
@@ -89,33 +89,13 @@ impl Directories {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shoal_proto::{Generation, Kind, Template, Time};
+    use shoal_proto::{Kind, Time, samples};
 
     const DIR: Handle = Handle(78);
     const SPAN: Duration = Duration::from_nanos(100);
 
     fn directory(ctime: i64) -> Attr {
-        let at = Time(ctime);
-        Attr {
-            handle: DIR,
-            kind: Kind::Directory,
-            mode: 0o755,
-            uid: 1,
-            gid: 2,
-            nlink: 2,
-            rdev: 0,
-            size: 0,
-            space: 0,
-            atime: at,
-            mtime: at,
-            ctime: at,
-            btime: at,
-            generation: Generation(0),
-            parent: Handle::ROOT,
-            template: Template::default(),
-            layout: None,
-            shards: shoal_proto::Shards::WHOLE,
-        }
+        Attr { handle: DIR, kind: Kind::Directory, ctime: Time(ctime), layout: None, ..samples::attr() }
     }
 
     fn ctime(directories: &Directories, now: u64) -> Option<i64> {

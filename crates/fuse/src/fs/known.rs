@@ -6,12 +6,12 @@
 //!   `security.selinux` and others of nearly every file; they are answered from here.
 //! - *privileged*: its mode has set-user-id or set-group-id. Every write by another than root asks for these bits to be
 //!   cleared, whether they are set or not.
-//! - *changed*: when something was last changed through this mount. An entry of a listing that was fetched before that
-//!   must not take the kernel's newer view of the file back.
+//! - *changed*: when something was last changed through this mount, or a server said that it is gone. An entry of a listing
+//!   that was fetched before that must not take the kernel's newer view of the file back.
 //! - *names*: when one was last made, removed or moved through this mount. An entry that was asked for before that may lead
 //!   where the name does not lead any more: the kernel is given it, but is not to believe it.
-//! - *size*: what the kernel was told, and from when that was, and what it made of it by its own writes. An open that finds another one has the
-//!   kernel ask again.
+//! - *size*: what the kernel was told, and from when that was, and what it made of it by its own writes. An open that finds
+//!   another one has the kernel ask again.
 //!
 //! **A fact is believed no longer than the kernel believes names and attributes** (a strict mount believes none), and a
 //! change through this mount ends it at once. The tables are bounded; what falls out of them is asked again, and counts as
@@ -155,7 +155,7 @@ impl Known {
         }
     }
 
-    /// It was changed through this mount.
+    /// It was changed through this mount, or is gone.
     pub(crate) fn changed(&mut self, object: Handle, now: Instant) {
         self.fact(object).changed_at = Some(now);
     }

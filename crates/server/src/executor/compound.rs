@@ -286,8 +286,13 @@ impl Compound {
         Ok(())
     }
 
-    /// A group that makes something nearly always takes one handle of this server: have it ready.
+    /// A group that makes something nearly always takes one handle of this server: have it ready. And a turn for each
+    /// directory: however often the group runs, it keeps that.
     fn predraw(&mut self) {
+        let directories = self.ops().iter().filter(|op| matches!(op, Op::Mkdir { .. })).count();
+        while self.facts.places.len() < directories {
+            self.facts.places.push(self.shard.next_place());
+        }
         let makes = |op: &Op| {
             matches!(
                 op,

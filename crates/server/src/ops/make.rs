@@ -74,7 +74,7 @@ pub fn colocated(
 
 /// Make a directory, on the server whose turn it is. It becomes the current object.
 pub fn directory(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, inode: &Inode) -> Result<Attr, Halt> {
-    let server = placement::directory_server(ctx.identity, dir, name);
+    let server = ctx.turn_of_directory();
     let handle = ctx.draw(server)?;
     ctx.current = Some((handle, Rights::empty()));
     if server != ctx.identity.id {

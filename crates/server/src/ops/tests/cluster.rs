@@ -11,6 +11,7 @@ use crate::data::Turns;
 use crate::keys;
 use crate::locks::Locks;
 use crate::ops;
+use crate::placement::Rotation;
 use crate::pools::{Pools, Sizes};
 use crate::rows::{Batch, Pool, Range, RowValue};
 use crate::shard::Identity;
@@ -42,6 +43,9 @@ pub struct Cluster {
     pub loads: Cell<usize>,
     pub facts: RefCell<Vec<FactKey>>,
     turns: Turns,
+    /// Where the next directory goes; `None`: where its turn is.
+    place: Cell<Option<ServerId>>,
+    rotation: Rotation,
     clock: Cell<i64>,
     transactions: Cell<u64>,
 }
@@ -105,6 +109,8 @@ impl Cluster {
             loads: Cell::default(),
             facts: RefCell::default(),
             turns: Turns::default(),
+            place: Cell::default(),
+            rotation: Rotation::default(),
             clock: Cell::new(1_000),
             transactions: Cell::default(),
         };
@@ -180,6 +186,8 @@ impl Cluster {
         self.facts.borrow_mut().clear();
         let (mut facts, mut loaded) = (Facts::default(), Loaded::default());
         facts.drawn.insert(server, vec![self.draw(server)]);
+        let makes = group.iter().filter(|op| matches!(op, Op::Mkdir { .. }));
+        facts.places = makes.map(|_| self.next_place(server)).collect();
         let here = self.server(server);
         loop {
             let view = View::new(&here.store, &loaded);
@@ -253,6 +261,11 @@ impl Cluster {
         stored.put(keys::pool(of), pool.to_row());
         here.store.apply_over(stored, &Loaded::default()).unwrap();
         here.pools.is_now(of, &pool, pool.lent);
+    }
+
+    fn next_place(&self, server: ServerId) -> ServerId {
+        let in_turn = || self.rotation.next(&self.server(server).identity, || 0);
+        self.place.get().unwrap_or_else(in_turn)
     }
 
     fn draw(&self, server: ServerId) -> Handle {

@@ -6,9 +6,8 @@
 
 use super::super::table::live::Place;
 use crate::Lsn;
-use bytes::Bytes;
 use shoal_env::mutant::{self, Mutant};
-use shoal_env::{Env, File, OpenOptions};
+use shoal_env::{AlignedBuf, Env, File, OpenOptions};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -282,7 +281,8 @@ impl Segments {
 }
 
 /// Make and prewrite a segment's file, durably: groups then change neither its length nor where it lies. Behind each part
-/// but the last comes `between`, with the file.
+/// but the last comes `between`, with the file. Past the page cache, where that can be: groups are written past it too, and
+/// would have to have each page thrown out of it first.
 pub(crate) async fn prepare(
     env: &Env,
     path: &Path,
@@ -290,12 +290,16 @@ pub(crate) async fn prepare(
     part_bytes: u64,
     between: impl AsyncFn(&File) -> io::Result<()>,
 ) -> io::Result<()> {
-    let file = env.open(path, OpenOptions { create: true, ..OpenOptions::default() }).await?;
-    let zeros = Bytes::from(vec![0; part_bytes.min(bytes) as usize]);
+    let options = OpenOptions { create: true, direct: true, ..OpenOptions::default() };
+    let file = env.open(path, options).await?;
+    let mut zeros = AlignedBuf::zeroed(part_bytes.min(bytes) as usize);
     let mut at = 0;
     while at < bytes {
         let n = (bytes - at).min(part_bytes);
-        file.write_at(at, vec![zeros.slice(..n as usize)]).await?;
+        zeros.set_len(n as usize);
+        let (buf, written) = file.write_aligned(at, zeros).await;
+        written?;
+        zeros = buf;
         at += n;
         if at < bytes {
             between(&file).await?;

@@ -57,14 +57,11 @@ impl Cluster {
 
     /// A directory on a given server.
     pub fn mkdir_on(&self, server: u16, dir: Handle) -> (String, Attr) {
-        (0..200)
-            .map(|n| format!("dir{n}"))
-            .find(|text| {
-                crate::placement::directory_server(&self.servers[0].identity, dir, &name(text))
-                    == ServerId(server)
-            })
-            .map(|text| (text.clone(), self.mkdir(dir, &text).unwrap()))
-            .unwrap()
+        let text = format!("dir{}", self.tick().0);
+        self.place.set(Some(ServerId(server)));
+        let made = self.mkdir(dir, &text).unwrap();
+        self.place.set(None);
+        (text, made)
     }
 
     pub fn symlink(&self, dir: Handle, link: &str, target: &[u8]) -> Result<Attr, Status> {
