@@ -8,52 +8,79 @@
 //!
 //! The tables in memory find their rows by the same hash, so that it is made once for a lookup.
 
+use std::array;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
 /// Bits of a key in its word.
 const BITS: u32 = 4;
-/// What the kernel gives memory by, bytes.
-const PAGE: usize = 4096;
+/// Words of a block: memory is taken block by block, where keys fall.
+const BLOCK_WORDS: usize = 512;
 
+/// See the module. Its owner asks; whoever shares the [`Noted`] keys may put more in.
 pub(super) struct AbsenceFilter {
-    words: Vec<u64>,
-    seed: u64,
-    /// Keys put in, also the same again.
-    keys: usize,
+    noted: Arc<Noted>,
     /// All keys of the table are in it.
     pub complete: bool,
+}
+
+/// The keys put in. **Bits only come**: who asks while another thread puts keys in learns of each early or late, and of all that
+/// were in before he was told so.
+pub(super) struct Noted {
+    blocks: Box<[OnceLock<Box<[AtomicU64; BLOCK_WORDS]>>]>,
+    blocks_taken: AtomicUsize,
+    seed: u64,
 }
 
 impl AbsenceFilter {
     /// A filter of about `bytes` of memory (which is only taken where keys fall).
     pub fn new(bytes: usize, seed: u64, complete: bool) -> AbsenceFilter {
-        AbsenceFilter { words: vec![0; (bytes / 8).next_power_of_two()], seed, keys: 0, complete }
+        let blocks = (bytes / 8 / BLOCK_WORDS).next_power_of_two();
+        let blocks = (0..blocks).map(|_| OnceLock::new()).collect();
+        AbsenceFilter { noted: Arc::new(Noted { blocks, blocks_taken: AtomicUsize::new(0), seed }), complete }
     }
 
-    pub fn insert(&mut self, key: &[u8]) {
-        let (at, mask) = self.place(self.hash(key));
-        self.words[at] |= mask;
-        self.keys += 1;
+    /// What keys are put into.
+    pub fn noted(&self) -> &Arc<Noted> {
+        &self.noted
     }
 
-    /// Bytes of memory it takes, at most: a page for each key, until it has all.
+    /// Bytes of memory its blocks take.
     pub fn bytes(&self) -> usize {
-        self.keys.saturating_mul(PAGE).min(self.words.len() * size_of::<u64>())
+        self.noted.blocks_taken.load(Ordering::Relaxed) * BLOCK_WORDS * size_of::<AtomicU64>()
     }
 
     /// What a key is asked for by, of this filter and of the tables in memory.
     pub fn hash(&self, key: &[u8]) -> KeyHash {
-        KeyHash(hash(self.seed, key))
+        KeyHash(hash(self.noted.seed, key))
     }
 
     /// Surely no such key.
     pub fn absent(&self, hash: KeyHash) -> bool {
-        let (at, mask) = self.place(hash);
-        self.complete && self.words[at] & mask != mask
+        self.complete && !self.noted.may_hold(hash)
+    }
+}
+
+impl Noted {
+    /// Put a key in.
+    pub fn insert(&self, key: &[u8]) {
+        let (block, word, mask) = self.place(KeyHash(hash(self.seed, key)));
+        let words = self.blocks[block].get_or_init(|| {
+            self.blocks_taken.fetch_add(1, Ordering::Relaxed);
+            Box::new(array::from_fn(|_| AtomicU64::new(0)))
+        });
+        words[word].fetch_or(mask, Ordering::Relaxed);
     }
 
-    fn place(&self, KeyHash(hash): KeyHash) -> (usize, u64) {
-        let at = (hash >> 24) as usize & (self.words.len() - 1);
+    fn may_hold(&self, hash: KeyHash) -> bool {
+        let (block, word, mask) = self.place(hash);
+        self.blocks[block].get().is_some_and(|words| words[word].load(Ordering::Relaxed) & mask == mask)
+    }
+
+    fn place(&self, KeyHash(hash): KeyHash) -> (usize, usize, u64) {
+        let at = (hash >> 24) as usize & (self.blocks.len() * BLOCK_WORDS - 1);
         let mask = (0..BITS).fold(0, |mask, i| mask | 1 << (hash >> (6 * i) & 63));
-        (at, mask)
+        (at / BLOCK_WORDS, at % BLOCK_WORDS, mask)
     }
 }
 
@@ -92,9 +119,15 @@ mod tests {
 
     #[test]
     fn no_key_that_is_there_is_ever_called_absent_and_few_others_are_not() {
-        let mut filter = AbsenceFilter::new(64 << 10, 7, true);
+        let filter = AbsenceFilter::new(64 << 10, 7, true);
         let key = |n: u32| format!("D{n:08x}name").into_bytes();
-        (0..40_000).for_each(|n| filter.insert(&key(n)));
+        // By two threads, as the rows of a checkpoint and what a start finds may be.
+        let noted = filter.noted();
+        std::thread::scope(|scope| {
+            for from in [0, 1] {
+                scope.spawn(move || (from..40_000).step_by(2).for_each(|n| noted.insert(&key(n))));
+            }
+        });
         let absent = |n: u32| filter.absent(filter.hash(&key(n)));
         assert!((0..40_000).all(|n| !absent(n)));
         let mistaken = (40_000..80_000).filter(|n| !absent(*n)).count();
@@ -103,11 +136,11 @@ mod tests {
 
     #[test]
     fn a_filter_takes_memory_where_keys_fell_and_no_more_than_it_was_given() {
-        let mut filter = AbsenceFilter::new(64 << 10, 7, true);
+        let filter = AbsenceFilter::new(64 << 10, 7, true);
         assert_eq!(filter.bytes(), 0);
-        filter.insert(b"one");
-        assert_eq!(filter.bytes(), PAGE);
-        (0..100_u32).for_each(|n| filter.insert(&n.to_le_bytes()));
+        filter.noted().insert(b"one");
+        assert_eq!(filter.bytes(), 4096);
+        (0..1000_u32).for_each(|n| filter.noted().insert(&n.to_le_bytes()));
         assert_eq!(filter.bytes(), 64 << 10);
     }
 

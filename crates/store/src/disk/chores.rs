@@ -19,7 +19,7 @@ use std::time::Duration;
 const IDLE_SPAN: Duration = Duration::from_millis(20);
 /// Before something that found no space is tried again.
 const RETRY_SPAN: Duration = Duration::from_millis(100);
-/// Keys that go into the filter in one turn, at most.
+/// Keys that are read for the filter at once.
 const KEYS_AT_ONCE: usize = 2048;
 /// Free segments kept ready, where the disk has room: each start takes one, and on a full disk, where no checkpoint frees
 /// any, it may be stopped and started again.
@@ -64,9 +64,7 @@ pub(super) async fn checkpoints(shared: Rc<Shared>) {
         if shared.wait_durable(last).await.is_err() {
             return;
         }
-        shared.note_keys(&rows).await;
-        shared.env.point(point::CHECKPOINT_WRITES, 0);
-        match shared.apply_in_parts(rows, last).await {
+        match shared.checkpoint_table(rows, last).await {
             Ok(()) => {
                 shared.checkpoint_ended(last);
                 shared.env.point(point::CHECKPOINT_DONE, 0);
@@ -93,7 +91,7 @@ pub(super) async fn learn_keys(shared: Rc<Shared>) {
         };
         let Some(page) = fetched.ranges.pop() else { return };
         let mut rows = shared.rows.borrow_mut();
-        page.rows.iter().for_each(|(key, _)| rows.absence.insert(key));
+        page.rows.iter().for_each(|(key, _)| rows.absence.noted().insert(key));
         rows.absence.complete = page.complete;
         after = page.rows.last().map(|(key, _)| key.clone());
     }
@@ -142,7 +140,13 @@ async fn drop_elsewhere<T: Send + 'static>(env: &Env, value: T) {
 }
 
 impl Shared {
-    /// A checkpoint, part by part. Each part's bytes go to the disk at once, and what the journal makes durable meanwhile
+    async fn checkpoint_table(self: &Rc<Self>, rows: Arc<TableRows>, lsn: Lsn) -> Result<(), StoreError> {
+        self.note_keys(rows.clone()).await?;
+        self.env.point(point::CHECKPOINT_WRITES, 0);
+        self.apply_in_parts(rows, lsn).await
+    }
+
+    /// Part by part. Each part's bytes go to the disk at once, and what the journal makes durable meanwhile
     /// waits behind them: so a part is small, and the disk rests from it as long as it took. Where changes wait for the
     /// checkpoint's end there is no rest.
     async fn apply_in_parts(self: &Rc<Self>, rows: Arc<TableRows>, lsn: Lsn) -> Result<(), StoreError> {
@@ -186,18 +190,15 @@ impl Shared {
         journal.segments.wanted().is_some() || journal.segments.ready() == 0
     }
 
-    /// The keys of a table that is about to be checkpointed.
-    async fn note_keys(&self, table: &TableRows) {
-        let mut keys = table.iter().filter(|(_, entry)| entry.value.is_some()).map(|(key, _)| key);
-        while self.note_some(&mut keys) == KEYS_AT_ONCE {
-            // A turn for the others.
-            self.env.sleep(Duration::ZERO).await;
-        }
-    }
-
-    fn note_some<'a>(&self, keys: &mut impl Iterator<Item = &'a Bytes>) -> usize {
-        let absence = &mut self.rows.borrow_mut().absence;
-        keys.take(KEYS_AT_ONCE).map(|key| absence.insert(key)).count()
+    /// The keys of a table that is about to be checkpointed. Each is a cache miss or two, of a hundred thousand: elsewhere.
+    async fn note_keys(&self, table: Arc<TableRows>) -> Result<(), StoreError> {
+        let noted = self.rows.borrow().absence.noted().clone();
+        let note = move || {
+            let keys = table.iter().filter(|(_, entry)| entry.value.is_some()).map(|(key, _)| key);
+            keys.for_each(|key| noted.insert(key));
+        };
+        let done = self.env.offload_behind(note).await;
+        done.map_err(|error| StoreError::io("noting the keys of a checkpoint", &error))
     }
 
     /// The swap of views, in one step: the frozen table's rows are the checkpointed ones now.
@@ -235,7 +236,10 @@ impl Shared {
                 // There are no changes that would wait behind it, or they wait for it.
                 return Ok(());
             }
-            file.sync().await?;
+            // What went past the page cache is no burden for the next flush.
+            if !file.is_direct() {
+                file.sync().await?;
+            }
             self.rest(self.env.now().since(begun.get())).await;
             begun.set(self.env.now());
             Ok(())

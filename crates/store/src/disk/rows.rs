@@ -355,7 +355,7 @@ mod tests {
     fn what_the_filter_says_is_absent_is_what_no_checkpointed_table_has() {
         let mut rows = Rows::new(CACHE_ROWS, 1 << 20, false, AbsenceFilter::new(1 << 16, 7, true));
         for n in 0..100_u32 {
-            rows.absence.insert(&n.to_be_bytes());
+            rows.absence.noted().insert(&n.to_be_bytes());
         }
         checkpoint(&mut rows, 0, 100);
         let found = |n: u32| rows.lookup(&n.to_be_bytes(), &Loaded::default());
