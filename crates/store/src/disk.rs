@@ -123,6 +123,8 @@ struct Shared {
 
 /// Before a count of poisonings that the disk did not take is written again.
 const POISONINGS_SPAN: Duration = Duration::from_secs(1);
+/// Segments that the changes of one table fill, at most: so many for each table that is not checkpointed are replayed by a start.
+const ROLLS_MAX: u32 = 4;
 
 /// Keep the count of poisonings. Fsyncs of this run are told by the count in memory; those after a restart of the server
 /// alone have only this file to tell them that something was lost (after a power cut the boot id does). So it goes first
@@ -222,16 +224,26 @@ impl Shared {
         }
     }
 
-    /// Freeze the active table if it is large, or its segment is full.
+    /// Freeze the active table if it is full; or if it keeps a segment from being free, and no other table is being
+    /// checkpointed: where that takes longer than a segment lasts, tables grow, and larger ones cost less a row.
     fn freeze_if_due(&self) {
         let mut rows = self.rows.borrow_mut();
         let mut journal = self.journal.borrow_mut();
-        let large = rows.active_rows() >= self.config.table_rows_max
-            || rows.active_bytes() >= self.config.table_bytes_max;
-        if (large || journal.rolled) && rows.frozen.len() < rows::FROZEN_MAX {
-            journal.rolled = false;
+        let is_due = match rows.frozen.len() {
+            0 => journal.rolls > 0 || self.active_is_full(&rows, &journal),
+            frozen => frozen < rows::FROZEN_MAX && self.active_is_full(&rows, &journal),
+        };
+        if is_due {
+            journal.rolls = 0;
             rows.freeze(journal.applied);
             self.freezes.wake_all();
         }
+    }
+
+    /// Whether the active table takes no more changes until it can be frozen.
+    fn active_is_full(&self, rows: &Rows, journal: &Journal) -> bool {
+        rows.active_rows() >= self.config.table_rows_max
+            || rows.active_bytes() >= self.config.table_bytes_max
+            || journal.rolls >= ROLLS_MAX
     }
 }

@@ -101,10 +101,8 @@ impl Shared {
         let needed = ledger.room_outstanding + ask.journal_bytes + GROUP_OVERHEAD;
         let room = self.journal.borrow().room();
         let rows = self.rows.borrow();
-        let tables_full = rows.frozen.len() >= FROZEN_MAX
-            && (rows.active_rows() >= self.config.table_rows_max / 2
-                || rows.active_bytes() >= self.config.table_bytes_max / 2
-                || self.journal.borrow().rolled);
+        let tables_full =
+            rows.frozen.len() >= FROZEN_MAX && self.active_is_full(&rows, &self.journal.borrow());
         let crowded = self.journal.borrow().waiting_bytes() > self.config.queue_bytes_max;
         if room >= needed && !tables_full && !crowded {
             return Judged::Granted;

@@ -100,8 +100,8 @@ pub(super) struct Journal {
     /// Syncs that completed operations, by how many; and how many that were in all.
     pub shared: [u64; coalesce::SHARED_BUCKETS],
     pub operations_synced: u64,
-    /// Segments begun since this was last looked at: a reason to freeze the active table.
-    pub rolled: bool,
+    /// Segments begun since the active table was: none of these is free before that is checkpointed.
+    pub rolls: u32,
 }
 
 /// Room for an operation in a group that holds few: content at the eager limit, and rows.
@@ -148,7 +148,7 @@ impl Journal {
             batches: 0,
             shared: [0; coalesce::SHARED_BUCKETS],
             operations_synced: 0,
-            rolled: false,
+            rolls: 0,
         }
     }
 
@@ -252,7 +252,7 @@ impl Journal {
             self.segments.seal(self.next.0, self.applied);
             let (segment, generation) = self.segments.take();
             self.next = (segment, generation, 0);
-            self.rolled = true;
+            self.rolls += 1;
         }
         let (segment, generation, offset) = self.next;
         let buf = self.buffer(needed, strong);
