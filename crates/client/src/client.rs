@@ -6,7 +6,7 @@ use shoal_env::Env;
 use shoal_proto::{ClientId, ClusterMap, Durability, Handle, Op};
 use std::rc::Rc;
 
-/// A client of one file system. Cheap to clone; bound to its world. When the last clone (and the last [`OpenFile`] and
+/// A client of one file system. Cheap to clone; it never leaves its world. When the last clone (and the last [`OpenFile`] and
 /// [`DirStream`]) is dropped, its connections end.
 ///
 /// [`OpenFile`]: crate::OpenFile

@@ -63,7 +63,7 @@ impl Task {
     }
 }
 
-/// A handle to the world; cheap to clone; bound to its world.
+/// A handle to a world, which it never leaves; cheap to clone.
 #[derive(Clone)]
 pub struct Env(pub Rc<dyn Door>);
 

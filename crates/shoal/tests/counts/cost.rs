@@ -152,6 +152,30 @@ impl Cost {
         }
     }
 
+    /// The mean of what single operations cost.
+    pub fn mean(name: &'static str, costs: &[Cost]) -> Cost {
+        let of = |field: fn(&Cost) -> f64| costs.iter().map(field).sum::<f64>() / costs.len() as f64;
+        let mut by_name = BTreeMap::new();
+        for (name, n) in costs.iter().flat_map(|cost| &cost.by_name) {
+            *by_name.entry(*name).or_default() += n;
+        }
+        Cost {
+            name,
+            messages: of(|c| c.messages),
+            by_name,
+            peers: of(|c| c.peers),
+            groups: of(|c| c.groups),
+            syncs: of(|c| c.syncs),
+            socket_calls: of(|c| c.socket_calls),
+            file_calls: of(|c| c.file_calls),
+            wire_bytes: of(|c| c.wire_bytes),
+            journal_bytes: of(|c| c.journal_bytes),
+            copied_client: of(|c| c.copied_client),
+            copied_servers: of(|c| c.copied_servers),
+            reruns: of(|c| c.reruns),
+        }
+    }
+
     /// Hold it against its row of the table.
     #[track_caller]
     pub fn assert(&self, most: &Most) {

@@ -116,35 +116,44 @@ impl Run<'_> {
         .await;
     }
 
-    /// Names of directories below `dir` that go to its own server, and of such that go to others. Which a name is, is decided by
-    /// a hash that has the handle of `dir` in it, another in each run; but it stays what it is, so it is tried out.
-    async fn places(&self, dir: Handle) -> [Vec<Name>; 2] {
-        let is_alone = self.client().map().servers.len() == 1;
+    /// New directories below `dir`, each with what it cost: those that came to lie on the server of `dir`, and the others.
+    /// Whose turn is next nobody knows, so each is measured by itself.
+    async fn places(&self, dir: Handle) -> [Vec<(Name, Cost)>; 2] {
+        let (client, servers) = (self.client(), self.client().map().servers.len());
+        // All servers' handles are drawn then.
+        for n in 0..2 * servers {
+            client.mkdir(dir, &name("first", n), DIR).await.unwrap();
+        }
         let (mut here, mut elsewhere) = (Vec::new(), Vec::new());
-        for n in 0.. {
-            if here.len() >= N && (is_alone || elsewhere.len() >= N) {
-                break;
-            }
-            let name = name("d", n);
-            let made = self.client().mkdir(dir, &name, DIR).await.unwrap().handle;
-            self.client().rmdir(dir, &name).await.unwrap();
-            if made.server() == dir.server() { here.push(name) } else { elsewhere.push(name) }
+        for n in 0..N / 2 * servers {
+            let (name, mut made) = (name("d", n), None);
+            let mkdir = async { made = Some(client.mkdir(dir, &name, DIR).await.unwrap().handle) };
+            let cost = self.meter.cost("mkdir", 1, mkdir).await;
+            let is_here = made.is_some_and(|made| made.server() == dir.server());
+            if is_here { here.push((name, cost)) } else { elsewhere.push((name, cost)) }
         }
         [here, elsewhere]
     }
 
     async fn directories(&mut self) {
         let dir = self.dir;
-        let names = self.places(dir).await;
-        for (names, [mkdir, rmdir]) in names.iter().zip([
+        let places = self.places(dir).await;
+        for (made, [mkdir, rmdir]) in places.into_iter().zip([
             ["mkdir on its parent's server", "rmdir on its parent's server"],
             ["mkdir elsewhere", "rmdir elsewhere"],
         ]) {
-            if names.is_empty() {
+            if made.is_empty() {
                 continue;
             }
-            self.each(mkdir, async |client, n| drop(client.mkdir(dir, &names[n], DIR).await.unwrap())).await;
-            self.each(rmdir, async |client, n| client.rmdir(dir, &names[n]).await.unwrap()).await;
+            let (names, costs): (Vec<Name>, Vec<Cost>) = made.into_iter().unzip();
+            self.costs.push(Cost::mean(mkdir, &costs));
+            let remove = async {
+                for name in &names {
+                    self.client().rmdir(dir, name).await.unwrap();
+                }
+            };
+            let cost = self.meter.cost(rmdir, names.len(), remove).await;
+            self.costs.push(cost);
         }
         let client = self.client().clone();
         let full = client.mkdir(dir, &name("full", 0), DIR).await.unwrap().handle;
