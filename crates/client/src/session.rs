@@ -125,7 +125,7 @@ impl Requests {
 
 #[derive(Clone, Copy)]
 struct SlotState {
-    sequence: u32,
+    sequence: u64,
 }
 
 /// See the module's page.
@@ -448,7 +448,7 @@ impl Session {
             let Some(pending) = self.pending.get_mut(tag) else { continue };
             if let (Some(slot), false) = (pending.slot, pending.sent) {
                 let state = &mut self.slots[usize::from(slot.0)];
-                state.sequence = state.sequence.wrapping_add(1);
+                state.sequence += 1;
                 pending.request.slot = Some(SlotUse { slot, sequence: state.sequence });
             }
             pending.sent = true;

@@ -24,8 +24,8 @@ wire_struct! {
     pub struct SlotUse {
         /// The slot.
         pub slot: Slot,
-        /// Its sequence.
-        pub sequence: u32,
+        /// Its sequence. 64 bits: a slot that is used a million times a second comes to its end after 500,000 years.
+        pub sequence: u64,
     }
 }
 

@@ -13,10 +13,10 @@ use crate::rows::{Datafile, Dirent, Inode, RowValue};
 use crate::shard::Identity;
 use bytes::Bytes;
 use shoal_proto::{
-    Action, Attr, ClientId, Entry, Generation, Handle, Kind, Name, Rights, ServerId, Shards, Status,
+    Action, Answer, Attr, ClientId, Entry, Generation, Handle, Kind, Name, Rights, ServerId, Shards, Status,
     StreamFacts, Time, TxId,
 };
-use shoal_store::{Changes, Follow, Miss, Needs, Scan, StreamChange, StreamInfo, Strength, View};
+use shoal_store::{Changes, Follow, Lsn, Miss, Needs, Scan, StreamChange, StreamInfo, Strength, View};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -25,8 +25,8 @@ use std::collections::BTreeMap;
 pub enum Halt {
     /// Rows must be loaded first (the view knows which).
     Miss,
-    /// A transaction's lock is in the way: run again when it is released.
-    Locked,
+    /// A transaction's lock on this key is in the way: run again when it is released.
+    Locked(Bytes),
     /// A fact of another server is needed.
     Fact(FactKey),
     /// Handles of a server are needed (this one's: its durable range must grow).
@@ -94,8 +94,23 @@ pub struct Facts {
     pub done: BTreeMap<(usize, Handle), Result<crate::data::Done, Status>>,
     /// Turns of laid-out files, held to the group's end.
     pub turns: Vec<crate::data::Turn>,
+    /// The group wrote something outside its batch: it goes on at that operation, and does not run those before it again.
+    pub resume: Option<Resume>,
     /// An earlier plan was given up: what is mostly as it is taken to be is asked for now.
     pub tried: bool,
+}
+
+/// A group at the operation that it stopped at. Those before it changed nothing.
+#[derive(Debug)]
+pub struct Resume {
+    /// The operation's index.
+    pub at: usize,
+    /// Answers of those before it.
+    pub answers: Vec<Answer>,
+    /// The object that the last of them named.
+    pub current: Option<(Handle, Rights)>,
+    /// What they saw.
+    pub seen: Lsn,
 }
 
 /// Inodes that a run remembers: those read last.
@@ -242,7 +257,7 @@ impl<'a> Ctx<'a> {
 
     fn must_be_readable(&self, key: &[u8]) -> Result<(), Halt> {
         match !self.locks.is_empty() && self.locks.stops(key, Mode::Shared, self.own) {
-            true => Err(Halt::Locked),
+            true => Err(Halt::Locked(Bytes::copy_from_slice(key))),
             false => Ok(()),
         }
     }
@@ -512,7 +527,7 @@ impl<'a> Ctx<'a> {
     /// Put or remove a row, as bytes. Stops at another transaction's exclusive lock.
     pub fn put_raw(&mut self, key: Bytes, value: Option<Bytes>) -> Result<(), Halt> {
         if !self.locks.is_empty() && self.locks.stops(&key, Mode::Shared, self.own) {
-            return Err(Halt::Locked);
+            return Err(Halt::Locked(key));
         }
         self.inodes.get_mut().retain(|(of, _)| keys::inode_read(*of) != key[..]);
         self.rows.insert(key.clone(), value.clone());
@@ -524,7 +539,7 @@ impl<'a> Ctx<'a> {
     /// Whether a lock, even a shared one, stops the removal of this key's object.
     pub fn must_be_unlocked(&self, key: &[u8]) -> Result<(), Halt> {
         if self.locks.stops(key, Mode::Exclusive, self.own) {
-            return Err(Halt::Locked);
+            return Err(Halt::Locked(Bytes::copy_from_slice(key)));
         }
         Ok(())
     }

@@ -4,13 +4,14 @@
 //! *shared* lock (the directory an entry is put into) stops only who would remove or lock it exclusively: counts and times
 //! of a directory are changes that commute, applied when the transaction finishes. Nobody waits holding a lock: a
 //! transaction that meets another's lock gives up its own and tries again ([`shoal_proto::Status::Busy`]); an ordinary
-//! operation, which holds none, waits for [`Locks::changed`] and runs again.
+//! operation, which holds none, waits for [`Locks::released`] and runs again. A release wakes the operations that wait for one of
+//! its keys, and no others: with a thousand waiting, each release would else run a thousand handlers again.
 //!
 //! Locks live in memory; a participant's are made again from its *prepared* rows at start, a coordinator's need not be
 //! (without a commit record its transaction is aborted).
 
 use bytes::Bytes;
-use shoal_env::local::Notify;
+use shoal_env::local::{Notify, NotifyWait};
 use shoal_proto::TxId;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -29,13 +30,14 @@ struct State {
     exclusive: HashMap<Bytes, TxId>,
     shared: HashMap<Bytes, Vec<TxId>>,
     held: BTreeMap<TxId, Vec<(Bytes, Mode)>>,
+    /// Of keys that are locked and waited for.
+    released: HashMap<Bytes, Notify>,
 }
 
 /// The locks of one shard.
 #[derive(Default)]
 pub struct Locks {
     state: RefCell<State>,
-    changed: Notify,
 }
 
 impl Locks {
@@ -60,7 +62,9 @@ impl Locks {
     /// Release all locks of `tx`.
     pub fn release(&self, tx: TxId) {
         let mut state = self.state.borrow_mut();
+        let mut wakes = Vec::new();
         for (key, mode) in state.held.remove(&tx).unwrap_or_default() {
+            wakes.extend(state.released.remove(&key));
             match mode {
                 Mode::Exclusive => {
                     state.exclusive.remove(&key);
@@ -78,7 +82,7 @@ impl Locks {
             }
         }
         drop(state);
-        self.changed.wake_all();
+        wakes.iter().for_each(Notify::wake_all);
     }
 
     /// Whether a lock of another transaction than `own` stops an access of this mode.
@@ -96,13 +100,31 @@ impl Locks {
         self.state.borrow().held.keys().copied().collect()
     }
 
-    /// Woken at every release.
-    pub fn changed(&self) -> &Notify {
-        &self.changed
+    /// The next release of a lock on `key`. A key that is not locked is not waited for: the wait is over at once.
+    pub fn released(&self, key: &Bytes) -> NotifyWait {
+        let mut state = self.state.borrow_mut();
+        if !state.is_locked(key) {
+            let free = Notify::default();
+            let wait = free.wait();
+            free.wake_all();
+            return wait;
+        }
+        state.released.entry(key.clone()).or_default().wait()
+    }
+
+    /// Keys that are waited for, or were: each is locked.
+    pub fn waited_for(&self) -> usize {
+        let state = self.state.borrow();
+        debug_assert!(state.released.keys().all(|key| state.is_locked(key)), "a release forgets its keys");
+        state.released.len()
     }
 }
 
 impl State {
+    fn is_locked(&self, key: &[u8]) -> bool {
+        self.exclusive.contains_key(key) || self.shared.contains_key(key)
+    }
+
     fn stops(&self, key: &[u8], mode: Mode, own: Option<TxId>) -> bool {
         if self.exclusive.get(key).is_some_and(|&holder| Some(holder) != own) {
             return true;

@@ -38,8 +38,6 @@ use std::time::Duration;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pauses between tries to connect: from, to.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
-/// The data engine's questions have no deadline of their own.
-const ASK_TIMEOUT: Duration = Duration::from_secs(30);
 
 type Replied = (Vec<GroupReply>, Bytes);
 
@@ -324,11 +322,9 @@ impl crate::data::Peers for Peers {
         server: ServerId,
         op: Op,
         bulk: Bytes,
+        deadline: Instant,
     ) -> LocalBoxFuture<'static, Result<(Answer, Bytes), Status>> {
         let own = self.clone();
-        Box::pin(async move {
-            let deadline = own.0.env.now() + ASK_TIMEOUT;
-            own.call_with(server, op, bulk, deadline).await
-        })
+        Box::pin(async move { own.call_with(server, op, bulk, deadline).await })
     }
 }

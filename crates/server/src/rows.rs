@@ -117,7 +117,7 @@ rows! {
     /// A group's reply, kept for a retry: valid for this sequence of its slot.
     Kept {
         /// Sequence.
-        sequence: u32,
+        sequence: u64,
         /// Encoded [`shoal_proto::GroupReply`].
         reply: Blob<{ limits::KEPT_REPLY_BYTES_MAX }>,
         /// What would be lost together with bytes written beside the record, as it was named then; 0: there are none.

@@ -71,7 +71,7 @@ impl Running {
 #[derive(Default)]
 struct SlotState {
     /// The newest sequence run.
-    sequence: u32,
+    sequence: u64,
     /// `sequence` comes from the kept rows: a higher one may have run without a change.
     recovered: bool,
     /// Groups that may have kept rows.
@@ -247,7 +247,7 @@ impl Session {
         }
         let prefix = keys::kept_of(self.id);
         let mut after: Option<Bytes> = None;
-        let mut found: BTreeMap<u16, (u32, u16)> = BTreeMap::new();
+        let mut found: BTreeMap<u16, (u64, u16)> = BTreeMap::new();
         loop {
             let (scan, _) = look(collection, |view| view.scan(&prefix, after.as_deref(), 512)).await?;
             for (key, value) in &scan.rows {

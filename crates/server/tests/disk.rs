@@ -40,7 +40,7 @@ fn what_was_acknowledged_is_there_after_a_crash_and_so_is_its_kept_reply() {
         send.send((client.attached.session, client.sequence, last)).unwrap();
         // The run ends here: no clean stop.
     });
-    let (session, sequence, last): (SessionId, u32, _) = receive.recv().unwrap();
+    let (session, sequence, last): (SessionId, u64, _) = receive.recv().unwrap();
     run(|env| async move {
         let mut cluster = start(&env, &again).await;
         let wish = Wish { session: Some(session), ..Wish::default() };

@@ -38,7 +38,7 @@ impl Scene {
         until(&self.cluster.env, || shard.gate.len() == count).await;
     }
 
-    async fn send_create(&mut self, sequence: u32, text: &str) {
+    async fn send_create(&mut self, sequence: u64, text: &str) {
         let ops = vec![create(Handle::ROOT, &name(text))];
         self.client.send(Some(slot(0, sequence)), vec![ops], Bytes::new()).await;
     }

@@ -16,8 +16,8 @@ use super::Engine;
 use super::work::status_of;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{LocalBoxFuture, join_all};
-use shoal_env::WallTime;
 use shoal_env::local::{Permit, Semaphore};
+use shoal_env::{Instant, WallTime};
 use shoal_pattern::{Distribution, Pattern, View, Window};
 use shoal_proto::{
     Answer, Capability, Generation, Handle, Layout, Op, Rights, ServerId, Share, Status, StreamFacts,
@@ -27,18 +27,22 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Generations that may begin while one append is written.
 const TRIES_MAX: usize = 8;
+/// How long the shares of an append may take from the first byte on, all tries together: its place is the file's end until then.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the data engine asks of other servers.
 pub trait Peers {
-    /// Run one operation on another server, as a group of its own; gives its answer and bulk data.
+    /// Run one operation on another server, as a group of its own; gives its answer and bulk data, until `deadline`.
     fn ask(
         &self,
         server: ServerId,
         op: Op,
         bulk: Bytes,
+        deadline: Instant,
     ) -> LocalBoxFuture<'static, Result<(Answer, Bytes), Status>>;
 }
 
@@ -86,35 +90,46 @@ impl fmt::Debug for Turn {
     }
 }
 
-/// Append to a laid-out file; returns where the data went, and the size after it.
-pub(super) async fn over_layout(
-    engine: &Engine,
-    file: Handle,
-    layout: &Layout,
+/// The place of an append to a laid-out file: nobody else gets it while this is held.
+pub(super) struct Place {
+    _turn: Turn,
+    end: u64,
+    /// Of the file, after the append.
+    size: u64,
     generation: Generation,
-    data: Bytes,
-    at: WallTime,
-) -> Result<(u64, u64), Status> {
-    let _turn = engine.turns.take(file).await;
-    append_in_turn(engine, file, layout, generation, data, at).await
+    pattern: Pattern,
 }
 
-async fn append_in_turn(
+/// Wait for the turn of a laid-out file, and find where `len` bytes go.
+pub(super) async fn place(
     engine: &Engine,
     file: Handle,
     layout: &Layout,
     generation: Generation,
+    len: u64,
+    deadline: Instant,
+) -> Result<Place, Status> {
+    let taking = engine.env.deadline(deadline, engine.turns.take(file));
+    let turn = taking.await.map_err(|_| Status::TimedOut)?;
+    let (end, generation) = end_of(engine, layout, generation, deadline).await?;
+    let size = end.checked_add(len).filter(|&s| s <= limits::FILE_BYTES_MAX).ok_or(Status::FileTooBig)?;
+    let offset = i64::try_from(end).map_err(|_| Status::FileTooBig)?;
+    let pattern = Pattern::contiguous(offset, len).map_err(|_| Status::FileTooBig)?;
+    Ok(Place { _turn: turn, end, size, generation, pattern })
+}
+
+/// Append at a place; returns where the data went, and the size after it. It ends within [`WRITE_TIMEOUT`].
+pub(super) async fn at_place(
+    engine: &Engine,
+    file: Handle,
+    layout: &Layout,
+    place: Place,
     data: Bytes,
     at: WallTime,
 ) -> Result<(u64, u64), Status> {
-    let (end, mut generation) = end_of(engine, layout, generation).await?;
-    let size = end
-        .checked_add(data.len() as u64)
-        .filter(|&s| s <= limits::FILE_BYTES_MAX)
-        .ok_or(Status::FileTooBig)?;
-    let offset = i64::try_from(end).map_err(|_| Status::FileTooBig)?;
-    let pattern = Pattern::contiguous(offset, data.len() as u64).map_err(|_| Status::FileTooBig)?;
-    let append = Append { engine, file, layout, pattern, data, at };
+    let Place { _turn, end, size, mut generation, pattern } = place;
+    let deadline = engine.env.now() + WRITE_TIMEOUT;
+    let append = Append { engine, file, layout, pattern, data, at, deadline };
     let mut shares = vec![Err(Status::StaleLayout); layout.datafiles.len()];
     for _ in 0..TRIES_MAX {
         append.write(generation, &mut shares).await;
@@ -122,7 +137,7 @@ async fn append_in_turn(
             Next::Done => return Ok((end, size)),
             Next::Failed(why) => return Err(why),
             // A generation began meanwhile. What follows from that is seen by where the file ends now.
-            Next::Newer(reached) => match end_of(engine, layout, generation).await {
+            Next::Newer(reached) => match end_of(engine, layout, generation, deadline).await {
                 // Nothing was cut: the other shares are written where they belong.
                 Ok((now, newer)) if now == reached => generation = newer,
                 // All of it was cut: it was never there.
@@ -169,8 +184,9 @@ async fn end_of(
     engine: &Engine,
     layout: &Layout,
     generation: Generation,
+    deadline: Instant,
 ) -> Result<(u64, Generation), Status> {
-    let facts = join_all(layout.datafiles.iter().map(|&stream| facts_of(engine, stream))).await;
+    let facts = join_all(layout.datafiles.iter().map(|&stream| facts_of(engine, stream, deadline))).await;
     let striping = layout.striping();
     // Datafiles that nobody has touched yet tell none.
     let (mut end, mut generation) = (0, generation);
@@ -190,6 +206,7 @@ struct Append<'a> {
     pattern: Pattern,
     data: Bytes,
     at: WallTime,
+    deadline: Instant,
 }
 
 impl Append<'_> {
@@ -212,15 +229,44 @@ impl Append<'_> {
                 window_len: self.data.len() as u64,
                 share: Share { dist: self.layout.dist, width, index: index as u16 },
             };
-            async move { *share = write_share(self.engine, transfer, &self.data, self.at).await }
+            async move { *share = self.write_share(transfer).await }
         });
         join_all(writes).await;
     }
+
+    /// Write one stream's share of contiguous data; where its bytes end within the data, 0 if it has none.
+    async fn write_share(&self, transfer: Transfer) -> Result<u64, Status> {
+        let Append { engine, data, at, deadline, .. } = self;
+        let striping = transfer.share.striping();
+        let window = Window::new(0, transfer.window_len);
+        let index = u32::from(transfer.share.index);
+        let view = View::new(&transfer.pattern, window, &striping, index).map_err(|_| Status::Invalid)?;
+        let (mut dense, mut end) = (BytesMut::new(), 0);
+        for run in view {
+            end = run.packed + run.len;
+            dense.extend_from_slice(&data[run.packed as usize..end as usize]);
+        }
+        if dense.is_empty() {
+            return Ok(0);
+        }
+        let dense = dense.freeze();
+        shoal_env::Counters::add(&engine.env.counters().copied_bytes, dense.len() as u64);
+        if transfer.stream.server() == engine.identity.id {
+            let admitting = super::work::admit(engine, dense.len() as u64);
+            engine.env.deadline(*deadline, admitting).await.map_err(|_| Status::TimedOut)??;
+            let runs = super::share_of(&transfer)?.runs;
+            let stream = transfer.stream;
+            let written = engine.collection.write(stream, transfer.generation.0, runs, dense, *at).await;
+            return written.map(|_| end).map_err(status_of);
+        }
+        let (server, len) = (transfer.stream.server(), dense.len() as u32);
+        engine.peers.ask(server, Op::Write { transfer, len }, dense, *deadline).await.map(|_| end)
+    }
 }
 
-async fn facts_of(engine: &Engine, stream: Handle) -> Result<StreamFacts, Status> {
+async fn facts_of(engine: &Engine, stream: Handle, deadline: Instant) -> Result<StreamFacts, Status> {
     if stream.server() != engine.identity.id {
-        let asked = engine.peers.ask(stream.server(), Op::Streamstat { stream }, Bytes::new());
+        let asked = engine.peers.ask(stream.server(), Op::Streamstat { stream }, Bytes::new(), deadline);
         return match asked.await? {
             (Answer::Facts { facts }, _) => Ok(facts),
             _ => Err(Status::BadMessage),
@@ -238,33 +284,6 @@ async fn facts_of(engine: &Engine, stream: Handle) -> Result<StreamFacts, Status
         };
         loaded = engine.collection.load(needs, loaded).await.map_err(status_of)?;
     }
-}
-
-/// Write one stream's share of contiguous data; where its bytes end within the data, 0 if it has none.
-async fn write_share(engine: &Engine, transfer: Transfer, data: &Bytes, at: WallTime) -> Result<u64, Status> {
-    let striping = transfer.share.striping();
-    let window = Window::new(0, transfer.window_len);
-    let index = u32::from(transfer.share.index);
-    let view = View::new(&transfer.pattern, window, &striping, index).map_err(|_| Status::Invalid)?;
-    let (mut dense, mut end) = (BytesMut::new(), 0);
-    for run in view {
-        end = run.packed + run.len;
-        dense.extend_from_slice(&data[run.packed as usize..end as usize]);
-    }
-    if dense.is_empty() {
-        return Ok(0);
-    }
-    let dense = dense.freeze();
-    shoal_env::Counters::add(&engine.env.counters().copied_bytes, dense.len() as u64);
-    if transfer.stream.server() == engine.identity.id {
-        super::work::admit(engine, dense.len() as u64).await?;
-        let runs = super::share_of(&transfer)?.runs;
-        let stream = transfer.stream;
-        let written = engine.collection.write(stream, transfer.generation.0, runs, dense, at).await;
-        return written.map(|_| end).map_err(status_of);
-    }
-    let (server, len) = (transfer.stream.server(), dense.len() as u32);
-    engine.peers.ask(server, Op::Write { transfer, len }, dense).await.map(|_| end)
 }
 
 #[cfg(test)]

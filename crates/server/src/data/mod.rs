@@ -6,8 +6,13 @@
 //! that dense position.
 //!
 //! Small streams are read and replaced by the handlers themselves, in the group's one batch. What is larger is moved by
-//! the store beside the handlers: a handler returns [`Halt::Bulk`] with a [`Work`], the executor awaits [`carry_out`]
-//! and runs the handler again, which finds what was done ([`Ctx::done`]). Such a group has changed nothing before.
+//! the store beside the handlers: a handler returns [`Halt::Bulk`] with a [`Work`], the executor awaits [`begin`], up to the
+//! request's deadline, then [`carry_out`], and goes on at that operation, which finds what was done ([`Ctx::done`]). Such a group
+//! has changed nothing before, and a write is its last operation.
+//!
+//! **What is carried out is answered once.** From its first byte on a group is not given up: neither a lock, nor a lost
+//! connection, nor a row that changed meanwhile keeps its result from the slot's kept reply. Else a retry would do it again: an
+//! append would be there twice, and a write would come after those that others made since.
 //!
 //! Every access shows a capability of the file, checked here ([`access`]), and the generation its client knows.
 
@@ -15,7 +20,7 @@ mod append;
 mod work;
 
 pub use append::{Peers, Turn, Turns};
-pub use work::{Bulk, Done, Engine, Work, carry_out, status_of};
+pub use work::{Begun, Bulk, Done, Engine, Work, begin, carry_out, status_of};
 
 use crate::batches::{self, Touch};
 use crate::ctx::{Ctx, Halt};

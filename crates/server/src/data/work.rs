@@ -1,9 +1,10 @@
 //! Bulk work: what the store does beside the handlers.
 
+use super::append::{self, Place};
 use super::Peers;
 use crate::shard::Identity;
 use bytes::Bytes;
-use shoal_env::{Env, WallTime};
+use shoal_env::{Env, Instant, WallTime};
 use shoal_pattern::ViewRun;
 use shoal_proto::{Allocation, Handle, Status};
 use shoal_store::{Collection, StoreError, StreamInfo};
@@ -91,9 +92,50 @@ pub struct Engine {
     pub turns: super::append::Turns,
 }
 
-/// Do bulk work. The time of a write is the moment it is begun.
-pub async fn carry_out(engine: Engine, bulk: Bulk) -> Result<Done, Status> {
-    let Bulk { stream, work } = bulk;
+/// Bulk work that may be carried out: its space is admitted, and an append to a laid-out file has its turn and its place.
+/// Nothing is written yet.
+pub struct Begun {
+    bulk: Bulk,
+    place: Option<Place>,
+}
+
+impl Begun {
+    /// Whether it goes on while its asker's next connection is already accepted: other servers have a part in it, and its place
+    /// is given to nobody else.
+    pub fn outlives_connection(&self) -> bool {
+        self.place.is_some()
+    }
+}
+
+/// Wait for what bulk work needs before its first byte is written. Dropped, nothing of it was done.
+///
+/// # Errors
+/// `NoSpace`; of an append to a laid-out file what its servers answer until `deadline`.
+pub async fn begin(engine: &Engine, bulk: Bulk, deadline: Instant) -> Result<Begun, Status> {
+    let place = match &bulk.work {
+        Work::Append { layout: Some(layout), generation, data, .. } => {
+            let generation = shoal_proto::Generation(*generation);
+            Some(append::place(engine, bulk.stream, layout, generation, data.len() as u64, deadline).await?)
+        }
+        Work::Write { data, .. } | Work::Append { layout: None, data, .. } => {
+            admit(engine, data.len() as u64).await?;
+            None
+        }
+        Work::Allocate { mode: Allocation::Punch, .. } | Work::Read { .. } | Work::Fsync => None,
+        Work::Allocate { len, .. } => {
+            admit(engine, *len).await?;
+            None
+        }
+    };
+    Ok(Begun { bulk, place })
+}
+
+/// Do bulk work that was begun. The time of a write is the moment of this call.
+///
+/// # Errors
+/// As the store and, of an append to a laid-out file, the other servers answer.
+pub async fn carry_out(engine: Engine, begun: Begun) -> Result<Done, Status> {
+    let Begun { bulk: Bulk { stream, work }, place } = begun;
     let at = engine.env.wall();
     let store = &engine.collection;
     let nothing = StreamInfo { generation: 0, size: 0, space: 0, written_at: None, small: false };
@@ -104,25 +146,19 @@ pub async fn carry_out(engine: Engine, bulk: Bulk) -> Result<Done, Status> {
             Ok(Done { info, data, offset: 0 })
         }
         Work::Write { generation, runs, data } => {
-            admit(&engine, data.len() as u64).await?;
             store.write(stream, generation, runs, data, at).await.map(facts).map_err(status_of)
         }
         Work::Append { layout: None, generation, end_max, data } => {
-            admit(&engine, data.len() as u64).await?;
             let (offset, info) =
                 store.append(stream, generation, end_max, data, at).await.map_err(status_of)?;
             Ok(Done { info, data: Bytes::new(), offset })
         }
-        Work::Append { layout: Some(layout), generation, data, .. } => {
-            let generation = shoal_proto::Generation(generation);
-            let appended = super::append::over_layout(&engine, stream, &layout, generation, data, at);
-            let (offset, size) = appended.await?;
+        Work::Append { layout: Some(layout), data, .. } => {
+            let place = place.ok_or(Status::Io)?;
+            let (offset, size) = append::at_place(&engine, stream, &layout, place, data, at).await?;
             Ok(Done { info: StreamInfo { size, ..nothing }, data: Bytes::new(), offset })
         }
         Work::Allocate { generation, from, len, mode } => {
-            if !matches!(mode, Allocation::Punch) {
-                admit(&engine, len).await?;
-            }
             allocate(store, stream, generation, from, len, mode, at).await.map(facts).map_err(status_of)
         }
         Work::Fsync => {

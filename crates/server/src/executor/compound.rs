@@ -18,7 +18,7 @@ mod space;
 use super::{Wait, direct, objects};
 use crate::batches::{self, Touch};
 use crate::counters::add;
-use crate::ctx::{Ctx, Facts, Halt, Outcome};
+use crate::ctx::{Ctx, Facts, Halt, Outcome, Resume};
 use crate::gate::Target;
 use crate::session::{Running, Session, Slotless};
 use crate::shard::Shard;
@@ -68,8 +68,8 @@ pub struct Compound {
     bulk_at: usize,
     runs: u32,
     retry_looked_up: bool,
-    /// Which operation the last run stopped at.
-    pub(super) halted_at: usize,
+    /// Where the last run stopped.
+    pub(super) stopped: Option<Resume>,
     /// Transactions of this group that were given up so far.
     pub tries: u32,
     pub(super) loaded: Loaded,
@@ -81,7 +81,7 @@ pub struct Compound {
 
 enum Ran {
     Failed(Status, Vec<Answer>, Lsn),
-    Halted(usize, Halt, Needs),
+    Halted(Halt, Needs, Resume),
     Done(Vec<Answer>, Vec<Bytes>, Outcome, Lsn),
 }
 
@@ -112,7 +112,7 @@ impl Compound {
             bulk_at: 0,
             runs: 0,
             retry_looked_up: false,
-            halted_at: 0,
+            stopped: None,
             tries: 0,
             loaded: Loaded::default(),
             facts: Facts::default(),
@@ -171,9 +171,9 @@ impl Compound {
         None
     }
 
-    /// Whether nobody waits any more and nothing of the present group was done outside its batch.
+    /// Whether nobody waits any more and nothing of the present group was written outside its batch.
     pub fn is_discarded(&self) -> bool {
-        !self.asker.own && self.facts.done.is_empty() && self.running.is_abandoned()
+        !self.asker.own && self.facts.resume.is_none() && self.running.is_abandoned()
     }
 
     /// The operations of the present group.
@@ -251,15 +251,30 @@ impl Compound {
             Ran::Failed(status, answers, seen) => {
                 let before = if self.changes() { self.shard.collection.apply_failed() } else { Lsn(0) };
                 self.depend(seen.max(before), None);
+                if self.facts.resume.is_some() {
+                    self.keep_failure(status, &answers);
+                }
                 self.end_group(Err(status), answers, Vec::new());
                 None
             }
-            Ran::Halted(index, halt, needs) => {
-                self.halted_at = index;
+            Ran::Halted(halt, needs, stopped) => {
+                if matches!(halt, Halt::Bulk(_)) && !self.may_write_at(&stopped) {
+                    self.end_group(Err(Status::NotSupported), stopped.answers, Vec::new());
+                    return None;
+                }
+                self.stopped = Some(stopped);
                 Some(self.halted(halt, needs))
             }
             Ran::Done(answers, bulk, outcome, seen) => self.done(answers, bulk, outcome, seen),
         }
+    }
+
+    /// Whether an operation may write outside the group's batch. It must be the last one, and the reply that is kept with it must
+    /// have room: from its first byte on nothing may end the group but its result.
+    fn may_write_at(&self, stopped: &Resume) -> bool {
+        let is_write = self.ops().get(stopped.at).is_some_and(Op::changes);
+        let is_last = stopped.at + 1 == self.ops().len();
+        !is_write || (is_last && reply::has_room_to_keep(&stopped.answers))
     }
 
     /// Whether this asker may ask this.
@@ -327,25 +342,39 @@ impl Compound {
         let (facts, lent, client) = (&self.facts, &shard.pools, self.asker.client);
         let mut ctx = Ctx::new(view, &identity, &shard.locks, facts, lent, own, now, client, bulk);
         let mut answers = Vec::with_capacity(self.ops().len());
-        let halt = run_ops(&mut ctx, self.ops(), &mut answers);
+        let (mut from, mut before) = (0, Lsn(0));
+        if let Some(resume) = &self.facts.resume {
+            answers.extend_from_slice(&resume.answers);
+            (from, before, ctx.current) = (resume.at, resume.seen, resume.current);
+        }
+        let halt = run_ops(&mut ctx, self.ops(), from, &mut answers);
         self.copied(ctx.copied);
+        let seen = ctx.view().depends_on().max(before);
         match halt {
             None => {}
-            Some(Halt::Status(status)) => return Ran::Failed(status, answers, ctx.view().depends_on()),
+            Some(Halt::Status(status)) => return Ran::Failed(status, answers, seen),
             Some(Halt::Split(split)) => {
                 let (dir, shards) = *split;
                 answers.push(Answer::Split { dir, shards, key: identity.place_key });
-                return Ran::Failed(Status::Split, answers, ctx.view().depends_on());
+                return Ran::Failed(Status::Split, answers, seen);
             }
-            Some(halt) => return Ran::Halted(answers.len(), halt, ctx.into_needs()),
+            Some(halt) => {
+                let stopped = Resume { at: answers.len(), answers, current: ctx.current, seen };
+                return Ran::Halted(halt, ctx.into_needs(), stopped);
+            }
         }
         match ctx.finish() {
             Ok(outcome) => {
-                let seen = ctx.view().depends_on();
+                let seen = ctx.view().depends_on().max(before);
                 Ran::Done(answers, std::mem::take(&mut ctx.bulk_out), outcome, seen)
             }
-            Err(Halt::Status(status)) => Ran::Failed(status, Vec::new(), ctx.view().depends_on()),
-            Err(halt) => Ran::Halted(0, halt, ctx.into_needs()),
+            Err(Halt::Status(status)) => {
+                Ran::Failed(status, Vec::new(), ctx.view().depends_on().max(before))
+            }
+            Err(halt) => {
+                let stopped = Resume { at: 0, answers: Vec::new(), current: None, seen };
+                Ran::Halted(halt, ctx.into_needs(), stopped)
+            }
         }
     }
 
@@ -393,15 +422,16 @@ impl Compound {
         if self.bulk.is_empty() {
             return Bytes::new();
         }
-        let from = self.bulk_at.min(self.bulk.len());
-        let to = (from + bulk_of(self.ops())).min(self.bulk.len());
+        let done = self.facts.resume.as_ref().map_or(0, |resume| bulk_of(&self.ops()[..resume.at]));
+        let from = (self.bulk_at + done).min(self.bulk.len());
+        let to = (self.bulk_at + bulk_of(self.ops())).min(self.bulk.len());
         self.bulk.slice(from..to)
     }
 
     fn halted(&mut self, halt: Halt, needs: Needs) -> Wait {
         match halt {
             Halt::Miss => Wait::Load(needs),
-            Halt::Locked => Wait::Locked(self.shard.locks.changed().wait()),
+            Halt::Locked(key) => Wait::Locked(self.shard.locks.released(&key)),
             Halt::Fact(key) => Wait::Fact(key),
             Halt::Draw(server) => Wait::Draw(server),
             Halt::Pool(server, upto) => Wait::Pool(self.shard.pools.shortage(server, upto)),
@@ -481,13 +511,14 @@ impl Compound {
         self.own = None;
         self.admission = None;
         self.facts = Facts::default();
+        self.stopped = None;
         self.loaded = Loaded::default();
     }
 }
 
-/// Run operations in order, until one halts.
-fn run_ops(ctx: &mut Ctx<'_>, ops: &[Op], answers: &mut Vec<Answer>) -> Option<Halt> {
-    for (index, op) in ops.iter().enumerate() {
+/// Run operations in order from the one at `from` on, until one halts.
+fn run_ops(ctx: &mut Ctx<'_>, ops: &[Op], from: usize, answers: &mut Vec<Answer>) -> Option<Halt> {
+    for (index, op) in ops.iter().enumerate().skip(from) {
         ctx.op_index = index;
         match crate::ops::run(ctx, op) {
             Ok(answer) => answers.push(answer),

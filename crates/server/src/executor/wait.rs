@@ -119,17 +119,7 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
             within(compound, waiting).await.ok_or(Status::Busy)?
         }
         Wait::Touch(touch) => compound.touch(&touch).await,
-        Wait::Bulk(bulk) => {
-            let at = (compound.halted_at, bulk.stream);
-            let stream = bulk.stream;
-            let makes_durable = durable_beside(compound, &bulk)?;
-            let done = data::carry_out(shard.engine(), *bulk).await;
-            if makes_durable && done.is_ok() {
-                shard.collection.fsync(stream).await.map_err(data::status_of)?;
-            }
-            compound.facts.done.insert(at, done);
-            Ok(())
-        }
+        Wait::Bulk(bulk) => self::bulk(compound, *bulk).await,
         Wait::Turn(file) => turn(compound, file).await,
         Wait::Admit(ask) => {
             let admitting = shard.collection.admit(ask);
@@ -169,6 +159,40 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
         Wait::Backoff => backoff(compound, Status::Busy).await,
         Wait::Discarded => Ok(()),
     }
+}
+
+/// Move bulk data: given up at the deadline, or with the last of those that wait, before its first byte is written, and not after it.
+async fn bulk(compound: &mut Compound, bulk: data::Bulk) -> Result<(), Status> {
+    let shard = compound.shard.clone();
+    let stopped = compound.stopped.take().ok_or(Status::Io)?;
+    let (at, stream) = ((stopped.at, bulk.stream), bulk.stream);
+    let writes = compound.ops().get(stopped.at).is_some_and(Op::changes);
+    let makes_durable = durable_beside(compound, &bulk)?;
+    let engine = shard.engine();
+    let beginning = data::begin(&engine, bulk, compound.deadline);
+    let done = match within(compound, beginning).await.ok_or(Status::TimedOut)? {
+        Err(status) => Err(status),
+        Ok(begun) => {
+            if writes {
+                compound.facts.resume = Some(stopped);
+            }
+            let outlives = begun.outlives_connection();
+            if outlives {
+                in_transaction(compound, true);
+            }
+            let mut done = data::carry_out(engine, begun).await;
+            if makes_durable && done.is_ok() {
+                let synced = shard.collection.fsync(stream).await;
+                done = synced.map_err(data::status_of).and(done);
+            }
+            if outlives {
+                in_transaction(compound, false);
+            }
+            done
+        }
+    };
+    compound.facts.done.insert(at, done);
+    Ok(())
 }
 
 /// Whether data moved beside the handlers has to be made durable behind that, because the request asks for it.

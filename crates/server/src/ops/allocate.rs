@@ -15,11 +15,11 @@ pub fn run(
     len: u64,
     mode: Allocation,
 ) -> Result<Answer, Halt> {
-    let access = data::access(ctx, stream, generation, capability, Rights::WRITE)?;
-    let (stream, info) = (access.stream, access.info);
-    if let Some(done) = ctx.done(stream) {
+    if let Some(done) = ctx.done(ctx.object(stream)?) {
         return Ok(Answer::Facts { facts: facts_of(&done?.info) });
     }
+    let access = data::access(ctx, stream, generation, capability, Rights::WRITE)?;
+    let (stream, info) = (access.stream, access.info);
     if len == 0 {
         return Err(Halt::Status(Status::Invalid));
     }

@@ -25,21 +25,17 @@ pub fn run(
 ) -> Result<Answer, Halt> {
     let data = ctx.take_bulk(len as usize)?;
     let file = ctx.object(object)?;
-    let done = ctx.done(file);
-    // What is done was allowed when it began: refused for a capability that has expired since, it would be done again.
-    if done.is_none() {
-        data::authorize(ctx, file, capability, Rights::WRITE)?;
+    if let Some(done) = ctx.done(file) {
+        let done = done?;
+        return Ok(Answer::Appended { offset: done.offset, size: done.info.size });
     }
+    data::authorize(ctx, file, capability, Rights::WRITE)?;
     let inode = ctx.inode(file)?;
     if inode.layout.is_some() && !ctx.is_unchanged() {
         // It is done before its group has ended, and would wait for a turn that its own group may have.
         return Err(Halt::Status(Status::NotSupported));
     }
     let end_max = inode.template.stuffed_max().min(limits::FILE_BYTES_MAX);
-    if let Some(done) = done {
-        let done = done?;
-        return Ok(Answer::Appended { offset: done.offset, size: done.info.size });
-    }
     let Some(info) = ctx.stream(file)? else {
         // On a server without the data role the metafile has no stream of its own.
         let layout = inode.layout.map(Box::new).ok_or(Halt::Status(Status::Stale))?;

@@ -142,7 +142,7 @@ fn add_attributes(ctx: &Ctx<'_>, entries: &mut [Entry]) -> Result<(), Halt> {
         match (ctx.inode_once(entry.handle), stream) {
             (Err(Halt::Miss), _) | (_, Err(Halt::Miss)) => has_missed = true,
             // Being changed, or removed since: the client will ask, and wait or learn of it.
-            (Err(Halt::Locked | Halt::Status(Status::Stale)), _) => {}
+            (Err(Halt::Locked(_) | Halt::Status(Status::Stale)), _) => {}
             (Err(other), _) | (_, Err(other)) => return Err(other),
             (Ok(inode), Ok(stream)) => entry.attr = Some(attr_of(entry.handle, &inode, stream)),
         }

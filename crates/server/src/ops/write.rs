@@ -13,12 +13,12 @@ use shoal_store::{Changes, StreamChange};
 /// Write `len` bytes of the request's bulk data.
 pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer, len: u32) -> Result<Answer, Halt> {
     let data = ctx.take_bulk(len as usize)?;
+    if let Some(done) = ctx.done(ctx.object(transfer.stream)?) {
+        return Ok(Answer::Facts { facts: facts_of(&done?.info) });
+    }
     let capability = transfer.capability.as_ref();
     let access = data::access(ctx, transfer.stream, transfer.generation, capability, Rights::WRITE)?;
     let (stream, info) = (access.stream, access.info);
-    if let Some(done) = ctx.done(stream) {
-        return Ok(Answer::Facts { facts: facts_of(&done?.info) });
-    }
     let share = data::share_of(transfer)?;
     if share.len != u64::from(len) {
         return Err(Halt::Status(Status::BadMessage));

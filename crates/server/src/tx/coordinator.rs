@@ -329,7 +329,7 @@ pub(super) fn apply_all(
         match actions::apply(&mut ctx, action) {
             Ok(()) => {}
             Err(Halt::Miss) => return Err(Stop::Load(ctx.into_needs())),
-            Err(Halt::Locked) => return Err(Stop::Status(Status::Busy)),
+            Err(Halt::Locked(_)) => return Err(Stop::Status(Status::Busy)),
             Err(Halt::Status(status)) => return Err(Stop::Status(status)),
             Err(Halt::Fact(_) | Halt::Draw(_) | Halt::Pool(..) | Halt::Touch(_) | Halt::Bulk(_))
             | Err(Halt::Turn(_) | Halt::Split(_)) => {

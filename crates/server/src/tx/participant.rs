@@ -136,7 +136,7 @@ fn validate(shard: &Rc<Shard>, tx: TxId, list: &[Action], loaded: &Loaded) -> Re
         match actions::validate(&ctx, action) {
             Ok(()) => {}
             Err(Halt::Miss) => return Ok(Some(ctx.into_needs())),
-            Err(Halt::Locked) => return Err(Status::Busy),
+            Err(Halt::Locked(_)) => return Err(Status::Busy),
             Err(Halt::Status(status)) => return Err(status),
             Err(Halt::Fact(_) | Halt::Draw(_) | Halt::Pool(..) | Halt::Touch(_) | Halt::Bulk(_))
             | Err(Halt::Turn(_) | Halt::Split(_)) => {

@@ -175,7 +175,7 @@ pub struct Raw {
     buf: BytesMut,
     next_tag: u64,
     pub attached: Attached,
-    pub sequence: u32,
+    pub sequence: u64,
     /// Asked for with each request.
     pub durability: Durability,
 }
@@ -310,7 +310,7 @@ impl Raw {
     }
 }
 
-pub fn slot(slot: u16, sequence: u32) -> SlotUse {
+pub fn slot(slot: u16, sequence: u64) -> SlotUse {
     SlotUse { slot: Slot(slot), sequence }
 }
 

@@ -18,6 +18,9 @@ use shoal_proto::codec::{Codec, Writer};
 use shoal_proto::{Answer, Blob, GroupReply, Status, limits};
 use shoal_store::{Changes, Lsn, Needs, Strength, View};
 
+/// Encoded answer of an operation that writes outside the batch, at most.
+const WRITE_ANSWER_BYTES_MAX: usize = 128;
+
 /// The answer to a compound as it is collected: groups already encoded, bulk data beside.
 #[derive(Default)]
 pub struct Collected {
@@ -53,7 +56,9 @@ impl Compound {
         answers: &[Answer],
         bulk: &[Bytes],
     ) -> Result<(), Status> {
-        let Some((session, slot_use)) = &self.place else { return Ok(()) };
+        if self.place.is_none() {
+            return Ok(());
+        }
         if !bulk.is_empty() {
             return Err(Status::NotSupported);
         }
@@ -61,6 +66,26 @@ impl Compound {
         if reply.len() > limits::KEPT_REPLY_BYTES_MAX {
             return Err(Status::OverLimit);
         }
+        self.keep(changes, reply);
+        Ok(())
+    }
+
+    /// Keep the failure of what was carried out outside the batch: some of its bytes may be there, so a retry must not do it again.
+    pub(super) fn keep_failure(&mut self, status: Status, answers: &[Answer]) {
+        let reply = encode_reply(status, answers);
+        let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
+        self.keep(&mut changes, reply);
+        if changes.is_empty() {
+            return;
+        }
+        // A store that takes no change any more answers nothing but that, until it is started again.
+        if let Ok(lsn) = self.shard.collection.apply_over(changes, &self.loaded) {
+            self.depend(Lsn(0), Some((lsn, Strength::Weak)));
+        }
+    }
+
+    fn keep(&mut self, changes: &mut Changes, reply: Vec<u8>) {
+        let Some((session, slot_use)) = &self.place else { return };
         let loss = if self.facts.done.is_empty() { 0 } else { self.shard.loss() };
         let kept = Kept { sequence: slot_use.sequence, reply: Blob(reply.into()), loss };
         changes.put(keys::kept(session.id, slot_use.slot, self.at as u8), kept.to_row());
@@ -72,7 +97,6 @@ impl Compound {
             session.trimmed(slot_use.slot, groups);
             self.kept_groups = 0;
         }
-        Ok(())
     }
 
     /// What the reply waits for.
@@ -117,6 +141,11 @@ impl Compound {
         self.collected.count += 1;
         self.collected.bulk.extend(bulk);
     }
+}
+
+/// Whether the reply of a write behind these answers can be kept.
+pub(super) fn has_room_to_keep(before: &[Answer]) -> bool {
+    before.is_empty() || encode_reply(Status::Ok, before).len() + WRITE_ANSWER_BYTES_MAX <= limits::KEPT_REPLY_BYTES_MAX
 }
 
 /// Encode a group's reply.

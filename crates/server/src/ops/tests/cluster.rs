@@ -301,7 +301,7 @@ impl Cluster {
         let here = self.server(server);
         let keys: Vec<_> = actions.iter().flat_map(|a| actions::locks(&here.identity, a)).collect();
         if !here.locks.take(tx, &keys) {
-            return Err(Halt::Locked);
+            return Err(Halt::Locked(keys.first().map(|(key, _)| key.clone()).unwrap_or_default()));
         }
         for action in actions {
             assert_eq!(actions::server_of(action), server, "{action:?} is another server's");
