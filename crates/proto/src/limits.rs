@@ -37,6 +37,9 @@ pub const BULK_BYTES_MAX: usize = 1024 * 1024;
 pub const TRANSFER_STEPS_MAX: u64 = 4 * 1024 * 1024;
 /// Slots of one session.
 pub const SLOTS_MAX: u16 = 256;
+/// Sessions of one client on one server. A client has one; a further one is what it begins after it lost the first, or the answer to
+/// its handshake.
+pub const CLIENT_SESSIONS_MAX: usize = 16;
 /// Largest reply kept with a session's slot for a retry, one group's.
 pub const KEPT_REPLY_BYTES_MAX: usize = 4096;
 /// Requests of one connection a server reads ahead of answering.

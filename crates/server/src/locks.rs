@@ -133,3 +133,64 @@ impl State {
             && self.shared.get(key).is_some_and(|holders| holders.iter().any(|&holder| Some(holder) != own))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use shoal_proto::{Handle, ServerId};
+
+    fn key(n: u32) -> Bytes {
+        Bytes::copy_from_slice(&n.to_be_bytes())
+    }
+
+    fn tx(n: u64) -> TxId {
+        TxId(Handle::new(ServerId(0), n).0)
+    }
+
+    #[test]
+    fn a_release_wakes_the_operations_that_wait_for_its_keys_and_no_others() {
+        let locks = Locks::default();
+        for n in 0..1000 {
+            assert!(locks.take(tx(u64::from(n) + 1), &[(key(n), Mode::Exclusive)]));
+        }
+        let mut waiting: Vec<_> = (0..1000).map(|n| Some(locks.released(&key(n)))).collect();
+        let ready = |waiting: &mut Vec<Option<NotifyWait>>| -> Vec<usize> {
+            let is_ready =
+                |wait: &mut Option<NotifyWait>| wait.as_mut().is_some_and(|w| w.now_or_never().is_some());
+            let found: Vec<usize> = (0..1000).filter(|&n| is_ready(&mut waiting[n])).collect();
+            found.iter().for_each(|&n| waiting[n] = None);
+            found
+        };
+        assert_eq!(ready(&mut waiting), [0; 0]);
+        locks.release(tx(8));
+        assert_eq!(ready(&mut waiting), [7]);
+        assert_eq!(locks.waited_for(), 999);
+        locks.release(tx(1000));
+        assert_eq!(ready(&mut waiting), [999]);
+    }
+
+    #[test]
+    fn waits_that_were_given_up_leave_nothing_once_their_keys_are_released() {
+        let locks = Locks::default();
+        assert!(locks.take(tx(1), &[(key(1), Mode::Shared), (key(2), Mode::Exclusive)]));
+        assert!(locks.take(tx(2), &[(key(1), Mode::Shared)]));
+        for _ in 0..100 {
+            drop((locks.released(&key(1)), locks.released(&key(2))));
+        }
+        assert_eq!(locks.waited_for(), 2);
+        // Each release of a shared key is one: the wait looks whether others have it.
+        let wait = locks.released(&key(1));
+        locks.release(tx(1));
+        assert!(wait.now_or_never().is_some());
+        locks.release(tx(2));
+        assert_eq!(locks.waited_for(), 0);
+    }
+
+    #[test]
+    fn a_key_that_is_not_locked_is_not_waited_for() {
+        let locks = Locks::default();
+        assert!(locks.released(&key(1)).now_or_never().is_some());
+        assert_eq!(locks.waited_for(), 0);
+    }
+}

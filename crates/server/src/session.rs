@@ -28,7 +28,7 @@ use shoal_env::local::{Notify, Semaphore};
 use shoal_proto::{ClientId, ServerId, SessionId, Slot, SlotUse, Status};
 use shoal_store::{Collection, StoreError, look};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 /// Where a compound's reply goes.
@@ -217,6 +217,16 @@ impl Session {
         Slotless(self.clone())
     }
 
+    /// Whether it has a connection.
+    pub fn is_connected(&self) -> bool {
+        self.line.borrow().as_ref().is_some_and(|line| !line.is_dead())
+    }
+
+    /// Whether it was begun in this run of the server, and no change was ever asked of it.
+    pub fn is_unused(&self) -> bool {
+        !self.is_recovered && self.states.borrow().is_empty()
+    }
+
     /// Whether a compound is under way.
     pub fn is_running(&self) -> bool {
         self.states.borrow().iter().any(|s| s.running.is_some())
@@ -287,6 +297,8 @@ impl Drop for Slotless {
 #[derive(Default)]
 pub struct Sessions {
     by_id: RefCell<BTreeMap<SessionId, Rc<Session>>>,
+    /// Sessions of each client that has any, peers' apart; at most [`limits::CLIENT_SESSIONS_MAX`] but for what a start finds.
+    by_client: RefCell<HashMap<ClientId, Vec<SessionId>>>,
     /// Woken when one is added: the lease's task may sleep as long as there is none.
     pub added: Notify,
 }
@@ -299,13 +311,30 @@ impl Sessions {
 
     /// Add one.
     pub fn add(&self, session: Rc<Session>) {
+        if session.peer.is_none() {
+            self.by_client.borrow_mut().entry(session.client).or_default().push(session.id);
+        }
         self.by_id.borrow_mut().insert(session.id, session);
         self.added.wake_all();
     }
 
     /// Forget one.
     pub fn remove(&self, id: SessionId) {
-        self.by_id.borrow_mut().remove(&id);
+        let Some(session) = self.by_id.borrow_mut().remove(&id) else { return };
+        let mut by_client = self.by_client.borrow_mut();
+        if let Some(ids) = by_client.get_mut(&session.client) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                by_client.remove(&session.client);
+            }
+        }
+    }
+
+    /// A client's, the oldest first.
+    pub fn of_client(&self, client: ClientId) -> Vec<Rc<Session>> {
+        let by_client = self.by_client.borrow();
+        let ids = by_client.get(&client).map_or(&[][..], Vec::as_slice);
+        ids.iter().filter_map(|id| self.get(*id)).collect()
     }
 
     /// All.
@@ -325,6 +354,6 @@ impl Sessions {
 
     /// Whether a client has a session here.
     pub fn has_client(&self, client: ClientId) -> bool {
-        self.by_id.borrow().values().any(|s| s.client == client && s.peer.is_none())
+        self.by_client.borrow().contains_key(&client)
     }
 }

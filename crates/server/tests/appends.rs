@@ -10,7 +10,11 @@ use shoal_env::sim::{Config, World};
 use shoal_pattern::Pattern;
 use shoal_proto::{
     Answer, Dist, GroupReply, Handle, Op, Rights, ServerId, SetAttr, Share, Status, Template, Time, Transfer,
+    TxId,
 };
+use shoal_server::keys;
+use shoal_server::locks::Mode;
+use shoal_store::Module as _;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -102,6 +106,174 @@ fn a_share_of_an_append_that_timed_out_never_lands_on_a_later_one() {
             let first = (at / STRIP - index).div_ceil(2) * STRIP;
             assert!(bytes[first..].iter().all(|byte| *byte == b'b'), "appended at {at}, server {index}");
         }
+    });
+}
+
+/// An inode that another transaction has locked until the test says otherwise.
+fn lock_inode(cluster: &Cluster, server: u16, file: Handle) -> TxId {
+    let tx = TxId(Handle::new(ServerId(server), 1 << 40).0);
+    assert!(cluster.shard(server).locks.take(tx, &[(keys::inode(file), Mode::Exclusive)]));
+    tx
+}
+
+/// The connection breaks, and the session goes on with another.
+async fn reconnect(env: &Env, cluster: &Cluster, server: u16, client: Raw) -> Raw {
+    let wish = Wish { session: Some(client.attached.session), ..Wish::default() };
+    let sequence = client.sequence;
+    drop(client);
+    env.sleep(Duration::from_millis(100)).await;
+    let mut next = Raw::attach(cluster, server, wish).await.unwrap();
+    next.sequence = sequence;
+    next
+}
+
+#[test]
+fn an_append_whose_bytes_are_there_is_not_done_again_though_its_file_is_locked_and_its_connection_breaks() {
+    run_simulated(|env| async move {
+        let (cluster, held) = cluster(&env).await;
+        let mut client = cluster.client(0).await;
+        let (_, dir) = cluster.directory_on(&mut client, 1).await;
+        let mut client = cluster.client(1).await;
+        let made = client.change(vec![create(dir, &name("log"))]).await;
+        let Answer::Made { attr, capability, .. } = &made.answers[0] else { panic!("{made:?}") };
+        let append = Op::Append { object: attr.handle, capability: *capability, len: 0 };
+        let data = Bytes::from(vec![b'a'; 20_000]);
+
+        held.stalls.set(1);
+        send_append(&mut client, &append, data.clone()).await;
+        until(&env, || held.done.get() == 1).await;
+        let tx = lock_inode(&cluster, 1, attr.handle);
+        held.release();
+        env.sleep(Duration::from_millis(100)).await;
+        let mut client = reconnect(&env, &cluster, 1, client).await;
+        client.sequence -= 1;
+        send_append(&mut client, &append, data).await;
+        env.sleep(Duration::from_millis(100)).await;
+        cluster.shard(1).locks.release(tx);
+        let (_, replies, _) = client.reply().await;
+        assert_eq!(offset_of(&replies[0]), 0);
+        let info = held.stream(attr.handle, &Default::default()).unwrap().unwrap().0;
+        assert_eq!(info.size, 20_000, "it is there once");
+    });
+}
+
+#[test]
+fn a_write_whose_bytes_are_there_is_not_done_again_behind_those_of_others() {
+    run_simulated(|env| async move {
+        let (cluster, held) = cluster(&env).await;
+        let mut client = cluster.client(0).await;
+        let (_, dir) = cluster.directory_on(&mut client, 1).await;
+        let (mut client, mut other) = (cluster.client(1).await, cluster.client(1).await);
+        let made = client.change(vec![create(dir, &name("file"))]).await;
+        let Answer::Made { attr, capability, .. } = &made.answers[0] else { panic!("{made:?}") };
+        let write = |byte: u8| {
+            let transfer = Transfer {
+                stream: attr.handle,
+                generation: attr.generation,
+                capability: *capability,
+                pattern: Pattern::contiguous(0, 30_000).unwrap(),
+                window_from: 0,
+                window_len: 30_000,
+                share: Share::WHOLE,
+            };
+            (vec![vec![Op::Write { transfer, len: 30_000 }]], Bytes::from(vec![byte; 30_000]))
+        };
+        held.stalls_behind.set(1);
+        let (ops, data) = write(b'a');
+        client.sequence += 1;
+        client.send(Some(slot(0, client.sequence)), ops, data).await;
+        until(&env, || held.done.get() == 1).await;
+        let tx = lock_inode(&cluster, 1, attr.handle);
+        held.release();
+        env.sleep(Duration::from_millis(100)).await;
+        let mut client = reconnect(&env, &cluster, 1, client).await;
+        cluster.shard(1).locks.release(tx);
+        let (ops, data) = write(b'b');
+        other.sequence += 1;
+        other.send(Some(slot(0, other.sequence)), ops, data).await;
+        assert_eq!(other.reply().await.1[0].status, Status::Ok);
+        // The retry of the first one hears that it was done, before the other's.
+        let (ops, data) = write(b'a');
+        client.send(Some(slot(0, client.sequence)), ops, data).await;
+        assert_eq!(client.reply().await.1[0].status, Status::Ok);
+        let run = shoal_pattern::ViewRun { physical: 0, packed: 0, len: 30_000 };
+        let (bytes, _) = held.read(attr.handle, attr.generation.0, vec![run], 30_000).await.unwrap();
+        assert!(bytes.iter().all(|byte| *byte == b'b'), "the later write is the one that stays");
+    });
+}
+
+/// A laid-out file, and an append to it that waits for server 1.
+async fn stalled_append(cluster: &Cluster, held: &Held, client: &mut Raw) -> (Handle, Op) {
+    let (object, append) = file(client, "log").await;
+    client.change(vec![Op::Unstuff { object }]).await;
+    held.stalls.set(u32::MAX);
+    send_append(client, &append, vec![b'a'; 4 * STRIP].into()).await;
+    let is_writing = || held.stalls.get() < u32::MAX;
+    until(&cluster.env, is_writing).await;
+    (object, append)
+}
+
+#[test]
+fn appends_wait_for_their_turn_no_longer_than_their_deadline() {
+    run_simulated(|env| async move {
+        let (cluster, held) = cluster(&env).await;
+        let mut first = cluster.client(0).await;
+        let (_, append) = stalled_append(&cluster, &held, &mut first).await;
+        let began = env.now();
+        let mut waiting = Vec::new();
+        for _ in 0..5 {
+            let mut client = cluster.client(0).await;
+            send_append(&mut client, &append, vec![b'b'; STRIP].into()).await;
+            waiting.push(client);
+        }
+        for client in &mut waiting {
+            let (_, replies, _) = client.reply().await;
+            assert_eq!(replies[0].status, Status::TimedOut);
+        }
+        // The requests ask for 20 s.
+        assert!(env.now().since(began) < Duration::from_secs(21), "{:?}", env.now().since(began));
+    });
+}
+
+#[test]
+fn a_session_goes_on_at_once_while_an_append_of_its_last_connection_waits_for_another_server() {
+    run_simulated(|env| async move {
+        let (cluster, held) = cluster(&env).await;
+        let mut client = cluster.client(0).await;
+        let (_, append) = stalled_append(&cluster, &held, &mut client).await;
+        let began = env.now();
+        let mut client = reconnect(&env, &cluster, 0, client).await;
+        assert!(env.now().since(began) < Duration::from_secs(1), "{:?}", env.now().since(began));
+        assert_eq!(client.ask(vec![Op::Ping {}]).await.status, Status::Ok);
+        // Its retry is answered with what becomes of it.
+        client.sequence -= 1;
+        send_append(&mut client, &append, vec![b'a'; 4 * STRIP].into()).await;
+        held.stalls.set(0);
+        held.release();
+        let (_, replies, _) = client.reply().await;
+        assert_eq!(offset_of(&replies[0]), 0);
+    });
+}
+
+#[test]
+fn an_append_that_failed_with_some_of_its_bytes_there_is_not_done_again_by_a_retry() {
+    run_simulated(|env| async move {
+        let (cluster, held) = cluster(&env).await;
+        let mut client = cluster.client(0).await;
+        let (object, append) = stalled_append(&cluster, &held, &mut client).await;
+        // Nobody hears that it failed.
+        let mut client = reconnect(&env, &cluster, 0, client).await;
+        env.sleep(Duration::from_secs(60)).await;
+        held.stalls.set(0);
+        let datafile = datafile(&mut client, object, 0).await;
+        let size = || cluster.stores[0].stream(datafile, &Default::default()).unwrap().unwrap().0.size;
+        let before = size();
+        assert_eq!(before, 2 * STRIP as u64, "the share of its own server is there");
+        client.sequence -= 1;
+        send_append(&mut client, &append, vec![b'a'; 4 * STRIP].into()).await;
+        let (_, replies, _) = client.reply().await;
+        assert_eq!(replies[0].status, Status::TimedOut);
+        assert_eq!(size(), before);
     });
 }
 

@@ -4,7 +4,7 @@ mod raw;
 
 use bytes::Bytes;
 use raw::*;
-use shoal_proto::{Action, Decision, Handle, Op, ServerId, Status, TxId};
+use shoal_proto::{Action, ClientId, Decision, Handle, Op, ServerId, Status, TxId, limits};
 use shoal_server::Settings;
 use std::time::Duration;
 
@@ -79,6 +79,85 @@ fn a_slot_out_of_sequence_is_refused() {
         assert_eq!(client.change_in(slot(1, 1), ops("b")).await.status, Status::Ok);
         // A change without a slot is none.
         assert_eq!(client.ask(ops("c")).await.status, Status::BadMessage);
+    });
+}
+
+#[test]
+fn a_slot_is_used_more_often_than_32_bits_count() {
+    run(|env| async move {
+        let mut cluster = Cluster::new(&env, 1).await;
+        let mut client = cluster.client(0).await;
+        let edge = u64::from(u32::MAX);
+        let ops = |n: &str| vec![create(Handle::ROOT, &name(n))];
+        client.change_in(slot(0, 1), ops("first")).await;
+        // After a start the next use of a slot may be any later one.
+        cluster.kill(0);
+        cluster.start(0).await;
+        let mut client = Raw::attach(&cluster, 0, again(&client)).await.unwrap();
+        assert_eq!(client.change_in(slot(0, edge), ops("a")).await.status, Status::Ok);
+        let beyond = client.change_in(slot(0, edge + 1), ops("b")).await;
+        assert_eq!(beyond.status, Status::Ok);
+        assert_eq!(client.change_in(slot(0, 0), ops("c")).await.status, Status::BadSequence);
+        // The kept reply of the one is not taken for that of the other, neither at once nor after a start.
+        assert_eq!(client.change_in(slot(0, edge + 1), ops("b")).await, beyond);
+        cluster.kill(0);
+        cluster.start(0).await;
+        let mut client = Raw::attach(&cluster, 0, again(&client)).await.unwrap();
+        assert_eq!(client.change_in(slot(0, edge + 1), ops("b")).await, beyond);
+        assert_eq!(client.change_in(slot(0, edge), ops("b")).await.status, Status::BadSequence);
+        assert_eq!(client.change_in(slot(0, edge + 2), ops("c")).await.status, Status::Ok);
+    });
+}
+
+#[test]
+fn a_client_has_a_bounded_number_of_sessions_and_can_always_begin_one_more_in_place_of_a_lost_one() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 1).await;
+        let sessions = || cluster.shard(0).sessions.of_client(Wish::default().client).len();
+        let mut used = Vec::new();
+        for i in 0..limits::CLIENT_SESSIONS_MAX {
+            let mut client = cluster.client(0).await;
+            let made = client.change(vec![create(Handle::ROOT, &name(&format!("f{i}")))]).await;
+            assert_eq!(made.status, Status::Ok);
+            used.push(client);
+        }
+        // All are connected.
+        let refused = Raw::attach(&cluster, 0, Wish::default()).await.err().expect("it is one too many");
+        assert_eq!(refused.status, Status::OverLimit);
+        assert!(refused.words.0.contains("close some"), "{}", refused.words.0);
+        let other = Wish { client: ClientId([2; 16]), ..Wish::default() };
+        let mut others = Raw::attach(&cluster, 0, other).await.unwrap();
+        // The third loses its connection: its place is taken, and nobody else's.
+        let lost = used.remove(2);
+        let id = lost.attached.session;
+        drop(lost);
+        let is_lost = || !cluster.shard(0).sessions.get(id).is_some_and(|s| s.is_connected());
+        until(&env, is_lost).await;
+        let next = cluster.client(0).await;
+        assert!(used.iter().all(|client| client.attached.session != next.attached.session));
+        assert_eq!(sessions(), limits::CLIENT_SESSIONS_MAX);
+        let gone = Raw::attach(&cluster, 0, Wish { session: Some(id), ..Wish::default() }).await;
+        assert_eq!(gone.err().map(|refused| refused.status), Some(Status::NoSession));
+        for client in &mut used {
+            assert_eq!(client.ask(vec![Op::Ping {}]).await.status, Status::Ok);
+        }
+        assert_eq!(others.change(vec![create(Handle::ROOT, &name("others"))]).await.status, Status::Ok);
+    });
+}
+
+#[test]
+fn handshakes_whose_answer_is_lost_leave_one_session() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 1).await;
+        let mut first = None;
+        for _ in 0..40 {
+            let client = cluster.client(0).await;
+            let id = client.attached.session;
+            assert_eq!(*first.get_or_insert(id), id, "what its client never used is given again");
+            drop(client);
+            until(&env, || !cluster.shard(0).sessions.get(id).is_some_and(|s| s.is_connected())).await;
+        }
+        assert_eq!(cluster.shard(0).sessions.len(), 1);
     });
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct FakeCluster {
     /// Statuses to be given to the next groups instead of executing them.
     pub(crate) refuse_next: Vec<Status>,
     pub(crate) capability_until: Time,
-    kept: BTreeMap<(ServerId, SessionId, u16), (u32, Reply, Bytes)>,
+    kept: BTreeMap<(ServerId, SessionId, u16), (u64, Reply, Bytes)>,
     clock: i64,
     next: u64,
 }

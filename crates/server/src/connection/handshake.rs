@@ -168,11 +168,22 @@ async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> 
     Ok(session)
 }
 
+/// Begin a session, or give one again whose beginning its client never heard of.
 async fn begin_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> Result<Rc<Session>, Refused> {
+    let slots = attach.slots.clamp(1, limits::SLOTS_MAX);
+    let own = shard.sessions.of_client(attach.client);
+    let is_free = |s: &&Rc<Session>| s.is_unused() && !s.is_connected() && s.slots == slots;
+    if let Some(session) = own.iter().find(is_free) {
+        session.line.replace(Some(line.clone()));
+        session.heard.set(shard.env.now());
+        return Ok(session.clone());
+    }
+    if own.len() >= limits::CLIENT_SESSIONS_MAX {
+        make_room(shard, &own)?;
+    }
     let id = std::iter::repeat_with(|| SessionId(shard.env.random_u64()))
         .find(|id| id.0 != 0 && shard.sessions.get(*id).is_none())
         .unwrap_or_default();
-    let slots = attach.slots.clamp(1, limits::SLOTS_MAX);
     // Not awaited: whatever this session changes comes later in the journal, so what is kept of it keeps this row too.
     let mut changes = Changes::default();
     let row = rows::Session { client: attach.client, peer: None, slots };
@@ -185,6 +196,21 @@ async fn begin_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> R
     shard.sessions.add(session.clone());
     add(&shard.counters.sessions_begun, 1);
     Ok(session)
+}
+
+/// End the oldest of a client's sessions that has no connection: the client begins another, so it has given that one up.
+fn make_room(shard: &Rc<Shard>, own: &[Rc<Session>]) -> Result<(), Refused> {
+    let Some(oldest) = own.iter().find(|session| !session.is_connected() && !session.is_running()) else {
+        let words = format!(
+            "this client has {} sessions on this server, each with a connection: close some of them",
+            own.len()
+        );
+        return Err(Refused::new(Status::OverLimit, words));
+    };
+    shard.sessions.remove(oldest.id);
+    let (own, oldest) = (shard.clone(), oldest.clone());
+    shard.tasks.spawn(&shard.env, "session", async move { crate::lease::end_session(&own, &oldest).await });
+    Ok(())
 }
 
 /// A peer's side: introduce this server to another.

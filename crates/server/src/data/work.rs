@@ -1,7 +1,7 @@
 //! Bulk work: what the store does beside the handlers.
 
-use super::append::{self, Place};
 use super::Peers;
+use super::append::{self, Place};
 use crate::shard::Identity;
 use bytes::Bytes;
 use shoal_env::{Env, Instant, WallTime};

@@ -368,9 +368,7 @@ impl Compound {
                 let seen = ctx.view().depends_on().max(before);
                 Ran::Done(answers, std::mem::take(&mut ctx.bulk_out), outcome, seen)
             }
-            Err(Halt::Status(status)) => {
-                Ran::Failed(status, Vec::new(), ctx.view().depends_on().max(before))
-            }
+            Err(Halt::Status(status)) => Ran::Failed(status, Vec::new(), ctx.view().depends_on().max(before)),
             Err(halt) => {
                 let stopped = Resume { at: 0, answers: Vec::new(), current: None, seen };
                 Ran::Halted(halt, ctx.into_needs(), stopped)

@@ -234,7 +234,7 @@ impl Raw {
         bulk: Bytes,
     ) {
         let mut out = Vec::new();
-        Frame::put(kind, 1, tag, message, bulk.len(), &mut out);
+        Frame::put(kind, VERSIONS.1, tag, message, bulk.len(), &mut out);
         out.extend_from_slice(&bulk);
         self.put_bytes(&out).await;
     }

@@ -145,7 +145,8 @@ impl Compound {
 
 /// Whether the reply of a write behind these answers can be kept.
 pub(super) fn has_room_to_keep(before: &[Answer]) -> bool {
-    before.is_empty() || encode_reply(Status::Ok, before).len() + WRITE_ANSWER_BYTES_MAX <= limits::KEPT_REPLY_BYTES_MAX
+    before.is_empty()
+        || encode_reply(Status::Ok, before).len() + WRITE_ANSWER_BYTES_MAX <= limits::KEPT_REPLY_BYTES_MAX
 }
 
 /// Encode a group's reply.

@@ -179,7 +179,10 @@ fn two_moves_that_would_make_a_loop_together_are_not_both_begun() {
     let first = into(&a_text, in_b.handle);
     let (_, begun) = cluster.begin(in_b.handle.server(), &[first], Bytes::new()).unwrap();
     let second = into(&b_text, in_a.handle);
-    assert!(matches!(cluster.group(in_a.handle.server(), std::slice::from_ref(&second)), Err(Halt::Locked(_))));
+    assert!(matches!(
+        cluster.group(in_a.handle.server(), std::slice::from_ref(&second)),
+        Err(Halt::Locked(_))
+    ));
     let mut pending = vec![begun.unwrap()];
     while !pending.is_empty() {
         finish_next(&cluster, &mut pending, 0);
