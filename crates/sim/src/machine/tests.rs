@@ -132,7 +132,7 @@ fn binds(of: &Simulated<'_>, phase: phases::Phase, one: halved::Parameter, other
         one.name,
         other.name
     );
-    assert!(moved > 1.3, "{words}");
+    assert!(moved > 1.4, "{words}");
     assert!((0.95..1.08).contains(&stayed), "{words}");
 }
 
@@ -154,7 +154,9 @@ fn creates_of_the_linux_cluster_are_bound_by_syncs_and_not_by_the_network() {
 #[test]
 fn creates_of_the_thesis_s_cluster_are_bound_by_disk_accesses_and_not_by_processors() {
     let machine = machine("thesis-cluster");
-    binds(&small(&machine), phases::Phase::Create, halved::ACCESS, halved::SERVER_CPU);
+    // All at one disk: with two at each, round trips count nearly as much.
+    let of = Simulated { servers: 1, ..small(&machine) };
+    binds(&of, phases::Phase::Create, halved::ACCESS, halved::SERVER_CPU);
 }
 
 #[test]
