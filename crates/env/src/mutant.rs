@@ -64,6 +64,14 @@ mutants! {
     BatchAgain "batch-again",
     /// A split leaves the entries of one range where they were, and not in their shard.
     KeepShard "keep-shard",
+    /// A change of attributes is answered before it is durable.
+    SetattrEarly "setattr-early",
+    /// A truncation of a laid-out file does not wait for the turn of its appends.
+    TruncateWithoutTurn "truncate-without-turn",
+    /// A reply does not wait for the changes of others that it shows.
+    ReadEarly "read-early",
+    /// An append whose bytes are there reads its file's rows before it answers, and is given up with its connection.
+    AppendAgain "append-again",
 }
 
 #[cfg(feature = "mutants")]

@@ -3,6 +3,7 @@
 use crate::ctx::{Ctx, Halt};
 use crate::data::{self, Bulk, Work};
 use shoal_env::WallTime;
+use shoal_env::mutant::{self, Mutant};
 use shoal_proto::{Answer, Capability, Handle, Rights, Status, limits};
 use shoal_store::{Changes, StreamChange};
 
@@ -26,6 +27,9 @@ pub fn run(
     let data = ctx.take_bulk(len as usize)?;
     let file = ctx.object(object)?;
     if let Some(done) = ctx.done(file) {
+        if mutant::is(Mutant::AppendAgain) {
+            ctx.inode(file)?;
+        }
         let done = done?;
         return Ok(Answer::Appended { offset: done.offset, size: done.info.size });
     }

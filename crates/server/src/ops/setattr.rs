@@ -9,6 +9,7 @@ use crate::ctx::{Ctx, Halt};
 use crate::inode::attr_of;
 use crate::keys;
 use crate::rows::Inode;
+use shoal_env::mutant::{self, Mutant};
 use shoal_proto::{
     Action, Answer, Attr, Generation, Handle, Kind, Layout, SetAttr, Shards, Status, Template,
 };
@@ -31,7 +32,10 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle, set: &SetAttr) -> Result<Answer, H
         }
         ctx.change_stream(object, StreamChange::Advance { generation: info.generation + 1 })?;
     }
-    ctx.put(keys::inode(object), &inode)?;
+    match mutant::is(Mutant::SetattrEarly) {
+        true => ctx.weakly(|ctx| ctx.put(keys::inode(object), &inode))?,
+        false => ctx.put(keys::inode(object), &inode)?,
+    }
     Ok(Answer::Attr { attr: ctx.attr(object)? })
 }
 

@@ -8,6 +8,7 @@ use crate::ctx::{Ctx, Halt};
 use crate::keys;
 use crate::rows::Inode;
 use shoal_env::WallTime;
+use shoal_env::mutant::{self, Mutant};
 use shoal_pattern::Distribution;
 use shoal_proto::{Action, Answer, Generation, Handle, Kind, Layout, Status, limits};
 use shoal_store::StreamChange;
@@ -53,7 +54,9 @@ fn stuffed(ctx: &mut Ctx<'_>, file: Handle, size: u64, inode: &Inode, store_inod
 }
 
 fn laid_out(ctx: &mut Ctx<'_>, file: Handle, layout: &Layout, size: u64, inode: &Inode) -> Result<(), Halt> {
-    ctx.must_have_turn(file)?;
+    if !mutant::is(Mutant::TruncateWithoutTurn) {
+        ctx.must_have_turn(file)?;
+    }
     // The generation of a file's streams is one, and the metafile's own keeps it; so nobody need be asked. First the
     // attributes, which expect the generation that the advance then replaces.
     let info = ctx.stream(file)?.ok_or(Halt::Status(Status::Stale))?;

@@ -14,6 +14,7 @@ use crate::keys;
 use crate::rows::{Kept, RowValue};
 use bytes::Bytes;
 use shoal_env::Work;
+use shoal_env::mutant::{self, Mutant};
 use shoal_proto::codec::{Codec, Writer};
 use shoal_proto::{Answer, Blob, GroupReply, Status, limits};
 use shoal_store::{Changes, Lsn, Needs, Strength, View};
@@ -102,6 +103,7 @@ impl Compound {
     /// What the reply waits for.
     pub(crate) fn depend(&mut self, seen: Lsn, made: Option<(Lsn, Strength)>) {
         let modes = self.shard.collection.sync_modes();
+        let seen = if mutant::is(Mutant::ReadEarly) { Lsn(0) } else { seen };
         let target = Target::of(modes, self.durability, seen, made);
         self.collected.target = self.collected.target.and(target);
     }
