@@ -1,7 +1,7 @@
 //! Background work: checkpoints, segments made ready and freed, and what is written without haste.
 
 use super::Shared;
-use super::journal::segments::{self, State};
+use super::journal::segments;
 use super::rows::FROZEN_MAX;
 use super::table::{Applied, Entry, Part, TableRows};
 use crate::stream_row::{StreamRow, stream_key};
@@ -372,7 +372,6 @@ impl Shared {
 
     pub(super) fn counters(&self) -> StoreCounters {
         let journal = self.journal.borrow();
-        let used = journal.segments.map.values().filter(|segment| segment.state != State::Free);
         StoreCounters {
             batches: journal.batches,
             journal_bytes: journal.bytes,
@@ -390,7 +389,7 @@ impl Shared {
             table_rows: self.rows.borrow().len() as u64,
             row_bytes: self.rows.borrow().bytes() as u64,
             content_bytes: self.contents.borrow().bytes() as u64,
-            segments: used.count() as u64,
+            segments: journal.segments.used() as u64,
             ..*self.counters.borrow()
         }
     }

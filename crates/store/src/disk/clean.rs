@@ -28,8 +28,8 @@ pub(super) async fn run(shared: Rc<Shared>) {
         if shared.health().is_err() {
             return;
         }
-        let (checkpointed, bytes) = (shared.checkpointed.get(), shared.identity.segment_bytes);
-        let poor = shared.journal.borrow().segments.to_clean(checkpointed, bytes);
+        let checkpointed = shared.checkpointed.get();
+        let poor = shared.journal.borrow().segments.to_clean(checkpointed);
         let Some(place) = poor else {
             woken.await;
             continue;
@@ -50,7 +50,7 @@ pub(super) async fn run(shared: Rc<Shared>) {
         }
         shared.env.point(point::CLEANING_DONE, 0);
         shared.chores.wake_all();
-        if shared.journal.borrow().segments.to_clean(checkpointed, bytes) == Some(place) {
+        if shared.journal.borrow().segments.to_clean(checkpointed) == Some(place) {
             // Something could not be moved now; wait for the next change of things.
             shared.room.wait().await;
         }
@@ -58,10 +58,8 @@ pub(super) async fn run(shared: Rc<Shared>) {
 }
 
 impl Shared {
-    fn set_cleaning(&self, (number, _): Place, cleaning: bool) {
-        if let Some(segment) = self.journal.borrow_mut().segments.map.get_mut(&number) {
-            segment.cleaning = cleaning;
-        }
+    fn set_cleaning(&self, place: Place, cleaning: bool) {
+        self.journal.borrow_mut().segments.set_cleaning(place, cleaning);
     }
 
     async fn clean(self: &Rc<Self>, place: Place) -> Result<(), StoreError> {

@@ -27,8 +27,8 @@ use shoal_proto::Coalescing;
 use std::io;
 use std::path::Path;
 
-/// The folder's form. 1: the first.
-pub(crate) const VERSION: u32 = 1;
+/// The folder's form. 2: the live bytes of each segment are a row of their own; a program of form 1 would take all segments for free.
+pub(crate) const VERSION: u32 = 2;
 const MAGIC: &[u8; 8] = b"shoalcol";
 const LEN: usize = 64;
 /// Name of the file.
@@ -40,6 +40,15 @@ pub(crate) struct Kept {
     pub identity: Identity,
     pub modes: SyncModes,
     pub segment_bytes: u64,
+}
+
+/// The refusal of data of an older version.
+fn older(path: &Path, found: u32) -> StoreError {
+    StoreError::Refused(format!(
+        "{} is of format version {found}, this program reads version {VERSION}: serve it with the program that wrote it and copy \
+         the data out, or begin anew in an empty folder",
+        path.display()
+    ))
 }
 
 /// The refusal of data of a newer version.
@@ -92,8 +101,10 @@ impl Kept {
         if u32_at(60) != crc32c::crc32c(&bytes[..60]) {
             return Err(damaged("its checksum is wrong"));
         }
-        if u32_at(8) != VERSION {
-            return Err(newer(path, u32_at(8), VERSION));
+        match u32_at(8) {
+            VERSION => {}
+            found if found < VERSION => return Err(older(path, found)),
+            found => return Err(newer(path, found, VERSION)),
         }
         let metadata = match bytes[13] {
             0 => MetadataSync::AtReply,
@@ -234,8 +245,8 @@ mod tests {
     }
 
     #[test]
-    fn version_1_is_read_as_it_was_first_written() {
-        let mut fixture = b"shoalcol\x01\0\0\0\0\x02\x01\x020123456789abcdef\x07\0\0\0\x03\0\0\0".to_vec();
+    fn version_2_is_read_as_it_was_first_written() {
+        let mut fixture = b"shoalcol\x02\0\0\0\0\x02\x01\x020123456789abcdef\x07\0\0\0\x03\0\0\0".to_vec();
         fixture.extend_from_slice(&(1_u64 << 20).to_le_bytes());
         fixture.extend_from_slice(b"\x02\0\x04\x01\0\0\0\0\0\0\0\0");
         let crc = crc32c::crc32c(&fixture);
@@ -247,14 +258,28 @@ mod tests {
     #[test]
     fn a_newer_version_is_refused_with_the_remedy() {
         let mut bytes = kept().encode().to_vec();
-        bytes[8] = 2;
+        bytes[8] = 3;
         let crc = crc32c::crc32c(&bytes[..60]);
         bytes[60..].copy_from_slice(&crc.to_le_bytes());
         let refused = Kept::decode(&bytes, Path::new("/data/collection")).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "/data/collection is of format version 2, this program knows versions up to 1: use the program that wrote \
+            "/data/collection is of format version 3, this program knows versions up to 2: use the program that wrote \
              it, or a newer one"
+        );
+    }
+
+    #[test]
+    fn an_older_version_is_refused_with_the_remedy() {
+        let mut bytes = kept().encode().to_vec();
+        bytes[8] = 1;
+        let crc = crc32c::crc32c(&bytes[..60]);
+        bytes[60..].copy_from_slice(&crc.to_le_bytes());
+        let refused = Kept::decode(&bytes, Path::new("/data/collection")).unwrap_err().to_string();
+        assert!(
+            refused
+                .contains("/data/collection is of format version 1, this program reads version 2: serve it"),
+            "{refused}"
         );
     }
 

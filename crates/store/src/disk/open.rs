@@ -23,7 +23,7 @@ use super::streams::gates::Gates;
 use super::table::file::FileTable;
 use super::table::live::Live;
 use super::table::lmdb::LmdbTable;
-use super::table::{LIVE_KEY, LSN_KEY, Table, decode_lsn};
+use super::table::{LIVE_PREFIX, LSN_KEY, Table, decode_lsn};
 use super::{Disk, Shared, chores, clean, identity, journal};
 use crate::stream_row::{Home, STREAM_PREFIX, StreamRow, stream_key};
 use crate::{Collection, CollectionConfig, Lsn, Needs, RangeNeed, StoreCounters, StoreError};
@@ -38,6 +38,8 @@ use std::rc::Rc;
 
 /// Bytes of a segment written at once.
 const PREPARED_BYTES: u64 = 1 << 20;
+/// Rows read from the table at once.
+const ROWS_AT_ONCE: usize = 4096;
 /// Rows read at once while files are held against them.
 const FILES_AT_ONCE: usize = 1024;
 
@@ -113,11 +115,9 @@ async fn open_table(env: &Env, config: &CollectionConfig) -> Result<Box<dyn Tabl
 async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Result<Rc<Shared>, StoreError> {
     let table = open_table(&env, &config).await?;
     env.point(point::START_TABLES, 0);
-    let meta =
-        table.fetch(vec![Bytes::from_static(LSN_KEY), Bytes::from_static(LIVE_KEY)], Vec::new()).await?;
-    let meta = |at: usize| meta.values.get(at).cloned().flatten();
-    let checkpoint = decode_lsn(meta(0).as_deref())?;
-    let mut live = Live::decode(meta(1).as_deref())?;
+    let lsn = table.fetch(vec![Bytes::from_static(LSN_KEY)], Vec::new()).await?.values.pop().flatten();
+    let checkpoint = decode_lsn(lsn.as_deref())?;
+    let mut live = checkpointed_live(table.as_ref()).await?;
 
     let journal_dir = config.dir.join("journal");
     let mut reader = Reader::open(&env, &journal_dir, kept.segment_bytes).await?;
@@ -198,6 +198,22 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
         env,
         config,
     }))
+}
+
+/// The live bytes of segments as of the last checkpoint.
+async fn checkpointed_live(table: &dyn Table) -> Result<Live, StoreError> {
+    let mut live = Live::default();
+    let mut after: Option<Bytes> = None;
+    loop {
+        let (prefix, key) = (Bytes::from_static(LIVE_PREFIX), after.take());
+        let range = RangeNeed { prefix, after: key, limit: ROWS_AT_ONCE, follow: None };
+        let page = table.fetch(Vec::new(), vec![range]).await?.ranges.pop().unwrap_or_default();
+        page.rows.iter().try_for_each(|(key, value)| live.add_row(key, value))?;
+        match page.rows.last() {
+            Some((last, _)) if !page.complete => after = Some(last.clone()),
+            _ => return Ok(live),
+        }
+    }
 }
 
 /// Let the counts of live bytes follow the rows that were replayed.

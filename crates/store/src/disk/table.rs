@@ -63,8 +63,8 @@ pub(super) struct Fetched {
 
 /// Key of the checkpoint's LSN.
 pub(super) const LSN_KEY: &[u8] = b"\0lsn";
-/// Key of the live bytes of segments.
-pub(super) const LIVE_KEY: &[u8] = b"\0live";
+/// First bytes of the keys of the live bytes of segments.
+pub(super) const LIVE_PREFIX: &[u8] = b"\0live";
 
 /// A part of a memory table that is checkpointed: rows in the order of their keys, of one kind. Between two parts the table
 /// holds some rows that are newer than its LSN; they are in the journal behind that LSN, so replay comes to the same.

@@ -238,7 +238,7 @@ impl<'a> Reader<'a> {
         let overflow =
             || StoreError::Damaged("a segment of the journal is of a generation that cannot be".into());
         let generation = self.generation.checked_add(GENERATIONS_UNSEEN).ok_or_else(overflow)?;
-        let mut segments = Segments::new(self.dir.to_owned(), generation);
+        let mut segments = Segments::new(self.dir.to_owned(), self.segment_bytes, generation);
         let mut homeless: BTreeMap<Place, i64> = live.0.clone();
         for head in &self.heads {
             let generation = head.first.map_or(0, |first| first.generation);

@@ -3,13 +3,16 @@
 //! A segment is a prewritten file. It is *free*, then *taken* (groups are written to it), then *sealed*, and free again
 //! when three things hold: the rows of its records are checkpointed, none of its contents is the home of a stream (the
 //! record that ended that is durable), and nobody reads from it.
+//!
+//! **No look at the segments walks over all of them**: at 1 TB of small files there are 32,768, and each change asks how many are
+//! free. Those of a kind are found in [`Kinds`], which every change of a segment keeps right.
 
 use super::super::table::live::Place;
 use crate::Lsn;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{AlignedBuf, Env, File, OpenOptions};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -106,9 +109,42 @@ struct Release {
     len: u64,
 }
 
+/// Numbers of the segments that something is to be done with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Kinds {
+    unprepared: BTreeSet<u64>,
+    free: BTreeSet<u64>,
+    /// Sealed, and nothing lives in it: free as soon as its rows are checkpointed and its readers done.
+    dead: BTreeSet<u64>,
+    /// Sealed, and less than half alive.
+    poor: BTreeSet<u64>,
+}
+
+impl Kinds {
+    fn enter(&mut self, number: u64, segment: &Segment, segment_bytes: u64) {
+        match segment.state {
+            State::Unprepared => self.unprepared.insert(number),
+            State::Free => self.free.insert(number),
+            State::Sealed if segment.live == 0 => self.dead.insert(number),
+            State::Sealed if segment.live.saturating_mul(2) < segment_bytes => self.poor.insert(number),
+            State::Sealed | State::Taken => false,
+        };
+    }
+
+    fn leave(&mut self, number: u64) {
+        for kind in [&mut self.unprepared, &mut self.free, &mut self.dead, &mut self.poor] {
+            kind.remove(&number);
+        }
+    }
+}
+
 pub(crate) struct Segments {
     dir: PathBuf,
-    pub map: BTreeMap<u64, Segment>,
+    segment_bytes: u64,
+    map: BTreeMap<u64, Segment>,
+    kinds: Kinds,
+    /// Segments looked at so far, for tests: what an operation costs.
+    looks: Cell<u64>,
     generation: u64,
     number_next: u64,
     releases: VecDeque<Release>,
@@ -126,16 +162,62 @@ pub(crate) fn number_of(name: &str) -> Option<u64> {
 }
 
 impl Segments {
-    /// None yet; generations go on behind `generation`.
-    pub fn new(dir: PathBuf, generation: u64) -> Segments {
-        Segments { dir, map: BTreeMap::new(), generation, number_next: 1, releases: VecDeque::new() }
+    /// None yet, of `segment_bytes` each; generations go on from `generation`.
+    pub fn new(dir: PathBuf, segment_bytes: u64, generation: u64) -> Segments {
+        Segments {
+            dir,
+            segment_bytes,
+            map: BTreeMap::new(),
+            kinds: Kinds::default(),
+            looks: Cell::new(0),
+            generation,
+            number_next: 1,
+            releases: VecDeque::new(),
+        }
+    }
+
+    /// A segment.
+    pub fn get(&self, number: u64) -> Option<&Segment> {
+        self.looks.set(self.looks.get() + 1);
+        self.map.get(&number)
+    }
+
+    /// Change a segment; what kind it is of follows.
+    fn change<T>(&mut self, number: u64, change: impl FnOnce(&mut Segment) -> T) -> Option<T> {
+        self.looks.set(self.looks.get() + 1);
+        let segment = self.map.get_mut(&number)?;
+        let changed = change(segment);
+        self.kinds.leave(number);
+        self.kinds.enter(number, segment, self.segment_bytes);
+        Some(changed)
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Segment> {
+        self.kinds.leave(number);
+        self.map.remove(&number)
+    }
+
+    /// Segments that are not free.
+    pub fn used(&self) -> usize {
+        self.map.len() - self.kinds.free.len()
+    }
+
+    /// What the kinds must be, by a walk over all segments.
+    #[cfg(test)]
+    fn walked(&self) -> Kinds {
+        let mut kinds = Kinds::default();
+        self.map.iter().for_each(|(number, segment)| kinds.enter(*number, segment, self.segment_bytes));
+        kinds
     }
 
     /// A segment that is there.
     pub fn add(&mut self, number: u64, state: State, generation: u64, last: Lsn, live: u64) {
         let files = SegmentFiles::new(self.dir.join(file_name(number)));
         self.number_next = self.number_next.max(number + 1);
-        self.map.insert(number, Segment { state, generation, last, live, cleaning: false, files });
+        self.kinds.leave(number);
+        let segment = Segment { state, generation, last, live, cleaning: false, files };
+        self.kinds.enter(number, &segment, self.segment_bytes);
+        self.map.insert(number, segment);
     }
 
     /// A number for a new segment.
@@ -154,7 +236,7 @@ impl Segments {
     /// page cache alone: prepared in part, or with a group that was cut. What is written over it with its own durability
     /// would go with it at a power cut.
     pub async fn sync_free(&self, env: &Env) -> io::Result<()> {
-        for segment in self.map.values().filter(|segment| segment.state == State::Free) {
+        for segment in self.kinds.free.iter().filter_map(|number| self.map.get(number)) {
             segment.files.plain(env).await?.sync().await?;
         }
         env.sync_dir(&self.dir).await
@@ -162,18 +244,20 @@ impl Segments {
 
     /// Free segments.
     pub fn ready(&self) -> usize {
-        self.map.values().filter(|segment| segment.state == State::Free).count()
+        self.kinds.free.len()
     }
 
     /// Take a free segment with a new generation, or, if none is ready, the number of one to be prepared.
     pub fn take(&mut self) -> (u64, u64) {
         self.generation += 1;
-        let free = self.map.iter_mut().find(|(_, segment)| segment.state == State::Free);
-        if let Some((number, segment)) = free {
-            segment.state = State::Taken;
-            segment.generation = self.generation;
-            segment.last = Lsn(0);
-            return (*number, self.generation);
+        let generation = self.generation;
+        if let Some(&number) = self.kinds.free.first() {
+            self.change(number, |segment| {
+                segment.state = State::Taken;
+                segment.generation = generation;
+                segment.last = Lsn(0);
+            });
+            return (number, generation);
         }
         let number = self.number();
         self.add(number, State::Unprepared, self.generation, Lsn(0), 0);
@@ -182,36 +266,35 @@ impl Segments {
 
     /// No more groups are gathered for a segment.
     pub fn seal(&mut self, number: u64, last: Lsn) {
-        if let Some(segment) = self.map.get_mut(&number) {
+        self.change(number, |segment| {
             segment.last = last;
             if segment.state == State::Taken {
                 segment.state = State::Sealed;
             }
-        }
+        });
     }
 
     /// A segment whose file is ready now.
     pub fn prepared(&mut self, number: u64) {
-        match self.map.get_mut(&number) {
-            // Groups may have filled it already while it was prepared.
-            Some(segment) if segment.state == State::Unprepared => {
+        let known = self.change(number, |segment| {
+            if segment.state == State::Unprepared {
+                // Groups may have filled it already while it was prepared.
                 segment.state = if segment.last == Lsn(0) { State::Taken } else { State::Sealed };
             }
-            Some(_) => {}
-            None => self.add(number, State::Free, 0, Lsn(0), 0),
+        });
+        if known.is_none() {
+            self.add(number, State::Free, 0, Lsn(0), 0);
         }
     }
 
     /// A segment that groups wait for and whose file is not ready.
     pub fn wanted(&self) -> Option<u64> {
-        self.map.iter().find(|(_, segment)| segment.state == State::Unprepared).map(|(number, _)| *number)
+        self.kinds.unprepared.first().copied()
     }
 
     /// A content begins to live.
     pub fn settle(&mut self, (number, _): Place, len: u64) {
-        if let Some(segment) = self.map.get_mut(&number) {
-            segment.live += len;
-        }
+        self.change(number, |segment| segment.live += len);
     }
 
     /// A content ends to live when the record at `lsn` is durable.
@@ -226,57 +309,70 @@ impl Segments {
             if release.lsn > durable {
                 break;
             }
-            let (number, generation) = release.place;
-            if let Some(segment) = self.map.get_mut(&number)
-                && segment.generation == generation
-            {
-                segment.live = segment.live.saturating_sub(release.len);
-                poorer |= segment.state == State::Sealed;
-            }
+            let ((number, generation), len) = (release.place, release.len);
             self.releases.pop_front();
+            let sealed = self.change(number, |segment| {
+                let is_same = segment.generation == generation;
+                if is_same {
+                    segment.live = segment.live.saturating_sub(len);
+                }
+                is_same && segment.state == State::Sealed
+            });
+            poorer |= sealed == Some(true);
         }
         poorer
     }
 
     /// Read from a segment, if it is still of that generation.
     pub fn reading(&self, (number, generation): Place) -> Option<Reading> {
-        let segment = self.map.get(&number).filter(|segment| segment.generation == generation)?;
+        let segment = self.get(number).filter(|segment| segment.generation == generation)?;
         Some(Reading::new(&segment.files))
     }
 
     /// Free what does not live any more. Whether anything was freed, and the files that are too many.
     pub fn recycle(&mut self, checkpointed: Lsn) -> (bool, Vec<PathBuf>) {
+        let early = mutant::is(Mutant::ReuseEarly);
+        let candidates: Vec<u64> = match early {
+            true => self.map.keys().copied().collect(),
+            false => self.kinds.dead.iter().copied().collect(),
+        };
         let mut freed = false;
-        for segment in self.map.values_mut() {
-            let early = mutant::is(Mutant::ReuseEarly);
-            let (unused, checkpointed) =
-                (segment.live == 0 || early && segment.live < 65_536, segment.last <= checkpointed || early);
-            let dead = unused && checkpointed && segment.files.readers.get() == 0;
-            if segment.state == State::Sealed && dead && !segment.cleaning {
-                segment.state = State::Free;
-                freed = true;
-            }
+        for number in candidates {
+            let freed_now = self.change(number, |segment| {
+                let unused = segment.live == 0 || early && segment.live < 65_536;
+                let checkpointed = segment.last <= checkpointed || early;
+                let dead = unused && checkpointed && segment.files.readers.get() == 0;
+                let free = segment.state == State::Sealed && dead && !segment.cleaning;
+                if free {
+                    segment.state = State::Free;
+                }
+                free
+            });
+            freed |= freed_now == Some(true);
         }
-        let free: Vec<u64> =
-            self.map.iter().filter(|(_, s)| s.state == State::Free).map(|(number, _)| *number).collect();
-        let surplus = free.into_iter().skip(FREE_MAX).rev();
+        let surplus: Vec<u64> = self.kinds.free.iter().copied().skip(FREE_MAX).collect();
         let surplus = surplus
-            .filter_map(|number| self.map.remove(&number))
+            .into_iter()
+            .rev()
+            .filter_map(|number| self.remove(number))
             .map(|segment| segment.files.path.clone())
             .collect();
         (freed, surplus)
     }
 
+    /// Whether a segment is cleaned: what is dead in it is not freed meanwhile.
+    pub fn set_cleaning(&mut self, (number, _): Place, cleaning: bool) {
+        self.change(number, |segment| segment.cleaning = cleaning);
+    }
+
     /// A sealed, checkpointed segment less than half alive.
-    pub fn to_clean(&self, checkpointed: Lsn, segment_bytes: u64) -> Option<Place> {
-        let poor = |segment: &Segment| {
-            segment.state == State::Sealed
-                && !segment.cleaning
-                && segment.last <= checkpointed
-                && segment.live > 0
-                && segment.live * 2 < segment_bytes
+    pub fn to_clean(&self, checkpointed: Lsn) -> Option<Place> {
+        let ripe = |number: &u64| {
+            let segment = self.get(*number)?;
+            let ripe = !segment.cleaning && segment.last <= checkpointed;
+            ripe.then_some((*number, segment.generation))
         };
-        self.map.iter().find(|(_, segment)| poor(segment)).map(|(number, s)| (*number, s.generation))
+        self.kinds.poor.iter().find_map(ripe)
     }
 }
 
@@ -307,4 +403,78 @@ pub(crate) async fn prepare(
     }
     file.sync().await?;
     env.sync_dir(path.parent().unwrap_or(Path::new("/"))).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: u64 = 1 << 20;
+
+    fn segments(count: u64) -> Segments {
+        let mut segments = Segments::new(PathBuf::from("journal"), BYTES, count);
+        for number in 1..=count {
+            segments.add(number, State::Sealed, number, Lsn(1), BYTES);
+        }
+        segments
+    }
+
+    /// Numbers without a pattern that repeats.
+    fn random(state: &mut u64, below: u64) -> u64 {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*state >> 33) % below
+    }
+
+    #[test]
+    fn what_is_known_of_each_kind_is_what_a_walk_over_all_segments_finds() {
+        for seed in 0..20 {
+            let (mut segments, mut state, mut lsn) = (segments(8), seed, 1);
+            let mut current = segments.take();
+            for _ in 0..2000 {
+                lsn += 1;
+                let number = 1 + random(&mut state, segments.number_next);
+                let place = (number, segments.map.get(&number).map_or(0, |s| s.generation));
+                let len = random(&mut state, BYTES / 2);
+                match random(&mut state, 8) {
+                    0 => {
+                        segments.seal(current.0, Lsn(lsn));
+                        current = segments.take();
+                    }
+                    1 => segments.settle(current, len),
+                    2 | 3 => segments.release(Lsn(lsn), place, len),
+                    4 => drop(segments.durable(Lsn(lsn - random(&mut state, 20).min(lsn)))),
+                    5 => drop(segments.recycle(Lsn(lsn - random(&mut state, 50).min(lsn)))),
+                    6 => segments.set_cleaning(place, random(&mut state, 2) == 0),
+                    _ => {
+                        let number = segments.wanted().unwrap_or_else(|| segments.number());
+                        segments.prepared(number);
+                    }
+                }
+                assert_eq!(segments.kinds, segments.walked(), "seed {seed}");
+                let free = segments.map.values().filter(|s| s.state == State::Free).count();
+                assert_eq!((segments.ready(), segments.used()), (free, segments.map.len() - free));
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_change_or_a_checkpoint_asks_of_the_segments_does_not_grow_with_their_number() {
+        let looks = |count| {
+            let mut segments = segments(count);
+            segments.prepared(count + 1);
+            segments.prepared(count + 2);
+            segments.looks.set(0);
+            let place = segments.take();
+            for lsn in 2..100 {
+                assert!(segments.ready() > 0);
+                segments.settle(place, 8192);
+                segments.release(Lsn(lsn), (lsn, lsn), BYTES * 3 / 4);
+                segments.durable(Lsn(lsn));
+                let _ =
+                    (segments.wanted(), segments.to_clean(Lsn(1)), segments.recycle(Lsn(1)), segments.used());
+            }
+            segments.looks.get()
+        };
+        assert_eq!(looks(200), looks(32_768));
+    }
 }

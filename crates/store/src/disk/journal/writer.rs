@@ -103,8 +103,7 @@ fn step(shared: &Rc<Shared>, waits_since: Option<Instant>) -> Step {
 async fn write(shared: &Rc<Shared>, group: Box<Group>) -> Result<(), StoreError> {
     let group = *group;
     ready(shared, group.segment).await?;
-    let Some(files) = shared.journal.borrow().segments.map.get(&group.segment).map(|s| s.files.clone())
-    else {
+    let Some(files) = shared.journal.borrow().segments.get(group.segment).map(|s| s.files.clone()) else {
         return Err(StoreError::Damaged(format!("segment {} is not there", group.segment)));
     };
     let Served { durable, behind } = serve(shared, &group);
@@ -217,7 +216,7 @@ async fn write_whole(file: &File, offset: u64, buf: AlignedBuf) -> (AlignedBuf, 
 async fn ready(shared: &Rc<Shared>, number: u64) -> Result<(), StoreError> {
     loop {
         let moved = shared.room.wait();
-        let state = shared.journal.borrow().segments.map.get(&number).map(|segment| segment.state);
+        let state = shared.journal.borrow().segments.get(number).map(|segment| segment.state);
         if state != Some(State::Unprepared) {
             return Ok(());
         }
@@ -237,7 +236,7 @@ async fn sync(shared: &Rc<Shared>) -> Result<(), StoreError> {
     };
     shared.env.point(point::JOURNAL_SYNCS, 0);
     for number in segments {
-        let files = shared.journal.borrow().segments.map.get(&number).map(|segment| segment.files.clone());
+        let files = shared.journal.borrow().segments.get(number).map(|segment| segment.files.clone());
         if let Some(files) = files {
             let synced = async { files.plain(&shared.env).await?.sync().await }.await;
             synced.map_err(|error| StoreError::io(format!("syncing {}", files.path.display()), &error))?;

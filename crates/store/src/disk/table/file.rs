@@ -10,7 +10,7 @@
 //! All rows are in memory too, so that reading costs nothing; whoever simulates a thousand servers pays for what they hold.
 
 use super::live::Live;
-use super::{Applied, Fetched, LIVE_KEY, LSN_KEY, Part, RangeRows, Table};
+use super::{Applied, Fetched, LSN_KEY, Part, RangeRows, Table};
 use crate::{RangeNeed, StoreError};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -100,7 +100,7 @@ fn apply(rows: &mut Rows, part: &Part) -> Result<(Before, Applied), StoreError> 
     let (changes, next) = part.split();
     let (count, mut bytes) = (changes.len(), 0);
     let mut undo = Before::with_capacity(count + 2);
-    let mut live = Live::decode(rows.get(LIVE_KEY).map(|live| live.as_ref()))?;
+    let mut live = Live::default();
     for (key, entry) in changes {
         bytes += (key.len() + entry.value.as_ref().map_or(0, Bytes::len)) as u64;
         let before = match &entry.value {
@@ -114,14 +114,24 @@ fn apply(rows: &mut Rows, part: &Part) -> Result<(Before, Applied), StoreError> 
             return Err(error);
         }
     }
-    let mut put = |key: &'static [u8], value: Bytes| {
-        let key = Bytes::from_static(key);
-        let before = rows.insert(key.clone(), value);
+    let counts = match live.moved(|key| Ok::<_, StoreError>(rows.get(&key[..]).cloned())) {
+        Ok(counts) => counts,
+        Err(error) => {
+            take_back(rows, undo);
+            return Err(error);
+        }
+    };
+    let mut put = |key: &[u8], value: Option<&[u8]>| {
+        let key = Bytes::copy_from_slice(key);
+        let before = match value {
+            Some(value) => rows.insert(key.clone(), Bytes::copy_from_slice(value)),
+            None => rows.remove(&key),
+        };
         undo.push((key, before));
     };
-    put(LIVE_KEY, live.encode().into());
+    counts.iter().for_each(|(key, value)| put(key, value.as_ref().map(|value| &value[..])));
     if next.is_none() {
-        put(LSN_KEY, Bytes::copy_from_slice(&part.lsn.0.to_le_bytes()));
+        put(LSN_KEY, Some(&part.lsn.0.to_le_bytes()));
     }
     Ok((undo, Applied { rows: count, next, bytes }))
 }

@@ -4,8 +4,14 @@
 //! replay does the same for the rows after it. A segment is known by its number and generation, so a count never speaks of
 //! what was overwritten.
 //!
-//! Stored as pairs of 16 + 8 bytes: segment u64, generation u64, live bytes u64, little-endian.
+//! **A row a segment**, so that a part of a checkpoint writes those of the segments whose counts it moves, and no others: at 1 TB of
+//! small files all of them together are 1 MiB.
+//!
+//! ```text
+//! key     "\0live", segment u64, generation u64, big-endian     value     live bytes u64, little-endian, never 0
+//! ```
 
+use super::LIVE_PREFIX;
 use crate::StoreError;
 use crate::stream_row::{Home, STREAM_PREFIX, StreamRow};
 use bytes::Bytes;
@@ -14,8 +20,12 @@ use std::collections::BTreeMap;
 /// (segment, generation)
 pub(crate) type Place = (u64, u64);
 
+/// Counts of live bytes, or by how much they move.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Live(pub BTreeMap<Place, i64>);
+
+/// The key of a segment's row.
+pub(crate) type LiveKey = [u8; LIVE_PREFIX.len() + 16];
 
 impl Live {
     /// A row was replaced: `old` does not live any more, `new` does.
@@ -25,42 +35,71 @@ impl Live {
         }
         for (row, sign) in [(old, -1), (new, 1)] {
             if let Some((place, len)) = row.map(home).transpose()?.flatten() {
-                let count = self.0.entry(place).or_default();
-                let moved = count.checked_add(sign * i64::from(len));
-                *count = moved.ok_or_else(|| damaged("beyond what can be counted"))?;
-                if *count == 0 {
-                    self.0.remove(&place);
-                }
+                self.add(place, sign * i64::from(len))?;
             }
         }
         Ok(())
     }
 
-    pub fn encode(&self) -> Vec<u8> {
-        let words = self
-            .0
-            .iter()
-            .flat_map(|((segment, generation), count)| [*segment, *generation, count.cast_unsigned()]);
-        words.flat_map(u64::to_le_bytes).collect()
+    fn add(&mut self, place: Place, bytes: i64) -> Result<(), StoreError> {
+        let count = self.0.entry(place).or_default();
+        *count = count.checked_add(bytes).ok_or_else(|| damaged("beyond what can be counted"))?;
+        if *count == 0 {
+            self.0.remove(&place);
+        }
+        Ok(())
     }
 
-    pub fn decode(bytes: Option<&[u8]>) -> Result<Live, StoreError> {
-        let bytes = bytes.unwrap_or_default();
-        let (entries, []) = bytes.as_chunks::<24>() else {
-            return Err(damaged("cut"));
-        };
-        let word = |entry: &[u8; 24], i: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&entry[i * 8..i * 8 + 8]);
-            u64::from_le_bytes(word)
-        };
-        let count = |e| i64::try_from(word(e, 2)).map_err(|_| damaged("beyond what can be counted"));
-        entries.iter().map(|e| Ok(((word(e, 0), word(e, 1)), count(e)?))).collect::<Result<_, _>>().map(Live)
+    /// Count what a row of the table says.
+    ///
+    /// # Errors
+    /// `Damaged` when it says nothing that can be.
+    pub fn add_row(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        self.add(place_of(key)?, count_of(value)?)
+    }
+
+    /// What becomes of the rows by these moves, `row` being what the table has: `None` for those that go.
+    ///
+    /// # Errors
+    /// What `row` answers; `Damaged` for a count below 0.
+    pub fn moved<V: AsRef<[u8]>, E: From<StoreError>>(
+        &self,
+        mut row: impl FnMut(&LiveKey) -> Result<Option<V>, E>,
+    ) -> Result<Vec<(LiveKey, Option<[u8; 8]>)>, E> {
+        let mut rows = Vec::with_capacity(self.0.len());
+        for (&place, &moved) in &self.0 {
+            let key = key_of(place);
+            let before = row(&key)?.map_or(Ok(0), |value| count_of(value.as_ref()))?;
+            let after = before.checked_add(moved).filter(|after| *after >= 0);
+            let after = after.ok_or_else(|| damaged("beyond what can be counted"))?;
+            rows.push((key, (after > 0).then(|| after.to_le_bytes())));
+        }
+        Ok(rows)
     }
 }
 
+fn key_of((segment, generation): Place) -> LiveKey {
+    let mut key = [0; LIVE_PREFIX.len() + 16];
+    let (prefix, numbers) = key.split_at_mut(LIVE_PREFIX.len());
+    prefix.copy_from_slice(LIVE_PREFIX);
+    numbers[..8].copy_from_slice(&segment.to_be_bytes());
+    numbers[8..].copy_from_slice(&generation.to_be_bytes());
+    key
+}
+
+fn place_of(key: &[u8]) -> Result<Place, StoreError> {
+    let numbers = key.strip_prefix(LIVE_PREFIX).and_then(|numbers| <[u8; 16]>::try_from(numbers).ok());
+    let both = u128::from_be_bytes(numbers.ok_or_else(|| damaged("of a key that cannot be"))?);
+    Ok(((both >> 64) as u64, both as u64))
+}
+
+fn count_of(value: &[u8]) -> Result<i64, StoreError> {
+    let count = value.try_into().ok().map(i64::from_le_bytes).filter(|count| *count > 0);
+    count.ok_or_else(|| damaged("beyond what can be counted"))
+}
+
 fn damaged(how: &str) -> StoreError {
-    StoreError::Damaged(format!("the table of live bytes of segments is {how}"))
+    StoreError::Damaged(format!("a count of the live bytes of a segment is {how}"))
 }
 
 /// Where a stream's row says its content lies in the log, and how many bytes of it.
@@ -75,17 +114,62 @@ fn home(row: &[u8]) -> Result<Option<(Place, u32)>, StoreError> {
 mod tests {
     use super::*;
 
+    fn row(place: Place, len: u32) -> Bytes {
+        let home = Home::Log { segment: place.0, generation: place.1, offset: 4096, len, crc: 0 };
+        StreamRow { home, ..StreamRow::empty(1) }.encode()
+    }
+
+    fn key() -> Bytes {
+        Bytes::copy_from_slice(&crate::stream_row::stream_key(shoal_proto::Handle(1)))
+    }
+
     #[test]
     fn counts_that_cannot_be_are_damage_and_not_an_overflow() {
-        let table = |count: u64| [7, 9, count].into_iter().flat_map(u64::to_le_bytes).collect::<Vec<u8>>();
-        assert!(matches!(Live::decode(Some(&table(u64::MAX))), Err(StoreError::Damaged(_))));
-        assert!(matches!(Live::decode(Some(&table(1 << 63))), Err(StoreError::Damaged(_))));
-        let mut live = Live::decode(Some(&table(i64::MAX as u64))).unwrap();
-        let home = Home::Log { segment: 7, generation: 9, offset: 4096, len: 1, crc: 0 };
-        let row = StreamRow { home, ..StreamRow::empty(1) }.encode();
-        let key = crate::stream_row::stream_key(shoal_proto::Handle(1));
-        assert!(matches!(live.replace(&key, None, Some(&row)), Err(StoreError::Damaged(_))));
-        live.replace(&key, Some(&row), None).unwrap();
+        let read = |count: i64| Live::default().add_row(&key_of((7, 9)), &count.to_le_bytes());
+        for count in [0, -1, i64::MIN] {
+            assert!(matches!(read(count), Err(StoreError::Damaged(_))), "{count}");
+        }
+        assert!(matches!(Live::default().add_row(&key_of((7, 9)), &[1; 9]), Err(StoreError::Damaged(_))));
+        assert!(matches!(Live::default().add_row(b"\0live", &[1; 8]), Err(StoreError::Damaged(_))));
+        let mut live = Live::default();
+        live.add_row(&key_of((7, 9)), &i64::MAX.to_le_bytes()).unwrap();
+        let row = row((7, 9), 1);
+        assert!(matches!(live.replace(&key(), None, Some(&row)), Err(StoreError::Damaged(_))));
+        live.replace(&key(), Some(&row), None).unwrap();
         assert_eq!(live.0[&(7, 9)], i64::MAX - 1);
+    }
+
+    #[test]
+    fn a_part_of_a_checkpoint_moves_the_rows_of_its_segments_and_asks_for_no_others() {
+        let mut table: BTreeMap<LiveKey, Vec<u8>> =
+            (0..32_768).map(|n| (key_of((n, n)), (1_u64 << 20).to_le_bytes().to_vec())).collect();
+        let mut moves = Live::default();
+        moves.replace(&key(), Some(&row((5, 5), 1 << 20)), Some(&row((40_000, 1), 8192))).unwrap();
+        moves.replace(&key(), Some(&row((6, 6), 100)), None).unwrap();
+        moves.replace(&key(), Some(&row((7, 7), 100)), Some(&row((7, 7), 100))).unwrap();
+        let mut asked = 0;
+        let rows = moves.moved(|key| {
+            asked += 1;
+            Ok::<_, StoreError>(table.get(key).cloned())
+        });
+        let rows = rows.unwrap();
+        let expected = [
+            (key_of((5, 5)), None),
+            (key_of((6, 6)), Some(((1_u64 << 20) - 100).to_le_bytes())),
+            (key_of((40_000, 1)), Some(8192_u64.to_le_bytes())),
+        ];
+        assert_eq!((asked, &rows[..]), (3, &expected[..]));
+        for (key, value) in rows {
+            match value {
+                Some(value) => drop(table.insert(key, value.to_vec())),
+                None => drop(table.remove(&key)),
+            }
+        }
+        let mut again = Live::default();
+        table.iter().for_each(|(key, value)| again.add_row(key, value).unwrap());
+        assert_eq!((again.0.len(), again.0[&(40_000, 1)]), (32_768, 8192));
+        // More than there was cannot go.
+        let none = |_: &LiveKey| Ok::<Option<Vec<u8>>, StoreError>(None);
+        assert!(matches!(moves.moved(none), Err(StoreError::Damaged(_))));
     }
 }

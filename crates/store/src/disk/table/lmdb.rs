@@ -12,8 +12,8 @@
 //! more, or waits for space; one that fails with `EIO` on a disk with room fails for good. *Room* is what the file system says
 //! is free. A quota of the server's user is not seen in it, and a checkpoint that meets one fails for good.
 
-use super::live::Live;
-use super::{Applied, Entry, Fetched, LIVE_KEY, LSN_KEY, Part, RangeRows, Table};
+use super::live::{Live, LiveKey};
+use super::{Applied, Entry, Fetched, LSN_KEY, Part, RangeRows, Table};
 use crate::{Lsn, RangeNeed, StoreError};
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
@@ -181,7 +181,7 @@ impl Inner {
 
     fn try_apply(&self, changes: &[(&Bytes, &Entry)], lsn: Option<Lsn>) -> Result<(), Apply> {
         let mut txn = self.lmdb.write_txn()?;
-        let mut live = Live::decode(self.rows.get(&txn, LIVE_KEY)?)?;
+        let mut live = Live::default();
         for (key, entry) in changes {
             if crate::stream_row::stream_of_key(key).is_some() {
                 live.replace(key, self.rows.get(&txn, key)?, entry.value.as_deref())?;
@@ -191,7 +191,13 @@ impl Inner {
                 None => drop(self.rows.delete(&mut txn, key)?),
             }
         }
-        self.rows.put(&mut txn, LIVE_KEY, &live.encode())?;
+        let row = |key: &LiveKey| Ok::<_, Apply>(self.rows.get(&txn, key)?.map(<[u8]>::to_vec));
+        for (key, count) in live.moved(row)? {
+            match count {
+                Some(count) => self.rows.put(&mut txn, &key, &count)?,
+                None => drop(self.rows.delete(&mut txn, &key)?),
+            }
+        }
         if let Some(lsn) = lsn {
             self.rows.put(&mut txn, LSN_KEY, &lsn.0.to_le_bytes())?;
         }
