@@ -64,6 +64,10 @@ mutants! {
     BatchAgain "batch-again",
     /// A split leaves the entries of one range where they were, and not in their shard.
     KeepShard "keep-shard",
+    /// Open files of one inode know nothing of each other: an fsync covers what was written through its own descriptor.
+    FsyncOwnDescriptor "fsync-own-descriptor",
+    /// An fsync of a split directory asks the directory's own server only.
+    HomeShardOnly "home-shard-only",
 }
 
 #[cfg(feature = "mutants")]

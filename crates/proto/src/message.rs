@@ -150,8 +150,8 @@ wire_struct! {
     }
 }
 
-/// The lowest and highest version of the protocol that this program speaks. Version 1 is the first.
-pub const VERSIONS: (u16, u16) = (1, 1);
+/// The lowest and highest version of the protocol that this program speaks. In version 2 an fsync says the generation it knows.
+pub const VERSIONS: (u16, u16) = (2, 2);
 
 /// The proof that one side has the key: over both nonces, the version and its role.
 pub fn proof(

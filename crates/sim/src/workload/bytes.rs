@@ -5,7 +5,7 @@ use crate::contents::{Act, Length, filled};
 use crate::ledger::{Object, ObjectId};
 use bytes::Bytes;
 use shoal_pattern::Pattern;
-use shoal_proto::{Allocation, Handle, Kind, Op, Rights, Roles, Status};
+use shoal_proto::{Allocation, Kind, Rights, Roles, Status};
 
 const GONE: [Status; 2] = [Status::Stale, Status::NotFound];
 /// Places to begin at, near to where something changes: sectors, eager messages, strips.
@@ -237,11 +237,8 @@ impl Worker {
     async fn sync_directory(&mut self) {
         let dir = self.directory();
         let client = self.client.clone();
-        let synced = async {
-            client.request(Handle(dir.0).server(), Op::Fsync { stream: dir }, Bytes::new()).await.map(drop)
-        };
         let words = format!("fsync of directory {dir}");
-        if let End::Refused(status) = self.run("fsyncdir", &words, &GONE, synced).await {
+        if let End::Refused(status) = self.run("fsyncdir", &words, &GONE, client.fsync_directory(dir)).await {
             self.wrong(&words, status);
         }
     }
