@@ -282,9 +282,8 @@ impl Inodes {
         AllBefore { inodes, forgotten: self.forgotten.before() }
     }
 
-    /// A sync of all servers came back with these loss ids, of those that it reached. Whether a loss was found that no sync
-    /// of all servers has reported.
-    pub(crate) fn compare_all(&mut self, before: &AllBefore, synced: &BTreeMap<ServerId, u64>) -> bool {
+    /// A sync of all servers came back with these loss ids, of those that it reached.
+    pub(crate) fn compare_all(&mut self, before: &AllBefore, synced: &BTreeMap<ServerId, u64>) {
         for (handle, before) in &before.inodes {
             match (self.open.get(handle), self.closed.peek_mut(handle)) {
                 (Some(inode), _) => inode.losses.borrow_mut().synced(before, synced),
@@ -294,6 +293,13 @@ impl Inodes {
             }
         }
         self.forgotten.synced(&before.forgotten, synced);
+        let settled = self.closed.iter().filter(|(_, losses)| losses.is_settled());
+        let settled: Vec<Handle> = settled.map(|(&handle, _)| handle).collect();
+        settled.iter().for_each(|handle| drop(self.closed.pop(handle)));
+    }
+
+    /// Whether a loss was found that no sync of all servers has reported; from now on one has.
+    pub(crate) fn report_by_all(&mut self) -> bool {
         let mut lost = self.forgotten.report_by_all();
         for inode in self.open.values() {
             lost |= inode.losses.borrow_mut().report_by_all();
@@ -301,9 +307,6 @@ impl Inodes {
         for (_, losses) in self.closed.iter_mut() {
             lost |= losses.report_by_all();
         }
-        let settled = self.closed.iter().filter(|(_, losses)| losses.is_settled());
-        let settled: Vec<Handle> = settled.map(|(&handle, _)| handle).collect();
-        settled.iter().for_each(|handle| drop(self.closed.pop(handle)));
         lost
     }
 }

@@ -90,7 +90,11 @@ fn an_older_answer_does_not_bring_an_older_layout_back() {
 
 #[test]
 fn a_sync_of_all_servers_reports_losses_of_open_closed_and_forgotten_inodes_once() {
-    let synced = |loss| BTreeMap::from([(SERVER, loss)]);
+    let sync = |inodes: &mut Inodes, synced: &[(ServerId, u64)]| {
+        let before = inodes.all_before();
+        inodes.compare_all(&before, &synced.iter().copied().collect());
+        inodes.report_by_all()
+    };
     for closed in [false, true] {
         for forgotten in [false, true] {
             let mut inodes = Inodes { closed_max: usize::from(!forgotten), ..Inodes::default() };
@@ -99,18 +103,14 @@ fn a_sync_of_all_servers_reports_losses_of_open_closed_and_forgotten_inodes_once
             if closed {
                 inodes.closed(&inode);
             }
-            let before = inodes.all_before();
-            assert!(inodes.compare_all(&before, &synced(2)), "closed: {closed}, forgotten: {forgotten}");
-            let before = inodes.all_before();
-            assert!(!inodes.compare_all(&before, &synced(2)));
+            assert!(sync(&mut inodes, &[(SERVER, 2)]), "closed: {closed}, forgotten: {forgotten}");
+            assert!(!sync(&mut inodes, &[(SERVER, 2)]));
             if !closed {
                 assert!(inode.report(&mut seen), "the open file reports it too");
             }
             inodes.written(Handle(8), SERVER, 2);
-            let before = inodes.all_before();
-            assert!(!inodes.compare_all(&before, &BTreeMap::new()), "its server did not answer");
-            let before = inodes.all_before();
-            assert!(inodes.compare_all(&before, &synced(3)), "it is not forgotten for that");
+            assert!(!sync(&mut inodes, &[]), "its server did not answer");
+            assert!(sync(&mut inodes, &[(SERVER, 3)]), "it is not forgotten for that");
         }
     }
 }
