@@ -15,6 +15,7 @@ pub(crate) use exchange::Exchange;
 use crate::cache::Cache;
 use crate::counters::Tally;
 use crate::held::HeldFiles;
+use crate::inodes::Inodes;
 use crate::map::KnownMap;
 use crate::ops::Inherited;
 use crate::session::{Answered, Asked, Session, Waiter};
@@ -95,6 +96,7 @@ pub(crate) struct Core {
     pub(crate) id: ClientId,
     pub(crate) cache: RefCell<Cache>,
     pub(crate) held: RefCell<HeldFiles>,
+    pub(crate) inodes: RefCell<Inodes>,
     /// But for the messages.
     pub(crate) counters: RefCell<ClientCounters>,
     pub(crate) messages: RefCell<Tally>,
@@ -117,6 +119,7 @@ impl Core {
             options,
             id,
             held: RefCell::default(),
+            inodes: RefCell::default(),
             counters: RefCell::default(),
             messages: RefCell::default(),
             inherited: RefCell::new(LruCache::unbounded()),

@@ -1,12 +1,13 @@
-//! An open file: its capability, where its data is, and what its writes depend on.
+//! An open file: its capability. Where its data is, and what its writes depend on, it shares with all open files of its
+//! [`Inode`].
 
 use crate::core::Operation;
+use crate::inodes::Inode;
 use crate::{Client, Error};
 use shoal_proto::{
-    Attr, Capability, Generation, Handle, Layout, Op, Rights, ServerId, Status, Template, Time,
+    Attr, Capability, Durability, Generation, Handle, Layout, Op, Rights, ServerId, Status, Template, Time,
 };
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    fn of(attr: &Attr) -> Shape {
+    pub(crate) fn of(attr: &Attr) -> Shape {
         Shape {
             generation: attr.generation,
             template: attr.template,
@@ -73,11 +74,16 @@ pub(crate) struct Opened {
     pub(crate) handle: Handle,
     rights: Rights,
     capability: Cell<Option<Capability>>,
-    shape: RefCell<Shape>,
-    /// By server: the loss id that came with the writes since the last fsync.
-    losses: RefCell<BTreeMap<ServerId, u64>>,
-    /// A write may be lost: the next fsync says so.
-    lost: Cell<bool>,
+    /// Shared with all open files of the inode in this client.
+    pub(crate) inode: Rc<Inode>,
+    /// The newest loss of the inode that was reported through this open file, or before it was opened.
+    seen: Cell<u64>,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.client.core.inodes.borrow_mut().closed(&self.inode);
+    }
 }
 
 impl OpenFile {
@@ -93,15 +99,15 @@ impl OpenFile {
 
     /// The same, when it is held already.
     pub(crate) fn held(hold: Hold, attr: &Attr, rights: Rights, capability: Option<Capability>) -> OpenFile {
+        let inode = hold.client.core.inodes.borrow_mut().opened(attr);
         OpenFile(Rc::new(Opened {
             client: hold.client.clone(),
             hold: RefCell::new(hold),
             handle: attr.handle,
             rights,
             capability: Cell::new(capability),
-            shape: RefCell::new(Shape::of(attr)),
-            losses: RefCell::default(),
-            lost: Cell::new(false),
+            seen: Cell::new(inode.reported()),
+            inode,
         }))
     }
 
@@ -134,18 +140,11 @@ impl OpenFile {
 
 impl Opened {
     pub(crate) fn shape(&self) -> Shape {
-        self.shape.borrow().clone()
+        self.inode.shape()
     }
 
     pub(crate) fn capability(&self) -> Option<Capability> {
         self.capability.get()
-    }
-
-    /// The file was laid out.
-    pub(crate) fn laid(&self, layout: Layout) {
-        let mut shape = self.shape.borrow_mut();
-        shape.generation = layout.generation;
-        shape.layout = Some(Rc::new(layout));
     }
 
     /// Fetch where the data is now.
@@ -153,7 +152,7 @@ impl Opened {
         let core = &self.client.core;
         core.cache.borrow_mut().changed(self.handle);
         let attr = core.getattr_raw(o, self.handle).await?;
-        *self.shape.borrow_mut() = Shape::of(&attr);
+        self.inode.learn(&attr);
         Ok(())
     }
 
@@ -207,45 +206,19 @@ impl Opened {
         }
     }
 
-    /// A write was acknowledged by `server`.
-    pub(crate) fn written(&self, server: ServerId, loss: u64) {
-        let before = *self.losses.borrow_mut().entry(server).or_insert(loss);
-        if before != loss {
-            self.lost.set(true);
-            self.losses.borrow_mut().insert(server, loss);
+    /// A write was acknowledged by `server`. One that asked to be durable is so, and cannot be lost.
+    pub(crate) fn written(&self, o: &Operation, server: ServerId, loss: u64) {
+        if o.durability != Durability::Durable {
+            self.inode.written(server, loss);
         }
     }
 
-    /// Whether a loss id of the server is noted since the last sync.
-    pub(crate) fn knows_loss(&self, server: ServerId) -> bool {
-        self.losses.borrow().contains_key(&server)
-    }
-
-    /// The loss ids of the writes so far, for a sync to compare with; writes from now on are the next sync's.
-    pub(crate) fn take_losses(&self) -> BTreeMap<ServerId, u64> {
-        self.losses.take()
-    }
-
-    /// The sync failed: the next one compares again.
-    pub(crate) fn put_back_losses(&self, before: BTreeMap<ServerId, u64>) {
-        for (server, loss) in before {
-            let later = self.losses.borrow().get(&server).copied();
-            match later {
-                Some(later) if later != loss => self.lost.set(true),
-                Some(_) => {}
-                None => drop(self.losses.borrow_mut().insert(server, loss)),
-            }
-        }
-    }
-
-    /// A write may be lost.
-    pub(crate) fn note_lost(&self) {
-        self.lost.set(true);
-    }
-
-    /// Whether a write may be lost; said once.
-    pub(crate) fn take_lost(&self) -> bool {
-        self.lost.replace(false)
+    /// Whether the inode has a loss that was not reported through this open file; said once.
+    pub(crate) fn report_loss(&self) -> bool {
+        let mut seen = self.seen.get();
+        let is_new = self.inode.report(&mut seen);
+        self.seen.set(seen);
+        is_new
     }
 
     /// Attributes and size are new.

@@ -18,6 +18,7 @@ mod error;
 mod fake;
 mod file;
 mod held;
+mod inodes;
 mod map;
 mod ops;
 mod options;

@@ -6,6 +6,7 @@ mod at;
 mod create;
 mod create_many;
 mod directory;
+mod fsyncdir;
 mod getattr;
 mod link;
 mod lookup;

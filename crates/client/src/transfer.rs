@@ -237,7 +237,7 @@ impl Opened {
         let told = core.ask(o, server, vec![Op::Unstuff { object: self.handle }]).await?;
         match told.answers.into_iter().next() {
             Some(Answer::Laid { layout }) if !layout.datafiles.is_empty() => {
-                self.laid(layout);
+                self.inode.laid(layout);
                 self.touched();
                 Ok(())
             }

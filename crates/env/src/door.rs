@@ -184,6 +184,11 @@ impl Env {
         self.0.files().sync_dir(path.as_ref()).await
     }
 
+    /// Make durable all that was changed in the file system that holds `path`, by whichever process.
+    pub async fn sync_all(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        self.0.files().sync_all(path.as_ref()).await
+    }
+
     /// Remove a file.
     pub async fn remove(&self, path: impl AsRef<Path>) -> io::Result<()> {
         self.0.files().remove(path.as_ref()).await

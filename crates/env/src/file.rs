@@ -129,6 +129,8 @@ pub trait FileDoor {
     fn list(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<Vec<DirEntry>>>;
     /// Make the directory's entries durable.
     fn sync_dir(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<()>>;
+    /// Make durable all that was changed in the file system that holds `path`, by whichever process (`syncfs(2)`).
+    fn sync_all(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<()>>;
     /// Take an exclusive lock on `path` (made if missing) for the life of the process; `WouldBlock` if another holds it.
     fn lock(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<()>>;
     /// (total, available) bytes of the file system that holds `path`.

@@ -72,6 +72,10 @@ mutants! {
     ReadEarly "read-early",
     /// An append whose bytes are there reads its file's rows before it answers, and is given up with its connection.
     AppendAgain "append-again",
+    /// Open files of one inode know nothing of each other: an fsync covers what was written through its own descriptor.
+    FsyncOwnDescriptor "fsync-own-descriptor",
+    /// An fsync of a split directory asks the directory's own server only.
+    HomeShardOnly "home-shard-only",
 }
 
 #[cfg(feature = "mutants")]

@@ -17,6 +17,7 @@ pub(crate) use queue::{Message, Queue, queue};
 use crate::counts::{RequestCounts, Verb};
 use crate::fs::{AtOnce, Caller, Change, Errno, Fs, Write};
 use crate::options::{BACKGROUND_MAX, TRANSFER_BYTES_MAX};
+use crate::sync_all::SYNC_ALL;
 use bytes::Bytes;
 use convert::{device_from_kernel, handle, time_from_kernel, when};
 use fuser::{
@@ -407,13 +408,21 @@ impl Filesystem for Adapter {
         _ino: INodeNo,
         _fh: FileHandle,
         _flags: IoctlFlags,
-        _cmd: u32,
+        cmd: u32,
         _in_data: &[u8],
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        self.counts.add(Verb::Ioctl);
-        reply.error(answer::failed(Errno(libc::ENOTTY)));
+        if cmd != SYNC_ALL {
+            self.counts.add(Verb::Ioctl);
+            return reply.error(answer::failed(Errno(libc::ENOTTY)));
+        }
+        self.run(Verb::Ioctl, move |fs| async move {
+            match fs.sync_all().await {
+                Ok(()) => reply.ioctl(0, &[]),
+                Err(errno) => reply.error(answer::failed(errno)),
+            }
+        });
     }
 
     fn poll(

@@ -29,8 +29,10 @@ pub mod fs;
 pub mod mounts;
 mod options;
 pub mod session;
+mod sync_all;
 
 pub use counts::{RequestCounts, Verb};
 pub use mounts::{clear_dead_mount, unmount};
 pub use options::MountOptions;
 pub use session::{Mount, MountError, MountHandle};
+pub use sync_all::sync_all;

@@ -199,7 +199,12 @@ wire_enum! {
             mode: Allocation,
         },
         /// Make a stream durable.
-        Fsync = 35 "fsync" { stream: Handle, },
+        Fsync = 35 "fsync" {
+            stream: Handle,
+            /// Of a metafile: the generation that the client knows. Another one is `StaleLayout`, because the file's data may
+            /// lie in datafiles that the client does not know. 0: not compared (datafiles, directories).
+            generation: Generation,
+        },
         /// Facts of streams.
         Streamstat = 36 "streamstat" { stream: Handle, },
         /// Lay a stuffed file out over its datafiles (idempotent). Sent to the metafile's server.

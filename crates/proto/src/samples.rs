@@ -150,7 +150,7 @@ pub fn ops() -> Vec<Op> {
         Op::Append { object, capability: None, len: 3 },
         Op::Truncate { object, size: 1 << 40, kill_privileges: true },
         Op::Allocate { stream, generation, capability: None, from: 0, len: 10, mode: Allocation::Punch },
-        Op::Fsync { stream },
+        Op::Fsync { stream, generation: Generation(3) },
         Op::Streamstat { stream },
         Op::Unstuff { object },
         Op::Createmeta {
@@ -317,7 +317,7 @@ pub fn frames() -> Vec<(FrameKind, Vec<u8>)> {
         put(&mut out);
         (kind, out)
     };
-    let hello = Hello { version_min: 1, version_max: 1, fs_id: [1; 16], nonce: [2; 32] };
+    let hello = Hello { version_min: 2, version_max: 2, fs_id: [1; 16], nonce: [2; 32] };
     let challenge = Challenge { version, nonce: [3; 32], server: ServerId(1), proof: [4; 32] };
     let attach = Attach {
         proof: [5; 32],

@@ -3,7 +3,7 @@
 mod raw;
 
 use raw::*;
-use shoal_proto::{Action, Answer, Handle, Op, Roles, ServerId, Status, Time};
+use shoal_proto::{Action, Answer, Generation, Handle, Op, Roles, ServerId, Status, Time};
 use shoal_server::format::FORMAT;
 use shoal_store::{Changes, look};
 
@@ -120,5 +120,27 @@ fn a_new_folder_says_the_format_of_its_rows_and_one_that_says_another_or_none_is
             cluster.start(0).await;
         }
         assert!(cluster.client(0).await.ask(vec![Op::Map {}]).await.status == Status::Ok);
+    });
+}
+
+#[test]
+fn an_fsync_by_a_generation_that_is_no_more_is_refused_and_so_is_one_of_a_file_that_is_gone() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 2).await;
+        let mut client = cluster.client(0).await;
+        let made = client.change(vec![create(Handle::ROOT, &name("file"))]).await;
+        let Answer::Made { attr, .. } = &made.answers[0] else { panic!("{made:?}") };
+        let (stream, known) = (attr.handle, attr.generation);
+        let fsync = |generation| vec![Op::Fsync { stream, generation }];
+        assert_eq!(client.ask(fsync(known)).await.status, Status::Ok);
+        // Another client lays it out.
+        let laid = cluster.client(0).await.change(vec![Op::Unstuff { object: stream }]).await;
+        let Answer::Laid { layout } = &laid.answers[0] else { panic!("{laid:?}") };
+        assert_eq!(client.ask(fsync(known)).await.status, Status::StaleLayout);
+        assert_eq!(client.ask(fsync(layout.generation)).await.status, Status::Ok);
+        assert_eq!(client.ask(fsync(Generation(0))).await.status, Status::Ok, "not compared");
+        let unlink = Op::Unlink { dir: Handle::ROOT, name: name("file"), held: shoal_proto::Held::default() };
+        assert_eq!(client.change(vec![unlink]).await.status, Status::Ok);
+        assert_eq!(client.ask(fsync(layout.generation)).await.status, Status::Stale);
     });
 }

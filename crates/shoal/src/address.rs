@@ -275,6 +275,22 @@ impl Place {
     }
 }
 
+/// Where the ShoalFS is mounted that a path lies on; of an address, or a path elsewhere, nowhere.
+///
+/// # Errors
+/// When the mount table cannot be read.
+pub fn mountpoint_of(text: &str) -> Result<Option<PathBuf>> {
+    if text.starts_with("shoal://") {
+        return Ok(None);
+    }
+    let (mounts, path) = (mounts()?, std::path::absolute(text)?);
+    let holder = match holder_of(&mounts, &path) {
+        Some(holder) => Some(holder),
+        None => holder_of(&mounts, &resolved(&path)?),
+    };
+    Ok(holder.map(|mounted| mounted.mountpoint.clone()))
+}
+
 /// The mount that a path lies on.
 fn holder_of<'a>(mounts: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
     mounts.iter().filter(|m| path.starts_with(&m.mountpoint)).max_by_key(|m| m.mountpoint.as_os_str().len())

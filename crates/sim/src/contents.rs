@@ -35,8 +35,12 @@ pub struct Act {
     pub kind: &'static str,
     /// Who.
     pub client: u16,
-    /// Through which open file, if any: an fsync of that one covers it.
-    pub open: u64,
+    /// Through an open file of which life of which client: its fsyncs tell of a loss. 0: of none.
+    pub scope: u64,
+    /// Open files through which an fsync said that it may be lost.
+    pub told: Vec<u64>,
+    /// The newest open file there was when the first of them said so.
+    pub told_first: Option<u64>,
     /// When it was called, in nanoseconds, and after how many power cuts.
     pub called: u64,
     /// Power cuts begun before it was called.
@@ -79,6 +83,11 @@ impl Act {
         !matches!(self.length, Length::Becomes(size) if at >= size)
     }
 
+    /// Whether an fsync through this open file has no more to say of a loss of it.
+    fn is_told(&self, open: u64) -> bool {
+        self.told.contains(&open) || self.told_first.is_some_and(|newest| open > newest)
+    }
+
     fn floats(&self) -> bool {
         self.kind == "append" && !self.refused && (self.base.is_none() || self.twice)
     }
@@ -102,6 +111,15 @@ impl Act {
         let (until, ranges) = (returned.map_or("?".to_owned(), |at| at.to_string()), &self.ranges);
         format!("{kind} by client {client} at {called}–{until} ns of {ranges:?}, length {:?}", self.length)
     }
+}
+
+/// Who syncs a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Syncer {
+    /// Which life of which client.
+    pub scope: u64,
+    /// Through which open file; later ones have greater numbers.
+    pub open: u64,
 }
 
 /// What a read was like.
@@ -261,16 +279,24 @@ impl Contents {
         Ok(())
     }
 
-    /// An fsync of the open file, called at `called`, said that all is durable.
-    pub fn synced(&mut self, open: u64, called: u64) {
-        let covered = |act: &&mut Act| act.open == open && act.returned.is_some_and(|at| at <= called);
+    /// An fsync, called at `called` and done after `cuts` power cuts, said that all is durable. It covers what was written
+    /// through any open file of the same client, unless it was said through this one, or before this one was opened, that it
+    /// may be lost; and what anybody wrote, unless power was cut since.
+    pub fn synced(&mut self, by: Syncer, called: u64, cuts: u64) {
+        let covered = |act: &&mut Act| {
+            let is_own = by.scope != 0 && act.scope == by.scope && !act.is_told(by.open);
+            act.returned.is_some_and(|at| at <= called) && (is_own || act.cuts == cuts)
+        };
         self.acts.iter_mut().filter(covered).for_each(|act| act.durable = true);
     }
 
-    /// An fsync of the open file said that what was written through it may be lost: a later one does not cover it.
-    pub fn lost(&mut self, open: u64) {
-        let told = |act: &&mut Act| act.open == open && act.returned.is_some();
-        self.acts.iter_mut().filter(told).for_each(|act| act.open = 0);
+    /// An fsync said that what its client wrote may be lost: a later one through the same open file does not cover it, nor does
+    /// one through a file that is opened from now on. `newest`: the newest open file.
+    pub fn lost(&mut self, by: Syncer, newest: u64) {
+        for act in self.acts.iter_mut().filter(|act| act.scope == by.scope && act.returned.is_some()) {
+            act.told.push(by.open);
+            act.told_first.get_or_insert(newest);
+        }
     }
 
     /// The furthest that anything reaches.

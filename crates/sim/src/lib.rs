@@ -34,6 +34,7 @@ pub mod check;
 mod cluster;
 pub mod combinations;
 pub mod contents;
+pub mod directed;
 pub mod facts;
 mod faults;
 mod judge;

@@ -10,6 +10,7 @@
 mod attributes;
 mod bytes;
 mod contended;
+mod descriptors;
 mod held;
 mod links;
 mod listing;
@@ -125,7 +126,7 @@ struct Held {
     file: OpenFile,
     /// Of all that were ever open.
     open: u64,
-    /// Power cuts before its last sync, or its opening.
+    /// Power cuts before its last sync; before there is one, before the file's last sync by this client when it was opened.
     cuts: u64,
 }
 
@@ -138,6 +139,10 @@ pub(crate) struct Worker {
     rng: Rng,
     names: u64,
     held: Vec<Held>,
+    /// Tells this life of this client from all others.
+    scope: u64,
+    /// Power cuts before this client's last sync of a file, or its first opening.
+    settled: BTreeMap<ObjectId, u64>,
 }
 
 fn name(text: &str) -> Name {
@@ -148,7 +153,8 @@ impl Worker {
     /// A client of the run. `life`: how often it was started before.
     pub fn new(id: u16, life: u64, env: Env, client: Client, shared: Rc<Shared>, seed: u64) -> Worker {
         let rng = Rng::new(seed, 1000 + u64::from(id) + (life << 32));
-        Worker { id, env, client, shared, rng, names: life << 32, held: Vec::new() }
+        let (scope, names) = (1 + u64::from(id) + (life << 16), life << 32);
+        Worker { id, env, client, shared, rng, names, held: Vec::new(), scope, settled: BTreeMap::new() }
     }
 
     /// Do so many operations.
@@ -185,6 +191,7 @@ impl Worker {
             Family::HotAttribute => self.hot_attribute().await,
             Family::Wander => self.wander().await,
             Family::Held => self.remove_held().await,
+            Family::Descriptors => self.descriptors().await,
             Family::List => self.list().await,
             Family::Path => self.path().await,
             Family::Space => self.space().await,

@@ -328,6 +328,10 @@ impl Module for Memory {
         ready(there).boxed_local()
     }
 
+    fn sync(&self) -> LocalBoxFuture<'static, Result<LossId, StoreError>> {
+        ready(Ok(self.loss_id())).boxed_local()
+    }
+
     fn space(&self) -> LocalBoxFuture<'static, Result<Space, StoreError>> {
         let state = self.state.borrow();
         let available = state.bytes_max.saturating_sub(state.used);

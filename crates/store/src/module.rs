@@ -395,6 +395,9 @@ pub trait Module {
     /// Make everything written to the stream so far durable, size and metadata too.
     fn fsync(&self, handle: Handle) -> LocalBoxFuture<'static, Result<LossId, StoreError>>;
 
+    /// Make everything durable that was applied or written so far: all rows, and the bytes of all streams.
+    fn sync(&self) -> LocalBoxFuture<'static, Result<LossId, StoreError>>;
+
     // The rest.
 
     /// Space, for `statfs`.

@@ -371,7 +371,13 @@ impl FakeCluster {
                 Answer::Entries { entries: entries.into(), end, contents: contents.into() }
             }
             Op::Streamstat { stream } => Answer::Facts { facts: self.facts(*stream)? },
-            Op::Fsync { stream } => self.facts(*stream).map(|_| Answer::Synced {})?,
+            Op::Fsync { stream, generation } => {
+                let facts = self.facts(*stream)?;
+                if *generation != Generation(0) && *generation != facts.generation {
+                    return Err(Status::StaleLayout);
+                }
+                Answer::Synced {}
+            }
             Op::Unstuff { object } => Answer::Laid { layout: self.unstuff(*object) },
             Op::Read { transfer } => {
                 let stream = self.stream(transfer, *current)?;

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use shoal_proto::op::{Answer, Row};
 use shoal_proto::{Action, ClusterMap, Decision, Op, Roles, ServerId, Status, Text, TxId, limits};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -102,12 +103,33 @@ impl Client {
         self.of_all("setsync", &op).await
     }
 
-    /// Make everything applied so far durable on all servers.
+    /// Make everything durable on all servers that was changed so far, by whichever client: names, attributes and bytes.
     ///
     /// # Errors
-    /// What a server says.
+    /// What a server says; `Io`: something that this client wrote before, and no fsync covered, may be lost; said once.
     pub async fn sync_all(&self) -> Result<(), Error> {
-        self.of_all("sync", &Op::Sync {}).await
+        let o = self.core.begin("sync", None);
+        let (o, map) = (&o, self.map());
+        let before = self.core.inodes.borrow().all_before();
+        let all = map.servers.iter().map(|info| async move {
+            self.core.ask(o, info.id, vec![Op::Sync {}]).await.map(|told| (info.id, told.loss))
+        });
+        let (mut synced, mut failed) = (BTreeMap::new(), None);
+        for told in join_all(all).await {
+            match told {
+                Ok((server, loss)) => drop(synced.insert(server, loss)),
+                Err(error) => failed = Some(error),
+            }
+        }
+        let mut inodes = self.core.inodes.borrow_mut();
+        inodes.compare_all(&before, &synced);
+        match failed {
+            Some(error) => Err(error),
+            None if inodes.report_by_all() => Err(o.error(Status::Io).because(
+                "a server lost its memory since this client wrote to it; what no fsync had covered may be gone",
+            )),
+            None => Ok(()),
+        }
     }
 
     async fn of_all(&self, word: &'static str, op: &Op) -> Result<(), Error> {

@@ -218,6 +218,8 @@ impl Core {
     /// Keep attributes that a change answered with, and give them out merged.
     pub(crate) async fn changed_to(self: &Rc<Core>, o: &Operation, attr: Attr) -> Result<Attr, Error> {
         self.cache.borrow_mut().changed(attr.handle);
+        // A change of size or times may have begun a generation.
+        self.inodes.borrow().learn(&attr);
         let asked = self.cache.borrow().stamp();
         let attr = self.merged(o, attr).await?;
         self.cache.borrow_mut().put_attr(&attr, asked, self.world.now());

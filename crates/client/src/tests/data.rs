@@ -120,6 +120,84 @@ fn a_server_that_lost_its_memory_between_write_and_fsync_is_told_once() {
 }
 
 #[test]
+fn an_fsync_covers_what_was_written_through_another_open_file() {
+    let hand = Hand::new(FakeCluster::new(3, STRIP));
+    // Opened while the file is empty; the other one lays it out.
+    let (file, other) = (open(&hand, "f"), open(&hand, "f"));
+    hand.run(other.write(0, vec![1; 3 * 4096].into())).unwrap();
+    let before = count(&hand, "fsync");
+    hand.run(file.fsync()).unwrap();
+    assert_eq!(count(&hand, "fsync"), before + 3, "all datafiles");
+}
+
+#[test]
+fn a_loss_is_told_once_through_each_open_file_of_the_client() {
+    let hand = Hand::new(FakeCluster::new(3, STRIP));
+    let (file, other) = (open(&hand, "f"), open(&hand, "f"));
+    hand.run(other.write(0, vec![1; 3 * 4096].into())).unwrap();
+    hand.cluster.borrow_mut().loss[1] = 2;
+    assert_eq!(hand.run(file.fsync()).unwrap_err().status, Status::Io);
+    hand.run(file.fsync()).unwrap();
+    let later = open(&hand, "f");
+    hand.run(later.fsync()).unwrap();
+    assert_eq!(hand.run(other.fsync()).unwrap_err().status, Status::Io);
+    hand.run(other.fsync()).unwrap();
+}
+
+#[test]
+fn a_loss_of_what_was_written_before_the_last_close_is_told_to_the_next_opener() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let file = open(&hand, "f");
+    hand.run(file.write(0, vec![1; 100].into())).unwrap();
+    hand.run(file.close()).unwrap();
+    hand.cluster.borrow_mut().loss[0] = 2;
+    let file = open(&hand, "f");
+    assert_eq!(hand.run(file.fsync()).unwrap_err().status, Status::Io);
+    hand.run(file.fsync()).unwrap();
+}
+
+#[test]
+fn an_fsync_reaches_the_datafiles_that_another_client_made_and_is_one_message_otherwise() {
+    let hand = Hand::new(FakeCluster::new(3, STRIP));
+    let file = open(&hand, "f");
+    hand.run(file.write(0, vec![1; 100].into())).unwrap();
+    let before = count(&hand, "fsync");
+    hand.run(file.fsync()).unwrap();
+    assert_eq!(count(&hand, "fsync"), before + 1, "of a stuffed file");
+    hand.cluster.borrow_mut().unstuff(file.handle());
+    hand.run(file.fsync()).unwrap();
+    let known = before + 1 + 2 + 3;
+    assert_eq!(
+        count(&hand, "fsync"),
+        known,
+        "refused once, where it is was asked, then all datafiles were synced"
+    );
+    hand.run(file.fsync()).unwrap();
+    assert_eq!(count(&hand, "fsync"), known + 3);
+}
+
+#[test]
+fn an_fsync_that_a_server_did_not_answer_leaves_its_writes_to_the_next_one() {
+    let hand = Hand::new(FakeCluster::new(3, STRIP));
+    let (file, other) = (open(&hand, "f"), open(&hand, "f"));
+    hand.run(file.write(0, vec![1; 3 * 4096].into())).unwrap();
+    hand.cluster.borrow_mut().refuse_next = vec![Status::Poisoned];
+    assert_eq!(hand.run(other.fsync()).unwrap_err().status, Status::Poisoned);
+    hand.cluster.borrow_mut().loss = vec![2; 3];
+    assert_eq!(hand.run(file.fsync()).unwrap_err().status, Status::Io);
+    assert_eq!(hand.run(other.fsync()).unwrap_err().status, Status::Io);
+}
+
+#[test]
+fn a_durable_write_cannot_be_lost_and_no_fsync_says_so() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let file = open(&hand, "f");
+    hand.run(file.write_durable(0, vec![1; 100].into())).unwrap();
+    hand.cluster.borrow_mut().loss[0] = 2;
+    hand.run(file.fsync()).unwrap();
+}
+
+#[test]
 fn appends_get_their_place_from_the_server_and_are_one_message() {
     let hand = Hand::new(FakeCluster::new(3, STRIP));
     let file = open(&hand, "f");

@@ -44,7 +44,7 @@ impl OpenFile {
                 let o = if shape.layout.is_some() { &usual } else { o };
                 let op = Op::Append { object: file.handle, capability: file.capability(), len };
                 let told = file.client.core.ask_with(o, server, vec![op], vec![data.clone()], 0).await?;
-                file.written(server, told.loss);
+                file.written(o, server, told.loss);
                 match told.answers.first() {
                     Some(&Answer::Appended { offset, size }) => {
                         if shape.layout.is_none() && size > shape.template.stuffed_max() {
@@ -68,10 +68,10 @@ impl OpenFile {
 impl Opened {
     /// Know the loss ids of all servers that an append may write to.
     async fn note_losses(&self, o: &Operation, layout: &Layout) -> Result<(), Error> {
-        let unknown = layout.datafiles.iter().filter(|stream| !self.knows_loss(stream.server()));
+        let unknown = layout.datafiles.iter().filter(|stream| !self.inode.knows_loss(stream.server()));
         let asked = unknown.map(|&stream: &Handle| async move {
             let told = self.client.core.ask(o, stream.server(), vec![Op::Streamstat { stream }]).await?;
-            self.written(stream.server(), told.loss);
+            self.inode.written(stream.server(), told.loss);
             Ok(())
         });
         join_all(asked).await.into_iter().collect()

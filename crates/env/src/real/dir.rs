@@ -159,6 +159,12 @@ impl FileDoor for RealFiles {
         self.desk.call(move || std::fs::File::open(path)?.sync_all())
     }
 
+    fn sync_all(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<()>> {
+        Counters::add(&self.desk.counters.syncs, 1);
+        let path = path.to_owned();
+        self.desk.call(move || Ok(rustix::fs::syncfs(std::fs::File::open(path)?)?))
+    }
+
     fn lock(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<()>> {
         let locked = self.call(path, lock);
         let locks = self.locks.clone();

@@ -26,6 +26,13 @@ pub(super) struct Inode {
     pub(super) refs: u64,
 }
 
+/// A file, and what of it is to be made durable.
+pub(super) struct UnsyncedFile {
+    inode: u64,
+    made: u64,
+    pub(super) bytes: u64,
+}
+
 /// How a call in flight ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
@@ -330,6 +337,31 @@ impl DiskState {
             return Err(rustix::io::Errno::IO.into());
         }
         self.file(inode)?.sync(end);
+        Ok(())
+    }
+
+    /// The files that a sync of all has something to do for.
+    pub(super) fn unsynced_files(&self) -> Vec<UnsyncedFile> {
+        let files = self.inodes.iter().filter_map(|(&inode, known)| match &known.kind {
+            Kind::File(file) => Some(UnsyncedFile { inode, made: file.made(), bytes: file.unsynced_bytes() }),
+            Kind::Dir(_) => None,
+        });
+        files.collect()
+    }
+
+    /// Make all changes that were made then durable, and all names.
+    pub(super) fn sync_all(&mut self, then: &[UnsyncedFile]) -> io::Result<()> {
+        let fails = self.sync_fails();
+        for &UnsyncedFile { inode, made, .. } in then {
+            // Some are gone since.
+            if let Ok(file) = self.file(inode) {
+                if fails { file.lose(made) } else { file.sync(made) }
+            }
+        }
+        if fails {
+            return Err(rustix::io::Errno::IO.into());
+        }
+        self.sync_all_names();
         Ok(())
     }
 

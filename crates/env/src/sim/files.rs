@@ -363,6 +363,12 @@ impl FileDoor for SimFiles {
         })
     }
 
+    fn sync_all(&self, _path: &Path) -> LocalBoxFuture<'static, io::Result<()>> {
+        let changed = self.with_disk(|disk| disk.unsynced_files());
+        let bytes = changed.iter().map(|file| file.bytes).sum();
+        self.sync_call(ROOT, bytes, move |disk| disk.sync_all(&changed))
+    }
+
     fn lock(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<()>> {
         let (path, Place { process, incarnation, .. }) = (path.to_owned(), self.place);
         Counters::add(&self.counters.file_calls, 1);

@@ -231,6 +231,11 @@ impl DiskState {
         now.into_iter().for_each(|change| self.make_durable(change));
     }
 
+    pub(super) fn sync_all_names(&mut self) {
+        let all: Vec<Change> = std::mem::take(&mut self.changes);
+        all.into_iter().for_each(|change| self.make_durable(change));
+    }
+
     pub(super) fn make_durable(&mut self, change: Change) {
         match &change {
             Change::Link { at, inode } => self.set_durable(at, Some(*inode)),

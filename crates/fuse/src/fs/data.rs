@@ -167,6 +167,11 @@ impl Fs {
         Ok(self.files.get(fh)?.file.fsync().await?)
     }
 
+    /// Make everything durable, on all servers.
+    pub async fn sync_all(&self) -> Result<()> {
+        Ok(self.client.sync_all().await?)
+    }
+
     /// Reserve space or make a hole. `mode`: that of `fallocate(2)`.
     pub async fn fallocate(&self, fh: u64, offset: u64, len: u64, mode: i32) -> Result<()> {
         let (mode, opened) = (allocation(mode)?, self.files.get(fh)?);

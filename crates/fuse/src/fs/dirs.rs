@@ -13,7 +13,7 @@ use super::{Errno, Fs, Result};
 use bytes::Bytes;
 use shoal_client::{Client, DirStream};
 use shoal_env::{Instant, local::Semaphore};
-use shoal_proto::{Entry, Handle, Kind, Op};
+use shoal_proto::{Entry, Handle, Kind};
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -173,11 +173,10 @@ impl Fs {
         self.dirs.remove(fh).map(drop)
     }
 
-    /// Make a directory durable: its entries, its attributes, and the objects that were made with their entries stand on
-    /// its server. What went over several servers was durable when it was answered.
+    /// Make a directory durable: its entries, its attributes, and the objects that were made with their entries, on the
+    /// servers of all its shards. What went over several servers was durable when it was answered.
     pub async fn fsyncdir(&self, fh: u64) -> Result<()> {
         let dir = self.dirs.get(fh)?.dir;
-        self.client.request(dir.server(), Op::Fsync { stream: dir }, Bytes::new()).await?;
-        Ok(())
+        Ok(self.client.fsync_directory(dir).await?)
     }
 }

@@ -129,7 +129,7 @@ pub fn run(ctx: &mut Ctx<'_>, op: &Op) -> Result<Answer, Halt> {
         Op::Allocate { stream, generation, capability, from, len, mode } => {
             allocate::run(ctx, *stream, *generation, capability.as_ref(), *from, *len, *mode)
         }
-        Op::Fsync { stream } => fsync::run(ctx, *stream),
+        Op::Fsync { stream, generation } => fsync::run(ctx, *stream, *generation),
         Op::Streamstat { stream } => streamstat::run(ctx, *stream),
         Op::Unstuff { object } => unstuff::run(ctx, *object),
         Op::Reap { dead } => reap::run(ctx, dead),

@@ -1,9 +1,8 @@
-//! sync: everything applied so far becomes durable, whatever the mode.
+//! sync: everything applied and written so far becomes durable, whatever the mode.
 
 use crate::data::status_of;
 use crate::shard::Shard;
 use shoal_proto::{Answer, Status};
-use shoal_store::settle;
 use std::rc::Rc;
 
 /// Sync.
@@ -11,6 +10,6 @@ use std::rc::Rc;
 /// # Errors
 /// `Poisoned`.
 pub async fn run(shard: &Rc<Shard>) -> Result<Answer, Status> {
-    settle(&shard.collection).await.map_err(status_of)?;
+    shard.collection.sync().await.map_err(status_of)?;
     Ok(Answer::Synced {})
 }

@@ -245,6 +245,10 @@ impl Module for Held {
         self.inner.fsync(handle)
     }
 
+    fn sync(&self) -> LocalBoxFuture<'static, Result<LossId, StoreError>> {
+        self.inner.sync()
+    }
+
     fn space(&self) -> LocalBoxFuture<'static, Result<Space, StoreError>> {
         self.inner.space()
     }

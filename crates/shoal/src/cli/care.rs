@@ -80,10 +80,14 @@ pub struct Fsck {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:  shoal sync                               make everything durable now
+          shoal sync /mnt/demo                     the same, and fail if something written through the mount was lost
           shoal sync --metadata fsync              from now on, metadata is durable at fsync
-          shoal sync --coalescing watermark:1:8    from now on, changes share syncs as in PVFS")]
+          shoal sync --coalescing watermark:1:8    from now on, changes share syncs as in PVFS
+Names, attributes and bytes that were changed before, by whichever client, are on the disks of all servers when it returns.
+Linux does not pass sync(2) and syncfs(2) on to a FUSE mount, so `sync -f` is not enough: use this. Stores in a shared
+mapping are handed to the servers first; that they are durable only msync(2) and fsync(2) promise.")]
 pub struct Sync {
-    /// The file system [default: ./shoal-data].
+    /// The file system, or any path on its mount [default: ./shoal-data].
     #[arg(default_value = "shoal-data")]
     pub place: String,
     /// When metadata changes are durable from now on.

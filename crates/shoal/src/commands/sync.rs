@@ -1,10 +1,10 @@
 //! `shoal sync`: make everything durable now, or change when it becomes so.
 
-use crate::address::Place;
+use crate::address::{self, Place};
 use crate::cli::Sync;
 use crate::cluster_file::{ClusterFile, FILE_NAME};
 use crate::{connect, out};
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use serde_json::json;
 use shoal_client::Client;
@@ -18,14 +18,23 @@ pub fn run(args: Sync) -> Result<ExitCode> {
     let (metadata, data) = (word(args.metadata.as_ref().map(name_of)), word(args.data.as_ref().map(name_of)));
     let coalescing = args.coalescing.map(|policy| policy.to_string());
     let only_now = metadata.is_empty() && data.is_empty() && coalescing.is_none();
-    let work = |_, client: Client| async move {
-        match only_now {
-            true => client.sync_all().await?,
-            false => client.set_sync(&metadata, &data, coalescing.as_deref().unwrap_or_default()).await?,
+    let mountpoint = if only_now { address::mountpoint_of(&args.place)? } else { None };
+    match mountpoint {
+        // The mount knows what was written through it, and so whether something of it is lost.
+        Some(mountpoint) => shoal_fuse::sync_all(&mountpoint).map_err(|error| failed(&mountpoint, &error))?,
+        None => {
+            let work = |_, client: Client| async move {
+                match only_now {
+                    true => client.sync_all().await?,
+                    false => {
+                        client.set_sync(&metadata, &data, coalescing.as_deref().unwrap_or_default()).await?
+                    }
+                }
+                Ok(())
+            };
+            connect::with_client(&place, work)?;
         }
-        Ok(())
-    };
-    connect::with_client(&place, work)?;
+    }
     if only_now {
         match args.json {
             true => out::json_line(&json!({ "durable": true }))?,
@@ -53,6 +62,22 @@ pub fn run(args: Sync) -> Result<ExitCode> {
         out::line(format!("from now on changes share syncs: {policy}"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn failed(mountpoint: &Path, error: &std::io::Error) -> anyhow::Error {
+    const EIO: i32 = 5;
+    const ENOTTY: i32 = 25;
+    let at = mountpoint.display();
+    match error.raw_os_error() {
+        Some(EIO) => anyhow!(
+            "not everything is durable: a server failed, or lost its memory since it was written to through {at}, and what no \
+             fsync had covered may be gone; see the mount's log and `shoal status`, write it again, and sync again"
+        ),
+        Some(ENOTTY) => {
+            anyhow!("the mount at {at} was made by an older program: mount it again, and sync again")
+        }
+        _ => anyhow!("cannot sync {at}: {error}"),
+    }
 }
 
 /// The servers keep it; where a cluster file was named, it says so too.

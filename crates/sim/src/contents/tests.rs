@@ -2,6 +2,8 @@
 
 use super::*;
 
+const BY: Syncer = Syncer { scope: 3, open: 5 };
+
 fn write(called: u64, returned: u64, from: u64, end: u64) -> Act {
     Act {
         kind: "write",
@@ -56,15 +58,31 @@ fn a_power_cut_takes_what_was_not_synced_and_nothing_else() {
     assert!(file.judge(&read(50, 1, 1000, &[])).is_ok(), "nothing of it was synced");
     assert!(file.judge(&read(50, 1, 1000, &[0; 1000])).is_ok());
     assert!(file.judge(&read(50, 1, 1000, &[3; 1000])).is_err());
-    file.synced(0, 25);
+    file.synced(BY, 25, 0);
     assert!(file.judge(&read(50, 1, 1000, &[])).is_err(), "the first write was synced");
     assert!(file.judge(&read(50, 1, 1000, &[&new[..512], &old[512..]].concat())).is_ok(), "torn");
+    file.acts[1].scope = BY.scope;
     let mut told = file.clone();
-    told.acts[1].open = 7;
-    told.lost(7);
-    told.synced(7, 45);
-    assert!(told.judge(&read(50, 1, 1000, &old)).is_ok(), "it was told that it may be lost");
-    file.synced(0, 45);
+    told.lost(Syncer { open: 7, ..BY }, 8);
+    for open in [7, 9] {
+        let mut told = told.clone();
+        told.synced(Syncer { open, ..BY }, 45, 1);
+        assert!(
+            told.judge(&read(50, 1, 1000, &old)).is_ok(),
+            "it was told, through {open} or before it was opened"
+        );
+    }
+    told.synced(Syncer { open: 8, ..BY }, 45, 1);
+    assert!(told.judge(&read(50, 1, 1000, &old)).is_err(), "it was not told through this one");
+    let mut others = file.clone();
+    others.synced(Syncer { scope: 4, open: 9 }, 45, 1);
+    assert!(
+        others.judge(&read(50, 1, 1000, &old)).is_ok(),
+        "another client's fsync behind the cut covers nothing of it"
+    );
+    others.synced(Syncer { scope: 4, open: 9 }, 45, 0);
+    assert!(others.judge(&read(50, 1, 1000, &old)).is_err(), "before the cut it does");
+    file.synced(BY, 45, 1);
     assert!(file.judge(&read(50, 1, 1000, &old)).is_err());
     assert!(file.judge(&read(50, 1, 1000, &new)).is_ok());
 }

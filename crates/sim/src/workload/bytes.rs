@@ -5,7 +5,7 @@ use crate::contents::{Act, Length, filled};
 use crate::ledger::{Object, ObjectId};
 use bytes::Bytes;
 use shoal_pattern::Pattern;
-use shoal_proto::{Allocation, Handle, Kind, Op, Rights, Roles, Status};
+use shoal_proto::{Allocation, Kind, Rights, Roles, Status};
 
 const GONE: [Status; 2] = [Status::Stale, Status::NotFound];
 /// Places to begin at, near to where something changes: sectors, eager messages, strips.
@@ -41,6 +41,12 @@ impl Worker {
         if let Some(at) = known.filter(|_| self.rng.below(4) > 0) {
             return Some(at);
         }
+        self.open_anew(object).await
+    }
+
+    /// Open the file once more.
+    pub(super) async fn open_anew(&mut self, object: ObjectId) -> Option<usize> {
+        let known = self.held.iter().position(|held| held.object == object);
         let handle = self.handle(object);
         let cuts = self.shared.cuts.get();
         let words = format!("open {handle}");
@@ -61,6 +67,8 @@ impl Worker {
             self.let_go(held).await;
         }
         self.shared.opens.set(self.shared.opens.get() + 1);
+        // A loss of before, which nobody was told of yet, is told through this one too.
+        let cuts = *self.settled.entry(object).or_insert(cuts);
         self.held.push(Held { object, file, open: self.shared.opens.get(), cuts });
         Some(self.held.len() - 1)
     }
@@ -70,9 +78,9 @@ impl Worker {
         drop(self.run("close", &words, &[], held.file.close()).await);
     }
 
-    pub(super) fn act(&mut self, kind: &'static str, open: u64) -> Act {
+    pub(super) fn act(&mut self, kind: &'static str) -> Act {
         let (called, cuts, tag) = (self.now(), self.shared.cuts.get(), self.rng.next_u64() | 1);
-        Act { kind, client: self.id, open, called, cuts, tag, base: Some(0), ..Act::default() }
+        Act { kind, client: self.id, scope: self.scope, called, cuts, tag, base: Some(0), ..Act::default() }
     }
 
     /// Do what is noted to a file's bytes.
@@ -99,7 +107,12 @@ impl Worker {
     pub(super) async fn write(&mut self) {
         let Some(object) = self.target(true) else { return };
         let Some(at) = self.opened(object).await else { return };
-        let (file, open) = (self.held[at].file.clone(), self.held[at].open);
+        self.write_held(at).await;
+    }
+
+    /// Write through this open file.
+    pub(super) async fn write_held(&mut self, at: usize) {
+        let (object, file) = (self.held[at].object, self.held[at].file.clone());
         let from = PLACES[self.rng.below(9) as usize] + self.rng.below(300);
         let len = LENGTHS[self.rng.below(10) as usize];
         let pattern = if self.rng.below(4) == 0 {
@@ -110,7 +123,7 @@ impl Worker {
             Pattern::contiguous(from as i64, len)
         };
         let pattern = pattern.expect("the workload's patterns are valid");
-        let mut act = self.act("write", open);
+        let mut act = self.act("write");
         let mut data = Vec::with_capacity(pattern.len() as usize);
         for region in pattern.regions() {
             let from = region.offset.unsigned_abs();
@@ -128,12 +141,12 @@ impl Worker {
         let object = if self.rng.below(2) == 0 { self.rng.pick(&logs).copied() } else { self.target(true) };
         let Some(object) = object else { return };
         let Some(at) = self.opened(object).await else { return };
-        let (file, open) = (self.held[at].file.clone(), self.held[at].open);
+        let file = self.held[at].file.clone();
         let len = LENGTHS[self.rng.below(9) as usize];
         if self.with_contents(object, |contents| contents.reach()) + len > FILE_MAX {
             return;
         }
-        let mut act = self.act("append", open);
+        let mut act = self.act("append");
         (act.base, act.len) = (None, len);
         let data = Bytes::from(filled(act.tag, 0, len as usize));
         let act = self.with_contents(object, |contents| contents.begin(act));
@@ -169,7 +182,7 @@ impl Worker {
             0 => 0,
             _ => PLACES[self.rng.below(9) as usize] + self.rng.below(300),
         };
-        let mut act = self.act("truncate", 0);
+        let mut act = self.act("truncate");
         (act.tag, act.length, act.durable) = (0, Length::Becomes(size), true);
         let act = self.with_contents(object, |contents| contents.begin(act));
         let client = self.client.clone();
@@ -181,12 +194,12 @@ impl Worker {
     pub(super) async fn allocate(&mut self) {
         let Some(object) = self.target(true) else { return };
         let Some(at) = self.opened(object).await else { return };
-        let (file, open) = (self.held[at].file.clone(), self.held[at].open);
+        let file = self.held[at].file.clone();
         let from = PLACES[self.rng.below(9) as usize] + self.rng.below(300);
         let len = LENGTHS[self.rng.below(9) as usize];
         let modes = [Allocation::Extend, Allocation::KeepSize, Allocation::Punch, Allocation::Zero];
         let mode = *self.rng.pick(&modes).unwrap_or(&Allocation::ZeroKeepSize);
-        let mut act = self.act("allocate", open);
+        let mut act = self.act("allocate");
         act.tag = 0;
         if matches!(mode, Allocation::Extend | Allocation::Zero) {
             act.length = Length::Reaches(from + len);
@@ -203,45 +216,17 @@ impl Worker {
         if self.rng.below(8) == 0 {
             return self.sync_directory().await;
         }
-        if self.held.is_empty() {
-            return;
-        }
-        let at = self.rng.below(self.held.len() as u64) as usize;
-        let Held { object, ref file, open, cuts } = self.held[at];
-        let (file, called, now_cut) = (file.clone(), self.now(), self.shared.cuts.get());
-        let words = format!("fsync of {}", file.handle());
-        match self.run("fsync", &words, &GONE, file.fsync()).await {
-            End::Done(()) => {
-                self.with_contents(object, |contents| contents.synced(open, called));
-                self.held[at].cuts = now_cut;
-            }
-            End::Refused(status) => self.wrong_if_named(&words, object, status),
-            End::Unknown(error) if error.status == Status::Io && cuts == self.shared.cuts.get() => {
-                self.violation(&words, "expected it durable, as no power was cut, found Io");
-            }
-            End::Unknown(error) => {
-                if error.status == Status::Io {
-                    self.held[at].cuts = now_cut;
-                    self.with_contents(object, |contents| contents.lost(open));
-                }
-            }
-        }
-    }
-
-    fn wrong_if_named(&self, words: &str, object: ObjectId, status: Status) {
-        if self.shared.ledger.borrow().links(object).is_some_and(|links| links > 0) {
-            self.wrong(words, status);
+        if !self.held.is_empty() {
+            let at = self.rng.below(self.held.len() as u64) as usize;
+            self.sync_held(at).await;
         }
     }
 
     async fn sync_directory(&mut self) {
         let dir = self.directory();
         let client = self.client.clone();
-        let synced = async {
-            client.request(Handle(dir.0).server(), Op::Fsync { stream: dir }, Bytes::new()).await.map(drop)
-        };
         let words = format!("fsync of directory {dir}");
-        if let End::Refused(status) = self.run("fsyncdir", &words, &GONE, synced).await {
+        if let End::Refused(status) = self.run("fsyncdir", &words, &GONE, client.fsync_directory(dir)).await {
             self.wrong(&words, status);
         }
     }

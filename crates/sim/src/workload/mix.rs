@@ -59,6 +59,8 @@ families! {
     Path = 3,
     /// Space.
     Space = 1,
+    /// Several open files of one file: written through one, synced through another.
+    Descriptors = 6,
 }
 
 /// How often each family is drawn.

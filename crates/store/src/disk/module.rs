@@ -204,6 +204,11 @@ impl Module for Disk {
         Box::pin(async move { shared.fsync(handle).await })
     }
 
+    fn sync(&self) -> Answer<LossId> {
+        let shared = self.shared();
+        Box::pin(async move { shared.sync_whole().await })
+    }
+
     fn space(&self) -> Answer<Space> {
         let shared = self.shared();
         Box::pin(async move { shared.space().await })

@@ -279,6 +279,7 @@ impl Shared {
     }
 
     async fn settle_files(self: &Rc<Self>) -> Result<(), StoreError> {
+        let mut kept = false;
         for folder in 0..=255 {
             let files = self.files.list(folder).await?;
             let mut removed = false;
@@ -288,13 +289,18 @@ impl Shared {
                     part.iter().map(|(handle, _)| Bytes::copy_from_slice(&stream_key(*handle))).collect();
                 self.load(Needs { keys, ..Needs::default() }, crate::Loaded::default()).await?;
                 for (handle, len) in part {
-                    removed |= !self.settle_file(*handle, *len).await?;
+                    let is_kept = self.settle_file(*handle, *len).await?;
+                    removed |= !is_kept;
+                    kept |= is_kept;
                 }
             }
             if removed && let Some((handle, _)) = files.first() {
                 // A later power cut must not bring them back under a stream that had none, as far as its row knows.
                 self.files.sync_name(*handle).await?;
             }
+        }
+        if !kept {
+            self.files.begin_without_files();
         }
         Ok(())
     }

@@ -7,3 +7,4 @@ pub(super) mod files;
 pub(super) mod gates;
 pub(super) mod large;
 pub(super) mod small;
+pub(super) mod whole;

@@ -158,6 +158,10 @@ impl Module for Forgetful {
         self.0.fsync(handle)
     }
 
+    fn sync(&self) -> Waits<LossId> {
+        self.0.sync()
+    }
+
     fn space(&self) -> Waits<Space> {
         self.0.space()
     }

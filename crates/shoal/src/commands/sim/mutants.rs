@@ -50,8 +50,18 @@ pub fn run(args: &SimMutants) -> Result<bool> {
     Ok(missed == 0)
 }
 
+/// Those that only a run of their own can catch, because the workload leaves the sync modes as they are.
+fn directed(mutant: Mutant) -> Option<fn(u64, Option<Mutant>) -> RunReport> {
+    (mutant == Mutant::HomeShardOnly).then_some(shoal_sim::directed::fsync_of_a_split_directory)
+}
+
 /// The first seed that catches it: broken with it, and not without.
 fn hunt(mutant: Mutant, seeds: u64, jobs: Option<usize>, setup: &SimSetup) -> Option<RunReport> {
+    if let Some(run) = directed(mutant) {
+        let caught = |seed: &u64| run(*seed, None).violations.is_empty();
+        let reports = (1..=seeds).filter(caught).map(|seed| run(seed, Some(mutant)));
+        return reports.into_iter().find(|report| !report.violations.is_empty());
+    }
     let mut config = setup.config();
     config.mutant = Some(mutant);
     let jobs = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));

@@ -7,6 +7,7 @@
 
 use super::super::Shared;
 use crate::StoreError;
+use futures_util::future::join_all;
 use lru::LruCache;
 use shoal_env::local::Semaphore;
 use shoal_env::mutant::{self, Mutant};
@@ -25,6 +26,8 @@ pub(crate) struct StreamFiles {
     /// Of the files changed or synced lately; of others it is not known.
     states: RefCell<LruCache<Handle, State>>,
     changes: Cell<u64>,
+    /// All changes with numbers up to this one are durable. `None`: a former life may have left some that are not.
+    whole: Cell<Option<u64>>,
     /// Fell out of `open`, and no sync has covered them.
     leaving: RefCell<Vec<Leaving>>,
     /// Turns for their syncs.
@@ -67,6 +70,7 @@ impl StreamFiles {
             open: RefCell::new(LruCache::new(open_max)),
             states: RefCell::new(LruCache::new(states_max)),
             changes: Cell::new(0),
+            whole: Cell::new(None),
             leaving: RefCell::default(),
             leaving_turns: Semaphore::new(LEAVING_MAX),
         }
@@ -114,6 +118,41 @@ impl StreamFiles {
             states.put(handle, State::Synced);
         }
         Ok(())
+    }
+
+    /// No file was there when this life began.
+    pub fn begin_without_files(&self) {
+        self.whole.set(Some(0));
+    }
+
+    /// Make the bytes and names of all files durable that were changed so far, if there are any.
+    pub async fn sync_whole(&self) -> io::Result<()> {
+        let changes = self.changes.get();
+        if self.whole.get() == Some(changes) {
+            return Ok(());
+        }
+        // A former life's files, and names: only the kernel knows which of them are not durable.
+        if !mutant::is(Mutant::DropSync) {
+            let synced = self.env.sync_all(&self.dir).await;
+            if !mutant::is(Mutant::SyncErrorIgnored) {
+                synced?;
+            }
+        }
+        // An error that the kernel met before is told to those that hold the file open.
+        let changed = self.changed_open();
+        for some in changed.chunks(LEAVING_MAX as usize) {
+            let synced = some.iter().map(|(handle, file, state)| self.sync_as(*handle, file, *state));
+            join_all(synced).await.into_iter().collect::<io::Result<()>>()?;
+        }
+        self.whole.set(self.whole.get().max(Some(changes)));
+        Ok(())
+    }
+
+    /// Open files that no sync has covered since they were changed.
+    fn changed_open(&self) -> Vec<(Handle, File, State)> {
+        let (open, states) = (self.open.borrow(), self.states.borrow());
+        let state = |handle: &Handle| states.peek(handle).copied().filter(|state| *state != State::Synced);
+        open.iter().filter_map(|(handle, file)| Some((*handle, file.clone(), state(handle)?))).collect()
     }
 
     pub fn path(&self, handle: Handle) -> PathBuf {
@@ -217,6 +256,18 @@ impl StreamFiles {
 }
 
 impl Shared {
+    /// See [`StreamFiles::sync_whole`]; what fell out of the open files is synced too.
+    pub(crate) async fn sync_files(self: &Rc<Self>) -> Result<(), StoreError> {
+        self.let_go().await;
+        drop(self.files.leaving_turns.acquire(LEAVING_MAX).await);
+        self.health()?;
+        self.files.sync_whole().await.map_err(|error| {
+            let error = StoreError::io("syncing all streams", &error);
+            self.poison(&error);
+            error
+        })
+    }
+
     /// The file of a stream that has one; see [`StreamFiles::open`].
     pub(crate) async fn file(self: &Rc<Self>, handle: Handle, loose: bool) -> Result<File, StoreError> {
         let file = self.files.open(handle, loose).await?;

@@ -1,0 +1,320 @@
+//! Inodes as this client uses them: where a file's data is, and what of its writes is not known to be durable.
+//!
+//! All open files of one inode in a client share one [`Inode`]. So an fsync through any of them covers what was written
+//! through all of them, and it goes to every server that holds some of it.
+//!
+//! ```text
+//!   open file ─┐                 ┌─ shape: generation, layout
+//!   open file ─┼─▶ Inode ────────┤
+//!   open file ─┘                 └─ losses: by server, the loss id of the oldest write that no fsync covered;
+//!                                           how many losses were found, how many of them were reported
+//! ```
+//! **An error is reported once to each open file** (as Linux's `errseq_t` does): a loss that is found gets the next number,
+//! each open file remembers the newest number that it has reported. An open file made after a loss was reported to
+//! somebody does not report it; one made before does.
+//!
+//! **The losses of an inode outlive its last close** until an fsync has covered its writes and every loss was reported. At
+//! most [`CLOSED_MAX`] closed inodes are remembered so. Of those forgotten, only the servers' loss ids are kept: a sync of
+//! the whole file system ([`Inodes::compare_all`]) still finds that something of them may be lost.
+
+use crate::file::Shape;
+use lru::LruCache;
+use shoal_env::mutant::{self, Mutant};
+use shoal_proto::{Attr, Generation, Handle, Layout, ServerId};
+use std::cell::{Ref, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Closed inodes with writes that no fsync covered, remembered at most.
+const CLOSED_MAX: usize = 65_536;
+
+/// Writes to one server that no fsync covered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Unsynced {
+    server: ServerId,
+    /// The loss id that came with the oldest of them.
+    loss: u64,
+    /// The number of the newest of them.
+    newest: u64,
+}
+
+/// What of an inode's writes is not known to be durable.
+#[derive(Default, Debug)]
+pub(crate) struct Losses {
+    unsynced: Vec<Unsynced>,
+    /// Writes acknowledged so far.
+    writes: u64,
+    /// Losses found so far.
+    found: u64,
+    /// The newest of them that an fsync has reported to somebody.
+    reported: u64,
+    /// The newest of them that a sync of the whole file system has reported.
+    found_by_all: u64,
+}
+
+/// The unsynced writes of a moment, for a sync to compare with.
+#[derive(Default, Debug)]
+pub(crate) struct Before {
+    unsynced: Vec<Unsynced>,
+    writes: u64,
+}
+
+impl Before {
+    fn loss_of(&self, server: ServerId) -> Option<u64> {
+        self.unsynced.iter().find(|unsynced| unsynced.server == server).map(|unsynced| unsynced.loss)
+    }
+}
+
+impl Losses {
+    /// A write was acknowledged by `server`.
+    fn written(&mut self, server: ServerId, loss: u64) {
+        self.writes += 1;
+        let newest = self.writes;
+        match self.unsynced.iter_mut().find(|unsynced| unsynced.server == server) {
+            Some(unsynced) => {
+                self.found += u64::from(unsynced.loss != loss);
+                *unsynced = Unsynced { server, loss, newest };
+            }
+            None => self.unsynced.push(Unsynced { server, loss, newest }),
+        }
+    }
+
+    fn before(&self) -> Before {
+        Before { unsynced: self.unsynced.clone(), writes: self.writes }
+    }
+
+    /// A sync of `server` came back with this loss id.
+    fn compare(&mut self, before: &Before, server: ServerId, loss: u64) {
+        let Some(known) = before.loss_of(server).filter(|known| *known != loss) else { return };
+        let unsynced = self.unsynced.iter_mut().find(|unsynced| unsynced.server == server);
+        // Another sync, or a later write, may have found the loss already.
+        if let Some(unsynced) = unsynced.filter(|unsynced| unsynced.loss == known) {
+            unsynced.loss = loss;
+            self.found += 1;
+        }
+    }
+
+    /// Everything written before a sync began is durable on the servers that `is_synced` names, or known to be lost.
+    fn covered(&mut self, before: &Before, is_synced: impl Fn(ServerId) -> bool) {
+        self.unsynced.retain(|unsynced| unsynced.newest > before.writes || !is_synced(unsynced.server));
+    }
+
+    /// A sync of all servers came back with these loss ids.
+    fn synced(&mut self, before: &Before, synced: &BTreeMap<ServerId, u64>) {
+        synced.iter().for_each(|(&server, &loss)| self.compare(before, server, loss));
+        self.covered(before, |server| synced.contains_key(&server));
+    }
+
+    fn report_by_all(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.found_by_all, self.found);
+        self.found > before
+    }
+
+    fn is_settled(&self) -> bool {
+        self.unsynced.is_empty() && self.found == self.reported
+    }
+}
+
+/// An inode that is open in this client.
+pub(crate) struct Inode {
+    pub(crate) handle: Handle,
+    shape: RefCell<Shape>,
+    losses: RefCell<Losses>,
+}
+
+impl Inode {
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape.borrow().clone()
+    }
+
+    /// Attributes came: they may tell of a newer generation.
+    pub(crate) fn learn(&self, attr: &Attr) {
+        if attr.generation >= self.shape.borrow().generation {
+            *self.shape.borrow_mut() = Shape::of(attr);
+        }
+    }
+
+    /// The file was laid out.
+    pub(crate) fn laid(&self, layout: Layout) {
+        let mut shape = self.shape.borrow_mut();
+        if layout.generation >= shape.generation {
+            shape.generation = layout.generation;
+            shape.layout = Some(Rc::new(layout));
+        }
+    }
+
+    /// A write was acknowledged by `server`.
+    pub(crate) fn written(&self, server: ServerId, loss: u64) {
+        self.losses.borrow_mut().written(server, loss);
+    }
+
+    /// Whether a loss id of the server is known since the last sync.
+    pub(crate) fn knows_loss(&self, server: ServerId) -> bool {
+        self.losses().unsynced.iter().any(|unsynced| unsynced.server == server)
+    }
+
+    /// The writes that a sync that begins now covers.
+    pub(crate) fn before(&self) -> Before {
+        self.losses().before()
+    }
+
+    /// A sync of `server` came back with this loss id.
+    pub(crate) fn compare(&self, before: &Before, server: ServerId, loss: u64) {
+        self.losses.borrow_mut().compare(before, server, loss);
+    }
+
+    /// All servers were synced.
+    pub(crate) fn covered(&self, before: &Before) {
+        self.losses.borrow_mut().covered(before, |_| true);
+    }
+
+    /// What a new open file has reported: all that was reported to anybody.
+    pub(crate) fn reported(&self) -> u64 {
+        self.losses().reported
+    }
+
+    /// Whether a loss was found that an open file has not reported; from now on it has.
+    pub(crate) fn report(&self, seen: &mut u64) -> bool {
+        let mut losses = self.losses.borrow_mut();
+        let is_new = losses.found > *seen;
+        if is_new {
+            *seen = losses.found;
+            losses.reported = losses.found;
+        }
+        is_new
+    }
+
+    fn losses(&self) -> Ref<'_, Losses> {
+        self.losses.borrow()
+    }
+}
+
+/// The writes that a sync of all servers covers.
+pub(crate) struct AllBefore {
+    inodes: Vec<(Handle, Before)>,
+    forgotten: Before,
+}
+
+/// See the module's page.
+pub(crate) struct Inodes {
+    open: BTreeMap<Handle, Rc<Inode>>,
+    /// Closed, and not settled.
+    closed: LruCache<Handle, Losses>,
+    closed_max: usize,
+    /// Of all inodes that are remembered no more.
+    forgotten: Losses,
+}
+
+impl Default for Inodes {
+    fn default() -> Inodes {
+        Inodes {
+            open: BTreeMap::new(),
+            closed: LruCache::unbounded(),
+            closed_max: CLOSED_MAX,
+            forgotten: Losses::default(),
+        }
+    }
+}
+
+impl Inodes {
+    /// The inode of a file that is being opened.
+    pub(crate) fn opened(&mut self, attr: &Attr) -> Rc<Inode> {
+        let handle = attr.handle;
+        if let Some(inode) = self.open.get(&handle).filter(|_| !mutant::is(Mutant::FsyncOwnDescriptor)) {
+            inode.learn(attr);
+            return inode.clone();
+        }
+        let losses = RefCell::new(self.closed.pop(&handle).unwrap_or_default());
+        let inode = Rc::new(Inode { handle, shape: RefCell::new(Shape::of(attr)), losses });
+        self.open.insert(handle, inode.clone());
+        inode
+    }
+
+    /// An open file of the inode is closed.
+    pub(crate) fn closed(&mut self, inode: &Rc<Inode>) {
+        let is_known = self.open.get(&inode.handle).is_some_and(|known| Rc::ptr_eq(known, inode));
+        // One is the closing file's, one is the table's.
+        if !is_known || Rc::strong_count(inode) > 2 {
+            return;
+        }
+        self.open.remove(&inode.handle);
+        self.keep(inode.handle, inode.losses.take());
+    }
+
+    fn keep(&mut self, handle: Handle, losses: Losses) {
+        if losses.is_settled() {
+            return;
+        }
+        self.closed.put(handle, losses);
+        if self.closed.len() > self.closed_max
+            && let Some((_, oldest)) = self.closed.pop_lru()
+        {
+            oldest
+                .unsynced
+                .iter()
+                .for_each(|unsynced| self.forgotten.written(unsynced.server, unsynced.loss));
+            self.forgotten.found += u64::from(oldest.found > oldest.found_by_all);
+        }
+    }
+
+    /// Attributes of an inode came.
+    pub(crate) fn learn(&self, attr: &Attr) {
+        if let Some(inode) = self.open.get(&attr.handle) {
+            inode.learn(attr);
+        }
+    }
+
+    /// A write without an open file was acknowledged by `server`.
+    pub(crate) fn written(&mut self, handle: Handle, server: ServerId, loss: u64) {
+        if let Some(inode) = self.open.get(&handle) {
+            return inode.written(server, loss);
+        }
+        let mut losses = self.closed.pop(&handle).unwrap_or_default();
+        losses.written(server, loss);
+        self.keep(handle, losses);
+    }
+
+    /// The writes that a sync of all servers that begins now covers.
+    pub(crate) fn all_before(&self) -> AllBefore {
+        let open = self.open.iter().map(|(&handle, inode)| (handle, inode.before()));
+        let closed = self.closed.iter().map(|(&handle, losses)| (handle, losses.before()));
+        let inodes = open.chain(closed).filter(|(_, before)| !before.unsynced.is_empty()).collect();
+        AllBefore { inodes, forgotten: self.forgotten.before() }
+    }
+
+    /// A sync of all servers came back with these loss ids, of those that it reached.
+    pub(crate) fn compare_all(&mut self, before: &AllBefore, synced: &BTreeMap<ServerId, u64>) {
+        for (handle, before) in &before.inodes {
+            match (self.open.get(handle), self.closed.peek_mut(handle)) {
+                (Some(inode), _) => inode.losses.borrow_mut().synced(before, synced),
+                (None, Some(losses)) => losses.synced(before, synced),
+                // Synced by itself meanwhile, and closed.
+                (None, None) => {}
+            }
+        }
+        self.forgotten.synced(&before.forgotten, synced);
+        let settled = self.closed.iter().filter(|(_, losses)| losses.is_settled());
+        let settled: Vec<Handle> = settled.map(|(&handle, _)| handle).collect();
+        settled.iter().for_each(|handle| drop(self.closed.pop(handle)));
+    }
+
+    /// Whether a loss was found that no sync of all servers has reported; from now on one has.
+    pub(crate) fn report_by_all(&mut self) -> bool {
+        let mut lost = self.forgotten.report_by_all();
+        for inode in self.open.values() {
+            lost |= inode.losses.borrow_mut().report_by_all();
+        }
+        for (_, losses) in self.closed.iter_mut() {
+            lost |= losses.report_by_all();
+        }
+        lost
+    }
+}
+
+/// What an fsync of the metafile says that it knows; 0: nothing, and nothing is compared.
+pub(crate) fn generation_known(shape: &Shape) -> Generation {
+    if mutant::is(Mutant::FsyncOwnDescriptor) { Generation(0) } else { shape.generation }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! What open files of one inode know of each other.
+
+use super::*;
+use crate::fake::file_attr;
+use shoal_proto::Dist;
+
+const FILE: Handle = Handle(7);
+const SERVER: ServerId = ServerId(1);
+
+fn open(inodes: &mut Inodes) -> (Rc<Inode>, u64) {
+    let inode = inodes.opened(&file_attr(FILE));
+    let seen = inode.reported();
+    (inode, seen)
+}
+
+fn sync(inode: &Inode, loss: u64) {
+    let before = inode.before();
+    inode.compare(&before, SERVER, loss);
+    inode.covered(&before);
+}
+
+#[test]
+fn a_loss_is_reported_once_to_each_open_file_and_not_to_those_opened_after_a_report() {
+    let mut inodes = Inodes::default();
+    let ((inode, mut first), (_other, mut second)) = (open(&mut inodes), open(&mut inodes));
+    inode.written(SERVER, 1);
+    sync(&inode, 2);
+    let (_, mut unreported) = open(&mut inodes);
+    assert!(inode.report(&mut first) && !inode.report(&mut first));
+    let (_, mut third) = open(&mut inodes);
+    assert!(!inode.report(&mut third), "it was reported before this one was opened");
+    assert!(inode.report(&mut second) && !inode.report(&mut second));
+    assert!(inode.report(&mut unreported), "opened when nobody had reported it");
+    inode.written(SERVER, 2);
+    sync(&inode, 2);
+    assert!(!inode.report(&mut first) && !inode.report(&mut third));
+    inode.written(SERVER, 2);
+    inode.written(SERVER, 3);
+    sync(&inode, 3);
+    assert!(inode.report(&mut first) && inode.report(&mut third), "the next loss is another one");
+}
+
+#[test]
+fn writes_that_were_not_synced_and_losses_that_were_not_reported_outlive_the_last_close() {
+    let mut inodes = Inodes::default();
+    let (inode, _) = open(&mut inodes);
+    inode.written(SERVER, 1);
+    inodes.closed(&inode);
+    let (inode, mut seen) = open(&mut inodes);
+    sync(&inode, 2);
+    inodes.closed(&inode);
+    drop(inode);
+    let (inode, mut later) = open(&mut inodes);
+    assert!(inode.report(&mut later), "found, and reported to nobody");
+    assert!(inode.report(&mut seen));
+    inodes.closed(&inode);
+    assert!(inodes.closed.is_empty() && inodes.open.is_empty(), "settled inodes take no space");
+}
+
+#[test]
+fn a_sync_under_way_covers_what_was_written_before_it_began_and_hides_nothing_from_another() {
+    let mut inodes = Inodes::default();
+    let ((inode, mut first), (_other, mut second)) = (open(&mut inodes), open(&mut inodes));
+    inode.written(SERVER, 1);
+    let (one, two) = (inode.before(), inode.before());
+    inode.written(SERVER, 1);
+    // Both found the same loss: it is one.
+    inode.compare(&one, SERVER, 2);
+    inode.compare(&two, SERVER, 2);
+    inode.covered(&one);
+    assert!(inode.report(&mut first) && inode.report(&mut second));
+    assert!(inode.knows_loss(SERVER), "the later write is not covered");
+    inode.covered(&two);
+    assert!(inode.knows_loss(SERVER));
+    sync(&inode, 2);
+    assert!(!inode.knows_loss(SERVER) && !inode.report(&mut first) && !inode.report(&mut second));
+}
+
+#[test]
+fn an_older_answer_does_not_bring_an_older_layout_back() {
+    let mut inodes = Inodes::default();
+    let (inode, _) = open(&mut inodes);
+    let layout = Layout { dist: Dist::Basic, datafiles: vec![FILE].into(), generation: Generation(5) };
+    inode.laid(layout.clone());
+    inodes.learn(&Attr { generation: Generation(4), ..file_attr(FILE) });
+    assert!(inode.shape().layout.is_some());
+    inodes.learn(&Attr { generation: Generation(6), layout: Some(layout), ..file_attr(FILE) });
+    assert_eq!(inode.shape().generation, Generation(6));
+}
+
+#[test]
+fn a_sync_of_all_servers_reports_losses_of_open_closed_and_forgotten_inodes_once() {
+    let sync = |inodes: &mut Inodes, synced: &[(ServerId, u64)]| {
+        let before = inodes.all_before();
+        inodes.compare_all(&before, &synced.iter().copied().collect());
+        inodes.report_by_all()
+    };
+    for closed in [false, true] {
+        for forgotten in [false, true] {
+            let mut inodes = Inodes { closed_max: usize::from(!forgotten), ..Inodes::default() };
+            let (inode, mut seen) = open(&mut inodes);
+            inode.written(SERVER, 1);
+            if closed {
+                inodes.closed(&inode);
+            }
+            assert!(sync(&mut inodes, &[(SERVER, 2)]), "closed: {closed}, forgotten: {forgotten}");
+            assert!(!sync(&mut inodes, &[(SERVER, 2)]));
+            if !closed {
+                assert!(inode.report(&mut seen), "the open file reports it too");
+            }
+            inodes.written(Handle(8), SERVER, 2);
+            assert!(!sync(&mut inodes, &[]), "its server did not answer");
+            assert!(sync(&mut inodes, &[(SERVER, 3)]), "it is not forgotten for that");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Make a directory durable.
+//!
+//! Its entries and attributes, and the objects that were made with its entries, stand on its own server; of a directory that
+//! is split, on the servers of all its shards. So all of them are synced: those that are known at once with its own, and
+//! those that its own server then names.
+
+use super::attr_among;
+use crate::core::{Core, Operation};
+use crate::{Client, Error};
+use futures_util::future::{join, join_all};
+use shoal_env::mutant::{self, Mutant};
+use shoal_proto::{Attr, Generation, Handle, Op, ServerId, Status};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+impl Client {
+    /// Make a directory durable: its entries, its attributes, and the objects that were made in it. Data of files needs
+    /// fsyncs of their own.
+    ///
+    /// # Errors
+    /// `Stale`: the directory is gone; when a server does not answer.
+    pub async fn fsync_directory(&self, dir: Handle) -> Result<(), Error> {
+        let o = self.core.begin("fsyncdir", Some(dir));
+        let (core, o) = (&self.core, &o);
+        let known = core.split.borrow_mut().of(dir);
+        let known: BTreeSet<ServerId> = known.iter().flat_map(|shards| shards.servers()).copied().collect();
+        let guessed = core.fsync_shards(o, dir, &known);
+        let (home, guessed) = join(core.fsync_home(o, dir), guessed).await;
+        let home = home?;
+        // Where the guess was right its failures count; a directory splits once.
+        guessed?;
+        let named: BTreeSet<ServerId> = home.shards.servers().iter().copied().collect();
+        core.fsync_shards(o, dir, &named.difference(&known).copied().collect()).await
+    }
+}
+
+impl Core {
+    /// Sync the directory's own server; its attributes, which name the shards.
+    async fn fsync_home(self: &Rc<Core>, o: &Operation, dir: Handle) -> Result<Attr, Error> {
+        let ops = vec![Op::Getattr { object: dir }, fsync_of(dir)];
+        let told = self.ask(o, dir.server(), ops).await?;
+        let attr = attr_among(&told.answers).filter(|attr| attr.handle == dir);
+        let attr = attr.ok_or_else(|| o.error(Status::BadMessage).from(dir.server()))?;
+        self.split.borrow_mut().learn(dir, &attr.shards, None);
+        Ok(attr)
+    }
+
+    /// Sync the shards on other servers than the directory's own.
+    async fn fsync_shards(
+        self: &Rc<Core>,
+        o: &Operation,
+        dir: Handle,
+        servers: &BTreeSet<ServerId>,
+    ) -> Result<(), Error> {
+        if mutant::is(Mutant::HomeShardOnly) {
+            return Ok(());
+        }
+        let others = servers.iter().filter(|&&server| server != dir.server());
+        let synced = join_all(others.map(|&server| self.ask(o, server, vec![fsync_of(dir)]))).await;
+        synced.into_iter().try_for_each(|told| told.map(drop))
+    }
+}
+
+/// A directory has no generation to compare.
+fn fsync_of(dir: Handle) -> Op {
+    Op::Fsync { stream: dir, generation: Generation(0) }
+}

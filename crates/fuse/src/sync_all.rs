@@ -1,0 +1,30 @@
+//! Make everything of a mount durable, on all servers.
+//!
+//! **`syncfs(2)` does not do it**: Linux writes the pages of mappings back, and then asks only those FUSE file systems to sync
+//! that a virtual machine's host serves (`virtiofs`), or that have a block device (`fuseblk`); a mount as ours is not asked.
+//! So the mount has an `ioctl` of its own, on any of its files and directories, that `shoal sync PATH` uses.
+
+use rustix::ioctl::{NoArg, Opcode, ioctl, opcode};
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+const OPCODE: Opcode = opcode::none(0xf5, 1);
+/// The `ioctl` as the kernel passes it on.
+pub(crate) const SYNC_ALL: u32 = OPCODE as u32;
+
+/// Make everything durable that was changed so far in the file system mounted at `point`, on all its servers, by whichever
+/// client. What is stored in mappings is handed to the servers first, as `syncfs(2)` does.
+///
+/// # Errors
+/// `EIO`: something that was written through this mount before, and no fsync covered, may be lost; said once. `ENOTTY`: no
+/// ShoalFS is mounted there, or by a program that cannot do this. Else what a server says.
+pub fn sync_all(point: &Path) -> io::Result<()> {
+    let root = File::open(point)?;
+    rustix::fs::syncfs(&root)?;
+    // SAFETY: the opcode is one of ours; it has no argument, so nothing is read or written.
+    let request = unsafe { NoArg::<OPCODE>::new() };
+    // SAFETY: a file system that does not know the opcode refuses it, and one that does touches no memory of ours.
+    unsafe { ioctl(&root, request) }?;
+    Ok(())
+}
