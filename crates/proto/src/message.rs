@@ -153,7 +153,6 @@ wire_struct! {
 /// The lowest and highest version of the protocol that this program speaks. In version 2 a slot's sequence has 64 bits, and an fsync
 /// carries the generation that its client knows.
 pub const VERSIONS: (u16, u16) = (2, 2);
-pub const VERSIONS: (u16, u16) = (2, 2);
 
 /// The proof that one side has the key: over both nonces, the version and its role.
 pub fn proof(
