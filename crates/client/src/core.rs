@@ -28,6 +28,7 @@ use futures_util::future::{Either, select};
 use lru::LruCache;
 use shoal_env::local::oneshot;
 use shoal_env::{Instant, WallTime, Work};
+use shoal_proto::message::Loss;
 use shoal_proto::op::Answer;
 use shoal_proto::{
     ClientId, ClusterMap, Durability, Group, GroupReply, Handle, Op, ServerId, Status, Switches,
@@ -77,7 +78,7 @@ pub(crate) struct Told {
     pub(crate) server: ServerId,
     pub(crate) answers: Vec<Answer>,
     pub(crate) bulk: Bytes,
-    pub(crate) loss: u64,
+    pub(crate) loss: Loss,
 }
 
 /// The same, when the group may have failed on its way.
@@ -86,7 +87,7 @@ pub(crate) struct ToldGroup {
     pub(crate) status: Status,
     pub(crate) answers: Vec<Answer>,
     pub(crate) bulk: Bytes,
-    pub(crate) loss: u64,
+    pub(crate) loss: Loss,
 }
 
 /// See the module's page.

@@ -4,6 +4,7 @@
 use crate::core::Operation;
 use crate::inodes::Inode;
 use crate::{Client, Error};
+use shoal_proto::message::Loss;
 use shoal_proto::{
     Attr, Capability, Durability, Generation, Handle, Layout, Op, Rights, ServerId, Status, Template, Time,
 };
@@ -207,7 +208,7 @@ impl Opened {
     }
 
     /// A write was acknowledged by `server`. One that asked to be durable is so, and cannot be lost.
-    pub(crate) fn written(&self, o: &Operation, server: ServerId, loss: u64) {
+    pub(crate) fn written(&self, o: &Operation, server: ServerId, loss: Loss) {
         if o.durability != Durability::Durable {
             self.inode.written(server, loss);
         }

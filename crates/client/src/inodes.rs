@@ -20,6 +20,7 @@
 use crate::file::Shape;
 use lru::LruCache;
 use shoal_env::mutant::{self, Mutant};
+use shoal_proto::message::Loss;
 use shoal_proto::{Attr, Generation, Handle, Layout, ServerId};
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
@@ -32,8 +33,8 @@ const CLOSED_MAX: usize = 65_536;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Unsynced {
     server: ServerId,
-    /// The loss id that came with the oldest of them.
-    loss: u64,
+    /// What would be lost together with any of them.
+    loss: Loss,
     /// The number of the newest of them.
     newest: u64,
 }
@@ -60,19 +61,21 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    fn loss_of(&self, server: ServerId) -> Option<u64> {
+    fn loss_of(&self, server: ServerId) -> Option<Loss> {
         self.unsynced.iter().find(|unsynced| unsynced.server == server).map(|unsynced| unsynced.loss)
     }
 }
 
 impl Losses {
     /// A write was acknowledged by `server`.
-    fn written(&mut self, server: ServerId, loss: u64) {
+    fn written(&mut self, server: ServerId, loss: Loss) {
         self.writes += 1;
         let newest = self.writes;
         match self.unsynced.iter_mut().find(|unsynced| unsynced.server == server) {
             Some(unsynced) => {
-                self.found += u64::from(unsynced.loss != loss);
+                let is_lost = unsynced.loss.is_lost(loss);
+                self.found += u64::from(is_lost);
+                let loss = if is_lost { loss } else { unsynced.loss.and(loss) };
                 *unsynced = Unsynced { server, loss, newest };
             }
             None => self.unsynced.push(Unsynced { server, loss, newest }),
@@ -84,12 +87,12 @@ impl Losses {
     }
 
     /// A sync of `server` came back with this loss id.
-    fn compare(&mut self, before: &Before, server: ServerId, loss: u64) {
-        let Some(known) = before.loss_of(server).filter(|known| *known != loss) else { return };
+    fn compare(&mut self, before: &Before, server: ServerId, loss: Loss) {
+        let Some(known) = before.loss_of(server).filter(|known| known.is_lost(loss)) else { return };
         let unsynced = self.unsynced.iter_mut().find(|unsynced| unsynced.server == server);
         // Another sync, or a later write, may have found the loss already.
         if let Some(unsynced) = unsynced.filter(|unsynced| unsynced.loss == known) {
-            unsynced.loss = loss;
+            unsynced.loss = Loss { start: if known.start == 0 { 0 } else { loss.start }, ..loss };
             self.found += 1;
         }
     }
@@ -100,7 +103,7 @@ impl Losses {
     }
 
     /// A sync of all servers came back with these loss ids.
-    fn synced(&mut self, before: &Before, synced: &BTreeMap<ServerId, u64>) {
+    fn synced(&mut self, before: &Before, synced: &BTreeMap<ServerId, Loss>) {
         synced.iter().for_each(|(&server, &loss)| self.compare(before, server, loss));
         self.covered(before, |server| synced.contains_key(&server));
     }
@@ -144,7 +147,7 @@ impl Inode {
     }
 
     /// A write was acknowledged by `server`.
-    pub(crate) fn written(&self, server: ServerId, loss: u64) {
+    pub(crate) fn written(&self, server: ServerId, loss: Loss) {
         self.losses.borrow_mut().written(server, loss);
     }
 
@@ -159,7 +162,7 @@ impl Inode {
     }
 
     /// A sync of `server` came back with this loss id.
-    pub(crate) fn compare(&self, before: &Before, server: ServerId, loss: u64) {
+    pub(crate) fn compare(&self, before: &Before, server: ServerId, loss: Loss) {
         self.losses.borrow_mut().compare(before, server, loss);
     }
 
@@ -265,7 +268,7 @@ impl Inodes {
     }
 
     /// A write without an open file was acknowledged by `server`.
-    pub(crate) fn written(&mut self, handle: Handle, server: ServerId, loss: u64) {
+    pub(crate) fn written(&mut self, handle: Handle, server: ServerId, loss: Loss) {
         if let Some(inode) = self.open.get(&handle) {
             return inode.written(server, loss);
         }
@@ -283,7 +286,7 @@ impl Inodes {
     }
 
     /// A sync of all servers came back with these loss ids, of those that it reached.
-    pub(crate) fn compare_all(&mut self, before: &AllBefore, synced: &BTreeMap<ServerId, u64>) {
+    pub(crate) fn compare_all(&mut self, before: &AllBefore, synced: &BTreeMap<ServerId, Loss>) {
         for (handle, before) in &before.inodes {
             match (self.open.get(handle), self.closed.peek_mut(handle)) {
                 (Some(inode), _) => inode.losses.borrow_mut().synced(before, synced),

@@ -56,12 +56,37 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// What would be lost together with what was done.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Loss {
+        /// A hash of the kernel's boot id and of how often the store was poisoned: another one, and what was not durable is lost.
+        pub kept: u64,
+        /// The start of the server, where a kill of the server alone would take it as well (metadata *never*, or a request that
+        /// asked for nothing); 0 where it would not. The reply to an fsync always has it.
+        pub start: u64,
+    }
+}
+
+impl Loss {
+    /// Whether what was done is lost, when the server says `now`. Where one of them does not say the start, that tells nothing.
+    pub fn is_lost(self, now: Loss) -> bool {
+        self.kept != now.kept || (self.start != 0 && now.start != 0 && self.start != now.start)
+    }
+
+    /// What would be lost together with this, or with `later`, which was done since and found nothing lost.
+    #[must_use]
+    pub fn and(self, later: Loss) -> Loss {
+        Loss { kept: later.kept, start: if later.start == 0 { self.start } else { later.start } }
+    }
+}
+
+wire_struct! {
     /// The answer to a compound.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct Reply {
-        /// What would be lost together (a hash of boot id and poisonings): when it differs between a write's reply and the
-        /// reply to its fsync, the write may be lost, and fsync says `EIO`.
-        pub loss: u64,
+        /// What would be lost together: when the reply to a write and the reply to its fsync differ in it, the write may be
+        /// lost, and fsync says `EIO`.
+        pub loss: Loss,
         /// Epoch of the server's map; a higher one than the client's: fetch the map.
         pub map_epoch: u32,
         /// One a group, in order.
@@ -134,7 +159,7 @@ wire_struct! {
         pub eager_bytes: u32,
         /// Epoch of the server's map.
         pub map_epoch: u32,
-        /// See [`Reply::loss`].
+        /// See [`Loss::kept`].
         pub loss: u64,
     }
 }

@@ -306,7 +306,7 @@ pub fn reply() -> Reply {
     let group = |answer| GroupReply { status: Status::Ok, answers: vec![answer].into() };
     let mut groups: Vec<GroupReply> = answers().into_iter().map(group).collect();
     groups.push(GroupReply { status: Status::NotFound, answers: Vec::new().into() });
-    Reply { loss: 42, map_epoch: 2, groups: groups.into() }
+    Reply { loss: message::Loss { kept: 42, start: 43 }, map_epoch: 2, groups: groups.into() }
 }
 
 /// One frame of every kind, as bytes with a little bulk data behind requests and replies.

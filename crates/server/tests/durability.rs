@@ -105,6 +105,94 @@ fn in_mode_never_nobody_waits() {
     });
 }
 
+/// What the last reply says would be lost, under every pair of modes and for every durability that a request may ask for: whether a
+/// kill of the server alone is among it.
+#[test]
+fn a_reply_says_when_a_kill_of_its_server_would_take_what_was_done_and_an_fsync_finds_that_one_did() {
+    run(|env| async move {
+        use Durability::{Durable, Unheld, Usual, Written};
+        use MetadataSync::Never;
+        let modes = [
+            (MetadataSync::AtReply, DataSync::AtFsync),
+            (MetadataSync::AtFsync, DataSync::AtFsync),
+            (Never, DataSync::AtFsync),
+            (Never, DataSync::AtReply),
+        ];
+        for (metadata, data) in modes {
+            let mut scene = Scene::new(&env, metadata, data).await;
+            for durability in [Usual, Unheld, Written, Durable] {
+                let what = format!("{metadata:?}, {data:?}, {durability:?}");
+                scene.client.durability = durability;
+                let takes = match durability {
+                    Usual => metadata == Never,
+                    Unheld => true,
+                    Written | Durable => false,
+                };
+                let text = name(&format!("{durability:?}"));
+                let made = scene.client.change(vec![create(Handle::ROOT, &text)]).await;
+                assert_eq!(scene.client.loss.start != 0, takes, "a creation: {what}");
+                let Answer::Made { attr, capability, .. } = &made.answers[0] else { panic!("{made:?}") };
+                let (stream, generation) = (attr.handle, attr.generation);
+                for len in [1, 20_000] {
+                    let transfer = Transfer {
+                        stream,
+                        generation,
+                        capability: *capability,
+                        pattern: Pattern::contiguous(0, len).unwrap(),
+                        window_from: 0,
+                        window_len: len,
+                        share: Share::WHOLE,
+                    };
+                    let ops = vec![Op::Write { transfer, len: len as u32 }];
+                    scene.client.sequence += 1;
+                    let slot = slot(0, scene.client.sequence);
+                    scene.client.send(Some(slot), vec![ops], vec![7; len as usize].into()).await;
+                    assert_eq!(scene.status().await, Status::Ok);
+                    // Data that is durable at reply is so with all records before it.
+                    let takes = takes && !(durability == Usual && data == DataSync::AtReply);
+                    assert_eq!(scene.client.loss.start != 0, takes, "{len} bytes: {what}");
+                    let written = scene.client.loss;
+                    let sync = vec![Op::Fsync { stream, generation: Generation(0) }];
+                    assert_eq!(scene.client.ask(sync).await.status, Status::Ok);
+                    assert!(scene.client.loss.start != 0, "an fsync says it: {what}");
+                    assert!(!written.is_lost(scene.client.loss), "{what}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn an_fsync_in_mode_never_finds_that_a_kill_took_what_was_written_and_in_the_others_that_none_did() {
+    run(|env| async move {
+        for metadata in [MetadataSync::Never, MetadataSync::AtFsync, MetadataSync::AtReply] {
+            let mut scene = Scene::new(&env, metadata, DataSync::AtFsync).await;
+            let made = scene.client.change(vec![create(Handle::ROOT, &name("file"))]).await;
+            let (stream, written) = (handle_of(&made), scene.client.loss);
+            scene.cluster.kill(0);
+            scene.cluster.start(0).await;
+            let mut client = scene.cluster.client(0).await;
+            client.ask(vec![Op::Fsync { stream, generation: Generation(0) }]).await;
+            assert_eq!(written.is_lost(client.loss), metadata == MetadataSync::Never, "{metadata:?}");
+        }
+    });
+}
+
+#[test]
+fn data_is_durable_at_reply_where_its_mode_says_so_whatever_the_mode_of_metadata() {
+    run(|env| async move {
+        let mut scene = Scene::new(&env, MetadataSync::Never, DataSync::AtReply).await;
+        let pushes = scene.held.pushes.get();
+        send_write(&mut scene).await;
+        assert!(scene.held.pushes.get() > pushes, "the journal is asked for it");
+        scene.held.write();
+        env.sleep(Duration::from_millis(1)).await;
+        assert_eq!(scene.cluster.shard(0).gate.len(), 1);
+        scene.held.sync();
+        assert_eq!(scene.status().await, Status::Ok);
+    });
+}
+
 /// A write of one byte to a new file.
 async fn send_write(scene: &mut Scene) -> Transfer {
     let made = scene.client.change_in(slot(0, 1), vec![create(Handle::ROOT, &name("file"))]).await;
@@ -302,7 +390,7 @@ fn a_retry_attaches_to_the_transaction_that_its_lost_connection_began() {
         let mut client = cluster.client(0).await;
         // Directories go now to one server, now to the other: until one waits for server 1's journal.
         held.hold();
-        let ops = |n: u32| vec![mkdir(Handle::ROOT, &name(&format!("d{n}")))];
+        let ops = |n: u64| vec![mkdir(Handle::ROOT, &name(&format!("d{n}")))];
         let mut n = 0;
         loop {
             n += 1;

@@ -128,7 +128,7 @@ fn a_retried_mkdir_over_servers_is_one_mkdir() {
     run(|env| async move {
         let mut cluster = Cluster::new(&env, 2).await;
         let mut zero = cluster.client(0).await;
-        let ops = |n: u32| vec![mkdir(Handle::ROOT, &name(&format!("d{n}")))];
+        let ops = |n: u64| vec![mkdir(Handle::ROOT, &name(&format!("d{n}")))];
         for n in 1..6 {
             let first = zero.change_in(slot(0, n), ops(n)).await;
             assert_eq!(first.status, Status::Ok);

@@ -3,7 +3,7 @@
 use super::{COLLECTION, FS_ID};
 use bytes::{Bytes, BytesMut};
 use shoal_pattern::{Pattern, View, Window};
-use shoal_proto::message::{GroupReply, Reply, Request};
+use shoal_proto::message::{GroupReply, Loss, Reply, Request};
 use shoal_proto::op::{Answer, Entry, OpResult, Transfer};
 use shoal_proto::{
     Attr, Capability, ClusterMap, Dist, Generation, Handle, Kind, Layout, Name, Op, PlaceKey, Rights, Roles,
@@ -199,7 +199,7 @@ impl FakeCluster {
             self.group(server, &group.ops, &mut rest.split_to(own), &mut back)
         });
         let groups: Vec<GroupReply> = groups.collect();
-        let loss = self.loss[usize::from(server.0)];
+        let loss = Loss { kept: self.loss[usize::from(server.0)], start: 0 };
         let reply = Reply { loss, map_epoch: self.map.epoch, groups: groups.into() };
         let back = back.freeze();
         if let (Some(key), Some(slot)) = (kept, request.slot) {

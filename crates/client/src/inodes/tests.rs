@@ -13,9 +13,19 @@ fn open(inodes: &mut Inodes) -> (Rc<Inode>, u64) {
     (inode, seen)
 }
 
+/// Lost with the machine, or with a failed sync.
+fn kept(kept: u64) -> Loss {
+    Loss { kept, start: 0 }
+}
+
+/// Lost with the server's process, too.
+fn unkept(start: u64) -> Loss {
+    Loss { kept: 1, start }
+}
+
 fn sync(inode: &Inode, loss: u64) {
     let before = inode.before();
-    inode.compare(&before, SERVER, loss);
+    inode.compare(&before, SERVER, kept(loss));
     inode.covered(&before);
 }
 
@@ -23,7 +33,7 @@ fn sync(inode: &Inode, loss: u64) {
 fn a_loss_is_reported_once_to_each_open_file_and_not_to_those_opened_after_a_report() {
     let mut inodes = Inodes::default();
     let ((inode, mut first), (_other, mut second)) = (open(&mut inodes), open(&mut inodes));
-    inode.written(SERVER, 1);
+    inode.written(SERVER, kept(1));
     sync(&inode, 2);
     let (_, mut unreported) = open(&mut inodes);
     assert!(inode.report(&mut first) && !inode.report(&mut first));
@@ -31,11 +41,11 @@ fn a_loss_is_reported_once_to_each_open_file_and_not_to_those_opened_after_a_rep
     assert!(!inode.report(&mut third), "it was reported before this one was opened");
     assert!(inode.report(&mut second) && !inode.report(&mut second));
     assert!(inode.report(&mut unreported), "opened when nobody had reported it");
-    inode.written(SERVER, 2);
+    inode.written(SERVER, kept(2));
     sync(&inode, 2);
     assert!(!inode.report(&mut first) && !inode.report(&mut third));
-    inode.written(SERVER, 2);
-    inode.written(SERVER, 3);
+    inode.written(SERVER, kept(2));
+    inode.written(SERVER, kept(3));
     sync(&inode, 3);
     assert!(inode.report(&mut first) && inode.report(&mut third), "the next loss is another one");
 }
@@ -44,7 +54,7 @@ fn a_loss_is_reported_once_to_each_open_file_and_not_to_those_opened_after_a_rep
 fn writes_that_were_not_synced_and_losses_that_were_not_reported_outlive_the_last_close() {
     let mut inodes = Inodes::default();
     let (inode, _) = open(&mut inodes);
-    inode.written(SERVER, 1);
+    inode.written(SERVER, kept(1));
     inodes.closed(&inode);
     let (inode, mut seen) = open(&mut inodes);
     sync(&inode, 2);
@@ -61,12 +71,12 @@ fn writes_that_were_not_synced_and_losses_that_were_not_reported_outlive_the_las
 fn a_sync_under_way_covers_what_was_written_before_it_began_and_hides_nothing_from_another() {
     let mut inodes = Inodes::default();
     let ((inode, mut first), (_other, mut second)) = (open(&mut inodes), open(&mut inodes));
-    inode.written(SERVER, 1);
+    inode.written(SERVER, kept(1));
     let (one, two) = (inode.before(), inode.before());
-    inode.written(SERVER, 1);
+    inode.written(SERVER, kept(1));
     // Both found the same loss: it is one.
-    inode.compare(&one, SERVER, 2);
-    inode.compare(&two, SERVER, 2);
+    inode.compare(&one, SERVER, kept(2));
+    inode.compare(&two, SERVER, kept(2));
     inode.covered(&one);
     assert!(inode.report(&mut first) && inode.report(&mut second));
     assert!(inode.knows_loss(SERVER), "the later write is not covered");
@@ -92,14 +102,14 @@ fn an_older_answer_does_not_bring_an_older_layout_back() {
 fn a_sync_of_all_servers_reports_losses_of_open_closed_and_forgotten_inodes_once() {
     let sync = |inodes: &mut Inodes, synced: &[(ServerId, u64)]| {
         let before = inodes.all_before();
-        inodes.compare_all(&before, &synced.iter().copied().collect());
+        inodes.compare_all(&before, &synced.iter().map(|&(server, loss)| (server, kept(loss))).collect());
         inodes.report_by_all()
     };
     for closed in [false, true] {
         for forgotten in [false, true] {
             let mut inodes = Inodes { closed_max: usize::from(!forgotten), ..Inodes::default() };
             let (inode, mut seen) = open(&mut inodes);
-            inode.written(SERVER, 1);
+            inode.written(SERVER, kept(1));
             if closed {
                 inodes.closed(&inode);
             }
@@ -108,9 +118,33 @@ fn a_sync_of_all_servers_reports_losses_of_open_closed_and_forgotten_inodes_once
             if !closed {
                 assert!(inode.report(&mut seen), "the open file reports it too");
             }
-            inodes.written(Handle(8), SERVER, 2);
+            inodes.written(Handle(8), SERVER, kept(2));
             assert!(!sync(&mut inodes, &[]), "its server did not answer");
             assert!(sync(&mut inodes, &[(SERVER, 3)]), "it is not forgotten for that");
         }
     }
+}
+
+#[test]
+fn what_a_kill_of_the_server_takes_is_found_lost_by_the_next_fsync_and_by_no_other() {
+    let mut inodes = Inodes::default();
+    let inode = inodes.opened(&file_attr(FILE));
+    let lost = |first: Loss, second: Loss, now: Loss| {
+        let mut seen = inode.reported();
+        inode.written(SERVER, first);
+        inode.written(SERVER, second);
+        let before = inode.before();
+        inode.compare(&before, SERVER, now);
+        inode.covered(&before);
+        inode.report(&mut seen)
+    };
+    assert!(!lost(unkept(5), unkept(5), unkept(5)));
+    assert!(lost(unkept(5), unkept(5), unkept(6)));
+    assert!(!lost(kept(1), kept(1), unkept(6)), "a kill does not take it");
+    assert!(lost(kept(2), kept(2), unkept(6)), "a power cut does");
+    // One that is kept and one that is not, in either order; the first is lost before or after the second came.
+    assert!(lost(unkept(5), kept(1), unkept(6)));
+    assert!(lost(kept(1), unkept(5), unkept(6)));
+    assert!(lost(unkept(5), unkept(6), unkept(6)));
+    assert!(!lost(kept(1), unkept(6), unkept(6)));
 }

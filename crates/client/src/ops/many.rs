@@ -21,6 +21,7 @@ use crate::{Client, Error};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
+use shoal_proto::message::Loss;
 use shoal_proto::op::Answer;
 use shoal_proto::{Group, GroupReply, Handle, Name, Op, ServerId, Status, limits};
 use std::collections::{BTreeMap, BTreeSet};
@@ -316,7 +317,7 @@ fn told_each(
     server: ServerId,
     replies: Vec<GroupReply>,
     bulk: Bytes,
-    loss: u64,
+    loss: Loss,
 ) -> Vec<Result<ToldGroup, Error>> {
     let mut rest = bulk;
     let mut each = |reply: GroupReply| {

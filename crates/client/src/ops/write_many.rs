@@ -8,6 +8,7 @@ use crate::transfer::piece;
 use crate::{Client, Error};
 use bytes::Bytes;
 use futures_util::future::join_all;
+use shoal_proto::message::Loss;
 use shoal_proto::op::Answer;
 use shoal_proto::{Attr, Handle, Kind, Op, Rights, ServerId, Status, limits};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +25,7 @@ pub struct Piece {
 }
 
 /// A file written to, and with what the write would be lost (server, and its loss id).
-struct Written(Attr, (ServerId, u64));
+struct Written(Attr, (ServerId, Loss));
 
 /// What one answer came to.
 #[expect(clippy::large_enum_variant, reason = "one at a time, and nearly always the large one")]
@@ -158,11 +159,11 @@ impl Client {
             let o = self.core.begin("sync", None);
             (server, self.core.ask(&o, server, vec![Op::Sync {}]).await.map(|told| told.loss))
         }));
-        let synced: BTreeMap<ServerId, Result<u64, Error>> = synced.await.into_iter().collect();
+        let synced: BTreeMap<ServerId, Result<Loss, Error>> = synced.await.into_iter().collect();
         for (piece, result) in pieces.iter().zip(results.iter_mut()) {
             let Some(Ok(Written(_, (server, loss)))) = result else { continue };
             let error = match synced.get(server) {
-                Some(Ok(now)) if now == loss => continue,
+                Some(Ok(now)) if !loss.is_lost(*now) => continue,
                 Some(Ok(_)) => Error::new(Status::Io, "write")
                     .from(*server)
                     .because("the server lost it before it was synced"),

@@ -114,7 +114,7 @@ pub async fn greet(
         credit_bytes: limits::CREDIT_BYTES as u32,
         eager_bytes: limits::EAGER_BYTES_MAX as u32,
         map_epoch: shard.identity().map.epoch,
-        loss: shard.loss(),
+        loss: shard.loss_kept(),
     };
     line.send(FrameKind::Attached, 0, &attached, &[]);
     Ok(Greeting { shard: shard.clone(), session, line })

@@ -211,8 +211,8 @@ impl Compound {
                 Ok(Some((reply, loss, seen))) => {
                     add(&self.shard.counters.kept, 1);
                     // The record outlives a power cut, the bytes written beside it perhaps not: the next fsync must see it.
-                    if loss != 0 {
-                        self.collected.loss = Some(loss);
+                    if loss.is_some() {
+                        self.collected.loss = loss;
                     }
                     self.collect(reply.into(), Vec::new());
                     // Where data is durable at reply, what was done is among what is applied, and perhaps not durable yet.

@@ -19,6 +19,7 @@ use crate::shard::Shard;
 use bytes::Bytes;
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::codec::{Codec, DecodeError, Reader, Writer};
+use shoal_proto::message::Loss;
 use shoal_proto::{FrameKind, Group, GroupReply, Op, Request, Status};
 use std::rc::Rc;
 use std::time::Duration;
@@ -30,7 +31,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(600);
 
 /// A reply whose groups are encoded already: on the wire the same as [`shoal_proto::Reply`].
 struct EncodedReply<'a> {
-    loss: u64,
+    loss: Loss,
     map_epoch: u32,
     count: usize,
     groups: &'a [u8],
@@ -38,7 +39,7 @@ struct EncodedReply<'a> {
 
 impl Codec for EncodedReply<'_> {
     fn encode(&self, w: &mut Writer) {
-        w.put_u64(self.loss);
+        self.loss.encode(w);
         w.put_u32(self.map_epoch);
         w.put_count(self.count);
         w.put_raw(self.groups);
@@ -137,7 +138,8 @@ fn send(shard: &Shard, waiters: &[Waiter], collected: &Collected, well: bool) {
         poisoned = encode_reply(Status::Poisoned, &[]).repeat(collected.count);
         (&poisoned, &[])
     };
-    let (loss, map_epoch) = (collected.loss.unwrap_or_else(|| shard.loss()), shard.identity().map.epoch);
+    let loss = collected.loss.unwrap_or_else(|| shard.loss(collected.with_start));
+    let map_epoch = shard.identity().map.epoch;
     let reply = EncodedReply { loss, map_epoch, count: collected.count, groups };
     let now = shard.env.now();
     for waiter in waiters {

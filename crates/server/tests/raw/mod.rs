@@ -6,7 +6,7 @@ pub mod held;
 
 use bytes::{Bytes, BytesMut};
 use shoal_env::{Address, Env, Reader, Writer};
-use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, VERSIONS, proof};
+use shoal_proto::message::{Attach, Attached, Challenge, Hello, Loss, Refusal, VERSIONS, proof};
 use shoal_proto::op::Owner;
 use shoal_proto::{
     Answer, ClientId, ClusterMap, CollectionId, Durability, Frame, FrameKind, Group, GroupReply, Handle,
@@ -178,6 +178,8 @@ pub struct Raw {
     pub sequence: u64,
     /// Asked for with each request.
     pub durability: Durability,
+    /// What the last reply said would be lost together.
+    pub loss: Loss,
 }
 
 impl Raw {
@@ -199,6 +201,7 @@ impl Raw {
             },
             sequence: 0,
             durability: Durability::Usual,
+            loss: Loss::default(),
         };
         let nonce = [9; 32];
         let (version_min, version_max) = wish.versions;
@@ -283,6 +286,7 @@ impl Raw {
         let frame = self.frame().await.expect("the connection ended");
         assert_eq!(frame.kind, FrameKind::Reply, "{:?}", frame.message::<Refusal>());
         let reply: Reply = frame.message().unwrap();
+        self.loss = reply.loss;
         (frame.tag, reply.groups.0, frame.bulk)
     }
 

@@ -9,14 +9,15 @@
 
 use super::Compound;
 use crate::counters::add;
-use crate::gate::Target;
+use crate::gate::{self, Target};
 use crate::keys;
 use crate::rows::{Kept, RowValue};
 use bytes::Bytes;
 use shoal_env::Work;
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::codec::{Codec, Writer};
-use shoal_proto::{Answer, Blob, GroupReply, Status, limits};
+use shoal_proto::message::Loss;
+use shoal_proto::{Answer, Blob, GroupReply, Op, Status, limits};
 use shoal_store::{Changes, Lsn, Needs, Strength, View};
 
 /// Encoded answer of an operation that writes outside the batch, at most.
@@ -35,12 +36,14 @@ pub struct Collected {
     /// What the reply waits for.
     pub target: Target,
     /// What would be lost together with what was done, if that was done before a start of this server.
-    pub loss: Option<u64>,
+    pub loss: Option<Loss>,
+    /// A kill of this server would take what was done; or the reply says whether one did.
+    pub with_start: bool,
 }
 
 impl Compound {
     /// The kept reply of the present group.
-    pub(super) fn kept(&self) -> Result<Option<(Bytes, u64, Lsn)>, Needs> {
+    pub(super) fn kept(&self) -> Result<Option<(Bytes, Option<Loss>, Lsn)>, Needs> {
         let Some((session, slot_use)) = &self.place else { return Ok(None) };
         let key = keys::kept(session.id, slot_use.slot, self.at as u8);
         let view = View::new(&self.shard.collection, &self.loaded);
@@ -87,7 +90,8 @@ impl Compound {
 
     fn keep(&mut self, changes: &mut Changes, reply: Vec<u8>) {
         let Some((session, slot_use)) = &self.place else { return };
-        let loss = if self.facts.done.is_empty() { 0 } else { self.shard.loss() };
+        let with_start = self.is_lost_by_a_kill(Some(changes.strength));
+        let loss = (!self.facts.done.is_empty()).then(|| self.shard.loss(with_start));
         let kept = Kept { sequence: slot_use.sequence, reply: Blob(reply.into()), loss };
         changes.put(keys::kept(session.id, slot_use.slot, self.at as u8), kept.to_row());
         let groups = self.groups.len();
@@ -106,6 +110,15 @@ impl Compound {
         let seen = if mutant::is(Mutant::ReadEarly) { Lsn(0) } else { seen };
         let target = Target::of(modes, self.durability, seen, made);
         self.collected.target = self.collected.target.and(target);
+        self.collected.with_start |= self.is_lost_by_a_kill(made.map(|(_, strength)| strength));
+    }
+
+    /// Whether a kill of this server alone would take what this group did. An fsync, which does nothing, asks whether one took what
+    /// others did.
+    fn is_lost_by_a_kill(&self, made: Option<Strength>) -> bool {
+        let asks = self.ops().iter().any(|op| matches!(op, Op::Fsync { .. } | Op::Sync {}));
+        let modes = gate::modes_for(self.shard.collection.sync_modes(), self.durability);
+        asks || gate::is_lost_by_a_kill(modes, made)
     }
 
     /// The present group has ended.
