@@ -64,6 +64,8 @@ mutants! {
     BatchAgain "batch-again",
     /// A split leaves the entries of one range where they were, and not in their shard.
     KeepShard "keep-shard",
+    /// A server whose folder is empty makes a new store in it, although it had one.
+    EmptyFolder "empty-folder",
 }
 
 #[cfg(feature = "mutants")]

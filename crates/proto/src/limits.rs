@@ -47,6 +47,8 @@ pub const READDIR_BYTES_MAX: usize = 512 * 1024;
 pub const READDIR_ENTRIES_MAX: usize = 16_384;
 /// Servers of one file system.
 pub const SERVERS_MAX: usize = 1024;
+/// Stores of one server that were given up for good.
+pub const RETIRED_MAX: usize = 64;
 /// Datafiles of one file.
 pub const WIDTH_MAX: usize = 256;
 /// Handles a client tells that it holds open, with an unlink or rename.

@@ -94,8 +94,21 @@ wire_struct! {
         pub nonce: [u8; 32],
         /// The server's id.
         pub server: crate::ServerId,
+        /// The store that it serves from.
+        pub store: crate::StoreId,
         /// The server's proof that it has the key, so that no client talks to an impostor.
         pub proof: [u8; 32],
+    }
+}
+
+wire_struct! {
+    /// A server that connects to its peer.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Peer {
+        /// Which one it is.
+        pub server: crate::ServerId,
+        /// The store that it serves from.
+        pub store: crate::StoreId,
     }
 }
 
@@ -110,7 +123,7 @@ wire_struct! {
         /// The client, the same over all its sessions.
         pub client: crate::tx::ClientId,
         /// A server that connects to its peer says which it is.
-        pub peer: Option<crate::ServerId>,
+        pub peer: Option<Peer>,
         /// The session to go on with; `None`: a new one.
         pub session: Option<SessionId>,
         /// Slots wanted.
@@ -150,8 +163,8 @@ wire_struct! {
     }
 }
 
-/// The lowest and highest version of the protocol that this program speaks. Version 1 is the first.
-pub const VERSIONS: (u16, u16) = (1, 1);
+/// The lowest and highest version of the protocol that this program speaks. Version 2 names the stores of servers.
+pub const VERSIONS: (u16, u16) = (2, 2);
 
 /// The proof that one side has the key: over both nonces, the version and its role.
 pub fn proof(

@@ -116,6 +116,8 @@ statuses! {
     OverLimit = 65, errno 7, "over a limit of the protocol";
     /// The store stopped after a failed sync.
     Poisoned = 66, errno 5, "the server's store stopped after a failed write";
+    /// The server's store is missing: its folder is empty, another's, or an older copy, or its store was given up.
+    NoStore = 68, errno 5, "the server's store is missing";
     /// Only a peer or an administrator may ask this.
     Forbidden = 67, errno 1, "not allowed on this connection";
 }

@@ -18,7 +18,7 @@ use shoal_store::{Changes, StoreError, look};
 use std::rc::Rc;
 
 /// The format that this build writes, and the only one that it reads.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// Its key.
 fn key() -> Bytes {
@@ -128,7 +128,7 @@ mod tests {
         let sum = blake3::hash(&all).to_hex();
         assert_eq!(
             (super::FORMAT, &sum[..16]),
-            (1, "68c25cad517c6d0a"),
+            (2, "68c25cad517c6d0a"),
             "rows are written otherwise: another `FORMAT`"
         );
     }

@@ -27,7 +27,7 @@ use shoal_env::local::Notify;
 use shoal_env::{Address, Env, Instant, Work};
 use shoal_proto::{
     Answer, ClientId, Durability, Frame, FrameKind, Group, GroupReply, Handle, Op, Reply, Request, ServerId,
-    Status,
+    Status, StoreId,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -59,6 +59,7 @@ struct Inner {
     counters: Rc<Counters>,
     tasks: Tasks,
     client: ClientId,
+    store: StoreId,
     scratch: Scratch,
     links: RefCell<BTreeMap<ServerId, Rc<Link>>>,
     drawn: RefCell<BTreeMap<ServerId, VecDeque<Handle>>>,
@@ -71,7 +72,13 @@ pub struct Peers(Rc<Inner>);
 
 impl Peers {
     /// None connected yet.
-    pub fn new(env: Env, identity: SharedIdentity, counters: Rc<Counters>, tasks: Tasks) -> Peers {
+    pub fn new(
+        env: Env,
+        identity: SharedIdentity,
+        store: StoreId,
+        counters: Rc<Counters>,
+        tasks: Tasks,
+    ) -> Peers {
         let mut client = ClientId::default();
         env.random(&mut client.0);
         let scratch = Scratch::new(env.counters());
@@ -81,6 +88,7 @@ impl Peers {
             counters,
             tasks,
             client,
+            store,
             scratch,
             links: RefCell::default(),
             drawn: RefCell::default(),
@@ -276,7 +284,7 @@ impl Peers {
             let mut frames = Frames::new(self.0.scratch.clone());
             let parts = (&mut stream.reader, &mut stream.writer, &mut frames);
             let name = stream.peer.as_str();
-            match introduce(&self.0.env, &identity, self.0.client, server, name, parts).await {
+            match introduce(&self.0.env, &identity, self.0.client, self.0.store, server, name, parts).await {
                 Ok(line) => return Ok((line, stream.reader, stream.writer, frames)),
                 Err(refused) => last = format!("{address}: {}", refused.words),
             }

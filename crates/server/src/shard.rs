@@ -15,7 +15,7 @@ use crate::tx::Book;
 use bytes::Bytes;
 use shoal_env::local::Notify;
 use shoal_env::{Env, Instant};
-use shoal_proto::{ClusterMap, CollectionId, PlaceKey, Roles, SecretKey, ServerId, Time};
+use shoal_proto::{ClusterMap, CollectionId, PlaceKey, Roles, SecretKey, ServerId, StoreId, Time};
 use shoal_store::{Ask, Changes, Collection, Loaded, Lsn, StoreError};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -160,7 +160,8 @@ impl Shard {
         let identity: SharedIdentity = Rc::new(RefCell::new(Rc::new(identity)));
         let counters = Rc::<Counters>::default();
         let tasks = Tasks::default();
-        let peers = Peers::new(env.clone(), identity.clone(), counters.clone(), tasks.clone());
+        let store = collection.store_id();
+        let peers = Peers::new(env.clone(), identity.clone(), store, counters.clone(), tasks.clone());
         let engine = Engine {
             env: env.clone(),
             collection: collection.clone(),
@@ -207,6 +208,11 @@ impl Shard {
         self.rotation.next(&self.identity(), || self.env.random_u64())
     }
 
+    /// The store that it serves from; none for modules that keep nothing.
+    pub fn store(&self) -> StoreId {
+        self.collection.store_id()
+    }
+
     /// What bulk work is done with.
     pub fn engine(&self) -> Engine {
         Engine { identity: self.identity(), ..self.engine.clone() }
@@ -215,7 +221,7 @@ impl Shard {
     /// A newer map takes the place of the present one.
     pub fn adopt_map(&self, map: ClusterMap) {
         let mut identity = self.identity.borrow_mut();
-        if map.epoch > identity.map.epoch {
+        if map.epoch >= identity.map.epoch && map != *identity.map {
             *identity = Rc::new(Identity { map: Rc::new(map), ..(**identity).clone() });
             self.pools.map_changed.wake_all();
         }

@@ -6,12 +6,15 @@
 use crate::cluster_file::{ClusterFile, CollectionEntry};
 use crate::secret::KeyFile;
 use crate::stop::Event;
+use crate::store_record::StoreRecord;
 use anyhow::{Context as _, Result, anyhow};
 use futures_channel::oneshot;
 use shoal_env::{Address, Env, real};
-use shoal_proto::{ClusterMap, Owner, SecretKey, ServerId};
-use shoal_server::{CollectionSetup, ServeError, ServerConfig, Settings, serve};
+use shoal_proto::{ClusterMap, Owner, SecretKey, ServerId, Status};
+use shoal_server::refusing::Refusing;
+use shoal_server::{CollectionSetup, ServeError, ServerConfig, ServerHandle, Settings, serve};
 use shoal_store::{CollectionConfig, Identity, StoreError};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
@@ -20,7 +23,39 @@ use std::time::Duration;
 /// Servers that run.
 pub struct Node {
     servers: Vec<Running>,
+    /// Those of them that do not serve, because their store is missing, and why.
+    missing: Vec<Missing>,
 }
+
+/// A server does not serve, because its store is missing.
+#[derive(Clone, Debug)]
+pub struct Missing {
+    /// The server.
+    pub server: u16,
+    words: String,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+impl Missing {
+    fn new(server: ServerId, folder: &Path, name: &str, why: &str) -> Missing {
+        let words = format!(
+            "the store of server {server} for file system `{name}` is missing: {why}; mount the disk that holds {}, or restore \
+             that folder from a copy",
+            folder.join(name).display()
+        );
+        Missing { server: server.0, words }
+    }
+}
+
+/// How a server began.
+type Begun = Result<(), Missing>;
 
 struct Running {
     id: ServerId,
@@ -38,6 +73,7 @@ struct Plan {
     polling: Duration,
     root: Owner,
     connections: u64,
+    record: StoreRecord,
 }
 
 impl Node {
@@ -53,7 +89,7 @@ impl Node {
         let servers = ids.len().max(1) as u64;
         let open_files = shoal_bench::raise_open_files((OPEN_FILES + CONNECTIONS) * servers) / servers;
         let connections = open_files.saturating_sub(OPEN_FILES).clamp(CONNECTIONS_MIN, CONNECTIONS);
-        let mut node = Node { servers: Vec::new() };
+        let mut node = Node { servers: Vec::new(), missing: Vec::new() };
         let mut begins = Vec::new();
         for &id in ids {
             let plan = Plan::new(cluster, id, key.clone(), polling, connections)?;
@@ -72,10 +108,35 @@ impl Node {
             node.servers.push(Running { id: ServerId(id), stop, thread });
             begins.push((id, begin));
         }
-        let failed = begins.into_iter().find(|(_, begin)| begin.recv().is_err());
+        let mut failed = None;
+        for (id, begin) in begins {
+            match begin.recv() {
+                Ok(Ok(())) => {}
+                Ok(Err(missing)) => node.missing.push(missing),
+                Err(_) => failed = failed.or(Some(id)),
+            }
+        }
         match failed {
+            Some(id) => Err(node.stop().err().unwrap_or_else(|| anyhow!("server {id} did not begin"))),
+            // Nothing is left that serves.
+            None if node.missing.len() == ids.len() && !ids.is_empty() => {
+                let first = node.missing.swap_remove(0);
+                node.stop()?;
+                Err(first.into())
+            }
             None => Ok(node),
-            Some((id, _)) => Err(node.stop().err().unwrap_or_else(|| anyhow!("server {id} did not begin"))),
+        }
+    }
+
+    /// The servers that do not serve, because their store is missing, and why.
+    pub fn missing(&self) -> &[Missing] {
+        &self.missing
+    }
+
+    /// Say on standard error which servers do not serve, and why.
+    pub fn say_missing(&self) {
+        for missing in &self.missing {
+            eprintln!("shoal: DEGRADED: server {}: {missing}", missing.server);
         }
     }
 
@@ -121,22 +182,49 @@ impl Plan {
                 gid: rustix::process::getegid().as_raw(),
             },
             connections,
+            record: StoreRecord::load(cluster, id)?,
         })
     }
 
-    /// Serve until the stop is told (its sender is dropped).
+    /// Serve until the stop is told (its sender is dropped). Without its store the server refuses every connection until then.
     async fn run(
         self,
         env: Env,
         stopped: oneshot::Receiver<()>,
-        begun: std::sync::mpsc::Sender<()>,
+        begun: std::sync::mpsc::Sender<Begun>,
     ) -> Result<()> {
-        let Plan { id, listen, folder, collections, key, polling, root, connections } = self;
+        let (listen, mut record) = (self.listen.clone(), self.record.clone());
+        let server = match self.begin(&env).await {
+            Ok(server) => server,
+            Err(error) => {
+                let missing = error.downcast::<Missing>()?;
+                let _refusing = Refusing::begin(&env, &listen, Status::NoStore, &missing.words).await;
+                let _ = begun.send(Err(missing));
+                let _ = stopped.await;
+                return Ok(());
+            }
+        };
+        keep(&mut record, &server)?;
+        let _ = begun.send(Ok(()));
+        // An error is the sender's end: the stop.
+        let _ = stopped.await;
+        server.stop().await.context("cannot make everything durable at the stop")
+    }
+
+    async fn begin(self, env: &Env) -> Result<ServerHandle> {
+        let Plan { id, listen, folder, collections, key, polling, root, connections, record } = self;
+        let explain_all = |error, name: &str| match error {
+            StoreError::Missing(why) => Missing::new(id, &folder, name, &why).into(),
+            error => cannot_open(error, &folder, name),
+        };
         let mut setups = Vec::new();
         for (entry, map) in collections {
-            let config = collection_config(&entry, &map, id, folder.join(&entry.name))?;
+            let mut config = collection_config(&entry, &map, id, folder.join(&entry.name))?;
+            // A store is made only where none is known.
+            config.store = record.of(&map.fs_id).0;
+            config.create = !config.store.is_known();
             let opened = shoal_store::open(env.clone(), config).await;
-            let store = opened.map_err(|error| cannot_open(error, &folder, &entry.name))?;
+            let store = opened.map_err(|error| explain_all(error, &entry.name))?;
             setups.push(CollectionSetup { store, map, key: Some(key.clone()), root });
         }
         let settings = Settings {
@@ -144,12 +232,20 @@ impl Plan {
             ..Settings::default()
         };
         let config = ServerConfig { id, listen, collections: setups, settings, polling };
-        let server = serve(env, config).await.map_err(|error| explain(error, &folder))?;
-        let _ = begun.send(());
-        // An error is the sender's end: the stop.
-        let _ = stopped.await;
-        server.stop().await.context("cannot make everything durable at the stop")
+        serve(env.clone(), config).await.map_err(|error| match error {
+            ServeError::Store(name, error) => explain_all(error, &name),
+            error => explain(error),
+        })
     }
+}
+
+/// Keep the stores that a server serves from in its record.
+fn keep(record: &mut StoreRecord, server: &ServerHandle) -> Result<()> {
+    let mut is_new = false;
+    for shard in server.shards().iter().filter(|shard| shard.store().is_known()) {
+        is_new |= record.enter(&shard.identity().map.fs_id, shard.store(), shard.collection.durable().0);
+    }
+    if is_new { record.save() } else { Ok(()) }
 }
 
 fn collection_config(
@@ -206,11 +302,7 @@ fn remedy_of(errno: i32) -> Option<&'static str> {
 }
 
 /// The remedy for what commonly prevents a start.
-fn explain(error: ServeError, folder: &Path) -> anyhow::Error {
-    let error = match error {
-        ServeError::Store(name, error) => return cannot_open(error, folder, &name),
-        other => other,
-    };
+fn explain(error: ServeError) -> anyhow::Error {
     let remedy = match &error {
         ServeError::Listen(Address::Tcp(at), io) if io.kind() == std::io::ErrorKind::AddrInUse => format!(
             "port {0} is in use: stop what uses it (`ss -ltnp 'sport = :{0}'` names it), then start again; clients \

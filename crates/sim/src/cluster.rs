@@ -220,10 +220,9 @@ fn address(id: u16) -> Address {
 }
 
 fn map_of(config: &ClusterConfig) -> ClusterMap {
-    let server = |id: u16| ServerInfo {
-        id: ServerId(id),
-        addresses: vec![Text(address(id).to_string())].into(),
-        roles: if id + config.metadata_only < config.servers { Roles::all() } else { Roles::METADATA },
+    let server = |id: u16| {
+        let roles = if id + config.metadata_only < config.servers { Roles::all() } else { Roles::METADATA };
+        ServerInfo::new(ServerId(id), vec![Text(address(id).to_string())], roles)
     };
     ClusterMap {
         fs_id: FS_ID,

@@ -4,8 +4,8 @@ use super::{FakeCluster, KEY};
 use bytes::{Bytes, BytesMut};
 use shoal_env::{Env, Listener, Stream};
 use shoal_proto::codec::Codec;
-use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, Request, proof};
-use shoal_proto::{Frame, FrameKind, SecretKey, ServerId, SessionId, Status};
+use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, Request, VERSIONS, proof};
+use shoal_proto::{Frame, FrameKind, SecretKey, ServerId, SessionId, Status, StoreId};
 use std::cell::RefCell;
 use std::io::IoSlice;
 use std::rc::Rc;
@@ -67,7 +67,7 @@ impl Connection {
 
     async fn send<T: Codec>(&mut self, kind: FrameKind, tag: u64, message: &T, bulk: &Bytes) -> Option<()> {
         let mut bytes = Vec::new();
-        Frame::put(kind, 1, tag, message, bulk.len(), &mut bytes);
+        Frame::put(kind, VERSIONS.1, tag, message, bulk.len(), &mut bytes);
         self.stream.writer.write_all(&mut [IoSlice::new(&bytes), IoSlice::new(bulk)]).await.ok()
     }
 
@@ -89,16 +89,20 @@ impl Connection {
             }
             _ => KEY,
         };
-        let own = proof(&key, true, 1, &hello.nonce, &nonce);
+        let own = proof(&key, true, VERSIONS.1, &hello.nonce, &nonce);
         self.send(
             FrameKind::Challenge,
             0,
-            &Challenge { version: 1, nonce, server, proof: own },
+            &Challenge { version: VERSIONS.1, nonce, server, store: StoreId::NONE, proof: own },
             &Bytes::new(),
         )
         .await?;
         let attach: Attach = self.next().await?.message().unwrap();
-        assert_eq!(attach.proof, proof(&KEY, false, 1, &hello.nonce, &nonce), "the client has the key");
+        assert_eq!(
+            attach.proof,
+            proof(&KEY, false, VERSIONS.1, &hello.nonce, &nonce),
+            "the client has the key"
+        );
         if let Some(Fault::Refuse(status, words)) = script.last().cloned() {
             script.pop();
             return self

@@ -1,0 +1,180 @@
+//! Data folders that are gone, empty, another server's, or older than what was acknowledged: a folder that is new is never
+//! taken for one that was lost.
+
+use crate::program::*;
+use std::path::{Path, PathBuf};
+
+/// Files of a tree over several servers: small ones in several directories, and a large one over all servers.
+struct Tree {
+    home: Home,
+    root: String,
+}
+
+const DIRS: usize = 6;
+const LARGE: usize = 3 << 20;
+
+fn byte(at: usize) -> u8 {
+    (at % 251) as u8
+}
+
+impl Tree {
+    /// Written through `shoal up` with so many servers, which is killed then.
+    fn new(servers: &str) -> Tree {
+        let home = Home::new();
+        let data = home.text("data");
+        let up = Serving::start(&["up", &data, "--servers", servers, "--strip", "64k"]);
+        let root = up.root();
+        for dir in 0..DIRS {
+            std::fs::create_dir_all(home.path(&format!("tree/d{dir}"))).unwrap();
+            for file in 0..4 {
+                home.file(&format!("tree/d{dir}/f{file}"), format!("{dir} {file}").as_bytes());
+            }
+        }
+        let large: Vec<u8> = (0..LARGE).map(byte).collect();
+        home.file("tree/large", &large);
+        let tree = Tree { home, root };
+        said(&["cp", "-r", &tree.home.text("tree"), &tree.at("tree"), "--key", &tree.key(), "--quiet"]);
+        up.crash();
+        tree
+    }
+
+    fn at(&self, path: &str) -> String {
+        format!("{}/{path}", self.root.trim_end_matches('/'))
+    }
+
+    fn key(&self) -> String {
+        self.home.text("data/key")
+    }
+
+    fn data(&self) -> String {
+        self.home.text("data")
+    }
+
+    fn folder(&self, server: usize) -> PathBuf {
+        self.home.path(&format!("data/server-{server}/demo"))
+    }
+
+    #[track_caller]
+    fn is_whole(&self) {
+        for dir in 0..DIRS {
+            for file in 0..4 {
+                let path = self.at(&format!("tree/d{dir}/f{file}"));
+                assert_eq!(said(&["cat", &path, "--key", &self.key()]), format!("{dir} {file}"));
+            }
+        }
+        let copy = self.home.path("copy");
+        let copied = copy.to_str().unwrap();
+        said(&["cp", &self.at("tree/large"), copied, "--key", &self.key(), "--quiet"]);
+        let large = std::fs::read(&copy).unwrap();
+        assert!(large.len() == LARGE && large.iter().enumerate().all(|(at, b)| *b == byte(at)));
+        said(&["fsck", &self.data(), "--quiet"]);
+    }
+}
+
+fn remove(folder: &Path) {
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_server_whose_folder_is_gone_or_empty_does_not_serve() {
+    let tree = Tree::new("1");
+    let (data, folder) = (tree.data(), tree.folder(0));
+    let away = tree.home.path("away");
+    std::fs::rename(&folder, &away).unwrap();
+    let remedy = ["the store of server 0", "file system `demo` is missing", "mount the disk", "from a copy"];
+    let with = |words: &[&'static str]| [&remedy[..], words].concat();
+    refused(&["up", &data], &with(&["server-0/demo is not there"]));
+    refused(&["serve", "--config", &data], &with(&["server-0/demo is not there"]));
+    assert!(!folder.exists(), "nothing is made in its place");
+    // An empty one, one as `mkfs` makes it, and one with something else in it.
+    for (held, words) in [("", "is empty"), ("lost+found", "is empty"), ("photos", "holds `photos`")] {
+        std::fs::create_dir_all(folder.join(held)).unwrap();
+        let before = listing(&folder);
+        refused(&["up", &data], &with(&[words]));
+        refused(&["serve", "--config", &data], &with(&[words]));
+        assert_untouched(&before, &listing(&folder));
+        remove(&folder);
+    }
+    std::fs::rename(&away, &folder).unwrap();
+    let up = Serving::start(&["up", &data]);
+    tree.is_whole();
+    up.stop();
+}
+
+#[test]
+fn the_other_servers_serve_on_where_the_store_of_one_is_missing() {
+    let tree = Tree::new("3");
+    let (data, folder, away) = (tree.data(), tree.folder(2), tree.home.path("away"));
+    std::fs::rename(&folder, &away).unwrap();
+    let up = Serving::start(&["up", &data]);
+    let told = up.told();
+    for words in
+        ["DEGRADED: server 2", "the store of server 2", "server-2/demo is not there", "mount the disk"]
+    {
+        assert!(told.contains(words), "`{words}` is missing: {told}");
+    }
+    for command in ["status", "ping"] {
+        let output = run(&[command, &data]);
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{command}: {told}");
+        for words in ["DEGRADED: server 2", "the store of server 2", "server-2/demo is not there"] {
+            assert!(told.contains(words), "`{words}` is missing: {command}: {told}");
+        }
+    }
+    // What lies on the others is there; what needs the missing one is an error at once, and not an empty file.
+    let made = tree.home.file("made", b"meanwhile");
+    let list = run(&["ls", &tree.at("tree"), "--key", &tree.key()]);
+    let large = run(&["cat", &tree.at("tree/large"), "--key", &tree.key()]);
+    assert!(!large.status.success(), "a part of it is missing");
+    assert!(list.status.success() || !list.stderr.is_empty());
+    let _ = run(&["cp", &made, &tree.at("made"), "--key", &tree.key(), "--quiet"]);
+    up.stop();
+    assert!(!folder.exists());
+    std::fs::rename(&away, &folder).unwrap();
+    let up = Serving::start(&["up", &data]);
+    assert!(!up.told().contains("DEGRADED"), "{}", up.told());
+    tree.is_whole();
+    said(&["status", &data]);
+    up.stop();
+}
+
+#[test]
+fn without_the_root_server_the_others_serve_on_and_nothing_is_mounted() {
+    let tree = Tree::new("2");
+    let (data, folder, away) = (tree.data(), tree.folder(0), tree.home.path("away"));
+    std::fs::rename(&folder, &away).unwrap();
+    let mnt = tree.home.path("mnt");
+    std::fs::create_dir(&mnt).unwrap();
+    let up = Serving::start(&["up", &data, "--mount", mnt.to_str().unwrap()]);
+    let told = up.told();
+    assert!(told.contains("DEGRADED: server 0") && told.contains("is not mounted"), "{told}");
+    let status = run(&["status", &data]);
+    assert_eq!(status.status.code(), Some(1));
+    let list = run(&["ls", &tree.root, "--key", &tree.key()]);
+    assert!(!list.status.success(), "an empty root is not shown: {list:?}");
+    up.stop();
+    std::fs::rename(&away, &folder).unwrap();
+    let up = Serving::start(&["up", &data]);
+    tree.is_whole();
+    up.stop();
+}
+
+#[test]
+fn folders_of_two_servers_that_are_exchanged_are_refused() {
+    let tree = Tree::new("2");
+    let (data, one, two) = (tree.data(), tree.folder(0), tree.folder(1));
+    let exchange = || {
+        let between = tree.home.path("between");
+        std::fs::rename(&one, &between).unwrap();
+        std::fs::rename(&two, &one).unwrap();
+        std::fs::rename(&between, &two).unwrap();
+    };
+    exchange();
+    for args in [vec!["up", &data], vec!["serve", "--config", &data]] {
+        refused(&args, &["server-0/demo/collection is of server 1, not 0", "the store of server 0"]);
+    }
+    exchange();
+    let up = Serving::start(&["up", &data]);
+    tree.is_whole();
+    up.stop();
+}
