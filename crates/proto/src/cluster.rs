@@ -61,6 +61,17 @@ impl ServerInfo {
         self.store.agrees(store) && !self.has_retired(store)
     }
 
+    /// The first counter of handles that its present store gives. Each store has a range of its own, so no handle, transaction
+    /// or pool of a store that was given up is ever named again by its successor (the root directory alone keeps its handle).
+    pub fn handles_from(&self) -> u64 {
+        self.retired.len() as u64 * limits::STORE_HANDLES
+    }
+
+    /// The counter behind the last one that its present store may give.
+    pub fn handles_to(&self) -> u64 {
+        self.handles_from() + limits::STORE_HANDLES
+    }
+
     /// Whether this store was given up for good.
     pub fn has_retired(&self, store: StoreId) -> bool {
         self.retired.contains(&store)

@@ -109,6 +109,8 @@ wire_struct! {
         pub server: crate::ServerId,
         /// The store that it serves from.
         pub store: crate::StoreId,
+        /// How far that store is durable.
+        pub position: u64,
     }
 }
 

@@ -191,6 +191,8 @@ pub fn ops() -> Vec<Op> {
         Op::Repair { actions: first_actions().into() },
         Op::Setsync { metadata: "reply".into(), data: "fsync".into(), coalescing: "watermark:1:8".into() },
         Op::Sync {},
+        Op::Renew { servers: vec![ServerId(1)].into(), map: map(), keeps: false },
+        Op::Remember { position: 900 },
     ]
 }
 
@@ -328,7 +330,7 @@ pub fn frames() -> Vec<(FrameKind, Vec<u8>)> {
         proof: [5; 32],
         collection: CollectionId(1),
         client: ClientId([6; 16]),
-        peer: Some(message::Peer { server: ServerId(1), store: StoreId(41) }),
+        peer: Some(message::Peer { server: ServerId(1), store: StoreId(41), position: 900 }),
         session: Some(SessionId(7)),
         slots: 64,
     };

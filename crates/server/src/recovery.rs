@@ -32,6 +32,9 @@ pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
     format::check(shard).await?;
     find_map(shard).await?;
     make_root(shard, root).await?;
+    if let Some(info) = shard.identity().map.server(shard.id()) {
+        shard.handles.keep_within(info);
+    }
     shard.handles.grow(&shard.collection).await?;
     find_transactions(shard).await?;
     shard.env.point(point::START_TRANSACTIONS, 0);
@@ -47,6 +50,7 @@ pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
     spawn("reaper", Box::pin(reaper::run(shard.clone())));
     spawn("pools", Box::pin(pools::run(shard.clone())));
     spawn("splits", Box::pin(splits::run(shard.clone())));
+    spawn("stores", Box::pin(stores::run(shard.clone())));
     spawn("resolver", Box::pin(tx::resolve(shard.clone())));
     Ok(())
 }

@@ -17,7 +17,7 @@ use shoal_env::local::Notify;
 use shoal_env::{Env, Instant};
 use shoal_proto::{ClusterMap, CollectionId, PlaceKey, Roles, SecretKey, ServerId, StoreId, Time};
 use shoal_store::{Ask, Changes, Collection, Loaded, Lsn, StoreError};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -150,6 +150,11 @@ pub struct Shard {
     pub tasks: Tasks,
     /// When it was opened.
     pub started: Instant,
+    /// When what was told of a peer's store was kept last.
+    pub(crate) remembered: RefCell<BTreeMap<ServerId, Instant>>,
+    /// No fellow knows that this is not the server's store: clients may come.
+    admits: Cell<bool>,
+    admitted: Notify,
     engine: Engine,
 }
 
@@ -160,8 +165,8 @@ impl Shard {
         let identity: SharedIdentity = Rc::new(RefCell::new(Rc::new(identity)));
         let counters = Rc::<Counters>::default();
         let tasks = Tasks::default();
-        let store = collection.store_id();
-        let peers = Peers::new(env.clone(), identity.clone(), store, counters.clone(), tasks.clone());
+        let own = collection.clone();
+        let peers = Peers::new(env.clone(), identity.clone(), own, counters.clone(), tasks.clone());
         let engine = Engine {
             env: env.clone(),
             collection: collection.clone(),
@@ -189,6 +194,9 @@ impl Shard {
             reap_rows: Notify::default(),
             work: Tasks::default(),
             tasks,
+            remembered: RefCell::default(),
+            admits: Cell::default(),
+            admitted: Notify::default(),
             engine,
         })
     }
@@ -206,6 +214,25 @@ impl Shard {
     /// The server whose turn it is to get a new directory.
     pub fn next_place(&self) -> ServerId {
         self.rotation.next(&self.identity(), || self.env.random_u64())
+    }
+
+    /// Let clients in, and peers ask.
+    pub(crate) fn admit_clients(&self) {
+        self.admits.set(true);
+        self.admitted.wake_all();
+    }
+
+    /// Whether anybody but a fellow that is introduced may ask something.
+    pub(crate) fn admits(&self) -> bool {
+        self.admits.get()
+    }
+
+    /// Wait until clients may come.
+    pub(crate) async fn clients_admitted(&self) {
+        while !self.admits.get() {
+            let admitted = self.admitted.wait();
+            admitted.await;
+        }
     }
 
     /// The store that it serves from; none for modules that keep nothing.

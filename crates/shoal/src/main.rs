@@ -15,6 +15,7 @@ mod fsck;
 mod native;
 mod node;
 mod out;
+mod renewal;
 mod stop;
 mod torture;
 mod trace;

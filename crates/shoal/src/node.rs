@@ -4,18 +4,21 @@
 //! error. At the stop all end at once, each with everything durable.
 
 use crate::cluster_file::{ClusterFile, CollectionEntry};
+use crate::renewal;
 use crate::secret::KeyFile;
 use crate::stop::Event;
 use crate::store_record::StoreRecord;
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use futures_channel::oneshot;
+use futures_util::future::{Either, select};
 use shoal_env::{Address, Env, real};
 use shoal_proto::{ClusterMap, Owner, SecretKey, ServerId, Status};
 use shoal_server::refusing::Refusing;
-use shoal_server::{CollectionSetup, ServeError, ServerConfig, ServerHandle, Settings, serve};
+use shoal_server::{CollectionSetup, ServeError, ServerConfig, ServerHandle, Settings, Shard, serve};
 use shoal_store::{CollectionConfig, Identity, StoreError};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -47,7 +50,8 @@ impl Missing {
     fn new(server: ServerId, folder: &Path, name: &str, why: &str) -> Missing {
         let words = format!(
             "the store of server {server} for file system `{name}` is missing: {why}; mount the disk that holds {}, or restore \
-             that folder from a copy",
+             that folder from a copy, or give the store up for good with --new-store {server} (what only this server held is \
+             lost then)",
             folder.join(name).display()
         );
         Missing { server: server.0, words }
@@ -77,6 +81,37 @@ struct Plan {
 }
 
 impl Node {
+    /// Start servers of which those of `anew` get new stores: the others first, because each server is told that a store was
+    /// given up, and has to agree.
+    pub fn start_anew(
+        cluster: &ClusterFile,
+        ids: &[u16],
+        anew: &[u16],
+        polling: Duration,
+        events: &Sender<Event>,
+    ) -> Result<Node> {
+        if let Some(id) = anew.iter().find(|id| !ids.contains(id)) {
+            bail!("--new-store {id}: server {id} is not among those that are started here");
+        }
+        let others: Vec<u16> = ids.iter().copied().filter(|id| !anew.contains(id)).collect();
+        let mut node = Node::start(cluster, &others, polling, events)?;
+        if anew.is_empty() {
+            return Ok(node);
+        }
+        let added = renewal::renew(cluster, anew).and_then(|()| Node::start(cluster, anew, polling, events));
+        match added {
+            Ok(added) => {
+                node.servers.extend(added.servers);
+                node.missing.extend(added.missing);
+                Ok(node)
+            }
+            Err(error) => {
+                node.stop()?;
+                Err(error)
+            }
+        }
+    }
+
     /// Start servers of a cluster; returns when all serve. One that ends later by itself is an event.
     pub fn start(
         cluster: &ClusterFile,
@@ -168,12 +203,18 @@ impl Plan {
         let entry = cluster.server.get(usize::from(id)).with_context(|| {
             format!("there is no server {id} in the cluster file: it has 0 to {}", cluster.server.len() - 1)
         })?;
-        let with_map = |c: &CollectionEntry| Ok((c.clone(), cluster.map(c)?));
+        let record = StoreRecord::load(cluster, id)?;
+        let with_map = |c: &CollectionEntry| {
+            let map = cluster.map(c)?;
+            let renewed = record.map(&map.fs_id)?;
+            Ok((c.clone(), renewed.map_or(map.clone(), |renewed| renewed.succeeded_by(&map))))
+        };
+        let collections = cluster.collection.iter().map(with_map).collect::<Result<_>>()?;
         Ok(Plan {
             id: ServerId(id),
             listen: entry.addresses()?,
             folder: cluster.path(&entry.folder),
-            collections: cluster.collection.iter().map(with_map).collect::<Result<_>>()?,
+            collections,
             key,
             polling,
             root: Owner {
@@ -182,7 +223,7 @@ impl Plan {
                 gid: rustix::process::getegid().as_raw(),
             },
             connections,
-            record: StoreRecord::load(cluster, id)?,
+            record,
         })
     }
 
@@ -204,11 +245,24 @@ impl Plan {
                 return Ok(());
             }
         };
-        keep(&mut record, &server)?;
+        keep(&mut record, server.shards())?;
         let _ = begun.send(Ok(()));
         // An error is the sender's end: the stop.
-        let _ = stopped.await;
-        server.stop().await.context("cannot make everything durable at the stop")
+        let mut stopped = std::pin::pin!(stopped);
+        loop {
+            let minute = std::pin::pin!(env.sleep(RECORD_EVERY));
+            match select(stopped, minute).await {
+                Either::Left(_) => break,
+                Either::Right((_, waiting)) => stopped = waiting,
+            }
+            // What is known of the store is older then; it serves all the same.
+            if let Err(error) = keep(&mut record, server.shards()) {
+                tracing::warn!("{error:#}");
+            }
+        }
+        let shards = server.shards().to_vec();
+        server.stop().await.context("cannot make everything durable at the stop")?;
+        keep(&mut record, &shards)
     }
 
     async fn begin(self, env: &Env) -> Result<ServerHandle> {
@@ -222,9 +276,16 @@ impl Plan {
             let mut config = collection_config(&entry, &map, id, folder.join(&entry.name))?;
             // A store is made only where none is known.
             config.store = record.of(&map.fs_id).0;
-            config.create = !config.store.is_known();
+            config.create = record.may_make(&map.fs_id);
             let opened = shoal_store::open(env.clone(), config).await;
             let store = opened.map_err(|error| explain_all(error, &entry.name))?;
+            let (now, known) = (store.durable().0, record.of(&map.fs_id).1);
+            if now < known {
+                let why = format!(
+                    "it is an older copy: durable up to {now}, and was up to {known}; what was acknowledged since is not in it"
+                );
+                return Err(explain_all(StoreError::Missing(why), &entry.name));
+            }
             setups.push(CollectionSetup { store, map, key: Some(key.clone()), root });
         }
         let settings = Settings {
@@ -240,9 +301,9 @@ impl Plan {
 }
 
 /// Keep the stores that a server serves from in its record.
-fn keep(record: &mut StoreRecord, server: &ServerHandle) -> Result<()> {
+fn keep(record: &mut StoreRecord, shards: &[Rc<Shard>]) -> Result<()> {
     let mut is_new = false;
-    for shard in server.shards().iter().filter(|shard| shard.store().is_known()) {
+    for shard in shards.iter().filter(|shard| shard.store().is_known()) {
         is_new |= record.enter(&shard.identity().map.fs_id, shard.store(), shard.collection.durable().0);
     }
     if is_new { record.save() } else { Ok(()) }
@@ -261,6 +322,8 @@ fn collection_config(
     Ok(CollectionConfig { sync_modes: entry.sync_modes(), ..config })
 }
 
+/// How often the record of a server's stores is written, while they change.
+const RECORD_EVERY: Duration = Duration::from_secs(60);
 /// Descriptors that one server may use well for its streams' files, journal and tables.
 const OPEN_FILES: u64 = 1024;
 /// Connections of one server, at most; and at least, however few descriptors there are.

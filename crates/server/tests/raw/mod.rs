@@ -212,7 +212,11 @@ impl Raw {
             proof: proof(&wish.key, false, challenge.version, &nonce, &challenge.nonce),
             collection: wish.collection,
             client: wish.client,
-            peer: wish.peer.map(|server| shoal_proto::Peer { server, store: shoal_proto::StoreId::NONE }),
+            peer: wish.peer.map(|server| shoal_proto::Peer {
+                server,
+                store: shoal_proto::StoreId::NONE,
+                position: 0,
+            }),
             session: wish.session,
             slots: 64,
         };

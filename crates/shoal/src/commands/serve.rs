@@ -24,7 +24,8 @@ pub fn run(args: Serve) -> Result<ExitCode> {
     if let Some(twice) = ids.iter().enumerate().find_map(|(at, id)| ids[..at].contains(id).then_some(id)) {
         bail!("server {twice} is asked for twice: name each --server once");
     }
-    let node = Node::start(&cluster, &ids, Duration::from_micros(args.polling_us), &events)
+    let polling = Duration::from_micros(args.polling_us);
+    let node = Node::start_anew(&cluster, &ids, &args.new_store, polling, &events)
         .with_context(|| format!("cannot serve {}", args.config.display()))?;
     node.say_missing();
     let serves = |id: &u16| node.missing().iter().all(|missing| missing.server != *id);

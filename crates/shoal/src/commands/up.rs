@@ -46,7 +46,7 @@ pub fn run(args: Up, given: Option<&clap::ArgMatches>) -> Result<ExitCode> {
         false => new(&folder, &args)?,
     };
     let ids: Vec<u16> = (0..cluster.server.len() as u16).collect();
-    let node = Node::start(&cluster, &ids, Duration::ZERO, &events)
+    let node = Node::start_anew(&cluster, &ids, &args.new_store, Duration::ZERO, &events)
         .with_context(|| format!("cannot start the file system in {}", args.folder.display()))?;
     node.say_missing();
     let place = place(&cluster, node.missing())?;

@@ -178,3 +178,143 @@ fn folders_of_two_servers_that_are_exchanged_are_refused() {
     tree.is_whole();
     up.stop();
 }
+
+impl Tree {
+    /// Every name leads to its own bytes, or to an error. How many of them are whole.
+    #[track_caller]
+    fn nothing_is_foreign(&self) -> usize {
+        let mut whole = 0;
+        for dir in 0..DIRS {
+            for file in 0..4 {
+                let path = self.at(&format!("tree/d{dir}/f{file}"));
+                let read = run(&["cat", &path, "--key", &self.key()]);
+                if read.status.success() {
+                    assert_eq!(String::from_utf8_lossy(&read.stdout), format!("{dir} {file}"));
+                    whole += 1;
+                }
+            }
+        }
+        let large = run(&["cat", &self.at("tree/large"), "--key", &self.key()]);
+        let as_written = large.stdout.iter().enumerate().all(|(at, b)| *b == byte(at));
+        assert!(as_written, "the large file has bytes of something else");
+        whole
+    }
+}
+
+#[test]
+fn a_new_store_gives_up_what_was_lost_and_nothing_else() {
+    let tree = Tree::new("3");
+    let (data, folder, away) = (tree.data(), tree.folder(2), tree.home.path("away"));
+    refused(&["up", &data, "--new-store", "2"], &["holds a store", "move that one away first"]);
+    refused(&["up", &data, "--new-store", "9"], &["server 9 is not among those"]);
+    std::fs::rename(&folder, &away).unwrap();
+    let up = Serving::start(&["up", &data, "--new-store", "2"]);
+    assert!(!up.told().contains("DEGRADED"), "{}", up.told());
+    said(&["status", &data]);
+    let whole = tree.nothing_is_foreign();
+    assert!((1..DIRS * 4).contains(&whole), "{whole} files are whole");
+    // New files and directories take new datafiles on all servers: no old name leads to one of them.
+    for dir in 0..DIRS {
+        let at = tree.at(&format!("new{dir}"));
+        said(&["cp", "-r", &tree.home.text("tree"), &at, "--key", &tree.key(), "--quiet"]);
+        let copy = tree.home.text(&format!("copy{dir}"));
+        said(&["cp", &format!("{at}/large"), &copy, "--key", &tree.key(), "--quiet"]);
+        assert_eq!(std::fs::read(&copy).unwrap(), std::fs::read(tree.home.path("tree/large")).unwrap());
+    }
+    assert_eq!(tree.nothing_is_foreign(), whole);
+    up.crash();
+    // It is a store like any other now; the one that was given up is refused, also if it comes back.
+    Serving::start(&["up", &data]).stop();
+    std::fs::rename(&folder, tree.home.path("new")).unwrap();
+    std::fs::rename(&away, &folder).unwrap();
+    let up = Serving::start(&["up", &data]);
+    assert!(up.told().contains("DEGRADED: server 2"), "{}", up.told());
+    up.stop();
+    // Nor is a record that was lost a reason to take it: the other servers know.
+    std::fs::remove_file(tree.home.path("data/store-2.toml")).unwrap();
+    let others = Serving::start(&["serve", "--config", &data, "--server", "0", "--server", "1"]);
+    refused(
+        &["serve", "--config", &data, "--server", "2"],
+        &["was given up for good", "the store of server 2"],
+    );
+    others.stop();
+}
+
+#[test]
+fn a_root_server_without_others_begins_anew_only_when_it_is_told_to() {
+    let tree = Tree::new("1");
+    let (data, folder) = (tree.data(), tree.folder(0));
+    remove(&folder);
+    refused(&["up", &data], &["server-0/demo is not there", "--new-store 0"]);
+    for _ in 0..2 {
+        let up = Serving::start(&["up", &data, "--new-store", "0"]);
+        assert_eq!(said(&["ls", &tree.root, "--key", &tree.key()]), "");
+        said(&["fsck", &data, "--quiet"]);
+        up.stop();
+        refused(&["up", &data, "--new-store", "0"], &["holds a store"]);
+        remove(&folder);
+    }
+    refused(&["up", &data], &["server-0/demo is not there"]);
+}
+
+#[test]
+fn a_store_is_given_up_only_while_all_other_servers_run() {
+    let home = Home::new();
+    let (cluster, _) = home.cluster(3);
+    Serving::start(&["serve", "--config", &cluster]).stop();
+    remove(&home.path("cluster/s1"));
+    let zero = Serving::start(&["serve", "--config", &cluster, "--server", "0"]);
+    let anew = ["serve", "--config", &cluster, "--server", "1", "--new-store", "1"];
+    refused(&anew, &["every server that keeps its store must run and answer"]);
+    let two = Serving::start(&["serve", "--config", &cluster, "--server", "2"]);
+    let one = Serving::start(&anew);
+    said(&["ping", &cluster]);
+    for serving in [zero, one, two] {
+        serving.stop();
+    }
+    let all = Serving::start(&["serve", "--config", &cluster]);
+    said(&["ping", &cluster]);
+    all.stop();
+}
+
+#[test]
+fn a_store_that_another_one_replaced_is_refused_by_the_other_servers() {
+    let home = Home::new();
+    let (cluster, _) = home.cluster(2);
+    Serving::start(&["serve", "--config", &cluster]).stop();
+    // Somebody begins server 1 anew on another machine, which knows nothing of the first store.
+    std::fs::rename(home.path("cluster/s1"), home.path("away")).unwrap();
+    std::fs::remove_file(home.path("cluster/store-1.toml")).unwrap();
+    let first = Serving::start(&["serve", "--config", &cluster, "--server", "0"]);
+    let known = ["server 1 has store", "the store of server 1", "mount the disk"];
+    refused(&["serve", "--config", &cluster, "--server", "1"], &known);
+    first.stop();
+}
+
+/// The folder of a server as it is now, to be put back later.
+fn copy(from: &Path, to: &Path) {
+    let done = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(done.success());
+}
+
+#[test]
+fn an_older_copy_of_a_folder_is_refused_by_the_record_and_by_the_other_servers() {
+    let tree = Tree::new("2");
+    let (data, folder, old) = (tree.data(), tree.folder(1), tree.home.path("old"));
+    copy(&folder, &old);
+    let up = Serving::start(&["up", &data]);
+    for at in ["one", "two"] {
+        said(&["cp", "-r", &tree.home.text("tree"), &tree.at(at), "--key", &tree.key(), "--quiet"]);
+    }
+    up.stop();
+    // One more start, with which the others hear how far it is.
+    Serving::start(&["up", &data]).stop();
+    remove(&folder);
+    copy(&old, &folder);
+    let words = ["older copy", "the store of server 1", "from a copy"];
+    refused(&["serve", "--config", &data, "--server", "1"], &words);
+    std::fs::remove_file(tree.home.path("data/store-1.toml")).unwrap();
+    let other = Serving::start(&["serve", "--config", &data, "--server", "0"]);
+    refused(&["serve", "--config", &data, "--server", "1"], &words);
+    other.stop();
+}
