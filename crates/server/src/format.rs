@@ -126,6 +126,10 @@ mod tests {
             }
         }
         let sum = blake3::hash(&all).to_hex();
-        assert_eq!((super::FORMAT, &sum[..16]), (2, "SUM"), "rows are written otherwise: another `FORMAT`");
+        assert_eq!(
+            (super::FORMAT, &sum[..16]),
+            (2, "eb5462dabbad951a"),
+            "rows are written otherwise: another `FORMAT`"
+        );
     }
 }
