@@ -22,7 +22,8 @@ fn a_new_store_names_nothing_of_the_lost_one_and_aborts_nothing_of_it() {
     run(|env| async move {
         let renew = |map: &mut ClusterMap| *map = renewed(map);
         let cluster = Cluster::of(&env, 2, Settings::default(), renew).await;
-        let wish = Wish { peer: Some(ServerId(0)), ..Wish::default() };
+        // No server of the map, so that no connection of one takes this one's place.
+        let wish = Wish { peer: Some(ServerId(9)), ..Wish::default() };
         let mut peer = Raw::attach(&cluster, 1, wish).await.unwrap();
         let drawn = peer.ask(vec![Op::Draw { count: 3 }]).await;
         let Answer::Handles { handles } = &drawn.answers[0] else { panic!("{drawn:?}") };

@@ -38,6 +38,16 @@ impl Tree {
         tree
     }
 
+    /// A server that holds neither the root nor the directory of all others: what it holds is lost, and that alone.
+    fn server_without_the_top(&self) -> usize {
+        let up = Serving::start(&["up", &self.data()]);
+        let told = said(&["stat", &self.at("tree"), "--key", &self.key(), "--json"]);
+        up.stop();
+        // `"handle": "SERVER.COUNTER"`
+        let handle = told.split("\"handle\"").nth(1).and_then(|rest| rest.split('"').nth(1)).unwrap();
+        if handle.starts_with("2.") { 1 } else { 2 }
+    }
+
     fn at(&self, path: &str) -> String {
         format!("{}/{path}", self.root.trim_end_matches('/'))
     }
@@ -121,6 +131,15 @@ fn the_other_servers_serve_on_where_the_store_of_one_is_missing() {
             assert!(told.contains(words), "`{words}` is missing: {command}: {told}");
         }
     }
+    let mnt = tree.home.path("mnt");
+    std::fs::create_dir(&mnt).unwrap();
+    let mount = Serving::start(&["mount", &tree.root, mnt.to_str().unwrap(), "--key", &tree.key()]);
+    let begin = std::time::Instant::now();
+    while !mount.told().contains("DEGRADED: server 2") {
+        assert!(begin.elapsed() < HANGS, "the mount says: {}", mount.told());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    mount.stop();
     // What lies on the others is there; what needs the missing one is an error at once, and not an empty file.
     let made = tree.home.file("made", b"meanwhile");
     let list = run(&["ls", &tree.at("tree"), "--key", &tree.key()]);
@@ -183,6 +202,12 @@ impl Tree {
     /// Every name leads to its own bytes, or to an error. How many of them are whole.
     #[track_caller]
     fn nothing_is_foreign(&self) -> usize {
+        self.read_all(|at, read| read == byte(at))
+    }
+
+    /// The same, and of the large file each byte that is read `may_be` what it is.
+    #[track_caller]
+    fn read_all(&self, may_be: impl Fn(usize, u8) -> bool) -> usize {
         let mut whole = 0;
         for dir in 0..DIRS {
             for file in 0..4 {
@@ -195,8 +220,10 @@ impl Tree {
             }
         }
         let large = run(&["cat", &self.at("tree/large"), "--key", &self.key()]);
-        let as_written = large.stdout.iter().enumerate().all(|(at, b)| *b == byte(at));
-        assert!(as_written, "the large file has bytes of something else");
+        assert!(
+            large.stdout.iter().enumerate().all(|(at, b)| may_be(at, *b)),
+            "the large file has bytes of something else"
+        );
         whole
     }
 }
@@ -204,11 +231,13 @@ impl Tree {
 #[test]
 fn a_new_store_gives_up_what_was_lost_and_nothing_else() {
     let tree = Tree::new("3");
-    let (data, folder, away) = (tree.data(), tree.folder(2), tree.home.path("away"));
-    refused(&["up", &data, "--new-store", "2"], &["holds a store", "move that one away first"]);
+    let lost = tree.server_without_the_top();
+    let (data, folder, away) = (tree.data(), tree.folder(lost), tree.home.path("away"));
+    let (id, degraded) = (lost.to_string(), format!("DEGRADED: server {lost}"));
+    refused(&["up", &data, "--new-store", &id], &["holds a store", "move that one away first"]);
     refused(&["up", &data, "--new-store", "9"], &["server 9 is not among those"]);
     std::fs::rename(&folder, &away).unwrap();
-    let up = Serving::start(&["up", &data, "--new-store", "2"]);
+    let up = Serving::start(&["up", &data, "--new-store", &id]);
     assert!(!up.told().contains("DEGRADED"), "{}", up.told());
     said(&["status", &data]);
     let whole = tree.nothing_is_foreign();
@@ -222,21 +251,40 @@ fn a_new_store_gives_up_what_was_lost_and_nothing_else() {
         assert_eq!(std::fs::read(&copy).unwrap(), std::fs::read(tree.home.path("tree/large")).unwrap());
     }
     assert_eq!(tree.nothing_is_foreign(), whole);
+    // The damage has one cause, and is mended only when that is said.
+    let fsck = |options: &[&str]| {
+        let save = tree.home.text("save");
+        let output = run(&[&["fsck", &data, "--quiet", "--save", &save], options].concat());
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (status, found) = fsck(&[]);
+    assert!(
+        status == Some(1) && found.contains(&format!("a store of server {lost} was given up")),
+        "{found}"
+    );
+    assert!(!found.contains("mended:"), "{found}");
+    let (status, left) = fsck(&["--repair"]);
+    assert!(status == Some(1) && left.contains("nothing was mended: --lost-stores"), "{left}");
+    assert_eq!(fsck(&[]), (Some(1), found));
+    let (status, mended) = fsck(&["--repair", "--lost-stores"]);
+    assert_eq!(status, Some(0), "{mended}");
+    said(&["fsck", &data, "--quiet"]);
+    // What was lost of the large file is a hole now.
+    assert_eq!(tree.read_all(|at, read| read == byte(at) || read == 0), whole);
     up.crash();
     // It is a store like any other now; the one that was given up is refused, also if it comes back.
     Serving::start(&["up", &data]).stop();
     std::fs::rename(&folder, tree.home.path("new")).unwrap();
     std::fs::rename(&away, &folder).unwrap();
     let up = Serving::start(&["up", &data]);
-    assert!(up.told().contains("DEGRADED: server 2"), "{}", up.told());
+    assert!(up.told().contains(&degraded), "{}", up.told());
     up.stop();
     // Nor is a record that was lost a reason to take it: the other servers know.
-    std::fs::remove_file(tree.home.path("data/store-2.toml")).unwrap();
-    let others = Serving::start(&["serve", "--config", &data, "--server", "0", "--server", "1"]);
-    refused(
-        &["serve", "--config", &data, "--server", "2"],
-        &["was given up for good", "the store of server 2"],
-    );
+    std::fs::remove_file(tree.home.path(&format!("data/store-{lost}.toml"))).unwrap();
+    let others =
+        Serving::start(&["serve", "--config", &data, "--server", "0", "--server", &(3 - lost).to_string()]);
+    let words = ["was given up for good", &format!("the store of server {lost}")];
+    refused(&["serve", "--config", &data, "--server", &id], &words);
     others.stop();
 }
 
