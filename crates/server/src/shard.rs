@@ -246,8 +246,10 @@ impl Shard {
     }
 
     /// A newer map takes the place of the present one.
-    pub fn adopt_map(&self, map: ClusterMap) {
+    pub fn adopt_map(&self, mut map: ClusterMap) {
         let mut identity = self.identity.borrow_mut();
+        // A peer may have been met since this map was made.
+        map.remember_stores(&identity.map);
         if map.epoch >= identity.map.epoch && map != *identity.map {
             *identity = Rc::new(Identity { map: Rc::new(map), ..(**identity).clone() });
             self.pools.map_changed.wake_all();
