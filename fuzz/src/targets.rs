@@ -342,7 +342,8 @@ fn sessions() -> Vec<Vec<u8>> {
 
 fn kept() -> Vec<Vec<u8>> {
     let reply = Blob(Bytes::from_static(b"\0\0\0\0\0\0"));
-    vec![rows::Kept { sequence: 3, reply, loss: 77 }.to_row().to_vec()]
+    let loss = Some(shoal_proto::message::Loss { kept: 77, start: 78 });
+    vec![rows::Kept { sequence: 3, reply, loss }.to_row().to_vec()]
 }
 
 fn orphans() -> Vec<Vec<u8>> {

@@ -168,8 +168,8 @@ mod tests {
 
     #[test]
     fn the_first_connection_is_left_only_for_one_that_costs_less() {
-        let addresses = vec!["tcp:127.0.0.1:6000".into(), "unix:/run/shoal".into()].into();
-        let info = ServerInfo { id: ServerId(0), roles: Roles::all(), addresses };
+        let addresses = vec!["tcp:127.0.0.1:6000".into(), "unix:/run/shoal".into()];
+        let info = ServerInfo::new(ServerId(0), addresses, Roles::all());
         let map = ClusterMap {
             fs_id: [0; 16],
             name: "".into(),

@@ -52,7 +52,12 @@ impl Error {
 pub(crate) fn is_refusal(status: Status) -> bool {
     matches!(
         status,
-        Status::BadKey | Status::BadVersion | Status::BadCollection | Status::Forbidden | Status::Poisoned
+        Status::BadKey
+            | Status::BadVersion
+            | Status::BadCollection
+            | Status::Forbidden
+            | Status::Poisoned
+            | Status::NoStore
     )
 }
 

@@ -76,6 +76,8 @@ mutants! {
     FsyncOwnDescriptor "fsync-own-descriptor",
     /// An fsync of a split directory asks the directory's own server only.
     HomeShardOnly "home-shard-only",
+    /// A server whose folder is empty makes a new store in it, although it had one.
+    EmptyFolder "empty-folder",
 }
 
 #[cfg(feature = "mutants")]

@@ -63,6 +63,39 @@ id!(
     TxId(u64), put_u64, get_u64
 );
 
+id!(
+    /// A store: what one folder of one server holds. Drawn at random when the store is made, and never used for another. Zero
+    /// ([`StoreId::NONE`]) where no store is known, and for modules that keep nothing.
+    StoreId(u64), put_u64, get_u64
+);
+
+impl StoreId {
+    /// None known.
+    pub const NONE: StoreId = StoreId(0);
+
+    /// Whether this is a store, and not [`StoreId::NONE`].
+    pub const fn is_known(self) -> bool {
+        self.0 != 0
+    }
+
+    /// Whether two sides may speak of one store: as far as both know it, it is the same.
+    pub const fn agrees(self, other: StoreId) -> bool {
+        !self.is_known() || !other.is_known() || self.0 == other.0
+    }
+}
+
+impl fmt::Display for StoreId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for StoreId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl Handle {
     /// In a compound: the object that the group's last operation named.
     pub const CURRENT: Handle = Handle(0);

@@ -50,6 +50,10 @@ pub const READDIR_BYTES_MAX: usize = 512 * 1024;
 pub const READDIR_ENTRIES_MAX: usize = 16_384;
 /// Servers of one file system.
 pub const SERVERS_MAX: usize = 1024;
+/// Stores of one server that were given up for good.
+pub const RETIRED_MAX: usize = 64;
+/// Handles that one store may give.
+pub const STORE_HANDLES: u64 = 1 << 40;
 /// Datafiles of one file.
 pub const WIDTH_MAX: usize = 256;
 /// Handles a client tells that it holds open, with an unlink or rename.
@@ -76,6 +80,7 @@ const _: () = assert!(
     GROUPS_MAX * EAGER_BYTES_MAX <= 2 * BULK_BYTES_MAX,
     "a compound of eager writes is cut in two at worst"
 );
+const _: () = assert!((RETIRED_MAX as u64 + 1) * STORE_HANDLES <= crate::Handle::COUNTER_MAX + 1);
 const _: () = assert!(READDIR_BYTES_MAX <= BODY_BYTES_MAX);
 const _: () =
     assert!(SHARD_BYTES_MAX < ROW_BYTES_MAX && ROW_BYTES_MAX + KEPT_REPLY_BYTES_MAX < BODY_BYTES_MAX);

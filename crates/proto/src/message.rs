@@ -119,8 +119,23 @@ wire_struct! {
         pub nonce: [u8; 32],
         /// The server's id.
         pub server: crate::ServerId,
+        /// The store that it serves from.
+        pub store: crate::StoreId,
         /// The server's proof that it has the key, so that no client talks to an impostor.
         pub proof: [u8; 32],
+    }
+}
+
+wire_struct! {
+    /// A server that connects to its peer.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Peer {
+        /// Which one it is.
+        pub server: crate::ServerId,
+        /// The store that it serves from.
+        pub store: crate::StoreId,
+        /// How far that store is durable.
+        pub position: u64,
     }
 }
 
@@ -135,7 +150,7 @@ wire_struct! {
         /// The client, the same over all its sessions.
         pub client: crate::tx::ClientId,
         /// A server that connects to its peer says which it is.
-        pub peer: Option<crate::ServerId>,
+        pub peer: Option<Peer>,
         /// The session to go on with; `None`: a new one.
         pub session: Option<SessionId>,
         /// Slots wanted.
@@ -175,8 +190,8 @@ wire_struct! {
     }
 }
 
-/// The lowest and highest version of the protocol that this program speaks. In version 2 a slot's sequence has 64 bits, and an fsync
-/// carries the generation that its client knows.
+/// The lowest and highest version of the protocol that this program speaks. In version 2 a server names its store, a slot's
+/// sequence has 64 bits, and an fsync carries the generation that its client knows.
 pub const VERSIONS: (u16, u16) = (2, 2);
 
 /// The proof that one side has the key: over both nonces, the version and its role.

@@ -295,6 +295,13 @@ wire_enum! {
         Setsync = 77 "setsync" { metadata: Text, data: Text, coalescing: Text, },
         /// Make everything applied so far durable.
         Sync = 78 "sync" { },
+        /// The stores of these servers were given up, and `map` names what takes their place. What this server's pools hold of
+        /// them is retired; with `keeps`, the new stores have what older copies of the lost ones had.
+        Renew = 90 "renew" {
+            servers: Many<crate::ServerId, { limits::SERVERS_MAX }>, map: ClusterMap, keeps: bool,
+        },
+        /// A server says how far its store is durable, so that an older copy of it is known for one.
+        Remember = 91 "remember" { position: u64, },
     }
 }
 
@@ -450,6 +457,8 @@ impl Op {
             | Op::Vouchentry { .. }
             | Op::Vouchdata { .. }
             | Op::Setmap { .. }
+            | Op::Renew { .. }
+            | Op::Remember { .. }
             | Op::Setsync { .. } => false,
             Op::Setattr { .. }
             | Op::Create { .. }
@@ -536,6 +545,7 @@ impl Op {
                 | Op::Discard { .. }
                 | Op::Split { .. }
                 | Op::Setmap { .. }
+                | Op::Remember { .. }
         )
     }
 }

@@ -72,9 +72,13 @@ pub fn transfer() -> Transfer {
 /// The map of a cluster of two.
 pub fn map() -> ClusterMap {
     let server = |id: u16| ServerInfo {
-        id: ServerId(id),
-        addresses: vec![Text(format!("tcp:127.0.0.1:{}", 7441 + id))].into(),
-        roles: Roles::METADATA | Roles::DATA,
+        store: StoreId(u64::from(id) + 40),
+        retired: vec![StoreId(39)].into(),
+        ..ServerInfo::new(
+            ServerId(id),
+            vec![Text(format!("tcp:127.0.0.1:{}", 7441 + id))],
+            Roles::METADATA | Roles::DATA,
+        )
     };
     ClusterMap {
         fs_id: [1; 16],
@@ -187,6 +191,8 @@ pub fn ops() -> Vec<Op> {
         Op::Repair { actions: first_actions().into() },
         Op::Setsync { metadata: "reply".into(), data: "fsync".into(), coalescing: "watermark:1:8".into() },
         Op::Sync {},
+        Op::Renew { servers: vec![ServerId(1)].into(), map: map(), keeps: false },
+        Op::Remember { position: 900 },
     ]
 }
 
@@ -318,12 +324,13 @@ pub fn frames() -> Vec<(FrameKind, Vec<u8>)> {
         (kind, out)
     };
     let hello = Hello { version_min: 2, version_max: 2, fs_id: [1; 16], nonce: [2; 32] };
-    let challenge = Challenge { version, nonce: [3; 32], server: ServerId(1), proof: [4; 32] };
+    let challenge =
+        Challenge { version, nonce: [3; 32], server: ServerId(1), store: StoreId(41), proof: [4; 32] };
     let attach = Attach {
         proof: [5; 32],
         collection: CollectionId(1),
         client: ClientId([6; 16]),
-        peer: None,
+        peer: Some(message::Peer { server: ServerId(1), store: StoreId(41), position: 900 }),
         session: Some(SessionId(7)),
         slots: 64,
     };

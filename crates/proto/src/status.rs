@@ -116,6 +116,10 @@ statuses! {
     OverLimit = 65, errno 7, "over a limit of the protocol";
     /// The store stopped after a failed sync.
     Poisoned = 66, errno 5, "the server's store stopped after a failed write";
+    /// The server's store is missing: its folder is empty, another's, or an older copy, or its store was given up.
+    NoStore = 68, errno 5, "the server's store is missing";
+    /// The store of the server that connects is not the one that is known of it, or an older copy.
+    OtherStore = 69, errno 5, "another store of this server is known";
     /// Only a peer or an administrator may ask this.
     Forbidden = 67, errno 1, "not allowed on this connection";
 }

@@ -106,7 +106,11 @@ fn the_fullest_compound_of_the_smallest_operations_is_read_and_so_is_its_reply()
     survives_whole(&request);
     let answers = vec![Answer::Done {}; limits::GROUP_OPS_MAX].into();
     let group = GroupReply { status: Status::Ok, answers };
-    survives_whole(&Reply { loss: Default::default(), map_epoch: 0, groups: vec![group; limits::GROUPS_MAX].into() });
+    survives_whole(&Reply {
+        loss: Default::default(),
+        map_epoch: 0,
+        groups: vec![group; limits::GROUPS_MAX].into(),
+    });
 }
 
 fn survives_whole<T: Codec + PartialEq + std::fmt::Debug>(value: &T) {

@@ -13,7 +13,7 @@ use crate::keys;
 use crate::shard::apply_own;
 use bytes::Bytes;
 use shoal_env::local::Notify;
-use shoal_proto::{Handle, ServerId};
+use shoal_proto::{Handle, ServerId, ServerInfo};
 use shoal_store::{Changes, Collection, StoreError, look, settle};
 use std::cell::Cell;
 
@@ -27,6 +27,8 @@ pub struct Handles {
     server: ServerId,
     next: Cell<u64>,
     ready: Cell<u64>,
+    /// The range of the store that this server is served from.
+    range: Cell<(u64, u64)>,
     growing: Cell<bool>,
     /// Woken when more are ready, and when some more should be made ready.
     changed: Notify,
@@ -39,9 +41,15 @@ impl Handles {
             server,
             next: Cell::new(0),
             ready: Cell::new(0),
+            range: Cell::new((0, Handle::COUNTER_MAX)),
             growing: Cell::new(false),
             changed: Notify::default(),
         }
+    }
+
+    /// Give only handles of this range, the present store's. Before the first [`Handles::grow`].
+    pub fn keep_within(&self, info: &ServerInfo) {
+        self.range.set((info.handles_from(), info.handles_to()));
     }
 
     /// A handle never used before, if one is ready.
@@ -102,7 +110,9 @@ impl Handles {
                 .map(u64::from_le_bytes)
                 .map_err(|_| StoreError::Damaged("the row of reserved handles".into()))?,
         };
-        let to = from.checked_add(RANGE).filter(|&to| to <= Handle::COUNTER_MAX);
+        let (first, end) = self.range.get();
+        let from = from.max(first);
+        let to = from.checked_add(RANGE).filter(|&to| to <= end);
         let Some(to) = to else {
             return Err(StoreError::Refused("all handles of this server are used".into()));
         };

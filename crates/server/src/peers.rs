@@ -26,9 +26,10 @@ use futures_util::future::LocalBoxFuture;
 use shoal_env::local::Notify;
 use shoal_env::{Address, Env, Instant, Work};
 use shoal_proto::{
-    Answer, ClientId, Durability, Frame, FrameKind, Group, GroupReply, Handle, Op, Reply, Request, ServerId,
-    Status,
+    Answer, ClientId, Durability, Frame, FrameKind, Group, GroupReply, Handle, Op, Peer, Reply, Request,
+    ServerId, Status,
 };
+use shoal_store::Collection;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -57,6 +58,7 @@ struct Inner {
     counters: Rc<Counters>,
     tasks: Tasks,
     client: ClientId,
+    collection: Collection,
     scratch: Scratch,
     links: RefCell<BTreeMap<ServerId, Rc<Link>>>,
     drawn: RefCell<BTreeMap<ServerId, VecDeque<Handle>>>,
@@ -69,7 +71,13 @@ pub struct Peers(Rc<Inner>);
 
 impl Peers {
     /// None connected yet.
-    pub fn new(env: Env, identity: SharedIdentity, counters: Rc<Counters>, tasks: Tasks) -> Peers {
+    pub fn new(
+        env: Env,
+        identity: SharedIdentity,
+        collection: Collection,
+        counters: Rc<Counters>,
+        tasks: Tasks,
+    ) -> Peers {
         let mut client = ClientId::default();
         env.random(&mut client.0);
         let scratch = Scratch::new(env.counters());
@@ -79,6 +87,7 @@ impl Peers {
             counters,
             tasks,
             client,
+            collection,
             scratch,
             links: RefCell::default(),
             drawn: RefCell::default(),
@@ -236,7 +245,7 @@ impl Peers {
             }
             failed => {
                 let words = match failed {
-                    Ok(Err(words)) => words,
+                    Ok(Err((_, words))) => words,
                     _ => "no answer to the handshake".to_owned(),
                 };
                 tracing::debug!(%server, words, "a peer could not be reached");
@@ -249,37 +258,76 @@ impl Peers {
         }
     }
 
+    /// Shake hands with a peer once, until `deadline`.
+    ///
+    /// # Errors
+    /// Why it refuses, or could not be reached.
+    pub async fn introduce(&self, server: ServerId, deadline: Instant) -> Result<(), (Status, String)> {
+        match self.0.env.deadline(deadline, self.connect(server)).await {
+            Ok(Ok((line, ..))) => {
+                line.end();
+                Ok(())
+            }
+            Ok(Err(refused)) => Err(refused),
+            Err(_) => Err((Status::TimedOut, "no answer to the handshake".to_owned())),
+        }
+    }
+
+    /// What this server says of itself.
+    fn own(&self, identity: &crate::shard::Identity) -> Peer {
+        let collection = &self.0.collection;
+        Peer { server: identity.id, store: collection.store_id(), position: collection.durable().0 }
+    }
+
     async fn connect(
         &self,
         server: ServerId,
-    ) -> Result<(Rc<Line>, shoal_env::Reader, shoal_env::Writer, Frames), String> {
+    ) -> Result<(Rc<Line>, shoal_env::Reader, shoal_env::Writer, Frames), (Status, String)> {
         let identity = self.0.identity.borrow().clone();
-        let info = identity.map.server(server).ok_or("the map has no such server")?;
-        let mut last = "it has no address".to_owned();
+        let info = identity
+            .map
+            .server(server)
+            .ok_or_else(|| (Status::WrongServer, "the map has no such server".to_owned()))?;
+        let mut last = (Status::Unavailable, "it has no address".to_owned());
         for address in info.addresses.iter() {
             let address: Address = match address.0.parse() {
                 Ok(address) => address,
                 Err(words) => {
-                    last = words;
+                    last = (Status::Unavailable, words);
                     continue;
                 }
             };
             let mut stream = match self.0.env.connect(&address).await {
                 Ok(stream) => stream,
                 Err(error) => {
-                    last = format!("{address}: {error}");
+                    last = (Status::Unavailable, format!("{address}: {error}"));
                     continue;
                 }
             };
             let mut frames = Frames::new(self.0.scratch.clone());
             let parts = (&mut stream.reader, &mut stream.writer, &mut frames);
             let name = stream.peer.as_str();
-            match introduce(&self.0.env, &identity, self.0.client, server, name, parts).await {
+            match introduce(&self.0.env, &identity, self.0.client, self.own(&identity), server, name, parts)
+                .await
+            {
                 Ok(line) => return Ok((line, stream.reader, stream.writer, frames)),
-                Err(refused) => last = format!("{address}: {}", refused.words),
+                Err(refused) if refused.status == Status::OtherStore => {
+                    return Err((refused.status, refused.words));
+                }
+                Err(refused) => last = (refused.status, format!("{address}: {}", refused.words)),
             }
         }
         Err(last)
+    }
+
+    /// Forget what is known of a peer's store: its connection ends, and handles drawn from it are not used.
+    pub fn forget(&self, server: ServerId) {
+        self.0.drawn.borrow_mut().remove(&server);
+        if let Some(link) = self.0.links.borrow().get(&server)
+            && let Some(line) = link.line.take()
+        {
+            line.end();
+        }
     }
 
     /// End all connections.

@@ -11,7 +11,7 @@ use crate::rows::{self, Inode, RowValue, Tx, TxState};
 use crate::session::Session;
 use crate::shard::{Shard, apply_own};
 use crate::tx::{self, Prepared};
-use crate::{format, lease, pools, reaper, splits};
+use crate::{format, lease, pools, reaper, splits, stores};
 use bytes::Bytes;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, point};
@@ -32,6 +32,9 @@ pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
     format::check(shard).await?;
     find_map(shard).await?;
     make_root(shard, root).await?;
+    if let Some(info) = shard.identity().map.server(shard.id()) {
+        shard.handles.keep_within(info);
+    }
     shard.handles.grow(&shard.collection).await?;
     find_transactions(shard).await?;
     shard.env.point(point::START_TRANSACTIONS, 0);
@@ -47,6 +50,7 @@ pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
     spawn("reaper", Box::pin(reaper::run(shard.clone())));
     spawn("pools", Box::pin(pools::run(shard.clone())));
     spawn("splits", Box::pin(splits::run(shard.clone())));
+    spawn("stores", Box::pin(stores::run(shard.clone())));
     spawn("resolver", Box::pin(tx::resolve(shard.clone())));
     Ok(())
 }
@@ -66,21 +70,26 @@ async fn find_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
     let (row, _) = look(&shard.collection, |view| view.get(&key)).await?;
     let given = shard.identity().map.clone();
     let mut changes = Changes::default();
+    let mut map = ClusterMap::clone(&given);
+    let mut changed = true;
     if let Some(row) = row {
         let kept = ClusterMap::from_bytes(&row).map_err(|error| damaged("the cluster's map", &error))?;
         if kept.fs_id != given.fs_id || kept.collection != given.collection {
             return Err(StoreError::Refused("the store holds another file system than the map names".into()));
         }
         check_address(&kept, &given, shard.id())?;
-        if kept.epoch >= given.epoch {
-            shard.adopt_map(kept);
-            return Ok(());
-        }
+        map = kept.succeeded_by(&given);
+        changed = map != kept;
     } else {
         format::put(&mut changes);
     }
-    changes.put(key, given.to_bytes());
-    apply_own(&shard.collection, changes).await.map(drop)
+    changed |= stores::enter_own(shard, &mut map)?;
+    if changed {
+        changes.put(key, map.to_bytes());
+        apply_own(&shard.collection, changes).await?;
+    }
+    shard.adopt_map(map);
+    Ok(())
 }
 
 /// A server stays where its clients know it. One that would serve elsewhere is most likely a copy of the folder: two servers

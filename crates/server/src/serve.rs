@@ -9,6 +9,7 @@ use crate::counters::add;
 use crate::places::{Entry, Place, Places};
 use crate::recovery;
 use crate::shard::{Identity, Settings, Shard};
+use crate::stores;
 use crate::tasks::Tasks;
 use futures_util::future::{Either, select};
 use shoal_env::local::Notify;
@@ -130,7 +131,16 @@ pub async fn serve(env: Env, config: ServerConfig) -> Result<ServerHandle, Serve
     for listener in listeners {
         accepting.spawn(&env, "accept", accept(inner.clone(), listener));
     }
-    Ok(ServerHandle { inner, accepting, addresses })
+    let server = ServerHandle { inner, accepting, addresses };
+    // From here on its fellows can ask it; clients wait until they have answered.
+    for shard in &server.inner.shards {
+        if let Err(error) = stores::ask_fellows(shard).await {
+            let name = shard.identity().map.name.0.clone();
+            server.abandon();
+            return Err(ServeError::Store(name, error));
+        }
+    }
+    Ok(server)
 }
 
 fn check(config: &ServerConfig) -> Result<(), ServeError> {

@@ -16,9 +16,9 @@ use bytes::Bytes;
 use shoal_env::local::Notify;
 use shoal_env::{Env, Instant};
 use shoal_proto::message::Loss;
-use shoal_proto::{ClusterMap, CollectionId, PlaceKey, Roles, SecretKey, ServerId, Time};
+use shoal_proto::{ClusterMap, CollectionId, PlaceKey, Roles, SecretKey, ServerId, StoreId, Time};
 use shoal_store::{Ask, Changes, Collection, Loaded, Lsn, StoreError};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -153,6 +153,11 @@ pub struct Shard {
     pub started: Instant,
     /// This start of the server, by a number of its own; never 0.
     start: u64,
+    /// When what was told of a peer's store was kept last.
+    pub(crate) remembered: RefCell<BTreeMap<ServerId, Instant>>,
+    /// No fellow knows that this is not the server's store: clients may come.
+    admits: Cell<bool>,
+    admitted: Notify,
     engine: Engine,
 }
 
@@ -163,7 +168,8 @@ impl Shard {
         let identity: SharedIdentity = Rc::new(RefCell::new(Rc::new(identity)));
         let counters = Rc::<Counters>::default();
         let tasks = Tasks::default();
-        let peers = Peers::new(env.clone(), identity.clone(), counters.clone(), tasks.clone());
+        let own = collection.clone();
+        let peers = Peers::new(env.clone(), identity.clone(), own, counters.clone(), tasks.clone());
         let engine = Engine {
             env: env.clone(),
             collection: collection.clone(),
@@ -192,6 +198,9 @@ impl Shard {
             reap_rows: Notify::default(),
             work: Tasks::default(),
             tasks,
+            remembered: RefCell::default(),
+            admits: Cell::default(),
+            admitted: Notify::default(),
             engine,
         })
     }
@@ -211,15 +220,41 @@ impl Shard {
         self.rotation.next(&self.identity(), || self.env.random_u64())
     }
 
+    /// Let clients in, and peers ask.
+    pub(crate) fn admit_clients(&self) {
+        self.admits.set(true);
+        self.admitted.wake_all();
+    }
+
+    /// Whether anybody but a fellow that is introduced may ask something.
+    pub(crate) fn admits(&self) -> bool {
+        self.admits.get()
+    }
+
+    /// Wait until clients may come.
+    pub(crate) async fn clients_admitted(&self) {
+        while !self.admits.get() {
+            let admitted = self.admitted.wait();
+            admitted.await;
+        }
+    }
+
+    /// The store that it serves from; none for modules that keep nothing.
+    pub fn store(&self) -> StoreId {
+        self.collection.store_id()
+    }
+
     /// What bulk work is done with.
     pub fn engine(&self) -> Engine {
         Engine { identity: self.identity(), ..self.engine.clone() }
     }
 
     /// A newer map takes the place of the present one.
-    pub fn adopt_map(&self, map: ClusterMap) {
+    pub fn adopt_map(&self, mut map: ClusterMap) {
         let mut identity = self.identity.borrow_mut();
-        if map.epoch > identity.map.epoch {
+        // A peer may have been met since this map was made.
+        map.remember_stores(&identity.map);
+        if map.epoch >= identity.map.epoch && map != *identity.map {
             *identity = Rc::new(Identity { map: Rc::new(map), ..(**identity).clone() });
             self.pools.map_changed.wake_all();
         }

@@ -401,11 +401,11 @@ fn a_server_that_is_added_gets_a_pool() {
         // It is there before the map tells of it.
         let (mut larger, mut old) = (cluster.map.clone(), cluster.map.clone());
         let address = format!("local:later-{}", larger.servers[0].addresses[0].0.replace("local:", ""));
-        larger.servers.0.push(shoal_proto::ServerInfo {
-            id: ServerId(2),
-            addresses: vec![address.clone().into()].into(),
-            roles: Roles::all(),
-        });
+        larger.servers.0.push(shoal_proto::ServerInfo::new(
+            ServerId(2),
+            vec![address.clone().into()],
+            Roles::all(),
+        ));
         larger.epoch = 2;
         std::mem::swap(&mut cluster.map, &mut larger);
         let identity = shoal_store::Identity { fs: FS, collection: COLLECTION.0, server: 2 };

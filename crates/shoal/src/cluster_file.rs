@@ -349,10 +349,9 @@ impl ClusterFile {
             .server
             .iter()
             .enumerate()
-            .map(|(id, server)| ServerInfo {
-                id: ServerId(id as u16),
-                addresses: server.listen.iter().map(|text| Text(text.clone())).collect::<Vec<_>>().into(),
-                roles: server.role_bits(),
+            .map(|(id, server)| {
+                let addresses: Vec<Text> = server.listen.iter().map(|text| Text(text.clone())).collect();
+                ServerInfo::new(ServerId(id as u16), addresses, server.role_bits())
             })
             .collect();
         Ok(ClusterMap {

@@ -5,3 +5,4 @@ pub mod address;
 pub mod bytes_size;
 pub mod cluster_file;
 pub mod secret;
+pub mod store_record;

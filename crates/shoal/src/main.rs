@@ -15,13 +15,14 @@ mod fsck;
 mod native;
 mod node;
 mod out;
+mod renewal;
 mod stop;
 mod torture;
 mod trace;
 mod words;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
-use shoal_config::{address, bytes_size, cluster_file, secret};
+use shoal_config::{address, bytes_size, cluster_file, secret, store_record};
 use std::process::ExitCode;
 
 /// Servers and clients make and drop many small objects on several threads: the C library's allocator spends a tenth of their

@@ -4,15 +4,21 @@
 //! error. At the stop all end at once, each with everything durable.
 
 use crate::cluster_file::{ClusterFile, CollectionEntry};
+use crate::renewal;
 use crate::secret::KeyFile;
 use crate::stop::Event;
-use anyhow::{Context as _, Result, anyhow};
+use crate::store_record::StoreRecord;
+use anyhow::{Context as _, Result, anyhow, bail};
 use futures_channel::oneshot;
+use futures_util::future::{Either, select};
 use shoal_env::{Address, Env, real};
-use shoal_proto::{ClusterMap, Owner, SecretKey, ServerId};
-use shoal_server::{CollectionSetup, ServeError, ServerConfig, Settings, serve};
+use shoal_proto::{ClusterMap, Owner, SecretKey, ServerId, Status};
+use shoal_server::refusing::Refusing;
+use shoal_server::{CollectionSetup, ServeError, ServerConfig, ServerHandle, Settings, Shard, serve};
 use shoal_store::{CollectionConfig, Identity, StoreError};
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -20,7 +26,40 @@ use std::time::Duration;
 /// Servers that run.
 pub struct Node {
     servers: Vec<Running>,
+    /// Those of them that do not serve, because their store is missing, and why.
+    missing: Vec<Missing>,
 }
+
+/// A server does not serve, because its store is missing.
+#[derive(Clone, Debug)]
+pub struct Missing {
+    /// The server.
+    pub server: u16,
+    words: String,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+impl Missing {
+    fn new(server: ServerId, folder: &Path, name: &str, why: &str) -> Missing {
+        let words = format!(
+            "the store of server {server} for file system `{name}` is missing: {why}; mount the disk that holds {}, or restore \
+             that folder from a copy, or give the store up for good with --new-store {server} (what only this server held is \
+             lost then)",
+            folder.join(name).display()
+        );
+        Missing { server: server.0, words }
+    }
+}
+
+/// How a server began.
+type Begun = Result<(), Missing>;
 
 struct Running {
     id: ServerId,
@@ -38,9 +77,41 @@ struct Plan {
     polling: Duration,
     root: Owner,
     connections: u64,
+    record: StoreRecord,
 }
 
 impl Node {
+    /// Start servers of which those of `anew` get new stores: the others first, because each server is told that a store was
+    /// given up, and has to agree.
+    pub fn start_anew(
+        cluster: &ClusterFile,
+        ids: &[u16],
+        anew: &[u16],
+        polling: Duration,
+        events: &Sender<Event>,
+    ) -> Result<Node> {
+        if let Some(id) = anew.iter().find(|id| !ids.contains(id)) {
+            bail!("--new-store {id}: server {id} is not among those that are started here");
+        }
+        let others: Vec<u16> = ids.iter().copied().filter(|id| !anew.contains(id)).collect();
+        let mut node = Node::start(cluster, &others, polling, events)?;
+        if anew.is_empty() {
+            return Ok(node);
+        }
+        let added = renewal::renew(cluster, anew).and_then(|()| Node::start(cluster, anew, polling, events));
+        match added {
+            Ok(added) => {
+                node.servers.extend(added.servers);
+                node.missing.extend(added.missing);
+                Ok(node)
+            }
+            Err(error) => {
+                node.stop()?;
+                Err(error)
+            }
+        }
+    }
+
     /// Start servers of a cluster; returns when all serve. One that ends later by itself is an event.
     pub fn start(
         cluster: &ClusterFile,
@@ -53,7 +124,7 @@ impl Node {
         let servers = ids.len().max(1) as u64;
         let open_files = shoal_bench::raise_open_files((OPEN_FILES + CONNECTIONS) * servers) / servers;
         let connections = open_files.saturating_sub(OPEN_FILES).clamp(CONNECTIONS_MIN, CONNECTIONS);
-        let mut node = Node { servers: Vec::new() };
+        let mut node = Node { servers: Vec::new(), missing: Vec::new() };
         let mut begins = Vec::new();
         for &id in ids {
             let plan = Plan::new(cluster, id, key.clone(), polling, connections)?;
@@ -72,10 +143,35 @@ impl Node {
             node.servers.push(Running { id: ServerId(id), stop, thread });
             begins.push((id, begin));
         }
-        let failed = begins.into_iter().find(|(_, begin)| begin.recv().is_err());
+        let mut failed = None;
+        for (id, begin) in begins {
+            match begin.recv() {
+                Ok(Ok(())) => {}
+                Ok(Err(missing)) => node.missing.push(missing),
+                Err(_) => failed = failed.or(Some(id)),
+            }
+        }
         match failed {
+            Some(id) => Err(node.stop().err().unwrap_or_else(|| anyhow!("server {id} did not begin"))),
+            // Nothing is left that serves.
+            None if node.missing.len() == ids.len() && !ids.is_empty() => {
+                let first = node.missing.swap_remove(0);
+                node.stop()?;
+                Err(first.into())
+            }
             None => Ok(node),
-            Some((id, _)) => Err(node.stop().err().unwrap_or_else(|| anyhow!("server {id} did not begin"))),
+        }
+    }
+
+    /// The servers that do not serve, because their store is missing, and why.
+    pub fn missing(&self) -> &[Missing] {
+        &self.missing
+    }
+
+    /// Say on standard error which servers do not serve, and why.
+    pub fn say_missing(&self) {
+        for missing in &self.missing {
+            eprintln!("shoal: DEGRADED: server {}: {missing}", missing.server);
         }
     }
 
@@ -107,12 +203,18 @@ impl Plan {
         let entry = cluster.server.get(usize::from(id)).with_context(|| {
             format!("there is no server {id} in the cluster file: it has 0 to {}", cluster.server.len() - 1)
         })?;
-        let with_map = |c: &CollectionEntry| Ok((c.clone(), cluster.map(c)?));
+        let record = StoreRecord::load(cluster, id)?;
+        let with_map = |c: &CollectionEntry| {
+            let map = cluster.map(c)?;
+            let renewed = record.map(&map.fs_id)?;
+            Ok((c.clone(), renewed.map_or(map.clone(), |renewed| renewed.succeeded_by(&map))))
+        };
+        let collections = cluster.collection.iter().map(with_map).collect::<Result<_>>()?;
         Ok(Plan {
             id: ServerId(id),
             listen: entry.addresses()?,
             folder: cluster.path(&entry.folder),
-            collections: cluster.collection.iter().map(with_map).collect::<Result<_>>()?,
+            collections,
             key,
             polling,
             root: Owner {
@@ -121,22 +223,69 @@ impl Plan {
                 gid: rustix::process::getegid().as_raw(),
             },
             connections,
+            record,
         })
     }
 
-    /// Serve until the stop is told (its sender is dropped).
+    /// Serve until the stop is told (its sender is dropped). Without its store the server refuses every connection until then.
     async fn run(
         self,
         env: Env,
         stopped: oneshot::Receiver<()>,
-        begun: std::sync::mpsc::Sender<()>,
+        begun: std::sync::mpsc::Sender<Begun>,
     ) -> Result<()> {
-        let Plan { id, listen, folder, collections, key, polling, root, connections } = self;
+        let (listen, mut record) = (self.listen.clone(), self.record.clone());
+        let server = match self.begin(&env).await {
+            Ok(server) => server,
+            Err(error) => {
+                let missing = error.downcast::<Missing>()?;
+                let _refusing = Refusing::begin(&env, &listen, Status::NoStore, &missing.words).await;
+                let _ = begun.send(Err(missing));
+                let _ = stopped.await;
+                return Ok(());
+            }
+        };
+        keep(&mut record, server.shards())?;
+        let _ = begun.send(Ok(()));
+        // An error is the sender's end: the stop.
+        let mut stopped = std::pin::pin!(stopped);
+        loop {
+            let minute = std::pin::pin!(env.sleep(RECORD_EVERY));
+            match select(stopped, minute).await {
+                Either::Left(_) => break,
+                Either::Right((_, waiting)) => stopped = waiting,
+            }
+            // What is known of the store is older then; it serves all the same.
+            if let Err(error) = keep(&mut record, server.shards()) {
+                tracing::warn!("{error:#}");
+            }
+        }
+        let shards = server.shards().to_vec();
+        server.stop().await.context("cannot make everything durable at the stop")?;
+        keep(&mut record, &shards)
+    }
+
+    async fn begin(self, env: &Env) -> Result<ServerHandle> {
+        let Plan { id, listen, folder, collections, key, polling, root, connections, record } = self;
+        let explain_all = |error, name: &str| match error {
+            StoreError::Missing(why) => Missing::new(id, &folder, name, &why).into(),
+            error => cannot_open(error, &folder, name),
+        };
         let mut setups = Vec::new();
         for (entry, map) in collections {
-            let config = collection_config(&entry, &map, id, folder.join(&entry.name))?;
+            let mut config = collection_config(&entry, &map, id, folder.join(&entry.name))?;
+            // A store is made only where none is known.
+            config.store = record.of(&map.fs_id).0;
+            config.create = record.may_make(&map.fs_id);
             let opened = shoal_store::open(env.clone(), config).await;
-            let store = opened.map_err(|error| cannot_open(error, &folder, &entry.name))?;
+            let store = opened.map_err(|error| explain_all(error, &entry.name))?;
+            let (now, known) = (store.durable().0, record.of(&map.fs_id).1);
+            if now < known {
+                let why = format!(
+                    "it is an older copy: durable up to {now}, and was up to {known}; what was acknowledged since is not in it"
+                );
+                return Err(explain_all(StoreError::Missing(why), &entry.name));
+            }
             setups.push(CollectionSetup { store, map, key: Some(key.clone()), root });
         }
         let settings = Settings {
@@ -144,12 +293,20 @@ impl Plan {
             ..Settings::default()
         };
         let config = ServerConfig { id, listen, collections: setups, settings, polling };
-        let server = serve(env, config).await.map_err(|error| explain(error, &folder))?;
-        let _ = begun.send(());
-        // An error is the sender's end: the stop.
-        let _ = stopped.await;
-        server.stop().await.context("cannot make everything durable at the stop")
+        serve(env.clone(), config).await.map_err(|error| match error {
+            ServeError::Store(name, error) => explain_all(error, &name),
+            error => explain(error),
+        })
     }
+}
+
+/// Keep the stores that a server serves from in its record.
+fn keep(record: &mut StoreRecord, shards: &[Rc<Shard>]) -> Result<()> {
+    let mut is_new = false;
+    for shard in shards.iter().filter(|shard| shard.store().is_known()) {
+        is_new |= record.enter(&shard.identity().map.fs_id, shard.store(), shard.collection.durable().0);
+    }
+    if is_new { record.save() } else { Ok(()) }
 }
 
 fn collection_config(
@@ -165,6 +322,8 @@ fn collection_config(
     Ok(CollectionConfig { sync_modes: entry.sync_modes(), ..config })
 }
 
+/// How often the record of a server's stores is written, while they change.
+const RECORD_EVERY: Duration = Duration::from_secs(60);
 /// Descriptors that one server may use well for its streams' files, journal and tables.
 const OPEN_FILES: u64 = 1024;
 /// Connections of one server, at most; and at least, however few descriptors there are.
@@ -206,11 +365,7 @@ fn remedy_of(errno: i32) -> Option<&'static str> {
 }
 
 /// The remedy for what commonly prevents a start.
-fn explain(error: ServeError, folder: &Path) -> anyhow::Error {
-    let error = match error {
-        ServeError::Store(name, error) => return cannot_open(error, folder, &name),
-        other => other,
-    };
+fn explain(error: ServeError) -> anyhow::Error {
     let remedy = match &error {
         ServeError::Listen(Address::Tcp(at), io) if io.kind() == std::io::ErrorKind::AddrInUse => format!(
             "port {0} is in use: stop what uses it (`ss -ltnp 'sport = :{0}'` names it), then start again; clients \

@@ -61,6 +61,9 @@ fn key() -> SecretKey {
     SecretKey::new([0x5a; 32])
 }
 
+/// The empty folder where a disk is not mounted.
+const UNMOUNTED: &str = "/unmounted";
+
 /// Before a server that could not begin tries again.
 const START_PAUSE: Duration = Duration::from_millis(300);
 
@@ -95,6 +98,8 @@ struct Plan {
     waits_for_disk: RefCell<Option<String>>,
     /// Its last process ended for that.
     gave_up: Cell<bool>,
+    /// Its disk is not mounted: an empty folder is in its place.
+    unmounted: Cell<bool>,
 }
 
 impl Cluster {
@@ -115,6 +120,7 @@ impl Cluster {
                 failures: RefCell::default(),
                 waits_for_disk: RefCell::default(),
                 gave_up: Cell::default(),
+                unmounted: Cell::default(),
             };
             let process = world.process(&format!("server-{id}"), machine);
             Server { machine, process, plan: Rc::new(plan) }
@@ -220,10 +226,9 @@ fn address(id: u16) -> Address {
 }
 
 fn map_of(config: &ClusterConfig) -> ClusterMap {
-    let server = |id: u16| ServerInfo {
-        id: ServerId(id),
-        addresses: vec![Text(address(id).to_string())].into(),
-        roles: if id + config.metadata_only < config.servers { Roles::all() } else { Roles::METADATA },
+    let server = |id: u16| {
+        let roles = if id + config.metadata_only < config.servers { Roles::all() } else { Roles::METADATA };
+        ServerInfo::new(ServerId(id), vec![Text(address(id).to_string())], roles)
     };
     ClusterMap {
         fs_id: FS_ID,
@@ -245,7 +250,14 @@ impl Server {
         plan.serving.set(false);
         plan.gave_up.set(false);
         world.start(self.process, |env| async move {
-            let Err(failure) = plan.run(env).await else { return };
+            let Err(mut failure) = plan.run(env.clone()).await else { return };
+            if plan.unmounted.get() && failure.is_missing {
+                // It is refused, as it must be, and left as it is.
+                match env.list(UNMOUNTED).await {
+                    Ok(entries) if entries.is_empty() => return,
+                    _ => failure.words.push_str(": a store was made where the disk is not mounted"),
+                }
+            }
             let words = format!("server {}: {}", plan.id, failure.words);
             if !failure.may_pass {
                 return plan.failures.borrow_mut().push(words);
@@ -259,6 +271,17 @@ impl Server {
     /// It is stopped on purpose, to be started at its time: who runs it does not try again before.
     pub fn keep_stopped(&self) {
         self.plan.gave_up.set(false);
+    }
+
+    /// From its next start on an empty folder is where its disk was.
+    pub fn unmount(&self) {
+        // One that was never formatted has nothing to lose.
+        self.plan.unmounted.set(self.plan.formatted.get());
+    }
+
+    /// From its next start on its disk is there.
+    pub fn mount(&self) {
+        self.plan.unmounted.set(false);
     }
 
     /// Who runs it tries again while its disk is full, or fails to sync: as a new process, since the old one's end is what
@@ -281,6 +304,8 @@ struct Failure {
     words: String,
     /// Its disk is full, or does not sync: it may begin later.
     may_pass: bool,
+    /// The folder does not hold the server's store.
+    is_missing: bool,
 }
 
 impl From<StoreError> for Failure {
@@ -289,7 +314,8 @@ impl From<StoreError> for Failure {
         const ENOSPC: i32 = 28;
         let of_disk = matches!(&error, StoreError::Io { errno: Some(EIO | ENOSPC), .. });
         let may_pass = of_disk || matches!(&error, StoreError::Poisoned(_) | StoreError::NoSpace { .. });
-        Failure { words: error.to_string(), may_pass }
+        let is_missing = matches!(&error, StoreError::Missing(_));
+        Failure { words: error.to_string(), may_pass, is_missing }
     }
 }
 
@@ -298,7 +324,7 @@ impl From<ServeError> for Failure {
         let words = error.to_string();
         match error {
             ServeError::Store(_, error) => Failure { words: format!("{words}: {error}"), ..error.into() },
-            _ => Failure { words, may_pass: false },
+            _ => Failure { words, may_pass: false, is_missing: false },
         }
     }
 }
@@ -306,8 +332,12 @@ impl From<ServeError> for Failure {
 impl Plan {
     /// Open the store, serve, and never end by itself.
     async fn run(&self, env: Env) -> Result<(), Failure> {
-        let dir = "/shoal";
-        env.create_dir(dir).await.map_err(|error| Failure { words: error.to_string(), may_pass: false })?;
+        let dir = if self.unmounted.get() { UNMOUNTED } else { "/shoal" };
+        env.create_dir(dir).await.map_err(|error| Failure {
+            words: error.to_string(),
+            may_pass: false,
+            is_missing: false,
+        })?;
         let setup = CollectionSetup {
             store: shoal_store::open(env.clone(), self.store(dir)).await?,
             map: self.map.clone(),

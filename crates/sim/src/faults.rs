@@ -40,11 +40,13 @@ pub enum Fault {
     StopAt,
     /// A client is killed, and another one takes its place.
     ClientCrash,
+    /// A server is killed, and its disk is not mounted when it starts; later it is, and the server starts again.
+    LostFolder,
 }
 
 impl Fault {
     /// All kinds, in the order in which they are drawn.
-    pub const ALL: [Fault; 12] = [
+    pub const ALL: [Fault; 13] = [
         Fault::Crash,
         Fault::PowerCut,
         Fault::Pause,
@@ -57,6 +59,7 @@ impl Fault {
         Fault::ClockJump,
         Fault::StopAt,
         Fault::ClientCrash,
+        Fault::LostFolder,
     ];
 
     /// Its name on the command line.
@@ -74,6 +77,7 @@ impl Fault {
             Fault::ClockJump => "clock-jump",
             Fault::StopAt => "stop-at",
             Fault::ClientCrash => "client-crash",
+            Fault::LostFolder => "lost-folder",
         }
     }
 }

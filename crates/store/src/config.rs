@@ -1,6 +1,7 @@
 //! What a collection is opened with.
 
 use crate::{ModuleKind, SyncModes};
+use shoal_proto::StoreId;
 use std::path::PathBuf;
 
 /// Whose data a folder holds. Kept in the folder; a folder of another identity is refused.
@@ -23,8 +24,12 @@ pub struct CollectionConfig {
     pub module: ModuleKind,
     /// Whose data it is.
     pub identity: Identity,
-    /// Make the collection if the folder holds none. Without: opening an empty folder is refused.
+    /// Make the collection if the folder holds none. Without: a folder that holds none is refused as
+    /// [`StoreError::Missing`](crate::StoreError::Missing), and stays as it is.
     pub create: bool,
+    /// The store that the folder must hold, and that is made where one is made. [`StoreId::NONE`]: whichever it holds, and a
+    /// new one is drawn at random.
+    pub store: StoreId,
     /// Sync modes of a new collection; an existing one has kept its own.
     pub sync_modes: SyncModes,
     /// Bytes of a journal segment; a multiple of 4,096. Fixed when the collection is made.
@@ -86,6 +91,7 @@ impl CollectionConfig {
             module,
             identity,
             create: true,
+            store: StoreId::NONE,
             sync_modes: SyncModes::default(),
             segment_bytes: 32 << 20,
             group_bytes_max: 1 << 20,

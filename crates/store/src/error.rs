@@ -36,6 +36,9 @@ pub enum StoreError {
     /// The folder is another's, or of a newer version, or in use.
     #[error("{0}")]
     Refused(String),
+    /// The folder does not hold the store that it must hold: it is empty, or holds another one. It was not touched.
+    #[error("{0}")]
+    Missing(String),
     /// An error of the local file system.
     #[error("{context}: {kind}")]
     Io {

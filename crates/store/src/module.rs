@@ -10,7 +10,7 @@ use futures_util::future::LocalBoxFuture;
 use shoal_env::WallTime;
 use shoal_env::local::{Notify, Reached};
 use shoal_pattern::ViewRun;
-use shoal_proto::{Coalescing, Handle};
+use shoal_proto::{Coalescing, Handle, StoreId};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -335,6 +335,10 @@ pub trait Module {
     fn push_written(&self) {}
     /// `Err` once poisoned.
     fn health(&self) -> Result<(), StoreError>;
+    /// Which store this is; [`StoreId::NONE`] for modules that keep nothing.
+    fn store_id(&self) -> StoreId {
+        StoreId::NONE
+    }
     /// See [`LossId`].
     fn loss_id(&self) -> LossId;
     /// The sync modes.

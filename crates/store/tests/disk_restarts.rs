@@ -241,18 +241,24 @@ fn foreign_folders_are_refused_with_the_remedy() {
     let refusal = |config: CollectionConfig| {
         let refused = life(|env| async move { open(env, config).await.map(drop) });
         match refused {
-            Err(StoreError::Refused(why)) => why,
+            Err(StoreError::Refused(why) | StoreError::Missing(why)) => why,
             other => panic!("{other:?}"),
         }
     };
     let why = refusal(CollectionConfig { create: false, ..config.clone() });
-    assert!(why.contains("holds no collection") && why.contains("shoal init"), "{why}");
+    assert!(why.contains("is empty"), "{why}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was made in it");
+    let nowhere = CollectionConfig { create: false, dir: dir.path().join("nowhere"), ..config.clone() };
+    assert!(refusal(nowhere).contains("is not there"));
+    assert!(!dir.path().join("nowhere").exists());
     killed(dir.path(), |_| async {});
     let other = |identity: Identity| CollectionConfig { identity, ..config.clone() };
     let identity = config.identity;
     assert!(refusal(other(Identity { fs: [1; 16], ..identity })).contains("not 01010101"));
     assert!(refusal(other(Identity { server: 9, ..identity })).contains("is of server 2, not 9"));
     assert!(refusal(other(Identity { collection: 1, ..identity })).contains("is of collection 5, not 1"));
+    let store = CollectionConfig { store: shoal_proto::StoreId(7), ..config.clone() };
+    assert!(refusal(store).contains("is of store "));
     let why = killed(dir.path(), |_| async { refusal_in_a_thread(config.clone()) });
     assert!(why.contains("in use by another server"), "{why}");
     let occupied = tempfile::tempdir().unwrap();

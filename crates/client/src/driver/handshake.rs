@@ -8,7 +8,9 @@ use crate::{Error, Options};
 use bytes::BytesMut;
 use shoal_env::{Address, Env, Reader, Stream, Writer};
 use shoal_proto::message::{self, Attach, Attached, Challenge, Hello, Refusal};
-use shoal_proto::{ClientId, Frame, FrameKind, SecretKey, ServerId, SessionId, Status, codec::Codec};
+use shoal_proto::{
+    ClientId, Frame, FrameKind, SecretKey, ServerId, SessionId, Status, StoreId, codec::Codec,
+};
 use std::io::{self, IoSlice};
 use std::time::Duration;
 
@@ -57,6 +59,8 @@ pub(super) struct Identity<'a> {
     pub(super) session: Option<SessionId>,
     /// Which server it must be, if that is known.
     pub(super) server: Option<ServerId>,
+    /// From which store it must be served, as far as that is known.
+    pub(super) store: StoreId,
 }
 
 /// The order in which addresses of a server are tried: first those that cost the least. A socket in a folder of another
@@ -82,7 +86,9 @@ pub(super) async fn reach(
             Ok(Err(trouble)) => trouble,
             Err(_) => Trouble { status: Status::Unavailable, words: format!("no answer in {CONNECT_MAX:?}") },
         };
-        if trouble.is_final() || trouble.status == Status::NoSession {
+        // Where any server will do, one whose store is missing does not stand for the others.
+        let goes_on = trouble.status == Status::NoStore && identity.server.is_none();
+        if (trouble.is_final() && !goes_on) || trouble.status == Status::NoSession {
             return Err(Trouble { words: format!("{address}: {}", trouble.words), ..trouble });
         }
         words.push(format!("{address}: {}", trouble.words));
@@ -97,7 +103,7 @@ pub(super) async fn first_of(
     options: &Options,
     client: ClientId,
 ) -> Result<(ServerId, Established), Error> {
-    let identity = Identity { options, client, session: None, server: None };
+    let identity = Identity { options, client, session: None, server: None, store: StoreId::NONE };
     reach(env, &options.map_from, &identity)
         .await
         .map_err(|trouble| Error::new(trouble.status, "connect").because(trouble.words))
@@ -136,6 +142,13 @@ async fn try_one(
         let words =
             format!("server {} listens there; does the map name the right address?", challenge.server);
         return Err(Trouble { status: Status::Unavailable, words });
+    }
+    if !identity.store.agrees(challenge.store) {
+        let words = format!(
+            "it is served from store {}, and this client knows it by store {}; if that one was given up, mount again",
+            challenge.store, identity.store
+        );
+        return Err(Trouble { status: Status::NoStore, words });
     }
     let attach = Attach {
         proof: message::proof(key, false, challenge.version, &nonce, &challenge.nonce),

@@ -10,7 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use shoal_env::local::Notify;
 use shoal_env::{Address, Env, Reader, Writer};
 use shoal_proto::message::Reply;
-use shoal_proto::{Frame, FrameKind, ServerId, Status, limits};
+use shoal_proto::{Frame, FrameKind, ServerId, Status, StoreId, limits};
 use std::cell::Cell;
 use std::io::IoSlice;
 use std::rc::Rc;
@@ -104,6 +104,7 @@ impl Link {
             client: self.core.id,
             session: self.core.attach_id(self.server),
             server: Some(self.server),
+            store: map.server(self.server).map_or(StoreId::NONE, |info| info.store),
         };
         reach(&self.env, &addresses, &identity).await.map(|(_, established)| established)
     }

@@ -75,11 +75,8 @@ impl FakeCluster {
     /// `servers` servers whose files have strips of `strip` bytes.
     pub(crate) fn new(servers: u16, strip: u64) -> FakeCluster {
         let template = Template { dist: Dist::SimpleStripe { strip }, width: 0 };
-        let infos = (0..servers).map(|id| ServerInfo {
-            id: ServerId(id),
-            addresses: Vec::new().into(),
-            roles: Roles::METADATA | Roles::DATA,
-        });
+        let infos =
+            (0..servers).map(|id| ServerInfo::new(ServerId(id), Vec::new(), Roles::METADATA | Roles::DATA));
         let map = ClusterMap {
             fs_id: FS_ID,
             name: "fake".into(),

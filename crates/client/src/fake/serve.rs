@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use shoal_env::{Env, Listener, Stream};
 use shoal_proto::codec::Codec;
 use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, Request, VERSIONS, proof};
-use shoal_proto::{Frame, FrameKind, SecretKey, ServerId, SessionId, Status};
+use shoal_proto::{Frame, FrameKind, SecretKey, ServerId, SessionId, Status, StoreId};
 use std::cell::RefCell;
 use std::io::IoSlice;
 use std::rc::Rc;
@@ -93,7 +93,7 @@ impl Connection {
         self.send(
             FrameKind::Challenge,
             0,
-            &Challenge { version: VERSIONS.1, nonce, server, proof: own },
+            &Challenge { version: VERSIONS.1, nonce, server, store: StoreId::NONE, proof: own },
             &Bytes::new(),
         )
         .await?;

@@ -78,6 +78,23 @@ impl Client {
         Ok(())
     }
 
+    /// Tell a server that the stores of other servers were given up, and `map` names what takes their place.
+    ///
+    /// # Errors
+    /// `Conflict` if the server knows a newer map; or when it does not answer.
+    pub async fn renew(
+        &self,
+        server: ServerId,
+        lost: &[ServerId],
+        map: &ClusterMap,
+        keeps: bool,
+    ) -> Result<(), Error> {
+        let o = self.core.begin("renew", None);
+        let op = Op::Renew { servers: lost.to_vec().into(), map: map.clone(), keeps };
+        self.core.ask(&o, server, vec![op]).await?;
+        Ok(())
+    }
+
     /// Add a server to the running file system; the new map.
     ///
     /// # Errors

@@ -34,10 +34,9 @@ impl Cluster {
         let mut fs_id = [0; 16];
         fs_id[..4].copy_from_slice(&number.to_le_bytes());
         let infos: Vec<ServerInfo> = (0..servers)
-            .map(|id| ServerInfo {
-                id: ServerId(id),
-                addresses: vec![Text(format!("local:mount-test-{number}-{id}"))].into(),
-                roles: Roles::METADATA | Roles::DATA,
+            .map(|id| {
+                let address = Text(format!("local:mount-test-{number}-{id}"));
+                ServerInfo::new(ServerId(id), vec![address], Roles::METADATA | Roles::DATA)
             })
             .collect();
         let (name, collection) = (Text::from("test"), CollectionId(1));

@@ -18,10 +18,11 @@ use crate::rows;
 use crate::rows::RowValue;
 use crate::session::Session;
 use crate::shard::{Identity, Shard, apply_own};
+use crate::stores;
 use shoal_env::{Env, Reader, Writer};
 use shoal_proto::codec::Codec;
 use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, VERSIONS, proof};
-use shoal_proto::{ClientId, Frame, FrameKind, SecretKey, ServerId, SessionId, Status, limits};
+use shoal_proto::{ClientId, Frame, FrameKind, Peer, SecretKey, ServerId, SessionId, Status, limits};
 use shoal_store::Changes;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -93,6 +94,7 @@ pub async fn greet(
         version,
         nonce,
         server: identity.id,
+        store: shard.store(),
         proof: proof(&identity.key, true, version, &hello.nonce, &nonce),
     };
     line.send(FrameKind::Challenge, 0, &challenge, &[]);
@@ -131,6 +133,9 @@ pub async fn hear(reader: &mut Reader, frames: &mut Frames) {
 async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> Result<Rc<Session>, Refused> {
     let now = shard.env.now();
     if let Some(peer) = attach.peer {
+        let is_its_own = stores::meet(shard, peer).await;
+        is_its_own.map_err(|words| Refused::new(Status::OtherStore, words))?;
+        let peer = peer.server;
         let id = SessionId(shard.env.random_u64() | 1);
         let session = Session::new(id, attach.client, Some(peer), 0, true, now);
         let former = shard.peer_sessions.borrow().get(&peer).cloned();
@@ -149,6 +154,7 @@ async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> 
         session.line.replace(Some(line.clone()));
         return Ok(session);
     }
+    shard.clients_admitted().await;
     let Some(id) = attach.session else {
         return begin_session(shard, attach, line).await;
     };
@@ -221,6 +227,7 @@ pub async fn introduce(
     env: &Env,
     identity: &Identity,
     client: ClientId,
+    own: Peer,
     server: ServerId,
     name: &str,
     parts: (&mut Reader, &mut Writer, &mut Frames),
@@ -245,11 +252,13 @@ pub async fn introduce(
         let words = format!("it is server {}, not {server}", challenge.server);
         return Err(Refused::new(Status::WrongServer, words));
     }
+    stores::check(identity, Peer { server, store: challenge.store, position: 0 })
+        .map_err(|words| Refused::new(Status::NoStore, words))?;
     let attach = Attach {
         proof: proof(&identity.key, false, version, &nonce, &challenge.nonce),
         collection: identity.collection,
         client,
-        peer: Some(identity.id),
+        peer: Some(own),
         session: None,
         slots: 0,
     };

@@ -288,6 +288,9 @@ impl Compound {
         if self.ops().iter().any(|op| op.is_peers() && !repairs(op)) && peer.is_none() && !own {
             return Err(Status::Forbidden);
         }
+        if peer.is_some() && !self.shard.admits() {
+            return Err(Status::Unavailable);
+        }
         // As PVFS: a request is one thing.
         let is_client = peer.is_none() && !own;
         if is_client && !self.shard.identity().map.switches.compound && self.ops().len() > 1 {

@@ -18,6 +18,8 @@ pub fn is_direct(op: &Op) -> bool {
             | Op::Finish { .. }
             | Op::Outcome { .. }
             | Op::Setmap { .. }
+            | Op::Renew { .. }
+            | Op::Remember { .. }
             | Op::Status {}
             | Op::Setsync { .. }
             | Op::Sync {}
@@ -46,6 +48,11 @@ pub async fn run(shard: &Rc<Shard>, asker: Asker, op: Op) -> Result<Answer, Stat
         }
         Op::Outcome { tx } => ops::outcome::run(shard, tx),
         Op::Setmap { map } => ops::setmap::run(shard, map).await,
+        Op::Renew { servers, map, keeps } => ops::renew::run(shard, &servers, map, keeps).await,
+        Op::Remember { position } => {
+            let server = asker.peer.ok_or(Status::Forbidden)?;
+            ops::remember::run(shard, server, position).await
+        }
         Op::Status {} => ops::status::run(shard).await,
         Op::Setsync { metadata, data, coalescing } => {
             ops::setsync::run(shard, &metadata.0, &data.0, &coalescing.0).await

@@ -39,7 +39,7 @@ mod tests {
 
     /// Four servers.
     fn map(switches: Switches) -> ClusterMap {
-        let server = |id| ServerInfo { id: ServerId(id), addresses: Vec::new().into(), roles: Roles::all() };
+        let server = |id| ServerInfo::new(ServerId(id), Vec::new(), Roles::all());
         ClusterMap {
             fs_id: [0; 16],
             name: "test".into(),

@@ -29,7 +29,7 @@ pub fn run(ctx: &mut Ctx<'_>, addresses: &[Text], roles: Roles) -> Result<Answer
         return Err(Halt::Status(Status::Exists));
     }
     let id = ServerId(map.servers.len() as u16);
-    map.servers.push(ServerInfo { id, addresses: addresses.to_vec().into(), roles });
+    map.servers.push(ServerInfo::new(id, addresses.to_vec(), roles));
     map.epoch += 1;
     ctx.put_raw(keys::config("map"), Some(map.to_bytes().into()))?;
     Ok(Answer::Map { map })

@@ -38,10 +38,12 @@ mod readdir;
 mod readlink;
 mod reap;
 mod release;
+pub(crate) mod remember;
 mod removedata;
 mod removemeta;
 mod removexattr;
 mod rename;
+pub(crate) mod renew;
 mod repair;
 mod rmdir;
 mod rmdirent;
@@ -168,6 +170,8 @@ pub fn run(ctx: &mut Ctx<'_>, op: &Op) -> Result<Answer, Halt> {
         | Op::Finish { .. }
         | Op::Outcome { .. }
         | Op::Setmap { .. }
+        | Op::Renew { .. }
+        | Op::Remember { .. }
         | Op::Status {}
         | Op::Setsync { .. }
         | Op::Sync {} => Err(Status::NotSupported.into()),

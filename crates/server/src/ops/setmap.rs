@@ -28,6 +28,8 @@ pub async fn run(shard: &Rc<Shard>, map: ClusterMap) -> Result<Answer, Status> {
     {
         return Err(Status::Conflict);
     }
+    let mut map = map;
+    map.remember_stores(&present);
     let mut changes = Changes::default();
     changes.put(keys::config("map"), map.to_bytes());
     apply_own(&shard.collection, changes).await.map_err(status_of)?;

@@ -55,10 +55,9 @@ impl Cluster {
     pub async fn of(env: &Env, count: u16, settings: Settings, change: impl Fn(&mut ClusterMap)) -> Cluster {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let servers: Vec<ServerInfo> = (0..count)
-            .map(|i| ServerInfo {
-                id: ServerId(i),
-                addresses: vec![format!("local:server-{number}-{i}").into()].into(),
-                roles: Roles::all(),
+            .map(|i| {
+                let address = format!("local:server-{number}-{i}");
+                ServerInfo::new(ServerId(i), vec![address.into()], Roles::all())
             })
             .collect();
         let mut map = ClusterMap {
@@ -216,7 +215,11 @@ impl Raw {
             proof: proof(&wish.key, false, challenge.version, &nonce, &challenge.nonce),
             collection: wish.collection,
             client: wish.client,
-            peer: wish.peer,
+            peer: wish.peer.map(|server| shoal_proto::Peer {
+                server,
+                store: shoal_proto::StoreId::NONE,
+                position: 0,
+            }),
             session: wish.session,
             slots: 64,
         };

@@ -62,6 +62,10 @@ pub struct Fsck {
     /// Mend what is found; without it nothing is changed.
     #[arg(long)]
     pub repair: bool,
+    /// Repair also where a store was given up: names of what was lost with it are removed, and lost parts of files become
+    /// holes.
+    #[arg(long, requires = "repair")]
+    pub lost_stores: bool,
     /// Where rows go that a repair removes [default: ./fsck-NAME-SECONDS.jsonl].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub save: Option<PathBuf>,

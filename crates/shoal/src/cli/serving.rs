@@ -60,6 +60,11 @@ pub struct Up {
     /// Settings of a new file system.
     #[command(flatten)]
     pub new: NewFileSystem,
+    /// Give the store of this server up for good, and begin anew in its folder, which must be empty. What only this server held
+    /// is lost: names and files on the other servers stay, and what they miss is found by `shoal fsck`. All other servers must
+    /// run.
+    #[arg(long, value_name = "ID")]
+    pub new_store: Vec<u16>,
     /// How it is mounted.
     #[command(flatten)]
     pub options: MountOptions,
@@ -101,6 +106,11 @@ pub struct Serve {
     /// Which servers run in this process [default: all].
     #[arg(long = "server", value_name = "ID")]
     pub servers: Vec<u16>,
+    /// Give the store of this server up for good, and begin anew in its folder, which must be empty. What only this server held
+    /// is lost: names and files on the other servers stay, and what they miss is found by `shoal fsck`. All other servers must
+    /// run.
+    #[arg(long, value_name = "ID")]
+    pub new_store: Vec<u16>,
     /// Microseconds to poll before sleeping; for cores with nothing else to do.
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub polling_us: u64,

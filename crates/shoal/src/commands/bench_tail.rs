@@ -101,11 +101,7 @@ impl Setup {
         let entry = CollectionEntry::new("tail", 1)?;
         // A Unix socket's path is short; a stream within the process has a name.
         let address = Address::Local("bench-tail".into());
-        let server = ServerInfo {
-            id: SERVER,
-            addresses: vec![Text(address.to_string())].into(),
-            roles: Roles::METADATA | Roles::DATA,
-        };
+        let server = ServerInfo::new(SERVER, vec![Text(address.to_string())], Roles::METADATA | Roles::DATA);
         let map = ClusterMap {
             fs_id: entry.fs_id()?,
             name: Text(entry.name.clone()),

@@ -4,6 +4,7 @@ use crate::address::Place;
 use crate::cli::Fsck;
 use crate::fsck::Problem;
 use crate::fsck::aside::Aside;
+use crate::fsck::cause;
 use crate::fsck::rounds::{Checker, Found, Mending};
 use crate::{connect, out, words};
 use anyhow::Result;
@@ -32,7 +33,8 @@ pub fn run(args: Fsck) -> Result<ExitCode> {
         let found = checker.find().await?;
         let mut mended = BTreeMap::new();
         let mut left = found.problems.clone();
-        if args.repair && !left.is_empty() {
+        let has_lost = !cause::of_lost_stores(&found.problems, &client.map()).is_empty();
+        if args.repair && !left.is_empty() && (!has_lost || args.lost_stores) {
             left = checker.repair(&found, &mut aside, &mut mended).await?;
         }
         bar.finish_and_clear();
@@ -40,7 +42,7 @@ pub fn run(args: Fsck) -> Result<ExitCode> {
         if args.json {
             out::json(&report.json(&aside))?;
         } else {
-            report.words(args.repair, &aside)?;
+            report.words(args.repair, args.lost_stores, &aside)?;
         }
         Ok(left.is_empty())
     })?;
@@ -126,9 +128,25 @@ impl Report<'_> {
         })
     }
 
-    fn words(&self, repair: bool, aside: &Aside) -> Result<()> {
+    fn words(&self, repair: bool, lost_stores: bool, aside: &Aside) -> Result<()> {
         let all = self.all();
-        for problem in &all {
+        let map = self.client.map();
+        let lost = cause::of_lost_stores(all.iter().copied(), &map);
+        for (server, problems) in &lost {
+            out::line(format!(
+                "a store of server {server} was given up, and {} of that: {}",
+                words::many(problems.len() as u64, "problem")
+                    + if problems.len() == 1 { " comes" } else { " come" },
+                cause::kinds(problems)
+            ))?;
+        }
+        if repair && !lost.is_empty() && !lost_stores {
+            out::line("nothing was mended: --lost-stores says that names of what was lost may be removed")?;
+        }
+        let is_grouped = |problem: &&Problem| {
+            !self.mended.contains_key(*problem) && lost.values().any(|of_it| of_it.contains(*problem))
+        };
+        for problem in all.iter().filter(|problem| !is_grouped(problem)) {
             let mending = self.mending(problem).map_or(String::new(), |words| format!("  [{words}]"));
             out::line(format!("{problem}{mending}"))?;
         }

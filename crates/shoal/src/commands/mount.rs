@@ -3,10 +3,12 @@
 use crate::address::{Place, log_path};
 use crate::cli::Mount;
 use crate::embed::Embedded;
-use crate::out;
 use crate::stop;
+use crate::{connect, out};
 use anyhow::{Context as _, Result, bail};
+use futures_util::future::join_all;
 use serde_json::{Value, json};
+use shoal_proto::ServerInfo;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -27,10 +29,29 @@ pub fn run(args: Mount) -> Result<ExitCode> {
         true => json!({ "ready": true, "address": address, "mountpoint": at.to_string() }).to_string(),
         false => format!("shoal {} · ready: {address} mounted at {at}", env!("CARGO_PKG_VERSION")),
     });
+    let watched = place.clone();
+    let look = std::thread::Builder::new().name("servers".into()).spawn(move || say_degraded(&watched));
+    look.context("cannot start a thread that asks the servers")?;
     // Whatever happened (a signal, somebody's umount), it is the end.
     let _ = happened.recv();
     mount.stop()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Say once which servers do not serve, and why: what lies on them fails. The mount does not wait for this.
+fn say_degraded(place: &Place) {
+    let asked = connect::with_client_within(place, connect::IMPATIENT, |_, client| async move {
+        let map = client.map();
+        let ask = |info: &ServerInfo| {
+            let (client, id) = (client.clone(), info.id);
+            async move { client.ping(id).await.err().map(|error| (id, error)) }
+        };
+        Ok(join_all(map.servers.iter().map(ask)).await)
+    });
+    // One that cannot reach any server says so with the first operation.
+    for (id, error) in asked.into_iter().flatten().flatten() {
+        eprintln!("shoal: DEGRADED: server {id} does not answer: {error}");
+    }
 }
 
 /// The same program again, without `--background`; its first line says that it is ready.

@@ -79,7 +79,7 @@ async fn ask_all(client: Client, count: u32) -> Result<Report> {
                 times.sort();
                 let us = |at: usize| times.get(at).map(|t| t.as_nanos() as f64 / 1e3);
                 (one.min_us, one.median_us) = (us(0), us(times.len() / 2));
-                (one.epoch, one.agrees, one.owns_root) = (Some(map.epoch), map == newest, owns_root);
+                (one.epoch, one.agrees, one.owns_root) = (Some(map.epoch), map.agrees(&newest), owns_root);
             }
         }
         servers.push(one);
@@ -111,7 +111,7 @@ fn complaints(servers: &[Told], newest: &ClusterMap) -> Vec<String> {
     let mut complaints = Vec::new();
     for one in servers {
         match (&one.error, one.epoch) {
-            (Some(error), _) => complaints.push(format!("server {} does not answer: {error}", one.server)),
+            (Some(error), _) => complaints.push(format!("DEGRADED: server {} does not answer: {error}", one.server)),
             (None, Some(epoch)) if !one.agrees => complaints.push(format!(
                 "server {} has another configuration (epoch {epoch}, the newest is {}): it takes the newest when its \
                  peers reach it, or when it is started again with the present cluster file",

@@ -24,15 +24,19 @@ pub fn run(args: Serve) -> Result<ExitCode> {
     if let Some(twice) = ids.iter().enumerate().find_map(|(at, id)| ids[..at].contains(id).then_some(id)) {
         bail!("server {twice} is asked for twice: name each --server once");
     }
-    let node = Node::start(&cluster, &ids, Duration::from_micros(args.polling_us), &events)
+    let polling = Duration::from_micros(args.polling_us);
+    let node = Node::start_anew(&cluster, &ids, &args.new_store, polling, &events)
         .with_context(|| format!("cannot serve {}", args.config.display()))?;
+    node.say_missing();
+    let serves = |id: &u16| node.missing().iter().all(|missing| missing.server != *id);
+    let serving: Vec<u16> = ids.iter().copied().filter(serves).collect();
     let tcp = cluster.server.iter().map(|s| s.addresses()).collect::<Result<Vec<_>>>()?;
     let tcp: Vec<String> = tcp
         .into_iter()
         .flatten()
         .filter_map(|a| if let Address::Tcp(at) = a { Some(at.to_string()) } else { None })
         .collect();
-    say_ready(&args, &cluster, &ids, &tcp.join(","));
+    say_ready(&args, &cluster, &serving, &tcp.join(","));
     let event = happened.recv();
     let stopped = node.stop();
     if let Ok(Event::Failed(id, words)) = event {

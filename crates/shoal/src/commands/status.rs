@@ -67,7 +67,7 @@ fn show(
     span: f64,
     space: Option<Statfs>,
 ) -> Result<bool> {
-    let well = now.iter().all(|s| s.as_ref().is_ok_and(|v| v["health"] == "well"));
+    let well = degraded(now).is_empty();
     if args.json {
         out::json_line(&as_json(client, before, now, span, space, well))?;
         return Ok(well);
@@ -83,14 +83,17 @@ fn show(
         "file system  {}   {}   {space}{}",
         map.name,
         words::many(map.servers.len() as u64, "server"),
-        if well { "healthy" } else { "NOT WELL" },
+        if well { "healthy" } else { "DEGRADED" },
     ))?;
     out::line(words::plain(&rates_table(before, now, span)))?;
     for (id, sample) in now.iter().enumerate() {
         match sample {
-            Err(error) => out::line(format!("server {id} does not answer: {error}"))?,
+            Err(error) => out::line(format!("DEGRADED: server {id} does not answer: {error}"))?,
             Ok(value) if value["health"] != "well" => {
-                out::line(format!("server {id} is not well: {}", value["health"].as_str().unwrap_or("?")))?;
+                out::line(format!(
+                    "DEGRADED: server {id} is not well: {}",
+                    value["health"].as_str().unwrap_or("?")
+                ))?;
             }
             Ok(_) => {}
         }
@@ -214,12 +217,19 @@ fn as_json(
         "id": crate::cluster_file::hex(&map.fs_id),
         "epoch": map.epoch,
         "well": well,
+        "degraded": degraded(now),
         "seconds": span,
         "space": space.map(|s| json!({
             "total_bytes": s.total, "available_bytes": s.available, "objects": s.objects,
         })),
         "servers": servers,
     })
+}
+
+/// The servers that do not serve as they should.
+fn degraded(now: &[Sample]) -> Vec<usize> {
+    let is_well = |sample: &Sample| sample.as_ref().is_ok_and(|value| value["health"] == "well");
+    (0..now.len()).filter(|&id| !is_well(&now[id])).collect()
 }
 
 /// Operations a second, by name.

@@ -8,7 +8,7 @@ use crate::cli::Up;
 use crate::cluster_file::{ClusterFile, CollectionEntry, FILE_NAME, check_servers};
 use crate::commands::init::new_collection;
 use crate::embed::Embedded;
-use crate::node::Node;
+use crate::node::{Missing, Node};
 use crate::out;
 use crate::secret::KeyFile;
 use crate::stop::{self, Event};
@@ -46,10 +46,15 @@ pub fn run(args: Up, given: Option<&clap::ArgMatches>) -> Result<ExitCode> {
         false => new(&folder, &args)?,
     };
     let ids: Vec<u16> = (0..cluster.server.len() as u16).collect();
-    let node = Node::start(&cluster, &ids, Duration::ZERO, &events)
+    let node = Node::start_anew(&cluster, &ids, &args.new_store, Duration::ZERO, &events)
         .with_context(|| format!("cannot start the file system in {}", args.folder.display()))?;
-    let place = place(&cluster)?;
-    let mount = match &args.mount {
+    node.say_missing();
+    let place = place(&cluster, node.missing())?;
+    let has_root = node.missing().iter().all(|missing| missing.server != 0);
+    if let Some(at) = args.mount.as_ref().filter(|_| !has_root) {
+        eprintln!("shoal: {} is not mounted: server 0 holds the root directory", at.display());
+    }
+    let mount = match args.mount.as_ref().filter(|_| has_root) {
         None => None,
         Some(at) => match Embedded::start(&place, at, &args.options, &events) {
             Ok(mount) => Some(mount),
@@ -59,7 +64,7 @@ pub fn run(args: Up, given: Option<&clap::ArgMatches>) -> Result<ExitCode> {
             }
         },
     };
-    say_ready(&args, &cluster, &place, begin);
+    say_ready(&args, &cluster, &node, &place, begin);
     let (mount, failed) = wait(&happened, mount);
     let unmounted = mount.map_or(Ok(()), Embedded::stop);
     let stopped = node.stop();
@@ -316,22 +321,26 @@ pub fn free_port() -> Result<TcpListener> {
     free.context("no free port on 127.0.0.1")
 }
 
-/// How this process's own mount finds the file system, and others too: the first server's TCP address.
-fn place(cluster: &ClusterFile) -> Result<Place> {
-    let first = cluster.server[0].addresses()?;
+/// How this process's own mount finds the file system, and others too: the TCP address of the first server that serves.
+fn place(cluster: &ClusterFile, missing: &[Missing]) -> Result<Place> {
+    let serves = |id: &u16| missing.iter().all(|missing| missing.server != *id);
+    let first = (0..cluster.server.len() as u16).find(serves).unwrap_or(0);
+    let first = cluster.server[usize::from(first)].addresses()?;
     let tcp = first.iter().find(|a| matches!(a, Address::Tcp(_))).or(first.first());
     let servers = tcp.cloned().into_iter().collect();
     let address = ShoalAddress { servers, name: cluster.collection[0].name.clone(), path: "/".to_owned() };
     Ok(Place { address, key: cluster.path(&cluster.key) })
 }
 
-fn say_ready(args: &Up, cluster: &ClusterFile, place: &Place, begin: Instant) {
+fn say_ready(args: &Up, cluster: &ClusterFile, node: &Node, place: &Place, begin: Instant) {
     let (count, seconds) = (cluster.server.len(), begin.elapsed().as_secs_f64());
+    let up = count - node.missing().len();
     if args.json {
         let mount = args.mount.as_ref().map(|m| m.display().to_string());
         let ready = json!({
             "ready": true,
             "servers": count,
+            "missing": node.missing().iter().map(|missing| missing.server).collect::<Vec<_>>(),
             "seconds": seconds,
             "folder": args.folder.display().to_string(),
             "mountpoint": mount,
@@ -343,9 +352,10 @@ fn say_ready(args: &Up, cluster: &ClusterFile, place: &Place, begin: Instant) {
     }
     let mounted = args.mount.as_ref().map_or(String::new(), |at| format!(" · mounted at {}", at.display()));
     out::tell(format!(
-        "shoal {} · ready: {count} server{} up in {seconds:.1} s · data in {}{mounted} · {}",
+        "shoal {} · {}: {up} server{} up in {seconds:.1} s · data in {}{mounted} · {}",
         env!("CARGO_PKG_VERSION"),
-        if count == 1 { "" } else { "s" },
+        if up == count { "ready" } else { "ready, DEGRADED" },
+        if up == 1 { "" } else { "s" },
         args.folder.display(),
         place.address,
     ));

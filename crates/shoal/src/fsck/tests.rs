@@ -57,10 +57,9 @@ struct Scene {
 
 impl Scene {
     async fn new(env: &Env, number: usize) -> Scene {
-        let info = |id: u16| ServerInfo {
-            id: ServerId(id),
-            addresses: vec![format!("local:fsck-{number}-{id}").into()].into(),
-            roles: Roles::all(),
+        let info = |id: u16| {
+            let address = format!("local:fsck-{number}-{id}");
+            ServerInfo::new(ServerId(id), vec![address.into()], Roles::all())
         };
         let map = ClusterMap {
             fs_id: [5; 16],

@@ -52,11 +52,9 @@ impl Cluster {
     /// The same with other techniques.
     pub fn start_with(servers: u16, module: ModuleKind, switches: Switches) -> Cluster {
         let dir = TempDir::new().unwrap();
-        let info = |id: u16| ServerInfo {
-            id: ServerId(id),
-            addresses: vec![Text(format!("unix:{}", dir.path().join(format!("{id}.socket")).display()))]
-                .into(),
-            roles: Roles::METADATA | Roles::DATA,
+        let info = |id: u16| {
+            let address = format!("unix:{}", dir.path().join(format!("{id}.socket")).display());
+            ServerInfo::new(ServerId(id), vec![Text(address)], Roles::METADATA | Roles::DATA)
         };
         let map = ClusterMap {
             fs_id: [5; 16],

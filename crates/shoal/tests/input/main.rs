@@ -5,6 +5,7 @@ mod config;
 mod folders;
 mod frames;
 mod full;
+mod lost;
 mod network;
 mod program;
 mod sizes;

@@ -155,6 +155,7 @@ impl Draw<'_> {
             Fault::ClockJump => self.clock_jump(),
             Fault::StopAt => self.stop_at(),
             Fault::ClientCrash => self.client_crash(),
+            Fault::LostFolder => self.lost_folder(),
         }
     }
 
@@ -349,6 +350,26 @@ impl Draw<'_> {
                 world.crash(process);
                 world.at(world.now() + lasts, move |world| restart(world, id));
             }
+        });
+        words
+    }
+
+    /// An empty folder is where the disk was: the server must not serve from it.
+    fn lost_folder(&self) -> String {
+        let (target, tell, lasts) = (self.target(), self.plan.tell.clone(), self.lasts);
+        let words = format!("server {} is killed, and starts without its disk for {lasts:?}", self.server);
+        self.begin(&words, move |world| {
+            stop(world, &target, false, &*tell);
+            target.unmount();
+            target.start(world);
+        });
+        let (target, tell) = (self.target(), self.plan.tell.clone());
+        self.end(move |world| {
+            target.mount();
+            if world.is_alive(target.process) {
+                stop(world, &target, false, &*tell);
+            }
+            target.start(world);
         });
         words
     }

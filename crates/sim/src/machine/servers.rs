@@ -84,10 +84,9 @@ pub(super) fn start(
 }
 
 fn map_of(of: &Simulated<'_>) -> ClusterMap {
-    let server = |id: u16| ServerInfo {
-        id: ServerId(id),
-        addresses: vec![Text(address(id).to_string())].into(),
-        roles: if id + of.metadata_only < of.servers { Roles::all() } else { Roles::METADATA },
+    let server = |id: u16| {
+        let roles = if id + of.metadata_only < of.servers { Roles::all() } else { Roles::METADATA };
+        ServerInfo::new(ServerId(id), vec![Text(address(id).to_string())], roles)
     };
     ClusterMap {
         fs_id: FS_ID,

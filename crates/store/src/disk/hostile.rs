@@ -85,6 +85,7 @@ pub fn samples() -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     group.extend_from_slice(&body);
     let kept = Kept {
         identity: Identity { fs: [7; 16], collection: 1, server: 2 },
+        store: shoal_proto::StoreId(3),
         modes: SyncModes::default(),
         segment_bytes: 1 << 20,
     };

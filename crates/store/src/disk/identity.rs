@@ -16,14 +16,15 @@
 //! 40 bytes of a journal segment    u64
 //! 48 low mark of the coalescing    u16
 //! 50 high mark of it               u16
-//! 52 zero
+//! 52 store's id                    u64 (drawn at random when the store is made; never zero)
 //! 60 CRC-32C of bytes 0..60        u32
 //! ```
 
 use crate::{CollectionConfig, DataSync, Identity, MetadataSync, StoreError, SyncModes};
 use bytes::Bytes;
 use shoal_env::Env;
-use shoal_proto::Coalescing;
+use shoal_env::mutant::{self, Mutant};
+use shoal_proto::{Coalescing, StoreId};
 use std::io;
 use std::path::Path;
 
@@ -40,6 +41,8 @@ pub(crate) struct Kept {
     pub identity: Identity,
     pub modes: SyncModes,
     pub segment_bytes: u64,
+    /// Which store this is.
+    pub store: StoreId,
 }
 
 /// The refusal of data of an older version.
@@ -86,6 +89,7 @@ impl Kept {
         out[32..36].copy_from_slice(&self.identity.collection.to_le_bytes());
         out[36..38].copy_from_slice(&self.identity.server.to_le_bytes());
         out[40..48].copy_from_slice(&self.segment_bytes.to_le_bytes());
+        out[52..60].copy_from_slice(&self.store.0.to_le_bytes());
         let crc = crc32c::crc32c(&out[..60]);
         out[60..].copy_from_slice(&crc.to_le_bytes());
         out.into()
@@ -128,6 +132,8 @@ impl Kept {
         fs.copy_from_slice(&bytes[16..32]);
         let mut segment_bytes = [0; 8];
         segment_bytes.copy_from_slice(&bytes[40..48]);
+        let mut store = [0; 8];
+        store.copy_from_slice(&bytes[52..60]);
         Ok(Kept {
             identity: Identity {
                 fs,
@@ -136,6 +142,7 @@ impl Kept {
             },
             modes: SyncModes { metadata, data, coalescing },
             segment_bytes: u64::from_le_bytes(segment_bytes),
+            store: StoreId(u64::from_le_bytes(store)),
         })
     }
 }
@@ -146,7 +153,7 @@ pub(crate) async fn check(env: &Env, config: &CollectionConfig) -> Result<Kept, 
     match env.read_file(&path, LEN).await {
         Ok(bytes) => {
             let kept = Kept::decode(&bytes, &path)?;
-            compare(&path, kept.identity, config.identity)?;
+            compare(&path, &kept, config)?;
             check_segment_bytes(kept.segment_bytes)?;
             Ok(kept)
         }
@@ -170,8 +177,16 @@ fn check_segment_bytes(bytes: u64) -> Result<(), StoreError> {
 async fn make(env: &Env, config: &CollectionConfig) -> Result<Kept, StoreError> {
     check_free(env, config).await?;
     check_segment_bytes(config.segment_bytes)?;
-    let kept =
-        Kept { identity: config.identity, modes: config.sync_modes, segment_bytes: config.segment_bytes };
+    let store = match config.store {
+        StoreId::NONE => StoreId(env.random_u64() | 1),
+        given => given,
+    };
+    let kept = Kept {
+        identity: config.identity,
+        modes: config.sync_modes,
+        segment_bytes: config.segment_bytes,
+        store,
+    };
     write(env, &config.dir, &kept).await?;
     Ok(kept)
 }
@@ -179,8 +194,12 @@ async fn make(env: &Env, config: &CollectionConfig) -> Result<Kept, StoreError> 
 /// Refuse a folder without an identity file that something else is in, before anything is made in it.
 pub(crate) async fn check_free(env: &Env, config: &CollectionConfig) -> Result<(), StoreError> {
     let dir = config.dir.display();
-    let entries =
-        env.list(&config.dir).await.map_err(|error| StoreError::io(format!("listing {dir}"), &error))?;
+    let entries = match env.list(&config.dir).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !config.create => {
+            return Err(StoreError::Missing(format!("{dir} is not there")));
+        }
+        entries => entries.map_err(|error| StoreError::io(format!("listing {dir}"), &error))?,
+    };
     let named = |names: &[&str]| entries.iter().find(|entry| names.contains(&entry.name.as_str()));
     if named(&[FILE]).is_some() {
         return Ok(());
@@ -192,15 +211,16 @@ pub(crate) async fn check_free(env: &Env, config: &CollectionConfig) -> Result<(
         )));
     }
     let is_ours = |name: &str| super::OWN_NAMES.contains(&name);
-    if let Some(entry) = entries.iter().find(|entry| !is_ours(&entry.name)) {
+    let stranger = entries.iter().find(|entry| !is_ours(&entry.name));
+    if !config.create && !mutant::is(Mutant::EmptyFolder) {
+        let holds =
+            stranger.map_or("is empty".to_owned(), |entry| format!("holds `{}` and no store", entry.name));
+        return Err(StoreError::Missing(format!("{dir} {holds}")));
+    }
+    if let Some(entry) = stranger {
         return Err(StoreError::Refused(format!(
             "{dir} is not empty (it holds `{}`) and holds no collection: name an empty folder",
             entry.name
-        )));
-    }
-    if !config.create {
-        return Err(StoreError::Refused(format!(
-            "{dir} holds no collection: name the right folder, or make the collection first (`shoal init`)"
         )));
     }
     Ok(())
@@ -213,9 +233,10 @@ pub(crate) async fn write(env: &Env, dir: &Path, kept: &Kept) -> Result<(), Stor
     written.map_err(|error| StoreError::io(format!("writing {}", path.display()), &error))
 }
 
-fn compare(path: &Path, found: Identity, expected: Identity) -> Result<(), StoreError> {
+fn compare(path: &Path, kept: &Kept, config: &CollectionConfig) -> Result<(), StoreError> {
+    let (found, expected) = (kept.identity, config.identity);
     let of = |what: &str, found: String, expected: String| {
-        Err(StoreError::Refused(format!(
+        Err(StoreError::Missing(format!(
             "{} is of {what} {found}, not {expected}: start the server with the folder that is its own",
             path.display()
         )))
@@ -230,6 +251,9 @@ fn compare(path: &Path, found: Identity, expected: Identity) -> Result<(), Store
     if found.collection != expected.collection {
         return of("collection", found.collection.to_string(), expected.collection.to_string());
     }
+    if !kept.store.agrees(config.store) {
+        return of("store", kept.store.to_string(), config.store.to_string());
+    }
     Ok(())
 }
 
@@ -241,14 +265,14 @@ mod tests {
         let identity = Identity { fs: *b"0123456789abcdef", collection: 7, server: 3 };
         let coalescing = Coalescing::Watermark { low: 2, high: 260 };
         let modes = SyncModes { metadata: MetadataSync::Never, data: DataSync::AtReply, coalescing };
-        Kept { identity, modes, segment_bytes: 1 << 20 }
+        Kept { identity, modes, segment_bytes: 1 << 20, store: StoreId(0x0807_0605_0403_0201) }
     }
 
     #[test]
     fn version_2_is_read_as_it_was_first_written() {
         let mut fixture = b"shoalcol\x02\0\0\0\0\x02\x01\x020123456789abcdef\x07\0\0\0\x03\0\0\0".to_vec();
         fixture.extend_from_slice(&(1_u64 << 20).to_le_bytes());
-        fixture.extend_from_slice(b"\x02\0\x04\x01\0\0\0\0\0\0\0\0");
+        fixture.extend_from_slice(b"\x02\0\x04\x01\x01\x02\x03\x04\x05\x06\x07\x08");
         let crc = crc32c::crc32c(&fixture);
         fixture.extend_from_slice(&crc.to_le_bytes());
         assert_eq!(kept().encode(), fixture);

@@ -125,6 +125,10 @@ impl Module for Disk {
         self.shared.health()
     }
 
+    fn store_id(&self) -> shoal_proto::StoreId {
+        self.shared.identity.store
+    }
+
     fn loss_id(&self) -> LossId {
         self.shared.loss_id()
     }

@@ -70,7 +70,9 @@ pub(crate) async fn open(env: Env, config: CollectionConfig) -> Result<Collectio
 async fn prepare_folder(env: &Env, config: &CollectionConfig) -> Result<identity::Kept, StoreError> {
     let dir = &config.dir;
     let error = |error: io::Error| StoreError::io(format!("preparing {}", dir.display()), &error);
-    env.create_dir(dir).await.map_err(error)?;
+    if config.create {
+        env.create_dir(dir).await.map_err(error)?;
+    }
     identity::check_free(env, config).await?;
     sync_ancestors(env, dir).await.map_err(error)?;
     match env.lock(dir.join("lock")).await {

@@ -82,10 +82,8 @@ fn store() -> Collection {
 impl Cluster {
     /// Servers with these roles, and an empty root.
     pub fn new(roles: &[Roles]) -> Cluster {
-        let servers: Vec<ServerInfo> = (0_u16..)
-            .zip(roles)
-            .map(|(id, &roles)| ServerInfo { id: ServerId(id), addresses: vec![].into(), roles })
-            .collect();
+        let servers: Vec<ServerInfo> =
+            (0_u16..).zip(roles).map(|(id, &roles)| ServerInfo::new(ServerId(id), vec![], roles)).collect();
         let map = Rc::new(ClusterMap {
             fs_id: [7; 16],
             name: "test".into(),

@@ -1,0 +1,19 @@
+//! remember: how far a peer's store is durable. See [`crate::stores`].
+
+use crate::shard::Shard;
+use crate::stores;
+use shoal_proto::{Answer, Peer, ServerId, Status};
+use std::rc::Rc;
+
+/// Keep it.
+///
+/// # Errors
+/// `OtherStore`: more was durable once.
+pub async fn run(shard: &Rc<Shard>, server: ServerId, position: u64) -> Result<Answer, Status> {
+    let store = shard.identity().map.server(server).map(|info| info.store).unwrap_or_default();
+    let kept = stores::remember(shard, Peer { server, store, position }).await;
+    kept.map(|()| Answer::Done {}).map_err(|words| {
+        tracing::error!(%server, words, "a peer says less than it said before");
+        Status::OtherStore
+    })
+}

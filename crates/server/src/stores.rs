@@ -1,0 +1,196 @@
+//! Which store each server is served from.
+//!
+//! A store is what one folder of one server holds. Its identity is drawn at random when it is made, and stands in the folder's
+//! identity file. **A folder that is new is never taken for one that was lost**: each server's map knows the stores of the
+//! others, and a server of another store is refused, whichever side connects.
+//!
+//! * A server enters its own store into its map when it opens it.
+//! * A server learns the store of a peer from the peer's first handshake, durably. From then on it refuses any other one.
+//! * An operator gives a store up for good; then the map names its successor, and the old one is among those that are refused.
+//!
+//! # Older copies
+//!
+//! The journal's durable position of a store only grows. Each server tells some others, its *fellows*, how far its store is
+//! durable: with each connection, and once a minute; they keep it as a row. **A server that is not as far as a fellow remembers
+//! has an older copy of its store, and is refused.** It asks its fellows when it begins, before any client is admitted; a fellow
+//! that does not answer within [`ASK_TIMEOUT`] is not waited for. What was durable since the last row is not remembered, so a
+//! copy that is younger than that passes.
+//!
+//! Modules that keep nothing have no identity ([`StoreId::NONE`]), and are not checked.
+
+use crate::keys;
+use crate::shard::{Identity, Shard, apply_own};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use shoal_proto::codec::Codec;
+use shoal_proto::{ClusterMap, Handle, Op, Peer, ServerId, ServerInfo, Status, StoreId, TxId};
+use shoal_store::{Changes, StoreError, Strength, look, settle};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How often a server tells its fellows how far its store is durable, and how often one keeps it at most.
+const EVERY: Duration = Duration::from_secs(60);
+/// A fellow has this long to answer a server that begins.
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+/// And this long later.
+const TELL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Enter the shard's own store into `map`; whether the map changed.
+///
+/// # Errors
+/// `Missing`: the map knows another store of this server, or this one was given up.
+pub fn enter_own(shard: &Shard, map: &mut ClusterMap) -> Result<bool, StoreError> {
+    let (id, store) = (shard.id(), shard.store());
+    let Some(info) = map.servers.0.get_mut(usize::from(id.0)).filter(|_| store.is_known()) else {
+        return Ok(false);
+    };
+    if info.has_retired(store) {
+        return Err(StoreError::Missing(given_up(id, store)));
+    }
+    if !info.admits(store) {
+        return Err(StoreError::Missing(other(id, store, info.store)));
+    }
+    let is_new = info.store != store;
+    info.store = store;
+    Ok(is_new)
+}
+
+/// Hold a peer's store against the map.
+///
+/// # Errors
+/// Why the peer is refused, in words.
+pub fn check(identity: &Identity, peer: Peer) -> Result<(), String> {
+    match identity.map.server(peer.server) {
+        Some(info) if info.has_retired(peer.store) => Err(given_up(peer.server, peer.store)),
+        Some(info) if !info.admits(peer.store) => Err(other(peer.server, peer.store, info.store)),
+        // One that this server's map does not have yet is in a newer map.
+        _ => Ok(()),
+    }
+}
+
+/// A peer connects: check its store, and keep it durably if it is the first one that is known.
+///
+/// # Errors
+/// Why the peer is refused, in words.
+pub async fn meet(shard: &Rc<Shard>, peer: Peer) -> Result<(), String> {
+    check(&shard.identity(), peer)?;
+    remember(shard, peer).await?;
+    let mut map = ClusterMap::clone(&shard.identity().map);
+    let Some(info) = map.servers.0.get_mut(usize::from(peer.server.0)) else { return Ok(()) };
+    if info.store.is_known() || !peer.store.is_known() {
+        return Ok(());
+    }
+    info.store = peer.store;
+    let mut changes = Changes::default();
+    changes.put(keys::config("map"), map.to_bytes());
+    // Adopted at once, so that two connections of two stores cannot both be the first.
+    shard.adopt_map(map);
+    let kept = async {
+        apply_own(&shard.collection, changes).await?;
+        settle(&shard.collection).await
+    };
+    kept.await.map_err(|error| format!("the store of server {} could not be kept: {error}", peer.server))
+}
+
+/// Whether a transaction was begun by a store of its coordinator that was given up.
+pub fn is_of_lost_store(identity: &Identity, tx: TxId) -> bool {
+    let first = identity.map.server(tx.coordinator()).map_or(0, ServerInfo::handles_from);
+    Handle(tx.0).counter() < first
+}
+
+/// The servers that remember how far the store of `id` is durable.
+fn fellows(map: &ClusterMap, id: ServerId) -> BTreeSet<ServerId> {
+    let count = map.servers.len().max(1);
+    let next = |step: usize| ServerId(((usize::from(id.0) + step) % count) as u16);
+    [ServerId(0), next(1), next(2)].into_iter().filter(|fellow| *fellow != id).collect()
+}
+
+fn key_of(peer: ServerId) -> Bytes {
+    keys::config(&format!("peer {peer}"))
+}
+
+/// Hold how far a peer's store is durable against what is remembered, and keep it as a row, once a minute at most.
+///
+/// # Errors
+/// Why the peer is refused: more of its store was durable once.
+pub async fn remember(shard: &Rc<Shard>, peer: Peer) -> Result<(), String> {
+    if !peer.store.is_known() {
+        return Ok(());
+    }
+    let key = key_of(peer.server);
+    let failed =
+        |error: StoreError| format!("what is known of server {} could not be read: {error}", peer.server);
+    let (row, _) = look(&shard.collection, |view| view.get(&key)).await.map_err(failed)?;
+    let kept = row.and_then(|row| <(u64, u64)>::from_bytes(&row).ok());
+    let known = kept.filter(|(store, _)| *store == peer.store.0).map(|(_, position)| position);
+    if let Some(known) = known.filter(|known| *known > peer.position) {
+        return Err(older(peer, known));
+    }
+    let now = shard.env.now();
+    let last = shard.remembered.borrow().get(&peer.server).copied();
+    let is_due = last.is_none_or(|last| now.since(last) >= EVERY);
+    if known.is_some_and(|known| known == peer.position || !is_due) {
+        return Ok(());
+    }
+    shard.remembered.borrow_mut().insert(peer.server, now);
+    let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
+    changes.put(key, (peer.store.0, peer.position).to_bytes());
+    apply_own(&shard.collection, changes).await.map(drop).map_err(failed)
+}
+
+/// When a server begins: do its fellows know another store of it, or a later state of this one?
+///
+/// # Errors
+/// `Missing` if one of them does.
+pub async fn ask_fellows(shard: &Rc<Shard>) -> Result<(), StoreError> {
+    if shard.store().is_known() {
+        let identity = shard.identity();
+        let until = shard.env.now() + ASK_TIMEOUT;
+        let ask = |fellow| shard.peers.introduce(fellow, until);
+        for refused in join_all(fellows(&identity.map, shard.id()).into_iter().map(ask)).await {
+            if let Err((Status::OtherStore, words)) = refused {
+                return Err(StoreError::Missing(words));
+            }
+        }
+    }
+    shard.admit_clients();
+    Ok(())
+}
+
+/// The task of a shard that tells its fellows how far its store is durable.
+pub async fn run(shard: Rc<Shard>) {
+    loop {
+        shard.env.sleep(EVERY).await;
+        if !shard.store().is_known() {
+            return;
+        }
+        let position = shard.collection.durable().0;
+        let until = shard.env.now() + TELL_TIMEOUT;
+        let tell = |fellow| shard.peers.call(fellow, Op::Remember { position }, until);
+        // One that is away hears of it with the next connection.
+        join_all(fellows(&shard.identity().map, shard.id()).into_iter().map(tell)).await;
+    }
+}
+
+fn older(peer: Peer, known: u64) -> String {
+    format!(
+        "store {} of server {} is an older copy: it is durable up to {}, and was up to {known}: what was acknowledged since the \
+         copy is not in it",
+        peer.store, peer.server, peer.position
+    )
+}
+
+fn given_up(id: ServerId, store: StoreId) -> String {
+    format!(
+        "store {store} of server {id} was given up for good, and another one took its place: what is in this folder is no \
+         longer part of the file system"
+    )
+}
+
+fn other(id: ServerId, found: StoreId, known: StoreId) -> String {
+    format!(
+        "server {id} has store {known}, and this is store {found}: mount the disk that holds store {known}, or restore its \
+         folder from a copy"
+    )
+}

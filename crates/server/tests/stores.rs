@@ -1,0 +1,84 @@
+//! Stores that were given up: what their successors and the other servers do then.
+
+mod raw;
+
+use raw::*;
+use shoal_proto::{Answer, ClusterMap, Decision, Handle, Op, ServerId, Status, StoreId, TxId, limits};
+use shoal_server::rows::{Pool, RowValue};
+use shoal_server::{Settings, keys};
+use std::time::Duration;
+
+/// The map in which server 1 has a new store.
+fn renewed(map: &ClusterMap) -> ClusterMap {
+    let mut map = map.clone();
+    map.servers.0[1].store = StoreId(5);
+    map.servers.0[1].renew(StoreId(6)).unwrap();
+    map.epoch += 1;
+    map
+}
+
+#[test]
+fn a_new_store_names_nothing_of_the_lost_one_and_aborts_nothing_of_it() {
+    run(|env| async move {
+        let renew = |map: &mut ClusterMap| *map = renewed(map);
+        let cluster = Cluster::of(&env, 2, Settings::default(), renew).await;
+        // No server of the map, so that no connection of one takes this one's place.
+        let wish = Wish { peer: Some(ServerId(9)), ..Wish::default() };
+        let mut peer = Raw::attach(&cluster, 1, wish).await.unwrap();
+        let drawn = peer.ask(vec![Op::Draw { count: 3 }]).await;
+        let Answer::Handles { handles } = &drawn.answers[0] else { panic!("{drawn:?}") };
+        assert!(handles.iter().all(|handle| handle.counter() >= limits::STORE_HANDLES), "{handles:?}");
+        let mut outcome = async |counter: u64| {
+            let tx = TxId(Handle::new(ServerId(1), counter).0);
+            peer.ask(vec![Op::Outcome { tx }]).await.answers.0
+        };
+        assert_eq!(outcome(4711).await, [Answer::Decided { decision: None }], "of the lost store");
+        let own = outcome(limits::STORE_HANDLES + 4711).await;
+        assert_eq!(own, [Answer::Decided { decision: Some(Decision::Abort) }]);
+    });
+}
+
+#[test]
+fn a_server_retires_what_its_pool_holds_of_a_store_that_is_given_up() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 2).await;
+        let mut client = cluster.client(0).await;
+        let key = keys::pool(ServerId(1));
+        let mut pool = async || {
+            loop {
+                let op = Op::Rows {
+                    prefix: shoal_proto::Blob(key.clone()),
+                    after: shoal_proto::Blob(Default::default()),
+                    limit: 1,
+                };
+                let told = client.ask(vec![op]).await;
+                let Answer::Rows { rows, .. } = &told.answers[0] else { panic!("{told:?}") };
+                let pool = rows.first().map(|row| Pool::from_row(&row.value).unwrap());
+                match pool.filter(|pool| pool.level() > 0) {
+                    Some(pool) => return pool,
+                    None => env.sleep(Duration::from_millis(5)).await,
+                }
+            }
+        };
+        let before = pool().await;
+        let map = renewed(&cluster.map);
+        let renew = |servers: Vec<ServerId>| {
+            vec![Op::Renew { servers: servers.into(), map: map.clone(), keeps: false }]
+        };
+        let mut operator = cluster.client(0).await;
+        assert_eq!(operator.ask(renew(vec![ServerId(0)])).await.status, Status::Conflict, "its own store");
+        for _ in 0..2 {
+            assert_eq!(operator.ask(renew(vec![ServerId(1)])).await.status, Status::Ok);
+        }
+        assert_eq!(cluster.shard(0).identity().map.servers[1].retired.0, [StoreId(5)]);
+        // The pool begins anew, and nothing of the old one is in it.
+        let after = pool().await;
+        assert_ne!(after.id, before.id);
+        let old = before.ranges.iter().map(|range| range.first).max().unwrap();
+        assert!(after.ranges.iter().all(|range| range.first > old), "{before:?} {after:?}");
+        let mut older = map.clone();
+        older.epoch -= 1;
+        let refused = Op::Renew { servers: vec![ServerId(1)].into(), map: older, keeps: false };
+        assert_eq!(operator.ask(vec![refused]).await.status, Status::Conflict);
+    });
+}

@@ -1,0 +1,172 @@
+//! What this machine knows of the store of a server that it runs: a file beside the cluster file, one a server.
+//!
+//! ```toml
+//! # server 2: which store it is served from, and how far that was durable
+//! [[store]]
+//! file_system = "32 hexadecimal digits"
+//! store = "16 hexadecimal digits"
+//! position = 48211
+//! ```
+//! It stands beside `cluster.toml`, and not in the server's folder, because that folder is what can be lost. **A store is made
+//! only where the record names none.** Without other servers this record is all that tells a new folder from one that was
+//! lost.
+//!
+//! When a store is given up (`--new-store`), the entry names its successor, `to_make` until that is made, and `map`, the map
+//! that the other servers took with it.
+
+use crate::cluster_file::{ClusterFile, hex, not_toml, unhex};
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+use shoal_proto::codec::Codec as _;
+use shoal_proto::{ClusterMap, StoreId};
+use std::path::PathBuf;
+
+/// The record of one server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoreRecord {
+    /// A store for each file system.
+    #[serde(default)]
+    store: Vec<Entry>,
+    #[serde(skip)]
+    path: PathBuf,
+    #[serde(skip)]
+    server: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    file_system: String,
+    store: String,
+    #[serde(default)]
+    position: u64,
+    /// The store is still to be made.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    to_make: bool,
+    /// The map that names it, where an earlier store was given up: encoded, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    map: Option<String>,
+}
+
+impl StoreRecord {
+    /// The record of a server; an empty one if there is none.
+    pub fn load(cluster: &ClusterFile, server: u16) -> Result<StoreRecord> {
+        let path = cluster.base.join(format!("store-{server}.toml"));
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        };
+        let mut record: StoreRecord = toml::from_str(&text)
+            .map_err(|error| not_toml(&path, "a store's record", "ARCHITECTURE.md", &text, &error))?;
+        for entry in &record.store {
+            unhex::<8>(&entry.store).with_context(|| format!("{} names no store", path.display()))?;
+        }
+        (record.path, record.server) = (path, server);
+        Ok(record)
+    }
+
+    fn entry(&self, fs_id: &[u8; 16]) -> Option<&Entry> {
+        let fs = hex(fs_id);
+        self.store.iter().find(|entry| entry.file_system == fs)
+    }
+
+    /// The store of a file system, and how far it was durable; [`StoreId::NONE`] if none is known.
+    pub fn of(&self, fs_id: &[u8; 16]) -> (StoreId, u64) {
+        self.entry(fs_id).map_or((StoreId::NONE, 0), |entry| {
+            let id = unhex::<8>(&entry.store).map(u64::from_be_bytes).unwrap_or_default();
+            (StoreId(id), entry.position)
+        })
+    }
+
+    /// Whether the store of a file system may be made: none is known, or it takes the place of one that was given up.
+    pub fn may_make(&self, fs_id: &[u8; 16]) -> bool {
+        self.entry(fs_id).is_none_or(|entry| entry.to_make)
+    }
+
+    /// The map that came with the present store, if an earlier one was given up.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn map(&self, fs_id: &[u8; 16]) -> Result<Option<ClusterMap>> {
+        let Some(text) = self.entry(fs_id).and_then(|entry| entry.map.as_ref()) else { return Ok(None) };
+        let damaged = || format!("the map in {} is damaged", self.path.display());
+        let digit = |at: usize| text.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
+        let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(digit).collect();
+        let map = ClusterMap::from_bytes(&bytes.with_context(damaged)?);
+        map.map(Some).map_err(|error| anyhow::anyhow!("{}: {error}", damaged()))
+    }
+
+    /// Enter a store, durable up to `position`; whether that is new.
+    pub fn enter(&mut self, fs_id: &[u8; 16], store: StoreId, position: u64) -> bool {
+        let map = self.entry(fs_id).and_then(|entry| entry.map.clone());
+        let store = store.to_string();
+        self.put(Entry { file_system: hex(fs_id), store, position, to_make: false, map })
+    }
+
+    /// The present store was given up: `map` names its successor, which is still to be made.
+    pub fn renew(&mut self, store: StoreId, map: &ClusterMap) {
+        self.put(Entry {
+            file_system: hex(&map.fs_id),
+            store: store.to_string(),
+            position: 0,
+            to_make: true,
+            map: Some(hex(&map.to_bytes())),
+        });
+    }
+
+    fn put(&mut self, entry: Entry) -> bool {
+        match self.store.iter_mut().find(|known| known.file_system == entry.file_system) {
+            Some(known) if *known == entry => return false,
+            Some(known) => *known = entry,
+            None => self.store.push(entry),
+        }
+        true
+    }
+
+    /// Write it, durably.
+    pub fn save(&self) -> Result<()> {
+        let text = toml::to_string(self).context("the record cannot be written as TOML")?;
+        let head = format!(
+            "# server {}: which store it is served from, and how far that was durable\n",
+            self.server
+        );
+        crate::secret::write_whole(&self.path, format!("{head}{text}").as_bytes(), 0o644)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_was_entered_is_known_from_then_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let cluster = ClusterFile {
+            key: "key".into(),
+            server: Vec::new(),
+            collection: Vec::new(),
+            base: dir.path().to_path_buf(),
+        };
+        let mut record = StoreRecord::load(&cluster, 3).unwrap();
+        assert_eq!(record.of(&[7; 16]), (StoreId::NONE, 0));
+        assert!(record.enter(&[7; 16], StoreId(0xab), 5));
+        assert!(!record.enter(&[7; 16], StoreId(0xab), 5));
+        record.save().unwrap();
+        let read = StoreRecord::load(&cluster, 3).unwrap();
+        assert_eq!(read.of(&[7; 16]), (StoreId(0xab), 5));
+        assert_eq!(read.of(&[8; 16]), (StoreId::NONE, 0));
+        let map = ClusterMap { fs_id: [7; 16], ..shoal_proto::samples::map() };
+        record.renew(StoreId(0xcd), &map);
+        record.save().unwrap();
+        let mut read = StoreRecord::load(&cluster, 3).unwrap();
+        assert_eq!((read.of(&[7; 16]), read.may_make(&[7; 16])), ((StoreId(0xcd), 0), true));
+        assert!(read.enter(&[7; 16], StoreId(0xcd), 9) && !read.may_make(&[7; 16]));
+        assert_eq!(read.map(&[7; 16]).unwrap(), Some(map));
+        assert_eq!(StoreRecord::load(&cluster, 4).unwrap().of(&[7; 16]), (StoreId::NONE, 0));
+        std::fs::write(dir.path().join("store-3.toml"), "[[store]]\nfile_system = \"x\"\nstore = \"y\"\n")
+            .unwrap();
+        assert!(format!("{:#}", StoreRecord::load(&cluster, 3).unwrap_err()).contains("store-3.toml"));
+    }
+}

@@ -1,0 +1,368 @@
+//! Data folders that are gone, empty, another server's, or older than what was acknowledged: a folder that is new is never
+//! taken for one that was lost.
+
+use crate::program::*;
+use std::path::{Path, PathBuf};
+
+/// Files of a tree over several servers: small ones in several directories, and a large one over all servers.
+struct Tree {
+    home: Home,
+    root: String,
+}
+
+const DIRS: usize = 6;
+const LARGE: usize = 3 << 20;
+
+fn byte(at: usize) -> u8 {
+    (at % 251) as u8
+}
+
+impl Tree {
+    /// Written through `shoal up` with so many servers, which is killed then.
+    fn new(servers: &str) -> Tree {
+        let home = Home::new();
+        let data = home.text("data");
+        let up = Serving::start(&["up", &data, "--servers", servers, "--strip", "64k"]);
+        let root = up.root();
+        for dir in 0..DIRS {
+            std::fs::create_dir_all(home.path(&format!("tree/d{dir}"))).unwrap();
+            for file in 0..4 {
+                home.file(&format!("tree/d{dir}/f{file}"), format!("{dir} {file}").as_bytes());
+            }
+        }
+        let large: Vec<u8> = (0..LARGE).map(byte).collect();
+        home.file("tree/large", &large);
+        let tree = Tree { home, root };
+        said(&["cp", "-r", &tree.home.text("tree"), &tree.at("tree"), "--key", &tree.key(), "--quiet"]);
+        up.crash();
+        tree
+    }
+
+    /// A server that holds neither the root nor the directory of all others: what it holds is lost, and that alone.
+    fn server_without_the_top(&self) -> usize {
+        let up = Serving::start(&["up", &self.data()]);
+        let told = said(&["stat", &self.at("tree"), "--key", &self.key(), "--json"]);
+        up.stop();
+        // `"handle": "SERVER.COUNTER"`
+        let handle = told.split("\"handle\"").nth(1).and_then(|rest| rest.split('"').nth(1)).unwrap();
+        if handle.starts_with("2.") { 1 } else { 2 }
+    }
+
+    fn at(&self, path: &str) -> String {
+        format!("{}/{path}", self.root.trim_end_matches('/'))
+    }
+
+    fn key(&self) -> String {
+        self.home.text("data/key")
+    }
+
+    fn data(&self) -> String {
+        self.home.text("data")
+    }
+
+    fn folder(&self, server: usize) -> PathBuf {
+        self.home.path(&format!("data/server-{server}/demo"))
+    }
+
+    #[track_caller]
+    fn is_whole(&self) {
+        for dir in 0..DIRS {
+            for file in 0..4 {
+                let path = self.at(&format!("tree/d{dir}/f{file}"));
+                assert_eq!(said(&["cat", &path, "--key", &self.key()]), format!("{dir} {file}"));
+            }
+        }
+        let copy = self.home.path("copy");
+        let copied = copy.to_str().unwrap();
+        said(&["cp", &self.at("tree/large"), copied, "--key", &self.key(), "--quiet"]);
+        let large = std::fs::read(&copy).unwrap();
+        assert!(large.len() == LARGE && large.iter().enumerate().all(|(at, b)| *b == byte(at)));
+        said(&["fsck", &self.data(), "--quiet"]);
+    }
+}
+
+fn remove(folder: &Path) {
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_server_whose_folder_is_gone_or_empty_does_not_serve() {
+    let tree = Tree::new("1");
+    let (data, folder) = (tree.data(), tree.folder(0));
+    let away = tree.home.path("away");
+    std::fs::rename(&folder, &away).unwrap();
+    let remedy = ["the store of server 0", "file system `demo` is missing", "mount the disk", "from a copy"];
+    let with = |words: &[&'static str]| [&remedy[..], words].concat();
+    refused(&["up", &data], &with(&["server-0/demo is not there"]));
+    refused(&["serve", "--config", &data], &with(&["server-0/demo is not there"]));
+    assert!(!folder.exists(), "nothing is made in its place");
+    // An empty one, one as `mkfs` makes it, and one with something else in it.
+    for (held, words) in [("", "is empty"), ("lost+found", "is empty"), ("photos", "holds `photos`")] {
+        std::fs::create_dir_all(folder.join(held)).unwrap();
+        let before = listing(&folder);
+        refused(&["up", &data], &with(&[words]));
+        refused(&["serve", "--config", &data], &with(&[words]));
+        assert_untouched(&before, &listing(&folder));
+        remove(&folder);
+    }
+    std::fs::rename(&away, &folder).unwrap();
+    let up = Serving::start(&["up", &data]);
+    tree.is_whole();
+    up.stop();
+}
+
+#[test]
+fn the_other_servers_serve_on_where_the_store_of_one_is_missing() {
+    let tree = Tree::new("3");
+    let (data, folder, away) = (tree.data(), tree.folder(2), tree.home.path("away"));
+    std::fs::rename(&folder, &away).unwrap();
+    let up = Serving::start(&["up", &data]);
+    let told = up.told();
+    for words in
+        ["DEGRADED: server 2", "the store of server 2", "server-2/demo is not there", "mount the disk"]
+    {
+        assert!(told.contains(words), "`{words}` is missing: {told}");
+    }
+    for command in ["status", "ping"] {
+        let output = run(&[command, &data]);
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{command}: {told}");
+        for words in ["DEGRADED: server 2", "the store of server 2", "server-2/demo is not there"] {
+            assert!(told.contains(words), "`{words}` is missing: {command}: {told}");
+        }
+    }
+    let mnt = tree.home.path("mnt");
+    std::fs::create_dir(&mnt).unwrap();
+    let mount = Serving::start(&["mount", &tree.root, mnt.to_str().unwrap(), "--key", &tree.key()]);
+    let begin = std::time::Instant::now();
+    while !mount.told().contains("DEGRADED: server 2") {
+        assert!(begin.elapsed() < HANGS, "the mount says: {}", mount.told());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    mount.stop();
+    // What lies on the others is there; what needs the missing one is an error at once, and not an empty file.
+    let made = tree.home.file("made", b"meanwhile");
+    let list = run(&["ls", &tree.at("tree"), "--key", &tree.key()]);
+    let large = run(&["cat", &tree.at("tree/large"), "--key", &tree.key()]);
+    assert!(!large.status.success(), "a part of it is missing");
+    assert!(list.status.success() || !list.stderr.is_empty());
+    let _ = run(&["cp", &made, &tree.at("made"), "--key", &tree.key(), "--quiet"]);
+    up.stop();
+    assert!(!folder.exists());
+    std::fs::rename(&away, &folder).unwrap();
+    let up = Serving::start(&["up", &data]);
+    assert!(!up.told().contains("DEGRADED"), "{}", up.told());
+    tree.is_whole();
+    said(&["status", &data]);
+    up.stop();
+}
+
+#[test]
+fn without_the_root_server_the_others_serve_on_and_nothing_is_mounted() {
+    let tree = Tree::new("2");
+    let (data, folder, away) = (tree.data(), tree.folder(0), tree.home.path("away"));
+    std::fs::rename(&folder, &away).unwrap();
+    let mnt = tree.home.path("mnt");
+    std::fs::create_dir(&mnt).unwrap();
+    let up = Serving::start(&["up", &data, "--mount", mnt.to_str().unwrap()]);
+    let told = up.told();
+    assert!(told.contains("DEGRADED: server 0") && told.contains("is not mounted"), "{told}");
+    let status = run(&["status", &data]);
+    assert_eq!(status.status.code(), Some(1));
+    let list = run(&["ls", &tree.root, "--key", &tree.key()]);
+    assert!(!list.status.success(), "an empty root is not shown: {list:?}");
+    up.stop();
+    std::fs::rename(&away, &folder).unwrap();
+    let up = Serving::start(&["up", &data]);
+    tree.is_whole();
+    up.stop();
+}
+
+#[test]
+fn folders_of_two_servers_that_are_exchanged_are_refused() {
+    let tree = Tree::new("2");
+    let (data, one, two) = (tree.data(), tree.folder(0), tree.folder(1));
+    let exchange = || {
+        let between = tree.home.path("between");
+        std::fs::rename(&one, &between).unwrap();
+        std::fs::rename(&two, &one).unwrap();
+        std::fs::rename(&between, &two).unwrap();
+    };
+    exchange();
+    for args in [vec!["up", &data], vec!["serve", "--config", &data]] {
+        refused(&args, &["server-0/demo/collection is of server 1, not 0", "the store of server 0"]);
+    }
+    exchange();
+    let up = Serving::start(&["up", &data]);
+    tree.is_whole();
+    up.stop();
+}
+
+impl Tree {
+    /// Every name leads to its own bytes, or to an error. How many of them are whole.
+    #[track_caller]
+    fn nothing_is_foreign(&self) -> usize {
+        self.read_all(|at, read| read == byte(at))
+    }
+
+    /// The same, and of the large file each byte that is read `may_be` what it is.
+    #[track_caller]
+    fn read_all(&self, may_be: impl Fn(usize, u8) -> bool) -> usize {
+        let mut whole = 0;
+        for dir in 0..DIRS {
+            for file in 0..4 {
+                let path = self.at(&format!("tree/d{dir}/f{file}"));
+                let read = run(&["cat", &path, "--key", &self.key()]);
+                if read.status.success() {
+                    assert_eq!(String::from_utf8_lossy(&read.stdout), format!("{dir} {file}"));
+                    whole += 1;
+                }
+            }
+        }
+        let large = run(&["cat", &self.at("tree/large"), "--key", &self.key()]);
+        assert!(
+            large.stdout.iter().enumerate().all(|(at, b)| may_be(at, *b)),
+            "the large file has bytes of something else"
+        );
+        whole
+    }
+}
+
+#[test]
+fn a_new_store_gives_up_what_was_lost_and_nothing_else() {
+    let tree = Tree::new("3");
+    let lost = tree.server_without_the_top();
+    let (data, folder, away) = (tree.data(), tree.folder(lost), tree.home.path("away"));
+    let (id, degraded) = (lost.to_string(), format!("DEGRADED: server {lost}"));
+    refused(&["up", &data, "--new-store", &id], &["holds a store", "move that one away first"]);
+    refused(&["up", &data, "--new-store", "9"], &["server 9 is not among those"]);
+    std::fs::rename(&folder, &away).unwrap();
+    let up = Serving::start(&["up", &data, "--new-store", &id]);
+    assert!(!up.told().contains("DEGRADED"), "{}", up.told());
+    said(&["status", &data]);
+    let whole = tree.nothing_is_foreign();
+    assert!((1..DIRS * 4).contains(&whole), "{whole} files are whole");
+    // New files and directories take new datafiles on all servers: no old name leads to one of them.
+    for dir in 0..DIRS {
+        let at = tree.at(&format!("new{dir}"));
+        said(&["cp", "-r", &tree.home.text("tree"), &at, "--key", &tree.key(), "--quiet"]);
+        let copy = tree.home.text(&format!("copy{dir}"));
+        said(&["cp", &format!("{at}/large"), &copy, "--key", &tree.key(), "--quiet"]);
+        assert_eq!(std::fs::read(&copy).unwrap(), std::fs::read(tree.home.path("tree/large")).unwrap());
+    }
+    assert_eq!(tree.nothing_is_foreign(), whole);
+    // The damage has one cause, and is mended only when that is said.
+    let fsck = |options: &[&str]| {
+        let save = tree.home.text("save");
+        let output = run(&[&["fsck", &data, "--quiet", "--save", &save], options].concat());
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (status, found) = fsck(&[]);
+    assert!(
+        status == Some(1) && found.contains(&format!("a store of server {lost} was given up")),
+        "{found}"
+    );
+    assert!(!found.contains("mended:"), "{found}");
+    let (status, left) = fsck(&["--repair"]);
+    assert!(status == Some(1) && left.contains("nothing was mended: --lost-stores"), "{left}");
+    assert_eq!(fsck(&[]), (Some(1), found));
+    let (status, mended) = fsck(&["--repair", "--lost-stores"]);
+    assert_eq!(status, Some(0), "{mended}");
+    said(&["fsck", &data, "--quiet"]);
+    // What was lost of the large file is a hole now.
+    assert_eq!(tree.read_all(|at, read| read == byte(at) || read == 0), whole);
+    up.crash();
+    // It is a store like any other now; the one that was given up is refused, also if it comes back.
+    Serving::start(&["up", &data]).stop();
+    std::fs::rename(&folder, tree.home.path("new")).unwrap();
+    std::fs::rename(&away, &folder).unwrap();
+    let up = Serving::start(&["up", &data]);
+    assert!(up.told().contains(&degraded), "{}", up.told());
+    up.stop();
+    // Nor is a record that was lost a reason to take it: the other servers know.
+    std::fs::remove_file(tree.home.path(&format!("data/store-{lost}.toml"))).unwrap();
+    let others =
+        Serving::start(&["serve", "--config", &data, "--server", "0", "--server", &(3 - lost).to_string()]);
+    let words = ["was given up for good", &format!("the store of server {lost}")];
+    refused(&["serve", "--config", &data, "--server", &id], &words);
+    others.stop();
+}
+
+#[test]
+fn a_root_server_without_others_begins_anew_only_when_it_is_told_to() {
+    let tree = Tree::new("1");
+    let (data, folder) = (tree.data(), tree.folder(0));
+    remove(&folder);
+    refused(&["up", &data], &["server-0/demo is not there", "--new-store 0"]);
+    for _ in 0..2 {
+        let up = Serving::start(&["up", &data, "--new-store", "0"]);
+        assert_eq!(said(&["ls", &tree.root, "--key", &tree.key()]), "");
+        said(&["fsck", &data, "--quiet"]);
+        up.stop();
+        refused(&["up", &data, "--new-store", "0"], &["holds a store"]);
+        remove(&folder);
+    }
+    refused(&["up", &data], &["server-0/demo is not there"]);
+}
+
+#[test]
+fn a_store_is_given_up_only_while_all_other_servers_run() {
+    let home = Home::new();
+    let (cluster, _) = home.cluster(3);
+    Serving::start(&["serve", "--config", &cluster]).stop();
+    remove(&home.path("cluster/s1"));
+    let zero = Serving::start(&["serve", "--config", &cluster, "--server", "0"]);
+    let anew = ["serve", "--config", &cluster, "--server", "1", "--new-store", "1"];
+    refused(&anew, &["every server that keeps its store must run and answer"]);
+    let two = Serving::start(&["serve", "--config", &cluster, "--server", "2"]);
+    let one = Serving::start(&anew);
+    said(&["ping", &cluster]);
+    for serving in [zero, one, two] {
+        serving.stop();
+    }
+    let all = Serving::start(&["serve", "--config", &cluster]);
+    said(&["ping", &cluster]);
+    all.stop();
+}
+
+#[test]
+fn a_store_that_another_one_replaced_is_refused_by_the_other_servers() {
+    let home = Home::new();
+    let (cluster, _) = home.cluster(2);
+    Serving::start(&["serve", "--config", &cluster]).stop();
+    // Somebody begins server 1 anew on another machine, which knows nothing of the first store.
+    std::fs::rename(home.path("cluster/s1"), home.path("away")).unwrap();
+    std::fs::remove_file(home.path("cluster/store-1.toml")).unwrap();
+    let first = Serving::start(&["serve", "--config", &cluster, "--server", "0"]);
+    let known = ["server 1 has store", "the store of server 1", "mount the disk"];
+    refused(&["serve", "--config", &cluster, "--server", "1"], &known);
+    first.stop();
+}
+
+/// The folder of a server as it is now, to be put back later.
+fn copy(from: &Path, to: &Path) {
+    let done = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(done.success());
+}
+
+#[test]
+fn an_older_copy_of_a_folder_is_refused_by_the_record_and_by_the_other_servers() {
+    let tree = Tree::new("2");
+    let (data, folder, old) = (tree.data(), tree.folder(1), tree.home.path("old"));
+    copy(&folder, &old);
+    let up = Serving::start(&["up", &data]);
+    for at in ["one", "two"] {
+        said(&["cp", "-r", &tree.home.text("tree"), &tree.at(at), "--key", &tree.key(), "--quiet"]);
+    }
+    up.stop();
+    // One more start, with which the others hear how far it is.
+    Serving::start(&["up", &data]).stop();
+    remove(&folder);
+    copy(&old, &folder);
+    let words = ["older copy", "the store of server 1", "from a copy"];
+    refused(&["serve", "--config", &data, "--server", "1"], &words);
+    std::fs::remove_file(tree.home.path("data/store-1.toml")).unwrap();
+    let other = Serving::start(&["serve", "--config", &data, "--server", "0"]);
+    refused(&["serve", "--config", &data, "--server", "1"], &words);
+    other.stop();
+}
