@@ -64,6 +64,8 @@ mutants! {
     BatchAgain "batch-again",
     /// A split leaves the entries of one range where they were, and not in their shard.
     KeepShard "keep-shard",
+    /// A client lets its session with a server end although the server keeps a removed file for it.
+    LeaseNotRenewed "lease-not-renewed",
 }
 
 #[cfg(feature = "mutants")]
