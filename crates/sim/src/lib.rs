@@ -36,6 +36,7 @@ pub mod combinations;
 pub mod contents;
 pub mod facts;
 mod faults;
+pub mod idle;
 mod judge;
 pub mod ledger;
 pub mod listing;
