@@ -17,6 +17,21 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// Spans of time that the servers of one process have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Spans {
+    /// How long a thread polls before it sleeps.
+    pub polling: Duration,
+    /// A session without a message for this long ends.
+    pub lease: Duration,
+}
+
+impl Default for Spans {
+    fn default() -> Spans {
+        Spans { polling: Duration::ZERO, lease: Settings::default().lease }
+    }
+}
+
 /// Servers that run.
 pub struct Node {
     servers: Vec<Running>,
@@ -35,19 +50,14 @@ struct Plan {
     folder: PathBuf,
     collections: Vec<(CollectionEntry, ClusterMap)>,
     key: SecretKey,
-    polling: Duration,
+    spans: Spans,
     root: Owner,
     connections: u64,
 }
 
 impl Node {
     /// Start servers of a cluster; returns when all serve. One that ends later by itself is an event.
-    pub fn start(
-        cluster: &ClusterFile,
-        ids: &[u16],
-        polling: Duration,
-        events: &Sender<Event>,
-    ) -> Result<Node> {
+    pub fn start(cluster: &ClusterFile, ids: &[u16], spans: Spans, events: &Sender<Event>) -> Result<Node> {
         let key = KeyFile::load(&cluster.path(&cluster.key))?.secret()?;
         // As far as that goes: with fewer there are fewer connections.
         let servers = ids.len().max(1) as u64;
@@ -56,7 +66,7 @@ impl Node {
         let mut node = Node { servers: Vec::new() };
         let mut begins = Vec::new();
         for &id in ids {
-            let plan = Plan::new(cluster, id, key.clone(), polling, connections)?;
+            let plan = Plan::new(cluster, id, key.clone(), spans, connections)?;
             let (stop, stopped) = oneshot::channel();
             let (begun, begin) = std::sync::mpsc::channel();
             let events = events.clone();
@@ -97,13 +107,7 @@ impl Node {
 }
 
 impl Plan {
-    fn new(
-        cluster: &ClusterFile,
-        id: u16,
-        key: SecretKey,
-        polling: Duration,
-        connections: u64,
-    ) -> Result<Plan> {
+    fn new(cluster: &ClusterFile, id: u16, key: SecretKey, spans: Spans, connections: u64) -> Result<Plan> {
         let entry = cluster.server.get(usize::from(id)).with_context(|| {
             format!("there is no server {id} in the cluster file: it has 0 to {}", cluster.server.len() - 1)
         })?;
@@ -114,7 +118,7 @@ impl Plan {
             folder: cluster.path(&entry.folder),
             collections: cluster.collection.iter().map(with_map).collect::<Result<_>>()?,
             key,
-            polling,
+            spans,
             root: Owner {
                 mode: 0o755,
                 uid: rustix::process::geteuid().as_raw(),
@@ -131,7 +135,7 @@ impl Plan {
         stopped: oneshot::Receiver<()>,
         begun: std::sync::mpsc::Sender<()>,
     ) -> Result<()> {
-        let Plan { id, listen, folder, collections, key, polling, root, connections } = self;
+        let Plan { id, listen, folder, collections, key, spans, root, connections } = self;
         let mut setups = Vec::new();
         for (entry, map) in collections {
             let config = collection_config(&entry, &map, id, folder.join(&entry.name))?;
@@ -141,9 +145,10 @@ impl Plan {
         }
         let settings = Settings {
             connections_max: usize::try_from(connections).unwrap_or(usize::MAX),
+            lease: spans.lease,
             ..Settings::default()
         };
-        let config = ServerConfig { id, listen, collections: setups, settings, polling };
+        let config = ServerConfig { id, listen, collections: setups, settings, polling: spans.polling };
         let server = serve(env, config).await.map_err(|error| explain(error, &folder))?;
         let _ = begun.send(());
         // An error is the sender's end: the stop.

@@ -2,7 +2,7 @@
 
 use crate::cli::Serve;
 use crate::cluster_file::ClusterFile;
-use crate::node::Node;
+use crate::node::{Node, Spans};
 use crate::out;
 use crate::stop::{self, Event};
 use anyhow::{Context as _, Result, bail};
@@ -24,7 +24,9 @@ pub fn run(args: Serve) -> Result<ExitCode> {
     if let Some(twice) = ids.iter().enumerate().find_map(|(at, id)| ids[..at].contains(id).then_some(id)) {
         bail!("server {twice} is asked for twice: name each --server once");
     }
-    let node = Node::start(&cluster, &ids, Duration::from_micros(args.polling_us), &events)
+    let spans =
+        Spans { polling: Duration::from_micros(args.polling_us), lease: Duration::from_secs(args.lease) };
+    let node = Node::start(&cluster, &ids, spans, &events)
         .with_context(|| format!("cannot serve {}", args.config.display()))?;
     let tcp = cluster.server.iter().map(|s| s.addresses()).collect::<Result<Vec<_>>>()?;
     let tcp: Vec<String> = tcp

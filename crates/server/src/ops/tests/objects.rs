@@ -212,14 +212,3 @@ fn the_names_of_an_object_never_outgrow_their_list() {
     assert_eq!(list(&cluster, ROOT).len(), count * 255);
     set(&cluster, ROOT, long(1).as_bytes(), b"other").unwrap();
 }
-
-#[test]
-fn a_sync_of_what_is_gone_says_so() {
-    let cluster = Cluster::new(&[ALL]);
-    let file = cluster.create(ROOT, "a").unwrap().handle;
-    let sync = |stream| cluster.op(HERE, Op::Fsync { stream });
-    assert_eq!(sync(file), Ok(Answer::Synced {}));
-    assert_eq!(sync(ROOT), Ok(Answer::Synced {}), "a directory has no stream");
-    cluster.unlink(ROOT, "a").unwrap();
-    assert_eq!(sync(file), Err(Status::Stale));
-}
