@@ -181,21 +181,6 @@ fn a_file_that_another_client_removed_is_stale_for_who_holds_it_open() {
 }
 
 #[test]
-fn an_open_of_a_name_that_another_mount_replaced_opens_the_new_file() {
-    let one = Mounted::new();
-    let two = one.second(&MountOptions::default());
-    let there = two.mountpoint().join("f");
-    fs::write(one.path("f"), [0; 10]).unwrap();
-    for round in 1..=20 {
-        // Name and attributes are believed there from now on.
-        fs::metadata(&there).unwrap();
-        fs::write(one.path("next"), vec![round; 10]).unwrap();
-        fs::rename(one.path("next"), one.path("f")).unwrap();
-        assert_eq!(fs::read(&there).unwrap(), vec![round; 10], "round {round}");
-    }
-}
-
-#[test]
 fn locks_hold_within_one_mount_only() {
     let one = Mounted::new();
     let two = one.second(&MountOptions::default());
