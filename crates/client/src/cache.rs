@@ -5,6 +5,8 @@
 //!
 //! **Invariant: what this client changed, it sees at once.** A change forgets what it touched and gives it a *stamp*; an
 //! answer that was asked for before the stamp is not kept.
+//! **Invariant: a name is asked anew when it led to an object that a server called gone** ([`Cache::gone`]): whoever meets such
+//! an object looks its name up again, and must not get the same answer from here.
 //! **Invariant: a negative entry never answers an open**: only [`Cache::name`] callers that ask for it get one.
 
 use crate::ops::Listener;
@@ -19,6 +21,9 @@ const NAMES_MAX: usize = 65_536;
 const ATTRS_MAX: usize = 65_536;
 /// Stamps kept; beyond, all older answers are distrusted.
 const STAMPS_MAX: usize = 4096;
+
+/// Objects that are gone, at most; of older ones a name may be believed to its time.
+const GONE_MAX: usize = 4096;
 
 /// What a name leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +41,7 @@ pub(crate) struct Cache {
     stamps: LruCache<Handle, u64>,
     now_stamp: u64,
     floor: u64,
+    gone: LruCache<Handle, ()>,
     /// Whoever keeps directories' attributes elsewhere.
     pub(crate) listener: Option<Listener>,
 }
@@ -54,6 +60,7 @@ impl Cache {
             stamps: LruCache::unbounded(),
             now_stamp: 0,
             floor: 0,
+            gone: LruCache::unbounded(),
             listener: None,
         }
     }
@@ -72,7 +79,8 @@ impl Cache {
     pub(crate) fn name(&mut self, dir: Handle, name: &Name, now: Instant) -> Option<Leads> {
         let key = (dir, name.clone());
         let &(leads, until) = self.names.get(&key)?;
-        if until <= now {
+        let is_gone = matches!(leads, Leads::To(object, _) if self.gone.contains(&object));
+        if until <= now || is_gone {
             self.names.pop(&key);
             return None;
         }
@@ -133,6 +141,15 @@ impl Cache {
             && let Some((_, stamp)) = self.stamps.pop_lru()
         {
             self.floor = self.floor.max(stamp);
+        }
+    }
+
+    /// A server said that the object is gone. No handle is given twice, so that stays so.
+    pub(crate) fn gone(&mut self, object: Handle) {
+        self.changed(object);
+        self.gone.put(object, ());
+        if self.gone.len() > GONE_MAX {
+            self.gone.pop_lru();
         }
     }
 
@@ -201,6 +218,22 @@ mod tests {
         let stamp = cache.stamp();
         cache.put_attr(&fresher, stamp, Instant(10));
         assert_eq!(cache.attr(Handle(9), Instant(30)).map(|attr| attr.size), Some(5));
+    }
+
+    #[test]
+    fn a_name_that_led_to_what_is_gone_is_asked_anew() {
+        let mut cache = cache();
+        let (name, stamp) = (Name::new(b"a").unwrap(), cache.stamp());
+        cache.put_name(DIR, &name, Leads::To(Handle(9), Kind::File), stamp, Instant(0));
+        cache.put_attr(&file_attr(Handle(9)), stamp, Instant(0));
+        cache.gone(Handle(9));
+        assert_eq!(cache.name(DIR, &name, Instant(1)), None);
+        assert!(cache.attr(Handle(9), Instant(1)).is_none());
+        let behind = cache.stamp();
+        cache.put_name(DIR, &name, Leads::To(Handle(10), Kind::File), behind, Instant(1));
+        assert_eq!(cache.name(DIR, &name, Instant(2)), Some(Leads::To(Handle(10), Kind::File)));
+        (100..100 + 2 * GONE_MAX as u64).for_each(|object| cache.gone(Handle(object)));
+        assert_eq!(cache.gone.len(), GONE_MAX);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! A server's task waits until something is wanted, connects, shakes hands, and then reads and writes at once: the writer
 //! takes everything queued and writes it by one vectored write, the reader reads a whole buffer and completes every reply
 //! in it (messages per system call are worth ten times; design §4). When the connection is lost it connects again, with
-//! growing pauses, for as long as somebody waits; the core sends again what was under way.
+//! growing pauses, for as long as somebody waits; the core sends again what was under way. It does so too while the server
+//! keeps a removed file only because it is open here: the file would go with the session.
 
 mod handshake;
 mod link;
@@ -71,7 +72,8 @@ fn open_link(shared: &Rc<Shared>, server: ServerId, established: Option<Establis
     };
     let wake = Notify::default();
     shared.links.borrow_mut().insert(server, wake.clone());
-    let link = link::Link { env: shared.env.clone(), core, server, wake, leave };
+    let lease = Cell::default();
+    let link = link::Link { env: shared.env.clone(), core, server, wake, leave, lease };
     drop(shared.env.spawn("client link", link.run(established)));
 }
 

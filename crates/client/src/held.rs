@@ -2,8 +2,12 @@
 //!
 //! An unlink tells the server the handles held open here; the server then keeps the object as an orphan of the session
 //! instead of removing it. The last holder to close releases it.
+//!
+//! **An orphan lives as long as the client's session with its server** ([`HeldFiles::keeps`]): its link keeps that session
+//! alive although nobody waits for an answer, over lost connections and restarts of the server.
 
-use shoal_proto::{Handle, Held, limits};
+use shoal_env::mutant::{self, Mutant};
+use shoal_proto::{Handle, Held, ServerId, limits};
 use std::collections::BTreeMap;
 
 #[derive(Default)]
@@ -43,6 +47,12 @@ impl HeldFiles {
         }
     }
 
+    /// Whether `server` keeps something only because it is held open here.
+    pub(crate) fn keeps(&self, server: ServerId) -> bool {
+        let kept = |(object, entry): (&Handle, &Entry)| entry.orphan && object.server() == server;
+        !mutant::is(Mutant::LeaseNotRenewed) && self.0.iter().any(kept)
+    }
+
     /// What to tell with an unlink or rename.
     pub(crate) fn to_tell(&self) -> Held {
         if self.0.len() > limits::HELD_MAX {
@@ -77,6 +87,19 @@ mod tests {
         assert!(held.let_go(Handle(1)));
         assert!(!held.let_go(Handle(2)));
         assert!(held.to_tell().handles.is_empty());
+    }
+
+    #[test]
+    fn a_server_keeps_what_was_removed_there_and_is_open_until_its_last_close() {
+        let (first, second) = (Handle::new(ServerId(0), 7), Handle::new(ServerId(1), 7));
+        let mut held = HeldFiles::default();
+        held.hold(first);
+        held.hold(second);
+        assert!(!held.keeps(ServerId(0)), "it has its name");
+        held.orphaned(second);
+        assert!(!held.keeps(ServerId(0)) && held.keeps(ServerId(1)));
+        held.let_go(second);
+        assert!(!held.keeps(ServerId(1)));
     }
 
     #[test]

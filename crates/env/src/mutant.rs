@@ -78,6 +78,8 @@ mutants! {
     HomeShardOnly "home-shard-only",
     /// A server whose folder is empty makes a new store in it, although it had one.
     EmptyFolder "empty-folder",
+    /// A client lets its session with a server end although the server keeps a removed file for it.
+    LeaseNotRenewed "lease-not-renewed",
 }
 
 #[cfg(feature = "mutants")]

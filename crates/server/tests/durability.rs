@@ -437,3 +437,25 @@ fn closing_a_file_makes_nothing_durable() {
         assert_eq!((scene.held.pushes.get(), scene.held.durable()), (pushes, durable));
     });
 }
+
+#[test]
+fn a_sync_of_what_is_gone_says_so() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 1).await;
+        let mut client = cluster.client(0).await;
+        let file = handle_of(&client.change(vec![create(Handle::ROOT, &name("file"))]).await);
+        for stream in [file, Handle::ROOT] {
+            assert_eq!(
+                client.ask(vec![Op::Fsync { stream, generation: Generation(0) }]).await.status,
+                Status::Ok
+            );
+        }
+        let held = shoal_proto::Held::default();
+        let unlink = Op::Unlink { dir: Handle::ROOT, name: name("file"), held };
+        assert_eq!(client.change(vec![unlink]).await.status, Status::Ok);
+        assert_eq!(
+            client.ask(vec![Op::Fsync { stream: file, generation: Generation(0) }]).await.status,
+            Status::Stale
+        );
+    });
+}

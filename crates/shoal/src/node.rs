@@ -23,6 +23,21 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// Spans of time that the servers of one process have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Spans {
+    /// How long a thread polls before it sleeps.
+    pub polling: Duration,
+    /// A session without a message for this long ends.
+    pub lease: Duration,
+}
+
+impl Default for Spans {
+    fn default() -> Spans {
+        Spans { polling: Duration::ZERO, lease: Settings::default().lease }
+    }
+}
+
 /// Servers that run.
 pub struct Node {
     servers: Vec<Running>,
@@ -74,7 +89,7 @@ struct Plan {
     folder: PathBuf,
     collections: Vec<(CollectionEntry, ClusterMap)>,
     key: SecretKey,
-    polling: Duration,
+    spans: Spans,
     root: Owner,
     connections: u64,
     record: StoreRecord,
@@ -87,18 +102,18 @@ impl Node {
         cluster: &ClusterFile,
         ids: &[u16],
         anew: &[u16],
-        polling: Duration,
+        spans: Spans,
         events: &Sender<Event>,
     ) -> Result<Node> {
         if let Some(id) = anew.iter().find(|id| !ids.contains(id)) {
             bail!("--new-store {id}: server {id} is not among those that are started here");
         }
         let others: Vec<u16> = ids.iter().copied().filter(|id| !anew.contains(id)).collect();
-        let mut node = Node::start(cluster, &others, polling, events)?;
+        let mut node = Node::start(cluster, &others, spans, events)?;
         if anew.is_empty() {
             return Ok(node);
         }
-        let added = renewal::renew(cluster, anew).and_then(|()| Node::start(cluster, anew, polling, events));
+        let added = renewal::renew(cluster, anew).and_then(|()| Node::start(cluster, anew, spans, events));
         match added {
             Ok(added) => {
                 node.servers.extend(added.servers);
@@ -113,12 +128,7 @@ impl Node {
     }
 
     /// Start servers of a cluster; returns when all serve. One that ends later by itself is an event.
-    pub fn start(
-        cluster: &ClusterFile,
-        ids: &[u16],
-        polling: Duration,
-        events: &Sender<Event>,
-    ) -> Result<Node> {
+    pub fn start(cluster: &ClusterFile, ids: &[u16], spans: Spans, events: &Sender<Event>) -> Result<Node> {
         let key = KeyFile::load(&cluster.path(&cluster.key))?.secret()?;
         // As far as that goes: with fewer there are fewer connections.
         let servers = ids.len().max(1) as u64;
@@ -127,7 +137,7 @@ impl Node {
         let mut node = Node { servers: Vec::new(), missing: Vec::new() };
         let mut begins = Vec::new();
         for &id in ids {
-            let plan = Plan::new(cluster, id, key.clone(), polling, connections)?;
+            let plan = Plan::new(cluster, id, key.clone(), spans, connections)?;
             let (stop, stopped) = oneshot::channel();
             let (begun, begin) = std::sync::mpsc::channel();
             let events = events.clone();
@@ -193,13 +203,7 @@ impl Node {
 }
 
 impl Plan {
-    fn new(
-        cluster: &ClusterFile,
-        id: u16,
-        key: SecretKey,
-        polling: Duration,
-        connections: u64,
-    ) -> Result<Plan> {
+    fn new(cluster: &ClusterFile, id: u16, key: SecretKey, spans: Spans, connections: u64) -> Result<Plan> {
         let entry = cluster.server.get(usize::from(id)).with_context(|| {
             format!("there is no server {id} in the cluster file: it has 0 to {}", cluster.server.len() - 1)
         })?;
@@ -216,7 +220,7 @@ impl Plan {
             folder: cluster.path(&entry.folder),
             collections,
             key,
-            polling,
+            spans,
             root: Owner {
                 mode: 0o755,
                 uid: rustix::process::geteuid().as_raw(),
@@ -266,7 +270,7 @@ impl Plan {
     }
 
     async fn begin(self, env: &Env) -> Result<ServerHandle> {
-        let Plan { id, listen, folder, collections, key, polling, root, connections, record } = self;
+        let Plan { id, listen, folder, collections, key, spans, root, connections, record } = self;
         let explain_all = |error, name: &str| match error {
             StoreError::Missing(why) => Missing::new(id, &folder, name, &why).into(),
             error => cannot_open(error, &folder, name),
@@ -290,9 +294,10 @@ impl Plan {
         }
         let settings = Settings {
             connections_max: usize::try_from(connections).unwrap_or(usize::MAX),
+            lease: spans.lease,
             ..Settings::default()
         };
-        let config = ServerConfig { id, listen, collections: setups, settings, polling };
+        let config = ServerConfig { id, listen, collections: setups, settings, polling: spans.polling };
         serve(env.clone(), config).await.map_err(|error| match error {
             ServeError::Store(name, error) => explain_all(error, &name),
             error => explain(error),

@@ -15,6 +15,7 @@ pub mod errno;
 mod faults;
 mod gang;
 pub mod hand;
+mod idle;
 mod ledger;
 mod load;
 pub mod report;
@@ -66,11 +67,15 @@ pub fn torture(
     let patience = Duration::from_secs(plan.wish.timeout_s + 10);
     if plan.together > 0 {
         let together = together::Together::new(&site, patience, plan.together);
-        let done = |name: &str, took: Duration, failed: Option<String>| {
+        let mut done = |name: &str, took: Duration, failed: Option<String>| {
             tell(&format!("{}: {}", name.replace('_', " "), failed.as_deref().unwrap_or("ok")));
             report.checked(name, took, failed);
         };
-        together::run_all(&together, done, end)?;
+        together::run_all(&together, &mut done, end)?;
+        if plan.wish.mounts > 0 {
+            end()?;
+            idle::run(&plan.wish, done);
+        }
     }
     if plan.rounds > 0 {
         let mut rounds = Rounds {

@@ -37,6 +37,7 @@ pub mod contents;
 pub mod directed;
 pub mod facts;
 mod faults;
+pub mod idle;
 mod judge;
 pub mod ledger;
 pub mod listing;

@@ -8,9 +8,10 @@ use shoal_proto::op::Answer;
 use shoal_proto::{ServerId, SessionId, Status};
 
 impl Core {
-    /// Whether a connection to `server` is wanted.
+    /// Whether a connection to `server` is wanted: somebody waits, or the server keeps something for this client.
     pub(crate) fn is_wanted(&self, server: ServerId) -> bool {
-        !self.closed.get() && self.with(server, |session| session.is_wanted(self.world.now()))
+        let waits = || self.with(server, |session| session.is_wanted(self.world.now()));
+        !self.closed.get() && (waits() || self.held.borrow().keeps(server))
     }
 
     /// The session to ask for in the next attachment.

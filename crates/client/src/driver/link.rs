@@ -23,6 +23,8 @@ const READ_BYTES: (usize, usize) = (16 << 10, (4 << 10) + limits::FLOW_CHUNK_BYT
 
 /// A connection on which something is under way is silent for at most so long before it is asked whether it lives.
 const QUIET_MAX: Duration = Duration::from_secs(5);
+/// A pause before connecting again is at most this part of a lease: what is held must not be lost by waiting.
+const PAUSES_A_LEASE: u32 = 8;
 
 /// See the module's page.
 pub(super) struct Link {
@@ -32,6 +34,8 @@ pub(super) struct Link {
     pub(super) wake: Notify,
     /// Told to leave its connection for a better one.
     pub(super) leave: Notify,
+    /// How long the server lets a session be silent; zero: not known yet.
+    pub(super) lease: Cell<Duration>,
 }
 
 impl Link {
@@ -79,7 +83,9 @@ impl Link {
     }
 
     fn pause(&self, failures: u32) -> Duration {
-        let full = BACKOFF.0.saturating_mul(1 << (failures - 1).min(16)).min(BACKOFF.1);
+        let share = self.lease.get() / PAUSES_A_LEASE;
+        let longest = if share.is_zero() { BACKOFF.1 } else { share.clamp(BACKOFF.0, BACKOFF.1) };
+        let full = BACKOFF.0.saturating_mul(1 << (failures - 1).min(16)).min(longest);
         let nanos = u64::try_from(full.as_nanos()).unwrap_or(u64::MAX).max(2);
         Duration::from_nanos(nanos / 2 + self.env.random_u64() % nanos)
     }
@@ -115,6 +121,7 @@ impl Link {
         self.core.attached(self.server, &attached, version);
         let heard = Cell::new(0);
         let lease = Duration::from_millis(u64::from(attached.lease_ms));
+        self.lease.set(lease);
         // Each is polled when it is woken itself, not with the others: a reply concerns only the reader.
         let parts: [LocalBoxFuture<'_, Trouble>; 4] = [
             Box::pin(self.read(&mut reader, rest, &heard)),

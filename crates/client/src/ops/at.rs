@@ -29,14 +29,20 @@ impl Client {
         }
     }
 
-    /// [`Client::open`] by path; follows symbolic links.
+    /// [`Client::open`] by path; follows symbolic links. Where the file is gone when it is opened, the path is walked again:
+    /// another file may have replaced it.
     ///
     /// # Errors
     /// As there, and as [`Client::walk`].
     pub async fn open_at(&self, path: &[u8], rights: Rights) -> Result<OpenFile, Error> {
         let o = self.begin("open", None);
-        let attr = self.core.walk(&o, path, true, false).await?;
-        self.open(attr.handle, rights).await
+        loop {
+            let attr = self.core.walk(&o, path, true, false).await?;
+            match self.open_unmerged(&o, attr.handle, rights).await {
+                Err(error) if error.status == Status::Stale => self.core.back_off(&o, error).await?,
+                opened => return Ok(opened?.1),
+            }
+        }
     }
 
     /// [`Client::mkdir`] by path.

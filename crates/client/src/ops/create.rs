@@ -109,6 +109,8 @@ impl Core {
     /// An object lost its last name on the server; if nobody here holds it, it is released.
     pub(crate) async fn orphaned(self: &Rc<Core>, o: &Operation, object: Handle) -> Result<(), Error> {
         let unheld = self.held.borrow_mut().orphaned(object);
+        // From now on the session with its server is kept alive; it may have no connection.
+        self.world.outgoing(object.server());
         if unheld {
             self.ask(o, object.server(), vec![Op::Release { object }]).await?;
         }

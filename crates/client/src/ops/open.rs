@@ -15,7 +15,8 @@ impl Client {
     }
 
     /// Open the file that a name leads to; its attributes as its metafile's server has them. One message where the file is
-    /// on the server of the directory (with `compound = off`: two).
+    /// on the server of the directory (with `compound = off`: two). Where the file is gone when it is opened, the name is
+    /// looked up again: another file may have replaced it.
     ///
     /// # Errors
     /// As [`Client::lookup`] and [`Client::open`]; `Loop`: the name is a symbolic link.
@@ -33,11 +34,17 @@ impl Client {
                 _ => {}
             }
         }
-        let looked = self.core.lookup_path(&o, dir, std::slice::from_ref(name)).await?;
-        match looked.kind {
-            Kind::Symlink => Err(o.error(Status::Loop).of(looked.handle)),
-            Kind::Directory => Err(o.error(Status::IsDirectory).of(looked.handle)),
-            _ => Ok(self.open_unmerged(&o, looked.handle, rights).await?.1),
+        loop {
+            let looked = self.core.lookup_path(&o, dir, std::slice::from_ref(name)).await?;
+            match looked.kind {
+                Kind::Symlink => return Err(o.error(Status::Loop).of(looked.handle)),
+                Kind::Directory => return Err(o.error(Status::IsDirectory).of(looked.handle)),
+                _ => {}
+            }
+            match self.open_unmerged(&o, looked.handle, rights).await {
+                Err(error) if error.status == Status::Stale => self.core.back_off(&o, error).await?,
+                opened => return Ok(opened?.1),
+            }
         }
     }
 
@@ -72,7 +79,12 @@ impl Client {
     ) -> Result<(Attr, OpenFile), Error> {
         // Held before it is asked: an unlink under way meanwhile then knows of it.
         let hold = crate::file::Hold::new(self.clone(), object);
-        let told = self.core.ask(o, object.server(), vec![Op::Open { object, rights }]).await?;
+        let told = self.core.ask(o, object.server(), vec![Op::Open { object, rights }]).await;
+        let told = told.inspect_err(|error| {
+            if error.status == Status::Stale {
+                self.core.cache.borrow_mut().gone(object);
+            }
+        })?;
         let attr = attr_among(&told.answers).filter(|attr| attr.handle == object);
         let attr = attr.ok_or_else(|| o.error(Status::BadMessage).from(object.server()))?;
         let file = OpenFile::held(hold, &attr, rights, capability_among(&told.answers));

@@ -163,3 +163,28 @@ fn a_dropped_file_releases_its_orphan_without_being_waited_for() {
     hand.run(hand.client.ping(ServerId(0))).unwrap();
     assert!(hand.cluster.borrow().orphans.is_empty());
 }
+
+/// A name that was looked up leads to another file on the server now, and the file that it led to is gone.
+fn replaced(hand: &Hand) -> (Handle, Handle) {
+    let old = made(hand, 0, Handle::ROOT, "f", Kind::File);
+    assert_eq!(hand.run(hand.client.lookup(Handle::ROOT, &name("f"))).unwrap().handle, old);
+    hand.cluster.borrow_mut().objects.remove(&old);
+    (old, made(hand, 0, Handle::ROOT, "f", Kind::File))
+}
+
+#[test]
+fn a_name_whose_file_is_gone_at_its_open_is_looked_up_again_of_the_server() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let (old, new) = replaced(&hand);
+    let look = || hand.run(hand.client.lookup(Handle::ROOT, &name("f"))).unwrap().handle;
+    assert_eq!(look(), old, "believed for its time");
+    assert_eq!(hand.run(hand.client.open(old, Rights::READ)).err().unwrap().status, Status::Stale);
+    assert_eq!(look(), new);
+}
+
+#[test]
+fn an_open_by_path_that_meets_a_replaced_file_opens_the_one_that_replaced_it() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let (_, new) = replaced(&hand);
+    assert_eq!(hand.run(hand.client.open_at(b"/f", Rights::READ)).unwrap().handle(), new);
+}

@@ -114,6 +114,9 @@ pub struct Serve {
     /// Microseconds to poll before sleeping; for cores with nothing else to do.
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub polling_us: u64,
+    /// Seconds without a message after which a client's session ends, and what only it held open goes.
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub lease: u64,
     /// One line of JSON instead of words when ready.
     #[arg(long)]
     pub json: bool,

@@ -2,7 +2,7 @@
 
 use crate::cli::Serve;
 use crate::cluster_file::ClusterFile;
-use crate::node::Node;
+use crate::node::{Node, Spans};
 use crate::out;
 use crate::stop::{self, Event};
 use anyhow::{Context as _, Result, bail};
@@ -24,8 +24,9 @@ pub fn run(args: Serve) -> Result<ExitCode> {
     if let Some(twice) = ids.iter().enumerate().find_map(|(at, id)| ids[..at].contains(id).then_some(id)) {
         bail!("server {twice} is asked for twice: name each --server once");
     }
-    let polling = Duration::from_micros(args.polling_us);
-    let node = Node::start_anew(&cluster, &ids, &args.new_store, polling, &events)
+    let spans =
+        Spans { polling: Duration::from_micros(args.polling_us), lease: Duration::from_secs(args.lease) };
+    let node = Node::start_anew(&cluster, &ids, &args.new_store, spans, &events)
         .with_context(|| format!("cannot serve {}", args.config.display()))?;
     node.say_missing();
     let serves = |id: &u16| node.missing().iter().all(|missing| missing.server != *id);

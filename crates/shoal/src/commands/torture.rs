@@ -14,6 +14,9 @@ use std::process::ExitCode;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+/// The lease of the servers under load: as it is by default, since servers are stopped for some seconds.
+const LEASE_S: u64 = 60;
+
 /// Do it. 0: nothing is wrong.
 pub fn run(args: Torture) -> Result<ExitCode> {
     if args.servers == 0 || args.clients == 0 {
@@ -27,7 +30,12 @@ pub fn run(args: Torture) -> Result<ExitCode> {
     let (events, happened) = channel();
     stop::watch(events)?;
     let plan = Plan {
-        wish: Wish { folder: folder.clone(), mounts: args.mounts, timeout_s: args.timeout.max(1) },
+        wish: Wish {
+            folder: folder.clone(),
+            mounts: args.mounts,
+            timeout_s: args.timeout.max(1),
+            lease_s: LEASE_S,
+        },
         together: args.together,
         rounds: args.rounds,
         span: Duration::from_secs(args.seconds),

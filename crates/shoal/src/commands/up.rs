@@ -8,7 +8,7 @@ use crate::cli::Up;
 use crate::cluster_file::{ClusterFile, CollectionEntry, FILE_NAME, check_servers};
 use crate::commands::init::new_collection;
 use crate::embed::Embedded;
-use crate::node::{Missing, Node};
+use crate::node::{Missing, Node, Spans};
 use crate::out;
 use crate::secret::KeyFile;
 use crate::stop::{self, Event};
@@ -24,7 +24,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Servers of a new file system where nothing else is said.
 const SERVERS: u16 = 4;
@@ -46,7 +46,7 @@ pub fn run(args: Up, given: Option<&clap::ArgMatches>) -> Result<ExitCode> {
         false => new(&folder, &args)?,
     };
     let ids: Vec<u16> = (0..cluster.server.len() as u16).collect();
-    let node = Node::start_anew(&cluster, &ids, &args.new_store, Duration::ZERO, &events)
+    let node = Node::start_anew(&cluster, &ids, &args.new_store, Spans::default(), &events)
         .with_context(|| format!("cannot start the file system in {}", args.folder.display()))?;
     node.say_missing();
     let place = place(&cluster, node.missing())?;

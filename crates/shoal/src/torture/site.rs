@@ -39,6 +39,8 @@ pub struct Wish {
     pub mounts: usize,
     /// Seconds after which an operation that no server answers fails.
     pub timeout_s: u64,
+    /// Seconds without a message after which a session ends.
+    pub lease_s: u64,
 }
 
 /// A process that is started again and again.
@@ -98,7 +100,9 @@ impl Site {
             since: 0,
         };
         let servers = (0..listen.len()).map(|id| {
-            let args = ["serve", "--config", &text(folder), "--server", &id.to_string()].map(String::from);
+            let (id_text, lease) = (id.to_string(), wish.lease_s.to_string());
+            let args = ["serve", "--config", &text(folder), "--server", &id_text, "--lease", &lease];
+            let args = args.map(String::from);
             part(format!("server-{id}"), args.to_vec())
         });
         let timeout = wish.timeout_s.to_string();
@@ -143,7 +147,8 @@ impl Site {
         Spec::Native { address: self.address.clone(), key: self.key.clone(), timeout_s: self.wish.timeout_s }
     }
 
-    fn mountpoint(&self, id: usize) -> PathBuf {
+    /// Where it is mounted.
+    pub fn mountpoint(&self, id: usize) -> PathBuf {
         self.wish.folder.join(format!("mnt-{id}"))
     }
 

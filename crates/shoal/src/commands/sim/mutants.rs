@@ -50,9 +50,14 @@ pub fn run(args: &SimMutants) -> Result<bool> {
     Ok(missed == 0)
 }
 
-/// Those that only a run of their own can catch, because the workload leaves the sync modes as they are.
+/// Those that only a run of their own can catch: the workload leaves the sync modes as they are, and its clients are never idle for
+/// long.
 fn directed(mutant: Mutant) -> Option<fn(u64, Option<Mutant>) -> RunReport> {
-    (mutant == Mutant::HomeShardOnly).then_some(shoal_sim::directed::fsync_of_a_split_directory)
+    match mutant {
+        Mutant::HomeShardOnly => Some(shoal_sim::directed::fsync_of_a_split_directory),
+        Mutant::LeaseNotRenewed => Some(shoal_sim::idle::removed_file_of_an_idle_client),
+        _ => None,
+    }
 }
 
 /// The first seed that catches it: broken with it, and not without.
