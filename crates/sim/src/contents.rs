@@ -299,6 +299,11 @@ impl Contents {
         }
     }
 
+    /// Power cuts before the client's first act.
+    pub fn first_cuts_of(&self, client: u16) -> Option<u64> {
+        self.acts.iter().filter(|act| act.client == client).map(|act| act.cuts).min()
+    }
+
     /// The furthest that anything reaches.
     pub fn reach(&self) -> u64 {
         let reach = |act: &Act| match act.length {

@@ -28,6 +28,11 @@ fn key() -> SecretKey {
 impl Cluster {
     /// Servers for metadata and data, files striped over all of them in strips of 64 KiB.
     pub fn start(servers: u16) -> Cluster {
+        Cluster::start_with(servers, switches())
+    }
+
+    /// The same, with other techniques.
+    pub fn start_with(servers: u16, switches: Switches) -> Cluster {
         static CLUSTERS: AtomicU32 = AtomicU32::new(1);
         let number = CLUSTERS.fetch_add(1, Ordering::Relaxed);
         let template = Template { dist: Dist::SimpleStripe { strip: 64 << 10 }, width: 0 };
@@ -40,17 +45,17 @@ impl Cluster {
             })
             .collect();
         let (name, collection) = (Text::from("test"), CollectionId(1));
-        let map = ClusterMap {
-            fs_id,
-            name,
-            collection,
-            epoch: 1,
-            template,
-            switches: switches(),
-            servers: infos.into(),
-        };
+        let map = ClusterMap { fs_id, name, collection, epoch: 1, template, switches, servers: infos.into() };
         let servers = (0..servers).map(|id| start_server(&map, ServerId(id))).collect();
         Cluster { map, servers }
+    }
+
+    /// Stop a server and start it again: as it keeps nothing, it lost all.
+    pub fn lose(&mut self, id: u16) {
+        let (stop, thread) = self.servers.remove(usize::from(id));
+        drop(stop);
+        thread.join().expect("the server ends");
+        self.servers.insert(usize::from(id), start_server(&self.map, ServerId(id)));
     }
 
     /// How a client reaches it.

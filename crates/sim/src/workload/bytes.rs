@@ -67,8 +67,10 @@ impl Worker {
             self.let_go(held).await;
         }
         self.shared.opens.set(self.shared.opens.get() + 1);
-        // A loss of before, which nobody was told of yet, is told through this one too.
-        let cuts = *self.settled.entry(object).or_insert(cuts);
+        // A loss of before, which nobody was told of yet, is told through this one too; also one of what was written when the
+        // file was made.
+        let written = self.with_contents(object, |contents| contents.first_cuts_of(self.id));
+        let cuts = *self.settled.entry(object).or_insert(written.map_or(cuts, |first| first.min(cuts)));
         self.held.push(Held { object, file, open: self.shared.opens.get(), cuts });
         Some(self.held.len() - 1)
     }
