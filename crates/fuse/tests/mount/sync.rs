@@ -2,7 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::{Mounted, errno};
-use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
+use rustix::mm::{MapFlags, ProtFlags};
 use shoal_fuse::{MountHandle, MountOptions};
 use shoal_proto::Switches;
 use std::fs::{self, File, OpenOptions};

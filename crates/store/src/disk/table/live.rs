@@ -24,6 +24,9 @@ pub(crate) type Place = (u64, u64);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Live(pub BTreeMap<Place, i64>);
 
+/// A row, and what it says from now on; `None`: it goes.
+pub(crate) type MovedRow = (LiveKey, Option<[u8; 8]>);
+
 /// The key of a segment's row.
 pub(crate) type LiveKey = [u8; LIVE_PREFIX.len() + 16];
 
@@ -65,7 +68,7 @@ impl Live {
     pub fn moved<V: AsRef<[u8]>, E: From<StoreError>>(
         &self,
         mut row: impl FnMut(&LiveKey) -> Result<Option<V>, E>,
-    ) -> Result<Vec<(LiveKey, Option<[u8; 8]>)>, E> {
+    ) -> Result<Vec<MovedRow>, E> {
         let mut rows = Vec::with_capacity(self.0.len());
         for (&place, &moved) in &self.0 {
             let key = key_of(place);
