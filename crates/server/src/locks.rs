@@ -31,7 +31,7 @@ struct State {
     shared: HashMap<Bytes, Vec<TxId>>,
     held: BTreeMap<TxId, Vec<(Bytes, Mode)>>,
     /// Of keys that are locked and waited for.
-    released: HashMap<Bytes, Notify>,
+    released: BTreeMap<Bytes, Notify>,
 }
 
 /// The locks of one shard.
