@@ -8,6 +8,7 @@ use shoal_proto::message::{Attach, Attached, Challenge, Group, Hello, Refusal, R
 use shoal_proto::{ClientId, Durability, Frame, FrameKind, Op, Status};
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 fn frame<T: Codec>(kind: FrameKind, version: u16, message: &T) -> Vec<u8> {
@@ -48,6 +49,12 @@ fn refusal(stream: &mut TcpStream) -> Option<Refusal> {
     Some(frame.message().unwrap())
 }
 
+/// A client of its own for each connection: a server takes a few of one.
+fn client() -> ClientId {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    ClientId(u128::from(NEXT.fetch_add(1, Ordering::Relaxed)).to_le_bytes())
+}
+
 /// A connection that has attached.
 fn attached(server: SocketAddr, options: &Options) -> TcpStream {
     let (mut stream, mut buf) = (connect(server), BytesMut::new());
@@ -56,7 +63,7 @@ fn attached(server: SocketAddr, options: &Options) -> TcpStream {
     let attach = Attach {
         proof: proof(&options.key, false, challenge.version, &[5; 32], &challenge.nonce),
         collection: options.collection,
-        client: ClientId([9; 16]),
+        client: client(),
         peer: None,
         session: None,
         slots: 1,
