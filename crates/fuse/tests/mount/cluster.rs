@@ -46,15 +46,7 @@ impl Cluster {
             })
             .collect();
         let (name, collection) = (Text::from("test"), CollectionId(1));
-        let map = ClusterMap {
-            fs_id,
-            name,
-            collection,
-            epoch: 1,
-            template,
-            switches,
-            servers: infos.into(),
-        };
+        let map = ClusterMap { fs_id, name, collection, epoch: 1, template, switches, servers: infos.into() };
         let servers = (0..servers).map(|id| start_server(&map, ServerId(id))).collect();
         Cluster { map, servers }
     }
