@@ -11,7 +11,7 @@ use std::path::Path;
 
 const OPCODE: Opcode = opcode::none(0xf5, 1);
 /// The `ioctl` as the kernel passes it on.
-pub(crate) const SYNC_ALL: u32 = OPCODE as u32;
+pub(crate) const SYNC_ALL: u32 = OPCODE;
 
 /// Make everything durable that was changed so far in the file system mounted at `point`, on all its servers, by whichever
 /// client. What is stored in mappings is handed to the servers first, as `syncfs(2)` does.
