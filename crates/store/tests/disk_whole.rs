@@ -72,7 +72,7 @@ fn a_sync_of_all_costs_what_a_sync_of_the_journal_costs_where_no_file_was_change
     let process = world.process("server", world.machine("m"));
     world.complete(process, |env| async move {
         let store = open(env.clone(), config()).await.unwrap();
-        let mut cost = async |write_large: bool| {
+        let cost = async |write_large: bool| {
             create(&store, if write_large { 1 } else { 2 }).await;
             if write_large {
                 write(&store, handle(1), 0, bytes(1, LARGE)).await;
