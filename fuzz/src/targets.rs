@@ -69,11 +69,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "journal_records", run: journal_records, seeds: || vec![hostile::samples().1] },
     Target { name: "identity", run: identity, seeds: || vec![hostile::samples().2] },
     Target { name: "table", run: table, seeds: tables },
-    Target {
-        name: "live",
-        run: live,
-        seeds: || vec![vec![], vec![1; 24], [&b"\0live"[..], &[1; 24]].concat()],
-    },
+    Target { name: "live", run: live, seeds: || vec![[&b"\0live"[..], &[1; 24]].concat()] },
     Target { name: "journal_segment", run: journal_segment, seeds: segments },
     Target { name: "lsn", run: lsn, seeds: || vec![vec![3; 8]] },
     Target { name: "row_key", run: row_key, seeds: row_keys },
