@@ -115,11 +115,6 @@ pub fn is_for(ctx: &Ctx<'_>, datafile: Handle, owner: Handle) -> Result<bool, Ha
     Ok(pool_of(ctx, datafile)?.is_some_and(|pool| pool == owner.server()))
 }
 
-/// Whether a datafile was made ahead of need and never touched.
-pub fn is_untouched(ctx: &Ctx<'_>, datafile: Handle) -> Result<bool, Halt> {
-    Ok(pool_of(ctx, datafile)?.is_some())
-}
-
 /// The facts of a stream that holds nothing yet.
 pub fn empty(generation: Generation) -> StreamInfo {
     StreamInfo { generation: generation.0, size: 0, space: 0, written_at: None, small: true }

@@ -443,19 +443,16 @@ fn a_sync_of_what_is_gone_says_so() {
     run(|env| async move {
         let cluster = Cluster::new(&env, 1).await;
         let mut client = cluster.client(0).await;
-        let file = handle_of(&client.change(vec![create(Handle::ROOT, &name("file"))]).await);
-        for stream in [file, Handle::ROOT] {
-            assert_eq!(
-                client.ask(vec![Op::Fsync { stream, generation: Generation(0) }]).await.status,
-                Status::Ok
-            );
-        }
+        let made = client.change(vec![create(Handle::ROOT, &name("file"))]).await;
+        let Answer::Made { attr, .. } = &made.answers[0] else { panic!("{made:?}") };
+        let (stream, generation) = (attr.handle, attr.generation);
+        assert_ne!(generation, Generation(0), "a client knows the generation of each file");
+        let sync = |stream, generation| vec![Op::Fsync { stream, generation }];
+        assert_eq!(client.ask(sync(stream, generation)).await.status, Status::Ok);
+        assert_eq!(client.ask(sync(Handle::ROOT, Generation(0))).await.status, Status::Ok);
         let held = shoal_proto::Held::default();
         let unlink = Op::Unlink { dir: Handle::ROOT, name: name("file"), held };
         assert_eq!(client.change(vec![unlink]).await.status, Status::Ok);
-        assert_eq!(
-            client.ask(vec![Op::Fsync { stream: file, generation: Generation(0) }]).await.status,
-            Status::Stale
-        );
+        assert_eq!(client.ask(sync(stream, generation)).await.status, Status::Stale);
     });
 }

@@ -3,41 +3,27 @@
 //! The client syncs each datafile that it knows of. Of a metafile it says which generation it knows: where another client
 //! has laid the file out since, the answer is `StaleLayout`, and the client learns of the other datafiles.
 //!
-//! **What is gone cannot be synced**: the bytes that were written to it went with it, and the answer says so (`Stale`).
+//! **A metafile that is gone cannot be synced**: the bytes that were written to it went with it, and the answer says so (`Stale`).
+//! A datafile of a file that is there is gone only if its server lost it: the reply's loss id says that, once to each open file.
 
-use crate::batches;
 use crate::ctx::{Ctx, Halt};
 use crate::data::{Bulk, Work};
-use crate::keys;
-use crate::rows::Datafile;
 use shoal_proto::{Answer, Generation, Handle, Status};
 
 /// Make it durable. The reply's loss id tells the client whether anything it wrote before may be lost.
 ///
 /// # Errors
-/// `Stale`: the object is gone; `StaleLayout`: the file is of another generation than the client knows.
+/// `Stale`: a metafile of which a generation is known is gone; `StaleLayout`: the file is of another generation than the client knows.
 pub fn run(ctx: &mut Ctx<'_>, stream: Handle, generation: Generation) -> Result<Answer, Halt> {
     let stream = ctx.object(stream)?;
     if let Some(done) = ctx.done(stream) {
         done?;
         return Ok(Answer::Synced {});
     }
-    must_exist(ctx, stream)?;
     if generation != Generation(0) && generation_of(ctx, stream)? != generation {
         return Err(Halt::Status(Status::StaleLayout));
     }
     Err(Halt::Bulk(Box::new(Bulk { stream, work: Work::Fsync })))
-}
-
-/// A stream, an object without one (a directory, a link), or a datafile that was never written.
-fn must_exist(ctx: &Ctx<'_>, stream: Handle) -> Result<(), Halt> {
-    let exists = ctx.stream(stream)?.is_some()
-        || ctx.row::<Datafile>(&keys::datafile(stream))?.is_some()
-        || batches::is_untouched(ctx, stream)?;
-    match exists || ctx.get(&keys::inode(stream))?.is_some() {
-        true => Ok(()),
-        false => Err(Halt::Status(Status::Stale)),
-    }
 }
 
 /// The generation of a metafile. On a server that holds no data it has no stream of its own.
