@@ -55,6 +55,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "row_session", run: row::<rows::Session>, seeds: sessions },
     Target { name: "row_kept", run: row::<rows::Kept>, seeds: kept },
     Target { name: "row_orphan", run: row::<rows::Orphan>, seeds: orphans },
+    Target { name: "row_lingering", run: row::<rows::Lingering>, seeds: lingering },
     Target { name: "row_reap", run: row::<rows::Reap>, seeds: reaps },
     Target { name: "row_pool", run: row::<rows::Pool>, seeds: pools },
     Target { name: "row_grant", run: row::<rows::Grant>, seeds: grants },
@@ -201,6 +202,7 @@ fn row_key(bytes: &[u8]) {
     within_room(bytes, 0, || {
         let _ = (keys::parse_entry(bytes), keys::parse_kept(bytes), keys::parse_reap(bytes));
         let _ = (keys::parse_handle(bytes), keys::parse_session(bytes));
+        let _ = (keys::parse_orphan(bytes), keys::parse_lingering(bytes));
     });
 }
 
@@ -343,7 +345,11 @@ fn kept() -> Vec<Vec<u8>> {
 }
 
 fn orphans() -> Vec<Vec<u8>> {
-    vec![rows::Orphan { client: ClientId([5; 16]) }.to_row().to_vec()]
+    vec![rows::Orphan { since: Time(5) }.to_row().to_vec()]
+}
+
+fn lingering() -> Vec<Vec<u8>> {
+    vec![rows::Lingering { bytes: 4096 }.to_row().to_vec()]
 }
 
 fn reaps() -> Vec<Vec<u8>> {
@@ -434,7 +440,8 @@ fn row_keys() -> Vec<Vec<u8>> {
         keys::entry(Handle(7), 9, b"name"),
         keys::kept(SessionId(3), Slot(2), 1),
         keys::session(SessionId(3)),
-        keys::orphan(Handle(7)),
+        keys::orphan(Handle(7), ClientId([5; 16])),
+        keys::lingering(Time(5), Handle(7)),
     ];
     all.map(|key| key.to_vec()).to_vec()
 }
@@ -456,6 +463,7 @@ mod tests {
             "row_session" => rows::Session::from_row(bytes).is_ok(),
             "row_kept" => rows::Kept::from_row(bytes).is_ok(),
             "row_orphan" => rows::Orphan::from_row(bytes).is_ok(),
+            "row_lingering" => rows::Lingering::from_row(bytes).is_ok(),
             "row_reap" => rows::Reap::from_row(bytes).is_ok(),
             "row_pool" => rows::Pool::from_row(bytes).is_ok(),
             "row_grant" => rows::Grant::from_row(bytes).is_ok(),
@@ -493,6 +501,8 @@ mod tests {
                 keys::parse_entry(bytes).is_some()
                     || keys::parse_kept(bytes).is_some()
                     || keys::parse_session(bytes).is_some()
+                    || keys::parse_orphan(bytes).is_some()
+                    || keys::parse_lingering(bytes).is_some()
             }
             "cluster_file" => ClusterFile::parse(text(bytes), Path::new("x")).is_ok(),
             "key_file" => KeyFile::parse(text(bytes), Path::new("x")).is_ok(),

@@ -160,8 +160,16 @@ impl Opened {
     /// Get a new capability.
     async fn renew(&self, o: &Operation) -> Result<(), Error> {
         let core = &self.client.core;
-        let op = Op::Open { object: self.handle, rights: self.rights };
-        let told = core.ask(o, self.handle.server(), vec![op]).await?;
+        let server = self.handle.server();
+        let open = || vec![Op::Open { object: self.handle, rights: self.rights }];
+        let told = match core.ask(o, server, open()).await {
+            // Removed by another client, and kept for those that say that they have it open.
+            Err(error) if error.status == Status::Stale => {
+                core.hold_again(server, &[self.handle]).await?;
+                core.ask(o, server, open()).await
+            }
+            told => told,
+        }?;
         self.capability.set(crate::ops::capability_among(&told.answers));
         Ok(())
     }

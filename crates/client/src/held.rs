@@ -3,17 +3,25 @@
 //! An unlink tells the server the handles held open here; the server then keeps the object as an orphan of the session
 //! instead of removing it. The last holder to close releases it.
 //!
-//! **An orphan lives as long as the client's session with its server** ([`HeldFiles::keeps`]): its link keeps that session
-//! alive although nobody waits for an answer, over lost connections and restarts of the server.
+//! **Its servers know which files are open here for more than a moment** ([`HeldFiles::due`]): closes are not sent, so each
+//! server is told several times a lease. What another client has removed meanwhile is an orphan of this client from then on.
+//!
+//! **An orphan lives as long as the client's session with its server** ([`HeldFiles::keeps`]): while anything of a server is
+//! open here, its link keeps that session alive although nobody waits for an answer, over lost connections and restarts of the
+//! server.
 
+use shoal_env::Instant;
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::{Handle, Held, ServerId, limits};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 #[derive(Default)]
 struct Entry {
     holders: u32,
     orphan: bool,
+    /// When its server was told last, on its present connection, that it is open.
+    told: Option<Instant>,
 }
 
 /// See the module's page.
@@ -47,10 +55,44 @@ impl HeldFiles {
         }
     }
 
-    /// Whether `server` keeps something only because it is held open here.
+    /// Files of `server` that it is to be told of again, `share` after the last time.
+    pub(crate) fn due(&self, server: ServerId, now: Instant, share: Duration) -> Vec<Handle> {
+        let is_due = |entry: &Entry| entry.told.is_none_or(|told| now.since(told) >= share);
+        self.of(server).filter(|(_, entry)| is_due(entry)).map(|(&object, _)| object).collect()
+    }
+
+    /// The server knows that they are open.
+    pub(crate) fn told(&mut self, objects: &[Handle], now: Instant) {
+        for object in objects {
+            if let Some(entry) = self.0.get_mut(object) {
+                entry.told = Some(now);
+            }
+        }
+    }
+
+    /// The server may not know any more what is open here.
+    pub(crate) fn tell_anew(&mut self, server: ServerId) {
+        let all: Vec<Handle> = self.of(server).map(|(&object, _)| object).collect();
+        for object in all {
+            if let Some(entry) = self.0.get_mut(&object) {
+                entry.told = None;
+            }
+        }
+    }
+
+    /// Whether it is open here.
+    pub(crate) fn holds(&self, object: Handle) -> bool {
+        self.0.contains_key(&object)
+    }
+
+    fn of(&self, server: ServerId) -> impl Iterator<Item = (&Handle, &Entry)> {
+        let (first, last) = (Handle::new(server, 0), Handle::new(server, Handle::COUNTER_MAX));
+        self.0.range(first..=last)
+    }
+
+    /// Whether anything of `server` is open here: it may come to keep that only because it is.
     pub(crate) fn keeps(&self, server: ServerId) -> bool {
-        let kept = |(object, entry): (&Handle, &Entry)| entry.orphan && object.server() == server;
-        !mutant::is(Mutant::LeaseNotRenewed) && self.0.iter().any(kept)
+        !mutant::is(Mutant::LeaseNotRenewed) && self.of(server).next().is_some()
     }
 
     /// What to tell with an unlink or rename.
@@ -90,16 +132,37 @@ mod tests {
     }
 
     #[test]
-    fn a_server_keeps_what_was_removed_there_and_is_open_until_its_last_close() {
+    fn a_session_is_kept_alive_with_each_server_that_has_something_open_here_until_its_last_close() {
         let (first, second) = (Handle::new(ServerId(0), 7), Handle::new(ServerId(1), 7));
         let mut held = HeldFiles::default();
         held.hold(first);
         held.hold(second);
-        assert!(!held.keeps(ServerId(0)), "it has its name");
+        assert!(held.keeps(ServerId(0)) && held.keeps(ServerId(1)) && !held.keeps(ServerId(2)));
         held.orphaned(second);
-        assert!(!held.keeps(ServerId(0)) && held.keeps(ServerId(1)));
         held.let_go(second);
-        assert!(!held.keeps(ServerId(1)));
+        assert!(held.keeps(ServerId(0)) && !held.keeps(ServerId(1)));
+        held.let_go(first);
+        assert!(!held.keeps(ServerId(0)));
+    }
+
+    #[test]
+    fn a_server_is_told_what_is_open_at_once_then_now_and_then_and_anew_on_a_new_connection() {
+        let (object, other) = (Handle::new(ServerId(1), 7), Handle::new(ServerId(2), 7));
+        let share = Duration::from_secs(20);
+        let mut held = HeldFiles::default();
+        held.hold(object);
+        held.hold(other);
+        let at = |s: u64| Instant(0) + Duration::from_secs(s);
+        assert_eq!(held.due(ServerId(1), at(1), share), [object]);
+        held.told(&[object], at(1));
+        assert!(held.due(ServerId(1), at(20), share).is_empty());
+        assert_eq!(held.due(ServerId(1), at(21), share), [object]);
+        assert_eq!(held.due(ServerId(2), at(21), share), [other]);
+        held.told(&[object], at(21));
+        held.tell_anew(ServerId(1));
+        assert_eq!(held.due(ServerId(1), at(22), share), [object]);
+        held.let_go(object);
+        assert!(held.due(ServerId(1), at(60), share).is_empty());
     }
 
     #[test]

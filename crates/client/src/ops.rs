@@ -8,6 +8,7 @@ mod create_many;
 mod directory;
 mod fsyncdir;
 mod getattr;
+mod hold;
 mod link;
 mod lookup;
 mod make;

@@ -80,6 +80,8 @@ mutants! {
     EmptyFolder "empty-folder",
     /// A client lets its session with a server end although the server keeps a removed file for it.
     LeaseNotRenewed "lease-not-renewed",
+    /// A removed file that other clients have open is freed at the next look, whoever said that it holds it.
+    LingeringFreedEarly "lingering-freed-early",
 }
 
 #[cfg(feature = "mutants")]

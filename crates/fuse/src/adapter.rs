@@ -103,15 +103,15 @@ impl Filesystem for Adapter {
         Ok(())
     }
 
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let dir = handle(parent);
         if let Some(listed) = self.at_once.ahead.get(dir, name.as_bytes(), real::now()) {
             self.counts.add(Verb::Lookup);
             return answer::entry(Ok(listed), reply);
         }
-        let name = bytes(name);
+        let (thread, name) = (req.pid(), bytes(name));
         self.run(Verb::Lookup, move |fs| async move {
-            answer::entry(fs.lookup(dir, &name).await.map(|attr| (attr, fs.cache())), reply)
+            answer::entry(fs.lookup(thread, dir, &name).await.map(|attr| (attr, fs.cache())), reply)
         });
     }
 
@@ -119,14 +119,15 @@ impl Filesystem for Adapter {
         self.counts.add(Verb::Forget);
     }
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let object = handle(ino);
         if let Some(known) = self.at_once.directories.get(object, real::now()) {
             self.counts.add(Verb::Getattr);
             return answer::attr(Ok(known), reply);
         }
+        let thread = req.pid();
         self.run(Verb::Getattr, move |fs| async move {
-            let attr = fs.getattr(object).await;
+            let attr = fs.getattr_of(thread, object).await;
             answer::attr(attr.map(|attr| (attr, fs.cache())), reply);
         });
     }
@@ -230,9 +231,11 @@ impl Filesystem for Adapter {
         );
     }
 
-    fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let object = handle(ino);
-        self.run(Verb::Open, move |fs| async move { answer::opened(fs.open(object, flags.0).await, reply) });
+    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let (thread, object) = (req.pid(), handle(ino));
+        self.run(Verb::Open, move |fs| async move {
+            answer::opened(fs.open(thread, object, flags.0).await, reply);
+        });
     }
 
     fn read(

@@ -4,6 +4,7 @@
 //! (`known`). Operations are grouped as they belong together: `attributes`, `names`, `data`, `dirs`, `xattrs`.
 
 mod ahead;
+mod attempts;
 mod attributes;
 mod data;
 mod directories;
@@ -22,6 +23,7 @@ pub use errno::{Errno, Result};
 pub use listing::Listed;
 
 use crate::options::MountOptions;
+use attempts::Attempts;
 use dirs::OpenDir;
 use futures_util::future::LocalBoxFuture;
 use known::Known;
@@ -81,6 +83,7 @@ pub struct Fs {
     files: Table<Opened>,
     dirs: Table<OpenDir>,
     at_once: Arc<AtOnce>,
+    attempts: Rc<Attempts>,
     /// Whether directories are listed ahead of lookups.
     stat_ahead: bool,
     under_way: Cell<u64>,
@@ -113,6 +116,7 @@ impl Fs {
             files: Table::default(),
             dirs: Table::default(),
             at_once,
+            attempts: Rc::default(),
             stat_ahead,
             under_way: Cell::new(0),
             idle: Notify::default(),

@@ -174,6 +174,8 @@ wire_enum! {
         Open = 18 "open" { object: Handle, rights: Rights, },
         /// The client holds an orphan no longer: remove it.
         Release = 19 "release" { object: Handle, },
+        /// The client has these objects open, still. What is kept of them without a name is then kept for this client too.
+        Hold = 22 "hold" { objects: Many<Handle, { limits::HELD_MAX }>, },
         /// Space of this server's part of the file system.
         Statfs = 20 "statfs" { },
         /// Set the template of a directory's new files, or of an empty file.
@@ -300,6 +302,9 @@ wire_enum! {
         Renew = 90 "renew" {
             servers: Many<crate::ServerId, { limits::SERVERS_MAX }>, map: ClusterMap, keeps: bool,
         },
+        /// A server is short of space: remove what lost its last name and is kept for those that may have it open, the oldest
+        /// first, until so many bytes are free.
+        Yield = 92 "yield" { bytes: u64, },
         /// A server says how far its store is durable, so that an older copy of it is known for one.
         Remember = 91 "remember" { position: u64, },
     }
@@ -372,6 +377,10 @@ wire_enum! {
         Synced = 11 "synced" { },
         /// The layout.
         Laid = 12 "laid" { layout: Layout, },
+        /// Those of the objects that have no name any more, and are kept for the client.
+        Holding = 34 "holding" { removed: Many<Handle, { limits::HELD_MAX }>, },
+        /// Bytes of the objects that were removed.
+        Yielded = 35 "yielded" { bytes: u64, },
         /// Space in bytes, objects held.
         Space = 13 "space" { total: u64, available: u64, objects: u64, },
         /// Handles.
@@ -458,6 +467,7 @@ impl Op {
             | Op::Vouchdata { .. }
             | Op::Setmap { .. }
             | Op::Renew { .. }
+            | Op::Yield { .. }
             | Op::Remember { .. }
             | Op::Setsync { .. } => false,
             Op::Setattr { .. }
@@ -472,6 +482,7 @@ impl Op {
             | Op::Setxattr { .. }
             | Op::Removexattr { .. }
             | Op::Release { .. }
+            | Op::Hold { .. }
             | Op::Setlayout { .. }
             | Op::Write { .. }
             | Op::Append { .. }
@@ -545,6 +556,7 @@ impl Op {
                 | Op::Discard { .. }
                 | Op::Split { .. }
                 | Op::Setmap { .. }
+                | Op::Yield { .. }
                 | Op::Remember { .. }
         )
     }

@@ -147,6 +147,7 @@ pub fn ops() -> Vec<Op> {
         Op::Removexattr { object, name: blob(b"user.a") },
         Op::Open { object, rights: Rights::READ },
         Op::Release { object },
+        Op::Hold { objects: vec![object].into() },
         Op::Statfs {},
         Op::Setlayout { object, template: Template::default() },
         Op::Read { transfer: transfer() },
@@ -192,6 +193,7 @@ pub fn ops() -> Vec<Op> {
         Op::Setsync { metadata: "reply".into(), data: "fsync".into(), coalescing: "watermark:1:8".into() },
         Op::Sync {},
         Op::Renew { servers: vec![ServerId(1)].into(), map: map(), keeps: false },
+        Op::Yield { bytes: 1 << 20 },
         Op::Remember { position: 900 },
     ]
 }
@@ -243,7 +245,7 @@ fn first_actions() -> Vec<Action> {
         Action::ObjectCreate { attr: attr() },
         Action::DatafileCreate { datafile: Handle(5), owner: object, generation },
         Action::DirectoryRemove { shard: ServerId(1), dir, split: true },
-        Action::Links { object, delta: -1, time, keep_for: Some(ClientId([3; 16])) },
+        Action::Links { object, delta: -1, time, client: ClientId([3; 16]), held: true },
         Action::Touch { object, time },
         Action::Reparent { dir, expect: dir, parent: object, time },
         Action::RenameLock {},
@@ -288,6 +290,8 @@ pub fn answers() -> Vec<Answer> {
         Answer::Map { map: map() },
         Answer::Json { json: blob(b"{}") },
         Answer::Unnamed { handle: Handle(77), kind: Kind::File, ticket: Handle(6) },
+        Answer::Holding { removed: vec![Handle(6)].into() },
+        Answer::Yielded { bytes: 77 },
         Answer::Parted { datafiles: vec![Handle(5)].into(), orphaned: false, linked: true },
         Answer::Vouched { vouched: Vouched::NotYet },
         Answer::Rows { rows: vec![op::Row { key: blob(b"k"), value: blob(b"v") }].into(), end: false },

@@ -40,6 +40,11 @@ wire_choice! {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ClientId(pub [u8; 16]);
 
+impl ClientId {
+    /// No client's id: stands for whichever clients may have a removed object open.
+    pub const ANYONE: ClientId = ClientId([0; 16]);
+}
+
 impl Codec for ClientId {
     fn encode(&self, w: &mut Writer) {
         w.put_raw(&self.0);
@@ -84,8 +89,9 @@ wire_enum! {
             /// It must be split, or must not be.
             split: bool,
         },
-        /// Change an object's count of links; at zero it is removed, or kept as an orphan for `keep_for`.
-        Links = 6 "links" { object: Handle, delta: i32, time: Time, keep_for: Option<ClientId>, },
+        /// Change an object's count of links. At zero it is removed, or kept: for `client`, which asks for the change, where that
+        /// says that it holds the object open (`held`), and for a while where another client may hold it.
+        Links = 6 "links" { object: Handle, delta: i32, time: Time, client: ClientId, held: bool, },
         /// Set an object's time of change; it must exist.
         Touch = 7 "touch" { object: Handle, time: Time, },
         /// A directory has another parent.

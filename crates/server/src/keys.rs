@@ -7,7 +7,8 @@
 //! f datafile                     owner of a datafile                       rows::Datafile
 //! s session                      session                                   rows::Session
 //! k session slot group           reply kept for a retry                    rows::Kept
-//! o handle                       orphan: removed, but held open            rows::Orphan
+//! o handle client                orphan: removed, but held open            rows::Orphan
+//! z time handle                  removed, kept for whoever has it open     rows::Lingering
 //! r server datafile              to be reaped on that server               rows::Reap
 //! n handle                       made, and not yet known to be named       rows::New
 //! u object ticket                a name was taken, its link counts still   rows::Unnamed
@@ -23,7 +24,7 @@
 //! (`docs/DISK.md`).
 
 use bytes::{BufMut, Bytes, BytesMut};
-use shoal_proto::{Handle, Name, ServerId, SessionId, Slot, TxId};
+use shoal_proto::{ClientId, Handle, Name, ServerId, SessionId, Slot, Time, TxId};
 
 /// A table of the key space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +38,7 @@ pub enum Table {
     Session = b's',
     Kept = b'k',
     Orphan = b'o',
+    Lingering = b'z',
     Reap = b'r',
     New = b'n',
     Unnamed = b'u',
@@ -156,9 +158,34 @@ pub fn parse_session(key: &[u8]) -> Option<SessionId> {
     parse_handle(key).map(|h| SessionId(h.0))
 }
 
-/// An orphan.
-pub fn orphan(handle: Handle) -> Bytes {
+/// An orphan, as it is kept for a client ([`ClientId::ANYONE`]: for whichever may have it open).
+pub fn orphan(handle: Handle, client: ClientId) -> Bytes {
+    key(Table::Orphan, &[&handle.key_bytes(), &client.0])
+}
+
+/// All rows of an orphan.
+pub fn orphan_of(handle: Handle) -> Bytes {
     key(Table::Orphan, &[&handle.key_bytes()])
+}
+
+/// Object and client of an orphan's key.
+pub fn parse_orphan(key: &[u8]) -> Option<(Handle, ClientId)> {
+    let rest = key.strip_prefix(&[Table::Orphan as u8])?;
+    let (object, rest) = rest.split_first_chunk::<8>()?;
+    Some((Handle(u64::from_be_bytes(*object)), ClientId(rest.try_into().ok()?)))
+}
+
+/// A removed object that is kept for a while, in the order of removals.
+pub fn lingering(since: Time, object: Handle) -> Bytes {
+    key(Table::Lingering, &[&since.0.cast_unsigned().to_be_bytes(), &object.key_bytes()])
+}
+
+/// Time and object of such a key.
+pub fn parse_lingering(key: &[u8]) -> Option<(Time, Handle)> {
+    let rest = key.strip_prefix(&[Table::Lingering as u8])?;
+    let (since, rest) = rest.split_first_chunk::<8>()?;
+    let object: [u8; 8] = rest.try_into().ok()?;
+    Some((Time(u64::from_be_bytes(*since).cast_signed()), Handle(u64::from_be_bytes(object))))
 }
 
 /// A datafile to be reaped on another server.

@@ -8,7 +8,6 @@ use crate::counters::add;
 use crate::data::status_of;
 use crate::executor::{Asker, run_own};
 use crate::keys::{self, Table};
-use crate::rows::{Orphan, RowValue};
 use crate::session::Session;
 use crate::shard::{Shard, apply_own};
 use crate::unfinished;
@@ -138,9 +137,10 @@ async fn each_orphan(shard: &Rc<Shard>, mut each: impl FnMut(Handle, ClientId)) 
     loop {
         let looked = look(&shard.collection, |view| view.scan(&prefix, after.as_deref(), BATCH)).await;
         let (scan, _) = looked.map_err(status_of)?;
-        for (key, value) in &scan.rows {
-            if let (Some(handle), Ok(orphan)) = (keys::parse_handle(key), Orphan::from_row(value)) {
-                each(handle, orphan.client);
+        for (key, _) in &scan.rows {
+            match keys::parse_orphan(key) {
+                Some((handle, client)) if client != ClientId::ANYONE => each(handle, client),
+                _ => {}
             }
         }
         match scan.resume {

@@ -11,7 +11,7 @@ use crate::rows::{self, Inode, RowValue, Tx, TxState};
 use crate::session::Session;
 use crate::shard::{Shard, apply_own};
 use crate::tx::{self, Prepared};
-use crate::{format, lease, pools, reaper, splits, stores};
+use crate::{format, lease, lingering, pools, reaper, splits, stores};
 use bytes::Bytes;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, point};
@@ -45,8 +45,10 @@ pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
     let spawn = |name, task: futures_util::future::LocalBoxFuture<'static, ()>| {
         shard.tasks.spawn(&shard.env, name, task);
     };
+    lingering::open(shard).await?;
     spawn("gate", Box::pin(gate(shard.clone())));
     spawn("lease", Box::pin(lease::run(shard.clone())));
+    spawn("lingering", Box::pin(lingering::run(shard.clone())));
     spawn("reaper", Box::pin(reaper::run(shard.clone())));
     spawn("pools", Box::pin(pools::run(shard.clone())));
     spawn("splits", Box::pin(splits::run(shard.clone())));

@@ -125,10 +125,16 @@ rows! {
         loss: Option<Loss>,
     }
 
-    /// An object without a name that a client holds open.
+    /// An object without a name, and one client that it is kept for: the key says which ([`crate::lingering`]).
     Orphan {
-        /// That client.
-        client: ClientId,
+        /// Since when.
+        since: Time,
+    }
+
+    /// An object without a name that is kept for a while for whichever clients have it open ([`crate::lingering`]).
+    Lingering {
+        /// Bytes that its removal frees, about, on all servers.
+        bytes: u64,
     }
 
     /// What a client made and is about to give its place: an orphan of its session until it is known to be there.

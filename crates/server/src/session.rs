@@ -21,6 +21,7 @@
 
 use crate::connection::Line;
 use crate::keys;
+use crate::openers::Openers;
 use crate::rows::{Kept, RowValue};
 use bytes::Bytes;
 use shoal_env::Instant;
@@ -301,6 +302,8 @@ pub struct Sessions {
     by_client: RefCell<HashMap<ClientId, Vec<SessionId>>>,
     /// Woken when one is added: the lease's task may sleep as long as there is none.
     pub added: Notify,
+    /// Which files the clients may have open.
+    pub openers: Openers,
 }
 
 impl Sessions {
@@ -350,6 +353,12 @@ impl Sessions {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.by_id.borrow().is_empty()
+    }
+
+    /// Whether any other client has a session here.
+    pub fn has_another_client(&self, client: ClientId) -> bool {
+        let by_client = self.by_client.borrow();
+        by_client.len() > usize::from(by_client.contains_key(&client))
     }
 
     /// Whether a client has a session here.

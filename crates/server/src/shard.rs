@@ -4,6 +4,7 @@ use crate::counters::Counters;
 use crate::data::Engine;
 use crate::gate::Gate;
 use crate::handles::Handles;
+use crate::lingering::Lingering;
 use crate::locks::Locks;
 use crate::peers::Peers;
 use crate::placement::Rotation;
@@ -143,6 +144,8 @@ pub struct Shard {
     pub counters: Rc<Counters>,
     /// Spans of time.
     pub settings: Settings,
+    /// Removed files that others may have open.
+    pub(crate) lingering: Rc<Lingering>,
     /// Woken when there is something to reap on other servers.
     pub reap_rows: Notify,
     /// Requests under way.
@@ -169,6 +172,10 @@ impl Shard {
         let counters = Rc::<Counters>::default();
         let tasks = Tasks::default();
         let own = collection.clone();
+        let lingering = Rc::<Lingering>::default();
+        let sessions = Sessions::default();
+        let clock = env.clone();
+        sessions.openers.begin(Box::new(move || clock.now()), settings.lease);
         let peers = Peers::new(env.clone(), identity.clone(), own, counters.clone(), tasks.clone());
         let engine = Engine {
             env: env.clone(),
@@ -176,6 +183,7 @@ impl Shard {
             identity: identity.borrow().clone(),
             peers: Rc::new(peers.clone()),
             turns: Default::default(),
+            lingering: lingering.clone(),
         };
         Rc::new(Shard {
             start: env.random_u64() | 1,
@@ -186,7 +194,8 @@ impl Shard {
             locks: Locks::default(),
             handles: Handles::new(id),
             rotation: Rotation::default(),
-            sessions: Sessions::default(),
+            sessions,
+            lingering,
             peer_sessions: RefCell::default(),
             gate: Gate::default(),
             peers,
@@ -213,6 +222,11 @@ impl Shard {
     /// Its server.
     pub fn id(&self) -> ServerId {
         self.identity.borrow().id
+    }
+
+    /// Removed files that are kept for the clients that have them open: how many, and their bytes.
+    pub fn lingering(&self) -> (usize, u64) {
+        (self.lingering.objects(), self.lingering.bytes())
     }
 
     /// The server whose turn it is to get a new directory.

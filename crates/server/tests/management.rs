@@ -61,7 +61,7 @@ fn a_repair_that_expects_what_is_not_so_any_more_ends_at_once() {
         let mut client = cluster.client(0).await;
         let (shard, server) = (ServerId(0), ServerId(0));
         let count = Action::ShardCount { shard, dir: Handle::ROOT, expect: Time(5), nlink: 2, entries: 0 };
-        let (key, expect) = (shoal_server::keys::orphan(Handle::ROOT).to_vec(), b"not there".to_vec());
+        let (key, expect) = (shoal_server::keys::orphan_of(Handle::ROOT).to_vec(), b"not there".to_vec());
         let remove =
             Action::RowRemove { server, key: key.as_slice().into(), expect: expect.as_slice().into() };
         for action in [count, remove] {

@@ -270,7 +270,7 @@ fn a_silent_session_ends_with_its_kept_replies_and_orphans() {
             let store = cluster.stores[0].clone();
             move || matches!(store.lookup(&key, &Default::default()), shoal_store::Lookup::Absent(_))
         };
-        until(&env, gone(shoal_server::keys::orphan(file))).await;
+        until(&env, gone(shoal_server::keys::orphan_of(file))).await;
         until(&env, gone(shoal_server::keys::inode(file))).await;
         until(&env, gone(shoal_server::keys::session(session))).await;
         until(&env, gone(shoal_server::keys::kept(session, shoal_proto::Slot(0), 0))).await;

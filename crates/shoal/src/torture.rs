@@ -18,6 +18,7 @@ pub mod hand;
 mod idle;
 mod ledger;
 mod load;
+mod replaced;
 pub mod report;
 pub mod site;
 mod together;
@@ -74,7 +75,9 @@ pub fn torture(
         together::run_all(&together, &mut done, end)?;
         if plan.wish.mounts > 0 {
             end()?;
-            idle::run(&plan.wish, done);
+            idle::run(&plan.wish, &mut done);
+            end()?;
+            replaced::run(&plan.wish, done);
         }
     }
     if plan.rounds > 0 {

@@ -44,6 +44,7 @@ pub mod listing;
 pub mod machine;
 mod pools;
 pub mod register;
+pub mod removed;
 mod rng;
 mod run;
 mod soak;

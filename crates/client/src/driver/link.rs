@@ -26,6 +26,11 @@ const QUIET_MAX: Duration = Duration::from_secs(5);
 /// A pause before connecting again is at most this part of a lease: what is held must not be lost by waiting.
 const PAUSES_A_LEASE: u32 = 8;
 
+/// Looks at what is open, in a lease: the server counts an open for two of them.
+const LOOKS_A_LEASE: u32 = 12;
+/// How often in a lease the server is told of each file that stays open.
+const TOLD_A_LEASE: u32 = 3;
+
 /// See the module's page.
 pub(super) struct Link {
     pub(super) env: Env,
@@ -123,11 +128,12 @@ impl Link {
         let lease = Duration::from_millis(u64::from(attached.lease_ms));
         self.lease.set(lease);
         // Each is polled when it is woken itself, not with the others: a reply concerns only the reader.
-        let parts: [LocalBoxFuture<'_, Trouble>; 4] = [
+        let parts: [LocalBoxFuture<'_, Trouble>; 5] = [
             Box::pin(self.read(&mut reader, rest, &heard)),
             Box::pin(self.write(&mut writer)),
             Box::pin(self.keep(lease, &heard)),
             Box::pin(self.leaving()),
+            Box::pin(self.say_what_is_open(lease)),
         ];
         let mut parts: FuturesUnordered<_> = parts.into_iter().collect();
         let Some(ended) = parts.next().await else { return false };
@@ -137,6 +143,18 @@ impl Link {
             self.note(&ended);
         }
         heard.get() > 0
+    }
+
+    /// Tell the server, several times a lease, which of its files are open here for more than a moment.
+    async fn say_what_is_open(&self, lease: Duration) -> Trouble {
+        self.core.held.borrow_mut().tell_anew(self.server);
+        if lease.is_zero() {
+            std::future::pending::<()>().await;
+        }
+        loop {
+            self.core.say_what_is_open(self.server, lease / TOLD_A_LEASE).await;
+            self.env.sleep(lease / LOOKS_A_LEASE).await;
+        }
     }
 
     async fn leaving(&self) -> Trouble {

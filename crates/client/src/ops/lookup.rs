@@ -52,6 +52,8 @@ impl Core {
             self.counters.borrow_mut().name_hits += 1;
             match Box::pin(self.getattr(o, handle)).await {
                 Err(error) if matches!(error.status, Status::Stale | Status::NotFound) => {}
+                // It has lost its last name, and is kept for those that have it open.
+                Ok(attr) if attr.nlink == 0 => {}
                 other => return other,
             }
         }
@@ -73,7 +75,7 @@ impl Core {
                 Some(attr) => self.merged(o, attr).await?,
                 // The entry's object lives on another server. Gone meanwhile, it may have been replaced, and then the name
                 // was there all the time: only the same answer twice says that there is nothing.
-                None => match Box::pin(self.getattr_anew(o, looked.handle)).await {
+                None => match Box::pin(self.getattr_named(o, looked.handle)).await {
                     Err(error) if error.status == Status::Stale && gone == Some(looked.handle) => {
                         return Err(Error { status: Status::NotFound, ..error });
                     }
@@ -86,6 +88,14 @@ impl Core {
             };
             self.cache.borrow_mut().put_attr(&attr, asked, self.world.now());
             return Ok(attr);
+        }
+    }
+
+    /// Attributes of what a name led to a moment ago: an object without a name is gone, whoever has it open.
+    async fn getattr_named(self: &Rc<Core>, o: &Operation, object: Handle) -> Result<Attr, Error> {
+        match self.getattr_anew(o, object).await {
+            Ok(attr) if attr.nlink == 0 => Err(o.error(Status::Stale).of(object)),
+            other => other,
         }
     }
 

@@ -14,6 +14,11 @@ impl Client {
         Ok(self.open_sized(object, rights).await?.0)
     }
 
+    /// Whether a file is open here.
+    pub fn has_open(&self, object: Handle) -> bool {
+        self.core.held.borrow().holds(object)
+    }
+
     /// Open the file that a name leads to; its attributes as its metafile's server has them. One message where the file is
     /// on the server of the directory (with `compound = off`: two). Where the file is gone when it is opened, the name is
     /// looked up again: another file may have replaced it.

@@ -265,7 +265,7 @@ impl DirStream {
                 false => core.getattr_each(&o, &lacking).await?,
             };
             for entry in entries.iter_mut().filter(|entry| entry.attr.is_none()) {
-                entry.attr = found.get(&entry.handle).cloned();
+                entry.attr = found.get(&entry.handle).filter(|attr| attr.nlink > 0).cloned();
             }
         }
         if core.switches().readdirplus {

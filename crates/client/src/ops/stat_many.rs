@@ -120,7 +120,7 @@ impl Client {
             results[item] = match told {
                 Err(error) => Some(Err(which[item].named(error))),
                 Ok(told) => match (told.status, told.answers.into_iter().next()) {
-                    (Status::Ok, Some(Answer::Attr { attr })) => Some(Ok(attr)),
+                    (Status::Ok, Some(Answer::Attr { attr })) if attr.nlink > 0 => Some(Ok(attr)),
                     _ => None,
                 },
             };

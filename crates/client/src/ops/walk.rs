@@ -88,7 +88,11 @@ impl Core {
         self.walk_on(o, &mut walk, follow_last).await?;
         match walk.attr.take() {
             Some(attr) => self.merged(o, attr).await,
-            None => self.getattr(o, walk.at).await,
+            None => match self.getattr(o, walk.at).await? {
+                // Its last name is gone; it is kept for those that have it open.
+                attr if attr.nlink == 0 => Err(o.error(Status::Stale).of(walk.at)),
+                attr => Ok(attr),
+            },
         }
     }
 

@@ -10,7 +10,8 @@
 //! - a change of nothing, before allocating or writing to a file that the kernel knows to have such bits, and for
 //!   `chown(-1, -1)`.
 
-use super::{Caller, Fs, Result};
+use super::attempts::Refused;
+use super::{Caller, Errno, Fs, Result};
 use shoal_proto::{Attr, Handle, Kind, SetAttr, Time};
 
 /// A time to set.
@@ -64,7 +65,25 @@ impl Change {
 impl Fs {
     /// Attributes of an object, also of one that is removed but open.
     pub async fn getattr(&self, object: Handle) -> Result<Attr> {
-        Ok(self.saw(self.heard(object, self.client.getattr(object).await)?))
+        let attr = self.heard(object, self.client.getattr(object).await)?;
+        // Without a name it is there only for those that have it open: a path leads elsewhere by now.
+        if attr.nlink == 0 && !self.client.has_open(object) {
+            self.changed(object);
+            return Err(Errno::STALE);
+        }
+        Ok(self.saw(attr))
+    }
+
+    /// The same, asked by this thread.
+    pub async fn getattr_of(&self, thread: u32, object: Handle) -> Result<Attr> {
+        if let Some(attr) = self.attempts.take_attr(thread, object, self.now()) {
+            return Ok(self.saw(attr));
+        }
+        self.getattr(object).await.inspect_err(|errno| {
+            if *errno == Errno::STALE {
+                self.attempts.refused(thread, Refused::Look, self.now());
+            }
+        })
     }
 
     /// Change attributes, all of them or (an error on the way) only the size.

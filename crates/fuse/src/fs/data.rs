@@ -12,6 +12,7 @@
 //!
 //! **What the kernel writes back from a mapping is never appended**, whatever descriptor it chose for it.
 
+use super::attempts::Refused;
 use super::{Errno, Fs, Result, Untrue};
 use bytes::Bytes;
 use shoal_client::{Error, OpenFile};
@@ -69,9 +70,18 @@ pub struct Write {
 
 impl Fs {
     /// Open a file with `open(2)`'s flags; what it is open as, and whether past the page cache.
-    pub async fn open(&self, object: Handle, flags: i32) -> Result<(u64, bool)> {
-        let opened = self.client.open_sized(object, Opened::rights(flags)).await;
-        let (file, size) = self.heard(object, opened)?;
+    pub async fn open(&self, thread: u32, object: Handle, flags: i32) -> Result<(u64, bool)> {
+        let rights = Opened::rights(flags);
+        let tried = self.attempts.take_file(thread, object, self.now());
+        if let Some(file) = tried.filter(|file| file.rights() == rights) {
+            return Ok(self.opened(file, flags));
+        }
+        let opened = self.heard(object, self.client.open_sized(object, rights).await);
+        let (file, size) = opened.inspect_err(|errno| {
+            if *errno == Errno::STALE {
+                self.attempts.refused(thread, Refused::Open(flags), self.now());
+            }
+        })?;
         let (fh, direct) = self.opened(file, flags);
         // Who opens sees what was written before, also behind the end that the kernel still believes in.
         if !direct && self.known().may_believe_another_size(object, size, self.now()) {

@@ -8,6 +8,7 @@
 //! always exclusive, and one that need not have been is answered `ESTALE`: the kernel then looks the name up again, checks,
 //! and opens it.
 
+use super::attempts::{Refused, TRY_SPAN};
 use super::{Caller, Errno, Fs, Opened, Result};
 use bytes::Bytes;
 use shoal_client::RenameFlags;
@@ -37,12 +38,39 @@ fn owner(caller: Caller, mode: u32) -> Owner {
 }
 
 impl Fs {
-    /// What a name leads to.
-    pub async fn lookup(&self, dir: Handle, bytes: &[u8]) -> Result<Attr> {
+    /// What a name leads to, asked by this thread.
+    pub async fn lookup(&self, thread: u32, dir: Handle, bytes: &[u8]) -> Result<Attr> {
+        if let Some(refused) = self.attempts.second_try(thread, self.now()) {
+            return self.lookup_again(thread, refused, dir, bytes).await;
+        }
         let found = self.client.lookup(dir, &name(bytes)?).await;
         let attr = self.saw(self.heard(dir, found)?);
         if self.stat_ahead && self.at_once.ahead.missed(dir, self.now()) {
             self.list_ahead(dir);
+        }
+        Ok(attr)
+    }
+
+    /// What a name leads to, after what it led to was gone: a file is opened with that, before it can be replaced again.
+    async fn lookup_again(&self, thread: u32, refused: Refused, dir: Handle, bytes: &[u8]) -> Result<Attr> {
+        let name = name(bytes)?;
+        if let Refused::Open(flags) = refused
+            && let Ok(file) = self.client.open_name(dir, &name, Opened::rights(flags)).await
+        {
+            let object = file.handle();
+            let attr = self.saw(self.heard(object, self.client.getattr(object).await)?);
+            self.attempts.found(thread, refused, &attr, Some(file), self.now());
+            let (env, attempts) = (self.env.clone(), self.attempts.clone());
+            self.env.spawn("second try", async move {
+                env.sleep(TRY_SPAN).await;
+                attempts.forget_old(env.now());
+            });
+            return Ok(attr);
+        }
+        // A directory on the way, a link, or an error that the lookup says again.
+        let attr = self.saw(self.heard(dir, self.client.lookup(dir, &name).await)?);
+        if attr.kind == Kind::File {
+            self.attempts.found(thread, refused, &attr, None, self.now());
         }
         Ok(attr)
     }

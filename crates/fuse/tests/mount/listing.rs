@@ -87,7 +87,7 @@ fn what_changed_through_a_mount_since_an_entry_was_asked_for_is_not_believed_fro
         for (n, name) in names.iter().enumerate() {
             let Some((attr, believed)) = behind.get(name) else { continue };
             given[n % 6] += 1;
-            let left = fs.lookup(dir, name.as_bytes()).await;
+            let left = fs.lookup(0, dir, name.as_bytes()).await;
             match n % 6 {
                 0 | 1 | 4 => assert_eq!((left.unwrap_err(), *believed), (Errno::NOENT, Duration::ZERO)),
                 2 => assert!(believed.is_zero() || left.unwrap().handle == attr.handle),

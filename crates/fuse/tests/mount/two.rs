@@ -168,16 +168,85 @@ fn writers_of_different_bytes_do_not_disturb_each_other() {
 }
 
 #[test]
-fn a_file_that_another_client_removed_is_stale_for_who_holds_it_open() {
+fn a_file_that_another_client_removes_or_replaces_can_be_used_by_those_that_have_it_open() {
     let options = MountOptions { direct: true, ..strict() };
     let one = Mounted::with(&options);
     let two = one.second(&options);
-    fs::write(one.path("f"), b"x").unwrap();
-    let held = File::open(two.mountpoint().join("f")).unwrap();
-    fs::remove_file(one.path("f")).unwrap();
-    assert_eq!(held.metadata().unwrap_err().raw_os_error(), Some(libc::ESTALE));
-    let read = held.read_exact_at(&mut [0], 0).unwrap_err();
-    assert_eq!(read.raw_os_error(), Some(libc::ESTALE));
+    let there = two.mountpoint().join("f");
+    for replaces in [false, true] {
+        fs::write(one.path("f"), b"x").unwrap();
+        let held = OpenOptions::new().read(true).write(true).open(&there).unwrap();
+        if replaces {
+            fs::write(one.path("new"), b"another").unwrap();
+            fs::rename(one.path("new"), one.path("f")).unwrap();
+            assert_eq!(fs::read(&there).unwrap(), b"another");
+        } else {
+            fs::remove_file(one.path("f")).unwrap();
+            assert!(!there.exists());
+        }
+        let found = held.metadata().unwrap();
+        assert_eq!((found.len(), found.nlink()), (1, 0));
+        held.write_all_at(b"yz", 1).unwrap();
+        held.sync_all().unwrap();
+        let mut read = [0; 3];
+        held.read_exact_at(&mut read, 0).unwrap();
+        assert_eq!(&read, b"xyz");
+    }
+}
+
+/// How often a file is replaced, and how many of its readers there are in each mount.
+const REPLACED: usize = 300;
+const READERS: usize = 2;
+
+/// Opens, stats and reads a file, over and over, until told to end; each time it is a whole content.
+fn look_on(path: &std::path::Path, ended: &std::sync::atomic::AtomicBool) -> usize {
+    let mut looks = 0;
+    while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+        let file = File::open(path).unwrap_or_else(|error| panic!("open after {looks} looks: {error}"));
+        let len = file.metadata().unwrap_or_else(|error| panic!("fstat after {looks} looks: {error}")).len();
+        let mut read = vec![0; 100];
+        let got =
+            file.read_at(&mut read, 0).unwrap_or_else(|error| panic!("read after {looks} looks: {error}"));
+        assert_eq!((len, got), (50, 50), "after {looks} looks");
+        assert!(read[..50].iter().all(|byte| *byte == read[0]), "after {looks} looks");
+        let stat = fs::metadata(path).unwrap_or_else(|error| panic!("stat after {looks} looks: {error}"));
+        assert_eq!(stat.len(), 50);
+        looks += 1;
+    }
+    looks
+}
+
+fn replaced_under_readers(options: &MountOptions) {
+    let one = Mounted::with(options);
+    let two = one.second(options);
+    let replace = |round: usize| {
+        fs::write(one.path("new"), [b'a' + (round % 26) as u8; 50]).unwrap();
+        fs::rename(one.path("new"), one.path("f")).unwrap();
+    };
+    replace(0);
+    let (ended, paths) =
+        (std::sync::atomic::AtomicBool::new(false), [one.path("f"), two.mountpoint().join("f")]);
+    std::thread::scope(|scope| {
+        let ended = &ended;
+        let readers: Vec<_> =
+            (0..READERS).flat_map(|_| &paths).map(|path| scope.spawn(move || look_on(path, ended))).collect();
+        let replacing =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (1..REPLACED).for_each(replace)));
+        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        let looks: usize = readers.into_iter().map(|reader| reader.join().unwrap()).sum();
+        replacing.unwrap();
+        assert!(looks > 20, "{looks} looks show nothing");
+    });
+}
+
+#[test]
+fn a_file_that_is_replaced_all_the_time_is_opened_and_read_through_its_own_mount_and_another() {
+    replaced_under_readers(&MountOptions::default());
+}
+
+#[test]
+fn a_file_that_is_replaced_all_the_time_is_opened_and_read_in_strict_mounts_too() {
+    replaced_under_readers(&strict());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::ctx::{Ctx, Halt};
 use crate::keys;
-use crate::rows::{Datafile, Inode, Orphan, Reap};
+use crate::rows::{Datafile, Inode, Lingering, Orphan, Reap};
 use bytes::Bytes;
 use shoal_proto::{Attr, ClientId, Handle, Kind, Status, Time, limits};
 use shoal_store::StreamChange;
@@ -123,23 +123,41 @@ pub fn validate_links(ctx: &Ctx<'_>, object: Handle, delta: i32) -> Result<(), H
     Ok(())
 }
 
+/// Change the count of links. `asker`: the client that asks for it, and whether it says that it has the object open.
 pub fn links(
     ctx: &mut Ctx<'_>,
     object: Handle,
     delta: i32,
     time: Time,
-    keep_for: Option<ClientId>,
+    asker: (ClientId, bool),
 ) -> Result<(), Halt> {
     let mut inode = ctx.inode(object)?;
     let nlink = inode.nlink.saturating_add_signed(delta);
-    match (nlink, keep_for) {
-        (0, None) => return remove_object(ctx, object, &inode),
-        (0, Some(client)) => ctx.put(keys::orphan(object), &Orphan { client })?,
-        _ => {}
+    if nlink == 0 {
+        let (client, held) = asker;
+        let elsewhere = inode.kind == Kind::File && ctx.may_be_open_elsewhere(object, client);
+        if !held && !elsewhere {
+            return remove_object(ctx, object, &inode);
+        }
+        if held {
+            ctx.put(keys::orphan(object, client), &Orphan { since: time })?;
+        }
+        if elsewhere {
+            let bytes = space(ctx, object, &inode)?;
+            ctx.put(keys::orphan(object, ClientId::ANYONE), &Orphan { since: time })?;
+            ctx.put(keys::lingering(time, object), &Lingering { bytes })?;
+        }
     }
     inode.nlink = nlink;
     inode.ctime = time;
     ctx.put(keys::inode(object), &inode)
+}
+
+/// Bytes that a file takes, as far as its own server can tell: the others of its servers hold about as much as this one.
+fn space(ctx: &Ctx<'_>, object: Handle, inode: &Inode) -> Result<u64, Halt> {
+    let own = ctx.stream(object)?.map_or(0, |info| info.size.max(info.space));
+    let width = inode.layout.as_ref().map_or(1, |layout| layout.datafiles.len());
+    Ok(own.saturating_mul(width as u64))
 }
 
 /// Remove an object and all it has: extended attributes, streams, the row of an orphan (its inode has no link then);
@@ -154,7 +172,7 @@ pub fn remove_object(ctx: &mut Ctx<'_>, object: Handle, inode: &Inode) -> Result
         }
     }
     if inode.nlink == 0 {
-        ctx.remove(keys::orphan(object))?;
+        forget_orphan(ctx, object)?;
     }
     super::apart::forget(ctx, object)?;
     ctx.remove(keys::inode(object))
@@ -170,6 +188,34 @@ fn remove_datafile(ctx: &mut Ctx<'_>, owner: Handle, datafile: Handle) -> Result
         ctx.remove(key)?;
     }
     Ok(())
+}
+
+/// An orphan is kept for this client no longer.
+pub fn forget_orphan_for(ctx: &mut Ctx<'_>, object: Handle, client: ClientId) -> Result<(), Halt> {
+    let key = keys::orphan(object, client);
+    let Some(row) = ctx.row::<Orphan>(&key)? else { return Ok(()) };
+    if client == ClientId::ANYONE {
+        ctx.remove(keys::lingering(row.since, object))?;
+    }
+    ctx.remove(key)
+}
+
+/// Whether an object without a name is kept for anybody.
+pub fn is_orphan(ctx: &Ctx<'_>, object: Handle) -> Result<bool, Halt> {
+    Ok(!orphan_keys(ctx, object)?.is_empty())
+}
+
+fn forget_orphan(ctx: &mut Ctx<'_>, object: Handle) -> Result<(), Halt> {
+    for key in orphan_keys(ctx, object)? {
+        if let Some((_, client)) = keys::parse_orphan(&key) {
+            forget_orphan_for(ctx, object, client)?;
+        }
+    }
+    Ok(())
+}
+
+fn orphan_keys(ctx: &Ctx<'_>, object: Handle) -> Result<BTreeSet<Bytes>, Halt> {
+    keys_under(ctx, &keys::orphan_of(object))
 }
 
 /// Remove a stream, if it is there.
@@ -192,18 +238,22 @@ pub fn remove_xattrs(ctx: &mut Ctx<'_>, object: Handle, inode: &Inode) -> Result
 
 /// Keys of an object's extended attributes, those of this group's changes too.
 pub fn xattr_keys(ctx: &Ctx<'_>, object: Handle) -> Result<BTreeSet<Bytes>, Halt> {
-    let prefix = keys::xattrs(object);
+    keys_under(ctx, &keys::xattrs(object))
+}
+
+/// Keys with this prefix, those of this group's changes too.
+fn keys_under(ctx: &Ctx<'_>, prefix: &Bytes) -> Result<BTreeSet<Bytes>, Halt> {
     let mut found = BTreeSet::new();
     let mut after: Option<Bytes> = None;
     loop {
-        let scan = ctx.scan(&prefix, after.as_deref(), SCAN_ROWS)?;
+        let scan = ctx.scan(prefix, after.as_deref(), SCAN_ROWS)?;
         found.extend(scan.rows.into_iter().map(|(key, _)| key));
         match scan.resume {
             Some(resume) => after = Some(resume),
             None => break,
         }
     }
-    for (key, put) in ctx.own_under(&prefix) {
+    for (key, put) in ctx.own_under(prefix) {
         if put {
             found.insert(key.clone());
         } else {

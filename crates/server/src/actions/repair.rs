@@ -7,12 +7,13 @@ use crate::rows::Batch;
 use shoal_proto::{Attr, Handle, Kind, ServerId, Status};
 
 /// Tables whose rows may be removed one by one. Others are followed in memory (sessions, transactions), or are the store's.
-const REMOVABLE: [Table; 10] = [
+const REMOVABLE: [Table; 11] = [
     Table::Inode,
     Table::Entry,
     Table::Xattr,
     Table::Datafile,
     Table::Orphan,
+    Table::Lingering,
     Table::Reap,
     Table::Pool,
     Table::Grant,

@@ -154,6 +154,9 @@ async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> 
         session.line.replace(Some(line.clone()));
         return Ok(session);
     }
+    if attach.client == ClientId::ANYONE {
+        return Err(Refused::new(Status::BadMessage, "a client's id is not all zeros: draw another"));
+    }
     shard.clients_admitted().await;
     let Some(id) = attach.session else {
         return begin_session(shard, attach, line).await;

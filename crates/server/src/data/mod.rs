@@ -20,7 +20,7 @@ mod append;
 mod work;
 
 pub use append::{Peers, Turn, Turns};
-pub use work::{Begun, Bulk, Done, Engine, Work, begin, carry_out, status_of};
+pub use work::{Begun, Bulk, Done, Engine, Work, admit_with, begin, carry_out, status_of};
 
 use crate::batches::{self, Touch};
 use crate::ctx::{Ctx, Halt};

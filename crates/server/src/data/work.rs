@@ -2,12 +2,13 @@
 
 use super::Peers;
 use super::append::{self, Place};
+use crate::lingering::Lingering;
 use crate::shard::Identity;
 use bytes::Bytes;
 use shoal_env::{Env, Instant, WallTime};
 use shoal_pattern::ViewRun;
 use shoal_proto::{Allocation, Handle, Status};
-use shoal_store::{Collection, StoreError, StreamInfo};
+use shoal_store::{Admission, Ask, Collection, StoreError, StreamInfo};
 use std::rc::Rc;
 
 /// Work on one stream. Returned by a handler as [`Halt::Bulk`](crate::ctx::Halt::Bulk).
@@ -77,6 +78,10 @@ pub struct Done {
     pub offset: u64,
 }
 
+/// Pause between two looks for space that removed files give back, and how many of them may find none.
+const LOOK_FOR_SPACE: std::time::Duration = std::time::Duration::from_millis(100);
+const LOOKS_FOR_SPACE: u32 = 20;
+
 /// What bulk work is done with.
 #[derive(Clone)]
 pub struct Engine {
@@ -90,6 +95,8 @@ pub struct Engine {
     pub peers: Rc<dyn Peers>,
     /// Appends to laid-out files, and what begins a generation of them: one at a time and file.
     pub turns: super::append::Turns,
+    /// What may be removed when there is no space.
+    pub lingering: Rc<Lingering>,
 }
 
 /// Bulk work that may be carried out: its space is admitted, and an append to a laid-out file has its turn and its place.
@@ -170,8 +177,42 @@ pub async fn carry_out(engine: Engine, begun: Begun) -> Result<Done, Status> {
 
 /// Ask for the space of data before it is written: `NoSpace` is an answer, not an accident.
 pub(super) async fn admit(engine: &Engine, bytes: u64) -> Result<(), Status> {
-    let ask = shoal_store::Ask { journal_bytes: 512, stream_bytes: bytes, frees: false };
-    engine.collection.admit(ask).await.map(drop).map_err(status_of)
+    let ask = Ask { journal_bytes: 512, stream_bytes: bytes, frees: false };
+    admit_with(&engine.env, &engine.collection, &engine.lingering, ask).await.map(drop)
+}
+
+/// Ask for space. Where there is none, removed files that are still kept for those that have them open go first.
+///
+/// # Errors
+/// As the store answers; `NoSpace` when nothing was left to be removed.
+pub async fn admit_with(
+    env: &Env,
+    store: &Collection,
+    lingering: &Lingering,
+    ask: Ask,
+) -> Result<Admission, Status> {
+    let (mut removed, mut looks) = (false, 0);
+    loop {
+        match store.admit(ask).await.map_err(status_of) {
+            // A removal never waits for removals.
+            Err(Status::NoSpace) if !ask.frees => {
+                if lingering.make_room(bytes_of(&ask)).await {
+                    (removed, looks) = (true, 0);
+                }
+                if !removed || looks == LOOKS_FOR_SPACE {
+                    return Err(Status::NoSpace);
+                }
+                // The store, and the other servers' reapers, give the space back in the background.
+                looks += 1;
+                env.sleep(LOOK_FOR_SPACE).await;
+            }
+            admitted => return admitted,
+        }
+    }
+}
+
+fn bytes_of(ask: &Ask) -> u64 {
+    ask.journal_bytes.saturating_add(ask.stream_bytes)
 }
 
 async fn allocate(

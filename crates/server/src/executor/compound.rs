@@ -20,6 +20,7 @@ use crate::batches::{self, Touch};
 use crate::counters::add;
 use crate::ctx::{Ctx, Facts, Halt, Outcome, Resume};
 use crate::gate::Target;
+use crate::lingering;
 use crate::session::{Running, Session, Slotless};
 use crate::shard::Shard;
 use crate::tx::{Plan, Undecided};
@@ -30,7 +31,7 @@ pub use reply::{Collected, decode_replies, encode_reply};
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, Work};
 use shoal_proto::{Action, Answer, ClientId, Durability, Group, Op, ServerId, SlotUse, Status, Time};
-use shoal_store::{Admission, Loaded, Lsn, Needs, Strength, View};
+use shoal_store::{Admission, Loaded, Lsn, Needs, StoreError, Strength, View};
 use space::ask_for;
 use std::rc::Rc;
 
@@ -233,6 +234,8 @@ impl Compound {
             let ask = ask_for(self.ops());
             match self.shard.collection.admit(ask).now_or_never() {
                 Some(Ok(admission)) => self.admission = Some(admission),
+                // Removed files may give way.
+                Some(Err(StoreError::NoSpace { .. })) if !ask.frees => return Some(Wait::Admit(ask)),
                 Some(Err(error)) => {
                     self.end_group(Err(crate::data::status_of(error)), Vec::new(), Vec::new());
                     return None;
@@ -343,7 +346,8 @@ impl Compound {
         let own = self.own.as_ref().map(Undecided::tx);
         let bulk = self.group_bulk();
         let (facts, lent, client) = (&self.facts, &shard.pools, self.asker.client);
-        let mut ctx = Ctx::new(view, &identity, &shard.locks, facts, lent, own, now, client, bulk);
+        let mut ctx =
+            Ctx::new(view, &identity, &shard.locks, facts, lent, &shard.sessions, own, now, client, bulk);
         let mut answers = Vec::with_capacity(self.ops().len());
         let (mut from, mut before) = (0, Lsn(0));
         if let Some(resume) = &self.facts.resume {
@@ -388,8 +392,18 @@ impl Compound {
             let view = View::new(&shard.collection, &self.loaded);
             let now = Time(shard.env.wall().0);
             let (facts, lent, client) = (&self.facts, &shard.pools, self.asker.client);
-            let mut ctx =
-                Ctx::new(view, &identity, &shard.locks, facts, lent, None, now, client, Bytes::new());
+            let mut ctx = Ctx::new(
+                view,
+                &identity,
+                &shard.locks,
+                facts,
+                lent,
+                &shard.sessions,
+                None,
+                now,
+                client,
+                Bytes::new(),
+            );
             let touched = match batches::is_for(&ctx, touch.datafile, touch.owner) {
                 Ok(true) => ctx.weakly(|ctx| batches::touch(ctx, touch)),
                 Ok(false) => return Ok(()),
@@ -464,6 +478,7 @@ impl Compound {
         }
         let strength = changes.strength;
         let notice = Notice::of(&changes, &answers);
+        self.shard.lingering.take_in(&changes, lingering::until(&self.shard));
         match self.shard.collection.apply_over(changes, &self.loaded) {
             Ok(lsn) => {
                 self.depend(Lsn(0), Some((lsn, strength)));

@@ -19,6 +19,7 @@ pub fn is_direct(op: &Op) -> bool {
             | Op::Outcome { .. }
             | Op::Setmap { .. }
             | Op::Renew { .. }
+            | Op::Yield { .. }
             | Op::Remember { .. }
             | Op::Status {}
             | Op::Setsync { .. }
@@ -49,6 +50,7 @@ pub async fn run(shard: &Rc<Shard>, asker: Asker, op: Op) -> Result<Answer, Stat
         Op::Outcome { tx } => ops::outcome::run(shard, tx),
         Op::Setmap { map } => ops::setmap::run(shard, map).await,
         Op::Renew { servers, map, keeps } => ops::renew::run(shard, &servers, map, keeps).await,
+        Op::Yield { bytes } => Ok(Box::pin(ops::yielding::run(shard, bytes)).await),
         Op::Remember { position } => {
             let server = asker.peer.ok_or(Status::Forbidden)?;
             ops::remember::run(shard, server, position).await

@@ -122,9 +122,9 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
         Wait::Bulk(bulk) => self::bulk(compound, *bulk).await,
         Wait::Turn(file) => turn(compound, file).await,
         Wait::Admit(ask) => {
-            let admitting = shard.collection.admit(ask);
+            let admitting = data::admit_with(&shard.env, &shard.collection, &shard.lingering, ask);
             let admitted = within(compound, admitting).await.ok_or(Status::TimedOut)?;
-            compound.admission = Some(admitted.map_err(data::status_of)?);
+            compound.admission = Some(admitted?);
             Ok(())
         }
         Wait::Direct => {

@@ -34,6 +34,7 @@ pub fn run(
     let mut inode = made_in(dir, &parent, Kind::File, owner, ctx.now);
     inode.template = template.unwrap_or(inode.template);
     let attr = make::colocated(ctx, dir, name, inode, rights)?;
+    ctx.opened(attr.handle);
     let capability = open::capability(ctx, attr.handle, rights);
     Ok(Answer::Made { attr, capability, created: true })
 }

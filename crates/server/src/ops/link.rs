@@ -30,7 +30,7 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle, dir: Handle, name: &Name) -> Resul
             subdirs: 0,
             time,
         },
-        Action::Links { object, delta: 1, time, keep_for: None },
+        Action::Links { object, delta: 1, time, client: ctx.client, held: false },
     ];
     actions::carry_out(ctx, plan)?;
     attr.nlink += 1;

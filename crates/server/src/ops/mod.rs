@@ -21,6 +21,7 @@ pub(crate) mod finish;
 mod fsync;
 mod getattr;
 mod getxattr;
+mod hold;
 mod laydata;
 mod link;
 mod listxattr;
@@ -66,6 +67,7 @@ mod unstuff;
 mod vouchdata;
 mod vouchentry;
 mod write;
+pub(crate) mod yielding;
 
 pub use make::FIRST_GENERATION;
 pub use reap::run as reap;
@@ -118,6 +120,7 @@ pub fn run(ctx: &mut Ctx<'_>, op: &Op) -> Result<Answer, Halt> {
         Op::Removexattr { object, name } => removexattr::run(ctx, *object, name),
         Op::Open { object, rights } => open::run(ctx, *object, *rights),
         Op::Release { object } => release::run(ctx, *object),
+        Op::Hold { objects } => hold::run(ctx, objects),
         Op::Entry { dir, name } => entry::run(ctx, *dir, name),
 
         // Data.
@@ -171,6 +174,7 @@ pub fn run(ctx: &mut Ctx<'_>, op: &Op) -> Result<Answer, Halt> {
         | Op::Outcome { .. }
         | Op::Setmap { .. }
         | Op::Renew { .. }
+        | Op::Yield { .. }
         | Op::Remember { .. }
         | Op::Status {}
         | Op::Setsync { .. }

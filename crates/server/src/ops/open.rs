@@ -24,6 +24,9 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle, rights: Rights) -> Result<Answer, 
 /// The answer for an object that was found: only a file has data to be opened.
 pub fn opened(ctx: &mut Ctx<'_>, attr: Attr, rights: Rights) -> Result<Answer, Halt> {
     let rights = if attr.kind == Kind::File { rights } else { Rights::empty() };
+    if attr.kind == Kind::File {
+        ctx.opened(attr.handle);
+    }
     ctx.current = Some((attr.handle, rights));
     let capability = capability(ctx, attr.handle, rights);
     Ok(Answer::Made { attr, capability, created: false })
@@ -39,5 +42,5 @@ pub fn capability(ctx: &Ctx<'_>, file: Handle, rights: Rights) -> Option<Capabil
 
 /// Whether an object without a name is kept for the client that asks.
 pub fn is_own_orphan(ctx: &Ctx<'_>, object: Handle) -> Result<bool, Halt> {
-    Ok(ctx.row::<Orphan>(&keys::orphan(object))?.is_some_and(|orphan| orphan.client == ctx.client))
+    Ok(ctx.row::<Orphan>(&keys::orphan(object, ctx.client))?.is_some())
 }

@@ -1,13 +1,13 @@
-//! release: a client holds an orphan no longer.
+//! release: a client holds an orphan no longer; the server itself ([`ClientId::ANYONE`]), that its time has passed.
 
-use super::open::is_own_orphan;
 use crate::actions;
 use crate::ctx::{Ctx, Halt};
 use crate::keys;
 use crate::rows::Inode;
+use shoal_env::mutant::{self, Mutant};
 use shoal_proto::{Answer, Handle, Status};
 
-/// Remove the object, if it is an orphan kept for this client. Anything else is done already.
+/// Remove the object, if it is an orphan kept for this client and for no other. Anything else is done already.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Halt> {
     let object = ctx.object(object)?;
     if object.server() != ctx.identity.id {
@@ -15,9 +15,12 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Halt> {
     }
     let inode = ctx.row::<Inode>(&keys::inode(object))?;
     if let Some(inode) = inode.filter(|inode| inode.nlink == 0)
-        && is_own_orphan(ctx, object)?
+        && super::open::is_own_orphan(ctx, object)?
     {
-        actions::remove_object(ctx, object, &inode)?;
+        actions::forget_orphan_for(ctx, object, ctx.client)?;
+        if !actions::is_orphan(ctx, object)? || mutant::is(Mutant::LingeringFreedEarly) {
+            actions::remove_object(ctx, object, &inode)?;
+        }
     }
     Ok(Answer::Done {})
 }

@@ -26,10 +26,10 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle, held: bool) -> Result<Answer, Halt
     if inode.nlink != 1 || ctx.row::<Linked>(&keys::linked(object))?.is_some() {
         return Ok(parted(Vec::new(), false, true));
     }
-    if held {
-        let keep_for = Some(ctx.client);
-        actions::apply(ctx, &Action::Links { object, delta: -1, time: ctx.now, keep_for })?;
-        return Ok(parted(Vec::new(), true, false));
+    if held || ctx.may_be_open_elsewhere(object, ctx.client) {
+        let (time, client) = (ctx.now, ctx.client);
+        actions::apply(ctx, &Action::Links { object, delta: -1, time, client, held })?;
+        return Ok(parted(Vec::new(), held, false));
     }
     let datafiles = actions::part_object(ctx, object, &inode)?;
     Ok(parted(datafiles, false, false))

@@ -16,8 +16,8 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle, ticket: Handle, held: bool) -> Res
         Ok(attr) if attr.nlink == 0 => {}
         Err(Halt::Status(Status::Stale)) => {}
         Ok(attr) => {
-            let keep_for = held.then_some(ctx.client);
-            plan.push(Action::Links { object, delta: -1, time: ctx.now, keep_for });
+            let (time, client) = (ctx.now, ctx.client);
+            plan.push(Action::Links { object, delta: -1, time, client, held });
             // As with an unlink: should it get a name until then, the client is told of an orphan that is none.
             answer = Answer::Removed { handle: object, kind: attr.kind, orphaned: held && attr.nlink == 1 };
         }

@@ -1,7 +1,7 @@
 //! unlink: remove an entry that is no directory, and with an object's last name the object.
 //!
 //! An object that its own client holds open stays without a name, as an orphan of that client, until it is released or
-//! the client's lease ends.
+//! the client's lease ends. One that another client may hold open stays for a while ([`crate::lingering`]).
 
 use crate::actions;
 use crate::ctx::{Ctx, Halt};
@@ -53,9 +53,8 @@ pub fn lose_name(ctx: &Ctx<'_>, found: &Dirent, held: &Held) -> Result<Lost, Hal
     }
     let is_held = held.holds(handle);
     let orphaned = is_held && ctx.fact_attr(handle)?.nlink <= 1;
-    let keep_for = is_held.then_some(ctx.client);
     Ok(Lost {
-        action: Action::Links { object: handle, delta: -1, time: ctx.now, keep_for },
+        action: Action::Links { object: handle, delta: -1, time: ctx.now, client: ctx.client, held: is_held },
         answer: Answer::Removed { handle, kind, orphaned },
     })
 }

@@ -7,6 +7,7 @@ use crate::ctx::{Ctx, Facts, Halt, Outcome};
 use crate::data::status_of;
 use crate::executor::Compound;
 use crate::keys;
+use crate::lingering;
 use crate::locks::Mode;
 use crate::rows::{RowValue, Tx, TxState};
 use crate::shard::{Shard, apply_own};
@@ -274,6 +275,7 @@ async fn decide(
     let kept = compound.keep_reply(&mut changes, answers, &[]);
     let applied = kept.and_then(|()| {
         let reaps = reaps(&changes);
+        shard.lingering.take_in(&changes, lingering::until(&shard));
         let lsn = shard.collection.apply_over(changes, &loaded).map_err(status_of)?;
         Ok((lsn, reaps))
     });
@@ -323,8 +325,18 @@ pub(super) fn apply_all(
     let view = View::new(&shard.collection, loaded);
     let now = Time(shard.env.wall().0);
     let client = ClientId::default();
-    let mut ctx =
-        Ctx::new(view, &identity, &shard.locks, &facts, &shard.pools, Some(tx), now, client, Bytes::new());
+    let mut ctx = Ctx::new(
+        view,
+        &identity,
+        &shard.locks,
+        &facts,
+        &shard.pools,
+        &shard.sessions,
+        Some(tx),
+        now,
+        client,
+        Bytes::new(),
+    );
     for action in actions {
         match actions::apply(&mut ctx, action) {
             Ok(()) => {}

@@ -5,8 +5,9 @@ use super::durable;
 use crate::actions;
 use crate::counters::add;
 use crate::ctx::{Ctx, Facts, Halt};
-use crate::data::status_of;
+use crate::data::{admit_with, status_of};
 use crate::keys;
+use crate::lingering;
 use crate::locks::Mode;
 use crate::rows::{RowValue, Tx, TxState};
 use crate::shard::{Shard, apply_own};
@@ -97,7 +98,7 @@ async fn lock_and_write(
     });
     let journal_bytes = 1024 * (1 + list.len() as u64) + actions::journal_bytes(&list);
     let ask = Ask { journal_bytes, stream_bytes: 0, frees };
-    let _admission = shard.collection.admit(ask).await.map_err(status_of)?;
+    let _admission = admit_with(&shard.env, &shard.collection, &shard.lingering, ask).await?;
     let identity = shard.identity();
     let wanted: Vec<(Bytes, Mode)> = list.iter().flat_map(|a| actions::locks(&identity, a)).collect();
     if !shard.locks.take(tx, &wanted) {
@@ -130,8 +131,18 @@ fn validate(shard: &Rc<Shard>, tx: TxId, list: &[Action], loaded: &Loaded) -> Re
     let view = View::new(&shard.collection, loaded);
     let now = Time(shard.env.wall().0);
     let client = ClientId::default();
-    let ctx =
-        Ctx::new(view, &identity, &shard.locks, &facts, &shard.pools, Some(tx), now, client, Bytes::new());
+    let ctx = Ctx::new(
+        view,
+        &identity,
+        &shard.locks,
+        &facts,
+        &shard.pools,
+        &shard.sessions,
+        Some(tx),
+        now,
+        client,
+        Bytes::new(),
+    );
     for action in list {
         match actions::validate(&ctx, action) {
             Ok(()) => {}
@@ -214,5 +225,6 @@ async fn commit(shard: &Rc<Shard>, tx: TxId, list: &[Action]) -> Result<Lsn, Sta
     if reaps(&changes) {
         shard.reap_rows.wake_all();
     }
+    shard.lingering.take_in(&changes, lingering::until(shard));
     shard.collection.apply_over(changes, &loaded).map_err(status_of)
 }

@@ -70,6 +70,8 @@ fn named(problem: &Problem) -> Vec<Handle> {
         | Problem::LinksWrong { .. }
         | Problem::OrphanGone(_)
         | Problem::OrphanNamed(_)
+        | Problem::LingeringAlone { .. }
+        | Problem::LingeringUntimed(_)
         | Problem::GenerationBehind { .. }
         | Problem::PrecreatedUnowned { .. }
         | Problem::BatchBehind { .. }

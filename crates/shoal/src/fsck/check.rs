@@ -2,7 +2,7 @@
 
 use super::Problem;
 use super::tables::{Entry, Object, Tables, ToReap};
-use shoal_proto::{Handle, Kind, ServerId};
+use shoal_proto::{ClientId, Handle, Kind, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All that is wrong.
@@ -167,6 +167,17 @@ fn check_orphans(tables: &Tables, names: &Names<'_>, found: &mut BTreeSet<Proble
             found.insert(Problem::OrphanGone(object));
         } else if !names.leading_to(object).is_empty() {
             found.insert(Problem::OrphanNamed(object));
+        }
+    }
+    let is_for_anyone = |object: &Handle| {
+        tables.orphans.get(object).is_some_and(|clients| clients.contains(&ClientId::ANYONE))
+    };
+    for (&object, &since) in tables.lingering.iter().filter(|(object, _)| !is_for_anyone(object)) {
+        found.insert(Problem::LingeringAlone { object, since });
+    }
+    for &object in tables.orphans.keys().filter(|object| is_for_anyone(object)) {
+        if !tables.lingering.contains_key(&object) {
+            found.insert(Problem::LingeringUntimed(object));
         }
     }
 }
@@ -334,7 +345,7 @@ mod tests {
     fn orphans_of_clients_and_rows_to_be_reaped_are_no_problem() {
         let change = |t: &mut Tables| {
             t.objects.insert(at(0, 50), object(Kind::File, 0, Handle(0)));
-            t.orphans.insert(at(0, 50), ClientId([1; 16]));
+            t.orphans.insert(at(0, 50), [ClientId([1; 16])].into());
             t.datafiles.insert(at(1, 51), at(0, 9));
             t.streams.extend([(at(0, 50), stream(0)), (at(1, 51), stream(0))]);
             t.reaps.insert(ToReap { by: ServerId(0), datafile: at(1, 51), owner: at(0, 9) });
@@ -416,8 +427,8 @@ mod tests {
         assert_eq!(after(|t| _ = t.reaps.insert(reap)), ["reap_of_living"]);
         assert_eq!(after(|t| _ = t.xattrs.insert(at(3, 3))), ["xattrs_unowned"]);
         assert_eq!(after(|t| _ = t.prepared.insert((ServerId(1), TxId(7)))), ["undecided"]);
-        assert_eq!(after(|t| _ = t.orphans.insert(at(3, 3), ClientId::default())), ["orphan_gone"]);
-        assert_eq!(after(|t| _ = t.orphans.insert(FILE, ClientId::default())), ["orphan_named"]);
+        assert_eq!(after(|t| _ = t.orphans.insert(at(3, 3), [ClientId::default()].into())), ["orphan_gone"]);
+        assert_eq!(after(|t| _ = t.orphans.insert(FILE, [ClientId::default()].into())), ["orphan_named"]);
     }
 
     /// `/dir` is split: `again` is of the first range, at server 0, `wide` of the second, at home.

@@ -11,7 +11,7 @@
 use super::Problem;
 use super::tables::{Entry, Shard, Tables, Wrong};
 use shoal_proto::{
-    Action, Attr, Dist, Generation, Handle, Kind, Name, Owner, ServerId, Template, Time, TxId,
+    Action, Attr, ClientId, Dist, Generation, Handle, Kind, Name, Owner, ServerId, Template, Time, TxId,
 };
 use shoal_server::keys::{self, Table};
 use std::collections::BTreeSet;
@@ -100,7 +100,15 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
             act(Action::LinksSet { object: *object, nlink: *counted })
         }
         Problem::OrphanGone(object) | Problem::OrphanNamed(object) => {
-            aside(object.server(), keys::orphan(*object).to_vec())
+            let key = keys::orphan_of(*object).to_vec();
+            Offer::Mend(vec![Step::Aside { server: object.server(), key, all: true }], None)
+        }
+        Problem::LingeringAlone { object, since } => {
+            aside(object.server(), keys::lingering(*since, *object).to_vec())
+        }
+        // With it goes the reason to keep the file, unless a client holds it.
+        Problem::LingeringUntimed(object) => {
+            aside(object.server(), keys::orphan(*object, ClientId::ANYONE).to_vec())
         }
         Problem::DatafileUnowned { datafile, owner } => unowned_datafile(*datafile, *owner, tables),
         Problem::DatafileMissing { object, datafile, generation } => {
@@ -196,12 +204,13 @@ pub fn server_of(action: &Action) -> ServerId {
 }
 
 fn row_wrong(wrong: &Wrong) -> Offer {
-    const MINE: [Table; 9] = [
+    const MINE: [Table; 10] = [
         Table::Entry,
         Table::Inode,
         Table::Datafile,
         Table::Xattr,
         Table::Orphan,
+        Table::Lingering,
         Table::Reap,
         Table::Pool,
         Table::Grant,

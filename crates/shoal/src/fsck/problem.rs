@@ -31,6 +31,10 @@ pub enum Problem {
     OrphanGone(Handle),
     /// An orphan's row of an object that has names.
     OrphanNamed(Handle),
+    /// A row that has an object removed in its time, without the orphan's row that it belongs to.
+    LingeringAlone { object: Handle, since: Time },
+    /// An orphan that is kept for whichever clients have it open, and has no time.
+    LingeringUntimed(Handle),
     /// A datafile that no file lists.
     DatafileUnowned { datafile: Handle, owner: Handle },
     /// A file lists a datafile that is not there.
@@ -81,6 +85,8 @@ impl Problem {
             Problem::LinksWrong { .. } => "links_wrong",
             Problem::OrphanGone(_) => "orphan_gone",
             Problem::OrphanNamed(_) => "orphan_named",
+            Problem::LingeringAlone { .. } => "lingering_alone",
+            Problem::LingeringUntimed(_) => "lingering_untimed",
             Problem::DatafileUnowned { .. } => "datafile_unowned",
             Problem::DatafileMissing { .. } => "datafile_missing",
             Problem::DatafileOfAnother { .. } => "datafile_of_another",
@@ -139,6 +145,15 @@ impl fmt::Display for Problem {
             Problem::OrphanGone(object) => write!(f, "orphan {object} is held open but not there"),
             Problem::OrphanNamed(object) => {
                 write!(f, "object {object} has names, yet stands among the orphans")
+            }
+            Problem::LingeringAlone { object, .. } => {
+                write!(f, "object {object} is to be freed in its time, and is no removed file")
+            }
+            Problem::LingeringUntimed(object) => {
+                write!(
+                    f,
+                    "removed file {object} is kept for those that have it open, and has no time to be freed"
+                )
             }
             Problem::DatafileUnowned { datafile, owner } => {
                 write!(f, "datafile {datafile} belongs to {owner}, which does not list it")

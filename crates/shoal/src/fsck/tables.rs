@@ -1,6 +1,6 @@
 //! The rows of all servers, decoded to what the check needs.
 
-use shoal_proto::{Attr, ClientId, Handle, Kind, Name, ServerId, TxId};
+use shoal_proto::{Attr, ClientId, Handle, Kind, Name, ServerId, Time, TxId};
 use shoal_server::inode::attr_of;
 use shoal_server::keys::{self, Table};
 use shoal_server::rows::{
@@ -98,8 +98,10 @@ pub struct Tables {
     pub streams: BTreeMap<Handle, Stream>,
     /// Objects that have extended attributes.
     pub xattrs: BTreeSet<Handle>,
-    /// Orphans, with who holds them.
-    pub orphans: BTreeMap<Handle, ClientId>,
+    /// Orphans, with the clients that they are kept for.
+    pub orphans: BTreeMap<Handle, BTreeSet<ClientId>>,
+    /// Removed files that are kept for a while, since when.
+    pub lingering: BTreeMap<Handle, Time>,
     /// What clients are making, step by step.
     pub new: BTreeSet<Handle>,
     /// Names that were taken from objects, whose links count them still.
@@ -122,13 +124,14 @@ pub struct Tables {
 
 /// The tables that are read, in this order: entries first, so that what is made meanwhile is an object without an entry
 /// (it is looked at again) rather than an entry without its object.
-pub const READ: [u8; 13] = [
+pub const READ: [u8; 14] = [
     Table::Entry as u8,
     Table::Inode as u8,
     Table::Datafile as u8,
     STREAM_TABLE,
     Table::Xattr as u8,
     Table::Orphan as u8,
+    Table::Lingering as u8,
     Table::New as u8,
     Table::Unnamed as u8,
     Table::Reap as u8,
@@ -187,8 +190,13 @@ impl Tables {
             let handle = key.get(1..9).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes);
             self.xattrs.insert(own(Handle(handle.ok_or("an attribute's key cut short")?))?);
         } else if table == Table::Orphan as u8 {
-            let row = Orphan::from_row(value).map_err(|e| e.to_string())?;
-            self.orphans.insert(own(handle()?)?, row.client);
+            let (object, client) = keys::parse_orphan(key).ok_or("not an orphan's key")?;
+            Orphan::from_row(value).map_err(|e| e.to_string())?;
+            self.orphans.entry(own(object)?).or_default().insert(client);
+        } else if table == Table::Lingering as u8 {
+            let (since, object) = keys::parse_lingering(key).ok_or("not the key of a removed file")?;
+            rows::Lingering::from_row(value).map_err(|e| e.to_string())?;
+            self.lingering.insert(own(object)?, since);
         } else if table == Table::New as u8 {
             self.new.insert(own(handle()?)?);
         } else if table == Table::Unnamed as u8 {
@@ -227,6 +235,7 @@ impl Tables {
             mut streams,
             mut xattrs,
             mut orphans,
+            mut lingering,
             mut new,
             unnamed,
             mut reaps,
@@ -248,6 +257,7 @@ impl Tables {
         self.streams.append(&mut streams);
         self.xattrs.append(&mut xattrs);
         self.orphans.append(&mut orphans);
+        self.lingering.append(&mut lingering);
         self.reaps.append(&mut reaps);
         self.laid_out.append(&mut laid_out);
         self.pools.append(&mut pools);

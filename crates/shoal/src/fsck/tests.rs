@@ -17,7 +17,7 @@ use shoal_proto::{
     ServerId, ServerInfo, Template, Time, TxId,
 };
 use shoal_server::rows::{
-    Batch, Datafile, Dirent, Inode, Orphan, Pool, Range, Reap, RowValue as _, Tx, TxState,
+    Batch, Datafile, Dirent, Inode, Lingering, Orphan, Pool, Range, Reap, RowValue as _, Tx, TxState,
 };
 use shoal_server::{CollectionSetup, ServerConfig, ServerHandle, Settings, batches, keys, serve};
 use shoal_store::{Changes, Collection, CollectionConfig, Identity, ModuleKind, StreamChange, look};
@@ -315,14 +315,25 @@ cases! {
         Planted { says: "says 9 links, counted are 2".into(), ..Planted::default() }
     },
     OrphanGone => |scene| {
-        let row = Orphan { client: ClientId([3; 16]) }.to_row();
-        scene.row(nobody(1), keys::orphan(nobody(1)), Some(row)).await;
-        Planted { says: "is held open but not there".into(), aside: vec![keys::orphan(nobody(1))], ..Planted::default() }
+        let row = Orphan { since: Time(1) }.to_row();
+        scene.row(nobody(1), keys::orphan(nobody(1), ClientId([3; 16])), Some(row)).await;
+        Planted { says: "is held open but not there".into(), aside: vec![keys::orphan(nobody(1), ClientId([3; 16]))], ..Planted::default() }
     },
     OrphanNamed => |scene| {
-        let (small, row) = (scene.at("small"), Orphan { client: ClientId([3; 16]) }.to_row());
-        scene.row(small, keys::orphan(small), Some(row)).await;
-        Planted { says: "stands among the orphans".into(), aside: vec![keys::orphan(small)], ..Planted::default() }
+        let (small, row) = (scene.at("small"), Orphan { since: Time(1) }.to_row());
+        scene.row(small, keys::orphan(small, ClientId([3; 16])), Some(row)).await;
+        Planted { says: "stands among the orphans".into(), aside: vec![keys::orphan(small, ClientId([3; 16]))], ..Planted::default() }
+    },
+    LingeringAlone => |scene| {
+        let (small, row) = (scene.at("small"), Lingering { bytes: 5 }.to_row());
+        let key = keys::lingering(Time(1), small);
+        scene.row(small, key.clone(), Some(row)).await;
+        Planted { says: "is to be freed in its time".into(), aside: vec![key], ..Planted::default() }
+    },
+    LingeringUntimed => |scene| {
+        let (object, key) = (nobody(1), keys::orphan(nobody(1), ClientId::ANYONE));
+        scene.row(object, key.clone(), Some(Orphan { since: Time(1) }.to_row())).await;
+        Planted { says: "has no time to be freed".into(), aside: vec![key], ..Planted::default() }
     },
     DatafileUnowned => |scene| {
         let (datafile, owner) = (nobody(1), nobody(0));

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// The lease of its server, in seconds: a server begins anew within a part of it.
 const LEASE_S: u64 = 2;
 /// How long the program asks nothing: the server looks at its sessions every half lease.
-const IDLE: Duration = Duration::from_secs(3 * LEASE_S);
+pub const IDLE: Duration = Duration::from_secs(3 * LEASE_S);
 /// Bytes of the file.
 const LEN: usize = 300_000;
 /// The check's name.
@@ -28,13 +28,7 @@ pub fn run(wish: &Wish, done: impl FnOnce(&str, Duration, Option<String>)) {
 }
 
 fn idle_over_a_restart(wish: &Wish) -> Result<()> {
-    let folder = wish.folder.join("idle");
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let port = free_port()?;
-    let listen = [format!("tcp:{}", port.local_addr()?)];
-    drop(port);
-    let wish = Wish { folder, mounts: 1, lease_s: LEASE_S, ..wish.clone() };
-    let mut site = Site::begin(&wish, &listen, None)?;
+    let mut site = site(wish, "idle", 1)?;
     let file = removed(&site.mountpoint(0).join("temporary"))?;
     site.kill_server(0);
     site.start_server(0)?;
@@ -45,6 +39,17 @@ fn idle_over_a_restart(wish: &Wish) -> Result<()> {
     site.end()
 }
 
+/// A file system of one server with a short lease, in a folder of its own.
+pub fn site(wish: &Wish, name: &str, mounts: usize) -> Result<Site> {
+    let folder = wish.folder.join(name);
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let port = free_port()?;
+    let listen = [format!("tcp:{}", port.local_addr()?)];
+    drop(port);
+    let wish = Wish { folder, mounts, lease_s: LEASE_S, ..wish.clone() };
+    Site::begin(&wish, &listen, None)
+}
+
 fn content() -> Vec<u8> {
     (0..LEN).map(|at| (at % 251) as u8).collect()
 }
@@ -53,13 +58,19 @@ fn content() -> Vec<u8> {
 fn removed(path: &Path) -> Result<File> {
     let words = || format!("at {}", path.display());
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).with_context(words)?;
-    file.write_all_at(&content(), 0).with_context(words)?;
-    file.sync_all().with_context(words)?;
+    write_content(&file).with_context(words)?;
     std::fs::remove_file(path).with_context(words)?;
     Ok(file)
 }
 
-fn must_be_whole(file: &File) -> Result<()> {
+/// Write what [`must_be_whole`] expects, durably.
+pub fn write_content(file: &File) -> Result<()> {
+    file.write_all_at(&content(), 0)?;
+    Ok(file.sync_all()?)
+}
+
+/// The file has no name, and can be used as any other.
+pub fn must_be_whole(file: &File) -> Result<()> {
     let links = file.metadata().context("fstat of the removed file after the idle time")?.nlink();
     if links != 0 {
         bail!("the removed file has {links} links");

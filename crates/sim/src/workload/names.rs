@@ -225,11 +225,12 @@ impl Worker {
         }
     }
 
-    /// An object without a name is gone for all but its own client, should that hold it.
+    /// An object without a name is gone for all clients but those that have it open.
     async fn open_removed(&mut self) {
         let removed: Vec<(u16, u64)> = self.shared.removed.borrow().clone();
         let Some((owner, object)) = self.rng.pick(&removed).copied() else { return };
-        if owner == self.id {
+        let is_open_here = self.held.iter().any(|held| self.handle(held.object).0 == object);
+        if owner == self.id || is_open_here {
             return;
         }
         let words = format!("open {:#x}, which client {owner} removed", object);

@@ -14,6 +14,7 @@ fn frees(op: &Op) -> bool {
             Op::Unlink { .. }
                 | Op::Rmdir { .. }
                 | Op::Release { .. }
+                | Op::Hold { .. }
                 | Op::Rmdirent { .. }
                 | Op::Removemeta { .. }
                 | Op::Removedata { .. }

@@ -14,6 +14,7 @@ use crate::ops;
 use crate::placement::Rotation;
 use crate::pools::{Pools, Sizes};
 use crate::rows::{Batch, Pool, Range, RowValue};
+use crate::session::Sessions;
 use crate::shard::Identity;
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -33,6 +34,7 @@ pub struct Server {
     pub identity: Identity,
     pub locks: Locks,
     pub pools: Pools,
+    pub sessions: Sessions,
     drawn: Cell<u64>,
 }
 
@@ -98,6 +100,7 @@ impl Cluster {
             identity: Identity::new(ServerId(id), map.clone(), SecretKey::new([3; 32])),
             locks: Locks::default(),
             pools: Pools::new(Sizes::DEFAULT),
+            sessions: Sessions::default(),
             drawn: Cell::new(100),
         };
         let servers = (0..roles.len() as u16).map(server).collect();
@@ -196,6 +199,7 @@ impl Cluster {
                 &here.locks,
                 &facts,
                 &here.pools,
+                &here.sessions,
                 *own,
                 now,
                 client,
@@ -340,6 +344,7 @@ impl Cluster {
                 &here.locks,
                 &facts,
                 &here.pools,
+                &here.sessions,
                 Some(tx),
                 self.now(),
                 client,

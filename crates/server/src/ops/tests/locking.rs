@@ -2,7 +2,7 @@
 
 use super::cluster::{ALL, Cluster, OWNER, name};
 use crate::ctx::Halt;
-use shoal_proto::{Action, Handle, Held, Kind, Op, ServerId, SetAttr, Status, Time};
+use shoal_proto::{Action, ClientId, Handle, Held, Kind, Op, ServerId, SetAttr, Status, Time};
 
 const ROOT: Handle = Handle::ROOT;
 const HERE: ServerId = ServerId(0);
@@ -122,7 +122,8 @@ fn an_entry_that_is_being_removed_is_waited_for() {
 fn an_object_that_is_being_changed_is_waited_for_but_does_not_stop_a_listing() {
     let (cluster, dir, file) = world();
     let tx = cluster.transaction(HERE);
-    let action = Action::Links { object: file, delta: 1, time: Time(9), keep_for: None };
+    let action =
+        Action::Links { object: file, delta: 1, time: Time(9), client: ClientId::default(), held: false };
     cluster.prepare(tx, HERE, std::slice::from_ref(&action)).unwrap();
     assert!(halts(&cluster, Op::Getattr { object: file }));
     assert!(halts(&cluster, Op::Setattr { object: file, set: SetAttr::default() }));
@@ -158,9 +159,9 @@ fn a_plan_made_from_older_facts_is_refused_as_changed() {
             time,
         },
         Action::EntryRemove { shard: file.server(), dir: file, name, expect: other, subdirs: 0, time },
-        Action::Links { object: gone, delta: -1, time, keep_for: None },
-        Action::Links { object: dir, delta: 1, time, keep_for: None },
-        Action::Links { object: file, delta: -2, time, keep_for: None },
+        Action::Links { object: gone, delta: -1, time, client: ClientId::default(), held: false },
+        Action::Links { object: dir, delta: 1, time, client: ClientId::default(), held: false },
+        Action::Links { object: file, delta: -2, time, client: ClientId::default(), held: false },
         Action::Touch { object: gone, time },
         Action::Reparent { dir, expect: dir, parent: ROOT, time },
         Action::DirectoryRemove { shard: file.server(), dir: file, split: false },

@@ -55,6 +55,7 @@ pub fn run(args: &SimMutants) -> Result<bool> {
 fn directed(mutant: Mutant) -> Option<fn(u64, Option<Mutant>) -> RunReport> {
     match mutant {
         Mutant::HomeShardOnly => Some(shoal_sim::directed::fsync_of_a_split_directory),
+        Mutant::LingeringFreedEarly => Some(shoal_sim::removed::removed_by_another_client),
         Mutant::LeaseNotRenewed => Some(shoal_sim::idle::removed_file_of_an_idle_client),
         _ => None,
     }

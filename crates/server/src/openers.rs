@@ -1,0 +1,185 @@
+//! Which clients may have which files open, roughly: enough to decide, when a file loses its last name, whether another
+//! client than the one that removes it may still use it.
+//!
+//! Clients send no message when they close a file. So an open counts for a short while only ([`OPEN_SHARE`] of a lease), and
+//! a client that has a file open for longer says so several times a lease ([`crate::ops`]' `hold`), which counts for a lease.
+//!
+//! ```text
+//!   open ──▶ slot[hash(file)] = (client, until now + lease/6)      hold ──▶ (client, until now + lease)
+//!   another client's, before the first has run out ──▶ (several, the later of both)
+//! ```
+//! **Invariant: an error is only ever on one side.** Files share slots, and closes are not known: so a file may be kept for
+//! nobody. A file that a client has open, and that it opened or held within those times, is never taken for unused. What was
+//! open before this start of the server is not known: for a lease, every file may be open.
+//!
+//! The memory is fixed: [`SLOTS`] times 8 bytes, whatever is open.
+
+use shoal_env::Instant;
+use shoal_proto::{ClientId, Handle};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::time::Duration;
+
+/// Slots.
+const SLOTS: usize = 1 << 16;
+/// An open counts for this part of a lease.
+pub const OPEN_SHARE: u32 = 6;
+/// Units of a slot's time.
+const UNIT: Duration = Duration::from_millis(10);
+/// In place of a client: several.
+const SEVERAL: u32 = u32::MAX;
+
+/// The monotonic clock.
+pub type Clock = Box<dyn Fn() -> Instant>;
+
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    /// A mark of the client; [`SEVERAL`].
+    client: u32,
+    /// In units of the clock.
+    until: u32,
+}
+
+/// See the module's page.
+#[derive(Default)]
+pub struct Openers {
+    slots: RefCell<Vec<Slot>>,
+    clock: OnceCell<Clock>,
+    lease: Cell<Duration>,
+    /// Until then anything may be open.
+    unknown_until: Cell<u32>,
+}
+
+impl Openers {
+    /// Nothing is known of what is open now.
+    pub fn begin(&self, clock: Clock, lease: Duration) {
+        self.lease.set(lease);
+        if self.clock.set(clock).is_ok() {
+            self.unknown_until.set(self.after(lease));
+        }
+    }
+
+    /// A client opens a file.
+    pub fn opened(&self, object: Handle, client: ClientId) {
+        self.note(object, client, self.lease.get() / OPEN_SHARE);
+    }
+
+    /// A client has a file open, still.
+    pub fn held(&self, object: Handle, client: ClientId) {
+        self.note(object, client, self.lease.get());
+    }
+
+    /// Whether another client than this one may have the file open.
+    pub fn may_be_elsewhere(&self, object: Handle, client: ClientId) -> bool {
+        let now = self.after(Duration::ZERO);
+        if now <= self.unknown_until.get() {
+            return true;
+        }
+        let slots = self.slots.borrow();
+        slots.get(place(object)).is_some_and(|slot| slot.until >= now && slot.client != mark(client))
+    }
+
+    fn note(&self, object: Handle, client: ClientId, span: Duration) {
+        let (now, until) = (self.after(Duration::ZERO), self.after(span));
+        let mut slots = self.slots.borrow_mut();
+        if slots.is_empty() {
+            slots.resize(SLOTS, Slot::default());
+        }
+        let Some(slot) = slots.get_mut(place(object)) else { return };
+        let mine = mark(client);
+        *slot = match slot.until >= now && slot.until > 0 {
+            true if slot.client != mine => Slot { client: SEVERAL, until: slot.until.max(until) },
+            true => Slot { client: mine, until: slot.until.max(until) },
+            false => Slot { client: mine, until },
+        };
+    }
+
+    /// The unit that is over when so much time has passed.
+    fn after(&self, span: Duration) -> u32 {
+        let now = self.clock.get().map_or(Instant(0), |clock| clock());
+        let units = (now + span).0 / u64::try_from(UNIT.as_nanos()).unwrap_or(u64::MAX) + 1;
+        u32::try_from(units).unwrap_or(u32::MAX)
+    }
+}
+
+fn place(object: Handle) -> usize {
+    let mixed = object.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> (u64::BITS - SLOTS.trailing_zeros())) as usize
+}
+
+/// A mark of a client; two may have the same, with a chance of one in 2^32: they would be taken for one.
+fn mark(client: ClientId) -> u32 {
+    let word =
+        |at: usize| client.0.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
+    (word(0) ^ word(4).rotate_left(7) ^ word(8).rotate_left(13) ^ word(12).rotate_left(19)) & (u32::MAX >> 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+
+    const A: ClientId = ClientId([1; 16]);
+    const B: ClientId = ClientId([2; 16]);
+    const LEASE: Duration = Duration::from_secs(60);
+
+    /// A server that started a while ago, and its clock.
+    fn openers() -> (Openers, Rc<Cell<Instant>>) {
+        let time = Rc::new(Cell::new(Instant(0)));
+        let (openers, clock) = (Openers::default(), time.clone());
+        openers.begin(Box::new(move || clock.get()), LEASE);
+        pass(&time, 2 * LEASE);
+        (openers, time)
+    }
+
+    fn pass(time: &Cell<Instant>, span: Duration) {
+        time.set(time.get() + span);
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn after_a_start_anything_may_be_open_for_a_lease() {
+        let (openers, time) = openers();
+        time.set(Instant(0));
+        assert!(openers.may_be_elsewhere(Handle(1), A));
+        pass(&time, LEASE);
+        assert!(openers.may_be_elsewhere(Handle(1), A));
+        pass(&time, SECOND);
+        assert!(!openers.may_be_elsewhere(Handle(1), A));
+    }
+
+    #[test]
+    fn an_open_counts_for_others_and_for_its_time() {
+        let (openers, time) = openers();
+        openers.opened(Handle(1), A);
+        assert!(!openers.may_be_elsewhere(Handle(1), A) && openers.may_be_elsewhere(Handle(1), B));
+        assert!(!openers.may_be_elsewhere(Handle(2), B));
+        openers.opened(Handle(1), B);
+        assert!(openers.may_be_elsewhere(Handle(1), A) && openers.may_be_elsewhere(Handle(1), B));
+        pass(&time, LEASE / OPEN_SHARE);
+        assert!(openers.may_be_elsewhere(Handle(1), B));
+        pass(&time, SECOND);
+        assert!(!openers.may_be_elsewhere(Handle(1), B));
+    }
+
+    #[test]
+    fn what_is_held_counts_for_a_lease_and_an_open_does_not_shorten_it() {
+        let (openers, time) = openers();
+        openers.held(Handle(1), A);
+        openers.opened(Handle(1), A);
+        pass(&time, LEASE);
+        assert!(openers.may_be_elsewhere(Handle(1), B));
+        pass(&time, SECOND);
+        assert!(!openers.may_be_elsewhere(Handle(1), B));
+    }
+
+    #[test]
+    fn no_client_is_forgotten_because_files_share_a_slot() {
+        let (openers, _time) = openers();
+        let client = |n: u64| if n.is_multiple_of(3) { A } else { B };
+        let all = 4 * SLOTS as u64;
+        (0..all).for_each(|n| openers.opened(Handle(n), client(n)));
+        let other = |n: u64| if client(n) == A { B } else { A };
+        assert!((0..all).all(|n| openers.may_be_elsewhere(Handle(n), other(n))));
+    }
+}
