@@ -100,6 +100,7 @@ impl OpenFile {
 
     /// The same, when it is held already.
     pub(crate) fn held(hold: Hold, attr: &Attr, rights: Rights, capability: Option<Capability>) -> OpenFile {
+        hold.client.core.held.borrow_mut().opened(attr.handle);
         let inode = hold.client.core.inodes.borrow_mut().opened(attr);
         OpenFile(Rc::new(Opened {
             client: hold.client.clone(),

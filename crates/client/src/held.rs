@@ -20,6 +20,8 @@ use std::time::Duration;
 struct Entry {
     holders: u32,
     orphan: bool,
+    /// It was opened; else its opens are still under way.
+    open: bool,
     /// When its server was told last, on its present connection, that it is open.
     told: Option<Instant>,
 }
@@ -32,6 +34,14 @@ impl HeldFiles {
     /// One holder more.
     pub(crate) fn hold(&mut self, object: Handle) {
         self.0.entry(object).or_default().holders += 1;
+    }
+
+    /// An open of it has succeeded. Before, its server is not told that it is open: what is gone must not be kept for an open
+    /// that is to be refused.
+    pub(crate) fn opened(&mut self, object: Handle) {
+        if let Some(entry) = self.0.get_mut(&object) {
+            entry.open = true;
+        }
     }
 
     /// One holder less; whether it was the last of an orphan, which is then to be released.
@@ -57,7 +67,7 @@ impl HeldFiles {
 
     /// Files of `server` that it is to be told of again, `share` after the last time.
     pub(crate) fn due(&self, server: ServerId, now: Instant, share: Duration) -> Vec<Handle> {
-        let is_due = |entry: &Entry| entry.told.is_none_or(|told| now.since(told) >= share);
+        let is_due = |entry: &Entry| entry.open && entry.told.is_none_or(|told| now.since(told) >= share);
         self.of(server).filter(|(_, entry)| is_due(entry)).map(|(&object, _)| object).collect()
     }
 
@@ -152,6 +162,9 @@ mod tests {
         let mut held = HeldFiles::default();
         held.hold(object);
         held.hold(other);
+        assert!(held.due(ServerId(1), Instant(0), share).is_empty(), "its open is under way");
+        held.opened(object);
+        held.opened(other);
         let at = |s: u64| Instant(0) + Duration::from_secs(s);
         assert_eq!(held.due(ServerId(1), at(1), share), [object]);
         held.told(&[object], at(1));

@@ -93,8 +93,9 @@ pub fn run(seed: u64) -> RunReport {
 /// How long servers may take to begin, and the whole may take from then on.
 const BEGIN_MAX: Duration = Duration::from_secs(30);
 const WORK_MAX: Duration = Duration::from_secs(3600);
-/// How long after the last operation everything is at rest: leases are over, what was in doubt is decided.
-const REST: Duration = Duration::from_secs(150);
+/// How long after the last operation everything is at rest: leases are over, what was in doubt is decided, and what was removed
+/// while others had it open is freed, a lease after the last start of its server.
+const REST: Duration = Duration::from_secs(300);
 /// The same where clients create and remove step by step: what they left is looked at after their sessions have ended, by a
 /// server that may have been started again meanwhile, and so have given them another lease.
 const REST_APART: Duration = Duration::from_secs(400);

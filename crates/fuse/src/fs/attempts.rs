@@ -36,7 +36,7 @@ pub(super) enum Refused {
 
 enum Try {
     Refused(Refused),
-    Found { refused: Refused, object: Handle, attr: Option<Attr>, file: Option<OpenFile> },
+    Found { refused: Refused, object: Handle, attr: Option<Box<Attr>>, file: Option<OpenFile> },
 }
 
 /// By thread. See the module's page.
@@ -70,7 +70,7 @@ impl Attempts {
         file: Option<OpenFile>,
         now: Instant,
     ) {
-        let (object, attr) = (attr.handle, Some(attr.clone()));
+        let (object, attr) = (attr.handle, Some(Box::new(attr.clone())));
         self.put(thread, Try::Found { refused, object, attr, file }, now);
     }
 
@@ -96,7 +96,7 @@ impl Attempts {
             Some((at, Try::Found { object: found, attr, .. }))
                 if *found == object && now.since(*at) < TRY_SPAN =>
             {
-                attr.take()
+                attr.take().map(|attr| *attr)
             }
             _ => None,
         }
