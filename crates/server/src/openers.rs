@@ -10,13 +10,14 @@
 //! ```
 //! **Invariant: an error is only ever on one side.** Files share slots, and closes are not known: so a file may be kept for
 //! nobody. A file that a client has open, and that it opened or held within those times, is never taken for unused. What was
-//! open before this start of the server is not known: for a lease, every file may be open.
+//! open before this start of the server is not known: for a lease, every client that had a session then may have any file open.
 //!
 //! The memory is fixed: [`SLOTS`] times 8 bytes, whatever is open.
 
 use shoal_env::Instant;
 use shoal_proto::{ClientId, Handle};
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Slots.
@@ -45,17 +46,23 @@ pub struct Openers {
     slots: RefCell<Vec<Slot>>,
     clock: OnceCell<Clock>,
     lease: Cell<Duration>,
-    /// Until then anything may be open.
+    /// Clients that had sessions before this start: until then, each may have anything open.
+    former: RefCell<BTreeSet<ClientId>>,
     unknown_until: Cell<u32>,
 }
 
 impl Openers {
-    /// Nothing is known of what is open now.
+    /// Begin, with nothing open.
     pub fn begin(&self, clock: Clock, lease: Duration) {
         self.lease.set(lease);
-        if self.clock.set(clock).is_ok() {
-            self.unknown_until.set(self.after(lease));
-        }
+        // Set once.
+        let _ = self.clock.set(clock);
+    }
+
+    /// This client has had a session before this start of the server: it may have anything open.
+    pub fn found(&self, client: ClientId) {
+        self.former.borrow_mut().insert(client);
+        self.unknown_until.set(self.after(self.lease.get()));
     }
 
     /// A client opens a file.
@@ -71,7 +78,11 @@ impl Openers {
     /// Whether another client than this one may have the file open.
     pub fn may_be_elsewhere(&self, object: Handle, client: ClientId) -> bool {
         let now = self.after(Duration::ZERO);
-        if now <= self.unknown_until.get() {
+        let mut former = self.former.borrow_mut();
+        if now > self.unknown_until.get() {
+            former.clear();
+        }
+        if former.len() > usize::from(former.contains(&client)) {
             return true;
         }
         let slots = self.slots.borrow();
@@ -122,12 +133,11 @@ mod tests {
     const B: ClientId = ClientId([2; 16]);
     const LEASE: Duration = Duration::from_secs(60);
 
-    /// A server that started a while ago, and its clock.
+    /// A server's, and its clock.
     fn openers() -> (Openers, Rc<Cell<Instant>>) {
         let time = Rc::new(Cell::new(Instant(0)));
         let (openers, clock) = (Openers::default(), time.clone());
         openers.begin(Box::new(move || clock.get()), LEASE);
-        pass(&time, 2 * LEASE);
         (openers, time)
     }
 
@@ -138,10 +148,11 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn after_a_start_anything_may_be_open_for_a_lease() {
+    fn after_a_start_what_its_former_clients_may_have_open_is_anything_for_a_lease() {
         let (openers, time) = openers();
-        time.set(Instant(0));
-        assert!(openers.may_be_elsewhere(Handle(1), A));
+        assert!(!openers.may_be_elsewhere(Handle(1), A));
+        openers.found(B);
+        assert!(openers.may_be_elsewhere(Handle(1), A) && !openers.may_be_elsewhere(Handle(1), B));
         pass(&time, LEASE);
         assert!(openers.may_be_elsewhere(Handle(1), A));
         pass(&time, SECOND);

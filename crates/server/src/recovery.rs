@@ -181,6 +181,9 @@ async fn find_sessions(shard: &Rc<Shard>) -> Result<(), StoreError> {
     for (key, value) in table(shard, Table::Session).await? {
         let id = keys::parse_session(&key).ok_or_else(|| StoreError::Damaged("a session's key".into()))?;
         let row = rows::Session::from_row(&value).map_err(|error| damaged("a session", &error))?;
+        if row.peer.is_none() {
+            shard.sessions.openers.found(row.client);
+        }
         shard.sessions.add(Rc::new(Session::new(id, row.client, row.peer, row.slots, false, now)));
     }
     Ok(())

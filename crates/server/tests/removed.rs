@@ -18,11 +18,8 @@ fn settings() -> Settings {
     Settings { lease: LEASE, ..Settings::default() }
 }
 
-/// Past the time after a start in which any file may be open.
-async fn settled(env: &Env) -> Cluster {
-    let cluster = Cluster::with(env, 1, settings()).await;
-    env.sleep(LEASE + Duration::from_millis(50)).await;
-    cluster
+async fn one_server(env: &Env) -> Cluster {
+    Cluster::with(env, 1, settings()).await
 }
 
 async fn client(cluster: &Cluster, server: u16, id: u8) -> Raw {
@@ -54,7 +51,7 @@ fn is_gone(cluster: &Cluster, key: Bytes) -> impl Fn() -> bool + use<> {
 #[test]
 fn a_file_that_only_its_remover_opened_goes_at_once_and_so_does_one_whose_open_is_long_ago() {
     run(|env| async move {
-        let cluster = settled(&env).await;
+        let cluster = one_server(&env).await;
         let (mut one, mut other) = (client(&cluster, 0, 1).await, client(&cluster, 0, 2).await);
         let own = made(&mut one, "own").await;
         one.change(vec![unlink(Handle::ROOT, &name("own"))]).await;
@@ -70,7 +67,7 @@ fn a_file_that_only_its_remover_opened_goes_at_once_and_so_does_one_whose_open_i
 #[test]
 fn a_file_that_another_client_may_have_open_stays_for_a_lease_and_is_opened_by_nobody() {
     run(|env| async move {
-        let cluster = settled(&env).await;
+        let cluster = one_server(&env).await;
         let (mut one, mut other) = (client(&cluster, 0, 1).await, client(&cluster, 0, 2).await);
         let file = made(&mut other, "file").await;
         one.change(vec![unlink(Handle::ROOT, &name("file"))]).await;
@@ -98,7 +95,7 @@ fn a_file_that_another_client_may_have_open_stays_for_a_lease_and_is_opened_by_n
 #[test]
 fn a_client_that_says_in_time_that_it_has_a_removed_file_open_has_it_until_it_releases_it() {
     run(|env| async move {
-        let cluster = settled(&env).await;
+        let cluster = one_server(&env).await;
         let mut clients =
             [client(&cluster, 0, 1).await, client(&cluster, 0, 2).await, client(&cluster, 0, 3).await];
         let file = made(&mut clients[0], "file").await;
@@ -130,7 +127,7 @@ fn a_client_that_says_in_time_that_it_has_a_removed_file_open_has_it_until_it_re
 #[test]
 fn what_is_kept_and_who_holds_it_outlives_a_restart_and_ends_with_the_lease_of_its_client() {
     run(|env| async move {
-        let mut cluster = settled(&env).await;
+        let mut cluster = one_server(&env).await;
         let (mut one, mut other) = (client(&cluster, 0, 1).await, client(&cluster, 0, 2).await);
         let (held, left) = (made(&mut other, "held").await, made(&mut other, "left").await);
         for text in ["held", "left"] {
@@ -162,7 +159,7 @@ fn what_is_kept_and_who_holds_it_outlives_a_restart_and_ends_with_the_lease_of_i
 #[test]
 fn after_a_restart_any_file_may_be_open_until_its_clients_have_said_what_is() {
     run(|env| async move {
-        let mut cluster = settled(&env).await;
+        let mut cluster = one_server(&env).await;
         let (mut one, mut other) = (client(&cluster, 0, 1).await, client(&cluster, 0, 2).await);
         let file = made(&mut other, "file").await;
         cluster.kill(0);
@@ -186,7 +183,6 @@ fn after_a_restart_any_file_may_be_open_until_its_clients_have_said_what_is() {
 fn a_file_whose_inode_is_on_another_server_than_its_name_is_kept_too() {
     run(|env| async move {
         let cluster = Cluster::with(&env, 2, settings()).await;
-        env.sleep(LEASE + Duration::from_millis(50)).await;
         let (mut here, mut there) = (client(&cluster, 0, 1).await, client(&cluster, 1, 2).await);
         let (_, dir) = cluster.directory_on(&mut here, 1).await;
         let file = handle_of(&there.change(vec![create(dir, &name("file"))]).await);

@@ -427,8 +427,19 @@ mod tests {
         assert_eq!(after(|t| _ = t.reaps.insert(reap)), ["reap_of_living"]);
         assert_eq!(after(|t| _ = t.xattrs.insert(at(3, 3))), ["xattrs_unowned"]);
         assert_eq!(after(|t| _ = t.prepared.insert((ServerId(1), TxId(7)))), ["undecided"]);
-        assert_eq!(after(|t| _ = t.orphans.insert(at(3, 3), [ClientId::default()].into())), ["orphan_gone"]);
-        assert_eq!(after(|t| _ = t.orphans.insert(FILE, [ClientId::default()].into())), ["orphan_named"]);
+        let one = || BTreeSet::from([ClientId([3; 16])]);
+        assert_eq!(after(|t| _ = t.orphans.insert(at(3, 3), one())), ["orphan_gone"]);
+        assert_eq!(after(|t| _ = t.orphans.insert(FILE, one())), ["orphan_named"]);
+        let removed = |t: &mut Tables, clients| {
+            t.objects.insert(at(0, 50), object(Kind::File, 0, Handle::ROOT));
+            t.streams.insert(at(0, 50), stream(1));
+            t.orphans.insert(at(0, 50), clients);
+        };
+        let anyone = || BTreeSet::from([ClientId::ANYONE]);
+        assert_eq!(after(|t| removed(t, anyone())), ["lingering_untimed"]);
+        let timed = |t: &mut Tables| _ = t.lingering.insert(at(0, 50), Time(5));
+        assert!(after(|t| (removed(t, anyone()), timed(t)).1).is_empty());
+        assert_eq!(after(|t| (removed(t, one()), timed(t)).1), ["lingering_alone"]);
     }
 
     /// `/dir` is split: `again` is of the first range, at server 0, `wide` of the second, at home.

@@ -331,9 +331,13 @@ cases! {
         Planted { says: "is to be freed in its time".into(), aside: vec![key], ..Planted::default() }
     },
     LingeringUntimed => |scene| {
-        let (object, key) = (nobody(1), keys::orphan(nobody(1), ClientId::ANYONE));
-        scene.row(object, key.clone(), Some(Orphan { since: Time(1) }.to_row())).await;
-        Planted { says: "has no time to be freed".into(), aside: vec![key], ..Planted::default() }
+        let (small, key) = (scene.at("small"), keys::orphan(scene.at("small"), ClientId::ANYONE));
+        scene.entry(scene.at("dir"), "small", None).await;
+        scene.entry(Handle::ROOT, "again", None).await;
+        scene.inode(small, |inode| inode.nlink = 0).await;
+        scene.row(small, key.clone(), Some(Orphan { since: Time(1) }.to_row())).await;
+        let gone = vec!["/dir/small", "/again"];
+        Planted { says: "has no time to be freed".into(), gone, aside: vec![key], ..Planted::default() }
     },
     DatafileUnowned => |scene| {
         let (datafile, owner) = (nobody(1), nobody(0));
