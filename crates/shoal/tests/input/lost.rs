@@ -355,8 +355,10 @@ fn an_older_copy_of_a_folder_is_refused_by_the_record_and_by_the_other_servers()
         said(&["cp", "-r", &tree.home.text("tree"), &tree.at(at), "--key", &tree.key(), "--quiet"]);
     }
     up.stop();
-    // One more start, with which the others hear how far it is.
-    Serving::start(&["up", &data]).stop();
+    // One more start, with which the others hear how far it is: at the latest when they work together.
+    let up = Serving::start(&["up", &data]);
+    said(&["cp", "-r", &tree.home.text("tree"), &tree.at("three"), "--key", &tree.key(), "--quiet"]);
+    up.stop();
     remove(&folder);
     copy(&old, &folder);
     let words = ["older copy", "the store of server 1", "from a copy"];

@@ -94,7 +94,7 @@ fn check(cluster: &Cluster) {
         *subdirs.entry(dir).or_default() += u32::from(entry.kind == Kind::Directory);
     }
     let orphans: Vec<Handle> =
-        cluster.rows(Table::Orphan).iter().map(|(key, _)| keys::parse_handle(key).unwrap()).collect();
+        cluster.rows(Table::Orphan).iter().map(|(key, _)| keys::parse_orphan(key).unwrap().0).collect();
     for (handle, inode) in &all {
         let names = names.remove(handle).unwrap_or_default();
         if inode.kind != Kind::Directory {
