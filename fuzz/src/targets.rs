@@ -398,7 +398,7 @@ fn linked() -> Vec<Vec<u8>> {
 }
 
 fn txs() -> Vec<Vec<u8>> {
-    let prepared = rows::TxState::Prepared { actions: samples::actions() };
+    let prepared = rows::TxState::Prepared { actions: samples::actions(), participants: vec![ServerId(1)] };
     let committed = rows::TxState::Committed { unfinished: vec![ServerId(1), ServerId(2)] };
     [prepared, committed].map(|state| rows::Tx { state }.to_row().to_vec()).to_vec()
 }

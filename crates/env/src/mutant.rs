@@ -78,6 +78,12 @@ mutants! {
     HomeShardOnly "home-shard-only",
     /// A server whose folder is empty makes a new store in it, although it had one.
     EmptyFolder "empty-folder",
+    /// A participant answers that it has finished before that is durable.
+    FinishEarly "finish-early",
+    /// A coordinator says that a transaction is committed before its record is durable.
+    CommitEarly "commit-early",
+    /// Datafiles of a pool are given before the row that lends them is durable.
+    LoanEarly "loan-early",
     /// A client lets its session with a server end although the server keeps a removed file for it.
     LeaseNotRenewed "lease-not-renewed",
     /// A removed file that other clients have open is freed at the next look, whoever said that it holds it.

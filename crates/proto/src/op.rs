@@ -242,8 +242,12 @@ wire_enum! {
         Draw = 50 "draw" { count: u16, },
         /// Read one entry of a directory (a fact for planning).
         Entry = 51 "entry" { dir: Handle, name: Name, },
-        /// Validate and durably lock.
-        Prepare = 52 "prepare" { tx: TxId, actions: Many<Action, { limits::ACTIONS_MAX }>, },
+        /// Validate and durably lock. `participants`: the servers that have a part in the transaction, but for its coordinator;
+        /// none: there are more actions to come.
+        Prepare = 52 "prepare" {
+            tx: TxId, actions: Many<Action, { limits::ACTIONS_MAX }>,
+            participants: Many<crate::ServerId, { limits::SERVERS_MAX }>,
+        },
         /// Carry out, or forget, what was prepared.
         Finish = 53 "finish" { tx: TxId, decision: Decision, },
         /// What was decided? (asked by a participant in doubt)

@@ -178,7 +178,11 @@ pub fn ops() -> Vec<Op> {
         Op::Split { dir, entries: 4096 },
         Op::Draw { count: 64 },
         Op::Entry { dir, name: name("f") },
-        Op::Prepare { tx, actions: first_actions().into() },
+        Op::Prepare {
+            tx,
+            actions: first_actions().into(),
+            participants: vec![ServerId(1), ServerId(2)].into(),
+        },
         Op::Finish { tx, decision: Decision::Commit },
         Op::Outcome { tx },
         Op::Reap { dead: vec![op::Dead { datafile: stream, owner: object }].into() },

@@ -121,7 +121,7 @@ fn survives_whole<T: Codec + PartialEq + std::fmt::Debug>(value: &T) {
 fn a_message_of_a_million_one_byte_actions_is_refused() {
     use shoal_proto::{Group, TxId, limits};
     let locks = vec![Action::RenameLock {}; limits::ACTIONS_MAX];
-    let prepare = Op::Prepare { tx: TxId(1), actions: locks.into() };
+    let prepare = Op::Prepare { tx: TxId(1), actions: locks.into(), participants: vec![].into() };
     let group = Group { ops: vec![prepare; limits::GROUP_OPS_MAX].into() };
     let request = Request {
         slot: None,

@@ -65,8 +65,8 @@ pub async fn check(shard: &Rc<Shard>) -> Result<(), StoreError> {
 mod tests {
     use crate::keys;
     use crate::rows::{
-        Batch, Datafile, Dirent, Grant, Inode, Kept, Lingering, Linked, New, Orphan, Pool, Range, Reap,
-        RowValue as _, Session, Tx, TxState, Unnamed, Void,
+        Batch, Datafile, Dirent, Ended, Grant, Inode, Kept, Lingering, Linked, New, Orphan, Pool, Range,
+        Reap, RowValue as _, Session, Tx, TxState, Unnamed, Void,
     };
     use bytes::Bytes;
     use shoal_proto::codec::Codec as _;
@@ -89,7 +89,8 @@ mod tests {
         };
         let kept = Kept { sequence: 3, reply: b"reply"[..].into(), loss: Some(Loss { kept: 4, start: 5 }) };
         let pool = Pool { ranges: vec![range.clone()].into(), ..Pool::new(6) };
-        let prepared = Tx { state: TxState::Prepared { actions: samples::actions() } };
+        let prepared =
+            Tx { state: TxState::Prepared { actions: samples::actions(), participants: vec![server] } };
         let committed = Tx { state: TxState::Committed { unfinished: vec![server] } };
         let new = New { client, place: one, name: Some(samples::name("new")) };
         vec![
@@ -108,6 +109,7 @@ mod tests {
             (keys::linked(one), Linked { time: Time(11) }.to_row()),
             (keys::tx(TxId(12)), prepared.to_row()),
             (keys::tx(TxId(13)), committed.to_row()),
+            (keys::ended(TxId(14)), Ended { time: Time(15) }.to_row()),
             (keys::pool(server), pool.to_row()),
             (keys::grant(server), Grant { pool: 6, sequence: 1, range }.to_row()),
             (keys::batch(other), Batch::new(server, 7).to_row()),

@@ -15,6 +15,7 @@
 //! v handle                       never to be entered into a directory      rows::Void
 //! l handle                       has, or had, more names than one          rows::Linked
 //! t tx                           transaction prepared or committed here    rows::Tx
+//! e tx                           transaction carried out here              rows::Ended
 //! p server                       datafiles made ahead on that server       rows::Pool
 //! g server                       the batch made last for that server       rows::Grant
 //! b first handle of 1,024        datafiles made ahead here                 rows::Batch
@@ -45,6 +46,7 @@ pub enum Table {
     Void = b'v',
     Linked = b'l',
     Tx = b't',
+    Ended = b'e',
     Pool = b'p',
     Grant = b'g',
     Batch = b'b',
@@ -250,6 +252,11 @@ pub fn linked(handle: Handle) -> Bytes {
 /// A transaction.
 pub fn tx(tx: TxId) -> Bytes {
     key(Table::Tx, &[&tx.0.to_be_bytes()])
+}
+
+/// A transaction that was carried out.
+pub fn ended(tx: TxId) -> Bytes {
+    key(Table::Ended, &[&tx.0.to_be_bytes()])
 }
 
 /// A fact of this server.

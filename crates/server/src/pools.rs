@@ -469,7 +469,9 @@ async fn change(
     let before = if known.id.get() == pool.id { known.lent.get() } else { 0 };
     shard.pools.is_now(peer, &pool, before);
     let lent = pool.lent;
-    settle(&shard.collection).await.map_err(status_of)?;
+    if !mutant::is(Mutant::LoanEarly) {
+        settle(&shard.collection).await.map_err(status_of)?;
+    }
     if known.id.get() == pool.id {
         known.lent.set(lent.max(known.lent.get()));
     }

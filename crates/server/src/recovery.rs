@@ -53,6 +53,7 @@ pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
     spawn("pools", Box::pin(pools::run(shard.clone())));
     spawn("splits", Box::pin(splits::run(shard.clone())));
     spawn("stores", Box::pin(stores::run(shard.clone())));
+    spawn("ended", Box::pin(tx::forget_ended(shard.clone())));
     spawn("resolver", Box::pin(tx::resolve(shard.clone())));
     Ok(())
 }
@@ -152,7 +153,7 @@ async fn find_transactions(shard: &Rc<Shard>) -> Result<(), StoreError> {
         let tx = rows::tx_of_key(&key).ok_or_else(|| StoreError::Damaged("a transaction's key".into()))?;
         match Tx::from_row(&value).map_err(|error| damaged("a transaction", &error))?.state {
             TxState::Prepared { .. } if mutant::is(Mutant::ForgetInDoubt) => {}
-            TxState::Prepared { actions: list } => {
+            TxState::Prepared { actions: list, participants } => {
                 let identity = shard.identity();
                 let wanted: Vec<_> = list.iter().flat_map(|a| actions::locks(&identity, a)).collect();
                 if !shard.locks.take(tx, &wanted) {
@@ -162,7 +163,7 @@ async fn find_transactions(shard: &Rc<Shard>) -> Result<(), StoreError> {
                 }
                 shard.env.point(point::PARTICIPANT_FOUND, tx.0);
                 // In doubt since long ago: its coordinator is asked soon.
-                shard.book.add_prepared(tx, Prepared::new(list, Instant(0)));
+                shard.book.add_prepared(tx, Prepared::new(list, participants, Instant(0)));
             }
             TxState::Committed { unfinished } => {
                 shard.env.point(point::COORDINATOR_FOUND, tx.0);
@@ -172,6 +173,12 @@ async fn find_transactions(shard: &Rc<Shard>) -> Result<(), StoreError> {
                 shard.tasks.spawn(&shard.env, "finish", task);
             }
         }
+    }
+    let now = shard.env.now();
+    for (key, _) in table(shard, Table::Ended).await? {
+        let tx =
+            rows::tx_of_key(&key).ok_or_else(|| StoreError::Damaged("an ended transaction's key".into()))?;
+        shard.book.add_ended(tx, now);
     }
     Ok(())
 }

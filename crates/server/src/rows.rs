@@ -213,6 +213,13 @@ rows! {
         used: Blob<{ limits::BATCH_MAX / 8 }>,
     }
 
+    /// A transaction that was carried out here, as participant beside others: should the coordinator's store be lost before all
+    /// of them have, they are to do the same.
+    Ended {
+        /// When.
+        time: Time,
+    }
+
     /// A transaction, as participant (prepared) or coordinator (committed).
     Tx {
         /// What.
@@ -227,6 +234,8 @@ pub enum TxState {
     Prepared {
         /// What to carry out.
         actions: Vec<Action>,
+        /// The servers with a part in it, but for its coordinator; none: there are more actions to come.
+        participants: Vec<ServerId>,
     },
     /// Coordinator: decided; these servers have not said yet that they finished.
     Committed {
@@ -238,9 +247,10 @@ pub enum TxState {
 impl Codec for TxState {
     fn encode(&self, w: &mut Writer) {
         match self {
-            TxState::Prepared { actions } => {
+            TxState::Prepared { actions, participants } => {
                 w.put_u8(1);
                 w.put_list(actions);
+                w.put_list(participants);
             }
             TxState::Committed { unfinished } => {
                 w.put_u8(2);
@@ -251,7 +261,10 @@ impl Codec for TxState {
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match r.get_u8()? {
-            1 => Ok(TxState::Prepared { actions: Many::<Action, { limits::ACTIONS_MAX }>::decode(r)?.0 }),
+            1 => Ok(TxState::Prepared {
+                actions: Many::<Action, { limits::ACTIONS_MAX }>::decode(r)?.0,
+                participants: Many::<ServerId, { limits::SERVERS_MAX }>::decode(r)?.0,
+            }),
             2 => {
                 Ok(TxState::Committed { unfinished: Many::<ServerId, { limits::SERVERS_MAX }>::decode(r)?.0 })
             }

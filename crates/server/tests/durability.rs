@@ -320,6 +320,7 @@ fn a_final_refusal_of_a_prepare_waits_for_what_it_saw() {
         let prepare = Op::Prepare {
             tx,
             actions: vec![Action::DirectoryRemove { shard: dir.server(), dir, split: false }].into(),
+            participants: vec![ServerId(0)].into(),
         };
         let asked = peer.send(None, vec![vec![prepare]], Bytes::new()).await;
         env.sleep(Duration::from_millis(5)).await;
@@ -364,9 +365,10 @@ fn prepares_and_finishes_are_durable_in_every_mode() {
             subdirs: 0,
             time: Default::default(),
         };
-        for op in
-            [Op::Prepare { tx, actions: vec![action].into() }, Op::Finish { tx, decision: Decision::Commit }]
-        {
+        for op in [
+            Op::Prepare { tx, actions: vec![action].into(), participants: vec![ServerId(0)].into() },
+            Op::Finish { tx, decision: Decision::Commit },
+        ] {
             scene.held.hold();
             let pushes = scene.held.pushes.get();
             peer.send(None, vec![vec![op]], Bytes::new()).await;

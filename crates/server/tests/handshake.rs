@@ -115,7 +115,7 @@ fn more_data_than_the_credit_ends_the_connection() {
             Raw::attach(&cluster, 0, Wish { peer: Some(ServerId(1)), ..Wish::default() }).await.unwrap();
         let tx = shoal_proto::TxId(Handle::new(ServerId(1), 77).0);
         let lock = shoal_proto::Action::Touch { object: Handle::ROOT, time: Default::default() };
-        let prepare = Op::Prepare { tx, actions: vec![lock].into() };
+        let prepare = Op::Prepare { tx, actions: vec![lock].into(), participants: vec![ServerId(0)].into() };
         assert_eq!(peer.ask(vec![prepare]).await.status, Status::Ok);
         let bulk = bytes::Bytes::from(vec![0; 1 << 20]);
         for i in 0..3 {

@@ -197,7 +197,16 @@ async fn lock_entry(peer: &mut Raw, text: &str) -> TxId {
         subdirs: 0,
         time: Default::default(),
     };
-    assert_eq!(peer.ask(vec![Op::Prepare { tx, actions: vec![action].into() }]).await.status, Status::Ok);
+    assert_eq!(
+        peer.ask(vec![Op::Prepare {
+            tx,
+            actions: vec![action].into(),
+            participants: vec![ServerId(0)].into()
+        }])
+        .await
+        .status,
+        Status::Ok
+    );
     tx
 }
 

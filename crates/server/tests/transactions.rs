@@ -157,7 +157,7 @@ fn put_entry(tx: u64, text: &str, target: Handle) -> (TxId, Op) {
         subdirs: 1,
         time: Default::default(),
     };
-    (tx, Op::Prepare { tx, actions: vec![action].into() })
+    (tx, Op::Prepare { tx, actions: vec![action].into(), participants: vec![ServerId(0)].into() })
 }
 
 async fn as_peer(cluster: &Cluster, peer: u16) -> Raw {
@@ -225,7 +225,11 @@ fn a_committed_transaction_is_finished_after_a_crash_of_its_coordinator() {
         let attr = Attr { handle: object, ..attr.clone() };
         let mut coordinator =
             Raw::attach(&cluster, 1, Wish { peer: Some(ServerId(0)), ..Wish::default() }).await.unwrap();
-        let prepare = Op::Prepare { tx, actions: vec![Action::ObjectCreate { attr }].into() };
+        let prepare = Op::Prepare {
+            tx,
+            actions: vec![Action::ObjectCreate { attr }].into(),
+            participants: vec![ServerId(0)].into(),
+        };
         assert_eq!(coordinator.ask(vec![prepare]).await.status, Status::Ok);
         cluster.kill(0);
         let row = Tx { state: TxState::Committed { unfinished: vec![ServerId(1)] } };
@@ -281,7 +285,8 @@ fn a_transaction_that_meets_a_lock_backs_off_and_succeeds_when_it_is_gone() {
             subdirs: 0,
             time: Default::default(),
         };
-        let prepare = Op::Prepare { tx, actions: vec![action, remove].into() };
+        let prepare =
+            Op::Prepare { tx, actions: vec![action, remove].into(), participants: vec![ServerId(0)].into() };
         assert_eq!(third.ask(vec![prepare]).await.status, Status::Ok);
         zero.send(Some(slot(9, 1)), vec![vec![rename((dir, "file"), (Handle::ROOT, "file"))]], Bytes::new())
             .await;
@@ -354,5 +359,84 @@ fn the_datafiles_of_a_removed_file_are_reaped_on_their_servers() {
         until(&env, || datafiles.iter().all(|d| stream(&cluster, *d).is_none())).await;
         let reaps = || cluster.stores[0].scan(b"r", None, 10, &Default::default()).unwrap().rows.len();
         until(&env, || reaps() == 0).await;
+    });
+}
+
+fn ended_rows(cluster: &Cluster, server: usize) -> usize {
+    cluster.stores[server].scan(b"e", None, 100, &Default::default()).unwrap().rows.len()
+}
+
+#[test]
+fn a_participant_remembers_what_it_carried_out_beside_others_until_its_coordinator_has_forgotten_it() {
+    run(|env| async move {
+        let settings = Settings { lease: Duration::from_millis(900), ..Settings::default() };
+        let mut cluster = Cluster::with(&env, 3, settings).await;
+        let mut zero = cluster.client(0).await;
+        let (_, one) = cluster.directory_on(&mut zero, 1).await;
+        let (_, two) = cluster.directory_on(&mut zero, 2).await;
+        let (mut first, mut second) = (cluster.client(1).await, cluster.client(2).await);
+        // Its inode is on server 2, its name on server 1.
+        second.change(vec![create(two, &name("file"))]).await;
+        assert_eq!(first.change(vec![rename((two, "file"), (one, "file"))]).await.status, Status::Ok);
+        assert_eq!(
+            [1, 2].map(|server| ended_rows(&cluster, server)),
+            [0, 0],
+            "one participant beside the coordinator"
+        );
+        assert_eq!(zero.change(vec![rename((one, "file"), (Handle::ROOT, "file"))]).await.status, Status::Ok);
+        until(&env, || [1, 2].map(|server| ended_rows(&cluster, server)) == [1, 1]).await;
+        until(&env, || transaction_rows(&cluster) == 0).await;
+        // Also over a restart of one of them.
+        cluster.kill(2);
+        cluster.start(2).await;
+        assert_eq!(ended_rows(&cluster, 2), 1);
+        until(&env, || [1, 2].map(|server| ended_rows(&cluster, server)) == [0, 0]).await;
+    });
+}
+
+#[test]
+fn a_repair_ends_what_a_lost_store_began_and_nothing_of_its_successor() {
+    run(|env| async move {
+        let renew = |map: &mut shoal_proto::ClusterMap| {
+            map.servers.0[1].store = shoal_proto::StoreId(5);
+            map.servers.0[1].renew(shoal_proto::StoreId(6)).unwrap();
+        };
+        let mut cluster = Cluster::of(&env, 2, Settings::default(), renew).await;
+        let mut client = cluster.client(0).await;
+        let file = handle_of(&client.change(vec![create(Handle::ROOT, &name("file"))]).await);
+        cluster.kill(1);
+        let wish = Wish { peer: Some(ServerId(1)), ..Wish::default() };
+        let mut peer = Raw::attach(&cluster, 0, wish).await.unwrap();
+        let lost = TxId(Handle::new(ServerId(1), 4711).0);
+        let own = TxId(Handle::new(ServerId(1), shoal_proto::limits::STORE_HANDLES + 4711).0);
+        let prepare = |tx| {
+            let actions = vec![Action::Touch { object: file, time: shoal_proto::Time(77) }];
+            vec![Op::Prepare { tx, actions: actions.into(), participants: vec![ServerId(0)].into() }]
+        };
+        let ctime = async |client: &mut Raw| match &client
+            .ask(vec![Op::Getattr { object: file }])
+            .await
+            .answers[..]
+        {
+            [Answer::Attr { attr }] => attr.ctime,
+            _ => panic!("no attributes"),
+        };
+        let finish = |tx, decision| vec![Op::Finish { tx, decision }];
+        // Aborted.
+        assert_eq!(peer.ask(prepare(lost)).await.status, Status::Ok);
+        assert_eq!(client.ask(finish(lost, Decision::Abort)).await.status, Status::Ok);
+        assert_ne!(ctime(&mut client).await, shoal_proto::Time(77));
+        // Carried out; again, that is done.
+        assert_eq!(peer.ask(prepare(lost)).await.status, Status::Ok);
+        for _ in 0..2 {
+            assert_eq!(client.ask(finish(lost, Decision::Commit)).await.status, Status::Ok);
+        }
+        assert_eq!(ctime(&mut client).await, shoal_proto::Time(77));
+        assert!(cluster.shard(0).locks.is_empty());
+        // Its successor decides by itself.
+        assert_eq!(peer.ask(prepare(own)).await.status, Status::Ok);
+        for decision in [Decision::Commit, Decision::Abort] {
+            assert_eq!(client.ask(finish(own, decision)).await.status, Status::Forbidden);
+        }
     });
 }

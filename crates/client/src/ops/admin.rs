@@ -68,13 +68,14 @@ impl Client {
         Ok(())
     }
 
-    /// Abort what was prepared on a server by a coordinator that the file system has not (repair).
+    /// End what was prepared on a server by a coordinator that the file system has not (abort only), or whose store was given up
+    /// (repair).
     ///
     /// # Errors
     /// What the server says: `Forbidden` if there is such a coordinator.
-    pub async fn abort(&self, server: ServerId, tx: TxId) -> Result<(), Error> {
+    pub async fn finish(&self, server: ServerId, tx: TxId, decision: Decision) -> Result<(), Error> {
         let o = self.core.begin("finish", None);
-        self.core.ask(&o, server, vec![Op::Finish { tx, decision: Decision::Abort }]).await?;
+        self.core.ask(&o, server, vec![Op::Finish { tx, decision }]).await?;
         Ok(())
     }
 

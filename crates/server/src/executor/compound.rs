@@ -285,7 +285,7 @@ impl Compound {
         let Asker { peer, own, .. } = self.asker;
         // A repair may end what no server coordinates; [`super::direct`] sees to it that it does no more.
         let repairs = |op: &Op| match op {
-            Op::Finish { tx, .. } => super::direct::is_of_nobody(&self.shard, *tx),
+            Op::Finish { tx, .. } => super::direct::is_ended_by_repair(&self.shard, *tx),
             _ => false,
         };
         if self.ops().iter().any(|op| op.is_peers() && !repairs(op)) && peer.is_none() && !own {

@@ -4,6 +4,7 @@
 use super::Asker;
 use crate::ops;
 use crate::shard::Shard;
+use crate::stores;
 use shoal_proto::{Answer, Decision, Op, Status, TxId};
 use std::rc::Rc;
 
@@ -39,9 +40,9 @@ pub async fn run(shard: &Rc<Shard>, asker: Asker, op: Op) -> Result<Answer, Stat
             let peer = asker.peer.ok_or(Status::Forbidden)?;
             ops::batchcreate::run(shard, peer, pool, sequence, count).await
         }
-        Op::Prepare { tx, actions } => {
+        Op::Prepare { tx, actions, participants } => {
             coordinated_by(asker, tx)?;
-            ops::prepare::run(shard, tx, actions.0).await
+            ops::prepare::run(shard, tx, actions.0, participants.0).await
         }
         Op::Finish { tx, decision } => {
             may_finish(shard, asker, tx, decision)?;
@@ -69,16 +70,26 @@ fn coordinated_by(asker: Asker, tx: TxId) -> Result<(), Status> {
     if asker.peer == Some(tx.coordinator()) { Ok(()) } else { Err(Status::Forbidden) }
 }
 
-/// Its coordinator finishes a transaction; or, where there is no such server in the map, a repair: no commit can have been
-/// recorded by nobody, so what it prepared is aborted, as any transaction is that its coordinator knows nothing of.
+/// Its coordinator finishes a transaction; or a repair, where nobody coordinates it any more. Where there is no such server in
+/// the map, no commit can have been recorded by nobody: what was prepared is aborted, as any transaction is that its coordinator
+/// knows nothing of. Where the coordinator's store was given up, the repair decides by what all participants have.
 fn may_finish(shard: &Shard, asker: Asker, tx: TxId, decision: Decision) -> Result<(), Status> {
-    if asker.peer.is_none() && decision == Decision::Abort && is_of_nobody(shard, tx) {
+    let is_repair = asker.peer.is_none();
+    if is_repair && decision == Decision::Abort && is_of_nobody(shard, tx) {
+        return Ok(());
+    }
+    if is_repair && stores::is_of_lost_store(&shard.identity(), tx) {
         return Ok(());
     }
     coordinated_by(asker, tx)
 }
 
+/// Whether a repair may end a transaction: nobody coordinates it any more.
+pub fn is_ended_by_repair(shard: &Shard, tx: TxId) -> bool {
+    is_of_nobody(shard, tx) || stores::is_of_lost_store(&shard.identity(), tx)
+}
+
 /// Whether a transaction's coordinator is no server of the file system.
-pub fn is_of_nobody(shard: &Shard, tx: TxId) -> bool {
+fn is_of_nobody(shard: &Shard, tx: TxId) -> bool {
     shard.identity().map.server(tx.coordinator()).is_none()
 }

@@ -2,13 +2,18 @@
 
 use crate::shard::Shard;
 use crate::tx;
-use shoal_proto::{Action, Answer, Status, TxId};
+use shoal_proto::{Action, Answer, ServerId, Status, TxId};
 use std::rc::Rc;
 
 /// Prepare.
 ///
 /// # Errors
 /// `Busy`, `Changed`, or what forbids an action.
-pub async fn run(shard: &Rc<Shard>, tx: TxId, actions: Vec<Action>) -> Result<Answer, Status> {
-    tx::prepare(shard, tx, actions).await.map(|()| Answer::Done {})
+pub async fn run(
+    shard: &Rc<Shard>,
+    tx: TxId,
+    actions: Vec<Action>,
+    participants: Vec<ServerId>,
+) -> Result<Answer, Status> {
+    tx::prepare(shard, tx, actions, participants).await.map(|()| Answer::Done {})
 }

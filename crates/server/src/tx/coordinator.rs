@@ -13,6 +13,7 @@ use crate::rows::{RowValue, Tx, TxState};
 use crate::shard::{Shard, apply_own};
 use bytes::Bytes;
 use futures_util::future::join_all;
+use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, point};
 use shoal_proto::{Action, Answer, ClientId, Decision, Handle, Op, ServerId, Status, Time, TxId};
 use shoal_store::{Changes, Loaded, Lsn, Strength, View};
@@ -165,7 +166,8 @@ pub async fn take_rename_lock(shard: &Rc<Shard>, deadline: Instant) -> Result<Un
     undecided.ask(ServerId(0));
     add(&shard.counters.prepares, 1);
     let until = deadline.min(shard.env.now() + PREPARE_TIMEOUT);
-    let prepare = Op::Prepare { tx: undecided.tx, actions: vec![lock].into() };
+    let prepare =
+        Op::Prepare { tx: undecided.tx, actions: vec![lock].into(), participants: Vec::new().into() };
     match shard.peers.call(ServerId(0), prepare, until).await {
         Ok(_) => Ok(undecided),
         Err(status) => {
@@ -223,8 +225,10 @@ async fn prepare_all(shard: &Rc<Shard>, deadline: Instant, plan: &mut Plan) -> R
     }
     add(&shard.counters.prepares, plan.remote.len() as u64);
     shard.env.point(point::COORDINATOR_ASKS, tx.0);
+    let participants: Vec<ServerId> = plan.remote.keys().copied().collect();
     let prepare = |(server, actions): (&ServerId, &Vec<Action>)| {
-        let op = Op::Prepare { tx, actions: actions.clone().into() };
+        let (actions, participants) = (actions.clone().into(), participants.clone().into());
+        let op = Op::Prepare { tx, actions, participants };
         shard.peers.call(*server, op, until)
     };
     let answers = join_all(plan.remote.iter().map(prepare)).await;
@@ -290,7 +294,9 @@ async fn decide(
     undecided.armed = false;
     shard.env.point(point::COORDINATOR_DECIDES, tx.0);
     shard.locks.release(tx);
-    durable(&shard.collection, lsn).await.map_err(status_of)?;
+    if !mutant::is(Mutant::CommitEarly) {
+        durable(&shard.collection, lsn).await.map_err(status_of)?;
+    }
     shard.env.point(point::COORDINATOR_DECIDED, tx.0);
     shard.book.deciding.borrow_mut().remove(&tx);
     shard.book.finishing.borrow_mut().insert(tx, servers.to_vec());

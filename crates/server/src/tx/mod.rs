@@ -25,24 +25,32 @@
 //! A transaction's id is a handle, so it is never used twice, and one of which the coordinator knows nothing was aborted.
 //! A prepare that arrives after its abort locks its keys until the participant asks ([`resolve`]) and hears so.
 //!
+//! **A participant remembers what it has carried out** beside others ([`ended`]) until the coordinator has forgotten it, which is
+//! when all have finished. So when the coordinator's store is lost in the middle, the others can be ended as the first was: where
+//! any has carried it out, or all have it prepared, it is carried out, else aborted. A repair does that, once the store was
+//! given up (`shoal fsck --repair --lost-stores`).
+//!
 //! The collection's one rename lock is an action like others, but prepared first: the ancestors of a directory that moves
 //! are walked again with the lock held, and only then the rest is prepared (a longer list under the same id).
 
 mod coordinator;
+mod ended;
 mod participant;
 mod resolve;
 
 pub use coordinator::{
     End, Plan, Undecided, carry_out, finish_committed, is_passing, take_rename_lock, wait_found,
 };
+pub use ended::forget_ended;
 pub use participant::{Prepared, finish, prepare};
 pub use resolve::resolve;
 
+use shoal_env::Instant;
 use shoal_env::local::Notify;
 use shoal_proto::{Decision, ServerId, TxId};
 use shoal_store::{Collection, Lsn, StoreError};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 /// The transactions of one shard, as coordinator and as participant.
@@ -56,6 +64,8 @@ pub struct Book {
     found: RefCell<BTreeSet<TxId>>,
     /// Prepared here for another coordinator.
     prepared: RefCell<BTreeMap<TxId, Rc<Prepared>>>,
+    /// Carried out here for another coordinator, beside other participants, and when; the oldest first.
+    ended: RefCell<VecDeque<(Instant, TxId)>>,
     /// Woken when a transaction of this coordinator is finished everywhere.
     finished: Notify,
     /// Woken when something was prepared here.
@@ -88,6 +98,11 @@ impl Book {
     pub fn add_prepared(&self, tx: TxId, entry: Rc<Prepared>) {
         self.prepared.borrow_mut().insert(tx, entry);
         self.in_doubt.wake_all();
+    }
+
+    /// It was carried out here; or, at start, a row said so.
+    pub fn add_ended(&self, tx: TxId, at: Instant) {
+        self.ended.borrow_mut().push_back((at, tx));
     }
 
     /// At start: a row said that it was committed.

@@ -9,13 +9,13 @@ use crate::data::{admit_with, status_of};
 use crate::keys;
 use crate::lingering;
 use crate::locks::Mode;
-use crate::rows::{RowValue, Tx, TxState};
+use crate::rows::{Ended, RowValue, Tx, TxState};
 use crate::shard::{Shard, apply_own};
 use bytes::Bytes;
 use shoal_env::local::Semaphore;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, point};
-use shoal_proto::{Action, ClientId, Decision, Status, Time, TxId};
+use shoal_proto::{Action, ClientId, Decision, ServerId, Status, Time, TxId};
 use shoal_store::{Ask, Changes, Loaded, Lsn, Needs, Strength, View, settle};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -24,6 +24,8 @@ use std::rc::Rc;
 pub struct Prepared {
     /// What to carry out; empty: nothing is durable yet.
     pub actions: RefCell<Vec<Action>>,
+    /// The servers with a part in it, but for its coordinator; none: there are more actions to come.
+    participants: RefCell<Vec<ServerId>>,
     /// Since when it is in doubt (or its coordinator was asked last).
     pub since: Cell<Instant>,
     lsn: Cell<Lsn>,
@@ -31,10 +33,11 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// An entry; `actions` from its row at start.
-    pub fn new(actions: Vec<Action>, since: Instant) -> Rc<Prepared> {
+    /// An entry; `actions` and `participants` from its row at start.
+    pub fn new(actions: Vec<Action>, participants: Vec<ServerId>, since: Instant) -> Rc<Prepared> {
         Rc::new(Prepared {
             actions: RefCell::new(actions),
+            participants: RefCell::new(participants),
             since: Cell::new(since),
             lsn: Cell::default(),
             turn: Semaphore::new(1),
@@ -46,25 +49,30 @@ impl Prepared {
 ///
 /// # Errors
 /// `Busy`: another's lock; `Changed`: the plan's facts are old; or what forbids an action.
-pub async fn prepare(shard: &Rc<Shard>, tx: TxId, list: Vec<Action>) -> Result<(), Status> {
+pub async fn prepare(
+    shard: &Rc<Shard>,
+    tx: TxId,
+    list: Vec<Action>,
+    participants: Vec<ServerId>,
+) -> Result<(), Status> {
     let entry = shard
         .book
         .prepared
         .borrow_mut()
         .entry(tx)
-        .or_insert_with(|| Prepared::new(Vec::new(), shard.env.now()))
+        .or_insert_with(|| Prepared::new(Vec::new(), Vec::new(), shard.env.now()))
         .clone();
     let turn = entry.turn.acquire(1).await;
     if !shard.book.get(tx).is_some_and(|present| Rc::ptr_eq(&present, &entry)) {
         return Err(Status::Changed);
     }
-    if *entry.actions.borrow() == list {
+    if *entry.actions.borrow() == list && *entry.participants.borrow() == participants {
         return durable(&shard.collection, entry.lsn.get()).await.map_err(status_of);
     }
     if !list.starts_with(&entry.actions.borrow()) {
         return Err(Status::Conflict);
     }
-    let result = lock_and_write(shard, tx, &entry, list).await;
+    let result = lock_and_write(shard, tx, &entry, list, participants).await;
     if result.is_err() && entry.actions.borrow().is_empty() {
         shard.env.point(point::PARTICIPANT_REFUSES, tx.0);
         shard.locks.release(tx);
@@ -86,6 +94,7 @@ async fn lock_and_write(
     tx: TxId,
     entry: &Rc<Prepared>,
     list: Vec<Action>,
+    participants: Vec<ServerId>,
 ) -> Result<(), Status> {
     let frees = !list.iter().any(|a| {
         matches!(
@@ -109,10 +118,11 @@ async fn lock_and_write(
         loaded = shard.collection.load(needs, loaded).await.map_err(status_of)?;
     }
     let mut changes = Changes::default();
-    let row = Tx { state: TxState::Prepared { actions: list.clone() } };
+    let row = Tx { state: TxState::Prepared { actions: list.clone(), participants: participants.clone() } };
     changes.put(keys::tx(tx), row.to_row());
     let lsn = shard.collection.apply_over(changes, &loaded).map_err(status_of)?;
     *entry.actions.borrow_mut() = list;
+    *entry.participants.borrow_mut() = participants;
     entry.lsn.set(lsn);
     entry.since.set(shard.env.now());
     shard.env.point(point::PARTICIPANT_WRITES, tx.0);
@@ -177,7 +187,8 @@ pub async fn finish(shard: &Rc<Shard>, tx: TxId, decision: Decision) -> Result<(
     let list = entry.actions.borrow().clone();
     let lsn = match decision {
         Decision::Commit => {
-            let lsn = commit(shard, tx, &list).await?;
+            let is_shared = entry.participants.borrow().len() > 1;
+            let lsn = commit(shard, tx, &list, is_shared).await?;
             shard.env.point(point::PARTICIPANT_COMMITS, tx.0);
             lsn
         }
@@ -194,7 +205,9 @@ pub async fn finish(shard: &Rc<Shard>, tx: TxId, decision: Decision) -> Result<(
     drop(turn);
     match decision {
         Decision::Commit => {
-            durable(&shard.collection, lsn).await.map_err(status_of)?;
+            if !mutant::is(Mutant::FinishEarly) {
+                durable(&shard.collection, lsn).await.map_err(status_of)?;
+            }
             shard.env.point(point::PARTICIPANT_COMMITTED, tx.0);
             Ok(())
         }
@@ -203,7 +216,9 @@ pub async fn finish(shard: &Rc<Shard>, tx: TxId, decision: Decision) -> Result<(
     }
 }
 
-async fn commit(shard: &Rc<Shard>, tx: TxId, list: &[Action]) -> Result<Lsn, Status> {
+/// Carry out what was prepared. `is_shared`: other participants have a part in it, and may have to learn from this one that it was
+/// carried out.
+async fn commit(shard: &Rc<Shard>, tx: TxId, list: &[Action], is_shared: bool) -> Result<Lsn, Status> {
     let journal_bytes = 2048 * (1 + list.len() as u64) + actions::journal_bytes(list);
     let ask = Ask { journal_bytes, stream_bytes: 0, frees: true };
     let _admission = shard.collection.admit(ask).await.map_err(status_of)?;
@@ -222,6 +237,10 @@ async fn commit(shard: &Rc<Shard>, tx: TxId, list: &[Action]) -> Result<Lsn, Sta
     };
     changes.strength = Strength::Strong;
     changes.remove(keys::tx(tx));
+    if is_shared {
+        changes.put(keys::ended(tx), Ended { time: Time(shard.env.wall().0) }.to_row());
+        shard.book.add_ended(tx, shard.env.now());
+    }
     if reaps(&changes) {
         shard.reap_rows.wake_all();
     }

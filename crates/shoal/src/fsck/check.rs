@@ -9,7 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub fn check(tables: &Tables) -> BTreeSet<Problem> {
     let names = Names::of(tables);
     let mut found: BTreeSet<Problem> = tables.wrong.iter().cloned().map(Problem::RowWrong).collect();
-    found.extend(tables.prepared.iter().map(|&(server, tx)| Problem::Undecided { server, tx }));
+    found.extend(tables.prepared.iter().map(|(&(server, tx), row)| {
+        let objects = row.objects.iter().copied().collect();
+        Problem::Undecided { server, tx, objects }
+    }));
     check_root(tables, &mut found);
     check_entries(tables, &names, &mut found);
     check_shards(tables, &mut found);
@@ -426,7 +429,10 @@ mod tests {
         let reap = ToReap { by: ServerId(1), datafile: at(0, 31), owner: WIDE };
         assert_eq!(after(|t| _ = t.reaps.insert(reap)), ["reap_of_living"]);
         assert_eq!(after(|t| _ = t.xattrs.insert(at(3, 3))), ["xattrs_unowned"]);
-        assert_eq!(after(|t| _ = t.prepared.insert((ServerId(1), TxId(7)))), ["undecided"]);
+        assert_eq!(
+            after(|t| _ = t.prepared.insert((ServerId(1), TxId(7)), Default::default())),
+            ["undecided"]
+        );
         let one = || BTreeSet::from([ClientId([3; 16])]);
         assert_eq!(after(|t| _ = t.orphans.insert(at(3, 3), one())), ["orphan_gone"]);
         assert_eq!(after(|t| _ = t.orphans.insert(FILE, one())), ["orphan_named"]);

@@ -11,10 +11,11 @@
 use super::Problem;
 use super::tables::{Entry, Shard, Tables, Wrong};
 use shoal_proto::{
-    Action, Attr, ClientId, Dist, Generation, Handle, Kind, Name, Owner, ServerId, Template, Time, TxId,
+    Action, Attr, ClientId, Decision, Dist, Generation, Handle, Kind, Name, Owner, ServerId, Template, Time,
+    TxId,
 };
 use shoal_server::keys::{self, Table};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What repairs know of the file system.
 pub struct Site {
@@ -26,8 +27,17 @@ pub struct Site {
     pub owner: Owner,
     /// All servers.
     pub servers: BTreeSet<ServerId>,
+    /// Those of which a store was given up, and from where on the handles of their present store are.
+    pub renewed: BTreeMap<ServerId, u64>,
     /// The time of what is changed.
     pub now: Time,
+}
+
+impl Site {
+    /// Whether a transaction was begun by a store of its coordinator that was given up.
+    fn is_of_lost_store(&self, tx: TxId) -> bool {
+        self.renewed.get(&tx.coordinator()).is_some_and(|first| Handle(tx.0).counter() < *first)
+    }
 }
 
 /// One step of a repair.
@@ -38,8 +48,8 @@ pub enum Step {
     Act(Action),
     /// Move a row aside; with `all`, all rows whose keys begin so.
     Aside { server: ServerId, key: Vec<u8>, all: bool },
-    /// Abort what no server of the file system coordinates.
-    Abort { server: ServerId, tx: TxId },
+    /// End what no server of the file system coordinates any more.
+    Finish { server: ServerId, tx: TxId, decision: Decision },
 }
 
 /// What is offered for a problem.
@@ -160,12 +170,16 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
         Problem::PrecreatedUnowned { datafile, pool } | Problem::BatchBehind { datafile, pool } => {
             act(Action::Retire { pool: *pool, first: *datafile, count: 1 })
         }
+        Problem::Undecided { server, tx, .. } if site.is_of_lost_store(*tx) => {
+            let (decision, note) = tables.decision(*tx);
+            Offer::Mend(vec![Step::Finish { server: *server, tx: *tx, decision }], Some(note))
+        }
         Problem::Undecided { tx, .. } if site.servers.contains(&tx.coordinator()) => Offer::Leave(
             "its coordinator alone knows whether it was committed, and is asked every two seconds: look at that server's \
              log, and start it again",
         ),
-        Problem::Undecided { server, tx } => {
-            let abort = Step::Abort { server: *server, tx: *tx };
+        Problem::Undecided { server, tx, .. } => {
+            let abort = Step::Finish { server: *server, tx: *tx, decision: Decision::Abort };
             Offer::Mend(vec![abort], Some("there is no such coordinator, so nobody committed it: aborted"))
         }
         Problem::EntryMisplaced { entry, to } => misplaced(entry, *to, tables, time),

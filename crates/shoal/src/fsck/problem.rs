@@ -56,7 +56,7 @@ pub enum Problem {
     /// A datafile that is used, and yet its batch says that it never was.
     BatchBehind { datafile: Handle, pool: ServerId },
     /// A transaction that nobody decides.
-    Undecided { server: ServerId, tx: TxId },
+    Undecided { server: ServerId, tx: TxId, objects: Vec<Handle> },
     /// Extended attributes of an object that is not there.
     XattrsUnowned(Handle),
     /// An entry on a server that does not hold its place; `to` does.
@@ -188,11 +188,17 @@ impl fmt::Display for Problem {
             Problem::BatchBehind { datafile, .. } => {
                 write!(f, "datafile {datafile} is used, but its batch says that it never was")
             }
-            Problem::Undecided { server, tx } => write!(
-                f,
-                "transaction {tx} waits on server {server} for a decision of server {}",
-                tx.coordinator()
-            ),
+            Problem::Undecided { server, tx, objects } => {
+                let coordinator = tx.coordinator();
+                write!(
+                    f,
+                    "transaction {tx} waits on server {server} for a decision of server {coordinator}"
+                )?;
+                match objects.iter().map(Handle::to_string).collect::<Vec<_>>() {
+                    none if none.is_empty() => Ok(()),
+                    some => write!(f, "; it concerns {}", some.join(", ")),
+                }
+            }
             Problem::XattrsUnowned(object) => {
                 write!(f, "extended attributes of {object}, which is not there")
             }

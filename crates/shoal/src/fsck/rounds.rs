@@ -125,6 +125,12 @@ impl Checker<'_> {
                 gid: rustix::process::getegid().as_raw(),
             },
             servers: map.servers.iter().map(|server| server.id).collect(),
+            renewed: map
+                .servers
+                .iter()
+                .filter(|info| info.handles_from() > 0)
+                .map(|info| (info.id, info.handles_from()))
+                .collect(),
             now: Time(self.env.wall().0),
         }
     }
@@ -179,7 +185,7 @@ impl Checker<'_> {
                     self.client.repair(server_of(&action), vec![action]).await?;
                 }
                 Step::Aside { server, key, all } => self.move_aside(server, &key, all, aside).await?,
-                Step::Abort { server, tx } => self.client.abort(server, tx).await?,
+                Step::Finish { server, tx, decision } => self.client.finish(server, tx, decision).await?,
             }
         }
         Ok(())

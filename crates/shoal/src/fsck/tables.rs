@@ -1,6 +1,6 @@
 //! The rows of all servers, decoded to what the check needs.
 
-use shoal_proto::{Attr, ClientId, Handle, Kind, Name, ServerId, Time, TxId};
+use shoal_proto::{Action, Attr, ClientId, Decision, Handle, Kind, Name, ServerId, Time, TxId};
 use shoal_server::inode::attr_of;
 use shoal_server::keys::{self, Table};
 use shoal_server::rows::{
@@ -117,14 +117,16 @@ pub struct Tables {
     /// Batches, by their first handle.
     pub batches: BTreeMap<Handle, Batch>,
     /// Transactions prepared and not decided, as their participants know them.
-    pub prepared: BTreeSet<(ServerId, TxId)>,
+    pub prepared: BTreeMap<(ServerId, TxId), Undecided>,
+    /// Transactions that were carried out, as participants remember them.
+    pub ended: BTreeSet<(ServerId, TxId)>,
     /// Rows that are damaged or on the wrong server.
     pub wrong: BTreeSet<Wrong>,
 }
 
 /// The tables that are read, in this order: entries first, so that what is made meanwhile is an object without an entry
 /// (it is looked at again) rather than an entry without its object.
-pub const READ: [u8; 14] = [
+pub const READ: [u8; 15] = [
     Table::Entry as u8,
     Table::Inode as u8,
     Table::Datafile as u8,
@@ -136,12 +138,69 @@ pub const READ: [u8; 14] = [
     Table::Unnamed as u8,
     Table::Reap as u8,
     Table::Tx as u8,
+    Table::Ended as u8,
     Table::Pool as u8,
     Table::Grant as u8,
     Table::Batch as u8,
 ];
 
+/// A transaction as one participant has it prepared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Undecided {
+    /// The servers with a part in it, but for its coordinator; none: there were more actions to come.
+    pub participants: Vec<ServerId>,
+    /// The objects that it would change here.
+    pub objects: BTreeSet<Handle>,
+}
+
+/// The object that an action of a transaction changes.
+fn rows_object(action: &Action) -> Option<Handle> {
+    match action {
+        Action::EntryPut { dir, .. }
+        | Action::EntryRemove { dir, .. }
+        | Action::DirectoryRemove { dir, .. }
+        | Action::Reparent { dir, .. }
+        | Action::ShardKeep { dir, .. }
+        | Action::ShardSet { dir, .. }
+        | Action::ShardCount { dir, .. } => Some(*dir),
+        Action::ObjectCreate { attr }
+        | Action::AttrSet { attr, .. }
+        | Action::ShardCreate { attr, .. }
+        | Action::StreamAdopt { attr } => Some(attr.handle),
+        Action::Links { object, .. }
+        | Action::Touch { object, .. }
+        | Action::LayoutSet { object, .. }
+        | Action::ObjectRemove { object }
+        | Action::LinksSet { object, .. } => Some(*object),
+        Action::StreamAdvance { stream, .. } | Action::StreamCreate { stream, .. } => Some(*stream),
+        Action::DatafileCreate { owner, .. }
+        | Action::DatafileRemove { owner, .. }
+        | Action::DatafileAdopt { owner, .. } => Some(*owner),
+        Action::RowRemove { .. } | Action::Retire { .. } | Action::RenameLock {} => None,
+    }
+}
+
 impl Tables {
+    /// How a transaction whose coordinator's store was given up is ended, and why: as any of its participants has ended it; else it
+    /// is carried out where all of them have it prepared.
+    pub fn decision(&self, tx: TxId) -> (Decision, &'static str) {
+        if self.ended.iter().any(|(_, ended)| *ended == tx) {
+            let why = "its coordinator is lost, and another server has carried it out: carried out here too";
+            return (Decision::Commit, why);
+        }
+        let rows: Vec<&Undecided> =
+            self.prepared.iter().filter(|((_, prepared), _)| *prepared == tx).map(|(_, row)| row).collect();
+        let all: BTreeSet<ServerId> = rows.iter().flat_map(|row| row.participants.iter().copied()).collect();
+        let has = |server: &ServerId| {
+            self.prepared.get(&(*server, tx)).is_some_and(|row| !row.participants.is_empty())
+        };
+        if !all.is_empty() && all.iter().all(has) && rows.iter().all(|row| !row.participants.is_empty()) {
+            let why = "its coordinator is lost, and all its other servers have it prepared: carried out";
+            return (Decision::Commit, why);
+        }
+        (Decision::Abort, "its coordinator is lost before all its other servers had it prepared: aborted")
+    }
+
     /// Take a row of a server.
     pub fn take(&mut self, server: ServerId, key: &[u8], value: &[u8]) {
         if let Err(why) = self.decode(server, key, value) {
@@ -209,9 +268,14 @@ impl Tables {
         } else if table == Table::Tx as u8 {
             let tx = rows::tx_of_key(key).ok_or("not a transaction's key")?;
             let row = rows::Tx::from_row(value).map_err(|e| e.to_string())?;
-            if matches!(row.state, TxState::Prepared { .. }) {
-                self.prepared.insert((server, tx));
+            if let TxState::Prepared { actions, participants } = row.state {
+                let objects = actions.iter().filter_map(rows_object).collect();
+                self.prepared.insert((server, tx), Undecided { participants, objects });
             }
+        } else if table == Table::Ended as u8 {
+            let tx = rows::tx_of_key(key).ok_or("not an ended transaction's key")?;
+            rows::Ended::from_row(value).map_err(|e| e.to_string())?;
+            self.ended.insert((server, tx));
         } else if table == Table::Pool as u8 {
             let peer = keys::parse_server(key).ok_or("not a pool's key")?;
             self.pools.insert((server, peer), Pool::from_row(value).map_err(|e| e.to_string())?);
@@ -244,6 +308,7 @@ impl Tables {
             mut grants,
             mut batches,
             mut prepared,
+            mut ended,
             mut wrong,
         } = other;
         self.new.append(&mut new);
@@ -264,6 +329,7 @@ impl Tables {
         self.grants.append(&mut grants);
         self.batches.append(&mut batches);
         self.prepared.append(&mut prepared);
+        self.ended.append(&mut ended);
         self.wrong.append(&mut wrong);
     }
 }

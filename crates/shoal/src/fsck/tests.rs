@@ -13,8 +13,8 @@ use indicatif::ProgressBar;
 use shoal_client::{Client, Options};
 use shoal_env::Env;
 use shoal_proto::{
-    Action, ClientId, ClusterMap, CollectionId, Dist, Handle, Kind, Name, Owner, Rights, Roles, SecretKey,
-    ServerId, ServerInfo, Template, Time, TxId,
+    Action, ClientId, ClusterMap, CollectionId, Decision, Dist, Handle, Kind, Name, Owner, Rights, Roles,
+    SecretKey, ServerId, ServerInfo, Template, Time, TxId,
 };
 use shoal_server::rows::{
     Batch, Datafile, Dirent, Inode, Lingering, Orphan, Pool, Range, Reap, RowValue as _, Tx, TxState,
@@ -409,7 +409,8 @@ cases! {
         let small = scene.at("small");
         let tx = TxId(Handle::new(ServerId(9), 5).0);
         let actions = vec![Action::Touch { object: small, time: Time(1) }];
-        scene.row(small, keys::tx(tx), Some(Tx { state: TxState::Prepared { actions } }.to_row())).await;
+        let state = TxState::Prepared { actions, participants: vec![small.server()] };
+        scene.row(small, keys::tx(tx), Some(Tx { state }.to_row())).await;
         scene.restart(small.server().0).await;
         Planted { says: "for a decision of server 9".into(), notes: "aborted", ..Planted::default() }
     },
@@ -538,6 +539,7 @@ fn where_two_things_may_be_right_nothing_is_done_and_it_is_said_what_to_do() {
         template: Template::default(),
         owner: OWNER,
         servers: [ServerId(0), ServerId(1)].into(),
+        renewed: Default::default(),
         now: Time(1),
     };
     let row = |key: &[u8]| Wrong { server: ServerId(1), key: key.to_vec(), why: "cut short".into() };
@@ -545,7 +547,11 @@ fn where_two_things_may_be_right_nothing_is_done_and_it_is_said_what_to_do() {
         (Problem::DatafileOfAnother { object: one, datafile, owner: other }, "copy both files away"),
         (Problem::DirectoryMissing(one), "copy what it is away"),
         (
-            Problem::Undecided { server: ServerId(0), tx: TxId(Handle::new(ServerId(1), 5).0) },
+            Problem::Undecided {
+                server: ServerId(0),
+                tx: TxId(Handle::new(ServerId(1), 5).0),
+                objects: vec![one],
+            },
             "look at that server's log",
         ),
         (Problem::RowWrong(row(b"S1234567")), "copy that file away before the server is started again"),
@@ -556,4 +562,30 @@ fn where_two_things_may_be_right_nothing_is_done_and_it_is_said_what_to_do() {
             offer => panic!("{problem}: {offer:?}"),
         }
     }
+}
+
+/// Which server has what of a transaction: prepared (with which participants), or carried out.
+fn decided(prepared: &[(u16, &[u16])], ended: &[u16]) -> Decision {
+    let tx = TxId(Handle::new(ServerId(9), 5).0);
+    let mut tables = Tables::default();
+    for (server, participants) in prepared {
+        let participants = participants.iter().map(|id| ServerId(*id)).collect();
+        let row = super::tables::Undecided { participants, objects: Default::default() };
+        tables.prepared.insert((ServerId(*server), tx), row);
+    }
+    // Another transaction of the same servers decides nothing.
+    tables.ended.insert((ServerId(0), TxId(tx.0 + 1)));
+    tables.ended.extend(ended.iter().map(|server| (ServerId(*server), tx)));
+    tables.decision(tx).0
+}
+
+#[test]
+fn what_a_lost_coordinator_began_is_carried_out_where_any_has_or_all_can_and_aborted_otherwise() {
+    let all: &[u16] = &[0, 1];
+    assert_eq!(decided(&[(0, all), (1, all)], &[]), Decision::Commit);
+    assert_eq!(decided(&[(0, &[0])], &[]), Decision::Commit, "the only one");
+    assert_eq!(decided(&[(1, all)], &[0]), Decision::Commit);
+    assert_eq!(decided(&[(1, all)], &[]), Decision::Abort, "server 0 was not reached, or has aborted");
+    assert_eq!(decided(&[(0, &[]), (1, all)], &[]), Decision::Abort, "server 0 has the rename lock alone");
+    assert_eq!(decided(&[(0, &[])], &[]), Decision::Abort, "more was to come");
 }
