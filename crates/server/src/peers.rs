@@ -23,7 +23,7 @@ use crate::tasks::Tasks;
 use bytes::Bytes;
 use futures_channel::oneshot;
 use futures_util::future::LocalBoxFuture;
-use shoal_env::local::Notify;
+use shoal_env::local::{Notify, Semaphore};
 use shoal_env::{Address, Env, Instant, Work};
 use shoal_proto::{
     Answer, ClientId, Durability, Frame, FrameKind, Group, GroupReply, Handle, Op, Peer, Reply, Request,
@@ -47,9 +47,21 @@ struct Link {
     line: RefCell<Option<Rc<Line>>>,
     waiting: RefCell<BTreeMap<u64, oneshot::Sender<Replied>>>,
     connecting: Cell<bool>,
+    /// One handshake at a time.
+    greeting: Turn,
     /// Woken when the connection was made, or could not be.
     changed: Notify,
     pause: Cell<Duration>,
+}
+
+/// Whoever holds it is alone. **Handshakes with one peer take turns**, because each says how far the store is durable: one that
+/// said less and arrived later would be taken for that of an older copy.
+struct Turn(Semaphore);
+
+impl Default for Turn {
+    fn default() -> Turn {
+        Turn(Semaphore::new(1))
+    }
 }
 
 struct Inner {
@@ -289,6 +301,7 @@ impl Peers {
             .server(server)
             .ok_or_else(|| (Status::WrongServer, "the map has no such server".to_owned()))?;
         let mut last = (Status::Unavailable, "it has no address".to_owned());
+        let link = self.link(server);
         for address in info.addresses.iter() {
             let address: Address = match address.0.parse() {
                 Ok(address) => address,
@@ -307,6 +320,7 @@ impl Peers {
             let mut frames = Frames::new(self.0.scratch.clone());
             let parts = (&mut stream.reader, &mut stream.writer, &mut frames);
             let name = stream.peer.as_str();
+            let _turn = link.greeting.0.acquire(1).await;
             match introduce(&self.0.env, &identity, self.0.client, self.own(&identity), server, name, parts)
                 .await
             {
@@ -374,5 +388,78 @@ impl crate::data::Peers for Peers {
     ) -> LocalBoxFuture<'static, Result<(Answer, Bytes), Status>> {
         let own = self.clone();
         Box::pin(async move { own.call_with(server, op, bulk, deadline).await })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::Identity;
+    use shoal_proto::message::{Attach, Challenge, Hello, VERSIONS, proof};
+    use shoal_proto::{ClusterMap, Roles, SecretKey, ServerInfo, StoreId, samples};
+    use shoal_store::{CollectionConfig, ModuleKind};
+    use std::io::IoSlice;
+
+    /// The next message that comes, if one does within `wait`.
+    async fn heard<T: shoal_proto::codec::Codec>(
+        env: &Env,
+        stream: &mut shoal_env::Stream,
+        buf: &mut bytes::BytesMut,
+        wait: Duration,
+    ) -> Option<T> {
+        loop {
+            if let Some(frame) = Frame::take(buf).unwrap() {
+                return Some(frame.message().unwrap());
+            }
+            let mut some = [0; 4096];
+            let read = env.deadline(env.now() + wait, stream.reader.read(&mut some)).await.ok()?;
+            buf.extend_from_slice(&some[..read.unwrap()]);
+        }
+    }
+
+    #[test]
+    fn handshakes_with_one_peer_take_turns_so_that_none_says_less_than_one_before_it() {
+        shoal_env::real::run("test", |env| async move {
+            let key = SecretKey::new([7; 32]);
+            let address = "local:handshakes-take-turns";
+            let info = |id: u16| ServerInfo::new(ServerId(id), vec![address.into()], Roles::all());
+            let servers = vec![info(0), info(1)].into();
+            let map = ClusterMap { fs_id: [3; 16], servers, ..samples::map() };
+            let identity = Identity::new(ServerId(0), Rc::new(map), key.clone());
+            let config = CollectionConfig::new("/nowhere", ModuleKind::Memory, Default::default());
+            let store = shoal_store::open(env.clone(), config).await.unwrap();
+            let identity = Rc::new(RefCell::new(Rc::new(identity)));
+            let peers = Peers::new(env.clone(), identity, store, Rc::<Counters>::default(), Tasks::default());
+            let mut listener = env.listen(&address.parse().unwrap()).await.unwrap();
+            let tasks = Tasks::default();
+            let until = env.now() + Duration::from_secs(30);
+            for _ in 0..2 {
+                let own = peers.clone();
+                tasks.spawn(&env, "introduce", async move {
+                    let _ = own.introduce(ServerId(1), until).await;
+                });
+            }
+            let mut first = listener.accept().await.unwrap();
+            let mut second = listener.accept().await.unwrap();
+            let (mut one, mut two) = (bytes::BytesMut::new(), bytes::BytesMut::new());
+            let (soon, long) = (Duration::from_millis(50), Duration::from_secs(20));
+            let hello: Hello = heard(&env, &mut first, &mut one, long).await.unwrap();
+            assert!(heard::<Hello>(&env, &mut second, &mut two, soon).await.is_none(), "before its turn");
+            let challenge = Challenge {
+                version: VERSIONS.1,
+                nonce: [5; 32],
+                server: ServerId(1),
+                store: StoreId::NONE,
+                proof: proof(&key, true, VERSIONS.1, &hello.nonce, &[5; 32]),
+            };
+            let mut out = Vec::new();
+            Frame::put(FrameKind::Challenge, VERSIONS.1, 0, &challenge, 0, &mut out);
+            first.writer.write_all(&mut [IoSlice::new(&out)]).await.unwrap();
+            assert!(heard::<Attach>(&env, &mut first, &mut one, long).await.is_some());
+            assert!(heard::<Hello>(&env, &mut second, &mut two, soon).await.is_none(), "before its turn");
+            drop(first);
+            assert!(heard::<Hello>(&env, &mut second, &mut two, long).await.is_some());
+            tasks.cancel();
+        });
     }
 }

@@ -11,7 +11,7 @@ use crate::rows::{self, Inode, RowValue, Tx, TxState};
 use crate::session::Session;
 use crate::shard::{Shard, apply_own};
 use crate::tx::{self, Prepared};
-use crate::{format, lease, lingering, pools, reaper, splits, stores};
+use crate::{format, lease, lingering, older, pools, reaper, splits, stores};
 use bytes::Bytes;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, point};
@@ -83,6 +83,9 @@ async fn find_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
         check_address(&kept, &given, shard.id())?;
         map = kept.succeeded_by(&given);
         changed = map != kept;
+        if older::is_accepted(shard, &kept, &map) {
+            older::forget_promises(shard).await?;
+        }
     } else {
         format::put(&mut changes);
     }

@@ -284,7 +284,9 @@ impl Shard {
         let id = self.collection.loss_id();
         let (high, low) = id.boot.split_at(8);
         let half = |bytes: &[u8]| bytes.iter().fold(0_u64, |acc, byte| acc << 8 | u64::from(*byte));
-        half(high) ^ half(low).rotate_left(17) ^ id.poisonings.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        // Another store has lost what was not synced to the one before.
+        let store = self.store().0.rotate_left(29);
+        half(high) ^ half(low).rotate_left(17) ^ store ^ id.poisonings.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// Reserve the next range of handles in the background.

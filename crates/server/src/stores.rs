@@ -14,7 +14,8 @@
 //! durable: with each connection, and once a minute; they keep it as a row. **A server that is not as far as a fellow remembers
 //! has an older copy of its store, and is refused.** It asks its fellows when it begins, before any client is admitted; a fellow
 //! that does not answer within [`ASK_TIMEOUT`] is not waited for. What was durable since the last row is not remembered, so a
-//! copy that is younger than that passes.
+//! copy that is younger than that passes. An operator accepts an older copy in words; it goes on as a new store
+//! (`crate::older`).
 //!
 //! Modules that keep nothing have no identity ([`StoreId::NONE`]), and are not checked.
 
@@ -106,8 +107,14 @@ fn fellows(map: &ClusterMap, id: ServerId) -> BTreeSet<ServerId> {
     [ServerId(0), next(1), next(2)].into_iter().filter(|fellow| *fellow != id).collect()
 }
 
-fn key_of(peer: ServerId) -> Bytes {
+/// The key of the row that says how far the store of a peer was durable.
+pub fn key_of(peer: ServerId) -> Bytes {
     keys::config(&format!("peer {peer}"))
+}
+
+/// What such a row says: of which store, and how far.
+pub fn remembered(row: &[u8]) -> Option<(StoreId, u64)> {
+    <(u64, u64)>::from_bytes(row).ok().map(|(store, position)| (StoreId(store), position))
 }
 
 /// Hold how far a peer's store is durable against what is remembered, and keep it as a row, once a minute at most.
@@ -122,8 +129,8 @@ pub async fn remember(shard: &Rc<Shard>, peer: Peer) -> Result<(), String> {
     let failed =
         |error: StoreError| format!("what is known of server {} could not be read: {error}", peer.server);
     let (row, _) = look(&shard.collection, |view| view.get(&key)).await.map_err(failed)?;
-    let kept = row.and_then(|row| <(u64, u64)>::from_bytes(&row).ok());
-    let known = kept.filter(|(store, _)| *store == peer.store.0).map(|(_, position)| position);
+    let kept = row.and_then(|row| remembered(&row));
+    let known = kept.filter(|(store, _)| *store == peer.store).map(|(_, position)| position);
     if let Some(known) = known.filter(|known| *known > peer.position) {
         return Err(older(peer, known));
     }

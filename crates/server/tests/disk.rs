@@ -6,20 +6,32 @@ use bytes::Bytes;
 use raw::*;
 use shoal_env::Env;
 use shoal_pattern::Pattern;
-use shoal_proto::{Answer, Handle, Op, SessionId, Share, Status, Transfer};
+use shoal_proto::{
+    Answer, Blob, ClusterMap, Handle, Op, ServerId, SessionId, Share, Status, StoreId, Transfer, limits,
+};
+use shoal_server::rows::{Grant, Pool, RowValue};
+use shoal_server::{Settings, keys};
 use shoal_store::{CollectionConfig, DataSync, Identity, ModuleKind, SyncModes};
 use std::path::Path;
 
-async fn start(env: &Env, dir: &Path) -> Cluster {
-    let mut cluster = Cluster::new(env, 1).await;
-    cluster.kill(0);
+fn config(dir: &Path) -> CollectionConfig {
     let identity = Identity { fs: FS, collection: COLLECTION.0, server: 0 };
-    let config = CollectionConfig {
+    CollectionConfig {
         segment_bytes: 1 << 20,
         reserve_bytes: 1 << 20,
         ..CollectionConfig::new(dir, ModuleKind::Disk, identity)
-    };
-    cluster.stores[0] = shoal_store::open(env.clone(), config).await.unwrap();
+    }
+}
+
+async fn start(env: &Env, dir: &Path) -> Cluster {
+    start_of(env, dir, 1, |_| ()).await
+}
+
+/// The first of `servers` over the store in `dir`, with a map that is changed before.
+async fn start_of(env: &Env, dir: &Path, servers: u16, change: impl Fn(&mut ClusterMap)) -> Cluster {
+    let mut cluster = Cluster::of(env, servers, Settings::default(), change).await;
+    cluster.kill(0);
+    cluster.stores[0] = shoal_store::open(env.clone(), config(dir)).await.unwrap();
     cluster.start(0).await;
     cluster
 }
@@ -82,5 +94,103 @@ fn a_small_write_alone_is_answered_in_mode_at_reply() {
         let until = env.now() + std::time::Duration::from_secs(5);
         let reply = env.deadline(until, client.reply()).await.expect("nothing else has to happen for it");
         assert_eq!(reply.1[0].status, Status::Ok);
+    });
+}
+
+/// The row of a key, once there is one.
+async fn row(env: &Env, client: &mut Raw, key: &Bytes) -> Bytes {
+    loop {
+        let op = Op::Rows { prefix: Blob(key.clone()), after: Blob(Bytes::new()), limit: 1 };
+        let told = client.ask(vec![op]).await;
+        let Answer::Rows { rows, .. } = &told.answers[0] else { panic!("{told:?}") };
+        match rows.first() {
+            Some(row) => return row.value.0.clone(),
+            None => env.sleep(std::time::Duration::from_millis(5)).await,
+        }
+    }
+}
+
+/// What a store had promised to others.
+#[derive(Clone, Debug)]
+struct Promises {
+    session: SessionId,
+    pool: u64,
+    grant: u64,
+    loss: u64,
+}
+
+async fn promises(env: &Env, client: &mut Raw) -> Promises {
+    let pool = Pool::from_row(&row(env, client, &keys::pool(ServerId(1))).await).unwrap();
+    let grant = Grant::from_row(&row(env, client, &keys::grant(ServerId(1))).await).unwrap();
+    let (session, loss) = (client.attached.session, client.attached.loss);
+    Promises { session, pool: pool.id, grant: grant.range.first.counter(), loss }
+}
+
+#[test]
+fn an_older_copy_that_is_accepted_keeps_its_objects_and_none_of_its_promises() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = || dir.path().to_owned();
+    let (send, receive) = std::sync::mpsc::channel();
+    let (at, first) = (path(), send.clone());
+    run(|env| async move {
+        let cluster = start_of(&env, &at, 2, |_| ()).await;
+        let mut client = cluster.client(0).await;
+        let made = client.change(vec![create(Handle::ROOT, &name("file"))]).await;
+        let promises = promises(&env, &mut client).await;
+        first.send((cluster.stores[0].store_id(), handle_of(&made), promises)).unwrap();
+    });
+    let (lost, file, before) = receive.recv().unwrap();
+    let successor = StoreId(lost.0 ^ 0xff00);
+    let at = path();
+    run(|env| async move {
+        let strange = shoal_store::succeed(&env, &config(&at), StoreId(lost.0 ^ 0xf), successor).await;
+        assert!(matches!(strange, Err(shoal_store::StoreError::Missing(_))), "{strange:?}");
+    });
+    for _ in 0..2 {
+        let at = path();
+        run(|env| async move { shoal_store::succeed(&env, &config(&at), lost, successor).await.unwrap() });
+    }
+    let renew = move |map: &mut ClusterMap| {
+        map.servers.0[0].store = lost;
+        map.servers.0[0].renew(successor).unwrap();
+        map.epoch += 1;
+    };
+    // Without a map that names the successor it is a foreign one.
+    let at = path();
+    run(|env| async move {
+        let mut cluster = Cluster::of(&env, 2, Settings::default(), |_| ()).await;
+        cluster.kill(0);
+        cluster.stores[0] = shoal_store::open(env.clone(), config(&at)).await.unwrap();
+        let refused = cluster.try_start(0).await.unwrap_err().to_string();
+        assert!(refused.contains("mount the disk that holds"), "{refused}");
+    });
+    let at = path();
+    run(|env| async move {
+        let cluster = start_of(&env, &at, 2, renew).await;
+        let wish = Wish { session: Some(before.session), ..Wish::default() };
+        let refused = Raw::attach(&cluster, 0, wish).await.err().map(|refusal| refusal.status);
+        assert_eq!(refused, Some(Status::NoSession));
+        let mut client = cluster.client(0).await;
+        assert_eq!(handle_of(&client.ask(vec![lookup(Handle::ROOT, &name("file"))]).await), file);
+        let made = handle_of(&client.change(vec![create(Handle::ROOT, &name("new"))]).await);
+        assert!(made.counter() >= limits::STORE_HANDLES, "{made}");
+        let after = promises(&env, &mut client).await;
+        assert!(after.pool != before.pool && after.loss != before.loss, "{before:?} {after:?}");
+        assert!(after.grant >= limits::STORE_HANDLES, "{after:?}");
+        let op =
+            Op::Rows { prefix: Blob(keys::session(before.session)), after: Blob(Bytes::new()), limit: 1 };
+        let told = client.ask(vec![op]).await;
+        assert!(matches!(&told.answers[0], Answer::Rows { rows, .. } if rows.is_empty()), "{told:?}");
+        send.send((successor, file, after)).unwrap();
+    });
+    let (_, _, after) = receive.recv().unwrap();
+    let at = path();
+    run(|env| async move {
+        // What the successor promises it keeps.
+        let cluster = start_of(&env, &at, 2, renew).await;
+        let wish = Wish { session: Some(after.session), ..Wish::default() };
+        let mut client = Raw::attach(&cluster, 0, wish).await.unwrap();
+        let again = promises(&env, &mut client).await;
+        assert_eq!((again.pool, again.loss), (after.pool, after.loss));
     });
 }

@@ -14,6 +14,7 @@ mod embed;
 mod fsck;
 mod native;
 mod node;
+mod older_copy;
 mod out;
 mod renewal;
 mod stop;

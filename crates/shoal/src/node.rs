@@ -4,7 +4,7 @@
 //! error. At the stop all end at once, each with everything durable.
 
 use crate::cluster_file::{ClusterFile, CollectionEntry};
-use crate::renewal;
+use crate::renewal::{self, Given};
 use crate::secret::KeyFile;
 use crate::stop::Event;
 use crate::store_record::StoreRecord;
@@ -65,8 +65,8 @@ impl Missing {
     fn new(server: ServerId, folder: &Path, name: &str, why: &str) -> Missing {
         let words = format!(
             "the store of server {server} for file system `{name}` is missing: {why}; mount the disk that holds {}, or restore \
-             that folder from a copy, or give the store up for good with --new-store {server} (what only this server held is \
-             lost then)",
+             that folder from a copy (an older one is accepted with --accept-older {server}), or give the store up for good with \
+             --new-store {server} (what only this server held is lost then)",
             folder.join(name).display()
         );
         Missing { server: server.0, words }
@@ -96,24 +96,32 @@ struct Plan {
 }
 
 impl Node {
-    /// Start servers of which those of `anew` get new stores: the others first, because each server is told that a store was
+    /// Start servers of which the `given` ones get new stores: the others first, because each server is told that a store was
     /// given up, and has to agree.
-    pub fn start_anew(
+    pub fn start_given(
         cluster: &ClusterFile,
         ids: &[u16],
-        anew: &[u16],
+        given: Given<'_>,
         spans: Spans,
         events: &Sender<Event>,
     ) -> Result<Node> {
-        if let Some(id) = anew.iter().find(|id| !ids.contains(id)) {
-            bail!("--new-store {id}: server {id} is not among those that are started here");
+        for (flag, named) in [("--new-store", given.anew), ("--accept-older", given.older)] {
+            if let Some(id) = named.iter().find(|id| !ids.contains(id)) {
+                bail!("{flag} {id}: server {id} is not among those that are started here");
+            }
         }
-        let others: Vec<u16> = ids.iter().copied().filter(|id| !anew.contains(id)).collect();
+        if let Some(id) = given.anew.iter().find(|id| given.older.contains(id)) {
+            bail!(
+                "server {id}: --new-store begins in an empty folder, --accept-older goes on with a copy: give one of them"
+            );
+        }
+        let (given_up, others): (Vec<u16>, Vec<u16>) = ids.iter().partition(|id| given.has(**id));
         let mut node = Node::start(cluster, &others, spans, events)?;
-        if anew.is_empty() {
+        if given.is_empty() {
             return Ok(node);
         }
-        let added = renewal::renew(cluster, anew).and_then(|()| Node::start(cluster, anew, spans, events));
+        let added =
+            renewal::renew(cluster, given).and_then(|()| Node::start(cluster, &given_up, spans, events));
         match added {
             Ok(added) => {
                 node.servers.extend(added.servers);
@@ -282,7 +290,14 @@ impl Plan {
             config.store = record.of(&map.fs_id).0;
             config.create = record.may_make(&map.fs_id);
             let opened = shoal_store::open(env.clone(), config).await;
-            let store = opened.map_err(|error| explain_all(error, &entry.name))?;
+            let store = opened.map_err(|error| match (error, record.copy_of(&map.fs_id)) {
+                (StoreError::Missing(why), Some(_)) => {
+                    let why =
+                        format!("{why}; that it is accepted as an older copy was begun and not completed");
+                    explain_all(StoreError::Missing(why), &entry.name)
+                }
+                (error, _) => explain_all(error, &entry.name),
+            })?;
             let (now, known) = (store.durable().0, record.of(&map.fs_id).1);
             if now < known {
                 let why = format!(
@@ -314,7 +329,8 @@ fn keep(record: &mut StoreRecord, shards: &[Rc<Shard>]) -> Result<()> {
     if is_new { record.save() } else { Ok(()) }
 }
 
-fn collection_config(
+/// How a collection of a server is opened.
+pub fn collection_config(
     entry: &CollectionEntry,
     map: &ClusterMap,
     id: ServerId,

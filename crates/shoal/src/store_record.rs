@@ -12,7 +12,9 @@
 //! lost.
 //!
 //! When a store is given up (`--new-store`), the entry names its successor, `to_make` until that is made, and `map`, the map
-//! that the other servers took with it.
+//! that the other servers took with it. When an older copy is accepted (`--accept-older`), the entry keeps the successor that is
+//! drawn for it as `successor` until all others know it; then it names the successor, and `copy_of` the store of the copy until
+//! the folder is served.
 
 use crate::cluster_file::{ClusterFile, hex, not_toml, unhex};
 use anyhow::{Context as _, Result};
@@ -44,9 +46,34 @@ struct Entry {
     /// The store is still to be made.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     to_make: bool,
+    /// The store that an older copy is to become, while not all other servers know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    successor: Option<String>,
+    /// The folder may still name this store, of which it is an older copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    copy_of: Option<String>,
     /// The map that names it, where an earlier store was given up: encoded, in hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     map: Option<String>,
+}
+
+impl Entry {
+    fn new(fs_id: &[u8; 16], store: StoreId) -> Entry {
+        Entry {
+            file_system: hex(fs_id),
+            store: store.to_string(),
+            position: 0,
+            to_make: false,
+            successor: None,
+            copy_of: None,
+            map: None,
+        }
+    }
+}
+
+/// The store of a text that was read: [`StoreRecord::load`] has looked at it.
+fn store_of(text: &str) -> StoreId {
+    StoreId(unhex::<8>(text).map(u64::from_be_bytes).unwrap_or_default())
 }
 
 impl StoreRecord {
@@ -61,7 +88,10 @@ impl StoreRecord {
         let mut record: StoreRecord = toml::from_str(&text)
             .map_err(|error| not_toml(&path, "a store's record", "ARCHITECTURE.md", &text, &error))?;
         for entry in &record.store {
-            unhex::<8>(&entry.store).with_context(|| format!("{} names no store", path.display()))?;
+            for store in [Some(&entry.store), entry.successor.as_ref(), entry.copy_of.as_ref()] {
+                let named = store.map(|store| unhex::<8>(store)).transpose();
+                named.with_context(|| format!("{} names no store", path.display()))?;
+            }
         }
         (record.path, record.server) = (path, server);
         Ok(record)
@@ -74,10 +104,17 @@ impl StoreRecord {
 
     /// The store of a file system, and how far it was durable; [`StoreId::NONE`] if none is known.
     pub fn of(&self, fs_id: &[u8; 16]) -> (StoreId, u64) {
-        self.entry(fs_id).map_or((StoreId::NONE, 0), |entry| {
-            let id = unhex::<8>(&entry.store).map(u64::from_be_bytes).unwrap_or_default();
-            (StoreId(id), entry.position)
-        })
+        self.entry(fs_id).map_or((StoreId::NONE, 0), |entry| (store_of(&entry.store), entry.position))
+    }
+
+    /// The store that an older copy is to become, if that was begun and not all other servers know it.
+    pub fn successor(&self, fs_id: &[u8; 16]) -> Option<StoreId> {
+        self.entry(fs_id)?.successor.as_deref().map(store_of)
+    }
+
+    /// The store of the older copy that becomes the present store, if the folder was not served since.
+    pub fn copy_of(&self, fs_id: &[u8; 16]) -> Option<StoreId> {
+        self.entry(fs_id)?.copy_of.as_deref().map(store_of)
     }
 
     /// Whether the store of a file system may be made: none is known, or it takes the place of one that was given up.
@@ -100,20 +137,32 @@ impl StoreRecord {
 
     /// Enter a store, durable up to `position`; whether that is new.
     pub fn enter(&mut self, fs_id: &[u8; 16], store: StoreId, position: u64) -> bool {
-        let map = self.entry(fs_id).and_then(|entry| entry.map.clone());
-        let store = store.to_string();
-        self.put(Entry { file_system: hex(fs_id), store, position, to_make: false, map })
+        let known = self.entry(fs_id);
+        let map = known.and_then(|entry| entry.map.clone());
+        let successor = known.filter(|entry| store_of(&entry.store) == store);
+        let successor = successor.and_then(|entry| entry.successor.clone());
+        self.put(Entry { position, map, successor, ..Entry::new(fs_id, store) })
+    }
+
+    /// An older copy of the present store is to become `successor`.
+    pub fn begin_to_accept(&mut self, fs_id: &[u8; 16], store: StoreId, successor: StoreId) {
+        let known = self.entry(fs_id).cloned().unwrap_or_else(|| Entry::new(fs_id, store));
+        self.put(Entry { successor: Some(successor.to_string()), ..known });
+    }
+
+    /// All other servers have taken `map`, in which `successor` takes the place of the store that the folder is an older copy of.
+    pub fn accept(&mut self, copy_of: StoreId, successor: StoreId, map: &ClusterMap) {
+        self.put(Entry {
+            copy_of: Some(copy_of.to_string()),
+            map: Some(hex(&map.to_bytes())),
+            ..Entry::new(&map.fs_id, successor)
+        });
     }
 
     /// The present store was given up: `map` names its successor, which is still to be made.
     pub fn renew(&mut self, store: StoreId, map: &ClusterMap) {
-        self.put(Entry {
-            file_system: hex(&map.fs_id),
-            store: store.to_string(),
-            position: 0,
-            to_make: true,
-            map: Some(hex(&map.to_bytes())),
-        });
+        let map_text = Some(hex(&map.to_bytes()));
+        self.put(Entry { to_make: true, map: map_text, ..Entry::new(&map.fs_id, store) });
     }
 
     fn put(&mut self, entry: Entry) -> bool {
@@ -160,7 +209,17 @@ mod tests {
         let map = ClusterMap { fs_id: [7; 16], ..shoal_proto::samples::map() };
         record.renew(StoreId(0xcd), &map);
         record.save().unwrap();
+        let mut copied = StoreRecord::load(&cluster, 3).unwrap();
+        copied.begin_to_accept(&[7; 16], StoreId(0xcd), StoreId(0xef));
+        copied.save().unwrap();
+        let mut copied = StoreRecord::load(&cluster, 3).unwrap();
+        assert_eq!((copied.of(&[7; 16]).0, copied.successor(&[7; 16])), (StoreId(0xcd), Some(StoreId(0xef))));
+        copied.accept(StoreId(0xcd), StoreId(0xef), &map);
+        assert_eq!((copied.of(&[7; 16]).0, copied.copy_of(&[7; 16])), (StoreId(0xef), Some(StoreId(0xcd))));
+        assert_eq!((copied.successor(&[7; 16]), copied.may_make(&[7; 16])), (None, false));
+        assert!(copied.enter(&[7; 16], StoreId(0xef), 4) && copied.copy_of(&[7; 16]).is_none());
         let mut read = StoreRecord::load(&cluster, 3).unwrap();
+        read.renew(StoreId(0xcd), &map);
         assert_eq!((read.of(&[7; 16]), read.may_make(&[7; 16])), ((StoreId(0xcd), 0), true));
         assert!(read.enter(&[7; 16], StoreId(0xcd), 9) && !read.may_make(&[7; 16]));
         assert_eq!(read.map(&[7; 16]).unwrap(), Some(map));

@@ -34,6 +34,7 @@ mod rows;
 mod streams;
 mod table;
 
+pub(crate) use identity::succeed;
 pub(crate) use open::open;
 
 use crate::{CollectionConfig, LossId, Lsn, StoreCounters, StoreError, SyncModes};

@@ -33,6 +33,6 @@ pub use module::{
     Admission, Ask, Collection, DataSync, Follow, Leading, Leads, Loaded, LoadedRange, Lookup, LossId, Lsn,
     MetadataSync, Module, ModuleKind, Needs, RangeNeed, Row, Scan, Space, StoreCounters, SyncModes,
 };
-pub use open::open;
+pub use open::{open, succeed};
 pub use stream_row::{Home, StreamInfo};
 pub use view::{Miss, View, look, settle};

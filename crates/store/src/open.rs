@@ -2,6 +2,7 @@
 
 use crate::{Collection, CollectionConfig, ModuleKind, StoreError, disk, memory, null};
 use shoal_env::Env;
+use shoal_proto::StoreId;
 
 /// Open a collection, making it if `config` says so. After a crash this is also its recovery.
 ///
@@ -15,4 +16,20 @@ pub async fn open(env: Env, config: CollectionConfig) -> Result<Collection, Stor
         ModuleKind::Null => Ok(null::open(&env, &config)),
         ModuleKind::Disk => disk::open(env, config).await,
     }
+}
+
+/// What the folder holds is the store `to` from now on, and was `from`. Nothing else of it is touched. Nobody may have it open;
+/// it stays locked until `env` ends. Done twice it is done once.
+///
+/// # Errors
+///
+/// [`StoreError::Missing`] when the folder holds another store, or is another server's; [`StoreError::Refused`] when it is in
+/// use.
+pub async fn succeed(
+    env: &Env,
+    config: &CollectionConfig,
+    from: StoreId,
+    to: StoreId,
+) -> Result<(), StoreError> {
+    disk::succeed(env, config, from, to).await
 }

@@ -45,6 +45,7 @@ pub struct NewFileSystem {
 #[command(after_help = "\
 Example:  shoal up ./shoal-data --servers 4 --mount ./mnt
           cp -a /usr/include mnt/        (in another terminal; Ctrl-C stops and unmounts)
+          shoal up ./shoal-data --accept-older 2    (the folder of server 2 was restored from a backup)
 A second `up` on the same folder goes on with its data; settings of a new file system are taken only when there is none.
 The line with `ready` names the address, so that others can:  shoal mount ADDRESS DIR --key FOLDER/key")]
 pub struct Up {
@@ -65,6 +66,11 @@ pub struct Up {
     /// run.
     #[arg(long, value_name = "ID")]
     pub new_store: Vec<u16>,
+    /// Go on with the folder of this server although it is an older copy (a backup, a snapshot). What was acknowledged since the
+    /// copy was made is lost as far as it lay there: `shoal fsck` finds what does not fit. Sessions with this server end. All other
+    /// servers must run. A copy that was accepted cannot be taken back for a newer one.
+    #[arg(long, value_name = "ID")]
+    pub accept_older: Vec<u16>,
     /// How it is mounted.
     #[command(flatten)]
     pub options: MountOptions,
@@ -98,7 +104,9 @@ pub struct Init {
 
 /// `shoal serve`.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:  shoal serve --config /etc/shoal/cluster.toml --server 0")]
+#[command(after_help = "\
+Example:  shoal serve --config /etc/shoal/cluster.toml --server 0
+          shoal serve --config /etc/shoal/cluster.toml --server 0 --accept-older 0     (its folder was restored from a backup)")]
 pub struct Serve {
     /// The cluster file, or its folder.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -111,6 +119,11 @@ pub struct Serve {
     /// run.
     #[arg(long, value_name = "ID")]
     pub new_store: Vec<u16>,
+    /// Go on with the folder of this server although it is an older copy (a backup, a snapshot). What was acknowledged since the
+    /// copy was made is lost as far as it lay there: `shoal fsck` finds what does not fit. Sessions with this server end. All other
+    /// servers must run. A copy that was accepted cannot be taken back for a newer one.
+    #[arg(long, value_name = "ID")]
+    pub accept_older: Vec<u16>,
     /// Microseconds to poll before sleeping; for cores with nothing else to do.
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub polling_us: u64,

@@ -4,6 +4,7 @@ use crate::cli::Serve;
 use crate::cluster_file::ClusterFile;
 use crate::node::{Node, Spans};
 use crate::out;
+use crate::renewal::Given;
 use crate::stop::{self, Event};
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
@@ -26,7 +27,8 @@ pub fn run(args: Serve) -> Result<ExitCode> {
     }
     let spans =
         Spans { polling: Duration::from_micros(args.polling_us), lease: Duration::from_secs(args.lease) };
-    let node = Node::start_anew(&cluster, &ids, &args.new_store, spans, &events)
+    let given_up = Given { anew: &args.new_store, older: &args.accept_older };
+    let node = Node::start_given(&cluster, &ids, given_up, spans, &events)
         .with_context(|| format!("cannot serve {}", args.config.display()))?;
     node.say_missing();
     let serves = |id: &u16| node.missing().iter().all(|missing| missing.server != *id);

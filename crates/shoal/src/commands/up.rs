@@ -10,6 +10,7 @@ use crate::commands::init::new_collection;
 use crate::embed::Embedded;
 use crate::node::{Missing, Node, Spans};
 use crate::out;
+use crate::renewal::Given;
 use crate::secret::KeyFile;
 use crate::stop::{self, Event};
 use anyhow::{Context as _, Result, bail};
@@ -46,7 +47,8 @@ pub fn run(args: Up, given: Option<&clap::ArgMatches>) -> Result<ExitCode> {
         false => new(&folder, &args)?,
     };
     let ids: Vec<u16> = (0..cluster.server.len() as u16).collect();
-    let node = Node::start_anew(&cluster, &ids, &args.new_store, Spans::default(), &events)
+    let given_up = Given { anew: &args.new_store, older: &args.accept_older };
+    let node = Node::start_given(&cluster, &ids, given_up, Spans::default(), &events)
         .with_context(|| format!("cannot start the file system in {}", args.folder.display()))?;
     node.say_missing();
     let place = place(&cluster, node.missing())?;

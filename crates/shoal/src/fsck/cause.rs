@@ -1,7 +1,8 @@
 //! What damage comes of: a store that was given up leaves very many problems, which have one cause.
 //!
 //! Each store of a server gives handles of a range of its own, so a handle says which store it was of. A problem that names an
-//! object of a store that was given up comes of that. **Such problems are mended only when the operator says so**: names are
+//! object of a store that was given up comes of that. Where an older copy was accepted, its objects are of the store that was given
+//! up, and a problem that names one of them comes of that too. **Such problems are mended only when the operator says so**: names are
 //! removed by it that lead to what a disk may still hold.
 
 use super::problem::Problem;
@@ -65,6 +66,10 @@ fn named(problem: &Problem) -> Vec<Handle> {
             vec![*dir, Handle::new(*server, FIRST)]
         }
         Problem::CountsWrong { dir, .. } => vec![*dir],
+        // An older copy that was accepted lacks what was done since, and its pools, and those of it, began anew.
+        Problem::GenerationBehind { stream, .. } => vec![*stream],
+        Problem::BatchBehind { datafile, .. } => vec![*datafile],
+        Problem::PrecreatedUnowned { datafile, pool } => vec![*datafile, Handle::new(*pool, FIRST)],
         Problem::RowWrong(_)
         | Problem::RootMissing
         | Problem::LinksWrong { .. }
@@ -72,9 +77,6 @@ fn named(problem: &Problem) -> Vec<Handle> {
         | Problem::OrphanNamed(_)
         | Problem::LingeringAlone { .. }
         | Problem::LingeringUntimed(_)
-        | Problem::GenerationBehind { .. }
-        | Problem::PrecreatedUnowned { .. }
-        | Problem::BatchBehind { .. }
         | Problem::XattrsUnowned(_)
         | Problem::EntryMisplaced { .. } => Vec::new(),
     }
@@ -96,6 +98,10 @@ mod tests {
         assert_eq!(found.keys().copied().collect::<Vec<_>>(), [ServerId(1)]);
         assert_eq!(kinds(&found[&ServerId(1)]), "1 datafile_missing");
         assert!(found[&ServerId(1)].contains(&problems[0]));
+        // A datafile that lay ready for a server whose pools began anew.
+        let datafile = Handle::new(ServerId(0), 1 << 41);
+        let leaked = [Problem::PrecreatedUnowned { datafile, pool: ServerId(1) }];
+        assert_eq!(of_lost_stores(&leaked, &map).len(), 1);
         assert!(of_lost_stores(&[Problem::DirectoryMissing(Handle::ROOT)], &map).is_empty());
     }
 }

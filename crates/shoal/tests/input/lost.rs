@@ -368,3 +368,279 @@ fn an_older_copy_of_a_folder_is_refused_by_the_record_and_by_the_other_servers()
     refused(&["serve", "--config", &data, "--server", "1"], &words);
     other.stop();
 }
+
+/// What a record of the stores says, to be changed by hand as an interruption leaves it.
+fn record(tree: &Tree, server: usize) -> toml::Table {
+    let text = std::fs::read_to_string(tree.home.path(&format!("data/store-{server}.toml"))).unwrap();
+    toml::from_str(&text).unwrap()
+}
+
+fn put_record(tree: &Tree, server: usize, record: &toml::Table) {
+    let text = toml::to_string(record).unwrap();
+    std::fs::write(tree.home.path(&format!("data/store-{server}.toml")), text).unwrap();
+}
+
+fn entry(record: &mut toml::Table) -> &mut toml::Table {
+    record["store"][0].as_table_mut().unwrap()
+}
+
+impl Tree {
+    /// Copies of the tree, each read again.
+    fn add(&self, name: &str, count: usize) {
+        for copy in 0..count {
+            let at = self.at(&format!("{name}{copy}"));
+            said(&["cp", "-r", &self.home.text("tree"), &at, "--key", &self.key(), "--quiet"]);
+        }
+        self.has(name, count);
+    }
+
+    /// They are there, with their own bytes.
+    #[track_caller]
+    fn has(&self, name: &str, count: usize) {
+        for copy in 0..count {
+            let (at, to) =
+                (self.at(&format!("{name}{copy}")), self.home.path(&format!("{name}{copy}-again")));
+            said(&["cp", "-r", &at, to.to_str().unwrap(), "--key", &self.key(), "--quiet"]);
+            let (read, written) = (listing(&to), listing(&self.home.path("tree")));
+            assert_untouched(&written, &read);
+            remove(&to);
+        }
+    }
+
+    /// Of a copy of the tree that was made after the folder was copied, each byte that is read is its own, or a hole.
+    #[track_caller]
+    fn has_nothing_foreign(&self, name: &str, count: usize) {
+        for copy in 0..count {
+            let read = |path: &str| {
+                let at = self.at(&format!("{name}{copy}/{path}"));
+                run(&["cat", &at, "--key", &self.key()]).stdout
+            };
+            let is_own = |found: &[u8], own: &dyn Fn(usize) -> u8| {
+                found.iter().enumerate().all(|(at, b)| *b == own(at) || *b == 0)
+            };
+            assert!(is_own(&read("large"), &byte), "{name}{copy}/large");
+            for dir in 0..DIRS {
+                for file in 0..4 {
+                    let text = format!("{dir} {file}").into_bytes();
+                    let own = |at: usize| text.get(at).copied().unwrap_or(1);
+                    assert!(is_own(&read(&format!("d{dir}/f{file}")), &own), "{name}{copy}/d{dir}/f{file}");
+                }
+            }
+        }
+    }
+
+    /// A tree on three servers, the folder of one of them as it was, and what was written since that copy.
+    fn with_older_copy() -> (Tree, usize, PathBuf) {
+        let tree = Tree::new("3");
+        let server = tree.server_without_the_top();
+        let old = tree.home.path("old");
+        copy(&tree.folder(server), &old);
+        let up = Serving::start(&["up", &tree.data()]);
+        tree.add("late", 4);
+        up.stop();
+        (tree, server, old)
+    }
+}
+
+#[test]
+fn an_older_copy_that_is_accepted_shares_nothing_with_what_was_written_since() {
+    let (tree, server, old) = Tree::with_older_copy();
+    let (data, folder, away, id) =
+        (tree.data(), tree.folder(server), tree.home.path("away"), server.to_string());
+    // The folder of now is no older copy, and stays as it is.
+    refused(&["up", &data, "--accept-older", &id], &["is not an older copy", "without --accept-older"]);
+    refused(&["up", &data, "--accept-older", &id, "--new-store", &id], &["give one of them"]);
+    refused(&["up", &data, "--accept-older", "9"], &["server 9 is not among those"]);
+    std::fs::rename(&folder, &away).unwrap();
+    refused(&["up", &data, "--accept-older", &id], &["is no older copy", "is not there"]);
+    copy(&old, &folder);
+    let up = Serving::start(&["up", &data]);
+    assert!(up.told().contains("older copy") && up.told().contains("--accept-older"), "{}", up.told());
+    up.stop();
+    let up = Serving::start(&["up", &data, "--accept-older", &id]);
+    assert!(!up.told().contains("DEGRADED"), "{}", up.told());
+    said(&["status", &data]);
+    // What was there when the copy was made is there.
+    assert_eq!(tree.read_all(|at, read| read == byte(at)), DIRS * 4);
+    tree.has_nothing_foreign("late", 4);
+    tree.add("new", 6);
+    tree.has_nothing_foreign("late", 4);
+    tree.has("new", 6);
+    let fsck = |options: &[&str]| {
+        let save = tree.home.text("save");
+        let output = run(&[&["fsck", &data, "--quiet", "--save", &save], options].concat());
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (status, found) = fsck(&[]);
+    assert!(
+        status == Some(1) && found.contains(&format!("a store of server {server} was given up")),
+        "{found}"
+    );
+    let (status, left) = fsck(&["--repair"]);
+    assert!(status == Some(1) && left.contains("nothing was mended: --lost-stores"), "{left}");
+    let (status, mended) = fsck(&["--repair", "--lost-stores"]);
+    assert_eq!(status, Some(0), "{mended}");
+    said(&["fsck", &data, "--quiet"]);
+    tree.has("new", 6);
+    tree.add("after", 2);
+    tree.has_nothing_foreign("late", 4);
+    assert_eq!(tree.read_all(|at, read| read == byte(at)), DIRS * 4);
+    said(&["fsck", &data, "--quiet"]);
+    up.stop();
+    // It is accepted once, and is a store like any other then; what was given up is refused, also if it comes back.
+    refused(&["up", &data, "--accept-older", &id], &["is not an older copy"]);
+    Serving::start(&["up", &data]).stop();
+    remove(&folder);
+    for given_up in [&old, &away] {
+        copy(given_up, &folder);
+        refused(&["up", &data, "--accept-older", &id], &["was given up for good"]);
+        let up = Serving::start(&["up", &data]);
+        assert!(up.told().contains(&format!("DEGRADED: server {server}")), "{}", up.told());
+        up.stop();
+        remove(&folder);
+    }
+}
+
+#[test]
+fn a_mount_hears_once_that_an_older_copy_was_accepted() {
+    let tree = Tree::new("3");
+    let server = tree.server_without_the_top();
+    let (data, folder, old) = (tree.data(), tree.folder(server), tree.home.path("old"));
+    copy(&folder, &old);
+    let up = Serving::start(&["up", &data]);
+    let mnt = tree.home.path("mnt");
+    std::fs::create_dir(&mnt).unwrap();
+    let mount = Serving::start(&["mount", &tree.root, mnt.to_str().unwrap(), "--key", &tree.key()]);
+    tree.add("late", 2);
+    let large = mnt.join("tree/large");
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&large).unwrap();
+    let all: Vec<u8> = (0..LARGE).map(byte).collect();
+    // The same bytes: what is lost of them is there in the copy.
+    std::os::unix::fs::FileExt::write_all_at(&file, &all, 0).unwrap();
+    up.crash();
+    remove(&folder);
+    copy(&old, &folder);
+    let up = Serving::start(&["up", &data, "--accept-older", &server.to_string()]);
+    // The mount learns the new map from the other servers.
+    soon("the mount reads through the new store", || std::fs::read(&large).is_ok_and(|read| read == all));
+    let synced = file.sync_all();
+    assert_eq!(synced.unwrap_err().raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()), "once");
+    file.sync_all().unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &all, 0).unwrap();
+    file.sync_all().unwrap();
+    std::fs::write(mnt.join("new"), b"new").unwrap();
+    assert_eq!(std::fs::read(mnt.join("new")).unwrap(), b"new");
+    drop(file);
+    mount.stop();
+    up.stop();
+}
+
+#[test]
+fn an_older_copy_is_accepted_whole_wherever_that_is_interrupted() {
+    let (tree, server, old) = Tree::with_older_copy();
+    let (data, folder, id) = (tree.data(), tree.folder(server), server.to_string());
+    let others: Vec<String> =
+        (0..3).filter(|other| *other != server).map(|other| other.to_string()).collect();
+    let before = record(&tree, server);
+    let restore = || {
+        remove(&folder);
+        copy(&old, &folder);
+    };
+    restore();
+    let accept = ["serve", "--config", &data, "--server", &id, "--accept-older", &id];
+    let serve = ["serve", "--config", &data, "--server", &id];
+    // While one of the others does not run nothing is changed.
+    let one = Serving::start(&["serve", "--config", &data, "--server", &others[0]]);
+    refused(&accept, &["every server that keeps its store must run and answer"]);
+    let two = Serving::start(&["serve", "--config", &data, "--server", &others[1]]);
+    refused(&serve, &["older copy", &format!("--accept-older {server}")]);
+    Serving::start(&accept).stop();
+    let after = record(&tree, server);
+    let store = |record: &toml::Table| record.clone()["store"][0]["store"].as_str().unwrap().to_owned();
+    let (lost, successor) = (store(&before), store(&after));
+    assert_ne!(lost, successor);
+    let identity = std::fs::read(folder.join("collection")).unwrap();
+    // The others know it, this machine has only begun.
+    restore();
+    let mut begun = before.clone();
+    entry(&mut begun).insert("successor".to_owned(), successor.clone().into());
+    put_record(&tree, server, &begun);
+    refused(&serve, &["older copy", &format!("--accept-older {server}")]);
+    Serving::start(&accept).stop();
+    assert_eq!(store(&record(&tree, server)), successor, "the same one");
+    // The record knows it, the folder does not.
+    restore();
+    let mut known = after.clone();
+    entry(&mut known).insert("copy_of".to_owned(), lost.into());
+    entry(&mut known).insert("position".to_owned(), 0.into());
+    put_record(&tree, server, &known);
+    refused(&serve, &["was begun and not completed", &format!("--accept-older {server}")]);
+    Serving::start(&accept).stop();
+    // The folder names it, and what was promised to others is still in it.
+    restore();
+    std::fs::write(folder.join("collection"), &identity).unwrap();
+    put_record(&tree, server, &known);
+    Serving::start(&serve).stop();
+    restore();
+    std::fs::write(folder.join("collection"), &identity).unwrap();
+    put_record(&tree, server, &known);
+    let three = Serving::start(&accept);
+    assert_eq!(store(&record(&tree, server)), successor);
+    assert!(record(&tree, server)["store"][0].get("copy_of").is_none());
+    assert_eq!(tree.read_all(|at, read| read == byte(at)), DIRS * 4);
+    tree.add("new", 3);
+    tree.has_nothing_foreign("late", 4);
+    for serving in [one, two, three] {
+        serving.stop();
+    }
+}
+
+#[test]
+fn a_copy_of_another_server_or_file_system_is_not_accepted() {
+    let (one, other) = (Tree::new("2"), Tree::new("2"));
+    let (data, folder) = (one.data(), one.folder(1));
+    let zero = one.folder(0);
+    let accept = ["up", &data, "--accept-older", "1"];
+    remove(&folder);
+    copy(&zero, &folder);
+    refused(&accept, &["is no older copy", "is of server 0, not 1"]);
+    remove(&folder);
+    copy(&other.folder(1), &folder);
+    refused(&accept, &["is no older copy", "is of file system"]);
+    remove(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    refused(&accept, &["is no older copy", "is empty"]);
+    // A store of this server that nobody knew.
+    remove(&folder);
+    let kept = one.home.path("kept.toml");
+    std::fs::rename(one.home.path("data/store-1.toml"), &kept).unwrap();
+    let alone = Serving::start(&["serve", "--config", &data, "--server", "1"]);
+    alone.stop();
+    std::fs::rename(&kept, one.home.path("data/store-1.toml")).unwrap();
+    refused(&accept, &["server 1 has store", "holds a copy of store"]);
+}
+
+#[test]
+fn an_older_copy_of_the_only_server_is_accepted() {
+    let tree = Tree::new("1");
+    let (data, folder, old) = (tree.data(), tree.folder(0), tree.home.path("old"));
+    copy(&folder, &old);
+    let up = Serving::start(&["up", &data]);
+    tree.add("late", 2);
+    up.stop();
+    for _ in 0..2 {
+        remove(&folder);
+        copy(&old, &folder);
+        refused(&["up", &data], &["older copy", "--accept-older 0"]);
+        let up = Serving::start(&["up", &data, "--accept-older", "0"]);
+        tree.is_whole();
+        let names = said(&["ls", &tree.root, "--key", &tree.key()]);
+        assert!(names.contains("tree") && !names.contains("late"), "{names}");
+        up.stop();
+        remove(&old);
+        copy(&folder, &old);
+        let up = Serving::start(&["up", &data]);
+        tree.add("late", 2);
+        up.stop();
+    }
+}

@@ -233,6 +233,27 @@ pub(crate) async fn write(env: &Env, dir: &Path, kept: &Kept) -> Result<(), Stor
     written.map_err(|error| StoreError::io(format!("writing {}", path.display()), &error))
 }
 
+/// See [`crate::succeed`].
+pub(crate) async fn succeed(
+    env: &Env,
+    config: &CollectionConfig,
+    from: StoreId,
+    to: StoreId,
+) -> Result<(), StoreError> {
+    let path = config.dir.join(FILE);
+    super::open::lock(env, &config.dir).await?;
+    let bytes = env.read_file(&path, LEN).await;
+    let bytes = bytes.map_err(|error| StoreError::io(format!("reading {}", path.display()), &error))?;
+    let mut kept = Kept::decode(&bytes, &path)?;
+    compare(&path, &kept, &CollectionConfig { store: StoreId::NONE, ..config.clone() })?;
+    if kept.store == to {
+        return Ok(());
+    }
+    compare(&path, &kept, &CollectionConfig { store: from, ..config.clone() })?;
+    kept.store = to;
+    write(env, &config.dir, &kept).await
+}
+
 fn compare(path: &Path, kept: &Kept, config: &CollectionConfig) -> Result<(), StoreError> {
     let (found, expected) = (kept.identity, config.identity);
     let of = |what: &str, found: String, expected: String| {

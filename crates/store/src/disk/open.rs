@@ -75,16 +75,7 @@ async fn prepare_folder(env: &Env, config: &CollectionConfig) -> Result<identity
     }
     identity::check_free(env, config).await?;
     sync_ancestors(env, dir).await.map_err(error)?;
-    match env.lock(dir.join("lock")).await {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            return Err(StoreError::Refused(format!(
-                "{} is in use by another server: stop that one first, or name another folder",
-                dir.display()
-            )));
-        }
-        Err(why) => return Err(error(why)),
-    }
+    lock(env, dir).await?;
     let kept = identity::check(env, config).await?;
     for part in super::PARTS {
         env.create_dir(dir.join(part)).await.map_err(error)?;
@@ -92,6 +83,17 @@ async fn prepare_folder(env: &Env, config: &CollectionConfig) -> Result<identity
     StreamFiles::make_folders(env, &dir.join("streams")).await.map_err(error)?;
     env.sync_dir(dir).await.map_err(error)?;
     Ok(kept)
+}
+
+/// Hold the folder until this environment ends.
+pub(crate) async fn lock(env: &Env, dir: &Path) -> Result<(), StoreError> {
+    env.lock(dir.join("lock")).await.map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => StoreError::Refused(format!(
+            "{} is in use by another server: stop that one first, or name another folder",
+            dir.display()
+        )),
+        _ => StoreError::io(format!("preparing {}", dir.display()), &error),
+    })
 }
 
 /// Make the folder's own name durable. Its parent's must be, and so on up to what was there before; folders that we may
