@@ -55,6 +55,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "row_session", run: row::<rows::Session>, seeds: sessions },
     Target { name: "row_kept", run: row::<rows::Kept>, seeds: kept },
     Target { name: "row_orphan", run: row::<rows::Orphan>, seeds: orphans },
+    Target { name: "row_ended", run: row::<rows::Ended>, seeds: ended },
     Target { name: "row_lingering", run: row::<rows::Lingering>, seeds: lingering },
     Target { name: "row_reap", run: row::<rows::Reap>, seeds: reaps },
     Target { name: "row_pool", run: row::<rows::Pool>, seeds: pools },
@@ -348,6 +349,10 @@ fn orphans() -> Vec<Vec<u8>> {
     vec![rows::Orphan { since: Time(5) }.to_row().to_vec()]
 }
 
+fn ended() -> Vec<Vec<u8>> {
+    vec![rows::Ended { time: Time(5) }.to_row().to_vec()]
+}
+
 fn lingering() -> Vec<Vec<u8>> {
     vec![rows::Lingering { bytes: 4096 }.to_row().to_vec()]
 }
@@ -463,6 +468,7 @@ mod tests {
             "row_session" => rows::Session::from_row(bytes).is_ok(),
             "row_kept" => rows::Kept::from_row(bytes).is_ok(),
             "row_orphan" => rows::Orphan::from_row(bytes).is_ok(),
+            "row_ended" => rows::Ended::from_row(bytes).is_ok(),
             "row_lingering" => rows::Lingering::from_row(bytes).is_ok(),
             "row_reap" => rows::Reap::from_row(bytes).is_ok(),
             "row_pool" => rows::Pool::from_row(bytes).is_ok(),
