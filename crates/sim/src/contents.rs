@@ -50,6 +50,8 @@ pub struct Act {
     pub stamp: Stamp,
     /// What may take it.
     pub held: Held,
+    /// What an fsync may take for lost: its client does not know what the modes made durable at reply.
+    pub noted: Held,
     /// Servers that cannot lose it any more, since an fsync covered it there: a bit each.
     pub synced: u64,
     /// An fsync of its own client covered it: the client has nothing more to say of it.
@@ -387,7 +389,18 @@ impl Contents {
         let servers = self.places.all();
         let own = self.acts.iter().filter(|act| act.scope == by.scope && !act.covered);
         let mut own = own.filter(|act| !act.is_told(&by));
-        own.any(|act| act.stamp.is_lost_by_any(now, &servers, act.held))
+        own.any(|act| act.stamp.is_lost_by_any(now, &servers, act.noted.min(act.held)))
+    }
+
+    /// What a client wrote, and what its fsyncs said of it: for the words of a violation.
+    pub fn written_by(&self, scope: u64) -> String {
+        let own = self.acts.iter().filter(|act| act.scope == scope);
+        let words = own.map(|act| {
+            let Act { noted, held, covered, told, told_first, .. } = act;
+            let told = format!("told through {told:?}, first at {told_first:?}");
+            format!("{}, held {held:?}, noted {noted:?}, covered {covered}, {told}", act.told())
+        });
+        format!("{}, on {:?}", words.collect::<Vec<_>>().join("; "), self.places.all())
     }
 
     /// Whether a server that may hold some of it was killed between two moments.

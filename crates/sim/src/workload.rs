@@ -370,7 +370,11 @@ impl Worker {
 
     /// How well metadata that is changed now is held.
     fn held_metadata(&self) -> Held {
-        self.shared.modes.borrow().metadata(self.asks)
+        self.held_metadata_of(self.asks)
+    }
+
+    fn held_metadata_of(&self, asks: Durability) -> Held {
+        self.shared.modes.borrow().metadata(asks)
     }
 
     /// The same of a change of names: one over several servers is durable in any case.

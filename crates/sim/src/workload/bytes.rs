@@ -126,7 +126,17 @@ impl Worker {
     pub(super) fn act(&mut self, kind: &'static str, asks: Durability) -> Act {
         let (called, stamp, tag) = (self.now(), self.shared.now(), self.rng.next_u64() | 1);
         let (client, scope, held) = (self.id, self.scope, self.held_data(asks));
-        Act { kind, client, scope, called, stamp, held, tag, base: Some(0), ..Act::default() }
+        let noted = self.told_lost(kind, asks);
+        Act { kind, client, scope, called, stamp, held, noted, tag, base: Some(0), ..Act::default() }
+    }
+
+    /// What an fsync may take for lost of what asks for this.
+    pub(super) fn told_lost(&self, kind: &str, asks: Durability) -> Held {
+        match asks {
+            // Before an append the client notes what other servers would lose.
+            Durability::Durable if kind != "append" => Held::Disk,
+            _ => self.held_data(asks).min(self.held_metadata_of(asks)).min(Held::Kernel),
+        }
     }
 
     /// Do what is noted to a file's bytes.

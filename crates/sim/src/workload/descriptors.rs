@@ -65,7 +65,9 @@ impl Worker {
             End::Refused(status) => self.wrong_if_named(&words, object, status),
             End::Unknown(error) if error.status == Status::Io => {
                 if !self.with_contents(object, |contents| contents.may_have_lost(by, &now)) {
-                    self.violation(&words, "expected it durable, as no server lost anything of it, found Io");
+                    let written = self.with_contents(object, |contents| contents.written_by(self.scope));
+                    let expected = "expected it durable, as no server lost anything of what was written, found Io";
+                    self.violation(&words, format!("{expected}: {open}–{opened}: {written}"));
                 }
                 let ended = self.shared.tick();
                 self.with_contents(object, |contents| contents.lost(by, began, ended));

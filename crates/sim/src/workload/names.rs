@@ -33,6 +33,7 @@ impl Worker {
             called: now,
             stamp: stamp.clone(),
             held: self.held_created(len),
+            noted: self.told_lost("create", self.asks),
             ranges: std::iter::once(0..len).collect(),
             tag,
             length: Length::Reaches(len),
