@@ -424,7 +424,7 @@ impl Contents {
             Length::Kept | Length::Becomes(_) => at,
         };
         let given = act.ranges.iter().any(|range| range.contains(&at));
-        self.may_be_lost(act, last, now) && !(given && !self.may_be_lost(act, at, now))
+        self.may_be_lost(act, last, now) && (!given || self.may_be_lost(act, at, now))
     }
 
     /// The furthest that anything reaches.

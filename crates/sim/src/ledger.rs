@@ -194,8 +194,7 @@ impl Ledger {
     /// An object was made, where its handle says, by a change that its names are a part of.
     pub fn made(&mut self, object: ObjectId, handle: Handle, stamp: &Stamp, held: Held) {
         self.objects[object].handle = handle.0;
-        self.objects[object].made =
-            Exposed { stamp: stamp.clone(), held, servers: vec![handle.server().0] };
+        self.objects[object].made = Exposed { stamp: stamp.clone(), held, servers: vec![handle.server().0] };
     }
 
     /// Whether an object may be gone, as a fault may have taken its making.
@@ -391,7 +390,8 @@ mod tests {
     #[test]
     fn a_refused_change_leaves_all_as_it_was() {
         let (mut ledger, object) = ledger();
-        let refused = ledger.begin(3, "rename a b", 3, Held::Disk, vec![(slot("a"), None), (slot("b"), Some(object))]);
+        let refused =
+            ledger.begin(3, "rename a b", 3, Held::Disk, vec![(slot("a"), None), (slot("b"), Some(object))]);
         ledger.refused(refused);
         assert_eq!(ledger.live(3), [(slot("a"), object)]);
         assert_eq!(ledger.judge(|_| Some(7)).len(), 1, "b never came");

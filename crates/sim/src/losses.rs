@@ -158,7 +158,10 @@ mod tests {
         let killed = now.clone();
         now.add(1, true, true);
         assert_eq!(lost(&killed, &now, 1), [true, true, false]);
-        assert!(before.is_lost_by_any(&now, &[], Held::Kernel) && before.is_lost_by_any(&now, &[0, 1], Held::Kernel));
+        assert!(
+            before.is_lost_by_any(&now, &[], Held::Kernel)
+                && before.is_lost_by_any(&now, &[0, 1], Held::Kernel)
+        );
         assert!(!before.is_lost_by_any(&now, &[0, 2], Held::Memory));
     }
 

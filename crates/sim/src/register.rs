@@ -129,7 +129,8 @@ fn between(history: &[Event], begin: Option<u64>, end: Option<u64>) -> Vec<Event
     let within = |event: &Event| {
         let is_before = end.is_some_and(|end| event.called >= end);
         let is_behind = begin.is_some_and(|begin| !event.seen.is_unknown() && event.returned <= begin);
-        let is_met = begin.is_some_and(|begin| event.called <= begin) || end.is_some_and(|end| event.returned >= end);
+        let is_met =
+            begin.is_some_and(|begin| event.called <= begin) || end.is_some_and(|end| event.returned >= end);
         let seen = match event.seen {
             _ if is_before || is_behind => return None,
             seen if !is_met || seen.is_unknown() => seen,
@@ -327,7 +328,10 @@ mod tests {
         assert!(!over(&[made, found(20, 7), event(22, 23, Seen::Missing)], &[10]), "nor behind it");
         assert!(!over(&[made, found(20, 8)], &[10]), "nobody made that");
         assert!(over(&[made, event(9, 12, Seen::Removed), found(20, 7), found(30, 7)], &[10]));
-        assert!(over(&[made, event(9, 12, Seen::Removed), found(20, 7), event(30, 31, Seen::Missing)], &[10]));
+        assert!(over(
+            &[made, event(9, 12, Seen::Removed), found(20, 7), event(30, 31, Seen::Missing)],
+            &[10]
+        ));
         assert!(over(&[event(2, 0, Seen::MaybeMade), found(20, 9), found(30, 9)], &[10]));
     }
 }

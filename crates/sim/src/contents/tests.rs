@@ -74,7 +74,11 @@ fn a_power_cut_takes_what_was_not_synced_and_nothing_else() {
     told.lost(Syncer { open: 1, opened: 2, ..BY }, 10, 12);
     for (open, opened) in [(1, 2), (13, 14), (9, 11)] {
         let by = Syncer { open, opened, ..BY };
-        assert_eq!(told.may_have_lost(by, cut(1)), open == 9, "it was told, through {open} or certainly before");
+        assert_eq!(
+            told.may_have_lost(by, cut(1)),
+            open == 9,
+            "it was told, through {open} or certainly before"
+        );
         let mut told = told.clone();
         told.synced(by, 45, cut(1));
         assert!(
@@ -133,11 +137,20 @@ fn append(called: u64, len: u64) -> Act {
 fn an_append_goes_behind_what_exists_and_apart_from_others() {
     let mut file = contents(&[write(10, 20, 0, 100)]);
     let first = file.begin(append(30, 50));
-    assert!(file.clone().appended(first, 99, (40, cut(0), Held::Kernel), false).is_err(), "over what was written");
-    assert!(file.clone().appended(first, 0, (40, cut(1), Held::Kernel), false).is_ok(), "a power cut may have taken it");
+    assert!(
+        file.clone().appended(first, 99, (40, cut(0), Held::Kernel), false).is_err(),
+        "over what was written"
+    );
+    assert!(
+        file.clone().appended(first, 0, (40, cut(1), Held::Kernel), false).is_ok(),
+        "a power cut may have taken it"
+    );
     assert!(file.appended(first, 100, (40, cut(0), Held::Kernel), false).is_ok());
     let second = file.begin(append(35, 50));
-    assert!(file.clone().appended(second, 100, (60, cut(0), Held::Kernel), false).is_err(), "the place of another");
+    assert!(
+        file.clone().appended(second, 100, (60, cut(0), Held::Kernel), false).is_err(),
+        "the place of another"
+    );
     assert!(file.appended(second, 150, (60, cut(0), Held::Kernel), false).is_ok());
     let content = [filled(11, 0, 100), filled(31, 0, 50), filled(36, 0, 50)].concat();
     assert!(file.judge(&read(70, 0, 500, &content)).is_ok());

@@ -66,7 +66,8 @@ impl Worker {
             End::Unknown(error) if error.status == Status::Io => {
                 if !self.with_contents(object, |contents| contents.may_have_lost(by, &now)) {
                     let written = self.with_contents(object, |contents| contents.written_by(self.scope));
-                    let expected = "expected it durable, as no server lost anything of what was written, found Io";
+                    let expected =
+                        "expected it durable, as no server lost anything of what was written, found Io";
                     self.violation(&words, format!("{expected}: {open}–{opened}: {written}"));
                 }
                 let ended = self.shared.tick();
