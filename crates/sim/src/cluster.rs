@@ -30,7 +30,7 @@ pub struct ClusterConfig {
     pub world: Config,
     /// The servers' spans of time.
     pub settings: Settings,
-    /// When the servers sync. The checks hold for the default; with less they must find what is lost.
+    /// When the servers sync.
     pub sync_modes: SyncModes,
     /// Which techniques are used.
     pub switches: Switches,
@@ -242,6 +242,11 @@ fn map_of(config: &ClusterConfig) -> ClusterMap {
 }
 
 impl Server {
+    /// Its number.
+    pub fn id(&self) -> u16 {
+        self.plan.id.0
+    }
+
     /// Start the server's process. Syncs that failed before are no part of its life: what they cost was told with the end of
     /// the one before, and one that gave up in its start had answered nobody.
     pub fn start(&self, world: &World) {

@@ -8,12 +8,15 @@
 //! What is promised (SEMANTICS §1–§4) is that each such register is *regular* (Lamport 1986): a read sees the last act that
 //! ended before it began, or one that ran at the same time, for each byte. So an act is no longer possible when another
 //! that is *certain* began after it had ended. Certain is what ended before the read began and cannot be lost: it was
-//! synced, or is metadata, or no power was cut since it was called. An act without an answer is possible for ever.
+//! synced, or the server that holds the byte had no fault since it was called that takes what is held so
+//! ([`crate::losses`]). An act without an answer is possible for ever.
 //!
 //! *Appends* have no place until they are acknowledged. One without an answer floats: its bytes may be anywhere, in one
 //! piece, and only once. Its place must be behind what certainly existed, and apart from every other append's.
 
+use crate::losses::{Held, Stamp};
 use crate::rng::mix;
+use shoal_proto::{Attr, Dist};
 use std::ops::Range;
 
 /// What becomes of the file's length.
@@ -39,16 +42,22 @@ pub struct Act {
     pub scope: u64,
     /// Open files through which an fsync said that it may be lost.
     pub told: Vec<u64>,
-    /// The newest open file there was when the first of them said so.
-    pub told_first: Option<u64>,
-    /// When it was called, in nanoseconds, and after how many power cuts.
+    /// When the first of them was called and when it returned, in the order of opens and fsyncs.
+    pub told_first: Option<(u64, u64)>,
+    /// When it was called, in nanoseconds.
     pub called: u64,
-    /// Power cuts begun before it was called.
-    pub cuts: u64,
+    /// The faults begun before it was called.
+    pub stamp: Stamp,
+    /// What may take it.
+    pub held: Held,
+    /// What an fsync may take for lost: its client does not know what the modes made durable at reply.
+    pub noted: Held,
+    /// Servers that cannot lose it any more, since an fsync covered it there: a bit each.
+    pub synced: u64,
+    /// An fsync of its own client covered it: the client has nothing more to say of it.
+    pub covered: bool,
     /// When it was acknowledged.
     pub returned: Option<u64>,
-    /// No power cut can take it.
-    pub durable: bool,
     /// Ranges that get bytes.
     pub ranges: Vec<Range<u64>>,
     /// Tells its bytes from all others; 0: they are zeros.
@@ -83,9 +92,19 @@ impl Act {
         !matches!(self.length, Length::Becomes(size) if at >= size)
     }
 
-    /// Whether an fsync through this open file has no more to say of a loss of it.
-    fn is_told(&self, open: u64) -> bool {
-        self.told.contains(&open) || self.told_first.is_some_and(|newest| open > newest)
+    /// Whether an fsync through this open file may have no more to say of a loss of it.
+    fn may_be_told(&self, by: &Syncer) -> bool {
+        self.told.contains(&by.open) || self.told_first.is_some_and(|(began, _)| by.opened > began)
+    }
+
+    /// Whether it certainly has not.
+    fn is_told(&self, by: &Syncer) -> bool {
+        self.told.contains(&by.open) || self.told_first.is_some_and(|(_, ended)| by.open > ended)
+    }
+
+    /// Whether this server may have lost it.
+    fn is_lost_at(&self, server: u16, now: &Stamp) -> bool {
+        self.synced & bit(server) == 0 && self.stamp.is_lost(now, server, self.held)
     }
 
     fn floats(&self) -> bool {
@@ -118,8 +137,56 @@ impl Act {
 pub struct Syncer {
     /// Which life of which client.
     pub scope: u64,
-    /// Through which open file; later ones have greater numbers.
+    /// Through which open file: when its open was called, in the order of opens and fsyncs.
     pub open: u64,
+    /// When that returned.
+    pub opened: u64,
+}
+
+/// Servers that a run may have: each is a bit of what is synced.
+const SERVERS_MAX: u16 = 64;
+
+fn bit(server: u16) -> u64 {
+    assert!(server < SERVERS_MAX, "a simulated cluster has at most {SERVERS_MAX} servers");
+    1 << server
+}
+
+/// Which servers hold which bytes of a file, as far as it is known.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Places {
+    /// The server of the metafile; `None`: not known.
+    home: Option<u16>,
+    /// Up to here the bytes are the metafile's own.
+    stuffed: u64,
+    /// Bytes of a strip, and the servers of the datafiles in their order; none: not known.
+    strip: u64,
+    dealt: Vec<u16>,
+}
+
+impl Places {
+    /// The server that holds a byte; `None`: it may be any.
+    fn of(&self, at: u64) -> Option<u16> {
+        match self.dealt.len() as u64 {
+            0 => self.home.filter(|_| at < self.stuffed),
+            count => Some(self.dealt[(at / self.strip % count) as usize]),
+        }
+    }
+
+    /// All servers that hold something of the file; none: they are not known.
+    fn all(&self) -> Vec<u16> {
+        match &self.dealt[..] {
+            [] => Vec::new(),
+            dealt => dealt.iter().copied().chain(self.home).collect(),
+        }
+    }
+
+    /// Where strips begin, between two places.
+    fn borders(&self, from: u64, end: u64) -> impl Iterator<Item = u64> {
+        let strip = if self.dealt.is_empty() { self.stuffed } else { self.strip };
+        let last = end.checked_div(strip).unwrap_or(0);
+        let first = from.checked_div(strip).unwrap_or(0) + 1;
+        (first..=last).map(move |index| index * strip)
+    }
 }
 
 /// What a read was like.
@@ -131,8 +198,8 @@ pub struct Read<'a> {
     pub called: u64,
     /// When it returned.
     pub returned: u64,
-    /// Power cuts begun before it returned.
-    pub cuts: u64,
+    /// Faults begun before it returned.
+    pub now: &'a Stamp,
     /// Where it began.
     pub from: u64,
     /// How many bytes it asked for.
@@ -206,18 +273,33 @@ pub fn filled(tag: u64, from: u64, len: usize) -> Vec<u8> {
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
     acts: Vec<Act>,
+    places: Places,
 }
 
 impl Contents {
+    /// The file was made on this server, and so many of its first bytes are the metafile's own.
+    pub fn made(&mut self, home: u16, stuffed: u64) {
+        (self.places.home, self.places.stuffed) = (Some(home), stuffed);
+    }
+
+    /// Where the file's bytes are: a layout stays as long as the file.
+    pub fn learn(&mut self, attr: &Attr) {
+        let Some(layout) = &attr.layout else { return };
+        let strip = if let Dist::SimpleStripe { strip } = layout.dist { strip } else { u64::MAX };
+        let dealt = layout.datafiles.iter().map(|datafile| datafile.server().0).collect();
+        self.places = Places { home: Some(attr.handle.server().0), strip, dealt, ..self.places };
+    }
+
     /// Something is about to be done; its number.
     pub fn begin(&mut self, act: Act) -> usize {
         self.acts.push(act);
         self.acts.len() - 1
     }
 
-    /// It was acknowledged.
-    pub fn done(&mut self, act: usize, now: u64) {
-        self.acts[act].returned = Some(now);
+    /// It was acknowledged, and may be held less well than was thought when it was asked for.
+    pub fn done(&mut self, act: usize, now: u64, held: Held) {
+        let act = &mut self.acts[act];
+        (act.returned, act.held) = (Some(now), act.held.min(held));
     }
 
     /// It was refused, and nothing was done.
@@ -236,14 +318,13 @@ impl Contents {
         &mut self,
         act: usize,
         offset: u64,
-        now: u64,
-        cuts: u64,
+        (now, stamp, held): (u64, &Stamp, Held),
         twice: bool,
     ) -> Result<(), String> {
         let end = offset + self.acts[act].len;
-        let judged = self.may_begin(act, offset, now, cuts);
+        let judged = self.may_begin(act, offset, now, stamp);
         let appended = &mut self.acts[act];
-        appended.returned = Some(now);
+        (appended.returned, appended.held) = (Some(now), appended.held.min(held));
         appended.base = Some(offset);
         appended.ranges = std::iter::once(offset..end).collect();
         appended.length = Length::Reaches(end);
@@ -251,13 +332,13 @@ impl Contents {
         judged
     }
 
-    fn may_begin(&self, act: usize, offset: u64, now: u64, cuts: u64) -> Result<(), String> {
+    fn may_begin(&self, act: usize, offset: u64, now: u64, stamp: &Stamp) -> Result<(), String> {
         let own = &self.acts[act];
         let asked = Read {
             client: own.client,
             called: own.called,
             returned: now,
-            cuts,
+            now: stamp,
             from: offset,
             len: 0,
             content: &[],
@@ -272,36 +353,78 @@ impl Contents {
                 let earlier = |act: &Act| shrink.returned.is_some_and(|returned| returned < act.called);
                 matches!(shrink.length, Length::Becomes(_)) && !(earlier(own) && earlier(other))
             });
-            if !apart && !shortened && other.cuts == cuts {
+            let mut of = self.places.borders(offset, end.saturating_sub(1)).chain([offset]);
+            if !apart && !shortened && !of.any(|at| self.may_be_lost(other, at, stamp)) {
                 return Err(format!("found it at {offset}–{end}, where there is the {}", other.told()));
             }
         }
         Ok(())
     }
 
-    /// An fsync, called at `called` and done after `cuts` power cuts, said that all is durable. It covers what was written
-    /// through any open file of the same client, unless it was said through this one, or before this one was opened, that it
-    /// may be lost; and what anybody wrote, unless power was cut since.
-    pub fn synced(&mut self, by: Syncer, called: u64, cuts: u64) {
-        let covered = |act: &&mut Act| {
-            let is_own = by.scope != 0 && act.scope == by.scope && !act.is_told(by.open);
-            act.returned.is_some_and(|at| at <= called) && (is_own || act.cuts == cuts)
-        };
-        self.acts.iter_mut().filter(covered).for_each(|act| act.durable = true);
-    }
-
-    /// An fsync said that what its client wrote may be lost: a later one through the same open file does not cover it, nor does
-    /// one through a file that is opened from now on. `newest`: the newest open file.
-    pub fn lost(&mut self, by: Syncer, newest: u64) {
-        for act in self.acts.iter_mut().filter(|act| act.scope == by.scope && act.returned.is_some()) {
-            act.told.push(by.open);
-            act.told_first.get_or_insert(newest);
+    /// An fsync, called at `called` and done when there were these faults, said that all is durable. It covers what was written
+    /// through any open file of the same client, unless it may have been said through this one, or before this one was opened,
+    /// that it may be lost; and what anybody wrote, on the servers that lost nothing of it.
+    pub fn synced(&mut self, by: Syncer, called: u64, now: &Stamp) {
+        for act in self.acts.iter_mut().filter(|act| act.returned.is_some_and(|at| at <= called)) {
+            if by.scope != 0 && act.scope == by.scope && !act.may_be_told(&by) {
+                (act.synced, act.covered) = (u64::MAX, true);
+            }
+            let kept = (0..now.servers()).filter(|server| !act.is_lost_at(*server, now));
+            act.synced |= kept.map(bit).fold(0, |all, server| all | server);
         }
     }
 
-    /// Power cuts before the client's first act.
-    pub fn first_cuts_of(&self, client: u16) -> Option<u64> {
-        self.acts.iter().filter(|act| act.client == client).map(|act| act.cuts).min()
+    /// An fsync that was called at `began` said that what its client wrote may be lost: a later one through the same open file
+    /// does not cover it, nor does one through a file that is opened from now on.
+    pub fn lost(&mut self, by: Syncer, began: u64, now: u64) {
+        for act in self.acts.iter_mut().filter(|act| act.scope == by.scope && act.returned.is_some()) {
+            act.told.push(by.open);
+            act.told_first.get_or_insert((began, now));
+        }
+    }
+
+    /// Whether an fsync of this client may say that something is lost: a server that may hold some of the file had a fault that
+    /// takes what it wrote. That another client's fsync covered it, this one does not know.
+    pub fn may_have_lost(&self, by: Syncer, now: &Stamp) -> bool {
+        let servers = self.places.all();
+        let own = self.acts.iter().filter(|act| act.scope == by.scope && !act.covered);
+        let mut own = own.filter(|act| !act.is_told(&by));
+        own.any(|act| act.stamp.is_lost_by_any(now, &servers, act.noted.min(act.held)))
+    }
+
+    /// What a client wrote, and what its fsyncs said of it: for the words of a violation.
+    pub fn written_by(&self, scope: u64) -> String {
+        let own = self.acts.iter().filter(|act| act.scope == scope);
+        let words = own.map(|act| {
+            let Act { noted, held, covered, told, told_first, .. } = act;
+            let told = format!("told through {told:?}, first at {told_first:?}");
+            format!("{}, held {held:?}, noted {noted:?}, covered {covered}, {told}", act.told())
+        });
+        format!("{}, on {:?}", words.collect::<Vec<_>>().join("; "), self.places.all())
+    }
+
+    /// Whether a server that may hold some of it was killed between two moments.
+    pub fn was_killed(&self, since: &Stamp, now: &Stamp) -> bool {
+        since.is_lost_by_any(now, &self.places.all(), Held::Memory)
+    }
+
+    /// Whether what an act did to a byte may be lost. What gives a file its length is done by the metafile's server.
+    fn may_be_lost(&self, act: &Act, at: u64, now: &Stamp) -> bool {
+        let is_cut = matches!(act.length, Length::Becomes(_));
+        match if is_cut { self.places.home } else { self.places.of(at) } {
+            Some(server) => act.is_lost_at(server, now),
+            None => (0..now.servers()).any(|server| act.is_lost_at(server, now)),
+        }
+    }
+
+    /// Whether the existence of a byte that an act gave or took may be lost: it follows from any later byte that there is.
+    fn may_lose_existence(&self, act: &Act, at: u64, now: &Stamp) -> bool {
+        let last = match act.length {
+            Length::Reaches(end) => end.saturating_sub(1),
+            Length::Kept | Length::Becomes(_) => at,
+        };
+        let given = act.ranges.iter().any(|range| range.contains(&at));
+        self.may_be_lost(act, last, now) && (!given || self.may_be_lost(act, at, now))
     }
 
     /// The furthest that anything reaches.
@@ -318,13 +441,18 @@ impl Contents {
         self.acts.iter().any(|act| act.returned.is_none_or(|returned| returned >= at) && !act.refused)
     }
 
-    /// The acts that a register may show: `None` is its beginning.
-    fn possible(&self, read: &Read<'_>, decides: impl Fn(&Act) -> bool) -> Vec<Option<&Act>> {
+    /// The acts that a register may show: `None` is its beginning. `lost`: whether what an act did to it may be lost.
+    fn possible(
+        &self,
+        read: &Read<'_>,
+        decides: impl Fn(&Act) -> bool,
+        lost: impl Fn(&Act) -> bool,
+    ) -> Vec<Option<&Act>> {
         let seen: Vec<&Act> =
             self.acts.iter().filter(|act| act.called < read.returned && decides(act)).collect();
         let is_certain = |act: &&&Act| {
             let before = act.returned.is_some_and(|returned| returned < read.called);
-            before && (act.durable || act.cuts == read.cuts)
+            before && !lost(act)
         };
         let last_begun = seen.iter().filter(is_certain).map(|act| act.called).max();
         let outdated =
@@ -333,14 +461,19 @@ impl Contents {
         first.into_iter().chain(seen.into_iter().filter(|act| !outdated(act)).map(Some)).collect()
     }
 
+    fn possible_ends(&self, at: u64, read: &Read<'_>) -> Vec<Option<&Act>> {
+        let lost = |act: &Act| self.may_lose_existence(act, at, read.now);
+        self.possible(read, |act| act.decides_existence(at), lost)
+    }
+
     fn may_exist(&self, at: u64, read: &Read<'_>) -> bool {
         let floats = self.acts.iter().any(|act| act.called < read.returned && act.floats());
-        let possible = self.possible(read, |act| act.decides_existence(at));
+        let possible = self.possible_ends(at, read);
         floats || possible.iter().any(|act| act.is_some_and(|act| act.keeps(at)))
     }
 
     fn may_be_absent(&self, at: u64, read: &Read<'_>) -> Result<(), String> {
-        let possible = self.possible(read, |act| act.decides_existence(at));
+        let possible = self.possible_ends(at, read);
         let absent = possible.iter().any(|act| act.is_none_or(|act| !act.keeps(at)));
         let told = || possible.first().copied().flatten().map_or(String::new(), Act::told);
         if absent { Ok(()) } else { Err(told()) }
@@ -375,6 +508,7 @@ impl Contents {
                 edges.push(size);
             }
         }
+        edges.extend(self.places.borders(read.from, end));
         edges.retain(|edge| (read.from..=end).contains(edge));
         edges.sort_unstable();
         edges.dedup();
@@ -386,7 +520,8 @@ impl Contents {
             return Err(format!("expected the end of the file at or before {from}, found bytes up to {end}"));
         }
         let found = &read.content[(from - read.from) as usize..(end - read.from) as usize];
-        let possible = self.possible(read, |act| act.gives(from));
+        let lost = |act: &Act| self.may_be_lost(act, from, read.now);
+        let possible = self.possible(read, |act| act.gives(from), lost);
         let fills: Vec<Vec<u8>> = possible
             .iter()
             .map(|act| act.map_or_else(|| vec![0; found.len()], |act| act.bytes(from, found.len())))

@@ -1,6 +1,8 @@
 //! Attributes of an object that one client alone changes: each is as the last acknowledged change says, or as one says whose
-//! outcome is unknown (which may also come late). All are durable when they are acknowledged.
+//! outcome is unknown (which may also come late). What is acknowledged and held where a fault may have taken it
+//! ([`crate::losses`]) may be as it was before, back to the last value that is certain.
 
+use crate::losses::{Held, Stamp};
 use shoal_proto::{Attr, Kind};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -10,12 +12,14 @@ use std::fmt::Debug;
 pub struct Fact<T> {
     known: T,
     maybe: Vec<T>,
+    /// What it was before changes that a fault may take.
+    past: Vec<T>,
 }
 
 impl<T: PartialEq + Debug> Fact<T> {
     /// It is this.
     pub fn new(known: T) -> Fact<T> {
-        Fact { known, maybe: Vec::new() }
+        Fact { known, maybe: Vec::new(), past: Vec::new() }
     }
 
     /// It is about to be changed.
@@ -26,7 +30,15 @@ impl<T: PartialEq + Debug> Fact<T> {
     /// The change that began last was acknowledged.
     pub fn done(&mut self) {
         if let Some(to) = self.maybe.pop() {
-            self.known = to;
+            self.past.push(std::mem::replace(&mut self.known, to));
+        }
+    }
+
+    /// All that was acknowledged is certain, or a fault may have taken it.
+    fn settle(&mut self, is_lost: bool) {
+        let past = std::mem::take(&mut self.past);
+        if is_lost {
+            self.maybe.extend(past);
         }
     }
 
@@ -71,6 +83,8 @@ pub struct Facts {
     pub mtime: Fact<Option<(i64, u64)>>,
     /// Extended attributes; `None`: removed.
     pub xattrs: BTreeMap<Vec<u8>, Fact<Option<Vec<u8>>>>,
+    /// The faults before the oldest change that a fault may take, and how well the least held of them is held.
+    exposed: Option<(Stamp, Held)>,
 }
 
 impl Facts {
@@ -82,7 +96,30 @@ impl Facts {
             atime: Fact::new(None),
             mtime: Fact::new(None),
             xattrs: BTreeMap::new(),
+            exposed: None,
         }
+    }
+
+    /// A change that was asked for after these faults was acknowledged, and is held so.
+    pub fn changed(&mut self, stamp: &Stamp, held: Held) {
+        let (since, least) = self.exposed.take().unwrap_or((stamp.clone(), held));
+        self.exposed = Some((since, least.min(held)));
+    }
+
+    /// Take into account what faults of the object's server may have taken up to `now`. `is_synced`: what they did not take is
+    /// durable.
+    pub fn settle(&mut self, server: u16, now: &Stamp, is_synced: bool) {
+        let Some((since, held)) = &self.exposed else { return };
+        let is_lost = since.is_lost(now, server, *held);
+        if !is_lost && !is_synced && *held != Held::Disk {
+            return;
+        }
+        self.exposed = None;
+        self.mode.settle(is_lost);
+        self.owner.settle(is_lost);
+        self.atime.settle(is_lost);
+        self.mtime.settle(is_lost);
+        self.xattrs.values_mut().for_each(|fact| fact.settle(is_lost));
     }
 
     /// Whether the object may have these attributes. `is_written`: its data may have been changed since a moment.
@@ -95,11 +132,12 @@ impl Facts {
         }
         self.mode.judge("mode", &attr.mode)?;
         self.owner.judge("owner", &(attr.uid, attr.gid))?;
-        if self.atime.known.is_some() {
+        if self.atime.known.is_some() && !self.atime.maybe.contains(&None) {
             self.atime.judge("time of access", &Some(attr.atime.0))?;
         }
         let Some((mtime, set)) = self.mtime.known else { return Ok(()) };
-        let others = self.mtime.maybe.iter().flatten().any(|(maybe, _)| *maybe == attr.mtime.0);
+        let may_be = |maybe: &Option<(i64, u64)>| maybe.is_none_or(|(maybe, _)| maybe == attr.mtime.0);
+        let others = self.mtime.maybe.iter().any(may_be);
         if mtime != attr.mtime.0 && !others && !is_written(set) {
             return Err(format!("time of change: expected {mtime}, found {}", attr.mtime.0));
         }
@@ -165,5 +203,31 @@ mod tests {
         facts.xattr(b"user.a").begin(None);
         facts.xattr(b"user.a").done();
         assert!(facts.judge_xattr_names(&found(&["user.a"])).is_err(), "it came back");
+    }
+
+    #[test]
+    fn what_a_fault_may_have_taken_is_as_it_was_or_as_it_became() {
+        let mut facts = Facts::new(1, 0, 0);
+        let (before, mut now) = (Stamp::new(2), Stamp::new(2));
+        let change = |facts: &mut Facts, to, stamp: &Stamp, held| {
+            facts.mode.begin(to);
+            facts.mode.done();
+            facts.changed(stamp, held);
+        };
+        change(&mut facts, 2, &before, Held::Kernel);
+        facts.settle(0, &before, true);
+        change(&mut facts, 3, &before, Held::Kernel);
+        now.add(1, true, true);
+        now.add(0, false, true);
+        facts.settle(0, &now, false);
+        assert!(facts.mode.judge("mode", &2).is_err(), "a power cut of another server, and a kill");
+        now.add(0, true, true);
+        facts.settle(0, &now, false);
+        assert!([2, 3].iter().all(|mode| facts.mode.judge("mode", mode).is_ok()));
+        assert!(facts.mode.judge("mode", &1).is_err(), "this change was synced");
+        let mut facts = Facts::new(1, 0, 0);
+        change(&mut facts, 2, &before, Held::Disk);
+        facts.settle(0, &now, false);
+        assert!(facts.mode.judge("mode", &1).is_err());
     }
 }

@@ -5,6 +5,7 @@ use crate::bounds;
 use crate::check::{self, Tree};
 use crate::contents::Read;
 use crate::ledger::{ObjectId, Slot};
+use crate::losses::Stamp;
 use crate::register::{self, Event, Seen, Verdict};
 use crate::workload::Shared;
 use shoal_client::{Client, Error};
@@ -46,7 +47,9 @@ fn names(shared: &Shared, tree: &Tree, judged: &mut Judged) {
     let found = |slot: &Slot| tree.entries.get(&(slot.0, slot.1.clone().into_bytes())).copied();
     judged.violations.extend(shared.ledger.borrow().judge(found));
     for (owner, object) in shared.removed.borrow().iter() {
-        if tree.objects.contains_key(object) {
+        let is_removed = shared.ledger.borrow().links(*object) == Some(0);
+        let object = shared.ledger.borrow().objects[*object].handle;
+        if is_removed && tree.objects.contains_key(&object) {
             judged
                 .violations
                 .push(format!("client {owner}: {object:#x}: expected it removed, found it at the end"));
@@ -80,17 +83,19 @@ async fn objects(env: &Env, client: &Client, shared: &Shared, tree: &Tree, judge
 }
 
 fn attributes(env: &Env, shared: &Shared, tree: &Tree, object: ObjectId, handle: u64) -> Result<(), String> {
-    let (ledger, now) = (shared.ledger.borrow(), env.now().0);
-    let (object, attr) = (&ledger.objects[object], &tree.objects[&handle]);
+    let (mut ledger, now, stamp) = (shared.ledger.borrow_mut(), env.now().0, shared.now());
+    ledger.facts(object, false);
+    let (object, attr) = (&mut ledger.objects[object], &tree.objects[&handle]);
     if object.kind == Kind::File {
-        let read = reading(now, shared.cuts.get(), 0, &[]);
+        object.contents.learn(attr);
+        let read = reading(now, &stamp, 0, &[]);
         object.contents.judge_size(attr.size, &read)?;
     }
     object.facts.judge(object.kind, attr, |since| object.contents.touched_since(since))
 }
 
-fn reading(now: u64, cuts: u64, len: u64, content: &[u8]) -> Read<'_> {
-    Read { client: u16::MAX, called: now, returned: now + 1, cuts, from: 0, len, content }
+fn reading<'a>(at: u64, now: &'a Stamp, len: u64, content: &'a [u8]) -> Read<'a> {
+    Read { client: u16::MAX, called: at, returned: at + 1, now, from: 0, len, content }
 }
 
 async fn content(
@@ -111,7 +116,7 @@ async fn content(
             let content = file.read(0, len as usize).await.map_err(told)?;
             file.close().await.map_err(told)?;
             let contents = &shared.ledger.borrow().objects[object].contents;
-            contents.judge(&reading(env.now().0, shared.cuts.get(), len, &content))?;
+            contents.judge(&reading(env.now().0, &shared.now(), len, &content))?;
             contents.judge_once(&content)?;
         }
         Kind::Symlink => {
@@ -148,7 +153,7 @@ async fn xattrs(client: &Client, shared: &Shared, object: ObjectId, handle: Hand
 fn registers(env: &Env, shared: &Shared, tree: &Tree, judged: &mut Judged) {
     for (slot, history) in shared.registers.take() {
         let found = tree.entries.get(&(slot.0, slot.1.clone().into_bytes()));
-        history_of(env, &slot, history, found.copied(), judged);
+        history_of(env, (shared, &slot), history, found.copied(), judged);
     }
 }
 
@@ -159,16 +164,22 @@ async fn values(env: &Env, client: &Client, shared: &Shared, judged: &mut Judged
             Err(error) if error.status == Status::NoAttribute => None,
             Err(error) => return Err(error),
         };
-        history_of(env, &slot, history, found, judged);
+        history_of(env, (shared, &slot), history, found, judged);
     }
     Ok(())
 }
 
 /// A register's history, and what it holds at the end.
-fn history_of(env: &Env, slot: &Slot, mut history: Vec<Event>, found: Option<u64>, judged: &mut Judged) {
+fn history_of(
+    env: &Env,
+    (shared, slot): (&Shared, &Slot),
+    mut history: Vec<Event>,
+    found: Option<u64>,
+    judged: &mut Judged,
+) {
     let (seen, now) = (found.map_or(Seen::Missing, Seen::Found), env.now().0);
     history.push(Event { client: u16::MAX, asked: "the end", called: now, returned: now + 1, seen });
-    match register::judge(&history) {
+    match register::judge_over(&history, &shared.faults_of(slot)) {
         Verdict::Linearizable => judged.registers += 1,
         Verdict::TooLong => judged.registers_skipped += 1,
         Verdict::Impossible(window) => {

@@ -5,12 +5,16 @@
 //! one behind that which was called. A change of several names (rename) is one *operation*: if it was never answered, at the
 //! end all its names stand as before it, or all as after it.
 //!
+//! *Faults.* A change that is acknowledged and held where a fault may have taken it ([`crate::losses`]) is *shaken*: its name may
+//! be as it was before, back to the last change that is certain. Its owner does not touch such a name again.
+//!
 //! *Objects.* What is known of an object besides its names: its bytes ([`crate::contents`]), its attributes and extended
 //! attributes ([`crate::facts`]), where it leads.
 
 use crate::contents::Contents;
 use crate::facts::Facts;
-use shoal_proto::Kind;
+use crate::losses::{Held, Stamp};
+use shoal_proto::{Handle, Kind};
 use std::collections::BTreeMap;
 
 /// A name: its directory's handle and its bytes.
@@ -37,6 +41,32 @@ pub struct Object {
     pub facts: Facts,
     /// Where a symbolic link leads.
     pub target: Vec<u8>,
+    /// What may have taken it since it was made.
+    pub made: Exposed,
+}
+
+/// Since when, and where, something may be lost.
+#[derive(Clone, Debug)]
+pub struct Exposed {
+    /// The faults before it was asked for.
+    pub stamp: Stamp,
+    /// What may take it.
+    pub held: Held,
+    /// The servers that it is on; none: any.
+    pub servers: Vec<u16>,
+}
+
+impl Default for Exposed {
+    /// Safe.
+    fn default() -> Exposed {
+        Exposed { stamp: Stamp::default(), held: Held::Disk, servers: Vec::new() }
+    }
+}
+
+impl Exposed {
+    fn is_lost(&self, now: &Stamp) -> bool {
+        self.stamp.is_lost_by_any(now, &self.servers, self.held)
+    }
 }
 
 impl Object {
@@ -49,15 +79,18 @@ impl Object {
             contents: Contents::default(),
             facts: Facts::new(mode, uid, gid),
             target: Vec::new(),
+            made: Exposed::default(),
         }
     }
 }
 
 /// A change of a name.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Change {
     called: u64,
     returned: Option<u64>,
+    exposed: Exposed,
+    operation: usize,
     /// What it led to before, and leads to now.
     from: Option<ObjectId>,
     to: Option<ObjectId>,
@@ -70,9 +103,15 @@ struct Named {
     changes: Vec<Change>,
 }
 
+impl Change {
+    fn is_certain(&self, now: &Stamp) -> bool {
+        self.returned.is_some() && !self.exposed.is_lost(now)
+    }
+}
+
 impl Named {
-    fn settled(&self) -> bool {
-        self.changes.last().is_none_or(|change| change.returned.is_some())
+    fn settled(&self, now: &Stamp) -> bool {
+        self.changes.last().is_none_or(|change| change.is_certain(now))
     }
 
     fn now(&self) -> Option<ObjectId> {
@@ -85,7 +124,7 @@ impl Named {
 struct Operation {
     words: String,
     slots: Vec<Slot>,
-    ended: bool,
+    refused: bool,
 }
 
 /// See the module.
@@ -95,6 +134,10 @@ pub struct Ledger {
     pub objects: Vec<Object>,
     names: BTreeMap<Slot, Named>,
     operations: Vec<Operation>,
+    /// The faults so far.
+    pub now: Stamp,
+    /// Directories are split, so that it is not known which server holds a name.
+    pub may_be_split: bool,
 }
 
 impl Ledger {
@@ -110,29 +153,82 @@ impl Ledger {
         owner: u16,
         words: &str,
         now: u64,
+        held: Held,
         changes: Vec<(Slot, Option<ObjectId>)>,
     ) -> usize {
-        let slots = changes.iter().map(|(slot, _)| slot.clone()).collect();
+        let slots: Vec<Slot> = changes.iter().map(|(slot, _)| slot.clone()).collect();
+        let (operation, exposed) = (self.operations.len(), self.exposed(&changes, held));
         for (slot, to) in changes {
             let named = self.names.entry(slot).or_insert_with(|| Named { owner, changes: Vec::new() });
-            let from = named.now();
-            named.changes.push(Change { called: now, returned: None, from, to });
+            let (from, exposed) = (named.now(), exposed.clone());
+            named.changes.push(Change { called: now, returned: None, exposed, operation, from, to });
         }
-        self.operations.push(Operation { words: words.to_owned(), slots, ended: false });
-        self.operations.len() - 1
+        self.operations.push(Operation { words: words.to_owned(), slots, refused: false });
+        operation
+    }
+
+    /// What may take a change of these names: a fault of a server that holds one of them, or one of the objects.
+    fn exposed(&self, changes: &[(Slot, Option<ObjectId>)], held: Held) -> Exposed {
+        let names = changes.iter().map(|(slot, _)| slot.0);
+        let objects = changes.iter().filter_map(|(slot, to)| to.or(self.names.get(slot)?.now()));
+        let handles: Vec<u64> = names.chain(objects.map(|object| self.objects[object].handle)).collect();
+        // The names of a directory that is split are anywhere, and so may be a new object.
+        let is_anywhere = |handle: &u64| *handle == 0 || self.may_be_split;
+        let servers = match handles.iter().any(is_anywhere) {
+            true => Vec::new(),
+            false => handles.into_iter().map(|handle| Handle(handle).server().0).collect(),
+        };
+        Exposed { stamp: self.now.clone(), held, servers }
     }
 
     /// It was acknowledged.
-    pub fn done(&mut self, operation: usize, now: u64) {
+    pub fn done(&mut self, operation: usize, now: u64, held: Held) {
         self.end(operation, |named| {
             if let Some(change) = named.changes.last_mut() {
                 change.returned = Some(now);
+                change.exposed.held = change.exposed.held.min(held);
             }
         });
     }
 
+    /// An object was made, where its handle says, by a change that its names are a part of.
+    pub fn made(&mut self, object: ObjectId, handle: Handle, stamp: &Stamp, held: Held) {
+        self.objects[object].handle = handle.0;
+        self.objects[object].made = Exposed { stamp: stamp.clone(), held, servers: vec![handle.server().0] };
+    }
+
+    /// Whether an object may be gone, as a fault may have taken its making.
+    pub fn may_be_gone(&self, object: ObjectId) -> bool {
+        self.objects[object].made.is_lost(&self.now)
+    }
+
+    /// An fsync of a directory, called then, said that its entries are durable, and the objects behind them: all that no fault
+    /// took before.
+    pub fn synced(&mut self, dir: u64, called: u64) {
+        let (range, now) = ((dir, String::new())..(dir.saturating_add(1), String::new()), self.now.clone());
+        for (_, named) in self.names.range_mut(range) {
+            let before = |change: &&mut Change| change.returned.is_some_and(|at| at <= called);
+            for change in named.changes.iter_mut().filter(before).filter(|change| change.is_certain(&now)) {
+                change.exposed.held = Held::Disk;
+                if let Some(object) = change.to.map(|object| &mut self.objects[object].made)
+                    && !object.is_lost(&now)
+                {
+                    object.held = Held::Disk;
+                }
+            }
+        }
+    }
+
+    /// An object's attributes, with what faults may have taken of them. `is_synced`: what they did not take is durable.
+    pub fn facts(&mut self, object: ObjectId, is_synced: bool) -> &mut Facts {
+        let Object { handle, facts, .. } = &mut self.objects[object];
+        facts.settle(Handle(*handle).server().0, &self.now, is_synced);
+        facts
+    }
+
     /// It was refused: nothing was done.
     pub fn refused(&mut self, operation: usize) {
+        self.operations[operation].refused = true;
         self.end(operation, |named| {
             named.changes.pop();
         });
@@ -140,7 +236,6 @@ impl Ledger {
 
     fn end(&mut self, operation: usize, each: impl Fn(&mut Named)) {
         let ended = &mut self.operations[operation];
-        ended.ended = true;
         for slot in &ended.slots {
             if let Some(named) = self.names.get_mut(slot) {
                 each(named);
@@ -148,22 +243,27 @@ impl Ledger {
         }
     }
 
+    /// Whether it is certain what a name leads to.
+    pub fn is_settled(&self, slot: &Slot) -> bool {
+        self.names.get(slot).is_none_or(|named| named.changes.iter().all(|c| c.is_certain(&self.now)))
+    }
+
     /// Names of `owner` that lead to an object for certain.
     pub fn live(&self, owner: u16) -> Vec<(Slot, ObjectId)> {
-        let own = self.names.iter().filter(|(_, named)| named.owner == owner && named.settled());
+        let own = self.names.iter().filter(|(_, named)| named.owner == owner && named.settled(&self.now));
         own.filter_map(|(slot, named)| Some((slot.clone(), named.now()?))).collect()
     }
 
     /// Names of `owner` that are gone for certain.
     pub fn gone(&self, owner: u16) -> Vec<Slot> {
-        let own = self.names.iter().filter(|(_, named)| named.owner == owner && named.settled());
+        let own = self.names.iter().filter(|(_, named)| named.owner == owner && named.settled(&self.now));
         let gone = own.filter(|(_, named)| named.now().is_none() && !named.changes.is_empty());
         gone.map(|(slot, _)| slot.clone()).collect()
     }
 
     /// All names that lead to an object for certain, whoever's.
     pub fn all_live(&self) -> Vec<(Slot, ObjectId)> {
-        let live = self.names.iter().filter(|(_, named)| named.settled());
+        let live = self.names.iter().filter(|(_, named)| named.settled(&self.now));
         live.filter_map(|(slot, named)| Some((slot.clone(), named.now()?))).collect()
     }
 
@@ -175,7 +275,7 @@ impl Ledger {
         let mut links = 0;
         for named in self.names.values() {
             let mine = |change: &Change| change.from == Some(object) || change.to == Some(object);
-            if !named.settled() && named.changes.last().is_some_and(mine) {
+            if !named.settled(&self.now) && named.changes.last().is_some_and(mine) {
                 return None;
             }
             links += u32::from(named.now() == Some(object));
@@ -186,7 +286,8 @@ impl Ledger {
     /// What a name may have led to between two moments.
     pub fn possible(&self, slot: &Slot, called: u64, returned: u64) -> Vec<Option<ObjectId>> {
         let Some(named) = self.names.get(slot) else { return vec![None] };
-        let certain = named.changes.iter().rposition(|c| c.returned.is_some_and(|at| at < called));
+        let is_certain = |c: &Change| c.returned.is_some_and(|at| at < called) && c.is_certain(&self.now);
+        let certain = named.changes.iter().rposition(is_certain);
         let mut possible = vec![certain.and_then(|index| named.changes[index].to)];
         let later = &named.changes[certain.map_or(0, |index| index + 1)..];
         possible.extend(later.iter().filter(|change| change.called < returned).map(|change| change.to));
@@ -202,21 +303,31 @@ impl Ledger {
     /// Hold the ledger against the tree as it was found: `found` gives a name's handle.
     pub fn judge(&self, found: impl Fn(&Slot) -> Option<u64>) -> Vec<String> {
         let mut wrong = Vec::new();
-        for (slot, named) in self.names.iter().filter(|(_, named)| named.settled()) {
-            let (seen, now) = (found(slot), named.now());
-            if !self.agrees(now, seen) {
-                let handle = now.map(|object| self.objects[object].handle);
+        for (slot, named) in &self.names {
+            let (seen, possible) = (found(slot), self.possible(slot, u64::MAX, u64::MAX));
+            if !possible.iter().any(|now| self.agrees(*now, seen)) {
+                let handle = |now: &Option<ObjectId>| now.map(|object| self.objects[object].handle);
+                let handles: Vec<Option<u64>> = possible.iter().map(handle).collect();
                 let (owner, at) = (named.owner, named.changes.last().and_then(|change| change.returned));
                 wrong.push(format!(
-                    "client {owner}: {slot:?}, acknowledged at {at:?} ns: expected {handle:x?}, found {seen:x?} at the end"
+                    "client {owner}: {slot:?}, acknowledged at {at:?} ns: expected one of {handles:x?}, found {seen:x?} at the end"
                 ));
             }
         }
-        for operation in self.operations.iter().filter(|operation| !operation.ended) {
-            let last = |slot: &Slot| self.names.get(slot).and_then(|named| named.changes.last().copied());
-            let stands = |of: fn(Change) -> Option<ObjectId>| {
-                let agrees = |slot: &Slot| last(slot).is_none_or(|c| self.agrees(of(c), found(slot)));
-                operation.slots.iter().all(agrees)
+        for (number, operation) in self.operations.iter().enumerate().filter(|(_, o)| !o.refused) {
+            // What came before it, or came since, is not shaken: all its names stand as before it or as after it.
+            let last = |slot: &Slot| {
+                let changes = self.names.get(slot).map_or(&[][..], |named| &named.changes);
+                let [before @ .., last] = changes else { return None };
+                let is_clear = before.last().is_none_or(|change| change.is_certain(&self.now));
+                (last.operation == number && is_clear && !last.is_certain(&self.now)).then_some(last)
+            };
+            let Some(changes) = operation.slots.iter().map(last).collect::<Option<Vec<&Change>>>() else {
+                continue;
+            };
+            let stands = |of: fn(&Change) -> Option<ObjectId>| {
+                let mut all = operation.slots.iter().zip(&changes);
+                all.all(|(slot, change)| self.agrees(of(change), found(slot)))
             };
             if !stands(|change| change.from) && !stands(|change| change.to) {
                 let seen: Vec<(&Slot, Option<u64>)> =
@@ -253,8 +364,8 @@ mod tests {
         let mut object = Object::new(Kind::File, 0, 0, 0);
         object.handle = 7;
         let object = ledger.object(object);
-        let made = ledger.begin(3, "create a", 1, vec![(slot("a"), Some(object))]);
-        ledger.done(made, 2);
+        let made = ledger.begin(3, "create a", 1, Held::Disk, vec![(slot("a"), Some(object))]);
+        ledger.done(made, 2, Held::Disk);
         (ledger, object)
     }
 
@@ -266,10 +377,10 @@ mod tests {
         assert_eq!(ledger.judge(|_| None).len(), 1);
         assert_eq!(ledger.judge(|_| Some(8)).len(), 1);
         assert_eq!(ledger.live(3), [(slot("a"), object)]);
-        let removed = ledger.begin(3, "unlink a", 3, vec![(slot("a"), None)]);
+        let removed = ledger.begin(3, "unlink a", 3, Held::Disk, vec![(slot("a"), None)]);
         assert_eq!(ledger.live(3), [], "it is not settled");
         assert_eq!(ledger.links(object), None);
-        ledger.done(removed, 4);
+        ledger.done(removed, 4, Held::Disk);
         assert!(ledger.judge(|_| None).is_empty());
         assert_eq!(ledger.judge(at("a")).len(), 1);
         assert_eq!(ledger.gone(3), [slot("a")]);
@@ -279,7 +390,8 @@ mod tests {
     #[test]
     fn a_refused_change_leaves_all_as_it_was() {
         let (mut ledger, object) = ledger();
-        let refused = ledger.begin(3, "rename a b", 3, vec![(slot("a"), None), (slot("b"), Some(object))]);
+        let refused =
+            ledger.begin(3, "rename a b", 3, Held::Disk, vec![(slot("a"), None), (slot("b"), Some(object))]);
         ledger.refused(refused);
         assert_eq!(ledger.live(3), [(slot("a"), object)]);
         assert_eq!(ledger.judge(|_| Some(7)).len(), 1, "b never came");
@@ -288,7 +400,7 @@ mod tests {
     #[test]
     fn an_unknown_rename_is_done_or_not_but_never_by_half() {
         let (mut ledger, object) = ledger();
-        ledger.begin(3, "rename a b", 3, vec![(slot("a"), None), (slot("b"), Some(object))]);
+        ledger.begin(3, "rename a b", 3, Held::Disk, vec![(slot("a"), None), (slot("b"), Some(object))]);
         let at = |place: &'static str| move |slot: &Slot| (slot.1 == place).then_some(7);
         assert!(ledger.judge(at("a")).is_empty());
         assert!(ledger.judge(at("b")).is_empty());
@@ -299,13 +411,66 @@ mod tests {
     #[test]
     fn what_a_name_led_to_meanwhile_is_known() {
         let (mut ledger, object) = ledger();
-        let removed = ledger.begin(3, "unlink a", 10, vec![(slot("a"), None)]);
-        ledger.done(removed, 20);
+        let removed = ledger.begin(3, "unlink a", 10, Held::Disk, vec![(slot("a"), None)]);
+        ledger.done(removed, 20, Held::Disk);
         assert_eq!(ledger.possible(&slot("a"), 5, 6), [Some(object)]);
         assert_eq!(ledger.possible(&slot("a"), 5, 15), [Some(object), None]);
         assert_eq!(ledger.possible(&slot("a"), 20, 25), [Some(object), None]);
         assert_eq!(ledger.possible(&slot("a"), 21, 25), [None]);
         assert_eq!(ledger.possible(&slot("b"), 1, 2), [None]);
         assert_eq!(ledger.names_in(1), [&slot("a")]);
+    }
+
+    /// A ledger whose name `a` was removed, and a fault of that server since.
+    fn removed(held: Held, server: u16, is_cut: bool) -> Ledger {
+        let (mut ledger, _) = ledger();
+        ledger.now = Stamp::new(3);
+        let removed = ledger.begin(3, "unlink a", 3, held, vec![(slot("a"), None)]);
+        ledger.done(removed, 4, held);
+        ledger.now.add(server, is_cut, true);
+        ledger
+    }
+
+    #[test]
+    fn a_change_that_a_fault_may_have_taken_is_there_or_not_and_its_name_is_left_alone() {
+        let at_a = |slot: &Slot| (slot.1 == "a").then_some(7);
+        for (held, server, is_cut, is_shaken) in [
+            (Held::Kernel, 0, true, true),
+            (Held::Kernel, 0, false, false),
+            (Held::Memory, 0, false, true),
+            (Held::Kernel, 1, true, false),
+            (Held::Disk, 0, true, false),
+        ] {
+            let ledger = removed(held, server, is_cut);
+            let words = format!("{held:?} at 0, a fault of {server}");
+            assert!(ledger.judge(|_| None).is_empty(), "{words}");
+            assert_eq!(ledger.judge(at_a).is_empty(), is_shaken, "{words}");
+            assert!(!ledger.judge(|_| Some(8)).is_empty(), "{words}: it never led there");
+            assert_eq!(ledger.gone(3).is_empty(), is_shaken, "{words}");
+            assert_eq!(ledger.links(0), (!is_shaken).then_some(0), "{words}");
+        }
+    }
+
+    #[test]
+    fn what_an_fsync_of_the_directory_covered_before_the_fault_is_not_shaken() {
+        let (mut ledger, object) = ledger();
+        ledger.now = Stamp::new(3);
+        let moved = vec![(slot("a"), None), (slot("b"), Some(object))];
+        let moved = ledger.begin(3, "rename a b", 3, Held::Kernel, moved);
+        ledger.done(moved, 4, Held::Kernel);
+        let mut synced = ledger.clone();
+        synced.synced(1, 5);
+        ledger.synced(1, 3);
+        ledger.synced(2, 5);
+        for ledger in [&mut synced, &mut ledger] {
+            ledger.now.add(0, true, true);
+        }
+        let at = |place: &'static str| move |slot: &Slot| (slot.1 == place).then_some(7);
+        assert_eq!((synced.judge(at("a")).len(), synced.judge(at("b")).len()), (2, 0));
+        assert!(ledger.judge(at("a")).is_empty() && ledger.judge(at("b")).is_empty());
+        assert!(!ledger.judge(|_| Some(7)).is_empty(), "by half");
+        // An fsync behind the fault says nothing of what was before it.
+        ledger.synced(1, 9);
+        assert!(ledger.judge(at("a")).is_empty());
     }
 }

@@ -20,6 +20,7 @@
 //!   over crashes; an append is there once, at the place that was told;
 //! * [`facts`]: attributes and extended attributes are as they were set;
 //! * [`register`]: each contended name and attribute is linearizable;
+//! * [`losses`]: what is lost is excused only where the server that held it had a fault that may take it, in the modes in force;
 //! * [`listing`]: a listing gives every entry that is there all the time exactly once;
 //! * [`check`]: the namespace is a tree: every directory is reached once, link counts are right, nothing is left over on any
 //!   server;
@@ -41,6 +42,7 @@ pub mod idle;
 mod judge;
 pub mod ledger;
 pub mod listing;
+pub mod losses;
 pub mod machine;
 mod pools;
 pub mod register;
@@ -59,3 +61,4 @@ pub use shoal_env::point::{self, Point};
 pub use shoal_env::sim::Met;
 pub use shoal_store::{DataSync, MetadataSync, SyncModes};
 pub use soak::{guarded, soak};
+pub use workload::modes_words;

@@ -73,6 +73,7 @@ fn judge_name(listing: &Listing, ledger: &Ledger, slot: &Slot, entry: Option<&Li
 mod tests {
     use super::*;
     use crate::ledger::Object;
+    use crate::losses::Held;
     use shoal_proto::Kind;
 
     /// `a` is there from 2 on, `b` from 2 to between 10 and 20.
@@ -82,11 +83,11 @@ mod tests {
             let mut object = Object::new(Kind::File, 0, 0, 0);
             object.handle = handle;
             let object = ledger.object(object);
-            let made = ledger.begin(0, "create", 1, vec![((1, name.to_owned()), Some(object))]);
-            ledger.done(made, 2);
+            let made = ledger.begin(0, "create", 1, Held::Disk, vec![((1, name.to_owned()), Some(object))]);
+            ledger.done(made, 2, Held::Disk);
         }
-        let removed = ledger.begin(0, "unlink", 10, vec![((1, "b".to_owned()), None)]);
-        ledger.done(removed, 20);
+        let removed = ledger.begin(0, "unlink", 10, Held::Disk, vec![((1, "b".to_owned()), None)]);
+        ledger.done(removed, 20, Held::Disk);
         ledger
     }
 

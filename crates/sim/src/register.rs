@@ -88,6 +88,63 @@ pub enum Verdict {
 /// The history is cut into windows at *quiescent* moments, at which no answered operation is under way, so its length does
 /// not matter. What goes over a cut is every value the name may have, each with the unanswered operations spent for it.
 pub fn judge(history: &[Event]) -> Verdict {
+    judge_from(history, BTreeSet::from([(0_u32, Value::Nothing)]))
+}
+
+/// The same of a name that faults may have taken back, at these moments, to what it led to before: from each of them on it may
+/// first lead to whatever it ever led to.
+pub fn judge_over(history: &[Event], faults: &[u64]) -> Verdict {
+    let moments: BTreeSet<u64> = faults.iter().copied().collect();
+    let (mut begin, mut last) = (None, Verdict::Linearizable);
+    for end in moments.into_iter().map(Some).chain([None]) {
+        let span = between(history, begin, end);
+        let mut positions = BTreeSet::from([(0_u32, Value::Nothing)]);
+        if let Some(begin) = begin {
+            let before = history.iter().enumerate().filter(|(_, event)| event.called < begin);
+            positions.extend(before.filter_map(|(at, event)| {
+                let value = match event.seen {
+                    Seen::Made(handle) | Seen::Put(handle) | Seen::MaybePut(handle) => Value::Object(handle),
+                    Seen::MaybeTook(handle) | Seen::Found(handle) => Value::Object(handle),
+                    Seen::MaybeMade => Value::Untold(EARLIER + at),
+                    _ => return None,
+                };
+                Some((0, value))
+            }));
+        }
+        match judge_from(&span, positions) {
+            Verdict::Linearizable => {}
+            Verdict::TooLong => last = Verdict::TooLong,
+            impossible => return impossible,
+        }
+        begin = end;
+    }
+    last
+}
+
+/// An object made by an operation without an answer of before a fault: no index of those behind it.
+const EARLIER: usize = 1 << 32;
+
+/// What was done between two faults: what one of them met has an unknown outcome, on both sides of it.
+fn between(history: &[Event], begin: Option<u64>, end: Option<u64>) -> Vec<Event> {
+    let within = |event: &Event| {
+        let is_before = end.is_some_and(|end| event.called >= end);
+        let is_behind = begin.is_some_and(|begin| !event.seen.is_unknown() && event.returned <= begin);
+        let is_met =
+            begin.is_some_and(|begin| event.called <= begin) || end.is_some_and(|end| event.returned >= end);
+        let seen = match event.seen {
+            _ if is_before || is_behind => return None,
+            seen if !is_met || seen.is_unknown() => seen,
+            Seen::Made(handle) | Seen::Put(handle) => Seen::MaybePut(handle),
+            Seen::Removed => Seen::MaybeRemoved,
+            _ => return None,
+        };
+        Some(Event { seen, ..*event })
+    };
+    history.iter().filter_map(within).collect()
+}
+
+/// The same of a name that led to any of these at first.
+fn judge_from(history: &[Event], mut positions: BTreeSet<(u32, Value)>) -> Verdict {
     let (mut unknown, mut known): (Vec<Event>, Vec<Event>) =
         history.iter().partition(|event| event.seen.is_unknown());
     unknown.sort_by_key(|event| event.called);
@@ -95,7 +152,6 @@ pub fn judge(history: &[Event]) -> Verdict {
     if unknown.len() > UNKNOWN_MAX {
         return Verdict::TooLong;
     }
-    let mut positions = BTreeSet::from([(0_u32, Value::Nothing)]);
     for window in windows(&known) {
         match behind(&positions, window, &unknown) {
             None => return Verdict::TooLong,
@@ -259,5 +315,23 @@ mod tests {
         let maybe = event(2, 0, Seen::MaybeTook(5));
         assert!(!is_linearizable(&[event(0, 1, Seen::Made(1)), maybe, event(7, 8, Seen::Found(5))]));
         assert!(is_linearizable(&[event(0, 1, Seen::Missing), maybe, event(7, 8, Seen::Found(5))]));
+    }
+
+    #[test]
+    fn what_a_fault_may_have_taken_back_leads_to_something_of_before_and_then_one_order_holds_again() {
+        let (made, removed) = (event(0, 1, Seen::Made(7)), event(2, 3, Seen::Removed));
+        let found = |at, handle| event(at, at + 1, Seen::Found(handle));
+        let over = |history: &[Event], faults: &[u64]| judge_over(history, faults) == Verdict::Linearizable;
+        assert!(over(&[made, removed, found(20, 7)], &[10]), "the removal was lost");
+        assert!(over(&[made, event(20, 21, Seen::Missing)], &[10]), "the making was lost");
+        assert!(!over(&[made, removed, found(5, 7)], &[10]), "not before the fault");
+        assert!(!over(&[made, found(20, 7), event(22, 23, Seen::Missing)], &[10]), "nor behind it");
+        assert!(!over(&[made, found(20, 8)], &[10]), "nobody made that");
+        assert!(over(&[made, event(9, 12, Seen::Removed), found(20, 7), found(30, 7)], &[10]));
+        assert!(over(
+            &[made, event(9, 12, Seen::Removed), found(20, 7), event(30, 31, Seen::Missing)],
+            &[10]
+        ));
+        assert!(over(&[event(2, 0, Seen::MaybeMade), found(20, 9), found(30, 9)], &[10]));
     }
 }

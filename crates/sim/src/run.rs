@@ -4,12 +4,15 @@ use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::combinations;
 use crate::faults::{Faults, Plan, Told};
 use crate::judge::judge;
-use crate::workload::{Scene, Shared, Worker};
+use crate::rng::Rng;
+use crate::workload::{LANES_MAX, Made, Scene, Seat, Shared, Worker, drawn_modes};
+use futures_util::future::join_all;
 use shoal_env::Instant;
 use shoal_env::point::Point;
 use shoal_env::sim::{Met, ProcessId, World};
 use shoal_proto::Switches;
-use std::cell::{Cell, RefCell};
+use shoal_store::SyncModes;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -21,6 +24,9 @@ pub struct RunConfig {
     pub cluster: ClusterConfig,
     /// The techniques it is made with; `None`: those that the seed draws.
     pub switches: Option<Switches>,
+    /// What is promised of when changes are durable; `None`: the modes that the seed draws, and the servers have them.
+    /// Where it is more than the cluster's modes give, the checks must find what is lost.
+    pub promised: Option<SyncModes>,
     /// Operations of each client.
     pub operations: u64,
     /// What is done to the cluster meanwhile; `None`: the mix that the seed draws.
@@ -37,6 +43,7 @@ impl Default for RunConfig {
         RunConfig {
             cluster: ClusterConfig::default(),
             switches: None,
+            promised: None,
             operations: 80,
             faults: None,
             timeout: Duration::from_secs(30),
@@ -71,6 +78,8 @@ pub struct RunReport {
     pub registers_skipped: u64,
     /// The techniques it was made with.
     pub switches: Switches,
+    /// When changes are durable, at first.
+    pub modes: SyncModes,
     /// How much of what was done to the cluster.
     pub mix: Faults,
     /// Each fault: when it began, and what it was.
@@ -106,9 +115,12 @@ pub fn run_with(seed: u64, config: &RunConfig) -> RunReport {
     shoal_env::mutant::choose(config.mutant);
     let switches = config.switches.unwrap_or_else(|| combinations::drawn(seed));
     let metadata_only = config.cluster.metadata_only.max(u16::from(holds_metadata_only(seed)));
-    let cluster = Cluster::new(seed, &ClusterConfig { switches, metadata_only, ..config.cluster.clone() });
+    let modes = config.promised.unwrap_or_else(|| drawn_modes(&mut Rng::new(seed, 3)));
+    let sync_modes = if config.promised.is_some() { config.cluster.sync_modes } else { modes };
+    let cluster = ClusterConfig { switches, metadata_only, sync_modes, ..config.cluster.clone() };
+    let cluster = Cluster::new(seed, &cluster);
     let mix = config.faults.clone().unwrap_or_else(|| Faults::drawn(seed));
-    let mut report = RunReport { seed, mix, switches, ..RunReport::default() };
+    let mut report = RunReport { seed, mix, switches, modes, ..RunReport::default() };
     if let Err(words) = body(&cluster, seed, config, &mut report) {
         report.violations.push(words);
     }
@@ -134,12 +146,13 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
         laid_out
     });
     let (scene, ledger) = laid_out.map_err(|error| format!("before any fault: {error}"))?;
-    let cache = believes_for(seed);
-    let shared = Rc::new(Shared::new(seed, scene, ledger, config.timeout, cache));
+    let made = Made { modes: report.modes, switches: report.switches };
+    let bounds = (config.timeout, believes_for(seed));
+    let shared = Rc::new(Shared::new(seed, scene, ledger, bounds, made));
     let clients = config.cluster.clients;
     let start_client = Rc::new(worker_starter(cluster, seed, config, &shared));
     (0..clients).for_each(|id| start_client(world, id));
-    let known = shared.clone();
+    let (known, clock) = (shared.clone(), world.clone());
     let plan = Plan {
         cluster,
         hardware: &config.cluster.world,
@@ -147,7 +160,7 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
         // A client's operation takes some milliseconds with its pause; so all faults fall into the work.
         span: Duration::from_millis(config.operations.max(10) * 3),
         restart_client: start_client,
-        tell: Rc::new(move |told| tell(&known, told)),
+        tell: Rc::new(move |told| tell(&known, clock.now().0, told)),
     };
     report.faults = plan.all(seed, &report.mix);
     let in_time = world.run_until_true(world.now() + WORK_MAX, || shared.done.get() == usize::from(clients));
@@ -191,17 +204,18 @@ fn holds_metadata_only(seed: u64) -> bool {
 }
 
 /// What the checks must know of the faults.
-fn tell(shared: &Shared, told: Told) {
-    let count = |cell: &Cell<u64>| cell.set(cell.get() + 1);
+fn tell(shared: &Shared, at: u64, told: Told) {
     match told {
-        Told::Kill => count(&shared.kills),
-        Told::PowerCut => {
-            count(&shared.cuts);
-            count(&shared.kills);
-        }
-        Told::SyncFails => count(&shared.cuts),
+        Told::Kill(server) => shared.fault(at, server, false, true),
+        Told::PowerCut(server) => shared.fault(at, server, true, true),
+        Told::SyncFails(server) => shared.fault(at, server, true, false),
         Told::DiskFull => shared.may_be_full.set(true),
     }
+}
+
+/// How many operations each client of a seed has under way at once.
+fn lanes_of(seed: u64) -> u16 {
+    [1, 2, 1, 3][(seed / 3 % 4) as usize].min(LANES_MAX)
 }
 
 /// What starts a client's lives: in each it connects anew, and works.
@@ -227,7 +241,15 @@ fn worker_starter(
         let (options, shared) = (options.clone(), shared.clone());
         world.start(processes[usize::from(id)], |env| async move {
             match connect(&env, options).await {
-                Ok(client) => Worker::new(id, life, env, client, shared, seed).work(operations).await,
+                Ok(client) => {
+                    let lanes = lanes_of(seed);
+                    let lane = |lane| {
+                        let (seat, own) = (Seat { client: id, lane, life }, operations / u64::from(lanes));
+                        Worker::new(seat, env.clone(), client.clone(), shared.clone(), seed).work(own)
+                    };
+                    join_all((0..lanes).map(lane)).await;
+                    shared.done.set(shared.done.get() + 1);
+                }
                 Err(error) => {
                     shared.violations.borrow_mut().push(format!("client {id} cannot connect: {error}"));
                 }

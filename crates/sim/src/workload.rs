@@ -12,9 +12,11 @@ mod bytes;
 mod contended;
 mod descriptors;
 mod held;
+mod in_use;
 mod links;
 mod listing;
 mod mix;
+mod modes;
 mod names;
 mod paths;
 mod reading;
@@ -22,19 +24,23 @@ mod scene;
 mod space;
 mod wander;
 
+pub(crate) use modes::drawn as drawn_modes;
+pub use modes::words as modes_words;
 pub(crate) use scene::Scene;
 
 use crate::contents::Contents;
 use crate::ledger::{Ledger, Object, ObjectId, Slot};
+use crate::losses::{Held, Modes, Stamp};
 use crate::register::Event;
 use crate::rng::Rng;
 use mix::{Family, Mix};
 use shoal_client::{Client, Error, OpenFile};
 use shoal_env::{Env, Instant};
 use shoal_proto::op::Owner;
-use shoal_proto::{Handle, Name, Status};
+use shoal_proto::{Durability, Handle, Name, Roles, Status, Switches};
+use shoal_store::SyncModes;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -52,11 +58,16 @@ pub(crate) struct Shared {
     /// How long clients may believe names and attributes.
     pub cache: Duration,
     mix: Mix,
-    /// Moments at which a server may lose what was not synced: power cuts, failed syncs, and the end of a server behind one;
-    /// counted **before** they happen.
-    pub cuts: Cell<u64>,
-    /// Moments at which a server loses its memory: kills, power cuts.
-    pub kills: Cell<u64>,
+    /// The faults so far, by server; counted **before** they happen.
+    now: RefCell<Stamp>,
+    /// Each of them: when, of which server, and whether more than the memory of the server's process is lost.
+    faults: RefCell<Vec<(u64, u16, bool)>>,
+    /// How durable changes are.
+    modes: RefCell<Modes>,
+    /// How little metadata was held at any time.
+    least: Cell<Held>,
+    /// The techniques in use.
+    switches: Switches,
     /// A disk may be full: `NoSpace` is an answer.
     pub may_be_full: Cell<bool>,
     /// Clients that are done.
@@ -66,11 +77,20 @@ pub(crate) struct Shared {
     /// Contended names, and contended extended attributes (object, attribute).
     pub registers: RefCell<BTreeMap<Slot, Vec<Event>>>,
     pub values: RefCell<BTreeMap<Slot, Vec<Event>>>,
-    /// Objects that lost their last name, acknowledged: whose they were, and when.
-    pub removed: RefCell<Vec<(u16, u64)>>,
+    /// Objects that lost their last name, acknowledged, and whose they were.
+    pub removed: RefCell<Vec<(u16, ObjectId)>>,
     pub violations: RefCell<Vec<String>>,
-    /// Tells open files from each other.
-    opens: Cell<u64>,
+    /// Orders calls and returns of opens and fsyncs.
+    ticks: Cell<u64>,
+    /// Open files of each object by client, those being opened too.
+    opens: RefCell<BTreeMap<(u16, ObjectId), usize>>,
+}
+
+/// How the file system was made.
+#[derive(Clone, Copy)]
+pub(crate) struct Made {
+    pub modes: SyncModes,
+    pub switches: Switches,
 }
 
 /// Counts of a run.
@@ -87,14 +107,19 @@ pub(crate) struct Totals {
 }
 
 impl Shared {
-    pub fn new(seed: u64, scene: Scene, ledger: Ledger, timeout: Duration, cache: Duration) -> Shared {
+    pub fn new(seed: u64, scene: Scene, ledger: Ledger, bounds: (Duration, Duration), made: Made) -> Shared {
+        let (timeout, cache) = bounds;
+        let modes = Modes::new(made.modes);
         Shared {
             scene,
             timeout,
             cache,
             mix: Mix::of_seed(seed),
-            cuts: Cell::default(),
-            kills: Cell::default(),
+            now: RefCell::new(ledger.now.clone()),
+            faults: RefCell::default(),
+            least: Cell::new(modes.metadata(Durability::Usual)),
+            modes: RefCell::new(modes),
+            switches: made.switches,
             may_be_full: Cell::default(),
             done: Cell::default(),
             totals: RefCell::default(),
@@ -103,8 +128,41 @@ impl Shared {
             values: RefCell::default(),
             removed: RefCell::default(),
             violations: RefCell::default(),
-            opens: Cell::default(),
+            ticks: Cell::default(),
+            opens: RefCell::default(),
         }
+    }
+
+    /// A fault is about to happen: this server loses its memory, or more.
+    pub fn fault(&self, at: u64, server: u16, is_cut: bool, is_kill: bool) {
+        self.now.borrow_mut().add(server, is_cut, is_kill);
+        self.ledger.borrow_mut().now = self.now();
+        self.faults.borrow_mut().push((at, server, is_cut));
+    }
+
+    /// The faults so far.
+    pub fn now(&self) -> Stamp {
+        self.now.borrow().clone()
+    }
+
+    /// When faults may have taken something of a contended name or attribute, which is changed as the modes say: moments of
+    /// faults of its directory's or object's server.
+    pub fn faults_of(&self, slot: &Slot) -> Vec<u64> {
+        let (home, is_anywhere) = (Handle(slot.0).server().0, self.ledger.borrow().may_be_split);
+        let may_take = |(at, server, is_cut): &(u64, u16, bool)| {
+            let takes = match self.least.get() {
+                Held::Disk => false,
+                Held::Kernel => *is_cut,
+                Held::Memory => true,
+            };
+            (takes && (is_anywhere || *server == home)).then_some(*at)
+        };
+        self.faults.borrow().iter().filter_map(may_take).collect()
+    }
+
+    fn tick(&self) -> u64 {
+        self.ticks.set(self.ticks.get() + 1);
+        self.ticks.get()
     }
 
     fn violation(&self, words: String) {
@@ -121,28 +179,42 @@ enum End<T> {
 }
 
 /// A file held open over several operations.
-struct Held {
+struct Opened {
     object: ObjectId,
     file: OpenFile,
-    /// Of all that were ever open.
+    /// When its open was called and when it returned, of all opens and fsyncs.
     open: u64,
-    /// Power cuts before its last sync; before there is one, before the file's last sync by this client when it was opened.
-    cuts: u64,
+    opened: u64,
+    /// What is written through it asks for this.
+    asks: Durability,
 }
 
-/// One client at work.
+/// Which lane of which life of which client: the lanes of a client work at the same time, over its one connection to each server.
+#[derive(Clone, Copy)]
+pub(crate) struct Seat {
+    pub client: u16,
+    pub lane: u16,
+    pub life: u64,
+}
+
+/// Lanes have numbers of their own: that of the client, and this for each lane before.
+const LANE: u16 = 1000;
+/// A client works on at most so many lanes.
+pub(crate) const LANES_MAX: u16 = 3;
+
+/// One lane of a client at work.
 pub(crate) struct Worker {
     id: u16,
     env: Env,
+    /// As the present operation uses it: it asks for `asks`.
     client: Client,
+    asks: Durability,
     shared: Rc<Shared>,
     rng: Rng,
     names: u64,
-    held: Vec<Held>,
+    held: Vec<Opened>,
     /// Tells this life of this client from all others.
     scope: u64,
-    /// Power cuts before this client's last sync of a file, or its first opening.
-    settled: BTreeMap<ObjectId, u64>,
 }
 
 fn name(text: &str) -> Name {
@@ -150,11 +222,14 @@ fn name(text: &str) -> Name {
 }
 
 impl Worker {
-    /// A client of the run. `life`: how often it was started before.
-    pub fn new(id: u16, life: u64, env: Env, client: Client, shared: Rc<Shared>, seed: u64) -> Worker {
-        let rng = Rng::new(seed, 1000 + u64::from(id) + (life << 32));
-        let (scope, names) = (1 + u64::from(id) + (life << 16), life << 32);
-        Worker { id, env, client, shared, rng, names, held: Vec::new(), scope, settled: BTreeMap::new() }
+    /// A lane of a client of the run. `life`: how often the client was started before.
+    pub fn new(seat: Seat, env: Env, client: Client, shared: Rc<Shared>, seed: u64) -> Worker {
+        let Seat { client: number, lane, life } = seat;
+        let id = number + lane * LANE;
+        let rng = Rng::new(seed, 1000 + u64::from(number) + (u64::from(lane) << 16) + (life << 32));
+        let (scope, names) = (1 + u64::from(number) + (life << 16), life << 32);
+        let asks = Durability::Usual;
+        Worker { id, env, client, asks, shared, rng, names, held: Vec::new(), scope }
     }
 
     /// Do so many operations.
@@ -162,16 +237,32 @@ impl Worker {
         for _ in 0..operations {
             let pause = self.rng.below(4_000);
             self.env.sleep(Duration::from_micros(pause)).await;
+            let asks = self.shared.mix.draw_durability(&mut self.rng);
+            self.ask_for(asks);
             self.one().await;
         }
         while let Some(held) = self.held.pop() {
             self.let_go(held).await;
         }
-        self.shared.done.set(self.shared.done.get() + 1);
+    }
+
+    /// The client that this is a lane of.
+    fn client_number(&self) -> u16 {
+        self.id % LANE
+    }
+
+    fn ask_for(&mut self, asks: Durability) {
+        self.asks = asks;
+        self.client = self.client.with_durability(asks);
     }
 
     async fn one(&mut self) {
-        match self.shared.mix.draw(&mut self.rng) {
+        let family = self.shared.mix.draw(&mut self.rng);
+        if family.is_contended() {
+            // Others see what the modes promise.
+            self.ask_for(Durability::Usual);
+        }
+        match family {
             Family::Create => self.create().await,
             Family::Unlink => self.unlink().await,
             Family::Rename => self.rename().await,
@@ -195,6 +286,8 @@ impl Worker {
             Family::List => self.list().await,
             Family::Path => self.path().await,
             Family::Space => self.space().await,
+            Family::InUse => self.in_use().await,
+            Family::Modes => self.change_modes().await,
         }
     }
 
@@ -275,6 +368,51 @@ impl Worker {
         self.shared.violation(words);
     }
 
+    /// How well metadata that is changed now is held.
+    fn held_metadata(&self) -> Held {
+        self.held_metadata_of(self.asks)
+    }
+
+    fn held_metadata_of(&self, asks: Durability) -> Held {
+        self.shared.modes.borrow().metadata(asks)
+    }
+
+    /// The same of a change of names: one over several servers is durable in any case.
+    fn held_over(&self, changes: &[(Slot, Option<ObjectId>)]) -> Held {
+        let servers: BTreeSet<u16> = changes.iter().map(|(slot, _)| Handle(slot.0).server().0).collect();
+        match servers.len() > 1 && !self.shared.ledger.borrow().may_be_split {
+            true => Held::Disk,
+            false => self.held_metadata(),
+        }
+    }
+
+    /// How well data is held that is written now and asks for this.
+    fn held_data(&self, asks: Durability) -> Held {
+        self.shared.modes.borrow().data(asks)
+    }
+
+    /// So many of a file's first bytes are the metafile's own, whatever becomes of it.
+    fn stuffed(&self, file: Handle) -> u64 {
+        let map = self.client.map();
+        let holds_data = map.with_roles(Roles::DATA).any(|holder| holder == file.server());
+        if map.switches.stuffing && holds_data { map.template.stuffed_max() } else { 0 }
+    }
+
+    /// A refusal that cannot be, unless a fault may have taken the object.
+    fn wrong_of(&self, words: &str, object: ObjectId, status: Status) {
+        let may_be_gone = self.shared.ledger.borrow().may_be_gone(object);
+        if !may_be_gone || ![Status::Stale, Status::NotFound].contains(&status) {
+            self.wrong(words, status);
+        }
+    }
+
+    /// A refusal that cannot be, unless a fault may have taken one of the names, or given it back.
+    fn wrong_name(&self, words: &str, slots: &[&Slot], status: Status) {
+        if slots.iter().all(|slot| self.shared.ledger.borrow().is_settled(slot)) {
+            self.wrong(words, status);
+        }
+    }
+
     /// A refusal that cannot be.
     fn wrong(&self, words: &str, status: Status) {
         if status != Status::NoSpace || !self.shared.may_be_full.get() {
@@ -305,7 +443,11 @@ impl Worker {
 
     fn fresh_name(&mut self) -> String {
         self.names += 1;
-        format!("c{}-{}", self.id, self.names)
+        let (client, lane) = (self.client_number(), self.id / LANE);
+        match lane {
+            0 => format!("c{client}-{}", self.names),
+            lane => format!("c{client}.{lane}-{}", self.names),
+        }
     }
 
     /// An own name, and what it leads to.
@@ -325,11 +467,13 @@ impl Worker {
         changes: Vec<(Slot, Option<ObjectId>)>,
         operation: impl Future<Output = Result<T, Error>>,
     ) -> End<T> {
-        let noted = self.shared.ledger.borrow_mut().begin(self.id, words, self.now(), changes);
+        let held = self.held_over(&changes);
+        let noted = self.shared.ledger.borrow_mut().begin(self.id, words, self.now(), held, changes.clone());
         let end = self.run(kind, words, refusals, operation).await;
+        let held = self.held_over(&changes);
         let mut ledger = self.shared.ledger.borrow_mut();
         match &end {
-            End::Done(_) => ledger.done(noted, self.now()),
+            End::Done(_) => ledger.done(noted, self.now(), held),
             // A file is made by one message and a large content written by others: that one found no space says nothing of
             // the first.
             End::Refused(Status::NoSpace) if kind == "create" => {}

@@ -98,7 +98,8 @@ fn histories_of_contended_names_are_judged() {
 fn servers_that_never_sync_are_caught() {
     let sync_modes = SyncModes { metadata: MetadataSync::Never, ..SyncModes::default() };
     let cluster = ClusterConfig { sync_modes, ..ClusterConfig::default() };
-    let careless = RunConfig { cluster, switches: Some(Switches::OURS), ..with(&[(Fault::PowerCut, 3)]) };
+    let (switches, promised) = (Some(Switches::OURS), Some(SyncModes::default()));
+    let careless = RunConfig { cluster, switches, promised, ..with(&[(Fault::PowerCut, 3)]) };
     let caught = (1..5).any(|seed| !run_with(seed, &careless).violations.is_empty());
     assert!(caught, "what was acknowledged and lost by a power cut was not missed");
 }

@@ -68,9 +68,10 @@ fn combinations(covering: bool, as_json: bool) -> Result<bool> {
 
 fn summary(report: &RunReport) -> String {
     format!(
-        "seed {} ({}): {} ({} acknowledged, {} refused, {} of unknown outcome), {} ({}), {:.1} s of virtual time, trace {:016x}",
+        "seed {} ({}; {}): {} ({} acknowledged, {} refused, {} of unknown outcome), {} ({}), {:.1} s of virtual time, trace {:016x}",
         report.seed,
         report.switches,
+        shoal_sim::modes_words(report.modes),
         words::many(report.operations, "operation"),
         words::count(report.acknowledged),
         words::count(report.refused),
@@ -86,6 +87,7 @@ fn as_json(report: &RunReport, setup: &SimSetup) -> Value {
     json!({
         "seed": report.seed,
         "switches": report.switches.to_string(),
+        "modes": shoal_sim::modes_words(report.modes),
         "trace": format!("{:016x}", report.trace_hash),
         "operations": report.operations,
         "acknowledged": report.acknowledged,

@@ -2,7 +2,14 @@
 
 use super::*;
 
-const BY: Syncer = Syncer { scope: 3, open: 5 };
+const BY: Syncer = Syncer { scope: 3, open: 5, opened: 6 };
+
+/// So many power cuts of the only server.
+fn cut(times: u64) -> &'static Stamp {
+    let mut stamp = Stamp::new(1);
+    (0..times).for_each(|_| stamp.add(0, true, true));
+    Box::leak(Box::new(stamp))
+}
 
 fn write(called: u64, returned: u64, from: u64, end: u64) -> Act {
     Act {
@@ -20,15 +27,15 @@ fn write(called: u64, returned: u64, from: u64, end: u64) -> Act {
 fn truncate(called: u64, returned: u64, size: u64) -> Act {
     let returned = (returned > 0).then_some(returned);
     let length = Length::Becomes(size);
-    Act { kind: "truncate", called, returned, durable: true, length, base: Some(0), ..Act::default() }
+    Act { kind: "truncate", called, returned, held: Held::Disk, length, base: Some(0), ..Act::default() }
 }
 
 fn contents(acts: &[Act]) -> Contents {
-    Contents { acts: acts.to_vec() }
+    Contents { acts: acts.to_vec(), ..Contents::default() }
 }
 
 fn read(called: u64, cuts: u64, len: u64, content: &[u8]) -> Read<'_> {
-    Read { client: 0, called, returned: called + 1, cuts, from: 0, len, content }
+    Read { client: 0, called, returned: called + 1, now: cut(cuts), from: 0, len, content }
 }
 
 #[test]
@@ -58,31 +65,40 @@ fn a_power_cut_takes_what_was_not_synced_and_nothing_else() {
     assert!(file.judge(&read(50, 1, 1000, &[])).is_ok(), "nothing of it was synced");
     assert!(file.judge(&read(50, 1, 1000, &[0; 1000])).is_ok());
     assert!(file.judge(&read(50, 1, 1000, &[3; 1000])).is_err());
-    file.synced(BY, 25, 0);
+    file.synced(BY, 25, cut(0));
     assert!(file.judge(&read(50, 1, 1000, &[])).is_err(), "the first write was synced");
     assert!(file.judge(&read(50, 1, 1000, &[&new[..512], &old[512..]].concat())).is_ok(), "torn");
     file.acts[1].scope = BY.scope;
     let mut told = file.clone();
-    told.lost(Syncer { open: 7, ..BY }, 8);
-    for open in [7, 9] {
+    assert!(file.may_have_lost(BY, cut(1)) && !file.may_have_lost(BY, cut(0)));
+    told.lost(Syncer { open: 1, opened: 2, ..BY }, 10, 12);
+    for (open, opened) in [(1, 2), (13, 14), (9, 11)] {
+        let by = Syncer { open, opened, ..BY };
+        assert_eq!(
+            told.may_have_lost(by, cut(1)),
+            open == 9,
+            "it was told, through {open} or certainly before"
+        );
         let mut told = told.clone();
-        told.synced(Syncer { open, ..BY }, 45, 1);
+        told.synced(by, 45, cut(1));
         assert!(
             told.judge(&read(50, 1, 1000, &old)).is_ok(),
             "it was told, through {open} or before it was opened"
         );
     }
-    told.synced(Syncer { open: 8, ..BY }, 45, 1);
+    assert!(told.may_have_lost(BY, cut(1)));
+    told.synced(BY, 45, cut(1));
+    assert!(!told.may_have_lost(BY, cut(1)), "it is durable");
     assert!(told.judge(&read(50, 1, 1000, &old)).is_err(), "it was not told through this one");
     let mut others = file.clone();
-    others.synced(Syncer { scope: 4, open: 9 }, 45, 1);
+    others.synced(Syncer { scope: 4, ..BY }, 45, cut(1));
     assert!(
         others.judge(&read(50, 1, 1000, &old)).is_ok(),
         "another client's fsync behind the cut covers nothing of it"
     );
-    others.synced(Syncer { scope: 4, open: 9 }, 45, 0);
+    others.synced(Syncer { scope: 4, ..BY }, 45, cut(0));
     assert!(others.judge(&read(50, 1, 1000, &old)).is_err(), "before the cut it does");
-    file.synced(BY, 45, 1);
+    file.synced(BY, 45, cut(1));
     assert!(file.judge(&read(50, 1, 1000, &old)).is_err());
     assert!(file.judge(&read(50, 1, 1000, &new)).is_ok());
 }
@@ -121,12 +137,21 @@ fn append(called: u64, len: u64) -> Act {
 fn an_append_goes_behind_what_exists_and_apart_from_others() {
     let mut file = contents(&[write(10, 20, 0, 100)]);
     let first = file.begin(append(30, 50));
-    assert!(file.clone().appended(first, 99, 40, 0, false).is_err(), "over what was written");
-    assert!(file.clone().appended(first, 0, 40, 1, false).is_ok(), "a power cut may have taken it");
-    assert!(file.appended(first, 100, 40, 0, false).is_ok());
+    assert!(
+        file.clone().appended(first, 99, (40, cut(0), Held::Kernel), false).is_err(),
+        "over what was written"
+    );
+    assert!(
+        file.clone().appended(first, 0, (40, cut(1), Held::Kernel), false).is_ok(),
+        "a power cut may have taken it"
+    );
+    assert!(file.appended(first, 100, (40, cut(0), Held::Kernel), false).is_ok());
     let second = file.begin(append(35, 50));
-    assert!(file.clone().appended(second, 100, 60, 0, false).is_err(), "the place of another");
-    assert!(file.appended(second, 150, 60, 0, false).is_ok());
+    assert!(
+        file.clone().appended(second, 100, (60, cut(0), Held::Kernel), false).is_err(),
+        "the place of another"
+    );
+    assert!(file.appended(second, 150, (60, cut(0), Held::Kernel), false).is_ok());
     let content = [filled(11, 0, 100), filled(31, 0, 50), filled(36, 0, 50)].concat();
     assert!(file.judge(&read(70, 0, 500, &content)).is_ok());
     let lost = [filled(11, 0, 100), filled(31, 0, 50), vec![0; 50]].concat();
@@ -221,5 +246,53 @@ fn a_few_foreign_bytes_are_not_an_end_of_one_append_and_the_beginning_of_another
     for from in 120..129 {
         let read = Read { from, ..read(70, 0, 10, &border[from as usize..from as usize + 10]) };
         assert!(file.judge(&read).is_ok(), "from {from}");
+    }
+}
+
+/// Strips of 100 bytes on the servers 2, 0 and 1, of which the first was the metafile's alone.
+fn dealt(acts: &[Act]) -> Contents {
+    let places = Places { home: Some(2), stuffed: 100, strip: 100, dealt: vec![2, 0, 1] };
+    Contents { acts: acts.to_vec(), places }
+}
+
+/// All servers are well but this one, which had a power cut, or was killed.
+fn fault(server: u16, is_cut: bool) -> &'static Stamp {
+    let mut stamp = Stamp::new(3);
+    stamp.add(server, is_cut, true);
+    Box::leak(Box::new(stamp))
+}
+
+#[test]
+fn a_loss_is_excused_only_on_the_server_that_had_the_fault() {
+    let mut file = dealt(&[write(10, 20, 0, 250), write(30, 40, 0, 250)]);
+    let (old, new) = (filled(11, 0, 250), filled(31, 0, 250));
+    let read = |now| Read { now, ..read(50, 0, 250, &[]) };
+    let judge = |file: &Contents, now, content: &[u8]| file.judge(&Read { content, ..read(now) }).is_ok();
+    // Bytes 100 to 200 are on server 0.
+    let lost = [&new[..100], &old[100..200], &new[200..]].concat();
+    assert!(judge(&file, fault(0, true), &lost));
+    assert!(!judge(&file, fault(1, true), &lost) && !judge(&file, fault(2, true), &lost));
+    assert!(!judge(&file, fault(0, false), &lost), "a kill takes nothing that the kernel has");
+    assert!(!judge(&file, fault(0, true), &new[..200]), "server 1 knows that the file is longer");
+    assert!(judge(&file, fault(1, true), &new[..200]));
+    assert!(!judge(&file, fault(1, true), &new[..199]));
+    file.synced(Syncer { scope: 9, ..BY }, 45, fault(1, true));
+    assert!(!judge(&file, fault(0, true), &lost), "another client's fsync covers what server 1 did not hold");
+    assert!(judge(&file, fault(1, true), &new[..200]));
+    file.acts[1].held = Held::Memory;
+    file.acts[1].synced = 0;
+    assert!(judge(&file, fault(0, false), &lost), "what only the process held a kill takes");
+}
+
+#[test]
+fn a_file_whose_layout_is_not_known_may_lose_by_any_server_what_is_beyond_its_first_strip() {
+    let mut file = contents(&[write(10, 20, 0, 150)]);
+    file.made(2, 100);
+    let content = filled(11, 0, 150);
+    let judge = |now, content: &[u8]| file.judge(&Read { now, ..read(50, 0, 150, content) }).is_ok();
+    for server in 0..3 {
+        assert!(judge(fault(server, true), &content[..100]), "{server}");
+        let torn = [&[0; 100], &content[100..]].concat();
+        assert_eq!(judge(fault(server, true), &torn), server == 2);
     }
 }

@@ -24,12 +24,12 @@ const ONE_WAY: Duration = Duration::from_micros(25);
 /// What the checks must know of, told before it is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Told {
-    /// A server loses its memory.
-    Kill,
-    /// A server's machine loses its memory and what was not synced.
-    PowerCut,
-    /// A disk loses what it is asked to sync, or a server what it wrote since.
-    SyncFails,
+    /// This server loses its memory.
+    Kill(u16),
+    /// This server's machine loses its memory and what was not synced.
+    PowerCut(u16),
+    /// The disk of this server loses what it is asked to sync, or the server what it wrote since.
+    SyncFails(u16),
     /// A disk may say that it is full.
     DiskFull,
 }
@@ -100,13 +100,13 @@ fn stop(world: &World, target: &Server, power: bool, tell: &dyn Fn(Told)) {
     target.keep_stopped();
     let has_failed = world.take_failed_syncs(target.machine) > 0;
     if power {
-        tell(Told::PowerCut);
+        tell(Told::PowerCut(target.id()));
         return world.power_cut(target.machine);
     }
     if has_failed {
-        tell(Told::SyncFails);
+        tell(Told::SyncFails(target.id()));
     }
-    tell(Told::Kill);
+    tell(Told::Kill(target.id()));
     world.crash(target.process);
 }
 
@@ -275,7 +275,8 @@ impl Draw<'_> {
         let tell = self.plan.tell.clone();
         self.begin(&words, move |world| {
             // What it covered may be lost when it fails, and that may be much later.
-            world.on_failed_sync(target.machine, move || tell(Told::SyncFails));
+            let id = target.id();
+            world.on_failed_sync(target.machine, move || tell(Told::SyncFails(id)));
             world.fail_syncs(target.machine, count);
         });
         let (target, tell) = (self.target(), self.plan.tell.clone());
@@ -438,15 +439,15 @@ mod tests {
     #[test]
     fn a_failing_sync_is_told_when_it_fails_and_again_with_the_servers_end() {
         let (began, told) = told_of_a_failing_sync(true);
-        let [fails @ .., (lost_at, Told::SyncFails), (killed_at, Told::Kill)] = &told[..] else {
+        let [fails @ .., (lost_at, Told::SyncFails(0)), (killed_at, Told::Kill(0))] = &told[..] else {
             panic!("{told:?}");
         };
         let first =
-            fails.first().filter(|(at, what)| *what == Told::SyncFails && began < *at && at < killed_at);
+            fails.first().filter(|(at, what)| *what == Told::SyncFails(0) && began < *at && at < killed_at);
         assert!(first.is_some(), "{began}: {told:?}");
         assert_eq!(lost_at, killed_at, "what was written behind it is lost with the server's memory");
         // A sync that nobody asked for has lost nothing.
         let (_, told) = told_of_a_failing_sync(false);
-        assert!(matches!(told[..], [(_, Told::Kill)]), "{told:?}");
+        assert!(matches!(told[..], [(_, Told::Kill(0))]), "{told:?}");
     }
 }

@@ -3,6 +3,7 @@
 use super::{End, Worker};
 use crate::facts::Facts;
 use crate::ledger::{ObjectId, Slot};
+use crate::losses::{Held, Stamp};
 use crate::register::{Event, Seen};
 use shoal_proto::{Kind, SetAttr, Status, Time};
 
@@ -23,7 +24,13 @@ impl Worker {
     }
 
     fn with_facts<T>(&self, object: ObjectId, f: impl FnOnce(&mut Facts) -> T) -> T {
-        self.with_object(object, |object| f(&mut object.facts))
+        f(self.shared.ledger.borrow_mut().facts(object, false))
+    }
+
+    /// A change that was asked for after these faults, when what it is held by was `held`, was acknowledged.
+    fn facts_changed(&self, object: ObjectId, (stamp, held): (&Stamp, Held)) {
+        let held = held.min(self.held_metadata());
+        self.with_facts(object, |facts| facts.changed(stamp, held));
     }
 
     /// Ask for it, and end what was noted of it.
@@ -31,14 +38,16 @@ impl Worker {
         let (handle, called) = (self.handle(object), self.now());
         let words = format!("setattr of {handle}: {set:?}");
         let gone = [Status::Stale, Status::NotFound];
+        let (stamp, held) = (self.shared.now(), self.held_metadata());
         match self.run("setattr", &words, &gone, self.client.setattr(handle, set)).await {
             End::Done(attr) => {
-                self.with_facts(object, |facts| ended(facts, true, self.now()));
+                self.with_facts(object, |facts| ended(facts, true, called));
+                self.facts_changed(object, (&stamp, held));
                 self.judge_attr(&words, object, called, &attr);
             }
             End::Refused(status) => {
-                self.with_facts(object, |facts| ended(facts, false, self.now()));
-                self.wrong(&words, status);
+                self.with_facts(object, |facts| ended(facts, false, called));
+                self.wrong_of(&words, object, status);
             }
             End::Unknown(_) => {}
         }
@@ -46,6 +55,11 @@ impl Worker {
 
     async fn chmod(&mut self, object: ObjectId) {
         let mode = 0o600 | self.rng.below(0o100) as u32;
+        self.chmod_to(object, mode).await;
+    }
+
+    /// Give it this mode.
+    pub(super) async fn chmod_to(&self, object: ObjectId, mode: u32) {
         self.with_facts(object, |facts| facts.mode.begin(mode));
         let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
         self.set(object, set, |facts, done, _| if done { facts.mode.done() } else { facts.mode.refused() })
@@ -93,7 +107,9 @@ impl Worker {
         self.with_facts(object, |facts| facts.xattr(xattr).begin(Some(value.clone())));
         let (client, refusals) = (self.client.clone(), [Status::Exists, Status::NoAttribute]);
         let set = client.setxattr(handle, xattr, &value, create, replace);
+        let (stamp, held) = (self.shared.now(), self.held_metadata());
         let end = self.run("setxattr", &words, &refusals, set).await;
+        let is_done = matches!(end, End::Done(()));
         let judged = self.with_facts(object, |facts| match end {
             End::Done(()) => {
                 facts.xattr(xattr).done();
@@ -111,6 +127,9 @@ impl Worker {
             }
             End::Unknown(_) => Ok(()),
         });
+        if is_done {
+            self.facts_changed(object, (&stamp, held));
+        }
         if let Err(status) = judged {
             self.violation(&words, format!("expected it done, found {status:?}"));
         }
@@ -122,8 +141,10 @@ impl Worker {
         let words = format!("removexattr of {handle}: {}", String::from_utf8_lossy(xattr));
         self.with_facts(object, |facts| facts.xattr(xattr).begin(None));
         let client = self.client.clone();
+        let (stamp, held) = (self.shared.now(), self.held_metadata());
         let end =
             self.run("removexattr", &words, &[Status::NoAttribute], client.removexattr(handle, xattr)).await;
+        let is_done = matches!(end, End::Done(()));
         let judged = self.with_facts(object, |facts| {
             let fact = facts.xattr(xattr);
             let was_there = fact.known().is_some();
@@ -135,6 +156,9 @@ impl Worker {
             let agrees = was_there == matches!(end, End::Done(()));
             if agrees || fact.is_open() { Ok(()) } else { Err(was_there) }
         });
+        if is_done {
+            self.facts_changed(object, (&stamp, held));
+        }
         if let Err(was_there) = judged {
             self.violation(&words, format!("expected that it was there: {was_there}, found otherwise"));
         }

@@ -1,11 +1,13 @@
 //! Bytes written: ranges and patterns, over the borders of strips; appends; sizes; holes; and all of it made durable.
 
-use super::{End, Held, OPEN_MAX, Worker};
+use super::{End, LANE, LANES_MAX, OPEN_MAX, Opened, Worker};
 use crate::contents::{Act, Length, filled};
 use crate::ledger::{Object, ObjectId};
+use crate::losses::Held;
 use bytes::Bytes;
+use shoal_client::OpenFile;
 use shoal_pattern::Pattern;
-use shoal_proto::{Allocation, Kind, Rights, Roles, Status};
+use shoal_proto::{Allocation, Durability, Kind, Rights, Status};
 
 const GONE: [Status; 2] = [Status::Stale, Status::NotFound];
 /// Places to begin at, near to where something changes: sectors, eager messages, strips.
@@ -13,7 +15,16 @@ const PLACES: [u64; 9] = [0, 100, 1000, 4_000, 16_380, 65_500, 65_536, 131_000, 
 /// Lengths of records: tiny and odd ones, whole blocks, those that are no longer eager, more than a strip.
 const LENGTHS: [u64; 10] = [1, 47, 512, 1_500, 4_096, 9_001, 16_384, 20_000, 47_008, 90_000];
 /// No file becomes longer.
-const FILE_MAX: u64 = 500_000;
+pub(super) const FILE_MAX: u64 = 500_000;
+
+/// An append that is noted and not asked for yet.
+pub(super) struct Append {
+    object: ObjectId,
+    file: OpenFile,
+    act: usize,
+    asks: Durability,
+    data: Bytes,
+}
 
 impl Worker {
     /// A file to write to: an own one, one held open, or a shared one.
@@ -21,6 +32,7 @@ impl Worker {
         let records = self.shared.scene.records.clone();
         match self.rng.below(5) {
             0..2 if shared => self.rng.pick(&records).copied(),
+            3 => self.neighbours(),
             2 => {
                 let held: Vec<ObjectId> = self.held.iter().map(|held| held.object).collect();
                 let held: Vec<ObjectId> = held.into_iter().filter(|object| self.is_own(*object)).collect();
@@ -28,6 +40,20 @@ impl Worker {
             }
             _ => self.own(is_own_file).map(|(_, object)| object),
         }
+    }
+
+    /// A file of another lane of this client.
+    fn neighbours(&mut self) -> Option<ObjectId> {
+        let ledger = self.shared.ledger.borrow();
+        let lanes = (0..LANES_MAX).map(|lane| self.client_number() + lane * LANE);
+        let mut files: Vec<ObjectId> = lanes
+            .filter(|lane| *lane != self.id)
+            .flat_map(|lane| ledger.live(lane))
+            .map(|(_, object)| object)
+            .filter(|object| ledger.objects[*object].handle != 0 && is_own_file(&ledger.objects[*object]))
+            .collect();
+        files.dedup();
+        self.rng.pick(&files).copied()
     }
 
     fn is_own(&self, object: ObjectId) -> bool {
@@ -47,42 +73,70 @@ impl Worker {
     /// Open the file once more.
     pub(super) async fn open_anew(&mut self, object: ObjectId) -> Option<usize> {
         let known = self.held.iter().position(|held| held.object == object);
-        let handle = self.handle(object);
-        let cuts = self.shared.cuts.get();
+        let (handle, open, asks) = (self.handle(object), self.shared.tick(), self.asks);
         let words = format!("open {handle}");
         let client = self.client.clone();
+        self.count_open(object, true);
         let opening = client.open(handle, Rights::READ | Rights::WRITE);
         let file = match self.run("open", &words, &GONE, opening).await {
             End::Done(file) => file,
-            // One without a name is opened anew only while its holder's session lasts.
-            End::Refused(status) if known.is_none() => {
-                self.wrong(&words, status);
+            End::Refused(status) => {
+                self.count_open(object, false);
+                // One without a name is opened anew only while its holder's session lasts.
+                if known.is_none() {
+                    self.wrong_if_named(&words, object, status);
+                }
                 return None;
             }
-            End::Refused(_) | End::Unknown(_) => return None,
+            End::Unknown(_) => {
+                self.count_open(object, false);
+                return None;
+            }
         };
         if self.held.len() >= OPEN_MAX {
             let at = self.rng.below(self.held.len() as u64) as usize;
             let held = self.held.swap_remove(at);
             self.let_go(held).await;
         }
-        self.shared.opens.set(self.shared.opens.get() + 1);
-        // A loss of before, which nobody was told of yet, is told through this one too; also one of what was written when the
-        // file was made.
-        let written = self.with_contents(object, |contents| contents.first_cuts_of(self.id));
-        let cuts = *self.settled.entry(object).or_insert(written.map_or(cuts, |first| first.min(cuts)));
-        self.held.push(Held { object, file, open: self.shared.opens.get(), cuts });
+        let opened = self.shared.tick();
+        self.held.push(Opened { object, file, open, opened, asks });
         Some(self.held.len() - 1)
     }
 
-    pub(super) async fn let_go(&self, held: Held) {
-        let words = format!("close {}", held.file.handle());
-        drop(self.run("close", &words, &[], held.file.close()).await);
+    /// An open file more of an object in this client, or one less.
+    fn count_open(&self, object: ObjectId, is_more: bool) {
+        let mut opens = self.shared.opens.borrow_mut();
+        let count = opens.entry((self.client_number(), object)).or_default();
+        *count = if is_more { *count + 1 } else { *count - 1 };
     }
 
-    pub(super) fn act(&mut self, kind: &'static str) -> Act {
-        let (called, cuts, tag) = (self.now(), self.shared.cuts.get(), self.rng.next_u64() | 1);
-        Act { kind, client: self.id, scope: self.scope, called, cuts, tag, base: Some(0), ..Act::default() }
+    /// Whether any lane of the client has a file open.
+    pub(super) fn is_open_here(&self, object: ObjectId) -> bool {
+        self.shared.opens.borrow().get(&(self.client_number(), object)).is_some_and(|count| *count > 0)
+    }
+
+    pub(super) async fn let_go(&self, held: Opened) -> bool {
+        let words = format!("close {}", held.file.handle());
+        let end = self.run("close", &words, &[], held.file.close()).await;
+        self.count_open(held.object, false);
+        matches!(end, End::Done(()))
+    }
+
+    /// Something is about to be done to bytes by somebody that asks for this.
+    pub(super) fn act(&mut self, kind: &'static str, asks: Durability) -> Act {
+        let (called, stamp, tag) = (self.now(), self.shared.now(), self.rng.next_u64() | 1);
+        let (client, scope, held) = (self.id, self.scope, self.held_data(asks));
+        let noted = self.told_lost(kind, asks);
+        Act { kind, client, scope, called, stamp, held, noted, tag, base: Some(0), ..Act::default() }
+    }
+
+    /// What an fsync may take for lost of what asks for this.
+    pub(super) fn told_lost(&self, kind: &str, asks: Durability) -> Held {
+        match asks {
+            // Before an append the client notes what other servers would lose.
+            Durability::Durable if kind != "append" => Held::Disk,
+            _ => self.held_data(asks).min(self.held_metadata_of(asks)).min(Held::Kernel),
+        }
     }
 
     /// Do what is noted to a file's bytes.
@@ -91,18 +145,30 @@ impl Worker {
         kind: &'static str,
         object: ObjectId,
         act: usize,
+        held: impl Fn() -> Held,
         operation: impl Future<Output = Result<(), shoal_client::Error>>,
-    ) {
+    ) -> bool {
         let words = format!("{kind} of {}", self.handle(object));
         match self.run(kind, &words, &GONE, operation).await {
-            End::Done(()) => self.with_contents(object, |contents| contents.done(act, self.now())),
+            End::Done(()) => {
+                self.with_contents(object, |contents| contents.done(act, self.now(), held()));
+                return true;
+            }
             End::Refused(status) => {
                 // A write of many messages may have been done in part before the disk was full.
                 if status != Status::NoSpace {
-                    self.wrong(&words, status);
+                    self.wrong_if_mine(&words, object, status);
                 }
             }
             End::Unknown(_) => {}
+        }
+        false
+    }
+
+    /// A refusal that cannot be: a file that this client alone removes and holds open is there until its last close.
+    pub(super) fn wrong_if_mine(&self, words: &str, object: ObjectId, status: Status) {
+        if !self.with_object(object, |object| object.is_public) {
+            self.wrong_of(words, object, status);
         }
     }
 
@@ -114,7 +180,8 @@ impl Worker {
 
     /// Write through this open file.
     pub(super) async fn write_held(&mut self, at: usize) {
-        let (object, file) = (self.held[at].object, self.held[at].file.clone());
+        let Opened { object, ref file, asks, .. } = self.held[at];
+        let file = file.clone();
         let from = PLACES[self.rng.below(9) as usize] + self.rng.below(300);
         let len = LENGTHS[self.rng.below(10) as usize];
         let pattern = if self.rng.below(4) == 0 {
@@ -125,7 +192,7 @@ impl Worker {
             Pattern::contiguous(from as i64, len)
         };
         let pattern = pattern.expect("the workload's patterns are valid");
-        let mut act = self.act("write");
+        let mut act = self.act("write", asks);
         let mut data = Vec::with_capacity(pattern.len() as usize);
         for region in pattern.regions() {
             let from = region.offset.unsigned_abs();
@@ -135,7 +202,8 @@ impl Worker {
         let end = act.ranges.iter().map(|range| range.end).max().unwrap_or(0);
         act.length = Length::Reaches(end);
         let act = self.with_contents(object, |contents| contents.begin(act));
-        self.alter("write", object, act, file.write_pattern(&pattern, data.into())).await;
+        let held = || self.held_data(asks);
+        self.alter("write", object, act, held, file.write_pattern(&pattern, data.into())).await;
     }
 
     pub(super) async fn append(&mut self) {
@@ -143,39 +211,53 @@ impl Worker {
         let object = if self.rng.below(2) == 0 { self.rng.pick(&logs).copied() } else { self.target(true) };
         let Some(object) = object else { return };
         let Some(at) = self.opened(object).await else { return };
-        let file = self.held[at].file.clone();
+        let Some(append) = self.draw_append(at) else { return };
+        self.append_as(append).await;
+    }
+
+    /// An append to an open file; none, if that is long.
+    pub(super) fn draw_append(&mut self, at: usize) -> Option<Append> {
+        let Opened { object, ref file, asks, .. } = self.held[at];
+        let file = file.clone();
         let len = LENGTHS[self.rng.below(9) as usize];
         if self.with_contents(object, |contents| contents.reach()) + len > FILE_MAX {
-            return;
+            return None;
         }
-        let mut act = self.act("append");
+        let mut act = self.act("append", asks);
         (act.base, act.len) = (None, len);
         let data = Bytes::from(filled(act.tag, 0, len as usize));
         let act = self.with_contents(object, |contents| contents.begin(act));
+        Some(Append { object, file, act, asks, data })
+    }
+
+    /// Do it.
+    pub(super) async fn append_as(&self, append: Append) {
+        let Append { object, file, act, asks, data } = append;
+        let len = data.len() as u64;
         let words = format!("append of {len} bytes to {}", file.handle());
-        let kills = self.shared.kills.get();
+        let before = self.shared.now();
         match self.run("append", &words, &GONE, file.append(data)).await {
             End::Done(offset) => {
-                let (now, cuts) = (self.now(), self.shared.cuts.get());
+                let (now, stamp, held) = (self.now(), self.shared.now(), self.held_data(asks));
                 self.env.note(|| format!("{words} at {offset}"));
-                let twice = kills != self.shared.kills.get() && self.may_be_twice(object, offset, len);
-                let placed = self.with_contents(object, |c| c.appended(act, offset, now, cuts, twice));
+                let was_killed = self.with_contents(object, |contents| contents.was_killed(&before, &stamp));
+                let twice = was_killed && self.may_be_twice(object, offset, len);
+                let end = (now, &stamp, held);
+                let placed = self.with_contents(object, |c| c.appended(act, offset, end, twice));
                 if let Err(wrong) = placed {
                     self.violation(&words, wrong);
                 }
             }
             End::Refused(Status::NoSpace) | End::Unknown(_) => {}
-            End::Refused(status) => self.wrong(&words, status),
+            End::Refused(status) => self.wrong_if_mine(&words, object, status),
         }
     }
 
     /// Whether a kill of a server under way may have an append done twice (SEMANTICS §4).
     fn may_be_twice(&self, object: ObjectId, offset: u64, len: u64) -> bool {
-        let map = self.client.map();
-        let server = self.handle(object).server();
-        let holds_data = map.with_roles(Roles::DATA).any(|holder| holder == server);
+        let stuffed = self.stuffed(self.handle(object));
         let reach = self.with_contents(object, |contents| contents.reach()).max(offset + len);
-        is_done_beside_its_record(map.switches.stuffing && holds_data, map.template.stuffed_max(), reach)
+        is_done_beside_its_record(stuffed > 0, stuffed, reach)
     }
 
     pub(super) async fn truncate(&mut self) {
@@ -184,25 +266,44 @@ impl Worker {
             0 => 0,
             _ => PLACES[self.rng.below(9) as usize] + self.rng.below(300),
         };
-        let mut act = self.act("truncate");
-        (act.tag, act.length, act.durable) = (0, Length::Becomes(size), true);
-        let act = self.with_contents(object, |contents| contents.begin(act));
+        let act = self.draw_truncation(object, size);
+        self.truncate_as(object, act, size).await;
+    }
+
+    /// A truncation is about to be asked for. It is a change of metadata, of which no fsync tells that it is lost.
+    pub(super) fn draw_truncation(&mut self, object: ObjectId, size: u64) -> usize {
+        let mut act = self.act("truncate", self.asks);
+        (act.tag, act.length, act.held, act.scope) = (0, Length::Becomes(size), self.held_metadata(), 0);
+        self.with_contents(object, |contents| contents.begin(act))
+    }
+
+    /// Do it.
+    pub(super) async fn truncate_as(&self, object: ObjectId, act: usize, size: u64) {
         let client = self.client.clone();
         let handle = self.handle(object);
         let truncate = async { client.truncate(handle, size, false).await.map(drop) };
-        self.alter("truncate", object, act, truncate).await;
+        let words = format!("truncate of {handle} to {size}");
+        match self.run("truncate", &words, &GONE, truncate).await {
+            End::Done(()) => {
+                let held = self.held_metadata();
+                self.with_contents(object, |contents| contents.done(act, self.now(), held));
+            }
+            End::Refused(Status::NoSpace) | End::Unknown(_) => {}
+            End::Refused(status) => self.wrong_if_named(&words, object, status),
+        }
     }
 
     pub(super) async fn allocate(&mut self) {
         let Some(object) = self.target(true) else { return };
         let Some(at) = self.opened(object).await else { return };
-        let file = self.held[at].file.clone();
+        let Opened { ref file, asks, .. } = self.held[at];
+        let file = file.clone();
         let from = PLACES[self.rng.below(9) as usize] + self.rng.below(300);
         let len = LENGTHS[self.rng.below(9) as usize];
         let modes = [Allocation::Extend, Allocation::KeepSize, Allocation::Punch, Allocation::Zero];
         let mode = *self.rng.pick(&modes).unwrap_or(&Allocation::ZeroKeepSize);
-        let mut act = self.act("allocate");
-        act.tag = 0;
+        let mut act = self.act("allocate", asks);
+        (act.tag, act.held) = (0, act.held.min(self.held_metadata()));
         if matches!(mode, Allocation::Extend | Allocation::Zero) {
             act.length = Length::Reaches(from + len);
         }
@@ -210,7 +311,8 @@ impl Worker {
             act.ranges = std::iter::once(from..from + len).collect();
         }
         let act = self.with_contents(object, |contents| contents.begin(act));
-        self.alter("allocate", object, act, file.allocate(from, len, mode)).await;
+        let held = || self.held_data(asks).min(self.held_metadata());
+        self.alter("allocate", object, act, held, file.allocate(from, len, mode)).await;
     }
 
     /// What was written through an open file is durable, or the sync says that it is not.
@@ -227,9 +329,11 @@ impl Worker {
     async fn sync_directory(&mut self) {
         let dir = self.directory();
         let client = self.client.clone();
-        let words = format!("fsync of directory {dir}");
-        if let End::Refused(status) = self.run("fsyncdir", &words, &GONE, client.fsync_directory(dir)).await {
-            self.wrong(&words, status);
+        let (words, called) = (format!("fsync of directory {dir}"), self.now());
+        match self.run("fsyncdir", &words, &GONE, client.fsync_directory(dir)).await {
+            End::Done(()) => self.shared.ledger.borrow_mut().synced(dir.0, called),
+            End::Refused(status) => self.wrong(&words, status),
+            End::Unknown(_) => {}
         }
     }
 }

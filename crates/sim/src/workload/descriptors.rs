@@ -1,7 +1,7 @@
 //! Several open files of one file in a client: an fsync through any of them covers what was written through all of them, and
 //! each of them says once that something was lost. So programs do that have a process of their own to sync what others wrote.
 
-use super::{End, Held, Worker};
+use super::{End, Opened, Worker};
 use crate::contents::Syncer;
 use crate::ledger::ObjectId;
 use shoal_proto::Status;
@@ -51,38 +51,37 @@ impl Worker {
 
     /// Sync through this open file.
     pub(super) async fn sync_held(&mut self, at: usize) {
-        let Held { object, ref file, open, cuts } = self.held[at];
-        let (file, called, now_cut) = (file.clone(), self.now(), self.shared.cuts.get());
-        let (words, by) = (format!("fsync of {}", file.handle()), Syncer { scope: self.scope, open });
-        match self.run("fsync", &words, &GONE, file.fsync()).await {
+        let Opened { object, ref file, open, opened, .. } = self.held[at];
+        let (file, called, began) = (file.clone(), self.now(), self.shared.tick());
+        let words = format!("fsync of {}", file.handle());
+        let by = Syncer { scope: self.scope, open, opened };
+        let end = self.run("fsync", &words, &GONE, file.fsync()).await;
+        let now = self.shared.now();
+        match end {
             End::Done(()) => {
-                let cuts = self.shared.cuts.get();
-                self.with_contents(object, |contents| contents.synced(by, called, cuts));
-                self.settle(at, now_cut);
+                self.with_contents(object, |contents| contents.synced(by, called, &now));
+                self.shared.ledger.borrow_mut().facts(object, true);
             }
             End::Refused(status) => self.wrong_if_named(&words, object, status),
-            End::Unknown(error) if error.status == Status::Io && cuts == self.shared.cuts.get() => {
-                self.violation(&words, "expected it durable, as no power was cut, found Io");
-            }
-            End::Unknown(error) => {
-                if error.status == Status::Io {
-                    let newest = self.shared.opens.get();
-                    self.with_contents(object, |contents| contents.lost(by, newest));
-                    self.settle(at, now_cut);
+            End::Unknown(error) if error.status == Status::Io => {
+                if !self.with_contents(object, |contents| contents.may_have_lost(by, &now)) {
+                    let written = self.with_contents(object, |contents| contents.written_by(self.scope));
+                    let expected =
+                        "expected it durable, as no server lost anything of what was written, found Io";
+                    self.violation(&words, format!("{expected}: {open}–{opened}: {written}"));
                 }
+                let ended = self.shared.tick();
+                self.with_contents(object, |contents| contents.lost(by, began, ended));
             }
+            End::Unknown(_) => {}
         }
     }
 
-    /// What was lost before so many power cuts was told, or nothing was.
-    fn settle(&mut self, at: usize, cuts: u64) {
-        self.held[at].cuts = cuts;
-        self.settled.insert(self.held[at].object, cuts);
-    }
-
-    fn wrong_if_named(&self, words: &str, object: ObjectId, status: Status) {
-        if self.shared.ledger.borrow().links(object).is_some_and(|links| links > 0) {
-            self.wrong(words, status);
+    /// A refusal that cannot be, unless the object may have lost its last name.
+    pub(super) fn wrong_if_named(&self, words: &str, object: ObjectId, status: Status) {
+        let links = self.shared.ledger.borrow().links(object);
+        if links.is_some_and(|links| links > 0) {
+            self.wrong_of(words, object, status);
         }
     }
 }

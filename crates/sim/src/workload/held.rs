@@ -22,6 +22,7 @@ impl Worker {
         } else {
             self.replace(&slot, object).await
         };
+        // Others of the client may close it meanwhile; this holds it all the same.
         if !removed || self.shared.ledger.borrow().links(object) != Some(0) {
             return;
         }
@@ -30,7 +31,9 @@ impl Worker {
         let called = self.now();
         match self.run("read", &words, &GONE, file.read(0, len as usize)).await {
             End::Done(content) => self.judge_read(&words, object, called, (0, len), &content),
-            End::Refused(status) if self.env.now().since(began) < SESSION_LASTS => self.wrong(&words, status),
+            End::Refused(status) if self.env.now().since(began) < SESSION_LASTS => {
+                self.wrong_of(&words, object, status);
+            }
             End::Refused(_) | End::Unknown(_) => {}
         }
         if self.rng.below(2) == 0 {
@@ -49,16 +52,14 @@ impl Worker {
         let (client, from_name, to_name) = (self.client.clone(), name(&from.1), name(&to.1));
         let flags = RenameFlags::default();
         let renamed = client.rename(Handle(from.0), &from_name, Handle(to.0), &to_name, flags);
-        let changes = vec![(from, None), (to.clone(), Some(moved))];
+        let changes = vec![(from.clone(), None), (to.clone(), Some(moved))];
         match self.change("rename", &words, &GONE, changes, renamed).await {
             End::Done(()) => {
-                if self.shared.ledger.borrow().links(object) == Some(0) {
-                    self.shared.removed.borrow_mut().push((self.id, self.handle(object).0));
-                }
+                self.lost_name(object);
                 true
             }
             End::Refused(status) => {
-                self.wrong(&words, status);
+                self.wrong_name(&words, &[&from, to], status);
                 false
             }
             End::Unknown(_) => false,
@@ -70,12 +71,18 @@ impl Worker {
         let handle = self.handle(object);
         while let Some(at) = self.held.iter().position(|held| held.object == object) {
             let held = self.held.swap_remove(at);
-            let words = format!("close {handle}, removed");
-            let End::Done(()) = self.run("close", &words, &[], held.file.close()).await else { return };
+            if !self.let_go(held).await {
+                return;
+            }
+        }
+        if self.is_open_here(object) || self.shared.ledger.borrow().links(object) != Some(0) {
+            return;
         }
         let words = format!("open {handle}, removed and closed");
         let client = self.client.clone();
-        if let End::Done(_) = self.run("open", &words, &GONE, client.open(handle, Rights::READ)).await {
+        if let End::Done(_) = self.run("open", &words, &GONE, client.open(handle, Rights::READ)).await
+            && self.shared.ledger.borrow().links(object) == Some(0)
+        {
             self.violation(&words, "expected it to be gone, found it");
         }
     }

@@ -4,7 +4,7 @@ use super::{End, OWNER, Worker, name};
 use crate::ledger::{Object, ObjectId, Slot};
 use crate::register::Seen;
 use shoal_client::Error;
-use shoal_proto::{Attr, Handle, Kind, Status};
+use shoal_proto::{Attr, Durability, Handle, Kind, Status};
 
 const REFUSALS: [Status; 3] = [Status::Stale, Status::NotFound, Status::Exists];
 
@@ -22,7 +22,7 @@ impl Worker {
         let linked = client.link(handle, Handle(slot.0), &leaf);
         match self.change("link", &words, &REFUSALS, vec![(slot, Some(object))], linked).await {
             End::Done(attr) => self.judge_links(&words, object, &attr),
-            End::Refused(status) => self.wrong(&words, status),
+            End::Refused(status) => self.wrong_of(&words, object, status),
             End::Unknown(_) => {}
         }
     }
@@ -38,6 +38,7 @@ impl Worker {
     /// Give an own file a contended name too, if that is free.
     async fn link_to_hot(&mut self) {
         let Some((_, object)) = self.own(|object| object.kind == Kind::File) else { return };
+        self.ask_for(Durability::Usual);
         let slot = (self.directory().0, self.hot_name());
         // Its own names stay; only their number is not known any more.
         self.make_public(object).await;
@@ -50,7 +51,7 @@ impl Worker {
             End::Done(_) => Some(Seen::Made(handle.0)),
             End::Refused(Status::Exists) => Some(Seen::Occupied),
             End::Refused(status) => {
-                self.wrong(&words, status);
+                self.wrong_of(&words, object, status);
                 Some(Seen::Nothing)
             }
             End::Unknown(_) => None,
@@ -95,15 +96,15 @@ impl Worker {
         kind: Kind,
         made: impl Future<Output = Result<Attr, Error>>,
     ) -> ObjectId {
-        let object = self.new_object(kind);
+        let (object, stamp) = (self.new_object(kind), self.shared.now());
         let words = format!("{verb} {slot:?}");
         match self.change(verb, &words, &REFUSALS, vec![(slot, Some(object))], made).await {
-            End::Done(attr) => self.with_object(object, |object| {
-                object.handle = attr.handle.0;
+            End::Done(attr) => {
+                self.made(object, attr.handle, &stamp);
                 // Links have modes of their own.
-                object.facts.mode = crate::facts::Fact::new(attr.mode);
-            }),
-            End::Refused(status) => self.wrong(&words, status),
+                self.with_object(object, |object| object.facts.mode = crate::facts::Fact::new(attr.mode));
+            }
+            End::Refused(status) => self.wrong_of(&words, object, status),
             End::Unknown(_) => {}
         }
         object

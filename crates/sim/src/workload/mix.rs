@@ -2,6 +2,7 @@
 //! runs differ more from each other than runs of one even mix would.
 
 use crate::rng::Rng;
+use shoal_proto::Durability;
 
 macro_rules! families {
     ($($(#[$doc:meta])* $name:ident = $weight:literal,)*) => {
@@ -61,6 +62,17 @@ families! {
     Space = 1,
     /// Several open files of one file: written through one, synced through another.
     Descriptors = 6,
+    /// Several operations at once on one file.
+    InUse = 8,
+    /// Other sync modes.
+    Modes = 1,
+}
+
+impl Family {
+    /// All clients do it to the same names and attributes.
+    pub fn is_contended(self) -> bool {
+        matches!(self, Family::HotFile | Family::HotDirectory | Family::HotAttribute)
+    }
 }
 
 /// How often each family is drawn.
@@ -68,7 +80,12 @@ families! {
 pub(super) struct Mix {
     weights: Vec<(Family, u64)>,
     all: u64,
+    /// Of 12 operations so many ask for another durability than is usual.
+    choosy: u64,
 }
+
+/// In every third seed some operations ask for another durability.
+const CHOOSY: [u64; 6] = [0, 0, 0, 0, 2, 6];
 
 impl Mix {
     /// The mix of a seed: each family left out, rare, usual or frequent. New files there are always.
@@ -81,7 +98,16 @@ impl Mix {
         };
         let weights: Vec<(Family, u64)> = FAMILIES.iter().map(weigh).collect();
         let all = weights.iter().map(|(_, weight)| weight).sum();
-        Mix { weights, all }
+        let choosy = CHOOSY[rng.below(6) as usize];
+        Mix { weights, all, choosy }
+    }
+
+    /// What an operation asks for.
+    pub fn draw_durability(&self, rng: &mut Rng) -> Durability {
+        match self.choosy > 0 && rng.below(12) < self.choosy {
+            true => [Durability::Durable, Durability::Written, Durability::Unheld][rng.below(3) as usize],
+            false => Durability::Usual,
+        }
     }
 
     /// One of them.
@@ -107,7 +133,7 @@ mod tests {
             let weight = |seed| Mix::of_seed(seed).weights.iter().find(|(f, _)| *f == family).unwrap().1;
             assert!((0..50).any(|seed| weight(seed) > 0), "{family:?}");
             assert_eq!((0..50).any(|seed| weight(seed) == 0), family != Family::Create, "{family:?}");
-            let mix = Mix { weights: vec![(family, 1)], all: 1 };
+            let mix = Mix { weights: vec![(family, 1)], all: 1, choosy: 0 };
             assert_eq!(mix.draw(&mut Rng::new(1, 1)), family);
         }
     }

@@ -1,11 +1,12 @@
 //! Own names: made, removed, moved, replaced, exchanged; and looked up when they are gone.
 
-use super::{End, OWNER, Worker, name};
+use super::{End, LANE, OWNER, Worker, name};
 use crate::contents::{Act, Length, filled};
 use crate::ledger::{Object, ObjectId, Slot};
+use crate::losses::{Held, Stamp};
 use crate::register::Seen;
 use shoal_client::RenameFlags;
-use shoal_proto::{Handle, Kind, Status};
+use shoal_proto::{Durability, Handle, Kind, Status, Switches};
 
 const GONE: [Status; 2] = [Status::Stale, Status::NotFound];
 const REPLACE: RenameFlags = RenameFlags { no_replace: false, exchange: false };
@@ -23,13 +24,16 @@ impl Worker {
         let len = [0, 100, 1500, 5_000, 16_384, 40_000, 65_536, 200_000][self.rng.below(8) as usize];
         let slot = (dir.0, self.fresh_name());
         let tag = self.rng.next_u64() | 1;
-        let (now, cuts) = (self.now(), self.shared.cuts.get());
+        let (now, stamp) = (self.now(), self.shared.now());
         let object = self.new_object(Kind::File);
         let act = Act {
             kind: "create",
             client: self.id,
+            scope: self.scope,
             called: now,
-            cuts,
+            stamp: stamp.clone(),
+            held: self.held_created(len),
+            noted: self.told_lost("create", self.asks),
             ranges: std::iter::once(0..len).collect(),
             tag,
             length: Length::Reaches(len),
@@ -44,13 +48,15 @@ impl Worker {
         let vanished = if may_vanish { &GONE[..] } else { &[] };
         match self.change("create", &words, vanished, vec![(slot, Some(object))], made).await {
             End::Done(attr) => {
-                let now = self.now();
+                let (now, stuffed, held) = (self.now(), self.stuffed(attr.handle), self.held_created(len));
                 self.shared.totals.borrow_mut().history.push(format!("{words} is {}", attr.handle));
+                self.made(object, attr.handle, &stamp);
                 self.with_object(object, |object| {
-                    object.handle = attr.handle.0;
-                    object.contents.done(act, now);
+                    object.contents.made(attr.handle.server().0, stuffed);
+                    object.contents.learn(&attr);
+                    object.contents.done(act, now, held);
                 });
-                if attr.size != len && cuts == self.shared.cuts.get() {
+                if attr.size != len && stamp == self.shared.now() {
                     self.violation(&words, format!("expected {len} bytes, found {}", attr.size));
                 }
             }
@@ -60,6 +66,21 @@ impl Worker {
             }
             End::Unknown(_) => {}
         }
+    }
+
+    /// How well the bytes of a new file are held: what is made with its file in one record, as the file.
+    fn held_created(&self, len: u64) -> Held {
+        const SMALL_MAX: u64 = 16 << 10;
+        let metadata = self.held_metadata();
+        match len <= SMALL_MAX && self.shared.switches == Switches::OURS && self.shared.scene.all_hold_data {
+            true => metadata,
+            false => metadata.min(self.held_data(self.asks)),
+        }
+    }
+
+    /// An object was made by a change that was asked for after these faults.
+    pub(super) fn made(&self, object: ObjectId, handle: Handle, stamp: &Stamp) {
+        self.shared.ledger.borrow_mut().made(object, handle, stamp, self.held_metadata());
     }
 
     pub(super) fn new_object(&self, kind: Kind) -> ObjectId {
@@ -89,7 +110,7 @@ impl Worker {
                 true
             }
             End::Refused(status) => {
-                self.wrong(&format!("unlink {slot:?}"), status);
+                self.wrong_name(&format!("unlink {slot:?}"), &[slot], status);
                 false
             }
             End::Unknown(_) => false,
@@ -97,9 +118,9 @@ impl Worker {
     }
 
     /// It lost a name, acknowledged: perhaps its last.
-    fn lost_name(&self, object: ObjectId) {
+    pub(super) fn lost_name(&self, object: ObjectId) {
         if self.shared.ledger.borrow().links(object) == Some(0) {
-            self.shared.removed.borrow_mut().push((self.id, self.handle(object).0));
+            self.shared.removed.borrow_mut().push((self.id, object));
         }
     }
 
@@ -150,8 +171,8 @@ impl Worker {
     }
 
     /// Rename; whether it was acknowledged. `expected`: refusals that must be.
-    async fn rename_own(
-        &mut self,
+    pub(super) async fn rename_own(
+        &self,
         from: &Slot,
         to: &Slot,
         flags: RenameFlags,
@@ -164,12 +185,18 @@ impl Worker {
         let refusals = [Status::Stale, Status::NotFound, Status::Exists];
         match self.change("rename", &words, &refusals, changes, renamed).await {
             End::Done(()) if expected.is_empty() => return true,
+            End::Done(()) if !self.are_settled(from, to) => {}
             End::Done(()) => self.violation(&words, format!("expected {expected:?}, found it done")),
             End::Refused(status) if expected.contains(&status) => {}
-            End::Refused(status) => self.wrong(&words, status),
+            End::Refused(status) => self.wrong_name(&words, &[from, to], status),
             End::Unknown(_) => {}
         }
         false
+    }
+
+    fn are_settled(&self, from: &Slot, to: &Slot) -> bool {
+        let ledger = self.shared.ledger.borrow();
+        ledger.is_settled(from) && ledger.is_settled(to)
     }
 
     /// Move an own file onto a contended name.
@@ -177,6 +204,7 @@ impl Worker {
         // One that has a contended name already may be renamed to itself, which does nothing.
         let is_file = |object: &Object| object.kind == Kind::File && !object.is_public;
         let Some((from, object)) = self.own(is_file) else { return };
+        self.ask_for(Durability::Usual);
         let (dir, leaf) = (self.directory(), self.hot_name());
         let to = (dir.0, leaf);
         let flags = if self.rng.below(2) == 0 { REPLACE } else { NO_REPLACE };
@@ -188,12 +216,13 @@ impl Worker {
         let (client, from_name, to_name) = (self.client.clone(), name(&from.1), name(&to.1));
         let renamed = client.rename(Handle(from.0), &from_name, dir, &to_name, flags);
         let refusals = [Status::Stale, Status::NotFound, Status::Exists];
-        let seen = match self.change("rename", &words, &refusals, vec![(from, None)], renamed).await {
+        let changes = vec![(from.clone(), None)];
+        let seen = match self.change("rename", &words, &refusals, changes, renamed).await {
             End::Done(()) if flags.no_replace => Some(Seen::Made(handle)),
             End::Done(()) => Some(Seen::Put(handle)),
             End::Refused(Status::Exists) if flags.no_replace => Some(Seen::Occupied),
             End::Refused(status) => {
-                self.wrong(&words, status);
+                self.wrong_name(&words, &[&from], status);
                 Some(Seen::Nothing)
             }
             End::Unknown(_) => None,
@@ -220,23 +249,27 @@ impl Worker {
         let words = format!("look up removed {slot:?}");
         let (client, leaf) = (self.client.clone(), name(&slot.1));
         let lookup = client.lookup(Handle(slot.0), &leaf);
-        if let End::Done(attr) = self.run("lookup", &words, &GONE, lookup).await {
+        if let End::Done(attr) = self.run("lookup", &words, &GONE, lookup).await
+            && self.shared.ledger.borrow().is_settled(&slot)
+        {
             self.violation(&words, format!("expected nothing, found {}", attr.handle));
         }
     }
 
     /// An object without a name is gone for all clients but those that have it open.
     async fn open_removed(&mut self) {
-        let removed: Vec<(u16, u64)> = self.shared.removed.borrow().clone();
+        let removed: Vec<(u16, ObjectId)> = self.shared.removed.borrow().clone();
         let Some((owner, object)) = self.rng.pick(&removed).copied() else { return };
-        let is_open_here = self.held.iter().any(|held| self.handle(held.object).0 == object);
-        if owner == self.id || is_open_here {
+        if owner % LANE == self.client_number() || self.client.has_open(self.handle(object)) {
             return;
         }
-        let words = format!("open {:#x}, which client {owner} removed", object);
+        let handle = self.handle(object);
+        let words = format!("open {handle}, which client {owner} removed");
         let client = self.client.clone();
-        let opened = client.open(Handle(object), shoal_proto::Rights::READ);
-        if let End::Done(_) = self.run("open", &words, &GONE, opened).await {
+        let opened = client.open(handle, shoal_proto::Rights::READ);
+        if let End::Done(_) = self.run("open", &words, &GONE, opened).await
+            && self.shared.ledger.borrow().links(object) == Some(0)
+        {
             self.violation(&words, "expected it to be gone, found it");
         }
     }

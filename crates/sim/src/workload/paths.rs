@@ -37,7 +37,7 @@ impl Worker {
         let (words, called) = (format!("walk {path}"), self.now());
         match self.run("walk", &words, &GONE, self.client.walk(path.as_bytes(), false)).await {
             End::Done(attr) => drop(self.led_to(&words, slot, called, attr.handle)),
-            End::Refused(status) => self.wrong(&words, status),
+            End::Refused(status) => self.wrong_name(&words, &[slot], status),
             End::Unknown(_) => {}
         }
     }
@@ -46,7 +46,7 @@ impl Worker {
         let (words, called) = (format!("open {path}"), self.now());
         match self.run("open", &words, &GONE, self.client.open_at(path.as_bytes(), Rights::READ)).await {
             End::Done(file) => drop(self.led_to(&words, slot, called, file.handle())),
-            End::Refused(status) => self.wrong(&words, status),
+            End::Refused(status) => self.wrong_name(&words, &[slot], status),
             End::Unknown(_) => {}
         }
     }
@@ -67,7 +67,7 @@ impl Worker {
             End::Done(found) => {
                 self.violation(&words, format!("expected {} bytes, found {}", target.len(), found.len()));
             }
-            End::Refused(status) => self.wrong(&words, status),
+            End::Refused(status) => self.wrong_of(&words, object, status),
             End::Unknown(_) => {}
         }
         let Some(slot) = self.slot_of(&target).filter(|slot| !self.may_be_link(slot)) else { return };

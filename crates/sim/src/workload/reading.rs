@@ -89,7 +89,7 @@ impl Worker {
         }
         match self.run("read", &words, &GONE, file.read(from, len as usize)).await {
             End::Done(content) => self.judge_read(&words, object, called, (from, len), &content),
-            End::Refused(status) => self.wrong(&words, status),
+            End::Refused(status) => self.wrong_if_mine(&words, object, status),
             End::Unknown(_) => {}
         }
     }
@@ -114,7 +114,7 @@ impl Worker {
                     }
                 }
             }
-            End::Refused(status) => self.wrong(&words, status),
+            End::Refused(status) => self.wrong_if_mine(&words, object, status),
             End::Unknown(_) => {}
         }
     }
@@ -127,8 +127,8 @@ impl Worker {
         (from, len): (u64, u64),
         content: &[u8],
     ) {
-        let (returned, cuts, client) = (self.now(), self.shared.cuts.get(), self.id);
-        let read = Read { client, called, returned, cuts, from, len, content };
+        let (returned, now, client) = (self.now(), &self.shared.now(), self.id);
+        let read = Read { client, called, returned, now, from, len, content };
         if let Err(wrong) = self.with_contents(object, |contents| contents.judge(&read)) {
             self.violation(words, wrong);
         }
@@ -143,18 +143,20 @@ impl Worker {
         match self.run("getattr", &words, &GONE, client.getattr(handle)).await {
             End::Done(attr) => self.judge_attr(&words, object, called, &attr),
             End::Refused(status) if !self.with_object(object, |object| object.is_public) => {
-                self.wrong(&words, status)
+                self.wrong_if_named(&words, object, status)
             }
             End::Refused(_) | End::Unknown(_) => {}
         }
     }
 
     pub(super) fn judge_attr(&self, words: &str, object: ObjectId, called: u64, attr: &Attr) {
-        let (returned, cuts, client) = (self.now(), self.shared.cuts.get(), self.id);
+        let (returned, now, client) = (self.now(), &self.shared.now(), self.id);
+        self.shared.ledger.borrow_mut().facts(object, false);
         let called = called.saturating_sub(self.shared.cache.as_nanos() as u64);
         let judged = self.with_object(object, |object| {
-            let read = Read { client, called, returned, cuts, from: 0, len: 0, content: &[] };
+            let read = Read { client, called, returned, now, from: 0, len: 0, content: &[] };
             if object.kind == Kind::File {
+                object.contents.learn(attr);
                 object.contents.judge_size(attr.size, &read)?;
             }
             object.facts.judge(object.kind, attr, |since| object.contents.touched_since(since))

@@ -2,8 +2,9 @@
 
 use super::OWNER;
 use crate::ledger::{Ledger, NOBODY, Object, ObjectId, Slot};
+use crate::losses::{Held, Stamp};
 use shoal_client::{Client, Error};
-use shoal_proto::{Attr, Handle, Kind, Name, Rights};
+use shoal_proto::{Attr, Handle, Kind, Name, Rights, Roles};
 
 /// Directories all clients share; the last one is crowded.
 const DIRECTORIES: usize = 5;
@@ -14,6 +15,8 @@ const RECORDS: usize = 2;
 const LOGS: usize = 2;
 /// Names of the crowded directory; long ones, so that a listing takes several messages.
 const CROWD: usize = 300;
+/// No directory gets so many entries in a run.
+const SPLIT_FAR: u32 = 4_096;
 
 /// See the module.
 pub(crate) struct Scene {
@@ -25,6 +28,8 @@ pub(crate) struct Scene {
     pub records: Vec<ObjectId>,
     /// Files that all append to, and nobody writes or truncates.
     pub logs: Vec<ObjectId>,
+    /// Every server holds data.
+    pub all_hold_data: bool,
 }
 
 impl Scene {
@@ -53,7 +58,14 @@ impl Scene {
         for index in 0..CROWD {
             make(client, &mut ledger, crowd, format!("{index:0>200}")).await?;
         }
-        Ok((Scene { directories, wanderers, records, logs }, ledger))
+        // Whatever the modes, it stays.
+        client.sync_all().await?;
+        let map = client.map();
+        let all_hold_data = map.with_roles(Roles::DATA).count() == map.servers.len();
+        // Where there are few entries to a directory, it is split.
+        ledger.may_be_split = map.switches.split_entries < SPLIT_FAR && map.switches.compound;
+        ledger.now = Stamp::new(map.servers.len() as u16);
+        Ok((Scene { directories, wanderers, records, logs, all_hold_data }, ledger))
     }
 
     /// The name of a shared directory, under the root.
@@ -76,7 +88,7 @@ fn stays(ledger: &mut Ledger, slot: Slot, attr: &Attr) -> ObjectId {
     let mut object = Object::new(Kind::File, attr.mode, attr.uid, attr.gid);
     object.handle = attr.handle.0;
     let object = ledger.object(object);
-    let made = ledger.begin(NOBODY, "lay out", 0, vec![(slot, Some(object))]);
-    ledger.done(made, 1);
+    let made = ledger.begin(NOBODY, "lay out", 0, Held::Disk, vec![(slot, Some(object))]);
+    ledger.done(made, 1, Held::Disk);
     object
 }
