@@ -147,8 +147,10 @@ impl Peers {
         let groups: Vec<Group> = ops.into_iter().map(|op| Group { ops: vec![op].into() }).collect();
         let count = groups.len();
         let writes = groups.iter().any(|group| group.ops.iter().any(|op| matches!(op, Op::Write { .. })));
-        let mut request =
-            Request { slot: None, timeout_ms: 0, durability: Durability::Usual, groups: groups.into() };
+        // Who has something reaped forgets it with the answer: that is durable in every mode.
+        let reaps = groups.iter().any(|group| group.ops.iter().any(|op| matches!(op, Op::Reap { .. })));
+        let durability = if reaps { Durability::Durable } else { Durability::Usual };
+        let mut request = Request { slot: None, timeout_ms: 0, durability, groups: groups.into() };
         loop {
             let line = self.line(server, deadline).await?;
             let left = deadline.since(self.0.env.now());

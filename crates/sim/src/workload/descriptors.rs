@@ -64,7 +64,8 @@ impl Worker {
             }
             End::Refused(status) => self.wrong_if_named(&words, object, status),
             End::Unknown(error) if error.status == Status::Io => {
-                if !self.with_contents(object, |contents| contents.may_have_lost(by, &now)) {
+                let is_excused = self.with_contents(object, |contents| contents.may_have_lost(by, &now));
+                if !is_excused && self.shared.excuses_by_server() {
                     let written = self.with_contents(object, |contents| contents.written_by(self.scope));
                     let expected =
                         "expected it durable, as no server lost anything of what was written, found Io";

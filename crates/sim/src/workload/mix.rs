@@ -89,16 +89,19 @@ const CHOOSY: [u64; 6] = [0, 0, 0, 0, 2, 6];
 
 impl Mix {
     /// The mix of a seed: each family left out, rare, usual or frequent. New files there are always.
-    pub fn of_seed(seed: u64) -> Mix {
+    /// `varied`: sync modes and the durability of requests too.
+    pub fn of_seed(seed: u64, varied: bool) -> Mix {
         let mut rng = Rng::new(seed, 2);
         let mut factor = || [0, 1, 2, 2, 4, 12][rng.below(6) as usize];
         let weigh = |&(family, weight): &(Family, u64)| {
-            let factor = factor();
+            // Drawn in any case, so that the others are the same.
+            let drawn = factor();
+            let factor = if family == Family::Modes && !varied { 0 } else { drawn };
             (family, weight * if family == Family::Create { factor.max(2) } else { factor })
         };
         let weights: Vec<(Family, u64)> = FAMILIES.iter().map(weigh).collect();
         let all = weights.iter().map(|(_, weight)| weight).sum();
-        let choosy = CHOOSY[rng.below(6) as usize];
+        let choosy = if varied { CHOOSY[rng.below(6) as usize] } else { 0 };
         Mix { weights, all, choosy }
     }
 
@@ -130,7 +133,8 @@ mod tests {
     #[test]
     fn every_family_is_drawn_by_some_seed_and_left_out_by_another() {
         for &(family, _) in FAMILIES {
-            let weight = |seed| Mix::of_seed(seed).weights.iter().find(|(f, _)| *f == family).unwrap().1;
+            let weight =
+                |seed| Mix::of_seed(seed, true).weights.iter().find(|(f, _)| *f == family).unwrap().1;
             assert!((0..50).any(|seed| weight(seed) > 0), "{family:?}");
             assert_eq!((0..50).any(|seed| weight(seed) == 0), family != Family::Create, "{family:?}");
             let mix = Mix { weights: vec![(family, 1)], all: 1, choosy: 0 };
