@@ -170,6 +170,12 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
         Problem::PrecreatedUnowned { datafile, pool } | Problem::BatchBehind { datafile, pool } => {
             act(Action::Retire { pool: *pool, first: *datafile, count: 1 })
         }
+        Problem::Undecided { tx, .. } if site.is_of_lost_store(*tx) && tables.has_damaged_transactions() => {
+            Offer::Leave(
+                "its coordinator is lost, and a transaction's row of another server is damaged, which may say that this one was \
+                 carried out: put that row right from a copy first",
+            )
+        }
         Problem::Undecided { server, tx, .. } if site.is_of_lost_store(*tx) => {
             let (decision, note) = tables.decision(*tx);
             Offer::Mend(vec![Step::Finish { server: *server, tx: *tx, decision }], Some(note))
@@ -233,6 +239,12 @@ fn row_wrong(wrong: &Wrong) -> Offer {
     let table = wrong.key.first().copied().unwrap_or_default();
     if MINE.iter().any(|mine| *mine as u8 == table) {
         return aside(wrong.server, wrong.key.clone());
+    }
+    if table == Table::Ended as u8 {
+        return Offer::Leave(
+            "the row of a transaction that was carried out: it matters only should its coordinator's store be lost; take it from \
+             a copy of the folder",
+        );
     }
     if table == Table::Tx as u8 {
         return Offer::Leave(

@@ -181,6 +181,12 @@ fn rows_object(action: &Action) -> Option<Handle> {
 }
 
 impl Tables {
+    /// Whether a row that says something of a transaction cannot be read.
+    pub fn has_damaged_transactions(&self) -> bool {
+        let is_one = |table: &u8| [Table::Tx as u8, Table::Ended as u8].contains(table);
+        self.wrong.iter().any(|wrong| wrong.key.first().is_some_and(is_one))
+    }
+
     /// How a transaction whose coordinator's store was given up is ended, and why: as any of its participants has ended it; else it
     /// is carried out where all of them have it prepared.
     pub fn decision(&self, tx: TxId) -> (Decision, &'static str) {

@@ -589,3 +589,28 @@ fn what_a_lost_coordinator_began_is_carried_out_where_any_has_or_all_can_and_abo
     assert_eq!(decided(&[(0, &[]), (1, all)], &[]), Decision::Abort, "server 0 has the rename lock alone");
     assert_eq!(decided(&[(0, &[])], &[]), Decision::Abort, "more was to come");
 }
+
+#[test]
+fn nothing_of_a_lost_coordinator_is_ended_while_a_row_that_may_decide_it_is_damaged() {
+    let tx = TxId(Handle::new(ServerId(1), 5).0);
+    let site = Site {
+        lost_and_found: Handle::ROOT,
+        template: Template::default(),
+        owner: OWNER,
+        servers: [ServerId(0), ServerId(1), ServerId(2)].into(),
+        renewed: [(ServerId(1), 1000)].into(),
+        now: Time(1),
+    };
+    let mut tables = Tables::default();
+    let participants = vec![ServerId(0), ServerId(2)];
+    let row = super::tables::Undecided { participants, objects: Default::default() };
+    tables.prepared.insert((ServerId(0), tx), row);
+    let problem = Problem::Undecided { server: ServerId(0), tx, objects: Vec::new() };
+    assert!(matches!(mend(&problem, &tables, &site), Offer::Mend(..)));
+    tables.wrong.insert(Wrong {
+        server: ServerId(2),
+        key: keys::ended(tx).to_vec(),
+        why: "cut short".into(),
+    });
+    assert!(matches!(mend(&problem, &tables, &site), Offer::Leave(_)));
+}

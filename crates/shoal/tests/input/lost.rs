@@ -369,19 +369,10 @@ fn an_older_copy_of_a_folder_is_refused_by_the_record_and_by_the_other_servers()
     other.stop();
 }
 
-/// What a record of the stores says, to be changed by hand as an interruption leaves it.
+/// What a record of the stores says.
 fn record(tree: &Tree, server: usize) -> toml::Table {
     let text = std::fs::read_to_string(tree.home.path(&format!("data/store-{server}.toml"))).unwrap();
     toml::from_str(&text).unwrap()
-}
-
-fn put_record(tree: &Tree, server: usize, record: &toml::Table) {
-    let text = toml::to_string(record).unwrap();
-    std::fs::write(tree.home.path(&format!("data/store-{server}.toml")), text).unwrap();
-}
-
-fn entry(record: &mut toml::Table) -> &mut toml::Table {
-    record["store"][0].as_table_mut().unwrap()
 }
 
 impl Tree {
@@ -536,7 +527,7 @@ fn a_mount_hears_once_that_an_older_copy_was_accepted() {
 }
 
 #[test]
-fn an_older_copy_is_accepted_whole_wherever_that_is_interrupted() {
+fn an_older_copy_is_accepted_only_while_all_others_run_and_served_as_the_new_store_from_then_on() {
     let (tree, server, old) = Tree::with_older_copy();
     let (data, folder, id) = (tree.data(), tree.folder(server), server.to_string());
     let others: Vec<String> =
@@ -559,32 +550,7 @@ fn an_older_copy_is_accepted_whole_wherever_that_is_interrupted() {
     let store = |record: &toml::Table| record.clone()["store"][0]["store"].as_str().unwrap().to_owned();
     let (lost, successor) = (store(&before), store(&after));
     assert_ne!(lost, successor);
-    let identity = std::fs::read(folder.join("collection")).unwrap();
-    // The others know it, this machine has only begun.
-    restore();
-    let mut begun = before.clone();
-    entry(&mut begun).insert("successor".to_owned(), successor.clone().into());
-    put_record(&tree, server, &begun);
-    refused(&serve, &["older copy", &format!("--accept-older {server}")]);
-    Serving::start(&accept).stop();
-    assert_eq!(store(&record(&tree, server)), successor, "the same one");
-    // The record knows it, the folder does not.
-    restore();
-    let mut known = after.clone();
-    entry(&mut known).insert("copy_of".to_owned(), lost.into());
-    entry(&mut known).insert("position".to_owned(), 0.into());
-    put_record(&tree, server, &known);
-    refused(&serve, &["was begun and not completed", &format!("--accept-older {server}")]);
-    Serving::start(&accept).stop();
-    // The folder names it, and what was promised to others is still in it.
-    restore();
-    std::fs::write(folder.join("collection"), &identity).unwrap();
-    put_record(&tree, server, &known);
-    Serving::start(&serve).stop();
-    restore();
-    std::fs::write(folder.join("collection"), &identity).unwrap();
-    put_record(&tree, server, &known);
-    let three = Serving::start(&accept);
+    let three = Serving::start(&serve);
     assert_eq!(store(&record(&tree, server)), successor);
     assert!(record(&tree, server)["store"][0].get("copy_of").is_none());
     assert_eq!(tree.read_all(|at, read| read == byte(at)), DIRS * 4);
