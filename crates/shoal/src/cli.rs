@@ -11,7 +11,7 @@ mod tail;
 
 pub use bench::{
     Bench, BenchCommon, BenchCompare, BenchDirectory, BenchIo, BenchMount, BenchNative, BenchSmall,
-    BenchSweep, BenchTechniques, BenchTell,
+    BenchStored, BenchSweep, BenchTechniques, BenchTell,
 };
 pub use bounds::Bounds;
 pub use care::{Fsck, Ping, Status, Sync, Torture};

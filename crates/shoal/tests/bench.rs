@@ -303,3 +303,20 @@ fn what_cannot_be_measured_is_said() {
         assert!(!output.status.success() && error.contains(told), "{words}: {error}");
     }
 }
+
+#[test]
+fn bench_stored_holds_a_server_that_stores_much_beside_an_empty_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path().to_str().expect("text");
+    let words = "bench stored --segments 300 --clients 2 --files 200 --repeat 1 --quiet --json --folder";
+    let args: Vec<&str> = words.split(' ').chain([at]).collect();
+    let told = said(&args);
+    assert_eq!(told["stored_bytes"], 300_u64 * (32 << 20));
+    let targets = list(&told["report"]["targets"]);
+    assert_eq!(targets.len(), 2);
+    for phase in targets.iter().flat_map(|target| list(&target["phases"])) {
+        assert!(phase["rate_wall"]["median"].as_f64().is_some_and(|per_s| per_s > 0.0), "{phase}");
+    }
+    assert_eq!(list(&told["verdicts"]).len(), 2, "creates and removes");
+    assert_eq!(std::fs::read_dir(at).expect("the folder").count(), 0, "nothing stays");
+}

@@ -21,6 +21,7 @@
 
 mod absence;
 mod admit;
+pub mod aged;
 mod apply;
 mod chores;
 mod clean;

@@ -27,6 +27,8 @@ mod view;
 pub use changes::{Changes, StreamChange, Strength};
 pub use config::{CollectionConfig, Identity};
 #[doc(hidden)]
+pub use disk::aged;
+#[doc(hidden)]
 pub use disk::hostile;
 pub use error::StoreError;
 pub use module::{

@@ -501,3 +501,34 @@ fn an_empty_collection_opens_again_and_again() {
         opening(dir.path()).unwrap();
     }
 }
+
+#[test]
+fn segments_that_are_added_without_their_contents_are_sealed_ones_at_every_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let segments = || std::fs::read_dir(dir.path().join("journal")).unwrap().count();
+    let add = || {
+        let config = common::config(dir.path());
+        life(|env| async move { shoal_store::aged::add_segments(&env, &config, 100).await })
+    };
+    assert!(add().is_err(), "there is no store yet");
+    let mut before = 0;
+    for round in 0..3 {
+        let config = common::config(dir.path());
+        life(|env| async move {
+            let store = open(env, config).await.unwrap_or_else(|error| panic!("{error}"));
+            if round > 0 {
+                assert_eq!(get_row(&store, "Drow").await, Some(format!("value {}", round - 1)));
+            }
+            put_row(&store, "Drow", &format!("value {round}")).await;
+            change(&store, handle(round), StreamChange::Create { generation: 1 }).await;
+            change(&store, handle(round), put(round, 5000)).await;
+            store.close().await.unwrap();
+        });
+        if round == 0 {
+            before = segments();
+            add().unwrap();
+        }
+        // They are neither free nor cleaned: three fourths of each live.
+        assert!(segments() >= before + 100, "{} of {before}", segments());
+    }
+}

@@ -42,6 +42,12 @@ Example:  shoal bench directory                              (a million files, s
           shoal bench directory --folder /srv/test --files 50000 --clients 8
 What is asked of such a directory is said at the end, met or not.")]
     Directory(BenchDirectory),
+    /// Whole small files on a server that already stores very much, beside an empty one.
+    #[command(after_help = "\
+Example:  shoal bench stored                                 (a terabyte of small files that is not written)
+          shoal bench stored --folder /srv/test --segments 8192 --clients 64
+What is asked of a server that stores much is said at the end, met or not.")]
+    Stored(BenchStored),
     /// One file by blocks of every size, powers of two: no size may fall behind half of it; and eager I/O on and off.
     #[command(after_help = "\
 Example:  shoal bench sweep                                  (starts file systems of its own; some minutes)
@@ -216,6 +222,29 @@ pub struct BenchNative {
     /// Show the arithmetic of every bound.
     #[arg(long)]
     pub explain: bool,
+    /// Where, and how it tells.
+    #[command(flatten)]
+    pub own: BenchOwn,
+}
+
+/// `shoal bench stored`.
+#[derive(Args, Debug)]
+pub struct BenchStored {
+    /// Sealed segments of the journal, of 32 MiB each, in which small files live. They are files of one block each.
+    #[arg(long, default_value_t = 32_768, value_parser = clap::value_parser!(u64).range(1..=65_535))]
+    pub segments: u64,
+    /// Clients at once.
+    #[arg(long, default_value_t = 16)]
+    pub clients: usize,
+    /// Files in each repetition, all clients together.
+    #[arg(long, default_value_t = 8_000)]
+    pub files: usize,
+    /// Bytes of each file.
+    #[arg(long, default_value = "8k")]
+    pub size: ByteSize,
+    /// Repetitions; medians are shown.
+    #[arg(long, default_value_t = 10)]
+    pub repeat: usize,
     /// Where, and how it tells.
     #[command(flatten)]
     pub own: BenchOwn,

@@ -9,6 +9,7 @@ mod mount;
 mod native;
 mod running;
 mod setting;
+mod stored;
 mod sweep;
 mod techniques;
 
@@ -44,6 +45,7 @@ pub fn run(args: Bench) -> Result<ExitCode> {
         Bench::Mount(args) => mount::run(args),
         Bench::Sweep(args) => sweep::run(args),
         Bench::Directory(args) => directory::run(args),
+        Bench::Stored(args) => stored::run(args),
         Bench::Compare(args) => compare::run(args),
         Bench::Techniques(args) => techniques::run(args),
         Bench::Limits { folder, json } => {

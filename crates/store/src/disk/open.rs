@@ -108,7 +108,7 @@ async fn sync_ancestors(env: &Env, dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-async fn open_table(env: &Env, config: &CollectionConfig) -> Result<Box<dyn Table>, StoreError> {
+pub(crate) async fn open_table(env: &Env, config: &CollectionConfig) -> Result<Box<dyn Table>, StoreError> {
     let dir = config.dir.join("tables");
     if env.native_path(&dir).is_some() {
         return Ok(Box::new(LmdbTable::open(env.clone(), &dir, config.table_map_bytes).await?));

@@ -81,6 +81,16 @@ impl Cluster {
         Ok(Cluster { mount: None, servers, folder })
     }
 
+    /// Stop the servers, do something with the folder of their data, and start them again.
+    pub fn between_starts(self, work: impl FnOnce(&Path) -> Result<()>) -> Result<Cluster> {
+        let data = self.data();
+        let Cluster { mount, servers, folder } = self;
+        servers.stop()?;
+        work(&data)?;
+        let up = Running::start(&this_program()?, &["up", &text(&data)?, "--json"]);
+        Ok(Cluster { mount, servers: up.context("the servers did not start again")?, folder })
+    }
+
     /// The same with servers that are reached by TCP alone, and a mount in a process of its own; `words`: of `shoal init`,
     /// `mount`: of `shoal mount`.
     pub fn remote(base: Option<&Path>, servers: u16, words: &[&str], mount: &[&str]) -> Result<Cluster> {

@@ -90,6 +90,11 @@ fn key_of((segment, generation): Place) -> LiveKey {
     key
 }
 
+/// The row of a segment in which so many bytes live.
+pub(crate) fn live_row(place: Place, bytes: u64) -> (Bytes, Bytes) {
+    (Bytes::copy_from_slice(&key_of(place)), Bytes::copy_from_slice(&bytes.to_le_bytes()))
+}
+
 fn place_of(key: &[u8]) -> Result<Place, StoreError> {
     let numbers = key.strip_prefix(LIVE_PREFIX).and_then(|numbers| <[u8; 16]>::try_from(numbers).ok());
     let both = u128::from_be_bytes(numbers.ok_or_else(|| damaged("of a key that cannot be"))?);
