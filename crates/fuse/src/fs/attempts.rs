@@ -10,6 +10,9 @@
 //!              (LOOKUP dir "name" ─▶    found anew, in its place: the kernel asks twice where it believed something else)
 //!              OPEN 52 ─▶               that open file, though 53 may have replaced it meanwhile
 //! ```
+//! Where the kernel caches nothing, it looks at a file before it opens it, and the look may be what is refused: the second lookup
+//! then opens the file for reading, and the open that follows finds it kept.
+//!
 //! **Invariant: what was gone before an open began is not opened.** What is handed over was opened after a refusal of the same
 //! open: threads are told apart, one waits for one call, and what a thread does not come for within [`TRY_SPAN`] is dropped.
 

@@ -72,10 +72,11 @@ impl Fs {
     /// Open a file with `open(2)`'s flags; what it is open as, and whether past the page cache.
     pub async fn open(&self, thread: u32, object: Handle, flags: i32) -> Result<(u64, bool)> {
         let rights = Opened::rights(flags);
-        let tried = self.attempts.take_file(thread, object, self.now());
-        if let Some(file) = tried.filter(|file| file.rights() == rights) {
-            return Ok(self.opened(file, flags));
-        }
+        let _kept = match self.attempts.take_file(thread, object, self.now()) {
+            Some(file) if file.rights() == rights => return Ok(self.opened(file, flags)),
+            // Open with other rights, it keeps the object until it is open with these.
+            other => other,
+        };
         let opened = self.heard(object, self.client.open_sized(object, rights).await);
         let (file, size) = opened.inspect_err(|errno| {
             if *errno == Errno::STALE {

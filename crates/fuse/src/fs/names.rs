@@ -12,7 +12,7 @@ use super::attempts::{Refused, TRY_SPAN};
 use super::{Caller, Errno, Fs, Opened, Result};
 use bytes::Bytes;
 use shoal_client::RenameFlags;
-use shoal_proto::{Attr, Handle, Kind, Name, Owner};
+use shoal_proto::{Attr, Handle, Kind, Name, Owner, Rights};
 
 /// Permission bits of every symbolic link.
 const SYMLINK_MODE: u32 = 0o777;
@@ -51,11 +51,17 @@ impl Fs {
         Ok(attr)
     }
 
-    /// What a name leads to, after what it led to was gone: a file is opened with that, before it can be replaced again.
+    /// What a name leads to, after what it led to was gone: a file is opened with that, before it can be replaced again. In a
+    /// mount that caches nothing, after a look too: there the kernel looks at a file before each open, and does not say what the
+    /// look is for; and each later open looks its name up first, so that it gets nothing that was gone when it began.
     async fn lookup_again(&self, thread: u32, refused: Refused, dir: Handle, bytes: &[u8]) -> Result<Attr> {
         let name = name(bytes)?;
-        if let Refused::Open(flags) = refused
-            && let Ok(file) = self.client.open_name(dir, &name, Opened::rights(flags)).await
+        let rights = match refused {
+            Refused::Open(flags) => Some(Opened::rights(flags)),
+            Refused::Look => self.cache().is_zero().then_some(Rights::READ),
+        };
+        if let Some(rights) = rights
+            && let Ok(file) = self.client.open_name(dir, &name, rights).await
         {
             let object = file.handle();
             let attr = self.saw(self.heard(object, self.client.getattr(object).await)?);
