@@ -19,6 +19,7 @@
 //!
 //! Modules that keep nothing have no identity ([`StoreId::NONE`]), and are not checked.
 
+use crate::data::status_of;
 use crate::keys;
 use crate::shard::{Identity, Shard, apply_own};
 use bytes::Bytes;
@@ -70,12 +71,32 @@ pub fn check(identity: &Identity, peer: Peer) -> Result<(), String> {
     }
 }
 
+/// Why a peer is not met.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unmet {
+    /// `OtherStore`: it is not to serve. Else it is this server's own store that failed, and says nothing of the peer.
+    pub status: Status,
+    /// The same for people.
+    pub words: String,
+}
+
+impl Unmet {
+    fn refused(words: String) -> Unmet {
+        Unmet { status: Status::OtherStore, words }
+    }
+
+    fn failed(what: &str, peer: Peer, error: StoreError) -> Unmet {
+        let words = format!("{what} of server {}: {error}", peer.server);
+        Unmet { status: status_of(error), words }
+    }
+}
+
 /// A peer connects: check its store, and keep it durably if it is the first one that is known.
 ///
 /// # Errors
-/// Why the peer is refused, in words.
-pub async fn meet(shard: &Rc<Shard>, peer: Peer) -> Result<(), String> {
-    check(&shard.identity(), peer)?;
+/// Why the peer is not met.
+pub async fn meet(shard: &Rc<Shard>, peer: Peer) -> Result<(), Unmet> {
+    check(&shard.identity(), peer).map_err(Unmet::refused)?;
     remember(shard, peer).await?;
     let mut map = ClusterMap::clone(&shard.identity().map);
     let Some(info) = map.servers.0.get_mut(usize::from(peer.server.0)) else { return Ok(()) };
@@ -91,7 +112,7 @@ pub async fn meet(shard: &Rc<Shard>, peer: Peer) -> Result<(), String> {
         apply_own(&shard.collection, changes).await?;
         settle(&shard.collection).await
     };
-    kept.await.map_err(|error| format!("the store of server {} could not be kept: {error}", peer.server))
+    kept.await.map_err(|error| Unmet::failed("this server could not keep the store", peer, error))
 }
 
 /// Whether a transaction was begun by a store of its coordinator that was given up.
@@ -120,19 +141,19 @@ pub fn remembered(row: &[u8]) -> Option<(StoreId, u64)> {
 /// Hold how far a peer's store is durable against what is remembered, and keep it as a row, once a minute at most.
 ///
 /// # Errors
-/// Why the peer is refused: more of its store was durable once.
-pub async fn remember(shard: &Rc<Shard>, peer: Peer) -> Result<(), String> {
+/// `OtherStore`: more of its store was durable once. Else this server cannot read or keep what it remembers; a full disk is no
+/// error, because a peer that is not remembered for a while is only checked less.
+pub async fn remember(shard: &Rc<Shard>, peer: Peer) -> Result<(), Unmet> {
     if !peer.store.is_known() {
         return Ok(());
     }
     let key = key_of(peer.server);
-    let failed =
-        |error: StoreError| format!("what is known of server {} could not be read: {error}", peer.server);
+    let failed = |error| Unmet::failed("this server does not know the state", peer, error);
     let (row, _) = look(&shard.collection, |view| view.get(&key)).await.map_err(failed)?;
     let kept = row.and_then(|row| remembered(&row));
     let known = kept.filter(|(store, _)| *store == peer.store).map(|(_, position)| position);
     if let Some(known) = known.filter(|known| *known > peer.position) {
-        return Err(older(peer, known));
+        return Err(Unmet::refused(older(peer, known)));
     }
     let now = shard.env.now();
     let last = shard.remembered.borrow().get(&peer.server).copied();
@@ -143,7 +164,13 @@ pub async fn remember(shard: &Rc<Shard>, peer: Peer) -> Result<(), String> {
     shard.remembered.borrow_mut().insert(peer.server, now);
     let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
     changes.put(key, (peer.store.0, peer.position).to_bytes());
-    apply_own(&shard.collection, changes).await.map(drop).map_err(failed)
+    match apply_own(&shard.collection, changes).await {
+        Err(StoreError::NoSpace { .. }) => {
+            shard.remembered.borrow_mut().remove(&peer.server);
+            Ok(())
+        }
+        kept => kept.map(drop).map_err(failed),
+    }
 }
 
 /// When a server begins: do its fellows know another store of it, or a later state of this one?

@@ -8,9 +8,10 @@ use raw::*;
 use shoal_env::Env;
 use shoal_pattern::Pattern;
 use shoal_proto::{
-    Action, Answer, Capability, Decision, Durability, Generation, Handle, Kind, Op, ServerId, Share, Status,
-    Transfer, TxId,
+    Action, Answer, Capability, ClusterMap, Decision, Durability, Generation, Handle, Kind, Op, ServerId,
+    Share, Status, Transfer, TxId,
 };
+use shoal_server::Settings;
 use shoal_store::{DataSync, MetadataSync, Module, SyncModes};
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,7 +24,12 @@ struct Scene {
 
 impl Scene {
     async fn new(env: &Env, metadata: MetadataSync, data: DataSync) -> Scene {
-        let mut cluster = Cluster::new(env, 1).await;
+        Scene::of(env, metadata, data, "ours").await
+    }
+
+    async fn of(env: &Env, metadata: MetadataSync, data: DataSync, switches: &str) -> Scene {
+        let with = |map: &mut ClusterMap| map.switches = switches.parse().unwrap();
+        let mut cluster = Cluster::of(env, 1, Settings::default(), with).await;
         cluster.kill(0);
         let held = Rc::new(Held::new(cluster.stores[0].clone()));
         cluster.stores[0] = held.clone();
@@ -92,6 +98,25 @@ fn in_mode_at_fsync_a_change_is_answered_when_it_is_written() {
         scene.gated(1).await;
         scene.held.write();
         assert_eq!(scene.status().await, Status::Ok);
+    });
+}
+
+#[test]
+fn the_steps_of_a_change_over_several_servers_are_durable_in_every_mode() {
+    run(|env| async move {
+        for metadata in [MetadataSync::AtFsync, MetadataSync::Never] {
+            let mut scene = Scene::of(&env, metadata, DataSync::AtFsync, "baseline").await;
+            scene.held.hold();
+            let ops = vec![Op::Createdata { owner: Handle::new(ServerId(0), 99) }];
+            scene.client.send(Some(slot(0, 1)), vec![ops], Bytes::new()).await;
+            scene.gated(1).await;
+            scene.held.write();
+            env.sleep(Duration::from_millis(1)).await;
+            assert_eq!(scene.cluster.shard(0).gate.len(), 1, "{metadata:?}");
+            assert!(scene.held.pushes.get() > 0, "it asks for that: {metadata:?}");
+            scene.held.sync();
+            assert_eq!(scene.status().await, Status::Ok);
+        }
     });
 }
 

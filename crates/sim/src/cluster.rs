@@ -447,6 +447,35 @@ mod tests {
         }
     }
 
+    /// What a server with a failed disk cannot read or keep says nothing of the peer that it is about.
+    #[test]
+    fn a_server_starts_beside_one_whose_disk_failed() {
+        let cluster = Cluster::new(1, &ClusterConfig { servers: 3, clients: 1, ..ClusterConfig::default() });
+        let (world, failing) = (&cluster.world, cluster.server(2));
+        let serves = || world.run_until_true(world.now() + Duration::from_secs(10), || cluster.is_ready());
+        assert!(serves());
+        world.fail_syncs(failing.machine, u64::MAX);
+        let options = cluster.options();
+        let refused = cluster.complete_client(0, |env| async move {
+            let client = connect(&env, options).await.unwrap();
+            let mut refused = 0;
+            for count in 0..9 {
+                let made = client.mkdir_at(format!("/{count}").as_bytes(), ROOT).await;
+                refused += u32::from(made.is_err());
+            }
+            refused
+        });
+        assert!(refused > 0, "its disk has not failed");
+        // What is remembered of a peer is due again.
+        world.run_for(Duration::from_secs(61));
+        for id in [0, 1] {
+            world.crash(cluster.server(id).process);
+            cluster.server(id).start(world);
+            assert!(serves(), "server {id}: {:?}", cluster.failures());
+        }
+        assert!(cluster.failures().is_empty(), "{:?}", cluster.failures());
+    }
+
     /// Stops of a server that syncs fail in: with each of its starts, where the server had not begun to serve; how many were
     /// such.
     fn starts_that_fail(then: impl Fn(&World, &Server)) -> usize {

@@ -134,7 +134,7 @@ async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> 
     let now = shard.env.now();
     if let Some(peer) = attach.peer {
         let is_its_own = stores::meet(shard, peer).await;
-        is_its_own.map_err(|words| Refused::new(Status::OtherStore, words))?;
+        is_its_own.map_err(|unmet| Refused::new(unmet.status, unmet.words))?;
         let peer = peer.server;
         let id = SessionId(shard.env.random_u64() | 1);
         let session = Session::new(id, attach.client, Some(peer), 0, true, now);

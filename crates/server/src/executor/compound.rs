@@ -482,8 +482,9 @@ impl Compound {
         match self.shard.collection.apply_over(changes, &self.loaded) {
             Ok(lsn) => {
                 self.depend(Lsn(0), Some((lsn, strength)));
-                if !notice.pools.is_empty() {
-                    // Other servers' datafiles are this file's now: as durable as the commit of a transaction.
+                if !notice.pools.is_empty() || self.ops().iter().any(Op::is_apart) {
+                    // Other servers' datafiles are this file's now, or this is a step of a change over several servers: as
+                    // durable as the commit of a transaction.
                     let modes = self.shard.collection.sync_modes();
                     let made = Some((lsn, Strength::Strong));
                     let target = Target::of(modes, Durability::Durable, Lsn(0), made);

@@ -1,7 +1,8 @@
 //! Bytes written: ranges and patterns, over the borders of strips; appends; sizes; holes; and all of it made durable.
 
+use super::descriptors::is_loss;
 use super::{End, LANE, LANES_MAX, OPEN_MAX, Opened, Worker};
-use crate::contents::{Act, Length, filled};
+use crate::contents::{Act, Length, Syncer, filled};
 use crate::ledger::{Object, ObjectId};
 use crate::losses::Held;
 use bytes::Bytes;
@@ -21,6 +22,8 @@ pub(super) const FILE_MAX: u64 = 500_000;
 pub(super) struct Append {
     object: ObjectId,
     file: OpenFile,
+    /// As of the open file.
+    by: Syncer,
     act: usize,
     asks: Durability,
     data: Bytes,
@@ -125,17 +128,28 @@ impl Worker {
     /// Something is about to be done to bytes by somebody that asks for this.
     pub(super) fn act(&mut self, kind: &'static str, asks: Durability) -> Act {
         let (called, stamp, tag) = (self.now(), self.shared.now(), self.rng.next_u64() | 1);
-        let (client, scope, held) = (self.id, self.scope, self.held_data(asks));
+        let held = if kind == "append" { self.held_append(asks) } else { self.held_data(asks) };
+        let (client, scope) = (self.id, self.scope);
         let noted = self.told_lost(kind, asks);
         Act { kind, client, scope, called, stamp, held, noted, tag, base: Some(0), ..Act::default() }
     }
 
     /// What an fsync may take for lost of what asks for this.
     pub(super) fn told_lost(&self, kind: &str, asks: Durability) -> Held {
+        let weakest = |asks| self.held_data(asks).min(self.held_metadata_of(asks)).min(Held::Kernel);
         match asks {
-            // Before an append the client notes what other servers would lose.
-            Durability::Durable if kind != "append" => Held::Disk,
-            _ => self.held_data(asks).min(self.held_metadata_of(asks)).min(Held::Kernel),
+            // Before an append the client notes what other servers would lose, as the modes say.
+            _ if kind == "append" => weakest(asks).min(weakest(Durability::Usual)),
+            Durability::Durable => Held::Disk,
+            _ => weakest(asks),
+        }
+    }
+
+    /// What takes an append that asks for this: over several servers it is durable or as the modes say.
+    fn held_append(&self, asks: Durability) -> Held {
+        match asks {
+            Durability::Durable => Held::Disk,
+            _ => self.held_data(asks).min(self.held_data(Durability::Usual)),
         }
     }
 
@@ -217,8 +231,8 @@ impl Worker {
 
     /// An append to an open file; none, if that is long.
     pub(super) fn draw_append(&mut self, at: usize) -> Option<Append> {
-        let Opened { object, ref file, asks, .. } = self.held[at];
-        let file = file.clone();
+        let Opened { object, ref file, open, opened, asks } = self.held[at];
+        let (file, by) = (file.clone(), Syncer { scope: self.scope, open, opened });
         let len = LENGTHS[self.rng.below(9) as usize];
         if self.with_contents(object, |contents| contents.reach()) + len > FILE_MAX {
             return None;
@@ -227,18 +241,19 @@ impl Worker {
         (act.base, act.len) = (None, len);
         let data = Bytes::from(filled(act.tag, 0, len as usize));
         let act = self.with_contents(object, |contents| contents.begin(act));
-        Some(Append { object, file, act, asks, data })
+        Some(Append { object, file, by, act, asks, data })
     }
 
     /// Do it.
     pub(super) async fn append_as(&self, append: Append) {
-        let Append { object, file, act, asks, data } = append;
+        let Append { object, file, by, act, asks, data } = append;
+        let began = self.shared.tick();
         let len = data.len() as u64;
         let words = format!("append of {len} bytes to {}", file.handle());
         let before = self.shared.now();
         match self.run("append", &words, &GONE, file.append(data)).await {
             End::Done(offset) => {
-                let (now, stamp, held) = (self.now(), self.shared.now(), self.held_data(asks));
+                let (now, stamp, held) = (self.now(), self.shared.now(), self.held_append(asks));
                 self.env.note(|| format!("{words} at {offset}"));
                 let was_killed = self.with_contents(object, |contents| contents.was_killed(&before, &stamp));
                 let twice = was_killed && self.may_be_twice(object, offset, len);
@@ -248,6 +263,8 @@ impl Worker {
                     self.violation(&words, wrong);
                 }
             }
+            // A durable one ends with an fsync.
+            End::Unknown(error) if is_loss(&error) => self.told_of_loss(&words, object, by, began),
             End::Refused(Status::NoSpace) | End::Unknown(_) => {}
             End::Refused(status) => self.wrong_if_mine(&words, object, status),
         }

@@ -4,12 +4,18 @@
 use super::{End, Opened, Worker};
 use crate::contents::Syncer;
 use crate::ledger::ObjectId;
+use shoal_client::Error;
 use shoal_proto::Status;
 use std::time::Duration;
 
 const GONE: [Status; 2] = [Status::Stale, Status::NotFound];
 /// Between a write and its sync a fault may fall.
 const PAUSE_MS_MAX: u64 = 40;
+
+/// Whether an error is what an fsync says of a loss: no server said so, the client found it.
+pub(super) fn is_loss(error: &Error) -> bool {
+    error.op == "fsync" && error.status == Status::Io && error.server.is_none()
+}
 
 impl Worker {
     /// Open a file twice, write through one, sync through the other.
@@ -63,19 +69,23 @@ impl Worker {
                 self.shared.ledger.borrow_mut().facts(object, true);
             }
             End::Refused(status) => self.wrong_if_named(&words, object, status),
-            End::Unknown(error) if error.status == Status::Io => {
-                let is_excused = self.with_contents(object, |contents| contents.may_have_lost(by, &now));
-                if !is_excused && self.shared.excuses_by_server() {
-                    let written = self.with_contents(object, |contents| contents.written_by(self.scope));
-                    let expected =
-                        "expected it durable, as no server lost anything of what was written, found Io";
-                    self.violation(&words, format!("{expected}: {open}–{opened}: {written}"));
-                }
-                let ended = self.shared.tick();
-                self.with_contents(object, |contents| contents.lost(by, began, ended));
-            }
+            End::Unknown(error) if is_loss(&error) => self.told_of_loss(&words, object, by, began),
             End::Unknown(_) => {}
         }
+    }
+
+    /// An fsync that began then (in the order of opens and fsyncs) said that something its client wrote may be lost.
+    pub(super) fn told_of_loss(&self, words: &str, object: ObjectId, by: Syncer, began: u64) {
+        let now = self.shared.now();
+        let is_excused = self.with_contents(object, |contents| contents.may_have_lost(by, &now));
+        if !is_excused && self.shared.excuses_by_server() {
+            let Syncer { open, opened, .. } = by;
+            let written = self.with_contents(object, |contents| contents.written_by(self.scope));
+            let expected = "expected it durable, as no server lost anything of what was written, found Io";
+            self.violation(words, format!("{expected}: {open}–{opened}: {written}"));
+        }
+        let ended = self.shared.tick();
+        self.with_contents(object, |contents| contents.lost(by, began, ended));
     }
 
     /// A refusal that cannot be, unless the object may have lost its last name.

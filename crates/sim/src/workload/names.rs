@@ -24,7 +24,7 @@ impl Worker {
         let len = [0, 100, 1500, 5_000, 16_384, 40_000, 65_536, 200_000][self.rng.below(8) as usize];
         let slot = (dir.0, self.fresh_name());
         let tag = self.rng.next_u64() | 1;
-        let (now, stamp) = (self.now(), self.shared.now());
+        let (now, stamp, made_held) = (self.now(), self.shared.now(), self.held_metadata());
         let object = self.new_object(Kind::File);
         let act = Act {
             kind: "create",
@@ -61,6 +61,11 @@ impl Worker {
                 }
             }
             End::Refused(_) => {}
+            // It was made, and a fault took it before it was written.
+            End::Unknown(error)
+                if error.status == Status::Stale
+                    && stamp.is_lost_by_any(&self.shared.now(), &[], made_held.min(self.held_metadata())) => {
+            }
             End::Unknown(error) if GONE.contains(&error.status) || error.status == Status::Exists => {
                 self.wrong(&words, error.status);
             }
