@@ -2,7 +2,8 @@
 //!
 //! Each stands where that bug would really live, behind `if mutant::is(…)`. **Without the feature `mutants` that is the
 //! constant `false`**, so nothing of them is compiled; the feature is in no default and no manifest of the house turns it on
-//! (`tests/house.rs` of the `shoal` crate holds that). With it, a thread chooses at most one for the runs it does.
+//! (`tests/house.rs` of the `shoal` crate holds that). With it, a thread chooses at most one for the runs it does,
+//! and begins with the one that `SHOAL_MUTANT` names.
 
 macro_rules! mutants {
     ($($(#[doc = $doc:literal])* $name:ident $word:literal,)*) => {
@@ -92,7 +93,15 @@ mutants! {
 
 #[cfg(feature = "mutants")]
 thread_local! {
-    static CHOSEN: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+    static CHOSEN: std::cell::Cell<Option<Mutant>> = std::cell::Cell::new(of_environment());
+}
+
+/// The mutant of a whole process, tests of one crate or a real server: `SHOAL_MUTANT=loan-early`.
+#[cfg(feature = "mutants")]
+fn of_environment() -> Option<Mutant> {
+    let word = std::env::var("SHOAL_MUTANT").ok()?;
+    let named = Mutant::ALL.iter().copied().find(|mutant| mutant.word() == word);
+    Some(named.unwrap_or_else(|| panic!("SHOAL_MUTANT names no mutant: {word}")))
 }
 
 /// Choose the mutant of this thread.

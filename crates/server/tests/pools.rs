@@ -3,6 +3,7 @@
 mod raw;
 
 use bytes::Bytes;
+use raw::held::Held;
 use raw::*;
 use shoal_env::Env;
 use shoal_env::sim::{Config, World};
@@ -15,8 +16,9 @@ use shoal_server::executor::{Asker, Compound, Wait, drive};
 use shoal_server::pools::Sizes;
 use shoal_server::rows::{Batch, Pool, Reap, RowValue};
 use shoal_server::{Settings, batches, keys};
-use shoal_store::{Changes, MetadataSync, look};
+use shoal_store::{Changes, MetadataSync, Module, SyncModes, look};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Of the pools of servers that say nothing else.
@@ -545,5 +547,52 @@ fn what_is_to_be_reaped_goes_however_much_waits_for_a_server_that_is_away() {
         }
         let took = env.now().since(begun);
         assert!(took < Duration::from_secs(15), "{took:?}");
+    });
+}
+
+/// Datafiles lent at once, in the test of loans.
+const LENT: u64 = 4;
+
+/// In the weaker modes others see a layout, and write by it, before its record is durable: after a power cut the loan alone
+/// says that its datafiles are not in the pool any more.
+#[test]
+fn no_datafile_is_taken_whose_loan_is_not_durable() {
+    run(|env| async move {
+        let settings = Settings { pools: Sizes { lent: LENT, ..SIZES }, ..Settings::default() };
+        let mut cluster = Cluster::of(&env, 2, settings, |_| {}).await;
+        cluster.kill(0);
+        let held = Rc::new(Held::new(cluster.stores[0].clone()));
+        cluster.stores[0] = held.clone();
+        cluster.start(0).await;
+        let modes = SyncModes { metadata: MetadataSync::AtFsync, ..SyncModes::default() };
+        held.set_sync_modes(modes).await.unwrap();
+        filled(&cluster).await;
+        let mut client = cluster.client(0).await;
+        let mut files = Vec::new();
+        for number in 0..3 * LENT {
+            let made = client.change(vec![create(Handle::ROOT, &name(&number.to_string()))]).await;
+            files.push(handle_of(&made));
+        }
+        let before = level(&cluster, 0, 1);
+        held.hold();
+        for (number, &object) in files.iter().enumerate() {
+            client
+                .send(Some(slot(1 + number as u16, 1)), vec![vec![Op::Unstuff { object }]], Bytes::new())
+                .await;
+        }
+        let taken = || before - level(&cluster, 0, 1);
+        until(&env, || taken() > 0).await;
+        // What is written and not durable is as little lent.
+        for _ in 0..5 {
+            env.sleep(Duration::from_millis(10)).await;
+            held.write();
+        }
+        assert!(taken() <= LENT, "{} taken of {LENT} that were lent durably", taken());
+        held.sync();
+        until(&env, || {
+            held.sync();
+            taken() == 3 * LENT
+        })
+        .await;
     });
 }

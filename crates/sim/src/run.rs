@@ -27,8 +27,6 @@ pub struct RunConfig {
     /// What is promised of when changes are durable; `None`: the modes that the seed draws, and the servers have them.
     /// Where it is more than the cluster's modes give, the checks must find what is lost.
     pub promised: Option<SyncModes>,
-    /// Seeds draw sync modes, the durability of requests, and several operations under way a client, too.
-    pub varied: bool,
     /// Operations of each client.
     pub operations: u64,
     /// What is done to the cluster meanwhile; `None`: the mix that the seed draws.
@@ -46,7 +44,6 @@ impl Default for RunConfig {
             cluster: ClusterConfig::default(),
             switches: None,
             promised: None,
-            varied: false,
             operations: 80,
             faults: None,
             timeout: Duration::from_secs(30),
@@ -118,10 +115,7 @@ pub fn run_with(seed: u64, config: &RunConfig) -> RunReport {
     shoal_env::mutant::choose(config.mutant);
     let switches = config.switches.unwrap_or_else(|| combinations::drawn(seed));
     let metadata_only = config.cluster.metadata_only.max(u16::from(holds_metadata_only(seed)));
-    let modes = config.promised.unwrap_or_else(|| match config.varied {
-        true => drawn_modes(&mut Rng::new(seed, 3)),
-        false => SyncModes::default(),
-    });
+    let modes = config.promised.unwrap_or_else(|| drawn_modes(&mut Rng::new(seed, 3)));
     let sync_modes = if config.promised.is_some() { config.cluster.sync_modes } else { modes };
     let cluster = ClusterConfig { switches, metadata_only, sync_modes, ..config.cluster.clone() };
     let cluster = Cluster::new(seed, &cluster);
@@ -152,7 +146,8 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
         laid_out
     });
     let (scene, ledger) = laid_out.map_err(|error| format!("before any fault: {error}"))?;
-    let made = Made { modes: report.modes, switches: report.switches, varied: config.varied };
+    let made =
+        Made { modes: report.modes, switches: report.switches, draws_modes: config.promised.is_none() };
     let bounds = (config.timeout, believes_for(seed));
     let shared = Rc::new(Shared::new(seed, scene, ledger, bounds, made));
     let clients = config.cluster.clients;
@@ -237,7 +232,6 @@ fn worker_starter(
     let (operations, shared, lives) = (config.operations, shared.clone(), RefCell::new(BTreeMap::new()));
     let processes: Vec<ProcessId> =
         (0..config.cluster.clients).map(|id| cluster.client_process(id)).collect();
-    let is_varied = config.varied;
     move |world, id| {
         let life = {
             let mut lives = lives.borrow_mut();
@@ -249,7 +243,7 @@ fn worker_starter(
         world.start(processes[usize::from(id)], |env| async move {
             match connect(&env, options).await {
                 Ok(client) => {
-                    let lanes = if is_varied { lanes_of(seed) } else { 1 };
+                    let lanes = lanes_of(seed);
                     let lane = |lane| {
                         let (seat, own) = (Seat { client: id, lane, life }, operations / u64::from(lanes));
                         Worker::new(seat, env.clone(), client.clone(), shared.clone(), seed).work(own)

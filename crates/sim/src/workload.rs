@@ -62,7 +62,6 @@ pub(crate) struct Shared {
     now: RefCell<Stamp>,
     /// Each of them: when, of which server, and whether more than the memory of the server's process is lost.
     faults: RefCell<Vec<(u64, u16, bool)>>,
-    varied: bool,
     /// How durable changes are.
     modes: RefCell<Modes>,
     /// How little metadata was held at any time.
@@ -92,8 +91,8 @@ pub(crate) struct Shared {
 pub(crate) struct Made {
     pub modes: SyncModes,
     pub switches: Switches,
-    /// See [`crate::RunConfig::varied`].
-    pub varied: bool,
+    /// The seed draws other modes and the durability of requests.
+    pub draws_modes: bool,
 }
 
 /// Counts of a run.
@@ -117,13 +116,12 @@ impl Shared {
             scene,
             timeout,
             cache,
-            mix: Mix::of_seed(seed, made.varied),
+            mix: Mix::of_seed(seed, made.draws_modes),
             now: RefCell::new(ledger.now.clone()),
             faults: RefCell::default(),
             least: Cell::new(modes.metadata(Durability::Usual)),
             modes: RefCell::new(modes),
             switches: made.switches,
-            varied: made.varied,
             may_be_full: Cell::default(),
             done: Cell::default(),
             totals: RefCell::default(),
@@ -142,12 +140,6 @@ impl Shared {
         self.now.borrow_mut().add(server, is_cut, is_kill);
         self.ledger.borrow_mut().now = self.now();
         self.faults.borrow_mut().push((at, server, is_cut));
-    }
-
-    /// Whether an `EIO` of an fsync is excused by a fault of a server of the file only; where the seeds are not varied, by one of
-    /// any server: an error too many of that kind is not explained yet (seed 163).
-    fn excuses_by_server(&self) -> bool {
-        self.varied || self.faults.borrow().is_empty()
     }
 
     /// The faults so far.

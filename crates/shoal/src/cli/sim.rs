@@ -110,9 +110,6 @@ pub struct SimSetup {
     /// Clients.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub clients: u16,
-    /// Also draw sync modes, the durability of requests, and several operations under way a client: wider, and not clean yet.
-    #[arg(long)]
-    pub varied: bool,
     /// Techniques [default: what the seed draws]: a set (ours, paper, baseline), and what differs: paper,eager=off.
     #[arg(long, value_name = "WORDS")]
     pub switches: Option<Switches>,
@@ -165,7 +162,6 @@ impl SimSetup {
         let usual = ClusterConfig::default();
         let cluster = ClusterConfig { servers: self.servers, clients: self.clients, ..usual };
         RunConfig {
-            varied: self.varied,
             cluster,
             switches: self.switches,
             operations: self.operations,
@@ -210,8 +206,7 @@ mod tests {
 
     #[test]
     fn the_command_names_what_is_not_customary() {
-        let mut setup =
-            SimSetup { operations: 80, servers: 4, clients: 8, varied: false, switches: None, faults: None };
+        let mut setup = SimSetup { operations: 80, servers: 4, clients: 8, switches: None, faults: None };
         assert_eq!(setup.command(5), "shoal sim replay --seed 5");
         (setup.servers, setup.faults) = (2, Some("crash=2".parse().unwrap()));
         assert_eq!(setup.command(5), "shoal sim replay --seed 5 --servers 2 --faults crash=2");

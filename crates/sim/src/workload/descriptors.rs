@@ -78,7 +78,7 @@ impl Worker {
     pub(super) fn told_of_loss(&self, words: &str, object: ObjectId, by: Syncer, began: u64) {
         let now = self.shared.now();
         let is_excused = self.with_contents(object, |contents| contents.may_have_lost(by, &now));
-        if !is_excused && self.shared.excuses_by_server() {
+        if !is_excused {
             let Syncer { open, opened, .. } = by;
             let written = self.with_contents(object, |contents| contents.written_by(self.scope));
             let expected = "expected it durable, as no server lost anything of what was written, found Io";

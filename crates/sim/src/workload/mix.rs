@@ -89,19 +89,19 @@ const CHOOSY: [u64; 6] = [0, 0, 0, 0, 2, 6];
 
 impl Mix {
     /// The mix of a seed: each family left out, rare, usual or frequent. New files there are always.
-    /// `varied`: sync modes and the durability of requests too.
-    pub fn of_seed(seed: u64, varied: bool) -> Mix {
+    /// `draws_modes`: sync modes and the durability of requests too.
+    pub fn of_seed(seed: u64, draws_modes: bool) -> Mix {
         let mut rng = Rng::new(seed, 2);
         let mut factor = || [0, 1, 2, 2, 4, 12][rng.below(6) as usize];
         let weigh = |&(family, weight): &(Family, u64)| {
             // Drawn in any case, so that the others are the same.
             let drawn = factor();
-            let factor = if family == Family::Modes && !varied { 0 } else { drawn };
+            let factor = if family == Family::Modes && !draws_modes { 0 } else { drawn };
             (family, weight * if family == Family::Create { factor.max(2) } else { factor })
         };
         let weights: Vec<(Family, u64)> = FAMILIES.iter().map(weigh).collect();
         let all = weights.iter().map(|(_, weight)| weight).sum();
-        let choosy = if varied { CHOOSY[rng.below(6) as usize] } else { 0 };
+        let choosy = if draws_modes { CHOOSY[rng.below(6) as usize] } else { 0 };
         Mix { weights, all, choosy }
     }
 
