@@ -42,6 +42,8 @@ pub struct Act {
     pub scope: u64,
     /// Open files through which an fsync said that it may be lost.
     pub told: Vec<u64>,
+    /// Those through which one said so of the file that was called before this was acknowledged: it may have been meant or not.
+    pub maybe_told: Vec<u64>,
     /// When the first of them was called and when it returned, in the order of opens and fsyncs.
     pub told_first: Option<(u64, u64)>,
     /// When it was called, in nanoseconds.
@@ -94,7 +96,8 @@ impl Act {
 
     /// Whether an fsync through this open file may have no more to say of a loss of it.
     fn may_be_told(&self, by: &Syncer) -> bool {
-        self.told.contains(&by.open) || self.told_first.is_some_and(|(began, _)| by.opened > began)
+        let told = self.told.contains(&by.open) || self.maybe_told.contains(&by.open);
+        told || self.told_first.is_some_and(|(began, _)| by.opened > began)
     }
 
     /// Whether it certainly has not.
@@ -248,6 +251,20 @@ fn others_begin(all: &[Vec<u8>], left: &mut Vec<usize>, rest: &[u8]) -> bool {
         })
 }
 
+/// Whether the bytes are some of those that are left, whole, one after the other.
+fn are_whole(all: &[Vec<u8>], left: &mut Vec<usize>, bytes: &[u8]) -> bool {
+    bytes.is_empty()
+        || (0..left.len()).any(|index| {
+            let act = left.swap_remove(index);
+            let rest = bytes.strip_prefix(&all[act][..]).filter(|rest| rest.len() < bytes.len());
+            let is_one = rest.is_some_and(|rest| are_whole(all, left, rest));
+            left.push(act);
+            let last = left.len() - 1;
+            left.swap(index, last);
+            is_one
+        })
+}
+
 /// Where one may end that has so many bytes in common with what is there: by chance the next one's first bytes are what
 /// comes next in this one.
 fn borders(len: usize) -> impl Iterator<Item = usize> {
@@ -374,12 +391,19 @@ impl Contents {
         }
     }
 
-    /// An fsync that was called at `began` said that what its client wrote may be lost: a later one through the same open file
-    /// does not cover it, nor does one through a file that is opened from now on.
-    pub fn lost(&mut self, by: Syncer, began: u64, now: u64) {
-        for act in self.acts.iter_mut().filter(|act| act.scope == by.scope && act.returned.is_some()) {
-            act.told.push(by.open);
-            act.told_first.get_or_insert((began, now));
+    /// An fsync that was called at `called` (and is `order`ed so among opens and fsyncs) said that what its client wrote may be
+    /// lost: a later one through the same open file does not cover it, nor does one through a file that is opened from now on.
+    /// Of what was acknowledged since the call, a later one may say the same.
+    pub fn lost(&mut self, by: Syncer, called: u64, order: (u64, u64)) {
+        for act in self.acts.iter_mut().filter(|act| act.scope == by.scope) {
+            let Some(returned) = act.returned else { continue };
+            let (told, until) = match returned <= called {
+                true => (&mut act.told, order.1),
+                false => (&mut act.maybe_told, u64::MAX),
+            };
+            told.push(by.open);
+            let (began, ended) = act.told_first.unwrap_or((order.0, until));
+            act.told_first = Some((began, ended.min(until)));
         }
     }
 
@@ -549,6 +573,9 @@ impl Contents {
         let all: Vec<Vec<u8>> = floating.map(|act| filled(act.tag, 0, act.len as usize)).collect();
         let bytes = &read.content[run.clone()];
         if all.iter().any(|own| own.windows(bytes.len()).any(|window| window == bytes)) {
+            return true;
+        }
+        if are_whole(&all, &mut (0..all.len()).collect(), bytes) {
             return true;
         }
         // A few bytes are soon an end of one and the beginning of another. What is beside them tells, which fits something

@@ -71,7 +71,9 @@ fn a_power_cut_takes_what_was_not_synced_and_nothing_else() {
     file.acts[1].scope = BY.scope;
     let mut told = file.clone();
     assert!(file.may_have_lost(BY, cut(1)) && !file.may_have_lost(BY, cut(0)));
-    told.lost(Syncer { open: 1, opened: 2, ..BY }, 10, 12);
+    told.lost(Syncer { open: 1, opened: 2, ..BY }, 45, (10, 12));
+    let mut meanwhile = file.clone();
+    meanwhile.lost(Syncer { open: 1, opened: 2, ..BY }, 35, (10, 12));
     for (open, opened) in [(1, 2), (13, 14), (9, 11)] {
         let by = Syncer { open, opened, ..BY };
         assert_eq!(
@@ -85,6 +87,13 @@ fn a_power_cut_takes_what_was_not_synced_and_nothing_else() {
             told.judge(&read(50, 1, 1000, &old)).is_ok(),
             "it was told, through {open} or before it was opened"
         );
+    }
+    for (open, opened) in [(1, 2), (13, 14)] {
+        let by = Syncer { open, opened, ..BY };
+        assert!(meanwhile.may_have_lost(by, cut(1)), "it was acknowledged behind the fsync's call");
+        let mut meanwhile = meanwhile.clone();
+        meanwhile.synced(by, 45, cut(1));
+        assert!(meanwhile.judge(&read(50, 1, 1000, &old)).is_ok(), "but may have been told of");
     }
     assert!(told.may_have_lost(BY, cut(1)));
     told.synced(BY, 45, cut(1));
@@ -295,4 +304,12 @@ fn a_file_whose_layout_is_not_known_may_lose_by_any_server_what_is_beyond_its_fi
         let torn = [&[0; 100], &content[100..]].concat();
         assert_eq!(judge(fault(server, true), &torn), server == 2);
     }
+}
+
+#[test]
+fn short_appends_without_a_place_may_lie_side_by_side_whole_and_each_once() {
+    let all = [vec![1], vec![2], vec![3, 4]];
+    let fits = |bytes: &[u8]| are_whole(&all, &mut vec![0, 1, 2], bytes);
+    assert!(fits(&[1, 2]) && fits(&[2, 1]) && fits(&[3, 4, 1]));
+    assert!(!fits(&[1, 1]) && !fits(&[1, 3]) && !fits(&[1, 9]));
 }

@@ -247,7 +247,7 @@ impl Worker {
     /// Do it.
     pub(super) async fn append_as(&self, append: Append) {
         let Append { object, file, by, act, asks, data } = append;
-        let began = self.shared.tick();
+        let (called, began) = (self.now(), self.shared.tick());
         let len = data.len() as u64;
         let words = format!("append of {len} bytes to {}", file.handle());
         let before = self.shared.now();
@@ -264,7 +264,10 @@ impl Worker {
                 }
             }
             // A durable one ends with an fsync.
-            End::Unknown(error) if is_loss(&error) => self.told_of_loss(&words, object, by, began),
+            End::Unknown(error) if is_loss(&error) => {
+                // Its fsync covers the append itself, which is not acknowledged.
+                self.told_of_loss(&words, object, by, (called, began));
+            }
             End::Refused(Status::NoSpace) | End::Unknown(_) => {}
             End::Refused(status) => self.wrong_if_mine(&words, object, status),
         }

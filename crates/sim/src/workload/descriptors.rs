@@ -69,13 +69,19 @@ impl Worker {
                 self.shared.ledger.borrow_mut().facts(object, true);
             }
             End::Refused(status) => self.wrong_if_named(&words, object, status),
-            End::Unknown(error) if is_loss(&error) => self.told_of_loss(&words, object, by, began),
+            End::Unknown(error) if is_loss(&error) => self.told_of_loss(&words, object, by, (called, began)),
             End::Unknown(_) => {}
         }
     }
 
-    /// An fsync that began then (in the order of opens and fsyncs) said that something its client wrote may be lost.
-    pub(super) fn told_of_loss(&self, words: &str, object: ObjectId, by: Syncer, began: u64) {
+    /// An fsync that was called then (also in the order of opens and fsyncs) said that something its client wrote may be lost.
+    pub(super) fn told_of_loss(
+        &self,
+        words: &str,
+        object: ObjectId,
+        by: Syncer,
+        (called, began): (u64, u64),
+    ) {
         let now = self.shared.now();
         let is_excused = self.with_contents(object, |contents| contents.may_have_lost(by, &now));
         if !is_excused {
@@ -85,7 +91,7 @@ impl Worker {
             self.violation(words, format!("{expected}: {open}–{opened}: {written}"));
         }
         let ended = self.shared.tick();
-        self.with_contents(object, |contents| contents.lost(by, began, ended));
+        self.with_contents(object, |contents| contents.lost(by, called, (began, ended)));
     }
 
     /// A refusal that cannot be, unless the object may have lost its last name.
