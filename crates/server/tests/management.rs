@@ -3,7 +3,10 @@
 mod raw;
 
 use raw::*;
-use shoal_proto::{Action, Answer, Generation, Handle, Op, Roles, ServerId, Status, Time};
+use shoal_proto::{
+    Action, Answer, ClusterMap, Generation, Handle, Op, Roles, ServerId, Status, StoreId, Time,
+};
+use shoal_server::Settings;
 use shoal_server::format::FORMAT;
 use shoal_store::{Changes, look};
 
@@ -142,5 +145,22 @@ fn an_fsync_by_a_generation_that_is_no_more_is_refused_and_so_is_one_of_a_file_t
         let unlink = Op::Unlink { dir: Handle::ROOT, name: name("file"), held: shoal_proto::Held::default() };
         assert_eq!(client.change(vec![unlink]).await.status, Status::Ok);
         assert_eq!(client.ask(fsync(layout.generation)).await.status, Status::Stale);
+    });
+}
+
+/// A position that waited for a connection is below what that connection's handshake said.
+#[test]
+fn a_position_that_arrives_late_is_old_news_and_a_handshake_that_says_less_is_refused() {
+    run(|env| async move {
+        let store = StoreId(7);
+        let with = |map: &mut ClusterMap| map.servers.0[1].store = store;
+        let mut cluster = Cluster::of(&env, 2, Settings::default(), with).await;
+        cluster.kill(1);
+        let wish = |position| Wish { peer: Some(ServerId(1)), store: (store, position), ..Wish::default() };
+        let mut peer = Raw::attach(&cluster, 0, wish(100)).await.unwrap();
+        assert_eq!(peer.ask(vec![Op::Remember { position: 50 }]).await.status, Status::Ok);
+        let Err(refused) = Raw::attach(&cluster, 0, wish(99)).await else { panic!("an older copy is met") };
+        assert_eq!(refused.status, Status::OtherStore, "{refused:?}");
+        assert!(Raw::attach(&cluster, 0, wish(100)).await.is_ok());
     });
 }

@@ -7,15 +7,16 @@ use std::rc::Rc;
 
 /// Keep it.
 ///
+/// A position below what is known is old news and changes nothing: this message may have waited for a connection, whose handshake
+/// said a later one. An older copy of a store is found by its handshakes ([`stores::meet`]).
+///
 /// # Errors
-/// `OtherStore`: more was durable once; else what this server's own store failed with.
+/// What this server's own store failed with.
 pub async fn run(shard: &Rc<Shard>, server: ServerId, position: u64) -> Result<Answer, Status> {
     let store = shard.identity().map.server(server).map(|info| info.store).unwrap_or_default();
     let kept = stores::remember(shard, Peer { server, store, position }).await;
-    kept.map(|()| Answer::Done {}).map_err(|unmet| {
-        if unmet.status == Status::OtherStore {
-            tracing::error!(%server, unmet.words, "a peer says less than it said before");
-        }
-        unmet.status
-    })
+    match kept {
+        Err(unmet) if unmet.status != Status::OtherStore => Err(unmet.status),
+        _ => Ok(Answer::Done {}),
+    }
 }

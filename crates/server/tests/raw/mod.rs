@@ -11,7 +11,7 @@ use shoal_proto::op::Owner;
 use shoal_proto::{
     Answer, ClientId, ClusterMap, CollectionId, Durability, Frame, FrameKind, Group, GroupReply, Handle,
     Name, Op, Reply, Request, Rights, Roles, SecretKey, ServerId, ServerInfo, SessionId, Slot, SlotUse,
-    Status, Template,
+    Status, StoreId, Template,
 };
 use shoal_server::{CollectionSetup, ServerConfig, ServerHandle, Settings, serve};
 use shoal_store::{Collection, CollectionConfig, Identity, ModuleKind};
@@ -150,6 +150,8 @@ pub struct Wish {
     pub collection: CollectionId,
     pub client: ClientId,
     pub peer: Option<ServerId>,
+    /// The peer's store, and how far it is durable.
+    pub store: (StoreId, u64),
     pub session: Option<SessionId>,
 }
 
@@ -162,6 +164,7 @@ impl Default for Wish {
             collection: COLLECTION,
             client: ClientId([1; 16]),
             peer: None,
+            store: (StoreId::NONE, 0),
             session: None,
         }
     }
@@ -217,8 +220,8 @@ impl Raw {
             client: wish.client,
             peer: wish.peer.map(|server| shoal_proto::Peer {
                 server,
-                store: shoal_proto::StoreId::NONE,
-                position: 0,
+                store: wish.store.0,
+                position: wish.store.1,
             }),
             session: wish.session,
             slots: 64,
