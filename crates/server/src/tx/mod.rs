@@ -31,20 +31,22 @@
 //! given up (`shoal fsck --repair --lost-stores`).
 //!
 //! The collection's one rename lock is an action like others, but prepared first: the ancestors of a directory that moves
-//! are walked again with the lock held, and only then the rest is prepared (a longer list under the same id).
+//! are walked again with the lock held, and only then the rest is prepared (a longer list under the same id). Its server votes
+//! last, and passes the lock on with its vote ([`rename_lock`]).
 
 mod coordinator;
 mod ended;
 mod participant;
+pub mod rename_lock;
 mod resolve;
 
-pub use coordinator::{
-    End, Plan, Undecided, carry_out, finish_committed, is_passing, take_rename_lock, wait_found,
-};
+pub use coordinator::{End, Plan, Undecided, carry_out, finish_committed, is_passing, wait_found};
 pub use ended::forget_ended;
-pub use participant::{Prepared, finish, prepare};
+pub use participant::{Prepared, finish, locks_held, prepare};
+pub use rename_lock::take_rename_lock;
 pub use resolve::resolve;
 
+use participant::take_back;
 use shoal_env::Instant;
 use shoal_env::local::Notify;
 use shoal_proto::{Decision, ServerId, TxId};
