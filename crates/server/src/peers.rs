@@ -120,8 +120,22 @@ impl Peers {
     /// # Errors
     /// As [`Peers::call`].
     pub async fn call_durably(&self, server: ServerId, op: Op, deadline: Instant) -> Result<Answer, Status> {
-        let asked = self.ask_all(server, vec![op], Bytes::new(), Durability::Durable, deadline);
-        only(asked.await?).map(|(answer, _)| answer)
+        let replies = self.call_all_durably(server, vec![op], deadline).await?;
+        only((replies, Bytes::new())).map(|(answer, _)| answer)
+    }
+
+    /// As [`Peers::call_all`]; what the answers show is durable in every sync mode.
+    ///
+    /// # Errors
+    /// As [`Peers::call_all`].
+    pub async fn call_all_durably(
+        &self,
+        server: ServerId,
+        ops: Vec<Op>,
+        deadline: Instant,
+    ) -> Result<Vec<GroupReply>, Status> {
+        let asked = self.ask_all(server, ops, Bytes::new(), Durability::Durable, deadline);
+        asked.await.map(|(replies, _)| replies)
     }
 
     async fn call_with(

@@ -46,13 +46,14 @@ pub use participant::{Prepared, finish, locks_held, prepare};
 pub use rename_lock::take_rename_lock;
 pub use resolve::resolve;
 
+use ended::Ended;
 use participant::take_back;
 use shoal_env::Instant;
 use shoal_env::local::Notify;
-use shoal_proto::{Decision, ServerId, TxId};
+use shoal_proto::{Decision, ServerId, TxId, limits};
 use shoal_store::{Collection, Lsn, StoreError};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// The transactions of one shard, as coordinator and as participant.
@@ -66,8 +67,8 @@ pub struct Book {
     found: RefCell<BTreeSet<TxId>>,
     /// Prepared here for another coordinator.
     prepared: RefCell<BTreeMap<TxId, Rc<Prepared>>>,
-    /// Carried out here for another coordinator, beside other participants, and when; the oldest first.
-    ended: RefCell<VecDeque<(Instant, TxId)>>,
+    /// Carried out here for other coordinators, beside other participants.
+    ended: Ended,
     /// Woken when a transaction of this coordinator is finished everywhere.
     finished: Notify,
     /// Woken when something was prepared here.
@@ -104,7 +105,17 @@ impl Book {
 
     /// It was carried out here; or, at start, a row said so.
     pub fn add_ended(&self, tx: TxId, at: Instant) {
-        self.ended.borrow_mut().push_back((at, tx));
+        self.ended.add(tx, at);
+    }
+
+    /// How many are remembered as carried out.
+    pub fn ended(&self) -> usize {
+        self.ended.count()
+    }
+
+    /// Whether there is room to remember one more, with all that are prepared.
+    fn has_room_for_ended(&self) -> bool {
+        self.ended.count() + self.prepared.borrow().len() <= limits::ENDED_MAX
     }
 
     /// At start: a row said that it was committed.

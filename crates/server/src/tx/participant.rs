@@ -113,6 +113,10 @@ async fn lock_and_write(
     list: Vec<Action>,
     participants: Vec<ServerId>,
 ) -> Result<(), Status> {
+    // What cannot be remembered as carried out is not prepared.
+    if participants.len() > 1 && !shard.book.has_room_for_ended() {
+        return Err(Status::Busy);
+    }
     let frees = !list.iter().any(|a| {
         matches!(
             a,
@@ -281,11 +285,14 @@ async fn commit(shard: &Rc<Shard>, tx: TxId, list: &[Action], is_shared: bool) -
     changes.remove(keys::tx(tx));
     if is_shared {
         changes.put(keys::ended(tx), Ended { time: Time(shard.env.wall().0) }.to_row());
-        shard.book.add_ended(tx, shard.env.now());
     }
     if reaps(&changes) {
         shard.reap_rows.wake_all();
     }
     shard.lingering.take_in(&changes, lingering::until(shard));
-    shard.collection.apply_over(changes, &loaded).map_err(status_of)
+    let lsn = shard.collection.apply_over(changes, &loaded).map_err(status_of)?;
+    if is_shared {
+        shard.book.add_ended(tx, shard.env.now());
+    }
+    Ok(lsn)
 }
