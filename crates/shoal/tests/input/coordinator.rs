@@ -154,8 +154,8 @@ impl Scene {
         None
     }
 
-    /// The coordinator dies, with its folder; another store takes its place. Which file it was.
-    fn lose_the_coordinator(&mut self, came: Came) -> usize {
+    /// The coordinator dies. Which file was renamed.
+    fn kill_the_coordinator(&mut self, came: Came) -> (usize, JoinHandle<()>) {
         let (n, renaming) =
             (0..TRIES).find_map(|n| Some((n, self.begin(n, came)?))).expect("it comes so far");
         self.crash(1);
@@ -164,8 +164,29 @@ impl Scene {
             self.crash(id);
             self.start(id, &[]);
         }
+        (n, renaming)
+    }
+
+    /// It dies with its folder; another store takes its place.
+    fn lose_the_coordinator(&mut self, came: Came) -> usize {
+        let (n, renaming) = self.kill_the_coordinator(came);
         std::fs::rename(self.home.path("cluster/s1"), self.home.path("lost")).unwrap();
         self.start(1, &["--new-store", "1"]);
+        renaming.join().unwrap();
+        n
+    }
+
+    /// The folder of another server is lost with it: both stores are given up by one command.
+    fn lose_two(&mut self, came: Came, other: usize) -> usize {
+        let (n, renaming) = self.kill_the_coordinator(came);
+        self.crash(other);
+        for (id, to) in [(1, "lost"), (other, "lost too")] {
+            std::fs::rename(self.home.path(&format!("cluster/s{id}")), self.home.path(to)).unwrap();
+        }
+        let one = ["serve", "--config", &self.cluster, "--server", "1", "--new-store", "1"];
+        refused(&one, &["every server that keeps its store must run and answer"]);
+        let other = other.to_string();
+        self.start(1, &["--new-store", "1", "--server", &other, "--new-store", &other]);
         renaming.join().unwrap();
         n
     }
@@ -237,4 +258,25 @@ fn what_a_killed_coordinator_left_prepared_on_all_servers_is_carried_out_when_it
 #[test]
 fn what_a_killed_coordinator_left_carried_out_on_one_server_is_carried_out_when_its_folder_is_lost() {
     ends_alike(Came::OneCarriedOut);
+}
+
+#[test]
+fn of_two_stores_that_are_lost_at_once_what_both_had_a_part_in_is_aborted_where_no_other_server_has_carried_it_out()
+ {
+    let mut scene = Scene::new();
+    let n = scene.lose_two(Came::AllPrepared, 3);
+    let (status, found) = scene.fsck(&[]);
+    assert!(status == Some(1) && found.contains("--repair --lost-stores aborts it"), "{found}");
+    let (status, mended) = scene.fsck(&["--repair", "--lost-stores"]);
+    assert_eq!(status, Some(0), "{mended}");
+    said(&["fsck", &scene.cluster, "--quiet"]);
+    assert_eq!(scene.rows(2, UNDECIDED), 0);
+    as_client(scene.options.clone(), async |client| {
+        // The file itself was on the other lost server, and so no name is left of it.
+        let gone = client.lookup(scene.from, &name(&format!("file{n}"))).await;
+        assert_eq!(gone.map(|attr| attr.handle).map_err(|error| error.status), Err(Status::NotFound));
+        client.mkdir(Handle::ROOT, &name("moved"), OWNER).await.unwrap();
+        let (moved, flags) = (name("moved"), RenameFlags::default());
+        client.rename(Handle::ROOT, &moved, scene.from, &moved, flags).await.unwrap();
+    });
 }
