@@ -86,7 +86,7 @@ pub async fn prepare(
     }
     // What the walk has seen holds only if the lock was held since: where it was taken back, the plan is made again.
     let walked = list.contains(&Action::RenameLock {}) && !participants.is_empty();
-    let result = match walked && !entry.is_lock_only() {
+    let result = match walked && !entry.is_lock_only() && !mutant::is(Mutant::VoteWithoutLock) {
         true => Err(Status::Changed),
         false => lock_and_write(shard, tx, &entry, list, participants).await,
     };
