@@ -83,6 +83,10 @@ mutants! {
     FinishEarly "finish-early",
     /// A coordinator says that a transaction is committed before its record is durable.
     CommitEarly "commit-early",
+    /// The rename lock's server votes with the others, and passes the lock on before all of them have prepared.
+    LockVotesEarly "lock-votes-early",
+    /// The rename lock's server votes for a move whose lock it has taken back.
+    VoteWithoutLock "vote-without-lock",
     /// Datafiles of a pool are given before the row that lends them is durable.
     LoanEarly "loan-early",
     /// A client lets its session with a server end although the server keeps a removed file for it.

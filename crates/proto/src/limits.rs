@@ -60,6 +60,8 @@ pub const WIDTH_MAX: usize = 256;
 pub const HELD_MAX: usize = 256;
 /// Actions of one participant of a transaction.
 pub const ACTIONS_MAX: usize = 1024;
+/// Transactions that a participant remembers as carried out; at a sixteenth of it their coordinators are asked at once.
+pub const ENDED_MAX: usize = 65_536;
 /// Handles drawn or reaped by one message.
 pub const HANDLES_MAX: usize = 1024;
 /// Datafiles made ahead of need by one message: their bits are one row of their server's.

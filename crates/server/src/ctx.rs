@@ -235,6 +235,11 @@ impl<'a> Ctx<'a> {
         }
     }
 
+    /// Whether the run is part of a transaction that has begun.
+    pub fn is_in_transaction(&self) -> bool {
+        self.own.is_some()
+    }
+
     // Reading.
 
     /// A row, with this group's changes; stops at another transaction's exclusive lock.

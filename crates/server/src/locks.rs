@@ -85,6 +85,28 @@ impl Locks {
         wakes.iter().for_each(Notify::wake_all);
     }
 
+    /// Release one lock of `tx`, and keep its others.
+    pub fn release_one(&self, tx: TxId, key: &Bytes) {
+        let mut state = self.state.borrow_mut();
+        let Some(held) = state.held.get_mut(&tx) else { return };
+        held.retain(|(of, _)| of != key);
+        if held.is_empty() {
+            state.held.remove(&tx);
+        }
+        if state.exclusive.get(key) == Some(&tx) {
+            state.exclusive.remove(key);
+        }
+        if let Some(holders) = state.shared.get_mut(key) {
+            holders.retain(|&holder| holder != tx);
+            if holders.is_empty() {
+                state.shared.remove(key);
+            }
+        }
+        let released = state.released.remove(key);
+        drop(state);
+        released.iter().for_each(Notify::wake_all);
+    }
+
     /// Whether a lock of another transaction than `own` stops an access of this mode.
     pub fn stops(&self, key: &[u8], mode: Mode, own: Option<TxId>) -> bool {
         self.state.borrow().stops(key, mode, own)
@@ -185,6 +207,23 @@ mod tests {
         assert!(wait.now_or_never().is_some());
         locks.release(tx(2));
         assert_eq!(locks.waited_for(), 0);
+    }
+
+    #[test]
+    fn one_lock_is_released_for_others_and_stays_theirs_when_the_rest_is_released() {
+        let locks = Locks::default();
+        let both = [(key(1), Mode::Exclusive), (key(2), Mode::Shared)];
+        // Taken twice, as a longer list is that is prepared under the same id.
+        assert!(locks.take(tx(1), &both[..1]) && locks.take(tx(1), &both));
+        let waiting = locks.released(&key(1));
+        locks.release_one(tx(1), &key(1));
+        assert!(waiting.now_or_never().is_some());
+        assert!(locks.take(tx(2), &both[..1]));
+        assert!(locks.stops(&key(2), Mode::Exclusive, None), "the other lock is kept");
+        locks.release(tx(1));
+        assert!(locks.stops(&key(1), Mode::Shared, None), "it is another transaction's now");
+        locks.release_one(tx(2), &key(1));
+        assert!(locks.is_empty());
     }
 
     #[test]

@@ -115,6 +115,29 @@ impl Peers {
         self.call_with(server, op, Bytes::new(), deadline).await.map(|(answer, _)| answer)
     }
 
+    /// The same; what the answer shows is durable in every sync mode.
+    ///
+    /// # Errors
+    /// As [`Peers::call`].
+    pub async fn call_durably(&self, server: ServerId, op: Op, deadline: Instant) -> Result<Answer, Status> {
+        let replies = self.call_all_durably(server, vec![op], deadline).await?;
+        only((replies, Bytes::new())).map(|(answer, _)| answer)
+    }
+
+    /// As [`Peers::call_all`]; what the answers show is durable in every sync mode.
+    ///
+    /// # Errors
+    /// As [`Peers::call_all`].
+    pub async fn call_all_durably(
+        &self,
+        server: ServerId,
+        ops: Vec<Op>,
+        deadline: Instant,
+    ) -> Result<Vec<GroupReply>, Status> {
+        let asked = self.ask_all(server, ops, Bytes::new(), Durability::Durable, deadline);
+        asked.await.map(|(replies, _)| replies)
+    }
+
     async fn call_with(
         &self,
         server: ServerId,
@@ -122,15 +145,7 @@ impl Peers {
         bulk: Bytes,
         deadline: Instant,
     ) -> Result<(Answer, Bytes), Status> {
-        let (mut groups, bulk) = self.call_all(server, vec![op], bulk, deadline).await?;
-        let reply = groups.pop().ok_or(Status::BadMessage)?;
-        match reply.status {
-            Status::Ok => {
-                let answer = reply.answers.0.into_iter().next().ok_or(Status::BadMessage)?;
-                Ok((answer, bulk))
-            }
-            status => Err(status),
-        }
+        only(self.call_all(server, vec![op], bulk, deadline).await?)
     }
 
     /// Ask several operations by one message, each a group of its own.
@@ -144,12 +159,23 @@ impl Peers {
         bulk: Bytes,
         deadline: Instant,
     ) -> Result<Replied, Status> {
+        // Who has something reaped forgets it with the answer: that is durable in every mode.
+        let reaps = ops.iter().any(|op| matches!(op, Op::Reap { .. }));
+        let durability = if reaps { Durability::Durable } else { Durability::Usual };
+        self.ask_all(server, ops, bulk, durability, deadline).await
+    }
+
+    async fn ask_all(
+        &self,
+        server: ServerId,
+        ops: Vec<Op>,
+        bulk: Bytes,
+        durability: Durability,
+        deadline: Instant,
+    ) -> Result<Replied, Status> {
         let groups: Vec<Group> = ops.into_iter().map(|op| Group { ops: vec![op].into() }).collect();
         let count = groups.len();
         let writes = groups.iter().any(|group| group.ops.iter().any(|op| matches!(op, Op::Write { .. })));
-        // Who has something reaped forgets it with the answer: that is durable in every mode.
-        let reaps = groups.iter().any(|group| group.ops.iter().any(|op| matches!(op, Op::Reap { .. })));
-        let durability = if reaps { Durability::Durable } else { Durability::Usual };
         let mut request = Request { slot: None, timeout_ms: 0, durability, groups: groups.into() };
         loop {
             let line = self.line(server, deadline).await?;
@@ -353,6 +379,18 @@ impl Peers {
                 line.end();
             }
         }
+    }
+}
+
+/// The answer to a message of one operation.
+fn only((mut groups, bulk): Replied) -> Result<(Answer, Bytes), Status> {
+    let reply = groups.pop().ok_or(Status::BadMessage)?;
+    match reply.status {
+        Status::Ok => {
+            let answer = reply.answers.0.into_iter().next().ok_or(Status::BadMessage)?;
+            Ok((answer, bulk))
+        }
+        status => Err(status),
     }
 }
 

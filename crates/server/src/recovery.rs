@@ -5,7 +5,6 @@
 //! committed is finished); sessions, whose lease begins anew; the pools of datafiles. Then the tasks: gate, lease, reaper,
 //! pools, resolver.
 
-use crate::actions;
 use crate::keys::{self, Table};
 use crate::rows::{self, Inode, RowValue, Tx, TxState};
 use crate::session::Session;
@@ -158,7 +157,7 @@ async fn find_transactions(shard: &Rc<Shard>) -> Result<(), StoreError> {
             TxState::Prepared { .. } if mutant::is(Mutant::ForgetInDoubt) => {}
             TxState::Prepared { actions: list, participants } => {
                 let identity = shard.identity();
-                let wanted: Vec<_> = list.iter().flat_map(|a| actions::locks(&identity, a)).collect();
+                let wanted = tx::locks_held(&identity, &list, &participants);
                 if !shard.locks.take(tx, &wanted) {
                     return Err(StoreError::Damaged(format!(
                         "two transactions hold one lock, one of them {tx}"

@@ -35,6 +35,7 @@ pub mod check;
 mod cluster;
 pub mod combinations;
 pub mod contents;
+pub mod crossing;
 pub mod directed;
 pub mod facts;
 mod faults;

@@ -319,8 +319,12 @@ async fn fact(compound: &mut Compound, key: FactKey) -> Result<(), Status> {
         FactKey::Entry(server, dir, name) => (*server, Op::Entry { dir: *dir, name: name.clone() }),
         FactKey::Stream(stream) => (stream.server(), Op::Streamstat { stream: *stream }),
     };
-    let asked = shard.peers.call(server, op, deadline);
-    let answer = within(compound, asked).await.ok_or(Status::TimedOut)?;
+    // What the walk of a move rests on must not be lost: the lock may have been passed on before it was durable.
+    let answer = match holding {
+        true => within(compound, shard.peers.call_durably(server, op, deadline)).await,
+        false => within(compound, shard.peers.call(server, op, deadline)).await,
+    };
+    let answer = answer.ok_or(Status::TimedOut)?;
     let asked_for = key.clone();
     let fact = match answer {
         Err(Status::Busy | Status::TimedOut) if holding => {

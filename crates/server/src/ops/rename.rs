@@ -11,8 +11,8 @@
 //! which says what it expects, so facts of other servers may be old.
 //!
 //! **Invariant: the namespace is a tree.** A directory that gets another parent must not be an ancestor of it. The plan
-//! holds the collection's one rename lock, and the handler walks the stored parents up to the root; what it walked
-//! cannot change while the lock is held, for every other such move needs it, and a directory with an entry is not removed.
+//! holds the collection's one rename lock while the handler walks the stored parents up to the root, and until all others
+//! have prepared; a directory with an entry is not removed. [`crate::tx::rename_lock`] has the proof.
 
 use super::make::subdirs;
 use super::rmdir;
@@ -177,7 +177,7 @@ fn follow(ctx: &Ctx<'_>, moved: &Dirent, from: Handle, to: Handle) -> Action {
 /// The ways walked from directories to the root.
 #[derive(Default)]
 struct Walk {
-    /// A way led over another server, so that it holds only while the rename lock is held.
+    /// A way led over another server, so that it holds only if it is walked under the rename lock.
     left_server: bool,
 }
 

@@ -77,6 +77,7 @@ pub async fn run(shard: &Rc<Shard>) -> Result<Answer, Status> {
             "deciding": deciding,
             "finishing": finishing,
             "prepared": prepared,
+            "ended": shard.book.ended(),
             "locks_held_by": shard.locks.holders().len(),
         },
         "queues": { "requests_parked": shard.work.len(), "replies_gated": shard.gate.len() },

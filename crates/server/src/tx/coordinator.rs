@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// One prepare waits no longer: then the transaction is given up and tried again.
-const PREPARE_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const PREPARE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Telling an abort is a courtesy (a participant in doubt asks): it is waited for no longer than this.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Finishing is tried for ever, with pauses up to this.
@@ -50,21 +50,23 @@ impl Undecided {
         self.tx
     }
 
-    fn take(&self, actions: &[Action]) -> bool {
+    /// Take the local locks of actions, all or none.
+    pub(super) fn take(&self, actions: &[Action]) -> bool {
         let identity = self.shard.identity();
         let keys: Vec<(Bytes, Mode)> =
             actions.iter().flat_map(|action| actions::locks(&identity, action)).collect();
         self.shard.locks.take(self.tx, &keys)
     }
 
-    fn ask(&mut self, server: ServerId) {
+    /// A server is asked to prepare, and hears of an abort.
+    pub(super) fn ask(&mut self, server: ServerId) {
         if !self.asked.contains(&server) {
             self.asked.push(server);
         }
     }
 
     /// Abort, and wait a moment for those asked to know it, so that the next try does not meet these locks.
-    async fn give_up(mut self) {
+    pub(super) async fn give_up(mut self) {
         self.armed = false;
         self.forget();
         self.shard.env.point(point::COORDINATOR_GIVES_UP, self.tx.0);
@@ -148,35 +150,6 @@ pub enum End {
     Failed(Status),
 }
 
-/// Begin a transaction by taking the collection's rename lock.
-///
-/// # Errors
-/// `Busy`: another holds it; or why it could not be asked for.
-pub async fn take_rename_lock(shard: &Rc<Shard>, deadline: Instant) -> Result<Undecided, Status> {
-    let mut undecided = loop {
-        match Undecided::begin(shard) {
-            Some(undecided) => break undecided,
-            None => shard.handles.grow(&shard.collection).await.map_err(status_of)?,
-        }
-    };
-    let lock = Action::RenameLock {};
-    if shard.id() == ServerId(0) {
-        return if undecided.take(&[lock]) { Ok(undecided) } else { Err(Status::Busy) };
-    }
-    undecided.ask(ServerId(0));
-    add(&shard.counters.prepares, 1);
-    let until = deadline.min(shard.env.now() + PREPARE_TIMEOUT);
-    let prepare =
-        Op::Prepare { tx: undecided.tx, actions: vec![lock].into(), participants: Vec::new().into() };
-    match shard.peers.call(ServerId(0), prepare, until).await {
-        Ok(_) => Ok(undecided),
-        Err(status) => {
-            undecided.give_up().await;
-            Err(status)
-        }
-    }
-}
-
 /// Whether trying again may help.
 pub fn is_passing(status: Status) -> bool {
     matches!(status, Status::Busy | Status::Changed | Status::TimedOut | Status::Unavailable)
@@ -225,13 +198,30 @@ async fn prepare_all(shard: &Rc<Shard>, deadline: Instant, plan: &mut Plan) -> R
     }
     add(&shard.counters.prepares, plan.remote.len() as u64);
     shard.env.point(point::COORDINATOR_ASKS, tx.0);
+    // The rename lock's server votes when all others have prepared: with its vote it passes the lock on.
+    let votes_last = |actions: &Vec<Action>| {
+        actions.contains(&Action::RenameLock {}) && !mutant::is(Mutant::LockVotesEarly)
+    };
+    ask_to_prepare(shard, plan, until, |actions| !votes_last(actions)).await?;
+    ask_to_prepare(shard, plan, until, votes_last).await
+}
+
+/// Ask those participants whose part `is_meant`.
+async fn ask_to_prepare(
+    shard: &Rc<Shard>,
+    plan: &Plan,
+    until: Instant,
+    is_meant: impl Fn(&Vec<Action>) -> bool,
+) -> Result<(), Status> {
+    let tx = plan.undecided.tx;
     let participants: Vec<ServerId> = plan.remote.keys().copied().collect();
     let prepare = |(server, actions): (&ServerId, &Vec<Action>)| {
         let (actions, participants) = (actions.clone().into(), participants.clone().into());
         let op = Op::Prepare { tx, actions, participants };
         shard.peers.call(*server, op, until)
     };
-    let answers = join_all(plan.remote.iter().map(prepare)).await;
+    let meant = plan.remote.iter().filter(|(_, actions)| is_meant(actions));
+    let answers = join_all(meant.map(prepare)).await;
     // What is final decides over what may pass.
     let mut worst = Ok(());
     for status in answers.into_iter().filter_map(Result::err) {

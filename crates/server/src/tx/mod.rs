@@ -31,26 +31,29 @@
 //! given up (`shoal fsck --repair --lost-stores`).
 //!
 //! The collection's one rename lock is an action like others, but prepared first: the ancestors of a directory that moves
-//! are walked again with the lock held, and only then the rest is prepared (a longer list under the same id).
+//! are walked again with the lock held, and only then the rest is prepared (a longer list under the same id). Its server votes
+//! last, and passes the lock on with its vote ([`rename_lock`]).
 
 mod coordinator;
 mod ended;
 mod participant;
+pub mod rename_lock;
 mod resolve;
 
-pub use coordinator::{
-    End, Plan, Undecided, carry_out, finish_committed, is_passing, take_rename_lock, wait_found,
-};
+pub use coordinator::{End, Plan, Undecided, carry_out, finish_committed, is_passing, wait_found};
 pub use ended::forget_ended;
-pub use participant::{Prepared, finish, prepare};
+pub use participant::{Prepared, finish, locks_held, prepare};
+pub use rename_lock::take_rename_lock;
 pub use resolve::resolve;
 
+use ended::Ended;
+use participant::take_back;
 use shoal_env::Instant;
 use shoal_env::local::Notify;
-use shoal_proto::{Decision, ServerId, TxId};
+use shoal_proto::{Decision, ServerId, TxId, limits};
 use shoal_store::{Collection, Lsn, StoreError};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// The transactions of one shard, as coordinator and as participant.
@@ -64,8 +67,8 @@ pub struct Book {
     found: RefCell<BTreeSet<TxId>>,
     /// Prepared here for another coordinator.
     prepared: RefCell<BTreeMap<TxId, Rc<Prepared>>>,
-    /// Carried out here for another coordinator, beside other participants, and when; the oldest first.
-    ended: RefCell<VecDeque<(Instant, TxId)>>,
+    /// Carried out here for other coordinators, beside other participants.
+    ended: Ended,
     /// Woken when a transaction of this coordinator is finished everywhere.
     finished: Notify,
     /// Woken when something was prepared here.
@@ -102,7 +105,17 @@ impl Book {
 
     /// It was carried out here; or, at start, a row said so.
     pub fn add_ended(&self, tx: TxId, at: Instant) {
-        self.ended.borrow_mut().push_back((at, tx));
+        self.ended.add(tx, at);
+    }
+
+    /// How many are remembered as carried out.
+    pub fn ended(&self) -> usize {
+        self.ended.count()
+    }
+
+    /// Whether there is room to remember one more, with all that are prepared.
+    fn has_room_for_ended(&self) -> bool {
+        self.ended.count() + self.prepared.borrow().len() <= limits::ENDED_MAX
     }
 
     /// At start: a row said that it was committed.

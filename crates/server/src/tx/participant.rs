@@ -10,7 +10,7 @@ use crate::keys;
 use crate::lingering;
 use crate::locks::Mode;
 use crate::rows::{Ended, RowValue, Tx, TxState};
-use crate::shard::{Shard, apply_own};
+use crate::shard::{Identity, Shard, apply_own};
 use bytes::Bytes;
 use shoal_env::local::Semaphore;
 use shoal_env::mutant::{self, Mutant};
@@ -43,6 +43,18 @@ impl Prepared {
             turn: Semaphore::new(1),
         })
     }
+
+    /// Whether it is the rename lock alone: its coordinator still walks, and this server has not voted.
+    fn is_lock_only(&self) -> bool {
+        !self.actions.borrow().is_empty() && self.participants.borrow().is_empty()
+    }
+}
+
+/// The locks that a prepared transaction holds: the rename lock only until this server has voted ([`super::rename_lock`]).
+pub fn locks_held(identity: &Identity, list: &[Action], participants: &[ServerId]) -> Vec<(Bytes, Mode)> {
+    let has_voted = !participants.is_empty();
+    let is_held = |action: &&Action| !(has_voted && matches!(action, Action::RenameLock {}));
+    list.iter().filter(is_held).flat_map(|action| actions::locks(identity, action)).collect()
 }
 
 /// Validate, lock, and make it durable. Idempotent; a longer list under the same id replaces the shorter it begins with.
@@ -72,7 +84,12 @@ pub async fn prepare(
     if !list.starts_with(&entry.actions.borrow()) {
         return Err(Status::Conflict);
     }
-    let result = lock_and_write(shard, tx, &entry, list, participants).await;
+    // What the walk has seen holds only if the lock was held since: where it was taken back, the plan is made again.
+    let walked = list.contains(&Action::RenameLock {}) && !participants.is_empty();
+    let result = match walked && !entry.is_lock_only() && !mutant::is(Mutant::VoteWithoutLock) {
+        true => Err(Status::Changed),
+        false => lock_and_write(shard, tx, &entry, list, participants).await,
+    };
     if result.is_err() && entry.actions.borrow().is_empty() {
         shard.env.point(point::PARTICIPANT_REFUSES, tx.0);
         shard.locks.release(tx);
@@ -96,6 +113,10 @@ async fn lock_and_write(
     list: Vec<Action>,
     participants: Vec<ServerId>,
 ) -> Result<(), Status> {
+    // What cannot be remembered as carried out is not prepared.
+    if participants.len() > 1 && !shard.book.has_room_for_ended() {
+        return Err(Status::Busy);
+    }
     let frees = !list.iter().any(|a| {
         matches!(
             a,
@@ -117,6 +138,7 @@ async fn lock_and_write(
     while let Some(needs) = validate(shard, tx, &list, &loaded)? {
         loaded = shard.collection.load(needs, loaded).await.map_err(status_of)?;
     }
+    let passes_lock = list.contains(&Action::RenameLock {}) && !participants.is_empty();
     let mut changes = Changes::default();
     let row = Tx { state: TxState::Prepared { actions: list.clone(), participants: participants.clone() } };
     changes.put(keys::tx(tx), row.to_row());
@@ -128,6 +150,9 @@ async fn lock_and_write(
     shard.env.point(point::PARTICIPANT_WRITES, tx.0);
     durable(&shard.collection, lsn).await.map_err(status_of)?;
     shard.env.point(point::PARTICIPANT_PREPARED, tx.0);
+    if passes_lock {
+        shard.locks.release_one(tx, &keys::rename_lock());
+    }
     if mutant::is(Mutant::ReleaseEarly) {
         shard.locks.release(tx);
     }
@@ -166,6 +191,27 @@ fn validate(shard: &Rc<Shard>, tx: TxId, list: &[Action], loaded: &Loaded) -> Re
         }
     }
     Ok(None)
+}
+
+/// Abort a transaction that holds nothing but the rename lock: without this server's vote it is never committed.
+///
+/// # Errors
+/// When the store fails.
+pub async fn take_back(shard: &Rc<Shard>, tx: TxId) -> Result<(), Status> {
+    let Some(entry) = shard.book.get(tx) else { return Ok(()) };
+    let turn = entry.turn.acquire(1).await;
+    let is_present = shard.book.get(tx).is_some_and(|present| Rc::ptr_eq(&present, &entry));
+    if !is_present || !entry.is_lock_only() {
+        return Ok(());
+    }
+    let mut changes = Changes { strength: Strength::Strong, ..Changes::default() };
+    changes.remove(keys::tx(tx));
+    apply_own(&shard.collection, changes).await.map_err(status_of)?;
+    shard.env.point(point::PARTICIPANT_ABORTS, tx.0);
+    shard.locks.release(tx);
+    shard.book.prepared.borrow_mut().remove(&tx);
+    drop(turn);
+    Ok(())
 }
 
 /// Carry out or forget what was prepared; done when that is durable. Of what is not known: done already.
@@ -239,11 +285,14 @@ async fn commit(shard: &Rc<Shard>, tx: TxId, list: &[Action], is_shared: bool) -
     changes.remove(keys::tx(tx));
     if is_shared {
         changes.put(keys::ended(tx), Ended { time: Time(shard.env.wall().0) }.to_row());
-        shard.book.add_ended(tx, shard.env.now());
     }
     if reaps(&changes) {
         shard.reap_rows.wake_all();
     }
     shard.lingering.take_in(&changes, lingering::until(shard));
-    shard.collection.apply_over(changes, &loaded).map_err(status_of)
+    let lsn = shard.collection.apply_over(changes, &loaded).map_err(status_of)?;
+    if is_shared {
+        shard.book.add_ended(tx, shard.env.now());
+    }
+    Ok(lsn)
 }

@@ -1,7 +1,11 @@
 //! A participant in doubt asks: after a while, and again, until its coordinator says what was decided.
+//!
+//! Where the coordinator does not answer, what has voted stays in doubt. The rename lock alone is taken back
+//! ([`super::rename_lock`]).
 
-use super::{Prepared, finish};
+use super::{Prepared, finish, take_back};
 use crate::shard::Shard;
+use crate::stores;
 use futures_util::future::join_all;
 use shoal_env::point;
 use shoal_proto::{Answer, Op, TxId};
@@ -37,9 +41,12 @@ async fn ask(shard: &Rc<Shard>, tx: TxId) {
     shard.env.point(point::PARTICIPANT_IN_DOUBT, tx.0);
     let deadline = shard.env.now() + shard.settings.doubt.max(ASK_TIMEOUT);
     let asked = shard.peers.call(tx.coordinator(), Op::Outcome { tx }, deadline).await;
-    if let Ok(Answer::Decided { decision: Some(decision) }) = asked
-        && let Err(status) = finish(shard, tx, decision).await
-    {
-        tracing::warn!(%tx, %status, "a decided transaction could not be finished");
+    let done = match asked {
+        Ok(Answer::Decided { decision: Some(decision) }) => finish(shard, tx, decision).await,
+        Ok(_) if !stores::is_of_lost_store(&shard.identity(), tx) => Ok(()),
+        _ => take_back(shard, tx).await,
+    };
+    if let Err(status) = done {
+        tracing::warn!(%tx, %status, "a transaction could not be ended");
     }
 }

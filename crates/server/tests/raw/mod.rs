@@ -180,6 +180,8 @@ pub struct Raw {
     pub sequence: u64,
     /// Asked for with each request.
     pub durability: Durability,
+    /// How long the server may take for each request.
+    pub timeout_ms: u32,
     /// What the last reply said would be lost together.
     pub loss: Loss,
 }
@@ -203,6 +205,7 @@ impl Raw {
             },
             sequence: 0,
             durability: Durability::Usual,
+            timeout_ms: 20_000,
             loss: Loss::default(),
         };
         let nonce = [9; 32];
@@ -276,8 +279,8 @@ impl Raw {
         let tag = self.next_tag;
         self.next_tag += 1;
         let groups: Vec<Group> = groups.into_iter().map(|ops| Group { ops: ops.into() }).collect();
-        let request =
-            Request { slot, timeout_ms: 20_000, durability: self.durability, groups: groups.into() };
+        let (timeout_ms, durability) = (self.timeout_ms, self.durability);
+        let request = Request { slot, timeout_ms, durability, groups: groups.into() };
         self.put(FrameKind::Request, tag, &request, bulk).await;
         tag
     }

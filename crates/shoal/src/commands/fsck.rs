@@ -2,15 +2,17 @@
 
 use crate::address::Place;
 use crate::cli::Fsck;
-use crate::fsck::Problem;
 use crate::fsck::aside::Aside;
 use crate::fsck::cause;
+use crate::fsck::mend::Site;
 use crate::fsck::rounds::{Checker, Found, Mending};
+use crate::fsck::{Problem, undecided};
 use crate::{connect, out, words};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use shoal_client::Client;
+use shoal_proto::{Owner, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -96,6 +98,7 @@ impl Report<'_> {
                     "words": problem.to_string(),
                     "mended": !self.left.contains(problem),
                     "mending": self.mending(problem),
+                    "repair": self.foreseen(problem),
                 })
             })
             .collect();
@@ -113,6 +116,15 @@ impl Report<'_> {
             "removed_rows": aside.path(),
             "problems": problems,
         })
+    }
+
+    /// What a repair would do with a transaction that it was not asked to end.
+    fn foreseen(&self, problem: &Problem) -> Option<String> {
+        if self.mended.contains_key(problem) {
+            return None;
+        }
+        let owner = Owner { mode: 0o700, uid: 0, gid: 0 };
+        undecided::foreseen(problem, &self.found.tables, &Site::of(&self.client.map(), owner, Time(0)))
     }
 
     /// What became of a problem, in words.
@@ -144,10 +156,14 @@ impl Report<'_> {
             out::line("nothing was mended: --lost-stores says that names of what was lost may be removed")?;
         }
         let is_grouped = |problem: &&Problem| {
-            !self.mended.contains_key(*problem) && lost.values().any(|of_it| of_it.contains(*problem))
+            // What a transaction concerns, and how it would end, is said of each.
+            let is_listed =
+                self.mended.contains_key(*problem) || matches!(problem, Problem::Undecided { .. });
+            !is_listed && lost.values().any(|of_it| of_it.contains(*problem))
         };
         for problem in all.iter().filter(|problem| !is_grouped(problem)) {
-            let mending = self.mending(problem).map_or(String::new(), |words| format!("  [{words}]"));
+            let said = self.mending(problem).or_else(|| self.foreseen(problem));
+            let mending = said.map_or(String::new(), |words| format!("  [{words}]"));
             out::line(format!("{problem}{mending}"))?;
         }
         if let Some(path) = aside.path() {

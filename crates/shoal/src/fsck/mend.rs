@@ -8,11 +8,11 @@
 //!
 //! Mending goes in rounds: what one repair uncovers (a count of links, say) is the next round's.
 
-use super::Problem;
 use super::tables::{Entry, Shard, Tables, Wrong};
+use super::{Problem, undecided};
 use shoal_proto::{
-    Action, Attr, ClientId, Decision, Dist, Generation, Handle, Kind, Name, Owner, ServerId, Template, Time,
-    TxId,
+    Action, Attr, ClientId, ClusterMap, Decision, Dist, Generation, Handle, Kind, Name, Owner, ServerId,
+    Template, Time, TxId,
 };
 use shoal_server::keys::{self, Table};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,8 +34,21 @@ pub struct Site {
 }
 
 impl Site {
+    /// What the map says.
+    pub fn of(map: &ClusterMap, owner: Owner, now: Time) -> Site {
+        let renewed = map.servers.iter().filter(|info| info.handles_from() > 0);
+        Site {
+            lost_and_found: Handle::ROOT,
+            template: map.template,
+            owner,
+            servers: map.servers.iter().map(|server| server.id).collect(),
+            renewed: renewed.map(|info| (info.id, info.handles_from())).collect(),
+            now,
+        }
+    }
+
     /// Whether a transaction was begun by a store of its coordinator that was given up.
-    fn is_of_lost_store(&self, tx: TxId) -> bool {
+    pub fn is_of_lost_store(&self, tx: TxId) -> bool {
         self.renewed.get(&tx.coordinator()).is_some_and(|first| Handle(tx.0).counter() < *first)
     }
 }
@@ -170,24 +183,7 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
         Problem::PrecreatedUnowned { datafile, pool } | Problem::BatchBehind { datafile, pool } => {
             act(Action::Retire { pool: *pool, first: *datafile, count: 1 })
         }
-        Problem::Undecided { tx, .. } if site.is_of_lost_store(*tx) && tables.has_damaged_transactions() => {
-            Offer::Leave(
-                "its coordinator is lost, and a transaction's row of another server is damaged, which may say that this one was \
-                 carried out: put that row right from a copy first",
-            )
-        }
-        Problem::Undecided { server, tx, .. } if site.is_of_lost_store(*tx) => {
-            let (decision, note) = tables.decision(*tx);
-            Offer::Mend(vec![Step::Finish { server: *server, tx: *tx, decision }], Some(note))
-        }
-        Problem::Undecided { tx, .. } if site.servers.contains(&tx.coordinator()) => Offer::Leave(
-            "its coordinator alone knows whether it was committed, and is asked every two seconds: look at that server's \
-             log, and start it again",
-        ),
-        Problem::Undecided { server, tx, .. } => {
-            let abort = Step::Finish { server: *server, tx: *tx, decision: Decision::Abort };
-            Offer::Mend(vec![abort], Some("there is no such coordinator, so nobody committed it: aborted"))
-        }
+        Problem::Undecided { server, tx, .. } => undecided::end(*server, *tx, tables, site),
         Problem::EntryMisplaced { entry, to } => misplaced(entry, *to, tables, time),
         Problem::ShardMissing { dir, server } => shard_missing(*dir, *server, tables),
         Problem::ShardUnowned { dir, server } => {

@@ -2,7 +2,7 @@
 
 use super::aside::Aside;
 use super::mend::{Offer, Site, Step, mend, server_of};
-use super::{Problem, Tables, check, collect};
+use super::{Problem, Tables, check, collect, undecided};
 use crate::words;
 use anyhow::{Context as _, Result};
 use indicatif::ProgressBar;
@@ -93,6 +93,14 @@ impl Checker<'_> {
         for _ in 0..ROUNDS_MAX {
             let mut site = self.site();
             let mut progressed = false;
+            // They hold locks, and what they change the other problems were found without: that is the next round's.
+            for problem in problems.iter().filter(|problem| undecided::is_of_lost_store(problem, &site)) {
+                progressed |= self.mend_one(problem, &tables, &site, aside, mended).await;
+            }
+            if progressed {
+                (tables, problems) = self.look_between().await?;
+                continue;
+            }
             // The root first: whatever has lost its name gets one below it.
             if problems.contains(&Problem::RootMissing) {
                 progressed |= self.mend_one(&Problem::RootMissing, &tables, &site, aside, mended).await;
@@ -104,9 +112,7 @@ impl Checker<'_> {
             if !progressed {
                 break;
             }
-            let looks = self.pauses.len().min(LOOKS_OF_ROUNDS);
-            let next = self.look_often(&self.pauses[..looks]).await?;
-            (tables, problems) = (next.tables, next.problems);
+            (tables, problems) = self.look_between().await?;
             if problems.is_empty() {
                 break;
             }
@@ -114,25 +120,19 @@ impl Checker<'_> {
         Ok(problems)
     }
 
+    async fn look_between(&self) -> Result<(Tables, BTreeSet<Problem>)> {
+        let looks = self.pauses.len().min(LOOKS_OF_ROUNDS);
+        let Found { tables, problems } = self.look_often(&self.pauses[..looks]).await?;
+        Ok((tables, problems))
+    }
+
     fn site(&self) -> Site {
-        let map = self.client.map();
-        Site {
-            lost_and_found: Handle::ROOT,
-            template: map.template,
-            owner: Owner {
-                mode: 0o700,
-                uid: rustix::process::geteuid().as_raw(),
-                gid: rustix::process::getegid().as_raw(),
-            },
-            servers: map.servers.iter().map(|server| server.id).collect(),
-            renewed: map
-                .servers
-                .iter()
-                .filter(|info| info.handles_from() > 0)
-                .map(|info| (info.id, info.handles_from()))
-                .collect(),
-            now: Time(self.env.wall().0),
-        }
+        let owner = Owner {
+            mode: 0o700,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        };
+        Site::of(&self.client.map(), owner, Time(self.env.wall().0))
     }
 
     async fn lost_and_found(&self, owner: Owner) -> Result<Handle> {

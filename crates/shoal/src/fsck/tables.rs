@@ -1,6 +1,6 @@
 //! The rows of all servers, decoded to what the check needs.
 
-use shoal_proto::{Action, Attr, ClientId, Decision, Handle, Kind, Name, ServerId, Time, TxId};
+use shoal_proto::{Action, Attr, ClientId, Handle, Kind, Name, ServerId, Time, TxId};
 use shoal_server::inode::attr_of;
 use shoal_server::keys::{self, Table};
 use shoal_server::rows::{
@@ -185,26 +185,6 @@ impl Tables {
     pub fn has_damaged_transactions(&self) -> bool {
         let is_one = |table: &u8| [Table::Tx as u8, Table::Ended as u8].contains(table);
         self.wrong.iter().any(|wrong| wrong.key.first().is_some_and(is_one))
-    }
-
-    /// How a transaction whose coordinator's store was given up is ended, and why: as any of its participants has ended it; else it
-    /// is carried out where all of them have it prepared.
-    pub fn decision(&self, tx: TxId) -> (Decision, &'static str) {
-        if self.ended.iter().any(|(_, ended)| *ended == tx) {
-            let why = "its coordinator is lost, and another server has carried it out: carried out here too";
-            return (Decision::Commit, why);
-        }
-        let rows: Vec<&Undecided> =
-            self.prepared.iter().filter(|((_, prepared), _)| *prepared == tx).map(|(_, row)| row).collect();
-        let all: BTreeSet<ServerId> = rows.iter().flat_map(|row| row.participants.iter().copied()).collect();
-        let has = |server: &ServerId| {
-            self.prepared.get(&(*server, tx)).is_some_and(|row| !row.participants.is_empty())
-        };
-        if !all.is_empty() && all.iter().all(has) && rows.iter().all(|row| !row.participants.is_empty()) {
-            let why = "its coordinator is lost, and all its other servers have it prepared: carried out";
-            return (Decision::Commit, why);
-        }
-        (Decision::Abort, "its coordinator is lost before all its other servers had it prepared: aborted")
     }
 
     /// Take a row of a server.

@@ -13,8 +13,8 @@ use indicatif::ProgressBar;
 use shoal_client::{Client, Options};
 use shoal_env::Env;
 use shoal_proto::{
-    Action, ClientId, ClusterMap, CollectionId, Decision, Dist, Handle, Kind, Name, Owner, Rights, Roles,
-    SecretKey, ServerId, ServerInfo, Template, Time, TxId,
+    Action, ClientId, ClusterMap, CollectionId, Dist, Handle, Kind, Name, Owner, Rights, Roles, SecretKey,
+    ServerId, ServerInfo, Template, Time, TxId,
 };
 use shoal_server::rows::{
     Batch, Datafile, Dirent, Inode, Lingering, Orphan, Pool, Range, Reap, RowValue as _, Tx, TxState,
@@ -562,55 +562,4 @@ fn where_two_things_may_be_right_nothing_is_done_and_it_is_said_what_to_do() {
             offer => panic!("{problem}: {offer:?}"),
         }
     }
-}
-
-/// Which server has what of a transaction: prepared (with which participants), or carried out.
-fn decided(prepared: &[(u16, &[u16])], ended: &[u16]) -> Decision {
-    let tx = TxId(Handle::new(ServerId(9), 5).0);
-    let mut tables = Tables::default();
-    for (server, participants) in prepared {
-        let participants = participants.iter().map(|id| ServerId(*id)).collect();
-        let row = super::tables::Undecided { participants, objects: Default::default() };
-        tables.prepared.insert((ServerId(*server), tx), row);
-    }
-    // Another transaction of the same servers decides nothing.
-    tables.ended.insert((ServerId(0), TxId(tx.0 + 1)));
-    tables.ended.extend(ended.iter().map(|server| (ServerId(*server), tx)));
-    tables.decision(tx).0
-}
-
-#[test]
-fn what_a_lost_coordinator_began_is_carried_out_where_any_has_or_all_can_and_aborted_otherwise() {
-    let all: &[u16] = &[0, 1];
-    assert_eq!(decided(&[(0, all), (1, all)], &[]), Decision::Commit);
-    assert_eq!(decided(&[(0, &[0])], &[]), Decision::Commit, "the only one");
-    assert_eq!(decided(&[(1, all)], &[0]), Decision::Commit);
-    assert_eq!(decided(&[(1, all)], &[]), Decision::Abort, "server 0 was not reached, or has aborted");
-    assert_eq!(decided(&[(0, &[]), (1, all)], &[]), Decision::Abort, "server 0 has the rename lock alone");
-    assert_eq!(decided(&[(0, &[])], &[]), Decision::Abort, "more was to come");
-}
-
-#[test]
-fn nothing_of_a_lost_coordinator_is_ended_while_a_row_that_may_decide_it_is_damaged() {
-    let tx = TxId(Handle::new(ServerId(1), 5).0);
-    let site = Site {
-        lost_and_found: Handle::ROOT,
-        template: Template::default(),
-        owner: OWNER,
-        servers: [ServerId(0), ServerId(1), ServerId(2)].into(),
-        renewed: [(ServerId(1), 1000)].into(),
-        now: Time(1),
-    };
-    let mut tables = Tables::default();
-    let participants = vec![ServerId(0), ServerId(2)];
-    let row = super::tables::Undecided { participants, objects: Default::default() };
-    tables.prepared.insert((ServerId(0), tx), row);
-    let problem = Problem::Undecided { server: ServerId(0), tx, objects: Vec::new() };
-    assert!(matches!(mend(&problem, &tables, &site), Offer::Mend(..)));
-    tables.wrong.insert(Wrong {
-        server: ServerId(2),
-        key: keys::ended(tx).to_vec(),
-        why: "cut short".into(),
-    });
-    assert!(matches!(mend(&problem, &tables, &site), Offer::Leave(_)));
 }

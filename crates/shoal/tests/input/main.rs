@@ -2,6 +2,7 @@
 //! family; `docs/BADINPUT.md` is the table of all.
 
 mod config;
+mod coordinator;
 mod folders;
 mod frames;
 mod full;
