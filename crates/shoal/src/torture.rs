@@ -18,6 +18,7 @@ pub mod hand;
 mod idle;
 mod ledger;
 mod load;
+mod lost_disk;
 mod replaced;
 pub mod report;
 pub mod site;
@@ -77,7 +78,9 @@ pub fn torture(
             end()?;
             idle::run(&plan.wish, &mut done);
             end()?;
-            replaced::run(&plan.wish, done);
+            replaced::run(&plan.wish, &mut done);
+            end()?;
+            lost_disk::run(&plan.wish, done);
         }
     }
     if plan.rounds > 0 {

@@ -41,11 +41,17 @@ fn idle_over_a_restart(wish: &Wish) -> Result<()> {
 
 /// A file system of one server with a short lease, in a folder of its own.
 pub fn site(wish: &Wish, name: &str, mounts: usize) -> Result<Site> {
+    site_of(wish, name, 1, mounts)
+}
+
+/// The same of several servers.
+pub fn site_of(wish: &Wish, name: &str, servers: usize, mounts: usize) -> Result<Site> {
     let folder = wish.folder.join(name);
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let port = free_port()?;
-    let listen = [format!("tcp:{}", port.local_addr()?)];
-    drop(port);
+    let ports = (0..servers).map(|_| free_port()).collect::<Result<Vec<_>>>()?;
+    let listen = ports.iter().map(|port| Ok(format!("tcp:{}", port.local_addr()?)));
+    let listen = listen.collect::<Result<Vec<_>>>()?;
+    drop(ports);
     let wish = Wish { folder, mounts, lease_s: LEASE_S, ..wish.clone() };
     Site::begin(&wish, &listen, None)
 }

@@ -157,6 +157,25 @@ impl Site {
         self.servers[id].start()
     }
 
+    /// The same once with further words on its command line.
+    pub fn start_server_with(&mut self, id: usize, words: &[&str]) -> Result<()> {
+        let usual = self.servers[id].args.clone();
+        self.servers[id].args.extend(words.iter().map(|word| (*word).to_owned()));
+        let started = self.servers[id].start();
+        self.servers[id].args = usual;
+        started
+    }
+
+    /// Wait until a server that is refused has ended; what it said.
+    pub fn await_end(&mut self, id: usize) -> Result<String> {
+        self.servers[id].await_end()
+    }
+
+    /// Where a server keeps the file system.
+    pub fn server_folder(&self, id: usize) -> PathBuf {
+        self.wish.folder.join(format!("server-{id}")).join(NAME)
+    }
+
     /// Wait until a server is ready; it is so at once, if it is.
     pub fn await_server(&mut self, id: usize) -> Result<()> {
         self.servers[id].await_ready()
@@ -299,6 +318,20 @@ impl Part {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    fn await_end(&mut self) -> Result<String> {
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            if self.ended().is_some() {
+                return Ok(self.said());
+            }
+            if self.said().contains(READY) {
+                bail!("{} serves, and had to be refused", self.name);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        bail!("{} has not ended after {} s", self.name, PATIENCE.as_secs())
     }
 
     /// The last words and the status of a process that ended by itself.
