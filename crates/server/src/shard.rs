@@ -158,6 +158,8 @@ pub struct Shard {
     start: u64,
     /// When what was told of a peer's store was kept last.
     pub(crate) remembered: RefCell<BTreeMap<ServerId, Instant>>,
+    /// Some fellow did not answer when this server began, and none of its answers has come since.
+    pub(crate) was_alone: Cell<bool>,
     /// No fellow knows that this is not the server's store: clients may come.
     admits: Cell<bool>,
     admitted: Notify,
@@ -208,6 +210,7 @@ impl Shard {
             work: Tasks::default(),
             tasks,
             remembered: RefCell::default(),
+            was_alone: Cell::default(),
             admits: Cell::default(),
             admitted: Notify::default(),
             engine,

@@ -33,6 +33,8 @@ use std::time::Duration;
 
 /// How often a server tells its fellows how far its store is durable, and how often one keeps it at most.
 const EVERY: Duration = Duration::from_secs(60);
+/// How soon a fellow that did not answer at the beginning is asked again; each further try waits twice as long, up to [`EVERY`].
+const AGAIN: Duration = Duration::from_secs(1);
 /// A fellow has this long to answer a server that begins.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 /// And this long later.
@@ -182,9 +184,11 @@ pub async fn ask_fellows(shard: &Rc<Shard>) -> Result<(), StoreError> {
         let identity = shard.identity();
         let until = shard.env.now() + ASK_TIMEOUT;
         let ask = |fellow| shard.peers.introduce(fellow, until);
-        for refused in join_all(fellows(&identity.map, shard.id()).into_iter().map(ask)).await {
-            if let Err((Status::OtherStore, words)) = refused {
-                return Err(StoreError::Missing(words));
+        for answer in join_all(fellows(&identity.map, shard.id()).into_iter().map(ask)).await {
+            match answer {
+                Err((Status::OtherStore, words)) => return Err(StoreError::Missing(words)),
+                Err(_) => shard.was_alone.set(true),
+                Ok(()) => {}
             }
         }
     }
@@ -192,10 +196,14 @@ pub async fn ask_fellows(shard: &Rc<Shard>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The task of a shard that tells its fellows how far its store is durable.
+/// The task of a shard that tells its fellows how far its store is durable. A store is protected from the moment at which a
+/// fellow knows it, so a fellow that was away at the beginning hears of it soon.
 pub async fn run(shard: Rc<Shard>) {
+    let mut again = AGAIN;
     loop {
-        shard.env.sleep(EVERY).await;
+        let pause = if shard.was_alone.get() { again } else { EVERY };
+        again = (again * 2).min(EVERY);
+        shard.env.sleep(pause).await;
         if !shard.store().is_known() {
             return;
         }
@@ -203,7 +211,10 @@ pub async fn run(shard: Rc<Shard>) {
         let until = shard.env.now() + TELL_TIMEOUT;
         let tell = |fellow| shard.peers.call(fellow, Op::Remember { position }, until);
         // One that is away hears of it with the next connection.
-        join_all(fellows(&shard.identity().map, shard.id()).into_iter().map(tell)).await;
+        let answers = join_all(fellows(&shard.identity().map, shard.id()).into_iter().map(tell)).await;
+        if answers.iter().all(Result::is_ok) {
+            shard.was_alone.set(false);
+        }
     }
 }
 

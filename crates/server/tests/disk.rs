@@ -13,6 +13,7 @@ use shoal_server::rows::{Grant, Pool, RowValue};
 use shoal_server::{Settings, keys};
 use shoal_store::{CollectionConfig, DataSync, Identity, ModuleKind, SyncModes};
 use std::path::Path;
+use std::time::Duration;
 
 fn config(dir: &Path) -> CollectionConfig {
     let identity = Identity { fs: FS, collection: COLLECTION.0, server: 0 };
@@ -124,6 +125,25 @@ async fn promises(env: &Env, client: &mut Raw) -> Promises {
     let grant = Grant::from_row(&row(env, client, &keys::grant(ServerId(1))).await).unwrap();
     let (session, loss) = (client.attached.session, client.attached.loss);
     Promises { session, pool: pool.id, grant: grant.range.first.counter(), loss }
+}
+
+#[test]
+fn a_fellow_that_was_away_at_the_beginning_knows_the_store_within_seconds() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_owned();
+    run(|env| async move {
+        let mut cluster = Cluster::of(&env, 2, Settings::default(), |_| ()).await;
+        cluster.kill(0);
+        cluster.kill(1);
+        cluster.stores[0] = shoal_store::open(env.clone(), config(&path)).await.unwrap();
+        cluster.start(0).await;
+        cluster.start(1).await;
+        let own = cluster.stores[0].store_id();
+        // Without a second try it hears of it after a minute, which is longer than a test may take.
+        while cluster.shard(1).identity().map.servers[0].store != own {
+            env.sleep(Duration::from_millis(10)).await;
+        }
+    });
 }
 
 #[test]

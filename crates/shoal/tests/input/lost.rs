@@ -2,7 +2,11 @@
 //! taken for one that was lost.
 
 use crate::program::*;
+use shoal_client::Client;
+use shoal_proto::{Answer, Op, ServerId};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Files of a tree over several servers: small ones in several directories, and a large one over all servers.
 struct Tree {
@@ -325,11 +329,32 @@ fn a_store_is_given_up_only_while_all_other_servers_run() {
     all.stop();
 }
 
+/// Wait until the server at this port knows the stores of all others: from then on it refuses any other store.
+fn until_stores_are_known(port: u16, key: &Path) {
+    let options = options(SocketAddr::from(([127, 0, 0, 1], port)), key);
+    shoal_env::real::run("client", |env| async move {
+        let client = Client::connect(env.clone(), options).await.unwrap();
+        let until = env.now() + HANGS;
+        loop {
+            let (answer, _) = client.request(ServerId(0), Op::Map {}, bytes::Bytes::new()).await.unwrap();
+            let Answer::Map { map } = answer else { panic!("its answer is no map: {answer:?}") };
+            if map.servers.iter().all(|info| info.store.is_known()) {
+                break;
+            }
+            assert!(env.now() < until, "server 0 never learns the others' stores: {map:?}");
+            env.sleep(Duration::from_millis(20)).await;
+        }
+        client.close().await;
+    });
+}
+
 #[test]
 fn a_store_that_another_one_replaced_is_refused_by_the_other_servers() {
     let home = Home::new();
-    let (cluster, _) = home.cluster(2);
-    Serving::start(&["serve", "--config", &cluster]).stop();
+    let (cluster, ports) = home.cluster(2);
+    let both = Serving::start(&["serve", "--config", &cluster]);
+    until_stores_are_known(ports[0], &home.path("cluster/key"));
+    both.stop();
     // Somebody begins server 1 anew on another machine, which knows nothing of the first store.
     std::fs::rename(home.path("cluster/s1"), home.path("away")).unwrap();
     std::fs::remove_file(home.path("cluster/store-1.toml")).unwrap();
