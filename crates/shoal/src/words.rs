@@ -153,6 +153,7 @@ pub fn list(counts: &Value) -> String {
 /// A rate: `8.1k`, `812`, `0`.
 pub fn rate(per_second: f64) -> String {
     match per_second {
+        r if r >= 1e9 => format!("{:.1}G", r / 1e9),
         r if r >= 1e6 => format!("{:.1}M", r / 1e6),
         r if r >= 1e3 => format!("{:.1}k", r / 1e3),
         r if r >= 10.0 || r == 0.0 => format!("{r:.0}"),

@@ -215,7 +215,7 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shoal_proto::{Dist, ServerId};
+    use shoal_proto::{Dist, Layout, Many, ServerId};
 
     #[test]
     fn the_parts_of_a_file_are_all_of_it() {
@@ -237,7 +237,11 @@ mod tests {
             (0..3).map(|server| Handle::new(ServerId(65_533 + server), Handle::COUNTER_MAX - 1)).collect();
         let attr = Attr {
             size: 1 << 40,
-            layout: Some(Layout { dist: striping.dist, datafiles: Many(handles.clone()) }),
+            layout: Some(Layout {
+                dist: striping.dist,
+                datafiles: Many(handles.clone()),
+                ..shoal_proto::samples::layout()
+            }),
             ..shoal_proto::samples::attr()
         };
         let parts = parts(1 << 30, striping, &handles).unwrap();
