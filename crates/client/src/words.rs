@@ -9,7 +9,7 @@ pub struct RenameFlags {
     pub exchange: bool,
 }
 
-/// Space of the file system, summed over its servers.
+/// Space of the file system, summed over the disks of its servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statfs {
     /// Bytes in all.

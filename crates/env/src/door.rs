@@ -2,7 +2,8 @@
 
 use crate::point::Point;
 use crate::{
-    Address, Counters, DirEntry, File, FileDoor, Instant, Listener, OpenOptions, Stream, WallTime, Work,
+    Address, Counters, DirEntry, DiskSpace, File, FileDoor, Instant, Listener, OpenOptions, Stream, WallTime,
+    Work,
 };
 use futures_channel::oneshot;
 use futures_util::future::LocalBoxFuture;
@@ -228,8 +229,8 @@ impl Env {
         self.0.files().lock(path.as_ref()).await
     }
 
-    /// (total, available) bytes where `path` lies.
-    pub async fn space(&self, path: impl AsRef<Path>) -> io::Result<(u64, u64)> {
+    /// Space of the file system where `path` lies.
+    pub async fn space(&self, path: impl AsRef<Path>) -> io::Result<DiskSpace> {
         self.0.files().space(path.as_ref()).await
     }
 

@@ -115,6 +115,18 @@ pub struct DirEntry {
     pub len: u64,
 }
 
+/// Space of a local file system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskSpace {
+    /// Bytes in all.
+    pub total: u64,
+    /// Bytes that are free for this process.
+    pub available: u64,
+    /// The same number for all folders of one file system of one machine, and another for any other file system (0: not
+    /// known). It changes with a restart of the machine.
+    pub disk: u64,
+}
+
 /// The file system behind the door. Paths are absolute (real) or rooted in the simulated process's disk.
 pub trait FileDoor {
     /// Open a file.
@@ -133,8 +145,8 @@ pub trait FileDoor {
     fn sync_all(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<()>>;
     /// Take an exclusive lock on `path` (made if missing) for the life of the process; `WouldBlock` if another holds it.
     fn lock(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<()>>;
-    /// (total, available) bytes of the file system that holds `path`.
-    fn space(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<(u64, u64)>>;
+    /// Space of the file system that holds `path`.
+    fn space(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<DiskSpace>>;
     /// The id of what is lost together with the page cache: the kernel's boot id.
     fn boot_id(&self) -> [u8; 16];
     /// A place where real memory-mapped engines may work, or none (simulated disks): the path itself when real.

@@ -31,6 +31,6 @@ pub use address::Address;
 pub use clock::{Instant, WallTime};
 pub use counters::{CounterSnapshot, Counters};
 pub use door::{Door, Env, Task};
-pub use file::{AlignedBuf, DirEntry, File, FileDoor, FileImpl, OpenOptions};
+pub use file::{AlignedBuf, DirEntry, DiskSpace, File, FileDoor, FileImpl, OpenOptions};
 pub use stream::{Listener, ListenerImpl, Reader, ReaderImpl, Stream, Writer, WriterImpl};
 pub use work::Work;

@@ -230,12 +230,13 @@ fn a_full_disk_says_so_and_freed_space_counts_again() {
         file.write_at(0, vec![vec![2; 90 * 4096].into()]).await.unwrap();
         file.truncate(4096).await.unwrap();
         file.write_at(4096, vec![vec![1; 99 * 4096].into()]).await.unwrap();
-        assert_eq!(env.space("/").await.unwrap(), (100 * 4096, 0));
+        let space = env.space("/").await.unwrap();
+        assert_eq!((space.total, space.available), (100 * 4096, 0));
         drop(file);
         env.remove("/big").await.unwrap();
-        assert_eq!(env.space("/").await.unwrap().1, 0, "the removal is not durable yet");
+        assert_eq!(env.space("/").await.unwrap().available, 0, "the removal is not durable yet");
         env.sync_dir("/").await.unwrap();
-        assert_eq!(env.space("/").await.unwrap().1, 100 * 4096);
+        assert_eq!(env.space("/").await.unwrap().available, 100 * 4096);
     });
     world.set_disk(machine, Disk { capacity: 4096, ..Disk::default() });
     assert_eq!(world.disk_space(machine), (4096, 4096));

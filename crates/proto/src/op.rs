@@ -385,8 +385,8 @@ wire_enum! {
         Holding = 34 "holding" { removed: Many<Handle, { limits::HELD_MAX }>, },
         /// Bytes of the objects that were removed.
         Yielded = 35 "yielded" { bytes: u64, },
-        /// Space in bytes, objects held.
-        Space = 13 "space" { total: u64, available: u64, objects: u64, },
+        /// Space in bytes, objects held; servers that name the same `disk` share it (0: not known).
+        Space = 13 "space" { total: u64, available: u64, objects: u64, disk: u64, },
         /// Handles.
         Handles = 14 "handles" { handles: Many<Handle, { limits::HANDLES_MAX }>, },
         /// To entry: what the name leads to, if anything.

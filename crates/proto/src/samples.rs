@@ -287,7 +287,7 @@ pub fn answers() -> Vec<Answer> {
         Answer::Appended { offset: 5, size: 10 },
         Answer::Synced {},
         Answer::Laid { layout: layout() },
-        Answer::Space { total: 100, available: 50, objects: 3 },
+        Answer::Space { total: 100, available: 50, objects: 3, disk: 7 },
         Answer::Handles { handles: vec![Handle(1), Handle(2)].into() },
         Answer::Fact { entry: Some(entry) },
         Answer::Decided { decision: Some(Decision::Abort) },

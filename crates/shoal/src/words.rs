@@ -3,6 +3,7 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::{Value, json};
 use shoal_proto::{Attr, Dist, Kind, Template, Time};
+use std::io::IsTerminal as _;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// A kind, in words.
@@ -152,11 +153,29 @@ pub fn list(counts: &Value) -> String {
 /// A rate: `8.1k`, `812`, `0`.
 pub fn rate(per_second: f64) -> String {
     match per_second {
+        r if r >= 1e9 => format!("{:.1}G", r / 1e9),
         r if r >= 1e6 => format!("{:.1}M", r / 1e6),
         r if r >= 1e3 => format!("{:.1}k", r / 1e3),
         r if r >= 10.0 || r == 0.0 => format!("{r:.0}"),
         r => format!("{r:.1}"),
     }
+}
+
+/// A span of microseconds: `812 µs`, `131 ms`, `17 s`.
+pub fn span_us(us: f64) -> String {
+    match us {
+        us if us >= 1e7 => format!("{:.0} s", us / 1e6),
+        us if us >= 1e4 => format!("{:.0} ms", us / 1e3),
+        us => format!("{us:.0} µs"),
+    }
+}
+
+/// A word that must not be overlooked: red where a person reads it on a terminal that has colours (<https://no-color.org>).
+pub fn alarm(word: &str) -> String {
+    let has_colours = std::io::stdout().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    if has_colours { format!("\x1b[1;31m{word}\x1b[0m") } else { word.to_owned() }
 }
 
 /// `1 file`, `2 files`.

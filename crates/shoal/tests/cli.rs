@@ -207,7 +207,7 @@ fn what_commands_have_done_is_told_as_json() {
     let root = ready["file_systems"][0]["address"].as_str().unwrap().to_owned();
     let laid = told(&["layout", "set", &format!("{root}/new"), "--strip", "64k", "--key", &key]);
     assert_eq!((&laid["strip"], &laid["stuffed"]), (&(64 << 10).into(), &true.into()));
-    assert_eq!(told(&["sync", &root, "--key", &key]), serde_json::json!({ "durable": true }));
+    assert_eq!(told(&["sync", &root, "--key", &key]), serde_json::json!({ "durable": true, "schema": 1 }));
     let changed = told(&["sync", &root, "--metadata", "fsync", "--key", &key]);
     assert_eq!((&changed["metadata"], &changed["data"]), (&"fsync".into(), &serde_json::Value::Null));
     let added = told(&["add-server", "--config", &cluster, "--listen", &second, "--folder", "s1"]);
@@ -280,7 +280,20 @@ fn what_is_copied_in_comes_out_the_same_and_every_question_is_answered() {
     assert_eq!(ping["well"], true, "{ping}");
     let status: serde_json::Value = serde_json::from_str(&said(&["status", &data, "--json"])).unwrap();
     assert_eq!(status["servers"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        (&status["schema"], &status["space"]["disks"]),
+        (&1.into(), &1.into()),
+        "three servers share a disk"
+    );
+    let of_disk = status["servers"][0]["space"]["total_bytes"].as_u64();
+    assert_eq!(status["space"]["total_bytes"].as_u64(), of_disk);
     assert!(said(&["status", &data, "--counters"]).contains("operations.create"));
+    let mapped = said(&["map", &at("/tree/a/b/big"), "--key", &key]);
+    // The first line of a map is the name that was asked for.
+    let lines =
+        said(&["status", &data]).lines().chain(mapped.lines().skip(1)).map(str::to_owned).collect::<Vec<_>>();
+    let widest = lines.iter().map(|line| line.chars().count()).max();
+    assert!(widest <= Some(80), "{lines:#?}");
     said(&["sync", &data]);
     let fsck: serde_json::Value = serde_json::from_str(&said(&["fsck", &data, "--json"])).unwrap();
     assert_eq!(fsck["clean"], true, "{fsck}");

@@ -217,6 +217,8 @@ pub struct Space {
     pub total: u64,
     /// Bytes free for new data (the reserve not counted).
     pub available: u64,
+    /// The disk, for collections that share one ([`shoal_env::DiskSpace::disk`]; 0: not known).
+    pub disk: u64,
 }
 
 /// Counts of the store, for `shoal status --counters`; syscalls are in `env`'s counters.

@@ -1,12 +1,15 @@
-//! Space of the file system, summed over its servers.
+//! Space of the file system, summed over the disks of its servers.
+//!
+//! Servers of one machine often share a disk. Each of them answers with that disk's number, and the disk counts once.
 
 use crate::{Client, Error, Statfs};
 use futures_util::future::join_all;
 use shoal_proto::op::Answer;
 use shoal_proto::{Op, Status};
+use std::collections::BTreeMap;
 
 impl Client {
-    /// Space and objects, summed over all servers, which are asked at once.
+    /// Space and objects, summed over all servers, which are asked at once. A disk that several servers share counts once.
     ///
     /// # Errors
     /// When a server does not answer.
@@ -14,15 +17,75 @@ impl Client {
         let o = self.core.begin("statfs", None);
         let map = self.map();
         let asked = map.servers.iter().map(|info| self.core.ask(&o, info.id, vec![Op::Statfs {}]));
-        let mut sum = Statfs::default();
+        let mut disks = Disks::default();
         for told in join_all(asked).await {
-            let Some(&Answer::Space { total, available, objects }) = told?.answers.first() else {
+            let Some(&Answer::Space { total, available, objects, disk }) = told?.answers.first() else {
                 return Err(o.error(Status::BadMessage).because("no space in a server's answer"));
             };
-            sum.total = sum.total.saturating_add(total);
-            sum.available = sum.available.saturating_add(available);
-            sum.objects = sum.objects.saturating_add(objects);
+            disks.add(disk, Statfs { total, available, objects });
         }
-        Ok(sum)
+        Ok(disks.sum())
+    }
+}
+
+/// Space by disk.
+#[derive(Default)]
+struct Disks {
+    known: BTreeMap<u64, Statfs>,
+    /// Of servers that name no disk: each has its own.
+    others: Statfs,
+}
+
+impl Disks {
+    fn add(&mut self, disk: u64, space: Statfs) {
+        if disk == 0 {
+            self.others = added(self.others, space);
+            return;
+        }
+        let of = self.known.entry(disk).or_default();
+        // Servers keep reserves of their own and ask the disk at different moments: the largest answer is nearest.
+        of.total = of.total.max(space.total);
+        of.available = of.available.max(space.available);
+        of.objects = of.objects.saturating_add(space.objects);
+    }
+
+    fn sum(&self) -> Statfs {
+        self.known.values().copied().fold(self.others, added)
+    }
+}
+
+fn added(sum: Statfs, other: Statfs) -> Statfs {
+    Statfs {
+        total: sum.total.saturating_add(other.total),
+        available: sum.available.saturating_add(other.available),
+        objects: sum.objects.saturating_add(other.objects),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space(total: u64, available: u64) -> Statfs {
+        Statfs { total, available, objects: 1 }
+    }
+
+    #[test]
+    fn a_disk_that_several_servers_share_counts_once() {
+        let mut disks = Disks::default();
+        for (disk, of) in [(7, space(100, 40)), (7, space(100, 38)), (9, space(50, 50)), (7, space(100, 41))]
+        {
+            disks.add(disk, of);
+        }
+        assert_eq!(disks.sum(), Statfs { total: 150, available: 91, objects: 4 });
+    }
+
+    #[test]
+    fn servers_that_name_no_disk_are_added_up() {
+        let mut disks = Disks::default();
+        disks.add(0, space(100, 40));
+        disks.add(0, space(100, 40));
+        disks.add(3, space(u64::MAX, u64::MAX));
+        assert_eq!(disks.sum(), Statfs { total: u64::MAX, available: u64::MAX, objects: 3 });
     }
 }

@@ -8,10 +8,11 @@
 use super::file::{Desk, RealFile};
 use super::polling::Polling;
 use super::pool::Pool;
-use crate::{Counters, DirEntry, File, FileDoor, OpenOptions};
+use crate::{Counters, DirEntry, DiskSpace, File, FileDoor, OpenOptions};
 use futures_util::future::LocalBoxFuture;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::cell::RefCell;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -98,9 +99,20 @@ fn lock(path: &Path) -> io::Result<Lock> {
     Ok(Lock(fd))
 }
 
-fn space(path: &Path) -> io::Result<(u64, u64)> {
+fn space(path: &Path) -> io::Result<DiskSpace> {
     let stat = rustix::fs::statvfs(path)?;
-    Ok((stat.f_blocks.saturating_mul(stat.f_frsize), stat.f_bavail.saturating_mul(stat.f_frsize)))
+    Ok(DiskSpace {
+        total: stat.f_blocks.saturating_mul(stat.f_frsize),
+        available: stat.f_bavail.saturating_mul(stat.f_frsize),
+        disk: disk(rustix::fs::stat(path)?.st_dev),
+    })
+}
+
+/// A number for a device of this machine. Device numbers of two machines are often equal, their boot ids are not.
+fn disk(device: u64) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (boot_id(), device).hash(&mut hasher);
+    hasher.finish().max(1)
 }
 
 /// The kernel's boot id. Where it cannot be read, one that lives as long as this process: then every restart looks like a
@@ -175,7 +187,7 @@ impl FileDoor for RealFiles {
         })
     }
 
-    fn space(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<(u64, u64)>> {
+    fn space(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<DiskSpace>> {
         self.call(path, space)
     }
 

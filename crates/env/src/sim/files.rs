@@ -6,7 +6,7 @@ use super::door::Place;
 use super::image::{Op, PAGE};
 use super::names::ROOT;
 use super::trace::Kind;
-use crate::{AlignedBuf, Counters, DirEntry, File, FileDoor, FileImpl, OpenOptions};
+use crate::{AlignedBuf, Counters, DirEntry, DiskSpace, File, FileDoor, FileImpl, OpenOptions};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use futures_util::future::LocalBoxFuture;
@@ -380,8 +380,12 @@ impl FileDoor for SimFiles {
         })
     }
 
-    fn space(&self, _path: &Path) -> LocalBoxFuture<'static, io::Result<(u64, u64)>> {
-        self.small_call(|disk| Ok(disk.space()))
+    fn space(&self, _path: &Path) -> LocalBoxFuture<'static, io::Result<DiskSpace>> {
+        let disk = self.place.machine as u64 + 1;
+        self.small_call(move |state| {
+            let (total, available) = state.space();
+            Ok(DiskSpace { total, available, disk })
+        })
     }
 
     fn boot_id(&self) -> [u8; 16] {

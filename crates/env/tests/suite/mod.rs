@@ -1,7 +1,7 @@
 //! What must hold in both worlds: each case is run by `tests/real.rs` and by `tests/sim.rs`.
 
 use bytes::{Bytes, BytesMut};
-use shoal_env::{Address, AlignedBuf, Env, OpenOptions, Reader, Stream, local};
+use shoal_env::{Address, AlignedBuf, DiskSpace, Env, OpenOptions, Reader, Stream, local};
 use std::cell::Cell;
 use std::io::{self, ErrorKind, IoSlice};
 use std::path::PathBuf;
@@ -422,8 +422,11 @@ pub async fn a_lock_is_held_once(env: Env, place: Place) {
 }
 
 pub async fn space_and_counters_tell_what_happened(env: Env, place: Place) {
-    let (total, available) = env.space(&place.root).await.unwrap();
+    let DiskSpace { total, available, disk } = env.space(&place.root).await.unwrap();
     assert!(total >= available && available > 0);
+    assert_ne!(disk, 0);
+    env.create_dir(place.root.join("beside")).await.unwrap();
+    assert_eq!(env.space(place.root.join("beside")).await.unwrap().disk, disk, "one disk");
     let before = env.counters().snapshot();
     let file = env.open(place.root.join("counted"), create()).await.unwrap();
     file.write_at(0, vec![vec![1; 1000].into()]).await.unwrap();

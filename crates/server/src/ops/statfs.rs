@@ -13,5 +13,5 @@ pub async fn run(shard: &Rc<Shard>) -> Result<Answer, Status> {
     let space = shard.collection.space().await.map_err(status_of)?;
     // Removed files that are kept for a while give way as soon as their space is wanted.
     let available = space.available.saturating_add(shard.lingering.bytes()).min(space.total);
-    Ok(Answer::Space { total: space.total, available, objects: 0 })
+    Ok(Answer::Space { total: space.total, available, objects: 0, disk: space.disk })
 }

@@ -70,7 +70,7 @@ pub async fn run(shard: &Rc<Shard>) -> Result<Answer, Status> {
             "coalescing": shard.collection.sync_modes().coalescing.to_string(),
         },
         "uptime_s": shard.env.now().since(shard.started).as_secs(),
-        "space": { "total_bytes": space.total, "available_bytes": space.available },
+        "space": { "total_bytes": space.total, "available_bytes": space.available, "disk": space.disk },
         "removed_and_kept": { "files": shard.lingering.objects(), "bytes": shard.lingering.bytes() },
         "sessions": shard.sessions.len(),
         "transactions": {

@@ -14,8 +14,8 @@ use shoal_proto::{Attr, Handle, Kind, Share, Striping};
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-/// Blocks of the terminal's picture, at most.
-const BLOCKS_MAX: u64 = 64;
+/// Blocks of the terminal's picture, at most: a row of it is no wider than 80 columns.
+const BLOCKS_MAX: u64 = 28;
 /// Runs told by `--json` and drawn by `--svg`, at most, of each datafile.
 const RUNS_MAX: usize = 4096;
 
@@ -88,7 +88,13 @@ fn state(attr: &Attr) -> String {
 
 /// Rows of servers, columns of blocks: where each part of the file lies.
 fn show(name: &str, attr: &Attr, striping: Striping, parts: &[Part]) -> Result<()> {
-    out::line(format!("{name}  {}  {}", human(attr.size), state(attr)))?;
+    out::line(name)?;
+    picture(attr, striping, parts).iter().try_for_each(out::line)
+}
+
+/// The lines of the picture.
+fn picture(attr: &Attr, striping: Striping, parts: &[Part]) -> Vec<String> {
+    let mut lines = vec![format!("{}  {}", human(attr.size), state(attr))];
     let strip = match striping.dist {
         shoal_proto::Dist::SimpleStripe { strip } if striping.width > 1 => strip,
         _ => attr.size.max(1),
@@ -98,23 +104,19 @@ fn show(name: &str, attr: &Attr, striping: Striping, parts: &[Part]) -> Result<(
     for (index, part) in (0_u32..).zip(parts) {
         let own = |block: u64| striping.locate(block * strip).server == index;
         let row: String = (0..shown).map(|block| if own(block) { '▇' } else { '·' }).collect();
-        out::line(format!(
+        lines.push(format!(
             " server {:<4} {row}{}  {} in {}",
             part.handle.server(),
             if shown < blocks { "…" } else { "" },
             human(part.bytes),
-            if part.handle == attr.handle {
-                "its metafile".to_owned()
-            } else {
-                format!("datafile {}", part.handle)
-            },
-        ))?;
+            if part.handle == attr.handle { "its metafile".to_owned() } else { part.handle.to_string() },
+        ));
     }
     if blocks > 1 {
         let cut = if shown < blocks { format!(", the first {shown} of {blocks}") } else { String::new() };
-        out::line(format!(" one block is a strip of {}{cut}; --svg FILE draws all", human(strip)))?;
+        lines.push(format!(" one block is a strip of {}{cut}; --svg FILE draws all", human(strip)));
     }
-    Ok(())
+    lines
 }
 
 fn as_json(name: &str, attr: &Attr, parts: &[Part]) -> Value {
@@ -213,7 +215,7 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shoal_proto::{Dist, ServerId};
+    use shoal_proto::{Dist, Layout, Many, ServerId};
 
     #[test]
     fn the_parts_of_a_file_are_all_of_it() {
@@ -225,6 +227,26 @@ mod tests {
         assert_eq!(bytes, [4096 * 3, 4096 * 2 + 5, 4096 * 2]);
         for part in &parts {
             assert_eq!(part.runs.iter().map(|run| run.len).sum::<u64>(), part.bytes);
+        }
+    }
+
+    #[test]
+    fn the_picture_fits_80_columns_whatever_the_file_and_its_servers() {
+        let striping = Striping { dist: Dist::SimpleStripe { strip: 65_536 }, width: 3 };
+        let handles: Vec<Handle> =
+            (0..3).map(|server| Handle::new(ServerId(65_533 + server), Handle::COUNTER_MAX - 1)).collect();
+        let attr = Attr {
+            size: 1 << 40,
+            layout: Some(Layout {
+                dist: striping.dist,
+                datafiles: Many(handles.clone()),
+                ..shoal_proto::samples::layout()
+            }),
+            ..shoal_proto::samples::attr()
+        };
+        let parts = parts(1 << 30, striping, &handles).unwrap();
+        for line in picture(&attr, striping, &parts) {
+            assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
         }
     }
 

@@ -25,10 +25,10 @@ pub fn run(args: Mount) -> Result<ExitCode> {
     let place = Place::find(&args.address, args.key.key.as_deref())?;
     let mount = Embedded::start(&place, &args.mountpoint, &args.options, &events)?;
     let (address, at) = (place.address.to_string(), args.mountpoint.display());
-    out::tell(match args.json {
-        true => json!({ "ready": true, "address": address, "mountpoint": at.to_string() }).to_string(),
-        false => format!("shoal {} · ready: {address} mounted at {at}", env!("CARGO_PKG_VERSION")),
-    });
+    match args.json {
+        true => out::tell_json(&json!({ "ready": true, "address": address, "mountpoint": at.to_string() })),
+        false => out::tell(format!("shoal {} · ready: {address} mounted at {at}", env!("CARGO_PKG_VERSION"))),
+    }
     let watched = place.clone();
     let look = std::thread::Builder::new().name("servers".into()).spawn(move || say_degraded(&watched));
     look.context("cannot start a thread that asks the servers")?;

@@ -59,7 +59,7 @@ fn say_ready(args: &Serve, cluster: &ClusterFile, ids: &[u16], hosts: &str) {
     if args.json {
         let all: Vec<_> = names().map(|name| json!({ "name": name, "address": address(name) })).collect();
         let key = cluster.path(&cluster.key).display().to_string();
-        out::tell(json!({ "ready": true, "servers": ids, "file_systems": all, "key": key }).to_string());
+        out::tell_json(&json!({ "ready": true, "servers": ids, "file_systems": all, "key": key }));
         return;
     }
     let ids: Vec<String> = ids.iter().map(u16::to_string).collect();

@@ -8,8 +8,9 @@ use crate::cli::Status;
 use crate::{connect, out, words};
 use anyhow::Result;
 use serde_json::{Map, Value, json};
-use shoal_client::{Client, Statfs};
+use shoal_client::Client;
 use shoal_env::Env;
+use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -32,17 +33,18 @@ pub fn run(args: Status) -> Result<ExitCode> {
 
 async fn watch(env: Env, client: Client, args: &Status) -> Result<bool> {
     let pause = args.watch.map(|s| Duration::from_secs_f64(s.clamp(WATCH_SECONDS.0, WATCH_SECONDS.1)));
-    let mut before = sample(&client).await;
+    let mut before = sample(&client, &[]).await;
     loop {
         let begin = env.now();
         env.sleep(pause.unwrap_or(MOMENT)).await;
-        let now = sample(&client).await;
+        // A server that gave no answer is not waited for a second time, unless this goes on.
+        let known = if pause.is_none() { &before[..] } else { &[] };
+        let now = sample(&client, known).await;
         let span = env.now().since(begin).as_secs_f64();
-        let space = client.statfs().await.ok();
         if pause.is_some() && !args.json && std::io::stdout().is_terminal() {
             out::bytes(b"\x1b[H\x1b[J")?;
         }
-        let well = show(&client, args, &before, &now, span, space)?;
+        let well = show(&client, args, &before, &now, span)?;
         if pause.is_none() {
             return Ok(well);
         }
@@ -50,52 +52,42 @@ async fn watch(env: Env, client: Client, args: &Status) -> Result<bool> {
     }
 }
 
-async fn sample(client: &Client) -> Vec<Sample> {
+/// One answer of each server, all asked at once; those without one in `known` are not asked again.
+async fn sample(client: &Client, known: &[Sample]) -> Vec<Sample> {
     let map = client.map();
-    let asked = map.servers.iter().map(|info| async move {
+    let asked = map.servers.iter().enumerate().map(|(at, info)| async move {
+        if let Some(Err(error)) = known.get(at) {
+            return Err(error.clone());
+        }
         let text = client.status(info.id).await.map_err(|error| error.to_string())?;
         serde_json::from_str(&text).map_err(|error| format!("its status is not JSON: {error}"))
     });
     futures_util::future::join_all(asked).await
 }
 
-fn show(
-    client: &Client,
-    args: &Status,
-    before: &[Sample],
-    now: &[Sample],
-    span: f64,
-    space: Option<Statfs>,
-) -> Result<bool> {
+fn show(client: &Client, args: &Status, before: &[Sample], now: &[Sample], span: f64) -> Result<bool> {
     let well = degraded(now).is_empty();
     if args.json {
-        out::json_line(&as_json(client, before, now, span, space, well))?;
+        out::json_line(&as_json(client, before, now, span, well))?;
         return Ok(well);
     }
     let map = client.map();
-    let space = space.map_or(String::new(), |s| {
-        // Servers that do not count their objects say none.
-        let objects =
-            if s.objects > 0 { format!("{}   ", words::many(s.objects, "object")) } else { String::new() };
-        format!("{objects}{} available   ", human(s.available))
-    });
     out::line(format!(
-        "file system  {}   {}   {space}{}",
+        "file system  {}   {}   {}",
         map.name,
         words::many(map.servers.len() as u64, "server"),
-        if well { "healthy" } else { "DEGRADED" },
+        if well { "healthy".to_owned() } else { words::alarm("DEGRADED") },
     ))?;
+    if let Some(space) = Space::of(now) {
+        out::line(space.words())?;
+    }
+    sync_modes(now).iter().try_for_each(out::line)?;
     out::line(words::plain(&rates_table(before, now, span)))?;
     for (id, sample) in now.iter().enumerate() {
-        match sample {
-            Err(error) => out::line(format!("DEGRADED: server {id} does not answer: {error}"))?,
-            Ok(value) if value["health"] != "well" => {
-                out::line(format!(
-                    "DEGRADED: server {id} is not well: {}",
-                    value["health"].as_str().unwrap_or("?")
-                ))?;
-            }
-            Ok(_) => {}
+        if let Err(error) = sample {
+            out::line(format!("{}: server {id} does not answer: {error}", words::alarm("DEGRADED")))?;
+        } else if let Some(reason) = unwell(sample) {
+            out::line(format!("{}: server {id} is NOT WELL: {reason}", words::alarm("DEGRADED")))?;
         }
     }
     if args.counters {
@@ -105,51 +97,102 @@ fn show(
     Ok(well)
 }
 
+/// Why a server that answers is not well.
+fn unwell(sample: &Sample) -> Option<&str> {
+    let health = &sample.as_ref().ok()?["health"];
+    (health != "well").then(|| health.as_str().unwrap_or("it says nothing of its health"))
+}
+
+/// Space of the servers' disks. A disk that several servers share counts once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+struct Space {
+    disks: u64,
+    total: u64,
+    available: u64,
+}
+
+impl Space {
+    /// By what those servers say that answer; `None` if none does.
+    fn of(now: &[Sample]) -> Option<Space> {
+        let mut known: BTreeMap<(u64, usize), (u64, u64)> = BTreeMap::new();
+        for (id, value) in now.iter().enumerate().filter_map(|(id, sample)| Some((id, sample.as_ref().ok()?)))
+        {
+            let of = |name: &str| value["space"][name].as_u64().unwrap_or(0);
+            // A server that names no disk has one of its own.
+            let disk = of("disk");
+            let (total, available) = known.entry((disk, if disk == 0 { id } else { 0 })).or_default();
+            *total = of("total_bytes").max(*total);
+            *available = of("available_bytes").max(*available);
+        }
+        let add = |sum: Space, &(total, available): &(u64, u64)| Space {
+            disks: sum.disks + 1,
+            total: sum.total.saturating_add(total),
+            available: sum.available.saturating_add(available),
+        };
+        (!known.is_empty()).then(|| known.values().fold(Space::default(), add))
+    }
+
+    fn used(&self) -> u64 {
+        self.total.saturating_sub(self.available)
+    }
+
+    fn words(&self) -> String {
+        format!(
+            "space        {} used of {} on {}   {} free",
+            human(self.used()),
+            human(self.total),
+            words::many(self.disks, "disk"),
+            human(self.available)
+        )
+    }
+}
+
+/// When changes are durable: a line for each mode that servers have.
+fn sync_modes(now: &[Sample]) -> Vec<String> {
+    let mut servers: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (id, value) in now.iter().enumerate().filter_map(|(id, sample)| Some((id, sample.as_ref().ok()?))) {
+        let word = |name: &str| value["sync"][name].as_str().unwrap_or("?").to_owned();
+        let modes = format!("metadata at {}, data at {}", word("metadata"), word("data"));
+        servers.entry(modes.replace("at never", "never")).or_default().push(id.to_string());
+    }
+    let is_one = servers.len() == 1;
+    let line = |(modes, ids): (&String, &Vec<String>)| {
+        let of = if is_one { String::new() } else { format!(" (servers {})", ids.join(", ")) };
+        format!("durable      {modes}{of}")
+    };
+    servers.iter().map(line).collect()
+}
+
 fn rates_table(before: &[Sample], now: &[Sample], span: f64) -> comfy_table::Table {
-    let header = [
-        "server",
-        "ops/s",
-        "create",
-        "read",
-        "write",
-        "messages/s",
-        "syncs/s",
-        "batch",
-        "p50",
-        "sessions",
-        "queue",
-        "sync mode",
-    ];
+    let header =
+        ["server", "ops/s", "create", "read", "write", "msgs/s", "syncs/s", "p50", "sessions", "queue"];
     let mut table = words::table(&header);
     for (id, now) in now.iter().enumerate() {
         let Ok(now) = now else {
-            table.add_row([id.to_string(), "no answer".to_owned()]);
+            table.add_row([id.to_string(), words::alarm("none")]);
             continue;
         };
         let before = before.get(id).and_then(|b| b.as_ref().ok());
-        let per_second = |path: &[&str]| {
+        let per_second = |path: &[&str], own: f64| {
             let then = before.map_or(0.0, |b| number(b, path));
-            words::rate(((number(now, path) - then) / span).max(0.0))
+            words::rate(((number(now, path) - then - own) / span).max(0.0))
         };
-        let all = |v: &Value| v["operations"].as_object().map_or(0.0, sum);
-        let ops = (all(now) - before.map_or(0.0, all)) / span;
-        let groups = number(now, &["store", "groups"]);
-        let batch = if groups > 0.0 { number(now, &["store", "batches"]) / groups } else { 0.0 };
+        let others =
+            |v: &Value| v["operations"].as_object().map_or(0.0, sum) - number(v, &["operations", "status"]);
+        let ops = (others(now) - before.map_or(0.0, others)) / span;
         let queue = number(now, &["queues", "requests_parked"]) + number(now, &["queues", "replies_gated"]);
-        let word = |path: [&str; 2]| now[path[0]][path[1]].as_str().unwrap_or("?").to_owned();
+        // This command's own session and the question of its second sample do not count.
         table.add_row([
             id.to_string(),
             words::rate(ops.max(0.0)),
-            per_second(&["operations", "create"]),
-            per_second(&["operations", "read"]),
-            per_second(&["operations", "write"]),
-            per_second(&["counters", "requests"]),
-            per_second(&["env", "syncs"]),
-            format!("{batch:.1}"),
-            format!("≤{} µs", number(now, &["latency_us", "p50"])),
-            number(now, &["sessions"]).to_string(),
+            per_second(&["operations", "create"], 0.0),
+            per_second(&["operations", "read"], 0.0),
+            per_second(&["operations", "write"], 0.0),
+            per_second(&["counters", "requests"], 1.0),
+            per_second(&["env", "syncs"], 0.0),
+            format!("≤{}", words::span_us(number(now, &["latency_us", "p50"]))),
+            (number(now, &["sessions"]) - 1.0).max(0.0).to_string(),
             queue.to_string(),
-            format!("{}/{}", word(["sync", "metadata"]), word(["sync", "data"])),
         ]);
     }
     table
@@ -190,14 +233,7 @@ fn counters_table(now: &[Sample]) -> comfy_table::Table {
     table
 }
 
-fn as_json(
-    client: &Client,
-    before: &[Sample],
-    now: &[Sample],
-    span: f64,
-    space: Option<Statfs>,
-    well: bool,
-) -> Value {
+fn as_json(client: &Client, before: &[Sample], now: &[Sample], span: f64, well: bool) -> Value {
     let servers: Vec<Value> = now
         .iter()
         .enumerate()
@@ -219,8 +255,11 @@ fn as_json(
         "well": well,
         "degraded": degraded(now),
         "seconds": span,
-        "space": space.map(|s| json!({
-            "total_bytes": s.total, "available_bytes": s.available, "objects": s.objects,
+        "space": Space::of(now).map(|space| json!({
+            "disks": space.disks,
+            "total_bytes": space.total,
+            "used_bytes": space.used(),
+            "available_bytes": space.available,
         })),
         "servers": servers,
     })
@@ -247,4 +286,57 @@ fn number(value: &Value, path: &[&str]) -> f64 {
 
 fn sum(values: &Map<String, Value>) -> f64 {
     values.values().filter_map(Value::as_f64).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(disk: u64, total: u64, available: u64) -> Sample {
+        Ok(json!({
+            "space": { "total_bytes": total, "available_bytes": available, "disk": disk },
+            "health": "well",
+            "sync": { "metadata": "reply", "data": "fsync" },
+            "sessions": 12_345,
+            "latency_us": { "p50": 131_072 },
+            "operations": { "create": 9_999_999.0, "status": 2.0 },
+            "counters": { "requests": 123_456_789.0 },
+            "env": { "syncs": 123_456_789.0 },
+            "queues": { "requests_parked": 10_000, "replies_gated": 10_000 },
+        }))
+    }
+
+    #[test]
+    fn a_disk_that_servers_share_counts_once_and_one_without_a_name_is_a_servers_own() {
+        let now =
+            [server(5, 100, 40), server(5, 100, 39), Err("away".into()), server(0, 10, 1), server(0, 10, 1)];
+        assert_eq!(Space::of(&now), Some(Space { disks: 3, total: 120, available: 42 }));
+        assert_eq!(Space::of(&[Err("away".into())]), None);
+    }
+
+    #[test]
+    fn the_table_fits_80_columns_whatever_the_servers_count() {
+        let now = [server(5, u64::MAX, 40), Err("away".into())];
+        let text = words::plain(&rates_table(&[server(5, 1, 1), Err("away".into())], &now, 1.0));
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
+        }
+        let space = Space { disks: 10_000, total: 1 << 60, available: 1 << 59 };
+        assert!(space.words().chars().count() <= 80, "{}", space.words());
+    }
+
+    #[test]
+    fn the_question_itself_is_counted_nowhere() {
+        let count = |status: f64, requests: f64| -> Sample {
+            Ok(json!({
+                "operations": { "create": 5.0, "status": status },
+                "counters": { "requests": requests },
+                "sessions": 1,
+            }))
+        };
+        let table = rates_table(&[count(1.0, 10.0)], &[count(2.0, 11.0)], 1.0);
+        let text = words::plain(&table);
+        let row: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+        assert_eq!(row, ["0", "0", "0", "0", "0", "0", "0", "≤0", "µs", "0", "0"]);
+    }
 }

@@ -349,7 +349,7 @@ fn say_ready(args: &Up, cluster: &ClusterFile, node: &Node, place: &Place, begin
             "address": place.address.to_string(),
             "key": place.key.display().to_string(),
         });
-        out::tell(ready.to_string());
+        out::tell_json(&ready);
         return;
     }
     let mounted = args.mount.as_ref().map_or(String::new(), |at| format!(" · mounted at {}", at.display()));
@@ -361,17 +361,60 @@ fn say_ready(args: &Up, cluster: &ClusterFile, node: &Node, place: &Place, begin
         args.folder.display(),
         place.address,
     ));
-    let folder = args.folder.display();
-    match &args.mount {
-        Some(at) => {
-            let at = at.display();
-            out::tell(format!(
-                "  try:  cp -a /usr/include {at}/      shoal map {at}/…      shoal status {folder}      Ctrl-C to stop"
-            ))
+    let (folder, shoal) = (args.folder.display(), own_command());
+    let first = match &args.mount {
+        Some(at) => format!("cp -a /usr/include {}/", at.display()),
+        None => format!("{shoal} cp -r /usr/include {}/", place.address),
+    };
+    let look = match &args.mount {
+        Some(at) => format!("{shoal} map {}/include/stdio.h", at.display()),
+        None => format!("{shoal} ls {}/", place.address),
+    };
+    out::tell(format!("  try:  {first}\n        {look}\n        {shoal} status {folder}\n  Ctrl-C stops"));
+}
+
+/// This program as a person can type it here: `shoal` where the shell finds it so, else its path.
+fn own_command() -> String {
+    let Ok(own) = std::env::current_exe() else { return "shoal".to_owned() };
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let here = std::env::current_dir().unwrap_or_default();
+    command_of(&own, &std::env::split_paths(&paths).collect::<Vec<_>>(), &here)
+}
+
+/// The command that runs the program `own` in the folder `here` with these folders in `PATH`.
+fn command_of(own: &Path, paths: &[PathBuf], here: &Path) -> String {
+    let name = own.file_name().unwrap_or(own.as_os_str());
+    let found = paths.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
+    if found.is_some_and(|path| path.canonicalize().is_ok_and(|path| path == own)) {
+        return name.to_string_lossy().into_owned();
+    }
+    match own.strip_prefix(here) {
+        Ok(below) => format!("./{}", below.display()),
+        Err(_) => own.display().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_that_are_suggested_work_as_typed() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let (bin, other) = (root.join("bin"), root.join("other"));
+        for at in [&bin, &other] {
+            std::fs::create_dir(at).unwrap();
+            std::fs::write(at.join("shoal"), "").unwrap();
         }
-        None => out::tell(format!(
-            "  try:  shoal cp -r /usr/include {}/      shoal status {folder}      Ctrl-C to stop",
-            place.address
-        )),
+        let own = bin.join("shoal");
+        assert_eq!(command_of(&own, &[root.join("none"), bin.clone()], &root), "shoal");
+        assert_eq!(
+            command_of(&own, &[other.clone(), bin.clone()], &root),
+            "./bin/shoal",
+            "another one is found first"
+        );
+        assert_eq!(command_of(&own, &[], &root), "./bin/shoal");
+        assert_eq!(command_of(&own, &[], &other), own.display().to_string());
     }
 }

@@ -23,6 +23,8 @@ pub(super) struct Ledger {
     total: u64,
     /// As the file system said last.
     available: u64,
+    /// The disk's number ([`shoal_env::DiskSpace::disk`]).
+    disk: u64,
     sampled: Option<Instant>,
     sampling: bool,
     /// Granted and given back since: taken, as far as is known.
@@ -162,11 +164,12 @@ impl Shared {
         // What is given back while the file system is asked may or may not be in its answer: it goes on counting.
         let before = self.ledger.borrow().taken;
         let asked = self.env.space(&self.config.dir).await;
-        let (total, available) = asked.map_err(|error| StoreError::io("asking for free space", &error))?;
+        let space = asked.map_err(|error| StoreError::io("asking for free space", &error))?;
         let now = self.env.now();
         let mut ledger = self.ledger.borrow_mut();
-        ledger.total = total;
-        ledger.available = available;
+        ledger.total = space.total;
+        ledger.available = space.available;
+        ledger.disk = space.disk;
         ledger.taken = ledger.taken.saturating_sub(before);
         ledger.sampled = Some(now);
         Ok(())
@@ -184,6 +187,6 @@ impl Shared {
         self.sample().await?;
         let ledger = self.ledger.borrow();
         let available = ledger.available.saturating_sub(self.config.reserve_bytes);
-        Ok(Space { total: ledger.total, available })
+        Ok(Space { total: ledger.total, available, disk: ledger.disk })
     }
 }

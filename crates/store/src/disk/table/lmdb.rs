@@ -269,7 +269,7 @@ impl Table for LmdbTable {
                     Err(error) if is_short_write(&error) => error,
                     done => return done,
                 };
-                let available = env.space(&dir).await.map_or(u64::MAX, |(_, available)| available);
+                let available = env.space(&dir).await.map_or(u64::MAX, |space| space.available);
                 if available < SHORT_SPACE {
                     return Err(no_space());
                 }
