@@ -7,10 +7,14 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::Read as _;
 use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
 
 /// Set in the environment of a process that is to end with who started it. Its standard input is then a pipe that nobody writes
 /// to: the end of it tells, as no signal would of one who is killed. (A version that does not know this goes on as before.)
 pub const ENDS_WITH_INPUT: &str = "SHOAL_ENDS_WITH_INPUT";
+
+/// Signals within such a span of the first are the same wish to stop.
+const SAME_WISH: Duration = Duration::from_millis(500);
 
 /// Something happened.
 #[derive(Debug)]
@@ -38,7 +42,9 @@ pub fn watch(events: Sender<Event>) -> Result<()> {
         if signals.next().is_some() {
             let _ = events.send(Event::Signal);
         }
-        if let Some(signal) = signals.next() {
+        // A group of processes and one of them may get the same wish: `timeout` and terminals send it so.
+        let first = Instant::now();
+        if let Some(signal) = signals.find(|_| first.elapsed() >= SAME_WISH) {
             eprintln!("shoal: stopped at once by a second signal; the next start recovers");
             std::process::exit(128 + signal);
         }

@@ -432,6 +432,30 @@ fn a_folder_of_something_else_is_refused() {
 }
 
 #[test]
+fn a_folder_without_a_cluster_file_is_neither_begun_anew_nor_given_up() {
+    let home = Home::new();
+    for wish in ["--new-store", "--accept-older"] {
+        let words = refused(&["up", &home.text("data"), wish, "1"], 1);
+        assert!(words.contains("holds no file system") && words.contains("disk mounted"), "{words}");
+        assert!(!home.path("data").exists());
+    }
+    let up = Serving::start(&["up", &home.text("data"), "--servers", "2"]);
+    assert!(up.line.contains("a new file system in"), "{}", up.line);
+    up.stop();
+    let up = Serving::start(&["up", &home.text("data")]);
+    assert!(!up.line.contains("new"), "{}", up.line);
+    let root = up.address();
+    let words = refused(&["cat", &root, "--key", &home.text("data/key")], 1);
+    assert!(words.contains("it is a directory"), "{words}");
+    up.stop();
+    // The key may be the only copy of one: nobody is to remove it.
+    std::fs::remove_file(home.path("data/cluster.toml")).unwrap();
+    let words = refused(&["up", &home.text("data")], 1);
+    assert!(words.contains("cluster.toml is missing") && words.contains("restore"), "{words}");
+    assert!(home.path("data/key").exists());
+}
+
+#[test]
 fn a_key_that_others_may_read_is_refused() {
     use std::os::unix::fs::PermissionsExt as _;
     let home = Home::new();

@@ -151,7 +151,7 @@ pub struct MountOptions {
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub threads: usize,
     /// Seconds after which an operation that no server answers fails.
-    #[arg(long, value_name = "S", default_value_t = 30)]
+    #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
     /// Let other users in (root mounts do anyway).
     #[arg(long)]

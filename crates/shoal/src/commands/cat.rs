@@ -3,10 +3,10 @@
 use crate::address::Place;
 use crate::cli::Cat;
 use crate::{connect, out};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use shoal_client::Client;
-use shoal_proto::Rights;
+use shoal_proto::{Kind, Rights};
 use std::process::ExitCode;
 
 /// Bytes of one read, and reads under way at once.
@@ -27,6 +27,20 @@ pub fn run(args: Cat) -> Result<ExitCode> {
 }
 
 async fn cat(client: Client, path: String) -> Result<()> {
+    match pour(&client, &path).await {
+        // Asked only then: what can be read costs no message more.
+        Err(error) if !out::is_closed(&error) && is_directory(&client, &path).await => {
+            bail!("it is a directory: `shoal ls` lists it")
+        }
+        done => done,
+    }
+}
+
+async fn is_directory(client: &Client, path: &str) -> bool {
+    client.walk(path.as_bytes(), true).await.is_ok_and(|attr| attr.kind == Kind::Directory)
+}
+
+async fn pour(client: &Client, path: &str) -> Result<()> {
     let file = client.open_at(path.as_bytes(), Rights::READ).await?;
     let size = file.size().await?;
     let (len, ahead) = READ;

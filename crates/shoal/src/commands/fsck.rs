@@ -8,7 +8,7 @@ use crate::fsck::mend::Site;
 use crate::fsck::rounds::{Checker, Found, Mending};
 use crate::fsck::{Problem, undecided};
 use crate::{connect, out, words};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use shoal_client::Client;
@@ -27,6 +27,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Check, and mend if asked to. 0: clean or all mended; 1: damage.
 pub fn run(args: Fsck) -> Result<ExitCode> {
     let place = Place::find(&args.place, args.key.key.as_deref())?;
+    if let Some(save) = &args.save {
+        let folder = save.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if folder.is_some_and(|folder| !folder.is_dir()) || save.is_dir() {
+            bail!("cannot keep rows in {}: give a file in a folder that exists", save.display());
+        }
+    }
     let bar = progress(args.quiet);
     let name = place.address.name.clone();
     let mut aside = Aside::new(args.save.clone().unwrap_or_else(|| save_file(&name)));

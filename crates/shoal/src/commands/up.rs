@@ -39,13 +39,12 @@ pub fn run(args: Up, given: Option<&clap::ArgMatches>) -> Result<ExitCode> {
     let begin = Instant::now();
     let (events, happened) = channel();
     stop::watch(events.clone())?;
+    must_be_there_to_be_given_up(&args)?;
     let folder = prepare_folder(&args.folder)?;
     apart(&folder, args.mount.as_deref())?;
     let _lock = lock(&folder)?;
-    let cluster = match folder.join(FILE_NAME).is_file() {
-        true => existing(&folder, &args, given)?,
-        false => new(&folder, &args)?,
-    };
+    let is_new = !folder.join(FILE_NAME).is_file();
+    let cluster = if is_new { new(&folder, &args)? } else { existing(&folder, &args, given)? };
     let ids: Vec<u16> = (0..cluster.server.len() as u16).collect();
     let given_up = Given { anew: &args.new_store, older: &args.accept_older };
     let node = Node::start_given(&cluster, &ids, given_up, Spans::default(), &events)
@@ -66,7 +65,7 @@ pub fn run(args: Up, given: Option<&clap::ArgMatches>) -> Result<ExitCode> {
             }
         },
     };
-    say_ready(&args, &cluster, &node, &place, begin);
+    say_ready(&args, &cluster, &node, &place, (is_new, begin));
     let (mount, failed) = wait(&happened, mount);
     let unmounted = mount.map_or(Ok(()), Embedded::stop);
     let stopped = node.stop();
@@ -99,6 +98,19 @@ fn wait(happened: &Receiver<Event>, mut mount: Option<Embedded>) -> (Option<Embe
     }
 }
 
+/// Stores are given up of a file system that is there; a new one has none.
+fn must_be_there_to_be_given_up(args: &Up) -> Result<()> {
+    let wants = !args.new_store.is_empty() || !args.accept_older.is_empty();
+    if wants && !args.folder.join(FILE_NAME).is_file() {
+        bail!(
+            "{} holds no file system (there is no {FILE_NAME}): --new-store and --accept-older are for one that is there; is its \
+             disk mounted?",
+            args.folder.display()
+        );
+    }
+    Ok(())
+}
+
 /// The folder, made if missing; refused if it holds something else.
 fn prepare_folder(given: &Path) -> Result<PathBuf> {
     std::fs::DirBuilder::new()
@@ -115,8 +127,16 @@ fn prepare_folder(given: &Path) -> Result<PathBuf> {
     let ours = ["lock", "key.new", "cluster.new"];
     let entries =
         std::fs::read_dir(&folder).with_context(|| format!("cannot look into {}", given.display()))?;
-    for entry in entries {
-        let name = entry?.file_name();
+    let names = entries.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<Vec<_>>>()?;
+    if let Some(name) = names.iter().find(|name| name.to_string_lossy().starts_with("server-")) {
+        bail!(
+            "{} holds servers' folders (`{}`) of a file system whose {FILE_NAME} is missing: restore {FILE_NAME} and `key` from a \
+             copy; nothing was changed",
+            given.display(),
+            name.to_string_lossy()
+        );
+    }
+    for name in names {
         if !ours.iter().any(|own| name == *own) {
             let remedy = match name == *"key" {
                 true => "remove that key if it belongs to no file system, or give an empty or new folder",
@@ -334,13 +354,14 @@ fn place(cluster: &ClusterFile, missing: &[Missing]) -> Result<Place> {
     Ok(Place { address, key: cluster.path(&cluster.key) })
 }
 
-fn say_ready(args: &Up, cluster: &ClusterFile, node: &Node, place: &Place, begin: Instant) {
+fn say_ready(args: &Up, cluster: &ClusterFile, node: &Node, place: &Place, (is_new, begin): (bool, Instant)) {
     let (count, seconds) = (cluster.server.len(), begin.elapsed().as_secs_f64());
     let up = count - node.missing().len();
     if args.json {
         let mount = args.mount.as_ref().map(|m| m.display().to_string());
         let ready = json!({
             "ready": true,
+            "new": is_new,
             "servers": count,
             "missing": node.missing().iter().map(|missing| missing.server).collect::<Vec<_>>(),
             "seconds": seconds,
@@ -354,10 +375,11 @@ fn say_ready(args: &Up, cluster: &ClusterFile, node: &Node, place: &Place, begin
     }
     let mounted = args.mount.as_ref().map_or(String::new(), |at| format!(" · mounted at {}", at.display()));
     out::tell(format!(
-        "shoal {} · {}: {up} server{} up in {seconds:.1} s · data in {}{mounted} · {}",
+        "shoal {} · {}: {up} server{} up in {seconds:.1} s · {} {}{mounted} · {}",
         env!("CARGO_PKG_VERSION"),
         if up == count { "ready" } else { "ready, DEGRADED" },
         if up == 1 { "" } else { "s" },
+        if is_new { "a new file system in" } else { "data in" },
         args.folder.display(),
         place.address,
     ));
