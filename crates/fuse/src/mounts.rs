@@ -172,6 +172,11 @@ pub(crate) fn force(point: &Path) -> io::Result<()> {
     unmount_now(point, UnmountFlags::DETACH | UnmountFlags::FORCE, &["-z"])
 }
 
+/// The same, as root, by a path that leads to what was opened there.
+pub(crate) fn force_opened(opened: &Path) -> io::Result<()> {
+    Ok(rustix::mount::unmount(opened, UnmountFlags::DETACH | UnmountFlags::FORCE)?)
+}
+
 /// Unmount; not as root, by `fusermount3` with these arguments.
 pub(crate) fn unmount_now(point: &Path, flags: UnmountFlags, arguments: &[&str]) -> io::Result<()> {
     match rustix::mount::unmount(point, flags) {
