@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Asked of every kernel; each is set where the kernel has it.
-const WANTED: [InitFlags; 6] = [
+const WANTED: [InitFlags; 7] = [
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_ASYNC_READ,
     InitFlags::FUSE_ASYNC_DIO,
@@ -44,6 +44,8 @@ const WANTED: [InitFlags; 6] = [
     InitFlags::FUSE_CACHE_SYMLINKS,
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
     InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+    // Handles would lead somewhere only as long as the kernel has the inode: an NFS server is refused in time.
+    InitFlags::FUSE_NO_EXPORT_SUPPORT,
 ];
 
 /// The kernel's side of a mount.
@@ -115,8 +117,9 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn forget(&self, _req: &Request, _ino: INodeNo, _nlookup: u64) {
+    fn forget(&self, _req: &Request, ino: INodeNo, _nlookup: u64) {
         self.counts.add(Verb::Forget);
+        self.at_once.gone.forgotten(handle(ino));
     }
 
     fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {

@@ -47,6 +47,7 @@ impl Fs {
         let (create, replace) = (flags & libc::XATTR_CREATE != 0, flags & libc::XATTR_REPLACE != 0);
         self.known().xattr_changed(object);
         let set = self.client.setxattr(object, name, value, create, replace).await;
+        self.xattr_was_set(object, name);
         self.known().xattr_changed(object);
         self.directory_changed(object);
         self.changed(object);
@@ -85,7 +86,10 @@ impl Fs {
             known.xattr_mark()
         };
         let asked_at = self.now();
-        let names = self.heard(object, self.client.listxattr(object).await)?;
+        let names = match self.heard(object, self.client.listxattr(object).await) {
+            Err(Errno::STALE) if self.at_once.gone.get(object).is_some() => Vec::new(),
+            asked => asked?,
+        };
         if names.is_empty() {
             self.known().saw_bare(object, mark, asked_at);
         }
