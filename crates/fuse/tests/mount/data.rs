@@ -60,6 +60,21 @@ fn a_file_is_cut_and_grown_by_path_and_by_descriptor() {
 }
 
 #[test]
+fn the_last_byte_of_the_largest_file_is_written_and_read() {
+    let fs_ = Mounted::new();
+    let path = fs_.path("f");
+    let file = read_write(&path);
+    let last = i64::MAX as u64 - 1;
+    file.write_all_at(b"z", last).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), last + 1);
+    let mut byte = [0];
+    File::open(&path).unwrap().read_exact_at(&mut byte, last).unwrap();
+    assert_eq!(&byte, b"z");
+    assert!(file.write_all_at(b"z", last + 1).is_err());
+    file.set_len(0).unwrap();
+}
+
+#[test]
 fn space_is_reserved_and_holes_are_made_or_refused() {
     let fs_ = Mounted::new();
     let path = fs_.path("f");
