@@ -78,6 +78,14 @@ impl Attached {
         Ok(is_its_number && self.is_connected())
     }
 
+    /// What is mounted over it.
+    pub(crate) fn covered_by(&self) -> Result<Option<Mounted>, MountError> {
+        let mut stack = mounts::stack_at(&self.point)?;
+        let top = stack.pop();
+        let is_below = stack.iter().any(|at| Some(at.device.as_str()) == self.device());
+        Ok(top.filter(|_| is_below && self.is_connected()))
+    }
+
     fn is_connected(&self) -> bool {
         let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(device) = &*connection else { return false };

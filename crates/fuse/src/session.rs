@@ -15,7 +15,7 @@ use crate::adapter::{Adapter, Message, Queue, queue};
 use crate::attach::Attached;
 use crate::counts::RequestCounts;
 use crate::fs::{AtOnce, Fs, Invalidate, Untrue};
-use crate::mounts;
+use crate::mounts::{self, Mounted};
 use crate::options::{MountOptions, THREADS_MAX};
 use fuser::{Config, INodeNo, Notifier, Session, SessionACL};
 use futures_channel::mpsc::UnboundedReceiver;
@@ -108,7 +108,7 @@ impl Mount {
         let (queue, requests) = queue();
         let (forget, forgotten) = mpsc::channel();
         let (ready, answer) = mpsc::channel();
-        let mounted = Mounted::default();
+        let mounted = MaybeAttached::default();
         let taken_away = TakenAway(mounted.clone());
         let at_once = Arc::new(AtOnce::new(options.cache));
         let serving = Serving {
@@ -242,10 +242,10 @@ async fn connect(env: &Env, options: shoal_client::Options) -> Result<Client, Er
 }
 
 /// The mount, as soon as there is one.
-type Mounted = Arc<OnceLock<Attached>>;
+type MaybeAttached = Arc<OnceLock<Attached>>;
 
 /// Takes the mount away if the client ends before the kernel's last request.
-struct TakenAway(Mounted);
+struct TakenAway(MaybeAttached);
 
 impl Drop for TakenAway {
     fn drop(&mut self) {
@@ -293,7 +293,7 @@ struct Threads {
     session: Session<Adapter>,
     client: JoinHandle<()>,
     forgetting: JoinHandle<()>,
-    mounted: Mounted,
+    mounted: MaybeAttached,
     ended: OnEnd,
 }
 
@@ -354,7 +354,7 @@ impl Ended {
 /// A mount that is served by this process. Dropping it ends it.
 pub struct MountHandle {
     point: PathBuf,
-    mounted: Mounted,
+    mounted: MaybeAttached,
     counts: Arc<RequestCounts>,
     queue: Queue,
     ended: Ended,
@@ -429,6 +429,15 @@ impl MountHandle {
                 break;
             }
             self.ended.wait(PAUSE);
+        }
+        if let Some(attached) = self.mounted.get().filter(|_| !self.has_ended())
+            && let Some(Mounted { kind, source, .. }) = attached.covered_by()?
+        {
+            let words = format!(
+                "{source} ({kind}) is mounted over it at {}: unmount that first",
+                self.point.display()
+            );
+            return Err(MountError::Refused(words));
         }
         match self.ended.wait(END_GRACE) {
             true => Ok(()),

@@ -17,9 +17,10 @@ const TRUSTED: &[u8] = b"trusted.";
 const SECURITY: &[u8] = b"security.";
 
 fn check(name: &[u8]) -> Result<()> {
-    match PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
-        true => Ok(()),
-        false => Err(Errno::OPNOTSUPP),
+    match PREFIXES.iter().find(|prefix| name.starts_with(prefix)) {
+        Some(prefix) if name.len() > prefix.len() => Ok(()),
+        Some(_) => Err(Errno::INVAL),
+        None => Err(Errno::OPNOTSUPP),
     }
 }
 
@@ -107,5 +108,6 @@ mod tests {
         assert!(check(b"security.capability").is_ok());
         assert_eq!(check(b"system.posix_acl_access"), Err(Errno::OPNOTSUPP));
         assert_eq!(check(b"nonsense"), Err(Errno::OPNOTSUPP));
+        assert_eq!(check(b"user."), Err(Errno::INVAL));
     }
 }

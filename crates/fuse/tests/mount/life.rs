@@ -98,6 +98,22 @@ fn a_mount_that_follows_another_at_its_place_stays_when_the_first_has_ended() {
 }
 
 #[test]
+fn a_mount_that_another_one_covers_is_not_ended_and_that_is_said_at_once() {
+    if !is_root() {
+        return;
+    }
+    let fs_ = Mounted::new();
+    let point = fs_.handle.mountpoint().to_owned();
+    mount_tmpfs(&point);
+    let refused = fs_.handle.stop(LONG).unwrap_err();
+    assert!(matches!(&refused, MountError::Refused(words) if words.contains("tmpfs")), "{refused}");
+    rustix::mount::unmount(&point, rustix::mount::UnmountFlags::empty()).unwrap();
+    assert_eq!(kind_and_source(&point).unwrap().0, "fuse.shoal");
+    unmount(&point, false).unwrap();
+    assert_eq!(kind_and_source(&point), None);
+}
+
+#[test]
 fn a_mount_whose_connection_somebody_ended_is_taken_away() {
     let control = Path::new("/sys/fs/fuse/connections");
     if !is_root() || !control.is_dir() {
