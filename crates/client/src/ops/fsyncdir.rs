@@ -9,7 +9,7 @@ use crate::core::{Core, Operation};
 use crate::{Client, Error};
 use futures_util::future::{join, join_all};
 use shoal_env::mutant::{self, Mutant};
-use shoal_proto::{Attr, Generation, Handle, Op, ServerId, Status};
+use shoal_proto::{Generation, Handle, Op, ServerId, Shards, Status};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -29,20 +29,25 @@ impl Client {
         let home = home?;
         // Where the guess was right its failures count; a directory splits once.
         guessed?;
-        let named: BTreeSet<ServerId> = home.shards.servers().iter().copied().collect();
+        let named: BTreeSet<ServerId> = home.servers().iter().copied().collect();
         core.fsync_shards(o, dir, &named.difference(&known).copied().collect()).await
     }
 }
 
 impl Core {
-    /// Sync the directory's own server; its attributes, which name the shards.
-    async fn fsync_home(self: &Rc<Core>, o: &Operation, dir: Handle) -> Result<Attr, Error> {
+    /// Sync the directory's own server; the shards.
+    async fn fsync_home(self: &Rc<Core>, o: &Operation, dir: Handle) -> Result<Shards, Error> {
+        if !self.switches().compound {
+            // A message has one operation, and no directory is split.
+            self.ask(o, dir.server(), vec![fsync_of(dir)]).await?;
+            return Ok(Shards::WHOLE);
+        }
         let ops = vec![Op::Getattr { object: dir }, fsync_of(dir)];
         let told = self.ask(o, dir.server(), ops).await?;
         let attr = attr_among(&told.answers).filter(|attr| attr.handle == dir);
         let attr = attr.ok_or_else(|| o.error(Status::BadMessage).from(dir.server()))?;
         self.split.borrow_mut().learn(dir, &attr.shards, None);
-        Ok(attr)
+        Ok(attr.shards)
     }
 
     /// Sync the shards on other servers than the directory's own.
