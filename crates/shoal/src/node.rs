@@ -246,6 +246,7 @@ impl Plan {
         stopped: oneshot::Receiver<()>,
         begun: std::sync::mpsc::Sender<Begun>,
     ) -> Result<()> {
+        let (id, folder) = (self.id, self.folder.clone());
         let (listen, mut record) = (self.listen.clone(), self.record.clone());
         let server = match self.begin(&env).await {
             Ok(server) => server,
@@ -261,11 +262,22 @@ impl Plan {
         let _ = begun.send(Ok(()));
         // An error is the sender's end: the stop.
         let mut stopped = std::pin::pin!(stopped);
+        let mut set_aside: Vec<[u8; 16]> = Vec::new();
         loop {
             let minute = std::pin::pin!(env.sleep(RECORD_EVERY));
-            match select(stopped, minute).await {
+            let known = set_aside.clone();
+            let refused = std::pin::pin!(server.until_set_aside(&known));
+            match select(stopped, select(minute, refused)).await {
                 Either::Left(_) => break,
-                Either::Right((_, waiting)) => stopped = waiting,
+                Either::Right((Either::Left(_), waiting)) => stopped = waiting,
+                Either::Right((Either::Right(((shard, why), _)), waiting)) => {
+                    stopped = waiting;
+                    let map = shard.identity().map.clone();
+                    set_aside.push(map.fs_id);
+                    let missing = Missing::new(id, &folder, &map.name.0, &why);
+                    shard.explain(&missing.words);
+                    tracing::error!("DEGRADED: server {id}: {missing}");
+                }
             }
             // What is known of the store is older then; it serves all the same.
             if let Err(error) = keep(&mut record, server.shards()) {
@@ -323,7 +335,8 @@ impl Plan {
 /// Keep the stores that a server serves from in its record.
 fn keep(record: &mut StoreRecord, shards: &[Rc<Shard>]) -> Result<()> {
     let mut is_new = false;
-    for shard in shards.iter().filter(|shard| shard.store().is_known()) {
+    let serving = |shard: &&Rc<Shard>| shard.store().is_known() && shard.is_set_aside().is_ok();
+    for shard in shards.iter().filter(serving) {
         is_new |= record.enter(&shard.identity().map.fs_id, shard.store(), shard.collection.durable().0);
     }
     if is_new { record.save() } else { Ok(()) }

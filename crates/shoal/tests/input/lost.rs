@@ -635,3 +635,77 @@ fn an_older_copy_of_the_only_server_is_accepted() {
         up.stop();
     }
 }
+
+impl Tree {
+    /// A tree on two servers. The folder of server 1 and this machine's record are both of a backup; what was acknowledged since
+    /// is known to server 0 alone.
+    fn with_restored_machine() -> Tree {
+        let tree = Tree::new("2");
+        let (data, folder, old) = (tree.data(), tree.folder(1), tree.home.path("old"));
+        let (record, kept) = (tree.home.path("data/store-1.toml"), tree.home.path("kept.toml"));
+        Serving::start(&["up", &data]).stop();
+        copy(&folder, &old);
+        std::fs::copy(&record, &kept).unwrap();
+        let up = Serving::start(&["up", &data]);
+        for copy in 0..6 {
+            let at = tree.at(&format!("late{copy}"));
+            said(&["cp", "-r", &tree.home.text("tree/d0"), &at, "--key", &tree.key(), "--quiet"]);
+        }
+        up.stop();
+        // Server 0 hears how far it is.
+        let zero = Serving::start(&["serve", "--config", &data, "--server", "0"]);
+        Serving::start(&["serve", "--config", &data, "--server", "1"]).stop();
+        zero.stop();
+        remove(&folder);
+        copy(&old, &folder);
+        std::fs::copy(&kept, &record).unwrap();
+        tree
+    }
+}
+
+#[test]
+fn an_older_copy_is_refused_however_often_its_server_is_started() {
+    let tree = Tree::with_restored_machine();
+    let data = tree.data();
+    let zero = Serving::start(&["serve", "--config", &data, "--server", "0"]);
+    for _ in 0..100 {
+        refused(&["serve", "--config", &data, "--server", "1"], &["older copy", "the store of server 1"]);
+    }
+    zero.stop();
+}
+
+#[test]
+fn an_older_copy_whose_server_starts_before_the_others_is_refused_when_they_are_there() {
+    let tree = Tree::with_restored_machine();
+    let data = tree.data();
+    let one = Serving::start(&["serve", "--config", &data, "--server", "1"]);
+    // It serves alone: what it writes does not make its copy any younger.
+    let zero = Serving::start(&["serve", "--config", &data, "--server", "0"]);
+    let begin = std::time::Instant::now();
+    let words = ["DEGRADED: server 1", "the store of server 1", "older copy", "--accept-older 1"];
+    while !words.iter().all(|word| one.told().contains(word)) {
+        assert!(begin.elapsed() < HANGS, "it serves on: {}", one.told());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for command in ["status", "ping"] {
+        let output = run(&[command, &data]);
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{command}: {told}");
+        assert!(words.iter().all(|word| told.contains(word)), "{command}: {told}");
+    }
+    one.stop();
+    refused(&["serve", "--config", &data, "--server", "1"], &words[1..]);
+    zero.stop();
+}
+
+#[test]
+fn a_server_that_the_others_refuse_says_so_to_clients() {
+    let tree = Tree::with_restored_machine();
+    let data = tree.data();
+    let up = Serving::start(&["up", &data]);
+    let output = run(&["status", &data]);
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(told.contains("DEGRADED: server 1") && told.contains("older copy"), "{told}");
+    assert!(!run(&["ping", &data]).status.success());
+    up.stop();
+}
