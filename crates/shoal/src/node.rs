@@ -105,12 +105,18 @@ impl Node {
         spans: Spans,
         events: &Sender<Event>,
     ) -> Result<Node> {
-        for (flag, named) in [("--new-store", given.anew), ("--accept-older", given.older)] {
-            if let Some(id) = named.iter().find(|id| !ids.contains(id)) {
+        let anew: Vec<u16> = given.anew.iter().map(|anew| anew.server).collect();
+        // A store of another machine is given up together with one of here: each of the two waits for the other one else.
+        let is_elsewhere =
+            |id: &u16| usize::from(*id) < cluster.server.len() && anew.iter().any(|anew| ids.contains(anew));
+        for (flag, named) in [("--new-store", &anew[..]), ("--accept-older", given.older)] {
+            let may_be_elsewhere = flag == "--new-store";
+            let is_wrong = |id: &&u16| !ids.contains(id) && !(may_be_elsewhere && is_elsewhere(id));
+            if let Some(id) = named.iter().find(is_wrong) {
                 bail!("{flag} {id}: server {id} is not among those that are started here");
             }
         }
-        if let Some(id) = given.anew.iter().find(|id| given.older.contains(id)) {
+        if let Some(id) = anew.iter().find(|id| given.older.contains(id)) {
             bail!(
                 "server {id}: --new-store begins in an empty folder, --accept-older goes on with a copy: give one of them"
             );
