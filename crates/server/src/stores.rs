@@ -28,7 +28,7 @@ use bytes::Bytes;
 use futures_util::future::{join_all, select, try_join_all};
 use shoal_env::Instant;
 use shoal_proto::codec::Codec;
-use shoal_proto::{ClusterMap, Handle, Op, Peer, ServerId, ServerInfo, Status, StoreId, TxId};
+use shoal_proto::{ClusterMap, Handle, Op, Peer, ServerId, ServerInfo, Status, StoreId, TxId, limits};
 use shoal_store::{Changes, Collection, StoreError, Strength, look, settle};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -156,6 +156,10 @@ pub fn remembered(row: &[u8]) -> Option<(StoreId, u64)> {
 pub async fn remember(shard: &Rc<Shard>, peer: Peer) -> Result<(), Unmet> {
     if !peer.store.is_known() {
         return Ok(());
+    }
+    if peer.position > limits::POSITION_MAX {
+        let words = format!("server {} says that its store is durable up to {}", peer.server, peer.position);
+        return Err(Unmet { status: Status::BadMessage, words });
     }
     let key = key_of(peer.server);
     let failed = |error| Unmet::failed("this server does not know the state", peer, error);
