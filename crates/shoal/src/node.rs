@@ -340,12 +340,12 @@ impl Plan {
 
 /// Keep the stores that a server serves from in its record.
 fn keep(record: &mut StoreRecord, shards: &[Rc<Shard>]) -> Result<()> {
-    let mut is_new = false;
+    let mut stores = Vec::new();
     let serving = |shard: &&Rc<Shard>| shard.store().is_known() && shard.is_set_aside().is_ok();
     for shard in shards.iter().filter(serving) {
-        is_new |= record.enter(&shard.identity().map.fs_id, shard.store(), shard.collection.durable().0);
+        stores.push((shard.identity().map.fs_id, shard.store(), shard.collection.durable().0));
     }
-    if is_new { record.save() } else { Ok(()) }
+    record.keep(&stores)
 }
 
 /// How a collection of a server is opened.
