@@ -103,10 +103,10 @@ pub async fn keep(shard: &Rc<Shard>, fellows: &BTreeSet<ServerId>) -> Result<(),
     let claims = shard.peers.claims();
     let kept = claims.kept.borrow().clone();
     let mut changes = Changes::default();
-    let new = fellows.iter().filter(|id| !claims.has_accepted(**id) && !kept.contains_key(id));
-    for fellow in new {
+    let is_new = |id: &&ServerId| !claims.has_accepted(**id) && !kept.contains_key(id);
+    let new: Vec<ServerId> = fellows.iter().filter(is_new).copied().collect();
+    for fellow in &new {
         changes.put(key_of(*fellow), (shard.store().0, claims.opened).to_bytes());
-        claims.kept.borrow_mut().insert(*fellow, claims.opened);
     }
     // One that is no fellow any more is not asked.
     let is_done = |id: &ServerId| claims.has_accepted(*id) || !fellows.contains(id);
@@ -116,6 +116,7 @@ pub async fn keep(shard: &Rc<Shard>, fellows: &BTreeSet<ServerId>) -> Result<(),
         return Ok(());
     }
     apply_own(&shard.collection, changes).await?;
+    claims.kept.borrow_mut().extend(new.into_iter().map(|fellow| (fellow, claims.opened)));
     settle(&shard.collection).await?;
     claims.kept.borrow_mut().retain(|id, _| !done.contains(id));
     Ok(())
