@@ -67,15 +67,26 @@ impl Before {
 }
 
 impl Losses {
-    /// A write was acknowledged by `server`.
+    /// A write was acknowledged by `server`, which named this loss id then.
     fn written(&mut self, server: ServerId, loss: Loss) {
+        self.note(server, loss, |known| (known, loss));
+    }
+
+    /// A write was acknowledged that `server` did after it had named this loss id.
+    fn written_since(&mut self, server: ServerId, loss: Loss) {
+        self.note(server, loss, |known| (loss, known));
+    }
+
+    /// One write more; `in_order`: of the loss id that is known and its own, the older and the newer.
+    fn note(&mut self, server: ServerId, loss: Loss, in_order: impl Fn(Loss) -> (Loss, Loss)) {
         self.writes += 1;
         let newest = self.writes;
         match self.unsynced.iter_mut().find(|unsynced| unsynced.server == server) {
             Some(unsynced) => {
-                let is_lost = unsynced.loss.is_lost(loss);
+                let (older, newer) = in_order(unsynced.loss);
+                let is_lost = older.is_lost(newer);
                 self.found += u64::from(is_lost);
-                let loss = if is_lost { loss } else { unsynced.loss.and(loss) };
+                let loss = if is_lost { newer } else { older.and(newer) };
                 *unsynced = Unsynced { server, loss, newest };
             }
             None => self.unsynced.push(Unsynced { server, loss, newest }),
@@ -151,9 +162,14 @@ impl Inode {
         self.losses.borrow_mut().written(server, loss);
     }
 
-    /// Whether a loss id of the server is known since the last sync.
-    pub(crate) fn knows_loss(&self, server: ServerId) -> bool {
-        self.losses().unsynced.iter().any(|unsynced| unsynced.server == server)
+    /// A write was acknowledged that `server` did after it had named this loss id.
+    pub(crate) fn written_since(&self, server: ServerId, loss: Loss) {
+        self.losses.borrow_mut().written_since(server, loss);
+    }
+
+    /// The loss id of the server, if one is known since the last sync.
+    pub(crate) fn loss_of(&self, server: ServerId) -> Option<Loss> {
+        self.losses().unsynced.iter().find(|unsynced| unsynced.server == server).map(|unsynced| unsynced.loss)
     }
 
     /// The writes that a sync that begins now covers.

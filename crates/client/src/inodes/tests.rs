@@ -79,11 +79,11 @@ fn a_sync_under_way_covers_what_was_written_before_it_began_and_hides_nothing_fr
     inode.compare(&two, SERVER, kept(2));
     inode.covered(&one);
     assert!(inode.report(&mut first) && inode.report(&mut second));
-    assert!(inode.knows_loss(SERVER), "the later write is not covered");
+    assert!(inode.loss_of(SERVER).is_some(), "the later write is not covered");
     inode.covered(&two);
-    assert!(inode.knows_loss(SERVER));
+    assert!(inode.loss_of(SERVER).is_some());
     sync(&inode, 2);
-    assert!(!inode.knows_loss(SERVER) && !inode.report(&mut first) && !inode.report(&mut second));
+    assert!(inode.loss_of(SERVER).is_none() && !inode.report(&mut first) && !inode.report(&mut second));
 }
 
 #[test]
