@@ -99,11 +99,13 @@ impl Losses {
 
     /// A sync of `server` came back with this loss id.
     fn compare(&mut self, before: &Before, server: ServerId, loss: Loss) {
-        let Some(known) = before.loss_of(server).filter(|known| known.is_lost(loss)) else { return };
+        if !before.loss_of(server).is_some_and(|known| known.is_lost(loss)) {
+            return;
+        }
         let unsynced = self.unsynced.iter_mut().find(|unsynced| unsynced.server == server);
         // Another sync, or a later write, may have found the loss already.
-        if let Some(unsynced) = unsynced.filter(|unsynced| unsynced.loss == known) {
-            unsynced.loss = Loss { start: if known.start == 0 { 0 } else { loss.start }, ..loss };
+        if let Some(unsynced) = unsynced.filter(|unsynced| unsynced.loss.is_lost(loss)) {
+            unsynced.loss = Loss { start: if unsynced.loss.start == 0 { 0 } else { loss.start }, ..loss };
             self.found += 1;
         }
     }

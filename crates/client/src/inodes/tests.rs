@@ -148,3 +148,18 @@ fn what_a_kill_of_the_server_takes_is_found_lost_by_the_next_fsync_and_by_no_oth
     assert!(lost(unkept(5), unkept(6), unkept(6)));
     assert!(!lost(kept(1), unkept(6), unkept(6)));
 }
+
+#[test]
+fn a_loss_is_found_by_the_fsync_that_was_under_way_though_a_weaker_write_was_acknowledged_meanwhile() {
+    let mut inodes = Inodes::default();
+    let (inode, mut seen) = open(&mut inodes);
+    // Survives a kill, not a power cut.
+    inode.written(SERVER, kept(1));
+    let before = inode.before();
+    // Acknowledged before the power cut, by a request that asked for nothing (`Unheld`).
+    inode.written(SERVER, unkept(5));
+    // The fsync is answered after it.
+    inode.compare(&before, SERVER, Loss { kept: 2, start: 6 });
+    inode.covered(&before);
+    assert!(inode.report(&mut seen), "the first write is lost, and this fsync was to make it durable");
+}
