@@ -4,10 +4,7 @@
 use crate::core::Operation;
 use crate::inodes::Inode;
 use crate::{Client, Error};
-use shoal_proto::message::Loss;
-use shoal_proto::{
-    Attr, Capability, Durability, Generation, Handle, Layout, Op, Rights, ServerId, Status, Template, Time,
-};
+use shoal_proto::{Attr, Capability, Generation, Handle, Layout, Op, Rights, Status, Template, Time};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -213,13 +210,6 @@ impl Opened {
                 }
                 other => return other,
             }
-        }
-    }
-
-    /// A write was acknowledged by `server`. One that asked to be durable is so, and cannot be lost.
-    pub(crate) fn written(&self, o: &Operation, server: ServerId, loss: Loss) {
-        if o.durability != Durability::Durable {
-            self.inode.written(server, loss);
         }
     }
 

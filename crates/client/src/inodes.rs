@@ -1,4 +1,7 @@
-//! Inodes as this client uses them: where a file's data is, and what of its writes is not known to be durable.
+//! Inodes as this client uses them: where a file's data is, and what of its changes is not known to be durable.
+//!
+//! A change of the size or of attributes counts as a write of the file, and a change of an entry as one of its directory.
+//! What a reply says is durable already ([`Loss::is_nothing`]) is not noted.
 //!
 //! All open files of one inode in a client share one [`Inode`]. So an fsync through any of them covers what was written
 //! through all of them, and it goes to every server that holds some of it.
@@ -79,6 +82,9 @@ impl Losses {
 
     /// One write more; `in_order`: of the loss id that is known and its own, the older and the newer.
     fn note(&mut self, server: ServerId, loss: Loss, in_order: impl Fn(Loss) -> (Loss, Loss)) {
+        if loss.is_nothing() {
+            return;
+        }
         self.writes += 1;
         let newest = self.writes;
         match self.unsynced.iter_mut().find(|unsynced| unsynced.server == server) {
@@ -285,14 +291,36 @@ impl Inodes {
         }
     }
 
-    /// A write without an open file was acknowledged by `server`.
-    pub(crate) fn written(&mut self, handle: Handle, server: ServerId, loss: Loss) {
+    /// A change of an object was acknowledged by `server`: of a file through no open file of it, or of a directory.
+    pub(crate) fn changed(&mut self, handle: Handle, server: ServerId, loss: Loss) {
+        if loss.is_nothing() {
+            return;
+        }
         if let Some(inode) = self.open.get(&handle) {
             return inode.written(server, loss);
         }
         let mut losses = self.closed.pop(&handle).unwrap_or_default();
         losses.written(server, loss);
         self.keep(handle, losses);
+    }
+
+    /// The changes of a directory that a sync of it that begins now covers. A directory has no open files here.
+    pub(crate) fn directory_before(&self, dir: Handle) -> Before {
+        self.closed.peek(&dir).map(Losses::before).unwrap_or_default()
+    }
+
+    /// A sync of a directory came back with these loss ids. Whether a loss was found that was not reported; from now on it was.
+    pub(crate) fn directory_synced(
+        &mut self,
+        dir: Handle,
+        before: &Before,
+        synced: &BTreeMap<ServerId, Loss>,
+    ) -> bool {
+        let Some(mut losses) = self.closed.pop(&dir) else { return false };
+        losses.synced(before, synced);
+        let is_new = std::mem::replace(&mut losses.reported, losses.found) < losses.found;
+        self.keep(dir, losses);
+        is_new
     }
 
     /// The writes that a sync of all servers that begins now covers.

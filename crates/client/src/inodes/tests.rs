@@ -118,7 +118,7 @@ fn a_sync_of_all_servers_reports_losses_of_open_closed_and_forgotten_inodes_once
             if !closed {
                 assert!(inode.report(&mut seen), "the open file reports it too");
             }
-            inodes.written(Handle(8), SERVER, kept(2));
+            inodes.changed(Handle(8), SERVER, kept(2));
             assert!(!sync(&mut inodes, &[]), "its server did not answer");
             assert!(sync(&mut inodes, &[(SERVER, 3)]), "it is not forgotten for that");
         }

@@ -47,7 +47,7 @@ impl OpenFile {
                 let o = if shape.layout.is_some() { &usual } else { o };
                 let op = Op::Append { object: file.handle, capability: file.capability(), len };
                 let told = file.client.core.ask_with(o, server, vec![op], vec![data.clone()], 0).await?;
-                file.written(o, server, told.loss);
+                file.inode.written(server, told.loss);
                 others.iter().for_each(|&(server, loss)| file.inode.written_since(server, loss));
                 match told.answers.first() {
                     Some(&Answer::Appended { offset, size }) => {
