@@ -26,6 +26,31 @@ impl Core {
         }
     }
 
+    /// An object lost its last name, and its server keeps it for this client: if nobody here holds it, it is released. Nobody waits
+    /// for that: it is sent until the server has answered.
+    fn keep_or_release(&self, object: Handle) {
+        let unheld = self.held.borrow_mut().orphaned(object);
+        // From now on the session with its server is kept alive; it may have no connection.
+        self.world.outgoing(object.server());
+        if unheld {
+            self.post(object.server(), "release", vec![Op::Release { object }]);
+        }
+    }
+
+    /// A change was answered that nobody waits for any more. What the server keeps for this client since is this client's to
+    /// release all the same.
+    pub(crate) fn answered_nobody(&self, answers: &[Answer]) {
+        for answer in answers {
+            match answer {
+                Answer::Holding { removed } => {
+                    removed.iter().for_each(|&object| self.keep_or_release(object));
+                }
+                Answer::Removed { handle, orphaned: true, .. } => self.keep_or_release(*handle),
+                _ => {}
+            }
+        }
+    }
+
     /// Say that these are open; those that have no name any more are orphans of this client from then on.
     pub(crate) async fn hold_again(
         self: &Rc<Core>,
@@ -38,9 +63,7 @@ impl Core {
         self.held.borrow_mut().told(objects, asked);
         for answer in &told.answers {
             let Answer::Holding { removed } = answer else { continue };
-            for &object in removed.iter() {
-                self.orphaned(o, object).await?;
-            }
+            removed.iter().for_each(|&object| self.keep_or_release(object));
         }
         Ok(())
     }
