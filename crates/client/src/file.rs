@@ -37,6 +37,26 @@ impl Hold {
     }
 }
 
+/// An open by name under way: what it will hold is not known yet.
+pub(crate) struct Seek(Client);
+
+impl Seek {
+    pub(crate) fn new(client: &Client) -> Seek {
+        client.core.held.borrow_mut().seek();
+        Seek(client.clone())
+    }
+}
+
+impl Drop for Seek {
+    fn drop(&mut self) {
+        let core = &self.0.core;
+        let unheld = core.held.borrow_mut().sought();
+        for object in unheld.into_iter().filter(|_| !core.is_closed()) {
+            core.post(object.server(), "release", vec![Op::Release { object }]);
+        }
+    }
+}
+
 impl Drop for Hold {
     fn drop(&mut self) {
         if self.let_go() && !self.client.core.is_closed() {

@@ -30,6 +30,8 @@ impl Client {
         }
         let op = Op::Create { dir, name: name.clone(), owner, exclusive, open: rights, template };
         loop {
+            // What is there may be removed before the answer says which file it is.
+            let _seek = (!exclusive).then(|| crate::file::Seek::new(self));
             let told = match exclusive {
                 true => self.core.ask_in_directory(&o, dir, op.clone()).await,
                 // The answer may be a way to go on only, with nothing behind it.
