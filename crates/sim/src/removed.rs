@@ -9,6 +9,7 @@
 //! **The file can be used until its last close, however long that takes**, and a lease later it is gone on every server.
 //! Whatever was gone before an open began is not opened meanwhile.
 
+use crate::check;
 use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::run::RunReport;
 use bytes::Bytes;
@@ -91,7 +92,7 @@ fn tell(cluster: &Cluster, lease: Duration, seed: u64) -> Result<(), String> {
     ended.map_err(|words| format!("file {file}, removed by another client while open here: {words}"))?;
     // It may be kept for whichever clients had it open until a lease after the removal, and a look.
     world.run_until(world.now() + lease * 2);
-    gone(cluster, file)
+    gone(cluster, 2, file, lease * 2)
 }
 
 /// The client that has the file open: everything that it says of it is to succeed.
@@ -163,17 +164,29 @@ async fn refused(client: &Client, file: Handle) -> Result<(), Error> {
     }
 }
 
-/// It is gone, on all servers.
-fn gone(cluster: &Cluster, file: Handle) -> Result<(), String> {
-    let options = cluster.options();
-    let found = cluster.complete_client(2, |env| async move {
+/// A file is gone for a client that asks for it; and after a while, when what it was on other servers is freed too, nothing is left
+/// on any server that does not belong to the tree.
+pub(crate) fn gone(cluster: &Cluster, client: u16, file: Handle, rest: Duration) -> Result<(), String> {
+    let (options, servers) = (cluster.options(), cluster.server_count());
+    let found = cluster.complete_client(client, |env| async move {
         let client = connect(&env, options).await?;
-        client.getattr(file).await
+        let found = client.getattr(file).await.map(|attr| attr.handle);
+        env.sleep(rest).await;
+        let mut tree = check::walk(&client).await?;
+        let left = check::leftovers(&client, servers, &tree).await?;
+        tree.violations.extend(left);
+        Ok::<_, Error>((found, tree.violations))
     });
+    let (found, left) =
+        found.map_err(|error| format!("after file {file} was removed and closed: {error}"))?;
     match found {
-        Err(error) if error.status == Status::Stale => Ok(()),
-        Err(error) => Err(format!("file {file}, removed and closed: {error}")),
-        Ok(_) => Err(format!("file {file}, removed and closed: expected it to be gone, found it")),
+        Err(error) if error.status == Status::Stale => {}
+        Err(error) => return Err(format!("file {file}, removed and closed: {error}")),
+        Ok(_) => return Err(format!("file {file}, removed and closed: expected it to be gone, found it")),
+    }
+    match left.first() {
+        None => Ok(()),
+        Some(words) => Err(format!("file {file}, removed and closed: {words}")),
     }
 }
 

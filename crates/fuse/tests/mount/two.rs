@@ -5,6 +5,7 @@ use shoal_fuse::MountOptions;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
 /// Nothing is believed: each sees at once what the other did.
@@ -195,20 +196,27 @@ fn a_file_that_another_client_removes_or_replaces_can_be_used_by_those_that_have
 }
 
 /// How often a file is replaced, and how many of its readers there are in each mount.
-const REPLACED: usize = 300;
+const REPLACED: u16 = 300;
 const READERS: usize = 2;
 
-/// Opens, stats and reads a file, over and over, until told to end; each time it is a whole content.
-fn look_on(path: &std::path::Path, ended: &std::sync::atomic::AtomicBool) -> usize {
+/// Opens, stats and reads a file, over and over, until told to end; each time it is a whole content, and none that was replaced
+/// before the open began.
+fn look_on(path: &std::path::Path, ended: &AtomicBool, published: &AtomicU16) -> usize {
     let mut looks = 0;
-    while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+    while !ended.load(Ordering::Relaxed) {
+        let oldest = published.load(Ordering::SeqCst);
         let file = File::open(path).unwrap_or_else(|error| panic!("open after {looks} looks: {error}"));
         let len = file.metadata().unwrap_or_else(|error| panic!("fstat after {looks} looks: {error}")).len();
         let mut read = vec![0; 100];
         let got =
             file.read_at(&mut read, 0).unwrap_or_else(|error| panic!("read after {looks} looks: {error}"));
         assert_eq!((len, got), (50, 50), "after {looks} looks");
-        assert!(read[..50].iter().all(|byte| *byte == read[0]), "after {looks} looks");
+        assert!(read[..50].chunks(2).all(|number| *number == read[..2]), "after {looks} looks");
+        let number = u16::from_le_bytes([read[0], read[1]]);
+        assert!(
+            number >= oldest,
+            "content {number}, and {oldest} was there before the open, after {looks} looks"
+        );
         let stat = fs::metadata(path).unwrap_or_else(|error| panic!("stat after {looks} looks: {error}"));
         assert_eq!(stat.len(), 50);
         looks += 1;
@@ -219,20 +227,21 @@ fn look_on(path: &std::path::Path, ended: &std::sync::atomic::AtomicBool) -> usi
 fn replaced_under_readers(options: &MountOptions) {
     let one = Mounted::with(options);
     let two = one.second(options);
-    let replace = |round: usize| {
-        fs::write(one.path("new"), [b'a' + (round % 26) as u8; 50]).unwrap();
+    let (ended, published) = (AtomicBool::new(false), AtomicU16::new(0));
+    let replace = |round: u16| {
+        fs::write(one.path("new"), round.to_le_bytes().repeat(25)).unwrap();
         fs::rename(one.path("new"), one.path("f")).unwrap();
+        published.store(round, Ordering::SeqCst);
     };
     replace(0);
-    let (ended, paths) =
-        (std::sync::atomic::AtomicBool::new(false), [one.path("f"), two.mountpoint().join("f")]);
+    let paths = [one.path("f"), two.mountpoint().join("f")];
     std::thread::scope(|scope| {
-        let ended = &ended;
-        let readers: Vec<_> =
-            (0..READERS).flat_map(|_| &paths).map(|path| scope.spawn(move || look_on(path, ended))).collect();
+        let (ended, published) = (&ended, &published);
+        let look = |path| scope.spawn(move || look_on(path, ended, published));
+        let readers: Vec<_> = (0..READERS).flat_map(|_| &paths).map(look).collect();
         let replacing =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (1..REPLACED).for_each(replace)));
-        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        ended.store(true, Ordering::Relaxed);
         let looks: usize = readers.into_iter().map(|reader| reader.join().unwrap()).sum();
         replacing.unwrap();
         assert!(looks > 20, "{looks} looks show nothing");
