@@ -100,6 +100,8 @@ struct Plan {
     gave_up: Cell<bool>,
     /// Its disk is not mounted: an empty folder is in its place.
     unmounted: Cell<bool>,
+    /// The server whose folder is on its disk.
+    holds: Cell<u16>,
 }
 
 impl Cluster {
@@ -121,6 +123,7 @@ impl Cluster {
                 waits_for_disk: RefCell::default(),
                 gave_up: Cell::default(),
                 unmounted: Cell::default(),
+                holds: Cell::new(id),
             };
             let process = world.process(&format!("server-{id}"), machine);
             Server { machine, process, plan: Rc::new(plan) }
@@ -256,6 +259,10 @@ impl Server {
         plan.gave_up.set(false);
         world.start(self.process, |env| async move {
             let Err(mut failure) = plan.run(env.clone()).await else { return };
+            if plan.is_misplaced() && failure.is_missing {
+                // It is refused, as it must be.
+                return;
+            }
             if plan.unmounted.get() && failure.is_missing {
                 // It is refused, as it must be, and left as it is.
                 match env.list(UNMOUNTED).await {
@@ -287,6 +294,17 @@ impl Server {
     /// From its next start on its disk is there.
     pub fn mount(&self) {
         self.plan.unmounted.set(false);
+    }
+
+    /// The server whose folder is on its disk: itself, but while folders are exchanged.
+    pub fn holds(&self) -> u16 {
+        self.plan.holds.get()
+    }
+
+    /// From the next start of both on each has the folder that the other has now. Both are stopped.
+    pub fn exchange_folders(&self, other: &Server, world: &World) {
+        world.exchange_disks(self.machine, other.machine);
+        self.plan.holds.swap(&other.plan.holds);
     }
 
     /// Who runs it tries again while its disk is full, or fails to sync: as a new process, since the old one's end is what
@@ -335,6 +353,11 @@ impl From<ServeError> for Failure {
 }
 
 impl Plan {
+    /// Another server's folder is in the place of its own, and its own is not merely not mounted.
+    fn is_misplaced(&self) -> bool {
+        self.holds.get() != self.id.0 && !self.unmounted.get()
+    }
+
     /// Open the store, serve, and never end by itself.
     async fn run(&self, env: Env) -> Result<(), Failure> {
         let dir = if self.unmounted.get() { UNMOUNTED } else { "/shoal" };
@@ -357,6 +380,10 @@ impl Plan {
             polling: Duration::ZERO,
         };
         let _handle = serve(env, config).await?;
+        if self.is_misplaced() {
+            let words = format!("it serves from the folder of server {}", self.holds.get());
+            return Err(Failure { words, may_pass: false, is_missing: false });
+        }
         self.waits_for_disk.take();
         self.formatted.set(true);
         self.serving.set(true);
@@ -388,6 +415,41 @@ mod tests {
     use super::*;
     use shoal_env::sim::Link;
     use shoal_proto::{Handle, Name, Rights, Status};
+
+    #[test]
+    fn servers_with_each_others_folders_do_not_serve_and_serve_again_with_their_own() {
+        let cluster = Cluster::new(1, &ClusterConfig { servers: 2, clients: 1, ..ClusterConfig::default() });
+        let world = &cluster.world;
+        let begins = || world.run_until_true(world.now() + Duration::from_secs(30), || cluster.is_ready());
+        assert!(begins());
+        let owner = shoal_proto::Owner { mode: 0o755, uid: 0, gid: 0 };
+        let (options, dir) = (cluster.options(), Name::new(b"dir").unwrap());
+        let made = cluster.complete_client(0, |env| async move {
+            let client = connect(&env, options).await.unwrap();
+            client.mkdir(Handle::ROOT, &dir, owner).await.unwrap().handle
+        });
+        let exchange = || {
+            let both = [cluster.server(0), cluster.server(1)];
+            for server in both {
+                server.keep_stopped();
+                world.crash(server.process);
+            }
+            both[0].exchange_folders(both[1], world);
+            both.iter().for_each(|server| server.start(world));
+        };
+        exchange();
+        world.run_for(Duration::from_secs(30));
+        assert!((0..2).all(|id| !cluster.server(id).plan.serving.get()), "none serves");
+        exchange();
+        assert!(begins());
+        assert_eq!(cluster.failures(), [""; 0]);
+        let options = cluster.options();
+        let found = cluster.complete_client(0, |env| async move {
+            let client = connect(&env, options).await.unwrap();
+            client.lookup(Handle::ROOT, &Name::new(b"dir").unwrap()).await.unwrap().handle
+        });
+        assert_eq!(found, made);
+    }
 
     /// An append is written; its answer is lost, and so are its bytes, by a power cut; the answer that was kept comes to the
     /// retry. Nobody may be told then that an fsync covered the bytes.

@@ -226,6 +226,17 @@ impl World {
         self.core.machines.borrow_mut()[machine.0].disk.config = disk;
     }
 
+    /// Exchange what is on the disks of two machines, all of whose processes are stopped.
+    pub fn exchange_disks(&self, a: MachineId, b: MachineId) {
+        let mut machines = self.core.machines.borrow_mut();
+        let (first, second) = (a.0.min(b.0), a.0.max(b.0));
+        if let (head, [last, ..]) = machines.split_at_mut(second)
+            && let Some(first) = head.get_mut(first)
+        {
+            first.disk.exchange(&mut last.disk);
+        }
+    }
+
     /// Set what computing costs a process.
     pub fn set_cpu(&self, process: ProcessId, cpu: Cpu) {
         self.core.processes.borrow_mut()[process.0].cpu = cpu;

@@ -101,6 +101,9 @@ fn stop(world: &World, target: &Server, power: bool, tell: &dyn Fn(Told)) {
     let has_failed = world.take_failed_syncs(target.machine) > 0;
     if power {
         tell(Told::PowerCut(target.id()));
+        if target.holds() != target.id() {
+            tell(Told::PowerCut(target.holds()));
+        }
         return world.power_cut(target.machine);
     }
     if has_failed {
@@ -108,6 +111,12 @@ fn stop(world: &World, target: &Server, power: bool, tell: &dyn Fn(Told)) {
     }
     tell(Told::Kill(target.id()));
     world.crash(target.process);
+}
+
+fn exchange_folders(world: &World, both: &[Server; 2], tell: &dyn Fn(Told)) {
+    both.iter().for_each(|server| stop(world, server, false, tell));
+    both[0].exchange_folders(&both[1], world);
+    both.iter().for_each(|server| server.start(world));
 }
 
 /// Two faults may fall together: the first restart counts.
@@ -156,6 +165,7 @@ impl Draw<'_> {
             Fault::StopAt => self.stop_at(),
             Fault::ClientCrash => self.client_crash(),
             Fault::LostFolder => self.lost_folder(),
+            Fault::SwappedFolders => self.swapped_folders(),
         }
     }
 
@@ -371,6 +381,29 @@ impl Draw<'_> {
                 stop(world, &target, false, &*tell);
             }
             target.start(world);
+        });
+        words
+    }
+
+    /// Each of the two servers must see that the folder is another's, and leave it as it is.
+    fn swapped_folders(&mut self) -> String {
+        let servers = u64::from(self.plan.cluster.server_count());
+        if servers < 2 {
+            return String::new();
+        }
+        let id = (u64::from(self.server) + 1 + self.rng.below(servers - 1)) % servers;
+        let both = [self.target(), self.plan.cluster.server(id as u16).clone()];
+        let (tell, lasts) = (self.plan.tell.clone(), self.lasts);
+        let words = format!(
+            "servers {} and {id} are killed, and start with each other's folder for {lasts:?}",
+            self.server
+        );
+        self.begin(&words, move |world| {
+            if both.iter().any(|server| server.holds() != server.id()) {
+                return;
+            }
+            exchange_folders(world, &both, &*tell);
+            world.at(world.now() + lasts, move |world| exchange_folders(world, &both, &*tell));
         });
         words
     }
