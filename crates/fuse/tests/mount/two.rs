@@ -237,8 +237,10 @@ fn replaced_under_readers(options: &MountOptions) {
     let paths = [one.path("f"), two.mountpoint().join("f")];
     std::thread::scope(|scope| {
         let (ended, published) = (&ended, &published);
-        let look = |path| scope.spawn(move || look_on(path, ended, published));
-        let readers: Vec<_> = (0..READERS).flat_map(|_| &paths).map(look).collect();
+        let readers: Vec<_> = (0..READERS)
+            .flat_map(|_| &paths)
+            .map(|path| scope.spawn(move || look_on(path, ended, published)))
+            .collect();
         let replacing =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (1..REPLACED).for_each(replace)));
         ended.store(true, Ordering::Relaxed);

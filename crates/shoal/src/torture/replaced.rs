@@ -74,7 +74,7 @@ fn under_readers(site: &Site) -> Result<()> {
         let replaced = (1..=ROUNDS).try_for_each(|round| {
             replace(second, "settings", round)?;
             published.store(round, Ordering::SeqCst);
-            Ok(())
+            anyhow::Ok(())
         });
         ended.store(true, Ordering::Relaxed);
         for reader in readers {
