@@ -13,12 +13,13 @@ mod exchange;
 pub(crate) use exchange::Exchange;
 
 use crate::cache::Cache;
+use crate::call::{Call, Interrupts};
 use crate::counters::Tally;
 use crate::held::HeldFiles;
 use crate::inodes::Inodes;
 use crate::map::KnownMap;
 use crate::ops::Inherited;
-use crate::session::{Answered, Asked, Session, Waiter};
+use crate::session::{Answered, Asked, QUIET, Session, Waiter};
 use crate::shards::SplitDirectories;
 use crate::timers::Timers;
 use crate::world::World;
@@ -52,13 +53,14 @@ pub(crate) struct Operation {
     pub(crate) object: Option<Handle>,
     pub(crate) deadline: Instant,
     pub(crate) durability: Durability,
+    pub(crate) call: Option<Rc<Call>>,
     tries: Cell<u32>,
 }
 
 impl Operation {
     /// The same, asking for another durability.
     pub(crate) fn with(&self, durability: Durability) -> Operation {
-        Operation { durability, tries: self.tries.clone(), ..*self }
+        Operation { durability, tries: self.tries.clone(), call: self.call.clone(), ..*self }
     }
 
     /// The same, ending then.
@@ -104,6 +106,9 @@ pub(crate) struct Core {
     pub(crate) inherited: RefCell<LruCache<Handle, Inherited>>,
     pub(crate) split: RefCell<SplitDirectories>,
     pub(crate) map: KnownMap,
+    /// The call that the task which is polled at the moment is a part of.
+    pub(crate) current_call: RefCell<Option<Rc<Call>>>,
+    pub(crate) interrupts: RefCell<Option<Interrupts>>,
     /// By the server's number, which is small.
     sessions: RefCell<Vec<Option<Box<Session>>>>,
     timers: Timers,
@@ -126,6 +131,8 @@ impl Core {
             inherited: RefCell::new(LruCache::unbounded()),
             split: RefCell::default(),
             map: KnownMap::new(map),
+            current_call: RefCell::default(),
+            interrupts: RefCell::default(),
             sessions: RefCell::default(),
             timers: Timers::default(),
             callers_armed: Cell::new(None),
@@ -135,14 +142,15 @@ impl Core {
 
     // Time.
 
-    /// Begin an operation: its deadline counts from now.
+    /// Begin an operation: its deadline counts from now, or from the begin of its call.
     pub(crate) fn begin(&self, op: &'static str, object: Option<Handle>) -> Operation {
         self.world.work(Work::Call, 1);
         Operation {
             op,
             object,
-            deadline: self.world.now() + self.options.timeout,
+            deadline: self.deadline(),
             durability: Durability::Usual,
+            call: self.current_call.borrow().clone(),
             tries: Cell::new(0),
         }
     }
@@ -150,17 +158,27 @@ impl Core {
     /// The driver's alarm rang; when it is to ring next.
     pub(crate) fn tick(&self, now: Instant) -> Option<Instant> {
         let sleeps = self.timers.tick(now);
-        let (mut callers, mut outgoing) = (None, Vec::new());
+        let (mut callers, mut outgoing, mut quiet, mut silent) = (None, Vec::new(), Vec::new(), Vec::new());
         for (session, server) in self.sessions.borrow_mut().iter_mut().zip(0..) {
             let Some(session) = session else { continue };
-            let next = session.expire(now, self.options.timeout);
+            let was_silent = session.is_silent();
+            let next = session.look(now, self.options.timeout, &mut quiet);
             callers = callers.into_iter().chain(next).min();
+            if session.is_silent() && !was_silent {
+                silent.push(ServerId(server));
+            }
             // What was taken back may have been in the way of others.
             outgoing.extend(session.has_outgoing().then_some(ServerId(server)));
         }
         self.callers_armed.set(callers);
+        self.interrupt(quiet);
+        silent.into_iter().for_each(|server| self.world.silent(server));
         outgoing.into_iter().for_each(|server| self.world.outgoing(server));
         sleeps.into_iter().chain(callers).min()
+    }
+
+    pub(crate) fn each_session(&self, mut f: impl FnMut(&mut Session)) {
+        self.sessions.borrow_mut().iter_mut().flatten().for_each(|session| f(session));
     }
 
     /// Await `future`, but not past `deadline`.
@@ -382,7 +400,7 @@ impl Core {
     /// Send a request: await its reply.
     ///
     /// # Errors
-    /// The client is closed.
+    /// The client is closed, the call was interrupted, its time is over, or the server is silent: nothing was sent.
     pub(crate) fn exchange<'a>(
         &'a self,
         o: &'a Operation,
@@ -393,6 +411,19 @@ impl Core {
     ) -> Result<Exchange<'a>, Error> {
         if self.closed.get() {
             return Err(o.error(Status::Unavailable).because("the client is closed"));
+        }
+        self.go_on(o)?;
+        if let Some(error) =
+            self.with(server, |session| session.is_silent().then(|| session.silent_error(o.op)))
+        {
+            return Err(Error { object: o.object, ..error });
+        }
+        let now = self.world.now();
+        if o.deadline <= now {
+            return Err(o
+                .error(Status::TimedOut)
+                .from(server)
+                .because("not asked: the call's time was over"));
         }
         self.world.work(Work::Message, 1);
         if groups.iter().any(|group| group.ops.iter().any(Op::changes)) {
@@ -406,12 +437,14 @@ impl Core {
             reply_bytes,
             deadline: o.deadline,
             durability: o.durability,
+            call: o.call.clone(),
             waiter: Waiter::Caller(send),
         };
-        let tag = Some(self.enqueue(server, asked));
-        if self.callers_armed.get().is_none_or(|armed| o.deadline < armed) {
-            self.callers_armed.set(Some(o.deadline));
-            self.world.wake_at(o.deadline);
+        let tag = Some(self.enqueue_at(server, asked, now));
+        let look_at = o.deadline.min(now + QUIET);
+        if self.callers_armed.get().is_none_or(|armed| look_at < armed) {
+            self.callers_armed.set(Some(look_at));
+            self.world.wake_at(look_at);
         }
         Ok(Exchange { core: self, o, server, tag, answer })
     }
@@ -432,13 +465,18 @@ impl Core {
                 reply_bytes: 0,
                 deadline: self.world.now() + self.options.timeout,
                 durability: Durability::Usual,
+                call: None,
                 waiter: Waiter::Nobody,
             },
         );
     }
 
     pub(crate) fn enqueue(&self, server: ServerId, asked: Asked) -> u64 {
-        let tag = self.with(server, |session| session.enqueue(asked));
+        self.enqueue_at(server, asked, self.world.now())
+    }
+
+    fn enqueue_at(&self, server: ServerId, asked: Asked, now: Instant) -> u64 {
+        let tag = self.with(server, |session| session.enqueue(asked, now, self.options.timeout));
         self.world.outgoing(server);
         tag
     }

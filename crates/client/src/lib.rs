@@ -9,6 +9,7 @@
 //! time.
 
 mod cache;
+mod call;
 mod client;
 mod core;
 mod counters;

@@ -80,6 +80,7 @@ impl Core {
                 reply_bytes: 0,
                 deadline: self.world.now() + self.options.timeout,
                 durability: Durability::Usual,
+                call: None,
                 waiter: Waiter::Map,
             },
         );

@@ -10,16 +10,28 @@
 //! sent again, unchanged, on the next connection. A change whose caller stopped waiting keeps its slot until the answer
 //! comes.
 //!
-//! **A caller is answered by its deadline** ([`Session::expire`]): with what came, or that nothing did. **A read ends with its
+//! **A caller is answered by its deadline** ([`Session::look`]): with what came, or that nothing did. **A read ends with its
 //! deadline**, though nobody comes to see it (a batch of a listing that is left open): no connection is wanted for it, and
 //! the next one forgets it.
 //!
 //! **Invariant: a session that the server no longer knows takes its changes with it**: those sent fail with `NoSession`
 //! (their outcome is unknown), the others go to the next session.
 //!
+//! **A server that let a whole time limit pass without a sign of life is silent**: what is not sent yet fails at once, reads too,
+//! and nothing new is taken in, so that nothing of it was done. An answer, a handshake, and a connection that is refused (the
+//! server is not running, or starts) are signs of life; a connection that cannot be made is none.
+//!
+//! ```text
+//!              asked, and for a time limit no sign of life
+//!   answers ───────────────────────────────────────────────▶ silent: its link connects again, once a second
+//!      ▲                                                        │
+//!      └──────── an answer, a handshake, a refusal ─────────────┘
+//! ```
+//!
 //! The queues are in order of asking: a large transfer at the head of its queue is not overtaken by small ones.
 
 use crate::Error;
+use crate::call::Call;
 use bytes::Bytes;
 use hashbrown::HashTable;
 use shoal_env::Instant;
@@ -28,7 +40,15 @@ use shoal_proto::message::{Attached, Reply, Request, SlotUse};
 use shoal_proto::{Durability, Frame, FrameKind, Group, Op, ServerId, SessionId, Slot, Status, message};
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::rc::Rc;
 use std::time::Duration;
+
+/// A server that was asked and has not answered for so long is looked at: whether those who wait were interrupted.
+pub(crate) const QUIET: Duration = Duration::from_secs(1);
+/// A call asks a server early if it does so in this part of its time limit.
+const EARLY_PART: u32 = 10;
+/// How often it is looked at from then on.
+const GLANCE: Duration = Duration::from_millis(200);
 
 /// Requests given to one write, at most.
 const BATCH_REQUESTS_MAX: usize = 256;
@@ -62,6 +82,8 @@ pub(crate) struct Asked {
     pub(crate) reply_bytes: u64,
     pub(crate) deadline: Instant,
     pub(crate) durability: Durability,
+    /// The call of a program that it is a part of.
+    pub(crate) call: Option<Rc<Call>>,
     pub(crate) waiter: Waiter,
 }
 
@@ -77,10 +99,21 @@ struct Pending {
     admitted: bool,
     sent: bool,
     deadline: Instant,
+    asked_at: Instant,
+    call: Option<Rc<Call>>,
     waiter: Waiter,
 }
 
 impl Pending {
+    fn has_caller(&self) -> bool {
+        matches!(self.waiter, Waiter::Caller(_))
+    }
+
+    /// Whether nothing of it can have been done, or nothing that matters.
+    fn leaves_nothing(&self) -> bool {
+        !self.sent || !self.changes
+    }
+
     /// A read whose time is over.
     fn is_late_read(&self, now: Instant) -> bool {
         !self.changes && self.deadline <= now
@@ -148,6 +181,11 @@ pub(crate) struct Session {
     pub(crate) eager_bytes: usize,
     /// What last went wrong on the way to the server.
     pub(crate) trouble: String,
+    /// Since when something is asked and no answer came; `None`: nothing is asked, or it is to be looked at from now on.
+    unanswered_since: Option<Instant>,
+    /// When a connection was last refused.
+    refused_at: Option<Instant>,
+    silent: bool,
     /// Times attached.
     pub(crate) attachments: u64,
     /// Batches taken: tells a keeper of the lease that there was traffic.
@@ -184,6 +222,10 @@ impl Outgoing {
     }
 }
 
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Session {
     pub(crate) fn new(server: ServerId) -> Session {
         Session {
@@ -203,13 +245,22 @@ impl Session {
             next_tag: 1,
             eager_bytes: shoal_proto::limits::EAGER_BYTES_MAX,
             trouble: String::new(),
+            unanswered_since: None,
+            refused_at: None,
+            silent: false,
             attachments: 0,
             batches: 0,
         }
     }
 
     /// Take a request in; its tag.
-    pub(crate) fn enqueue(&mut self, asked: Asked) -> u64 {
+    ///
+    /// A server that is asked early in a call is waited for from the call's begin on: else a call would end a moment before its
+    /// server counts as silent, and the next one would wait as long.
+    pub(crate) fn enqueue(&mut self, asked: Asked, now: Instant, timeout: Duration) -> u64 {
+        let begun_at = Instant(asked.deadline.0.saturating_sub(nanos(timeout)));
+        let early = Instant(now.0.saturating_sub(nanos(timeout / EARLY_PART)));
+        self.unanswered_since.get_or_insert(begun_at.max(early));
         let tag = self.next_tag;
         self.next_tag += 1;
         let bulk_len = asked.bulk.iter().map(|part| part.len() as u64).sum();
@@ -231,6 +282,8 @@ impl Session {
             admitted: false,
             sent: false,
             deadline: asked.deadline,
+            asked_at: now,
+            call: asked.call,
             waiter: asked.waiter,
         };
         let queue = if changes { &mut self.want_slot } else { self.behind_slots(pending.credit) };
@@ -274,10 +327,20 @@ impl Session {
         }
     }
 
-    /// Whether a connection is wanted: somebody waits.
+    /// Whether a connection is wanted: somebody waits, or the server is to be found again.
     pub(crate) fn is_wanted(&self, now: Instant) -> bool {
         let waits = |pending: &Pending| !matches!(pending.waiter, Waiter::Nobody);
-        self.pending.0.iter().any(|pending| waits(pending) && !pending.is_late_read(now))
+        self.silent || self.pending.0.iter().any(|pending| waits(pending) && !pending.is_late_read(now))
+    }
+
+    /// Whether the server let a whole time limit pass without a sign of life.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent
+    }
+
+    fn answers(&mut self) {
+        self.unanswered_since = None;
+        self.silent = false;
     }
 
     /// Whether an answer is expected.
@@ -316,6 +379,7 @@ impl Session {
         self.credit_all = u64::from(attached.credit_bytes).max(1);
         self.eager_bytes = attached.eager_bytes as usize;
         self.up = true;
+        self.answers();
         self.trouble.clear();
         self.attachments += 1;
         for tag in self.pending.tags(|pending| pending.is_late_read(now)) {
@@ -327,10 +391,16 @@ impl Session {
         self.admit();
     }
 
-    /// The connection is gone.
+    /// The connection is gone, or could not be made.
     pub(crate) fn lost(&mut self, words: &str) {
         self.up = false;
         words.clone_into(&mut self.trouble);
+    }
+
+    /// The server's machine says that the server does not serve at the moment: who asks waits for it.
+    pub(crate) fn not_serving(&mut self, now: Instant) {
+        self.refused_at = Some(now);
+        self.silent = false;
     }
 
     /// The server does not know the session any more.
@@ -370,6 +440,7 @@ impl Session {
     /// The server refuses for good: everything that waits fails.
     pub(crate) fn refused(&mut self, status: Status, words: &str) {
         self.up = false;
+        self.silent = false;
         words.clone_into(&mut self.trouble);
         for tag in self.pending.tags(|_| true) {
             self.fail(tag, status, words);
@@ -395,24 +466,72 @@ impl Session {
         if pending.admitted {
             self.credit_used -= pending.credit;
         }
+        if self.pending.0.is_empty() {
+            self.unanswered_since = None;
+        }
         self.admit();
         Some(pending)
     }
 
-    /// Answer the callers whose time is over: nothing came within `timeout`. Gives the next deadline of a caller.
-    pub(crate) fn expire(&mut self, now: Instant, timeout: Duration) -> Option<Instant> {
-        let waits = |pending: &Pending| matches!(pending.waiter, Waiter::Caller(_));
-        let late = self.pending.tags(|pending| waits(pending) && pending.deadline <= now);
-        for tag in late {
-            let words = self.silence(timeout);
-            let Some(pending) = self.pending.get_mut(tag) else { continue };
-            let error = Error::new(Status::TimedOut, pending.op).from(self.server).because(words);
-            if let Waiter::Caller(waiter) = std::mem::replace(&mut pending.waiter, Waiter::Nobody) {
-                waiter.send(Err(error));
-            }
-            self.abandon(tag);
+    /// Look at those who wait. Callers whose time is over are answered, and where the server has become silent all whose request
+    /// leaves nothing behind; what the server did not answer for a second is put into `quiet`. When to look next.
+    pub(crate) fn look(
+        &mut self,
+        now: Instant,
+        timeout: Duration,
+        quiet: &mut Vec<Rc<Call>>,
+    ) -> Option<Instant> {
+        if self.pending.0.is_empty() {
+            return None;
         }
-        self.pending.0.iter().filter(|pending| waits(pending)).map(|pending| pending.deadline).min()
+        let since = *self.unanswered_since.get_or_insert(now);
+        self.silent |= since.max(self.refused_at.unwrap_or(since)) + timeout <= now;
+        let late = self.pending.tags(|pending| pending.has_caller() && pending.deadline <= now);
+        for tag in late {
+            let error = Error::new(Status::TimedOut, "").because(self.silence(timeout));
+            self.give_up(tag, error);
+        }
+        if self.silent {
+            for tag in self.pending.tags(|pending| pending.has_caller() && pending.leaves_nothing()) {
+                self.give_up(tag, self.silent_error(""));
+            }
+        }
+        let waiting = || self.pending.0.iter().filter(|pending| pending.has_caller());
+        let first = waiting().map(|pending| pending.deadline).min()?;
+        let is_quiet = since + QUIET <= now;
+        let asked_long_ago = |pending: &&Pending| is_quiet && pending.asked_at + QUIET <= now;
+        let calls = waiting().filter(asked_long_ago).filter_map(|pending| pending.call.clone());
+        let before = quiet.len();
+        quiet.extend(calls);
+        let pause = if quiet.len() > before { GLANCE } else { QUIET };
+        Some(first.min(now + pause))
+    }
+
+    /// End the requests of calls that were interrupted.
+    pub(crate) fn interrupt(&mut self) {
+        let is_interrupted =
+            |pending: &Pending| pending.call.as_ref().is_some_and(|call| call.is_interrupted());
+        for tag in self.pending.tags(|pending| pending.has_caller() && is_interrupted(pending)) {
+            let words = "the program was interrupted while the server did not answer";
+            self.give_up(tag, Error::new(Status::Interrupted, "").because(words));
+        }
+    }
+
+    /// Answer a caller that its request was given up.
+    fn give_up(&mut self, tag: u64, error: Error) {
+        let Some(pending) = self.pending.get_mut(tag) else { return };
+        let error = Error { op: pending.op, ..error.from(self.server) };
+        if let Waiter::Caller(waiter) = std::mem::replace(&mut pending.waiter, Waiter::Nobody) {
+            waiter.send(Err(error));
+        }
+        self.abandon(tag);
+    }
+
+    /// Why a silent server is not asked.
+    pub(crate) fn silent_error(&self, op: &'static str) -> Error {
+        let trouble = if self.trouble.is_empty() { "no answer" } else { &self.trouble };
+        let words = format!("{trouble}; it is tried once a second");
+        Error::new(Status::Silent, op).from(self.server).because(words)
     }
 
     /// Why there was no answer.
@@ -476,6 +595,7 @@ impl Session {
         reply: Reply,
         bulk: Bytes,
     ) -> Result<Option<(Waiter, Answered)>, String> {
+        self.answers();
         // A read whose caller has gone was forgotten.
         let Some(pending) = self.pending.get(tag) else { return Ok(None) };
         if !pending.sent || reply.groups.len() != pending.request.groups.len() {

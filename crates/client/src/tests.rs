@@ -7,3 +7,4 @@ mod listing;
 mod many;
 mod names;
 mod retries;
+mod silent;

@@ -35,6 +35,8 @@ pub(super) struct Established {
 pub(super) struct Trouble {
     pub(super) status: Status,
     pub(super) words: String,
+    /// The server, or its machine in its place, said so. Else nobody said anything.
+    pub(super) is_answer: bool,
 }
 
 impl Trouble {
@@ -43,12 +45,29 @@ impl Trouble {
         is_refusal(self.status)
     }
 
-    fn broken(error: &io::Error) -> Trouble {
-        Trouble { status: Status::Unavailable, words: error.to_string() }
+    /// Said by the server or its machine.
+    pub(super) fn told(status: Status, words: impl Into<String>) -> Trouble {
+        Trouble { status, words: words.into(), is_answer: true }
+    }
+
+    /// Nobody said anything.
+    pub(super) fn unheard(words: impl Into<String>) -> Trouble {
+        Trouble { status: Status::Unavailable, words: words.into(), is_answer: false }
+    }
+
+    /// The connection failed. A machine without the server refuses or resets it; no answer, and no way there, say nothing of
+    /// the server.
+    pub(super) fn broken(error: &io::Error) -> Trouble {
+        use io::ErrorKind::{
+            BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, UnexpectedEof,
+        };
+        let kinds = [ConnectionRefused, ConnectionReset, ConnectionAborted, BrokenPipe, UnexpectedEof];
+        let is_answer = kinds.contains(&error.kind());
+        Trouble { is_answer, ..Trouble::unheard(error.to_string()) }
     }
 
     fn garbled() -> Trouble {
-        Trouble { status: Status::BadMessage, words: "it does not speak this protocol".to_owned() }
+        Trouble::told(Status::BadMessage, "it does not speak this protocol")
     }
 }
 
@@ -79,22 +98,25 @@ pub(super) async fn reach(
     addresses: &[Address],
     identity: &Identity<'_>,
 ) -> Result<(ServerId, Established), Trouble> {
-    let mut words = Vec::new();
+    let (mut words, mut is_answer) = (Vec::new(), false);
+    // On another machine there is no socket file of the server, or an old one: only the network says how the server is.
+    let has_network = addresses.iter().any(|address| matches!(address, Address::Tcp(_)));
     for address in addresses {
         let trouble = match env.deadline(env.now() + CONNECT_MAX, try_one(env, address, identity)).await {
             Ok(Ok(reached)) => return Ok(reached),
             Ok(Err(trouble)) => trouble,
-            Err(_) => Trouble { status: Status::Unavailable, words: format!("no answer in {CONNECT_MAX:?}") },
+            Err(_) => Trouble::unheard(format!("no answer in {CONNECT_MAX:?}")),
         };
         // Where any server will do, one whose store is missing does not stand for the others.
         let goes_on = trouble.status == Status::NoStore && identity.server.is_none();
         if (trouble.is_final() && !goes_on) || trouble.status == Status::NoSession {
             return Err(Trouble { words: format!("{address}: {}", trouble.words), ..trouble });
         }
+        is_answer |= trouble.is_answer && (!has_network || matches!(address, Address::Tcp(_)));
         words.push(format!("{address}: {}", trouble.words));
     }
     let words = if words.is_empty() { "no address of it is known".to_owned() } else { words.join("; ") };
-    Err(Trouble { status: Status::Unavailable, words })
+    Err(Trouble { is_answer, ..Trouble::unheard(words) })
 }
 
 /// The first connection, to whichever server it is.
@@ -130,25 +152,25 @@ async fn try_one(
             "it wants version {} of the protocol; this program speaks {version_min} to {version_max}",
             challenge.version
         );
-        return Err(Trouble { status: Status::BadVersion, words });
+        return Err(Trouble::told(Status::BadVersion, words));
     }
     let proof = message::proof(key, true, challenge.version, &nonce, &challenge.nonce);
     if !SecretKey::equal(&proof, &challenge.proof) {
         let words =
             "the server could not prove that it has the file system's key; is this the right key file?";
-        return Err(Trouble { status: Status::BadKey, words: words.to_owned() });
+        return Err(Trouble::told(Status::BadKey, words));
     }
     if identity.server.is_some_and(|server| server != challenge.server) {
         let words =
             format!("server {} listens there; does the map name the right address?", challenge.server);
-        return Err(Trouble { status: Status::Unavailable, words });
+        return Err(Trouble::unheard(words));
     }
     if !identity.store.agrees(challenge.store) {
         let words = format!(
             "it is served from store {}, and this client knows it by store {}; if that one was given up, mount again",
             challenge.store, identity.store
         );
-        return Err(Trouble { status: Status::NoStore, words });
+        return Err(Trouble::told(Status::NoStore, words));
     }
     let attach = Attach {
         proof: message::proof(key, false, challenge.version, &nonce, &challenge.nonce),
@@ -189,8 +211,8 @@ async fn expect<T: Codec>(reader: &mut Reader, rest: &mut BytesMut, kind: FrameK
         let n = reader.read(&mut rest[filled..]).await.map_err(|error| Trouble::broken(&error))?;
         rest.truncate(filled + n);
         if n == 0 {
-            let words = "it closed the connection during the handshake".to_owned();
-            return Err(Trouble { status: Status::Unavailable, words });
+            let words = "it closed the connection during the handshake";
+            return Err(Trouble::told(Status::Unavailable, words));
         }
     }
 }
@@ -198,7 +220,7 @@ async fn expect<T: Codec>(reader: &mut Reader, rest: &mut BytesMut, kind: FrameK
 /// What a refusal says.
 pub(super) fn refusal(frame: &Frame) -> Trouble {
     match frame.message::<Refusal>() {
-        Ok(Refusal { status, words }) => Trouble { status, words: words.0 },
+        Ok(Refusal { status, words }) => Trouble::told(status, words.0),
         Err(_) => Trouble::garbled(),
     }
 }

@@ -23,6 +23,8 @@ const READ_BYTES: (usize, usize) = (16 << 10, (4 << 10) + limits::FLOW_CHUNK_BYT
 
 /// A connection on which something is under way is silent for at most so long before it is asked whether it lives.
 const QUIET_MAX: Duration = Duration::from_secs(5);
+/// Between two tries to reach a silent server; each is given the usual time.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// A pause before connecting again is at most this part of a lease: what is held must not be lost by waiting.
 const PAUSES_A_LEASE: u32 = 8;
 
@@ -37,7 +39,7 @@ pub(super) struct Link {
     pub(super) core: Rc<Core>,
     pub(super) server: ServerId,
     pub(super) wake: Notify,
-    /// Told to leave its connection for a better one.
+    /// Told to leave its connection: for a better one, or as nothing comes from it.
     pub(super) leave: Notify,
     /// How long the server lets a session be silent; zero: not known yet.
     pub(super) lease: Cell<Duration>,
@@ -99,11 +101,31 @@ impl Link {
         match trouble.status {
             Status::NoSession => self.core.session_lost(self.server),
             status if trouble.is_final() => self.core.refused(self.server, status, &trouble.words),
+            _ if trouble.is_answer => self.core.not_serving(self.server, &trouble.words),
             _ => self.core.lost(self.server, &trouble.words),
         }
     }
 
+    /// Connect. To a silent server one try more begins every second, beside those that are not answered yet: one alone would wait
+    /// for a packet that was lost with the server's machine.
     async fn connect(&self) -> Result<Established, Trouble> {
+        let mut tries = FuturesUnordered::new();
+        loop {
+            if self.core.is_closed() {
+                return Err(Trouble::unheard("the client is closed"));
+            }
+            if tries.is_empty() || self.core.is_silent(self.server) {
+                tries.push(self.try_to_connect());
+            }
+            match self.env.deadline(self.env.now() + PROBE_EVERY, tries.next()).await {
+                Ok(Some(Err(trouble))) if !trouble.is_answer && !tries.is_empty() => {}
+                Ok(Some(reached)) => return reached,
+                Ok(None) | Err(_) => {}
+            }
+        }
+    }
+
+    async fn try_to_connect(&self) -> Result<Established, Trouble> {
         let map = self.core.map();
         let mut addresses: Vec<Address> = match map.server(self.server) {
             Some(info) => info.addresses.iter().filter_map(|text| text.0.parse().ok()).collect(),
@@ -138,7 +160,10 @@ impl Link {
         let mut parts: FuturesUnordered<_> = parts.into_iter().collect();
         let Some(ended) = parts.next().await else { return false };
         // First the state, then what the end means for it.
-        self.core.lost(self.server, &ended.words);
+        match ended.is_answer {
+            true => self.core.not_serving(self.server, &ended.words),
+            false => self.core.lost(self.server, &ended.words),
+        }
         if ended.status != Status::Unavailable {
             self.note(&ended);
         }
@@ -159,11 +184,14 @@ impl Link {
 
     async fn leaving(&self) -> Trouble {
         self.leave.wait().await;
-        Trouble { status: Status::Unavailable, words: "a nearer address is tried".to_owned() }
+        match self.core.is_silent(self.server) {
+            true => Trouble::unheard(format!("no answer within {:?}", self.core.options.timeout)),
+            false => Trouble::unheard("a nearer address is tried"),
+        }
     }
 
     async fn read(&self, reader: &mut Reader, mut buf: BytesMut, heard: &Cell<u64>) -> Trouble {
-        let broken = |words: String| Trouble { status: Status::Unavailable, words };
+        let broken = |words: String| Trouble::told(Status::Unavailable, words);
         let mut chunk = READ_BYTES.0;
         loop {
             loop {
@@ -200,21 +228,20 @@ impl Link {
             let n = match reader.read_behind(&mut buf, room).await {
                 Ok(0) => return broken("the server closed the connection".to_owned()),
                 Ok(n) => n,
-                Err(error) => return broken(error.to_string()),
+                Err(error) => return Trouble::broken(&error),
             };
             chunk = if n == room { READ_BYTES.1 } else { READ_BYTES.0 };
         }
     }
 
     async fn write(&self, writer: &mut Writer) -> Trouble {
-        let broken = |words: String| Trouble { status: Status::Unavailable, words };
         let mut out = Outgoing::default();
         loop {
             let wake = self.wake.wait();
             if self.core.is_closed() {
                 // The other side learns it from the end of the stream, with this or without.
                 drop(writer.close().await);
-                return broken("the client is closed".to_owned());
+                return Trouble::unheard("the client is closed");
             }
             if !self.core.take(self.server, &mut out) {
                 wake.await;
@@ -225,7 +252,7 @@ impl Link {
                 _ => writer.write_all(&mut out.slices()).await,
             };
             if let Err(error) = written {
-                return broken(error.to_string());
+                return Trouble::broken(&error);
             }
         }
     }
@@ -242,8 +269,7 @@ impl Link {
             let is_quiet = heard.get() == heard_before && self.core.is_under_way(self.server);
             heard_before = heard.get();
             if is_quiet && asked {
-                let words = format!("it answered nothing for {:?}", 2 * turn);
-                return Trouble { status: Status::Unavailable, words };
+                return Trouble::unheard(format!("it answered nothing for {:?}", 2 * turn));
             }
             idle = if now_batches == batches { idle + turn } else { Duration::ZERO };
             asked = is_quiet;

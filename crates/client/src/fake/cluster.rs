@@ -281,6 +281,7 @@ impl FakeCluster {
         let of = |object: Handle, current: Handle| if object == Handle::CURRENT { current } else { object };
         Ok(match op {
             Op::Ping {} | Op::Sync {} => Answer::Done {},
+            Op::Statfs {} => Answer::Space { total: 1000, available: 400, objects: 3 },
             Op::Map {} => Answer::Map { map: self.map.clone() },
             Op::Lookup { dir, path } => {
                 let (mut at, mut resolved) = (*dir, 0);

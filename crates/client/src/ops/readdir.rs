@@ -34,6 +34,7 @@ mod unordered;
 
 use super::many::Which;
 use crate::{Client, Error};
+use attributes::Lacks;
 use batch::{BATCH_BYTES, BATCH_BYTES_ON, Batch, Begin, Has, Wanted};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -64,6 +65,7 @@ impl Client {
             bytes_max: BATCH_BYTES,
             given_at: None,
             ahead: None,
+            patience: None,
         }
     }
 }
@@ -87,6 +89,8 @@ pub struct DirStream {
     given_at: Option<Instant>,
     /// The one behind it.
     ahead: Option<Ahead>,
+    /// How long attributes are waited for; `None`: to the time limit, and a listing that lacks some fails.
+    patience: Option<Duration>,
 }
 
 impl DirStream {
@@ -96,8 +100,21 @@ impl DirStream {
         self
     }
 
+    /// Entries whose attributes do not come within `patience` are given without them, and [`DirStream::lacks`] says why: a server
+    /// that does not answer costs the listing of a directory on others nothing else.
+    pub fn attributes_within(mut self, patience: Duration) -> DirStream {
+        self.patience = Some(patience);
+        self
+    }
+
+    /// Why the entry given last has no attributes although it is there.
+    pub fn lacks(&self) -> Option<&Error> {
+        let last = self.batch.entries.get(self.next.checked_sub(1)?)?;
+        self.batch.lacks.get(&last.handle)
+    }
+
     /// The next entry; `None` at the end. With `plus` it has its attributes, merged; an entry without them is gone
-    /// meanwhile.
+    /// meanwhile, but for those that [`DirStream::lacks`] tells of.
     ///
     /// # Errors
     /// `NotDirectory`; `Stale`: the directory is gone.
@@ -194,7 +211,7 @@ impl DirStream {
             }
         };
         self.ahead = None;
-        let deadline = called + self.client.core.options.timeout;
+        let deadline = self.client.core.deadline();
         let batch = match ahead {
             Some(Ok(batch)) => batch,
             Some(Err(error)) if self.client.core.world.now() >= deadline => return Err(error),
@@ -254,15 +271,19 @@ impl DirStream {
     async fn complete(&mut self) -> Result<(), Error> {
         let core = &self.client.core;
         let o = core.begin("readdir", Some(self.dir));
+        let deadline =
+            self.patience.map_or(o.deadline, |patience| o.deadline.min(core.world.now() + patience));
+        let o = o.until(deadline);
         let entries = &mut self.batch.entries;
         // A file may have several names here.
         let lacking: BTreeSet<Handle> =
             entries.iter().filter(|e| e.attr.is_none()).map(|e| e.handle).collect();
         let lacking: Vec<Handle> = lacking.into_iter().collect();
+        let mut lacks = Lacks::new();
         if !lacking.is_empty() {
             let found = match core.switches().readdirplus {
-                true => core.getattr_many(&o, &lacking).await?,
-                false => core.getattr_each(&o, &lacking).await?,
+                true => core.getattr_many(&o, &lacking, &mut lacks).await,
+                false => core.getattr_each(&o, &lacking, &mut lacks).await,
             };
             for entry in entries.iter_mut().filter(|entry| entry.attr.is_none()) {
                 entry.attr = found.get(&entry.handle).filter(|attr| attr.nlink > 0).cloned();
@@ -270,8 +291,17 @@ impl DirStream {
         }
         if core.switches().readdirplus {
             let attrs = entries.iter_mut().filter_map(|entry| entry.attr.as_mut()).collect();
-            core.merge_many(&o, attrs).await?;
+            lacks.append(&mut core.merge_many(&o, attrs).await);
         }
+        if self.patience.is_none()
+            && let Some((_, error)) = lacks.pop_first()
+        {
+            return Err(error);
+        }
+        for entry in entries.iter_mut().filter(|entry| lacks.contains_key(&entry.handle)) {
+            entry.attr = None;
+        }
+        self.batch.lacks = lacks;
         // As old as the oldest of them: what was changed since is not believed, and the others no longer than if they had
         // been used at once.
         let (asked_at, asked) = self.batch.asked;

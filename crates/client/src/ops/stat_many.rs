@@ -135,7 +135,7 @@ impl Client {
             .filter_map(|result| result.as_mut()?.as_mut().ok())
             .filter(|attr| is_in_parts(attr))
             .collect();
-        if !striped.is_empty() && self.core.merge_many(&o, striped).await.is_err() {
+        if !striped.is_empty() && !self.core.merge_many(&o, striped).await.is_empty() {
             for result in results.iter_mut() {
                 if matches!(result, Some(Ok(attr)) if is_in_parts(attr)) {
                     *result = None;
