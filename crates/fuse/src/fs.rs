@@ -22,6 +22,7 @@ pub use directories::Directories;
 pub use errno::{Errno, Result};
 pub use listing::Listed;
 
+use crate::interrupts::is_interrupted;
 use crate::options::MountOptions;
 use attempts::Attempts;
 use dirs::OpenDir;
@@ -106,6 +107,7 @@ impl Fs {
                 None => at_once.directories.changed(dir, env.now()),
             });
         }
+        client.hear_interrupts(is_interrupted);
         let stat_ahead = options.stat_ahead && client.map().switches.readdirplus;
         Fs {
             env,
@@ -133,7 +135,12 @@ impl Fs {
         &self.client
     }
 
-    /// Run one request as a task of its own.
+    /// Run a program's request as a task of its own, within the one time limit of a call. `thread`: see [`Client::call`].
+    pub fn run(self: &Rc<Self>, thread: u32, request: LocalBoxFuture<'static, ()>) {
+        self.spawn(self.client.call(thread, request));
+    }
+
+    /// Run something as a task of its own.
     pub fn spawn(self: &Rc<Self>, request: impl Future<Output = ()> + 'static) {
         let fs = self.clone();
         fs.under_way.set(fs.under_way.get() + 1);

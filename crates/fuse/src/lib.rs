@@ -25,7 +25,9 @@
 
 pub mod adapter;
 mod counts;
+mod forgetting;
 pub mod fs;
+mod interrupts;
 pub mod mounts;
 mod options;
 pub mod session;

@@ -3,7 +3,7 @@
 //! ```text
 //!   shoal-fuse       fuser's run: waits for its event loops (fuser-0, fuser-1, ...), then ends the rest, in this order
 //!   shoal-client     the client and its tasks, where no event loop, and no thread of its pools, runs them
-//!   shoal-forget     tells the kernel which pages are no longer true
+//!   shoal-forget     tells the kernel which pages of a file are no longer true, one thread a file that it waits for
 //! ```
 //!
 //! A start connects first and mounts then, so a mount that is there answers. An end may come from anywhere: our own
@@ -13,7 +13,8 @@
 
 use crate::adapter::{Adapter, Message, Queue, queue};
 use crate::counts::RequestCounts;
-use crate::fs::{AtOnce, Fs, Invalidate, Untrue};
+use crate::forgetting::Forgetting;
+use crate::fs::{AtOnce, Fs, Untrue};
 use crate::mounts::{self, Mounted, SUBTYPE};
 use crate::options::{MountOptions, THREADS_MAX};
 use fuser::{Config, INodeNo, MountOption, Notifier, Session, SessionACL};
@@ -106,7 +107,7 @@ impl Mount {
         client.attr_cache = Duration::ZERO;
 
         let (queue, requests) = queue();
-        let (forget, forgotten) = mpsc::channel();
+        let forgetting = Forgetting::default();
         let (ready, answer) = mpsc::channel();
         let taken_away = TakenAway { point: point.clone(), mounted: Arc::default() };
         let mounted = taken_away.mounted.clone();
@@ -114,7 +115,7 @@ impl Mount {
         let serving = Serving {
             options: options.clone(),
             requests,
-            forget,
+            forgetting: forgetting.clone(),
             ready,
             taken_away,
             at_once: at_once.clone(),
@@ -132,10 +133,7 @@ impl Mount {
             MountError::io(format!("cannot mount at {}", point.display()), error)
         })?;
         mounted.store(true, Ordering::Release);
-        let forgetting = spawn("shoal-forget", {
-            let notifier = session.notifier();
-            move || forget_pages(&notifier, &forgotten)
-        })?;
+        forgetting.begin(forget_by(session.notifier()));
 
         let (ended, on_end) = ended();
         let threads = Threads { session, client: client_thread, forgetting, mounted, ended: on_end };
@@ -219,7 +217,7 @@ fn read_ahead(device: &str, bytes: u32) {
 struct Serving {
     options: MountOptions,
     requests: UnboundedReceiver<Message>,
-    forget: mpsc::Sender<Forget>,
+    forgetting: Forgetting,
     /// Told whether listings bring attributes in this file system.
     ready: mpsc::Sender<Result<bool, Error>>,
     taken_away: TakenAway,
@@ -236,10 +234,11 @@ async fn serve(env: Env, client: shoal_client::Options, mut serving: Serving) {
         }
     };
     let readdirplus = client.map().switches.readdirplus;
-    let fs = Rc::new(Fs::new(env, client, &serving.options, invalidate(serving.forget), serving.at_once));
+    let fs =
+        Rc::new(Fs::new(env, client, &serving.options, serving.forgetting.invalidate(), serving.at_once));
     let _ = serving.ready.send(Ok(readdirplus));
-    while let Some(Message::Run(request)) = serving.requests.next().await {
-        fs.spawn(request(fs.clone()));
+    while let Some(Message::Run(thread, request)) = serving.requests.next().await {
+        fs.run(thread, request(fs.clone()));
     }
     fs.end(UNDER_WAY_GRACE).await;
     drop(serving.taken_away);
@@ -273,24 +272,9 @@ impl Drop for TakenAway {
     }
 }
 
-/// A file, what of it the kernel is to forget, and who waits for that.
-type Forget = (Handle, Untrue, oneshot::Sender<()>);
-
-fn invalidate(forget: mpsc::Sender<Forget>) -> Invalidate {
-    Box::new(move |object, untrue| {
-        let (done, wait) = oneshot::channel();
-        // Where nobody listens any more the mount has ended, and with it the kernel's pages.
-        let sent = forget.send((object, untrue, done)).is_ok();
-        Box::pin(async move {
-            if sent {
-                let _ = wait.await;
-            }
-        })
-    })
-}
-
-fn forget_pages(notifier: &Notifier, forgotten: &mpsc::Receiver<Forget>) {
-    while let Ok((object, untrue, done)) = forgotten.recv() {
+/// Tell the kernel.
+fn forget_by(notifier: Notifier) -> impl Fn(Handle, Untrue) + Send + Sync {
+    move |object, untrue| {
         let from = match untrue {
             // From byte 0 on without end: all pages, and the attributes.
             Untrue::Pages => 0,
@@ -300,7 +284,6 @@ fn forget_pages(notifier: &Notifier, forgotten: &mpsc::Receiver<Forget>) {
         if let Err(error) = notifier.inval_inode(INodeNo(object.0), from, 0) {
             tracing::warn!("the kernel keeps what it believes of {object}: {error}");
         }
-        let _ = done.send(());
     }
 }
 
@@ -308,7 +291,7 @@ fn forget_pages(notifier: &Notifier, forgotten: &mpsc::Receiver<Forget>) {
 struct Threads {
     session: Session<Adapter>,
     client: JoinHandle<()>,
-    forgetting: JoinHandle<()>,
+    forgetting: Forgetting,
     mounted: Arc<AtomicBool>,
     ended: OnEnd,
 }
@@ -321,12 +304,10 @@ impl Threads {
         }
         self.mounted.store(false, Ordering::Release);
         queue.end();
-        for thread in [self.client, self.forgetting] {
-            let name = thread.thread().name().unwrap_or("a thread").to_owned();
-            if thread.join().is_err() {
-                tracing::error!("{name} panicked");
-            }
+        if self.client.join().is_err() {
+            tracing::error!("the client's thread panicked");
         }
+        self.forgetting.end();
         drop(self.ended);
     }
 }
@@ -394,7 +375,7 @@ impl MountHandle {
     /// What its client counted; `None` if that does not answer within `most`.
     pub fn client_counters(&self, most: Duration) -> Option<ClientCounters> {
         let (send, receive) = mpsc::channel();
-        self.queue.run(move |fs| async move {
+        self.queue.run(0, move |fs| async move {
             let _ = send.send(fs.client().counters());
         });
         receive.recv_timeout(most).ok()

@@ -1,6 +1,6 @@
 //! Results to replies.
 
-use super::convert::{attributes, dot_attributes, ino, kind};
+use super::convert::{attributes, dot_attributes, ino, kind, no_attributes};
 use crate::fs::{Errno, Fs, Result};
 use bytes::Bytes;
 use fuser::{
@@ -131,6 +131,7 @@ pub(super) async fn readdirplus(fs: &Fs, fh: u64, offset: u64, mut reply: ReplyD
     let listed = fs.readdir(fh, offset, true, |entry, believed| {
         let attr = match &entry.attr {
             Some((attr, _)) => attributes(attr),
+            None if entry.is_unknown => no_attributes(entry.handle, entry.kind),
             None => dot_attributes(entry.handle),
         };
         let name = OsStr::from_bytes(&entry.name);

@@ -152,7 +152,9 @@ impl Fs {
         }
         self.changed(object);
         if opened.direct {
-            (self.invalidate)(object, Untrue::Pages).await;
+            // Where the kernel waits for a page that a silent server is to fill, the append, which is done, does not wait too.
+            let invalidated = (self.invalidate)(object, Untrue::Pages);
+            let _ = self.env.deadline(self.client.deadline(), invalidated).await;
         } else {
             let invalidated = (self.invalidate)(object, Untrue::Pages);
             self.spawn(invalidated);

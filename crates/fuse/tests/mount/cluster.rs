@@ -1,6 +1,7 @@
 //! A file system in this process: servers on threads of their own, over in-process streams, keeping nothing.
 
-use futures_channel::oneshot;
+use futures_channel::mpsc;
+use futures_util::StreamExt;
 use shoal_env::{Address, real};
 use shoal_fuse::{Mount, MountError, MountHandle, MountOptions};
 use shoal_proto::op::Owner;
@@ -11,15 +12,21 @@ use shoal_server::{CollectionSetup, ServerConfig, Settings, serve};
 use shoal_store::{CollectionConfig, Identity, ModuleKind};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc;
+use std::sync::mpsc as std_mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// A running file system.
 pub struct Cluster {
     map: ClusterMap,
-    servers: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
+    servers: Vec<(mpsc::UnboundedSender<Silence>, JoinHandle<()>)>,
 }
+
+/// What silences a server: it says that it begins, and lasts until the other end is dropped.
+type Silence = (std_mpsc::Sender<()>, std_mpsc::Receiver<()>);
+
+/// A server that does nothing and answers nothing until this is dropped, as if its process were stopped.
+pub struct Silenced(#[expect(dead_code, reason = "its end is what counts")] std_mpsc::Sender<()>);
 
 fn key() -> SecretKey {
     SecretKey::new([7; 32])
@@ -58,6 +65,15 @@ impl Cluster {
         self.servers.insert(usize::from(id), start_server(&self.map, ServerId(id)));
     }
 
+    /// Let a server do nothing.
+    pub fn silence(&self, id: u16) -> Silenced {
+        let (begins, has_begun) = std_mpsc::channel();
+        let (end, lasts) = std_mpsc::channel();
+        self.servers[usize::from(id)].0.unbounded_send((begins, lasts)).expect("the server runs");
+        has_begun.recv().expect("the server is silent");
+        Silenced(end)
+    }
+
     /// How a client reaches it.
     pub fn client(&self) -> shoal_client::Options {
         let addresses = self.map.servers.iter().flat_map(|info| info.addresses.iter());
@@ -68,6 +84,13 @@ impl Cluster {
     /// Mount it.
     pub fn try_mount(&self, at: &Path, options: &MountOptions) -> Result<MountHandle, MountError> {
         Mount::start(self.client(), at, options)
+    }
+
+    /// Mount it with a time limit, which needs FUSE.
+    pub fn mount_with_limit(&self, at: &Path, limit: Duration) -> MountHandle {
+        let client = shoal_client::Options { timeout: limit, ..self.client() };
+        Mount::start(client, at, &MountOptions::default())
+            .unwrap_or_else(|error| panic!("these tests need /dev/fuse, and root or fusermount3: {error}"))
     }
 
     /// Mount it, which needs FUSE.
@@ -82,9 +105,9 @@ pub fn switches() -> Switches {
     std::env::var("SHOAL_TEST_SWITCHES").map_or(Switches::OURS, |words| words.parse().unwrap())
 }
 
-fn start_server(map: &ClusterMap, id: ServerId) -> (oneshot::Sender<()>, JoinHandle<()>) {
-    let (stop, stopped) = oneshot::channel();
-    let (ready, is_ready) = mpsc::channel();
+fn start_server(map: &ClusterMap, id: ServerId) -> (mpsc::UnboundedSender<Silence>, JoinHandle<()>) {
+    let (stop, mut silences) = mpsc::unbounded::<Silence>();
+    let (ready, is_ready) = std_mpsc::channel();
     let map = map.clone();
     let thread = real::spawn_roaming(&format!("server-{id}"), move |env| async move {
         let identity = Identity { fs: map.fs_id, collection: map.collection.0, server: id.0 };
@@ -102,7 +125,11 @@ fn start_server(map: &ClusterMap, id: ServerId) -> (oneshot::Sender<()>, JoinHan
         };
         let server = serve(env, config).await.unwrap();
         ready.send(()).unwrap();
-        let _ = stopped.await;
+        while let Some((begins, lasts)) = silences.next().await {
+            begins.send(()).unwrap();
+            // All of the server is on this thread at the moment.
+            let _ = lasts.recv();
+        }
         server.stop().await.unwrap();
     });
     is_ready.recv().expect("the server begins");

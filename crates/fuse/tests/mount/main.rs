@@ -7,6 +7,7 @@ mod data;
 mod life;
 mod listing;
 mod names;
+mod silent;
 mod sync;
 mod two;
 
