@@ -42,11 +42,13 @@ pub enum Fault {
     ClientCrash,
     /// A server is killed, and its disk is not mounted when it starts; later it is, and the server starts again.
     LostFolder,
+    /// A server gets no processor for longer than clients wait for it.
+    Silence,
 }
 
 impl Fault {
     /// All kinds, in the order in which they are drawn.
-    pub const ALL: [Fault; 13] = [
+    pub const ALL: [Fault; 14] = [
         Fault::Crash,
         Fault::PowerCut,
         Fault::Pause,
@@ -60,6 +62,7 @@ impl Fault {
         Fault::StopAt,
         Fault::ClientCrash,
         Fault::LostFolder,
+        Fault::Silence,
     ];
 
     /// Its name on the command line.
@@ -78,6 +81,7 @@ impl Fault {
             Fault::StopAt => "stop-at",
             Fault::ClientCrash => "client-crash",
             Fault::LostFolder => "lost-folder",
+            Fault::Silence => "silence",
         }
     }
 }

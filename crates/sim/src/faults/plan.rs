@@ -21,6 +21,9 @@ const CLOCKS_APART_S_MAX: i64 = 600;
 /// What a message takes from server to server, about.
 const ONE_WAY: Duration = Duration::from_micros(25);
 
+/// A server is silent for more than a client's time limit (30 s), by so much more at most, and for less than a lease.
+const SILENCE: (Duration, Duration) = (Duration::from_secs(31), Duration::from_secs(12));
+
 /// What the checks must know of, told before it is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Told {
@@ -156,6 +159,7 @@ impl Draw<'_> {
             Fault::StopAt => self.stop_at(),
             Fault::ClientCrash => self.client_crash(),
             Fault::LostFolder => self.lost_folder(),
+            Fault::Silence => self.silence(),
         }
     }
 
@@ -188,6 +192,11 @@ impl Draw<'_> {
             }
         });
         words
+    }
+
+    fn silence(&mut self) -> String {
+        self.lasts = SILENCE.0 + Duration::from_millis(self.rng.below(SILENCE.1.as_millis() as u64));
+        self.pause()
     }
 
     fn partition(&self) -> String {
