@@ -2,7 +2,7 @@
 //!
 //! A call may be several operations one after the other (a look, then a change). Each would have a time limit of its own; within
 //! [`Client::call`] all have what is left of one, counted from the call's begin. The core knows the call of the task that is
-//! polled at the moment; requests carry it.
+//! polled at the moment; requests carry it. A verb of several operations is a call of its own within.
 //!
 //! **An interrupt ends a call only while it waits for a server that has not answered for a second** ([`QUIET`]). The kernel passes
 //! on every signal, timers and those of a program's own runtime too, and few programs expect `EINTR` of a `stat` or a `rename`. So
@@ -59,7 +59,7 @@ impl Client {
     }
 }
 
-struct InCall<F> {
+pub(crate) struct InCall<F> {
     core: Rc<Core>,
     call: Rc<Call>,
     work: F,
@@ -78,6 +78,17 @@ impl<F: Future + Unpin> Future for InCall<F> {
 }
 
 impl Core {
+    /// Do `work`, operations one after the other, as a part of what ends at `deadline`.
+    pub(crate) fn until<T, F: Future<Output = T>>(
+        self: &Rc<Core>,
+        deadline: Instant,
+        work: F,
+    ) -> InCall<Pin<Box<F>>> {
+        let thread = self.current_call.borrow().as_ref().map_or(0, |call| call.thread);
+        let call = Rc::new(Call { thread, deadline, interrupted: Cell::new(false) });
+        InCall { core: self.clone(), call, work: Box::pin(work) }
+    }
+
     /// When an operation that begins now ends: by its call's deadline, if it is a part of one.
     pub(crate) fn deadline(&self) -> Instant {
         let deadline = self.world.now() + self.options.timeout;

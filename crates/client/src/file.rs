@@ -166,7 +166,7 @@ impl Opened {
         let told = match core.ask(o, server, open()).await {
             // Removed by another client, and kept for those that say that they have it open.
             Err(error) if error.status == Status::Stale => {
-                core.hold_again(server, &[self.handle]).await?;
+                core.hold_again(server, &[self.handle], o.deadline).await?;
                 core.ask(o, server, open()).await
             }
             told => told,

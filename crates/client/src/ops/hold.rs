@@ -1,6 +1,7 @@
 //! What is open here, said to the server that keeps it.
 
 use crate::core::Core;
+use shoal_env::Instant;
 use shoal_proto::op::Answer;
 use shoal_proto::{Handle, Op, ServerId, limits};
 use std::rc::Rc;
@@ -11,7 +12,7 @@ impl Core {
     pub(crate) async fn say_what_is_open(self: &Rc<Core>, server: ServerId, share: Duration) {
         let due = self.held.borrow().due(server, self.world.now(), share);
         for some in due.chunks(limits::HELD_MAX) {
-            if self.hold_again(server, some).await.is_err() {
+            if self.hold_again(server, some, self.deadline()).await.is_err() {
                 return;
             }
         }
@@ -22,8 +23,9 @@ impl Core {
         self: &Rc<Core>,
         server: ServerId,
         objects: &[Handle],
+        deadline: Instant,
     ) -> Result<(), crate::Error> {
-        let o = self.begin("hold", objects.first().copied());
+        let o = self.begin("hold", objects.first().copied()).until(deadline);
         let asked = self.world.now();
         let told = self.ask(&o, server, vec![Op::Hold { objects: objects.to_vec().into() }]).await?;
         self.held.borrow_mut().told(objects, asked);

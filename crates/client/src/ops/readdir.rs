@@ -33,6 +33,7 @@ mod batch;
 mod unordered;
 
 use super::many::Which;
+use crate::core::Core;
 use crate::{Client, Error};
 use attributes::Lacks;
 use batch::{BATCH_BYTES, BATCH_BYTES_ON, Batch, Begin, Has, Wanted};
@@ -119,12 +120,16 @@ impl DirStream {
     /// # Errors
     /// `NotDirectory`; `Stale`: the directory is gone.
     pub async fn next(&mut self, plus: bool) -> Result<Option<Entry>, Error> {
+        let mut deadline = None;
+        let mut by = |core: &Core| *deadline.get_or_insert_with(|| core.deadline());
         while self.next >= self.batch.entries.len() {
             let Some(begin) = self.batch.then.clone() else { return Ok(None) };
-            self.turn(begin, plus).await?;
+            let deadline = by(&self.client.core);
+            self.turn(begin, plus, deadline).await?;
         }
         if plus && self.batch.has < Has::Attributes {
-            self.complete().await?;
+            let deadline = by(&self.client.core);
+            self.complete(deadline).await?;
         }
         if plus && self.data_max > 0 && self.batch.has < Has::Contents {
             self.complete_data().await?;
@@ -192,7 +197,7 @@ impl DirStream {
     }
 
     /// Go on to the next batch.
-    async fn turn(&mut self, begin: Begin, plus: bool) -> Result<(), Error> {
+    async fn turn(&mut self, begin: Begin, plus: bool, deadline: Instant) -> Result<(), Error> {
         let called = self.client.core.world.now();
         let used_in = self.given_at.map(|at| called.since(at));
         let is_slow = used_in.is_some_and(|used| used > SLOW);
@@ -211,11 +216,10 @@ impl DirStream {
             }
         };
         self.ahead = None;
-        let deadline = self.client.core.deadline();
         let batch = match ahead {
             Some(Ok(batch)) => batch,
             Some(Err(error)) if self.client.core.world.now() >= deadline => return Err(error),
-            Some(Err(_)) | None => self.ask(begin, plus, called).await?,
+            Some(Err(_)) | None => self.ask(begin, plus, deadline).await?,
         };
         let now = self.client.core.world.now();
         (self.batch, self.next, self.given_at) = (batch, 0, Some(now));
@@ -224,7 +228,7 @@ impl DirStream {
             && self.turns > 1
             && !is_slow
         {
-            let mut ahead = maybe_done(self.ask(begin, plus, now));
+            let mut ahead = maybe_done(self.ask(begin, plus, self.client.core.deadline()));
             // The first look sends it.
             let _ = (&mut ahead).now_or_never();
             self.ahead = Some(ahead);
@@ -232,14 +236,13 @@ impl DirStream {
         Ok(())
     }
 
-    /// A batch, asked for by who came at `called`.
+    /// A batch, asked for by who waits until `deadline`.
     fn ask(
         &self,
         begin: Begin,
         plus: bool,
-        called: Instant,
+        deadline: Instant,
     ) -> LocalBoxFuture<'static, Result<Batch, Error>> {
-        let deadline = called + self.client.core.options.timeout;
         let wanted = Wanted { plus, data_max: self.data_max, bytes_max: self.bytes_max, deadline };
         Box::pin(Batch::ask(self.client.clone(), self.dir, begin, wanted))
     }
@@ -268,11 +271,10 @@ impl DirStream {
     }
 
     /// Fetch the attributes that the batch lacks.
-    async fn complete(&mut self) -> Result<(), Error> {
+    async fn complete(&mut self, deadline: Instant) -> Result<(), Error> {
         let core = &self.client.core;
         let o = core.begin("readdir", Some(self.dir));
-        let deadline =
-            self.patience.map_or(o.deadline, |patience| o.deadline.min(core.world.now() + patience));
+        let deadline = self.patience.map_or(deadline, |patience| deadline.min(core.world.now() + patience));
         let o = o.until(deadline);
         let entries = &mut self.batch.entries;
         // A file may have several names here.

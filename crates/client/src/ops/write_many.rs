@@ -76,7 +76,10 @@ impl Client {
                 // Written already: only the facts of its datafiles did not come.
                 Which::Entry(dir, name) if in_groups[item] => self.lookup(*dir, name).await,
                 Which::Object(object) if in_groups[item] => self.getattr(*object).await,
-                _ => self.write_one(&pieces[item], durable).await,
+                _ => {
+                    let one = self.write_one(&pieces[item], durable);
+                    self.core.until(self.core.deadline(), one).await
+                }
             };
             attr.map_err(|error| pieces[item].which.named(error))
         })
