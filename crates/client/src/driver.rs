@@ -13,6 +13,7 @@ use crate::core::Core;
 use crate::world::World;
 use crate::{Error, Options};
 use handshake::Established;
+pub(crate) use handshake::who_listens;
 use shoal_env::local::Notify;
 use shoal_env::{Address, Env, Instant, WallTime, Work};
 use shoal_proto::{ClientId, ClusterMap, ServerId, Status};
@@ -108,7 +109,7 @@ fn is_nearer_known(map: &ClusterMap, server: ServerId, address: &Address) -> boo
     let mut all: Vec<Address> = info.addresses.iter().filter_map(|text| text.0.parse().ok()).collect();
     all.push(address.clone());
     handshake::nearest_first(&mut all);
-    all.first().is_some_and(|first| std::mem::discriminant(first) != std::mem::discriminant(address))
+    all.first().is_some_and(|first| handshake::distance(first) < handshake::distance(address))
 }
 
 /// Connect to any server of `options.map_from`, and fetch the map.

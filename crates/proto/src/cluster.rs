@@ -41,6 +41,8 @@ wire_struct! {
         pub store: StoreId,
         /// Stores of this server that were given up for good, the newest last. Each is refused from then on.
         pub retired: Many<StoreId, { limits::RETIRED_MAX }>,
+        /// How often its addresses were changed. Of two maps the one with the greater count knows where it is.
+        pub moved: u32,
     }
 }
 
@@ -53,7 +55,15 @@ impl ServerInfo {
             roles,
             store: StoreId::NONE,
             retired: Vec::new().into(),
+            moved: 0,
         }
+    }
+
+    /// Whether this says where the server is, and `other` says where it was. Of two changes at once the same one counts
+    /// everywhere.
+    fn is_where_it_went(&self, other: &ServerInfo) -> bool {
+        let of = |info: &ServerInfo| info.addresses.iter().map(|at| at.0.clone()).collect::<Vec<_>>();
+        self.moved > other.moved || (self.moved == other.moved && self.moved > 0 && of(self) > of(other))
     }
 
     /// Whether this server may be served from `store`: no other one is known, and it was not given up.
@@ -94,7 +104,7 @@ impl ServerInfo {
 }
 
 wire_struct! {
-    /// The servers of a file system. A higher epoch replaces a lower one; servers are only ever added.
+    /// The servers of a file system. Each change has a higher epoch; servers are only ever added.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct ClusterMap {
         /// The file system's id, drawn once at random.
@@ -120,17 +130,53 @@ impl ClusterMap {
         self.servers.get(usize::from(id.0))
     }
 
-    /// The map that takes the place of this one where `given` is known too: `given` if it is newer or has more servers, this one
-    /// otherwise. Stores that this one knows are kept.
+    /// The map that takes the place of this one where `given` is known too. **Nothing that either of them knows is lost**: servers
+    /// are only added, a store that was given up stays given up, and a server is where it went last. So maps may be changed on
+    /// several servers at once, and meet in any order. The epoch is greater than that of both, unless it is one of them.
     pub fn succeeded_by(&self, given: &ClusterMap) -> ClusterMap {
-        let added = given.servers.len().saturating_sub(self.servers.len()) as u32;
-        if given.epoch <= self.epoch && added == 0 {
-            return self.clone();
+        let is_newer = (given.servers.len(), given.epoch) > (self.servers.len(), self.epoch);
+        let (newer, older) = if is_newer { (given, self) } else { (self, given) };
+        let added = newer.servers.len().saturating_sub(older.servers.len()) as u32;
+        let mut next = newer.clone();
+        next.remember_stores(older);
+        next.remember_addresses(older);
+        next.epoch = newer.epoch.max(older.epoch.saturating_add(added));
+        let is_taken = |known: &ClusterMap| known.epoch == next.epoch && *known != next;
+        if is_taken(self) || is_taken(given) {
+            next.epoch = next.epoch.saturating_add(1);
         }
-        let mut next = given.clone();
-        next.epoch = given.epoch.max(self.epoch.saturating_add(added));
-        next.remember_stores(self);
         next
+    }
+
+    /// A server is at other addresses from now on; `moved`: how often they were changed then. Whether that is news.
+    ///
+    /// # Errors
+    /// `Invalid`: there is no such server, or no address. `Exists`: another server listens at one of them. `Conflict`: it went
+    /// elsewhere since.
+    pub fn move_server(
+        &mut self,
+        id: ServerId,
+        addresses: &Many<Text, 8>,
+        moved: u32,
+    ) -> Result<bool, crate::Status> {
+        let other = |info: &&ServerInfo| info.id != id;
+        if self.servers.iter().filter(other).any(|s| s.addresses.iter().any(|at| addresses.contains(at))) {
+            return Err(crate::Status::Exists);
+        }
+        let info = self.servers.0.get_mut(usize::from(id.0)).ok_or(crate::Status::Invalid)?;
+        let next = ServerInfo { addresses: addresses.clone(), moved, ..info.clone() };
+        if next == *info {
+            return Ok(false);
+        }
+        if addresses.is_empty() {
+            return Err(crate::Status::Invalid);
+        }
+        if !next.is_where_it_went(info) {
+            return Err(crate::Status::Conflict);
+        }
+        *info = next;
+        self.epoch = self.epoch.saturating_add(1);
+        Ok(true)
     }
 
     /// Whether this map and `other` say the same, as far as each knows the servers' stores.
@@ -151,8 +197,91 @@ impl ClusterMap {
         }
     }
 
+    /// Take over where servers went, where `known` has heard of more changes.
+    fn remember_addresses(&mut self, known: &ClusterMap) {
+        for (info, known) in self.servers.iter_mut().zip(known.servers.iter()) {
+            if known.is_where_it_went(info) {
+                (info.addresses, info.moved) = (known.addresses.clone(), known.moved);
+            }
+        }
+    }
+
     /// The servers with all of `roles`, in order.
     pub fn with_roles(&self, roles: Roles) -> impl Iterator<Item = ServerId> + Clone + '_ {
         self.servers.iter().filter(move |s| s.roles.contains(roles)).map(|s| s.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Status, samples};
+
+    fn at(text: &str) -> Many<Text, 8> {
+        vec![Text::from(text)].into()
+    }
+
+    /// Two servers that never moved.
+    fn settled() -> ClusterMap {
+        let mut map = samples::map();
+        map.servers.0.iter_mut().for_each(|info| info.moved = 0);
+        map
+    }
+
+    fn addresses(map: &ClusterMap) -> Vec<String> {
+        map.servers.iter().map(|info| info.addresses[0].0.clone()).collect()
+    }
+
+    #[test]
+    fn changes_that_servers_heard_of_in_any_order_end_in_one_map() {
+        let known = settled();
+        let changed = |change: &dyn Fn(&mut ClusterMap)| {
+            let mut map = known.clone();
+            change(&mut map);
+            map
+        };
+        let maps = [
+            changed(&|map| drop(map.move_server(ServerId(0), &at("tcp:10.0.0.1:1"), 1).unwrap())),
+            changed(&|map| drop(map.move_server(ServerId(1), &at("tcp:10.0.0.2:1"), 1).unwrap())),
+            changed(&|map| drop(map.move_server(ServerId(1), &at("tcp:10.0.0.3:1"), 1).unwrap())),
+            changed(&|map| {
+                map.servers.0[1].renew(StoreId(77)).unwrap();
+                map.epoch += 1;
+            }),
+            changed(&|map| {
+                map.servers.push(ServerInfo::new(ServerId(2), at("tcp:10.0.0.4:1"), Roles::DATA));
+                map.epoch += 1;
+            }),
+            known.clone(),
+        ];
+        for first in 0..maps.len() {
+            let order: Vec<&ClusterMap> = maps.iter().cycle().skip(first).take(maps.len()).collect();
+            for order in [order.clone(), order.into_iter().rev().collect()] {
+                let met = order.iter().fold(known.clone(), |met, map| met.succeeded_by(map));
+                assert_eq!(addresses(&met), ["tcp:10.0.0.1:1", "tcp:10.0.0.3:1", "tcp:10.0.0.4:1"]);
+                assert_eq!(met.servers[1].store, StoreId(77));
+                for map in &maps {
+                    assert!(met.epoch > map.epoch, "who has one of them hears that there is a newer one");
+                    let again = met.succeeded_by(map);
+                    assert_eq!(again, met, "nothing is news twice");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_goes_where_it_was_sent_last_and_never_where_another_one_is() {
+        let mut map = settled();
+        let (first, second) = (at("tcp:10.0.0.1:1"), at("tcp:10.0.0.2:1"));
+        assert_eq!(map.move_server(ServerId(1), &second, 1), Ok(true));
+        let epoch = map.epoch;
+        assert_eq!(map.move_server(ServerId(1), &second, 1), Ok(false), "it is asked again");
+        assert_eq!(map.epoch, epoch);
+        assert_eq!(map.move_server(ServerId(1), &first, 1), Err(Status::Conflict), "two at once: one counts");
+        assert_eq!(map.move_server(ServerId(0), &second, 1), Err(Status::Exists));
+        assert_eq!(map.move_server(ServerId(2), &first, 1), Err(Status::Invalid));
+        assert_eq!(map.move_server(ServerId(1), &first, 2), Ok(true));
+        assert_eq!(map.move_server(ServerId(1), &second, 1), Err(Status::Conflict));
+        assert_eq!(map.move_server(ServerId(1), &Vec::new().into(), 3), Err(Status::Invalid));
     }
 }

@@ -287,6 +287,9 @@ wire_enum! {
         Setmap = 72 "setmap" { map: ClusterMap, },
         /// Add a server to the running file system. Sent to server 0.
         Addserver = 73 "addserver" { addresses: Many<Text, 8>, roles: Roles, },
+        /// A server is at these addresses from now on; `moved`: how often they were changed then. The answer is the map in which
+        /// that stands.
+        Moveserver = 93 "moveserver" { server: crate::ServerId, addresses: Many<Text, 8>, moved: u32, },
         /// State and counts of this server, as JSON.
         Status = 74 "status" { },
         /// Rows of the store behind a key, for fsck.
@@ -462,7 +465,7 @@ impl Op {
             | Op::Status {}
             | Op::Rows { .. }
             | Op::Sync {} => false,
-            // Idempotent by what they say: a transaction's id, a handle that is never used twice, a sequence, an epoch.
+            // Idempotent by what they say: a transaction's id, a handle that is never used twice, a sequence, an epoch, a count.
             Op::Prepare { .. }
             | Op::Finish { .. }
             | Op::Reap { .. }
@@ -471,6 +474,7 @@ impl Op {
             | Op::Vouchdata { .. }
             | Op::Setmap { .. }
             | Op::Renew { .. }
+            | Op::Moveserver { .. }
             | Op::Yield { .. }
             | Op::Remember { .. }
             | Op::Setsync { .. } => false,

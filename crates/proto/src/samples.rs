@@ -74,6 +74,7 @@ pub fn map() -> ClusterMap {
     let server = |id: u16| ServerInfo {
         store: StoreId(u64::from(id) + 40),
         retired: vec![StoreId(39)].into(),
+        moved: u32::from(id),
         ..ServerInfo::new(
             ServerId(id),
             vec![Text(format!("tcp:127.0.0.1:{}", 7441 + id))],
@@ -190,6 +191,11 @@ pub fn ops() -> Vec<Op> {
         Op::Ping {},
         Op::Map {},
         Op::Setmap { map: map() },
+        Op::Moveserver {
+            server: crate::ServerId(1),
+            addresses: vec!["tcp:node7:7441".into()].into(),
+            moved: 2,
+        },
         Op::Addserver { addresses: vec!["tcp:127.0.0.1:1".into()].into(), roles: Roles::DATA },
         Op::Status {},
         Op::Rows { prefix: blob(b"a"), after: blob(b""), limit: 100 },

@@ -28,6 +28,7 @@ pub mod keys;
 mod lease;
 mod lingering;
 pub mod locks;
+mod maps;
 mod older;
 mod openers;
 pub mod ops;

@@ -10,13 +10,13 @@
 //! | draw | the first answer's handles are lost, never given again |
 //! | batchcreate | the number of the batch: the same one again is the same batch |
 //! | reap | names handles that are never used again |
-//! | setmap | names the epoch |
+//! | setmap | what is known of the map is no news |
 //! | write (a share of an append) | the same bytes to a place that was given to nobody else |
 //!
 //! So a request whose connection broke is sent again on the next one, until its deadline. That is how changes over
 //! servers are done exactly once: by names, not by slots.
 
-use crate::connection::{Ended, Frames, Line, Scratch, introduce, pump};
+use crate::connection::{Ended, Frames, Line, Scratch, introduce, pump, who_listens};
 use crate::counters::{Counters, add};
 use crate::shard::SharedIdentity;
 use crate::tasks::Tasks;
@@ -27,7 +27,7 @@ use shoal_env::local::{Notify, Semaphore};
 use shoal_env::{Address, Env, Instant, Work};
 use shoal_proto::{
     Answer, ClientId, Durability, Frame, FrameKind, Group, GroupReply, Handle, Op, Peer, Reply, Request,
-    ServerId, Status,
+    ServerId, Status, StoreId,
 };
 use shoal_store::Collection;
 use std::cell::{Cell, RefCell};
@@ -75,11 +75,17 @@ struct Inner {
     links: RefCell<BTreeMap<ServerId, Rc<Link>>>,
     drawn: RefCell<BTreeMap<ServerId, VecDeque<Handle>>>,
     next_tag: Cell<u64>,
+    /// Peers that told another epoch of the map than this server's.
+    other_epochs: RefCell<BTreeMap<ServerId, u32>>,
 }
 
 /// The peers of a shard.
 #[derive(Clone)]
-pub struct Peers(Rc<Inner>);
+pub struct Peers {
+    inner: Rc<Inner>,
+    /// Woken when a peer told another epoch of the map.
+    pub(crate) epoch_told: Notify,
+}
 
 impl Peers {
     /// None connected yet.
@@ -93,7 +99,7 @@ impl Peers {
         let mut client = ClientId::default();
         env.random(&mut client.0);
         let scratch = Scratch::new(env.counters());
-        Peers(Rc::new(Inner {
+        let inner = Rc::new(Inner {
             env,
             identity,
             counters,
@@ -104,7 +110,22 @@ impl Peers {
             links: RefCell::default(),
             drawn: RefCell::default(),
             next_tag: Cell::new(1),
-        }))
+            other_epochs: RefCell::default(),
+        });
+        Peers { inner, epoch_told: Notify::default() }
+    }
+
+    /// A peer told the epoch of its map.
+    fn note_epoch(&self, server: ServerId, epoch: u32) {
+        if epoch != self.inner.identity.borrow().map.epoch {
+            self.inner.other_epochs.borrow_mut().insert(server, epoch);
+            self.epoch_told.wake_all();
+        }
+    }
+
+    /// One of the peers that told another epoch, and that.
+    pub(crate) fn take_other_epoch(&self) -> Option<(ServerId, u32)> {
+        self.inner.other_epochs.borrow_mut().pop_first()
     }
 
     /// Ask one operation.
@@ -179,10 +200,10 @@ impl Peers {
         let mut request = Request { slot: None, timeout_ms: 0, durability, groups: groups.into() };
         loop {
             let line = self.line(server, deadline).await?;
-            let left = deadline.since(self.0.env.now());
+            let left = deadline.since(self.inner.env.now());
             request.timeout_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1);
             let answer = self.send(server, &line, &request, &bulk);
-            match self.0.env.deadline(deadline, answer).await {
+            match self.inner.env.deadline(deadline, answer).await {
                 Err(_) => {
                     if writes {
                         // It may still be done, at any time, and its place is given to the next append. The peer ends what
@@ -201,13 +222,13 @@ impl Peers {
 
     /// A handle of a peer drawn before.
     pub fn drawn(&self, server: ServerId) -> Option<Handle> {
-        self.0.drawn.borrow_mut().get_mut(&server)?.pop_front()
+        self.inner.drawn.borrow_mut().get_mut(&server)?.pop_front()
     }
 
     /// Keep handles drawn from a peer.
     pub fn keep_drawn(&self, server: ServerId, handles: Vec<Handle>) {
         let own = handles.into_iter().filter(|h| h.server() == server);
-        self.0.drawn.borrow_mut().entry(server).or_default().extend(own);
+        self.inner.drawn.borrow_mut().entry(server).or_default().extend(own);
     }
 
     /// Send on a connection; `None`: it broke before the answer.
@@ -218,13 +239,13 @@ impl Peers {
         request: &Request,
         bulk: &Bytes,
     ) -> impl Future<Output = Option<Replied>> + use<> {
-        let tag = self.0.next_tag.get();
-        self.0.next_tag.set(tag + 1);
+        let tag = self.inner.next_tag.get();
+        self.inner.next_tag.set(tag + 1);
         let link = self.link(server);
         let (send, receive) = oneshot::channel();
         link.waiting.borrow_mut().insert(tag, send);
-        add(&self.0.counters.peer_messages, 1);
-        self.0.env.work(Work::Message, 1);
+        add(&self.inner.counters.peer_messages, 1);
+        self.inner.env.work(Work::Message, 1);
         line.send(FrameKind::Request, tag, request, std::slice::from_ref(bulk));
         let forget = Forget { link, tag };
         async move {
@@ -235,12 +256,12 @@ impl Peers {
     }
 
     fn link(&self, server: ServerId) -> Rc<Link> {
-        self.0.links.borrow_mut().entry(server).or_default().clone()
+        self.inner.links.borrow_mut().entry(server).or_default().clone()
     }
 
     /// The connection to a peer, made if need be.
     async fn line(&self, server: ServerId, deadline: Instant) -> Result<Rc<Line>, Status> {
-        if self.0.identity.borrow().map.server(server).is_none() {
+        if self.inner.identity.borrow().map.server(server).is_none() {
             return Err(Status::WrongServer);
         }
         let link = self.link(server);
@@ -251,14 +272,14 @@ impl Peers {
             {
                 return Ok(line.clone());
             }
-            if self.0.env.now() >= deadline {
+            if self.inner.env.now() >= deadline {
                 return Err(Status::Unavailable);
             }
             if !link.connecting.replace(true) {
                 let own = self.clone();
-                self.0.tasks.spawn(&self.0.env, "peer", async move { own.connection(server).await });
+                self.inner.tasks.spawn(&self.inner.env, "peer", async move { own.connection(server).await });
             }
-            if self.0.env.deadline(deadline, changed).await.is_err() {
+            if self.inner.env.deadline(deadline, changed).await.is_err() {
                 return Err(Status::Unavailable);
             }
         }
@@ -267,15 +288,20 @@ impl Peers {
     /// The task of a connection: make it, serve it to its end.
     async fn connection(&self, server: ServerId) {
         let link = self.link(server);
-        let until = self.0.env.now() + CONNECT_TIMEOUT;
-        let made = self.0.env.deadline(until, self.connect(server)).await;
+        let until = self.inner.env.now() + CONNECT_TIMEOUT;
+        let made = self.inner.env.deadline(until, self.connect(server)).await;
         match made {
             Ok(Ok((line, mut reader, mut writer, mut frames))) => {
                 link.pause.set(Duration::ZERO);
                 link.line.replace(Some(line.clone()));
                 link.connecting.set(false);
                 link.changed.wake_all();
-                pump(&mut reader, &mut writer, &line, &mut frames, |frame| answered(&link, frame)).await;
+                pump(&mut reader, &mut writer, &line, &mut frames, |frame| {
+                    let epoch = answered(&link, frame)?;
+                    self.note_epoch(server, epoch);
+                    Ok(())
+                })
+                .await;
                 line.end();
                 if link.line.borrow().as_ref().is_some_and(|present| Rc::ptr_eq(present, &line)) {
                     link.line.take();
@@ -291,7 +317,7 @@ impl Peers {
                 tracing::debug!(%server, words, "a peer could not be reached");
                 let pause = link.pause.get().clamp(PAUSES.0, PAUSES.1);
                 link.pause.set(pause * 2);
-                self.0.env.sleep(pause).await;
+                self.inner.env.sleep(pause).await;
                 link.connecting.set(false);
                 link.changed.wake_all();
             }
@@ -303,7 +329,7 @@ impl Peers {
     /// # Errors
     /// Why it refuses, or could not be reached.
     pub async fn introduce(&self, server: ServerId, deadline: Instant) -> Result<(), (Status, String)> {
-        match self.0.env.deadline(deadline, self.connect(server)).await {
+        match self.inner.env.deadline(deadline, self.connect(server)).await {
             Ok(Ok((line, ..))) => {
                 line.end();
                 Ok(())
@@ -313,9 +339,32 @@ impl Peers {
         }
     }
 
+    /// Which server of this file system listens at an address, and from which store it is served.
+    ///
+    /// # Errors
+    /// Why it is none, or could not be reached.
+    pub async fn who_listens(
+        &self,
+        address: &str,
+        deadline: Instant,
+    ) -> Result<(ServerId, StoreId), (Status, String)> {
+        let asked = async {
+            let address: Address = address.parse().map_err(|words| (Status::Invalid, words))?;
+            let mut stream =
+                self.inner.env.connect(&address).await.map_err(|e| (Status::Unavailable, e.to_string()))?;
+            let identity = self.inner.identity.borrow().clone();
+            let mut frames = Frames::new(self.inner.scratch.clone());
+            let parts = (&mut stream.reader, &mut stream.writer, &mut frames);
+            let listens = who_listens(&self.inner.env, &identity, &stream.peer, parts).await;
+            listens.map_err(|refused| (refused.status, refused.words))
+        };
+        let silent = || Err((Status::TimedOut, "no answer to the handshake".to_owned()));
+        self.inner.env.deadline(deadline, asked).await.unwrap_or_else(|_| silent())
+    }
+
     /// What this server says of itself.
     fn own(&self, identity: &crate::shard::Identity) -> Peer {
-        let collection = &self.0.collection;
+        let collection = &self.inner.collection;
         Peer { server: identity.id, store: collection.store_id(), position: collection.durable().0 }
     }
 
@@ -323,7 +372,7 @@ impl Peers {
         &self,
         server: ServerId,
     ) -> Result<(Rc<Line>, shoal_env::Reader, shoal_env::Writer, Frames), (Status, String)> {
-        let identity = self.0.identity.borrow().clone();
+        let identity = self.inner.identity.borrow().clone();
         let info = identity
             .map
             .server(server)
@@ -338,21 +387,32 @@ impl Peers {
                     continue;
                 }
             };
-            let mut stream = match self.0.env.connect(&address).await {
+            let mut stream = match self.inner.env.connect(&address).await {
                 Ok(stream) => stream,
                 Err(error) => {
                     last = (Status::Unavailable, format!("{address}: {error}"));
                     continue;
                 }
             };
-            let mut frames = Frames::new(self.0.scratch.clone());
+            let mut frames = Frames::new(self.inner.scratch.clone());
             let parts = (&mut stream.reader, &mut stream.writer, &mut frames);
             let name = stream.peer.as_str();
             let _turn = link.greeting.0.acquire(1).await;
-            match introduce(&self.0.env, &identity, self.0.client, self.own(&identity), server, name, parts)
-                .await
+            match introduce(
+                &self.inner.env,
+                &identity,
+                self.inner.client,
+                self.own(&identity),
+                server,
+                name,
+                parts,
+            )
+            .await
             {
-                Ok(line) => return Ok((line, stream.reader, stream.writer, frames)),
+                Ok((line, epoch)) => {
+                    self.note_epoch(server, epoch);
+                    return Ok((line, stream.reader, stream.writer, frames));
+                }
                 Err(refused) if refused.status == Status::OtherStore => {
                     return Err((refused.status, refused.words));
                 }
@@ -364,8 +424,8 @@ impl Peers {
 
     /// Forget what is known of a peer's store: its connection ends, and handles drawn from it are not used.
     pub fn forget(&self, server: ServerId) {
-        self.0.drawn.borrow_mut().remove(&server);
-        if let Some(link) = self.0.links.borrow().get(&server)
+        self.inner.drawn.borrow_mut().remove(&server);
+        if let Some(link) = self.inner.links.borrow().get(&server)
             && let Some(line) = link.line.take()
         {
             line.end();
@@ -374,7 +434,7 @@ impl Peers {
 
     /// End all connections.
     pub fn end(&self) {
-        for link in self.0.links.borrow().values() {
+        for link in self.inner.links.borrow().values() {
             if let Some(line) = link.line.take() {
                 line.end();
             }
@@ -406,7 +466,8 @@ impl Drop for Forget {
     }
 }
 
-fn answered(link: &Link, frame: Frame) -> Result<(), Ended> {
+/// Give an answer to whoever waits for it; the epoch that its server told.
+fn answered(link: &Link, frame: Frame) -> Result<u32, Ended> {
     if frame.kind != FrameKind::Reply {
         return Err(Ended::Garbage);
     }
@@ -415,7 +476,7 @@ fn answered(link: &Link, frame: Frame) -> Result<(), Ended> {
         // Nobody waits any more: the answer is of no use.
         let _ = waiting.send((reply.groups.0, frame.bulk));
     }
-    Ok(())
+    Ok(reply.map_epoch)
 }
 
 impl crate::data::Peers for Peers {

@@ -10,7 +10,7 @@ use crate::rows::{self, Inode, RowValue, Tx, TxState};
 use crate::session::Session;
 use crate::shard::{Shard, apply_own};
 use crate::tx::{self, Prepared};
-use crate::{format, lease, lingering, older, pools, reaper, splits, stores};
+use crate::{format, lease, lingering, maps, older, pools, reaper, splits, stores};
 use bytes::Bytes;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, point};
@@ -52,6 +52,7 @@ pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
     spawn("pools", Box::pin(pools::run(shard.clone())));
     spawn("splits", Box::pin(splits::run(shard.clone())));
     spawn("stores", Box::pin(stores::run(shard.clone())));
+    spawn("maps", Box::pin(maps::run(shard.clone())));
     spawn("ended", Box::pin(tx::forget_ended(shard.clone())));
     spawn("resolver", Box::pin(tx::resolve(shard.clone())));
     Ok(())
@@ -79,9 +80,11 @@ async fn find_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
         if kept.fs_id != given.fs_id || kept.collection != given.collection {
             return Err(StoreError::Refused("the store holds another file system than the map names".into()));
         }
-        check_address(&kept, &given, shard.id())?;
         map = kept.succeeded_by(&given);
+        check_address(&map, &given, shard.id())?;
+        check_moved(shard, &kept, &map).await?;
         changed = map != kept;
+        shard.was_given_news.set(changed);
         if older::is_accepted(shard, &kept, &map) {
             older::forget_promises(shard).await?;
         }
@@ -97,25 +100,48 @@ async fn find_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// A server stays where its clients know it. One that would serve elsewhere is most likely a copy of the folder: two servers
-/// with one identity, each with a part of the changes.
-fn check_address(kept: &ClusterMap, given: &ClusterMap, id: ServerId) -> Result<(), StoreError> {
-    // Names inside of a process lead no client anywhere else.
-    let of = |map: &ClusterMap| -> Vec<String> {
-        let all = map.server(id).map(|info| info.addresses.iter()).into_iter().flatten();
-        all.filter(|at| !at.0.starts_with("local:")).map(|at| at.0.clone()).collect()
-    };
-    let (known, now) = (of(kept), of(given));
+/// A server stays where its clients know it, until an operator moves it. One that would serve elsewhere is most likely a copy of
+/// the folder: two servers with one identity, each with a part of the changes.
+fn check_address(known: &ClusterMap, given: &ClusterMap, id: ServerId) -> Result<(), StoreError> {
+    let (name, moved) = (&known.name, known.server(id).map_or(0, |info| info.moved));
+    let is_older = given.server(id).is_some_and(|info| info.moved < moved);
+    let (known, now) = (addresses(known, id), addresses(given, id));
     if known.is_empty() || now.is_empty() || now.iter().any(|at| known.contains(at)) {
         return Ok(());
     }
+    let remedy = match is_older {
+        true => "it was moved there, and this cluster file is older: take over the newest one".to_owned(),
+        false => format!(
+            "listen there, or say that it moves (`shoal move-server`); if this folder is a copy, use the one it was copied from \
+             (two servers with one identity would part the data)"
+        ),
+    };
     Err(StoreError::Refused(format!(
-        "clients and servers know server {id} of file system `{}` at {}, and here it would be at {}: listen there; if this \
-         folder is a copy, use the one it was copied from (two servers with one identity would part the data)",
-        kept.name,
+        "clients and servers know server {id} of file system `{name}` at {}, and here it would be at {}: {remedy}",
         known.join(", "),
         now.join(", "),
     )))
+}
+
+/// Where clients find a server. Names inside of a process lead no client anywhere else.
+fn addresses(map: &ClusterMap, id: ServerId) -> Vec<String> {
+    let all = map.server(id).map(|info| info.addresses.iter()).into_iter().flatten();
+    all.filter(|at| !at.0.starts_with("local:")).map(|at| at.0.clone()).collect()
+}
+
+/// A server that begins where it moved to must not run where it was: the two would part the data.
+async fn check_moved(shard: &Rc<Shard>, kept: &ClusterMap, now: &ClusterMap) -> Result<(), StoreError> {
+    let (id, mut former) = (shard.id(), addresses(kept, shard.id()));
+    let present = addresses(now, id);
+    former.retain(|at| !present.contains(at));
+    match stores::still_serves(shard, &former).await {
+        None => Ok(()),
+        Some(at) => Err(StoreError::Refused(format!(
+            "server {id} of file system `{}` still runs at {at}, where it was before it moved to {}: stop it there first",
+            kept.name,
+            present.join(", "),
+        ))),
+    }
 }
 
 /// The root directory, made once, by the server that holds it.

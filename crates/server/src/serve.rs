@@ -6,6 +6,7 @@
 
 use crate::connection::{self, Frames, Line, Refused, Scratch, greet, refuse};
 use crate::counters::add;
+use crate::maps;
 use crate::places::{Entry, Place, Places};
 use crate::recovery;
 use crate::shard::{Identity, Settings, Shard};
@@ -139,6 +140,9 @@ pub async fn serve(env: Env, config: ServerConfig) -> Result<ServerHandle, Serve
             server.abandon();
             return Err(ServeError::Store(name, error));
         }
+        if shard.has_new_map() {
+            maps::push_to_all(shard);
+        }
     }
     Ok(server)
 }
@@ -155,16 +159,9 @@ fn check(config: &ServerConfig) -> Result<(), ServeError> {
         return Err(ServeError::Setup("no collection to serve".into()));
     }
     let keyless = config.collections.iter().any(|setup| setup.key.is_none());
-    match config.listen.iter().find(|address| keyless && !is_local(address)) {
+    match config.listen.iter().find(|address| keyless && !address.is_of_this_machine()) {
         Some(address) => Err(ServeError::NeedsKey(address.clone())),
         None => Ok(()),
-    }
-}
-
-fn is_local(address: &Address) -> bool {
-    match address {
-        Address::Tcp(addr) => addr.ip().is_loopback(),
-        Address::Unix(_) | Address::Local(_) => true,
     }
 }
 

@@ -161,6 +161,8 @@ pub struct Shard {
     /// No fellow knows that this is not the server's store: clients may come.
     admits: Cell<bool>,
     admitted: Notify,
+    /// The configuration had news when it was opened.
+    pub(crate) was_given_news: Cell<bool>,
     engine: Engine,
 }
 
@@ -209,6 +211,7 @@ impl Shard {
             tasks,
             remembered: RefCell::default(),
             admits: Cell::default(),
+            was_given_news: Cell::default(),
             admitted: Notify::default(),
             engine,
         })
@@ -243,6 +246,11 @@ impl Shard {
     /// Whether anybody but a fellow that is introduced may ask something.
     pub(crate) fn admits(&self) -> bool {
         self.admits.get()
+    }
+
+    /// Whether the others may not know yet what this server's map says since it was opened.
+    pub(crate) fn has_new_map(&self) -> bool {
+        self.was_given_news.get()
     }
 
     /// Wait until clients may come.

@@ -21,12 +21,13 @@
 
 use crate::data::status_of;
 use crate::keys;
+use crate::maps;
 use crate::shard::{Identity, Shard, apply_own};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use shoal_proto::codec::Codec;
 use shoal_proto::{ClusterMap, Handle, Op, Peer, ServerId, ServerInfo, Status, StoreId, TxId};
-use shoal_store::{Changes, StoreError, Strength, look, settle};
+use shoal_store::{Changes, StoreError, Strength, look};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
@@ -98,21 +99,20 @@ impl Unmet {
 pub async fn meet(shard: &Rc<Shard>, peer: Peer) -> Result<(), Unmet> {
     check(&shard.identity(), peer).map_err(Unmet::refused)?;
     remember(shard, peer).await?;
-    let mut map = ClusterMap::clone(&shard.identity().map);
-    let Some(info) = map.servers.0.get_mut(usize::from(peer.server.0)) else { return Ok(()) };
-    if info.store.is_known() || !peer.store.is_known() {
+    let is_met = |map: &ClusterMap| map.server(peer.server).is_none_or(|info| info.store.is_known());
+    if is_met(&shard.identity().map) || !peer.store.is_known() {
         return Ok(());
     }
-    info.store = peer.store;
-    let mut changes = Changes::default();
-    changes.put(keys::config("map"), map.to_bytes());
-    // Adopted at once, so that two connections of two stores cannot both be the first.
-    shard.adopt_map(map);
-    let kept = async {
-        apply_own(&shard.collection, changes).await?;
-        settle(&shard.collection).await
+    let enter = |map: &mut ClusterMap| {
+        if let Some(info) = map.servers.0.get_mut(usize::from(peer.server.0)).filter(|i| !i.store.is_known())
+        {
+            info.store = peer.store;
+        }
     };
-    kept.await.map_err(|error| Unmet::failed("this server could not keep the store", peer, error))
+    let kept = maps::change(shard, enter).await;
+    kept.map_err(|error| Unmet::failed("this server could not keep the store", peer, error))?;
+    // Of two stores whose connections came at once one was the first.
+    check(&shard.identity(), peer).map_err(Unmet::refused)
 }
 
 /// Whether a transaction was begun by a store of its coordinator that was given up.
@@ -190,6 +190,19 @@ pub async fn ask_fellows(shard: &Rc<Shard>) -> Result<(), StoreError> {
     }
     shard.admit_clients();
     Ok(())
+}
+
+/// The first of these addresses at which another process serves this server from this store.
+pub async fn still_serves(shard: &Rc<Shard>, addresses: &[String]) -> Option<String> {
+    let until = shard.env.now() + ASK_TIMEOUT;
+    let ask = |at: &String| {
+        let at = at.clone();
+        async move {
+            let asked = shard.peers.who_listens(&at, until).await;
+            asked.is_ok_and(|listens| listens == (shard.id(), shard.store())).then_some(at)
+        }
+    };
+    join_all(addresses.iter().map(ask)).await.into_iter().flatten().next()
 }
 
 /// The task of a shard that tells its fellows how far its store is durable.

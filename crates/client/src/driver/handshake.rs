@@ -66,11 +66,16 @@ pub(super) struct Identity<'a> {
 /// The order in which addresses of a server are tried: first those that cost the least. A socket in a folder of another
 /// machine is not there, and is passed over at once.
 pub(super) fn nearest_first(addresses: &mut [Address]) {
-    addresses.sort_by_key(|address| match address {
+    addresses.sort_by_key(distance);
+}
+
+/// How far it is to an address: within the process, the machine, over the network.
+pub(super) fn distance(address: &Address) -> u8 {
+    match address {
         Address::Local(_) => 0,
         Address::Unix(_) => 1,
-        Address::Tcp(_) => 2,
-    });
+        Address::Tcp(_) | Address::Host(..) => 2,
+    }
 }
 
 /// Connect to the first of `addresses` that answers, and shake hands.
@@ -109,35 +114,39 @@ pub(super) async fn first_of(
         .map_err(|trouble| Error::new(trouble.status, "connect").because(trouble.words))
 }
 
+/// Which server of the file system listens at an address, and from which store it is served.
+///
+/// # Errors
+/// `Unavailable`: nobody listens there. Else who listens is no server of the file system; the words say why.
+pub(crate) async fn who_listens(
+    env: &Env,
+    options: &Options,
+    address: &Address,
+) -> Result<(ServerId, StoreId), Error> {
+    let asked = async {
+        let mut stream = env.connect(address).await.map_err(|e| Trouble::broken(&e))?;
+        let mut rest = BytesMut::new();
+        challenged(env, options, &mut stream, &mut rest).await.map(|(_, challenge)| challenge)
+    };
+    let told = env.deadline(env.now() + CONNECT_MAX, asked).await.unwrap_or_else(|_| {
+        let words = format!("no answer in {CONNECT_MAX:?}");
+        Err(Trouble { status: Status::TimedOut, words })
+    });
+    told.map(|challenge| (challenge.server, challenge.store)).map_err(|trouble| {
+        Error::new(trouble.status, "connect").because(format!("{address}: {}", trouble.words))
+    })
+}
+
 async fn try_one(
     env: &Env,
     address: &Address,
     identity: &Identity<'_>,
 ) -> Result<(ServerId, Established), Trouble> {
-    let Stream { mut reader, mut writer, .. } =
-        env.connect(address).await.map_err(|e| Trouble::broken(&e))?;
+    let mut stream = env.connect(address).await.map_err(|e| Trouble::broken(&e))?;
     let mut rest = BytesMut::new();
     let key = &identity.options.key;
-    let mut nonce = [0; 32];
-    env.random(&mut nonce);
-    let (version_min, version_max) = message::VERSIONS;
-    let hello = Hello { version_min, version_max, fs_id: identity.options.fs_id, nonce };
-    send(&mut writer, FrameKind::Hello, version_max, &hello).await?;
-
-    let challenge: Challenge = expect(&mut reader, &mut rest, FrameKind::Challenge).await?;
-    if !(version_min..=version_max).contains(&challenge.version) {
-        let words = format!(
-            "it wants version {} of the protocol; this program speaks {version_min} to {version_max}",
-            challenge.version
-        );
-        return Err(Trouble { status: Status::BadVersion, words });
-    }
-    let proof = message::proof(key, true, challenge.version, &nonce, &challenge.nonce);
-    if !SecretKey::equal(&proof, &challenge.proof) {
-        let words =
-            "the server could not prove that it has the file system's key; is this the right key file?";
-        return Err(Trouble { status: Status::BadKey, words: words.to_owned() });
-    }
+    let (nonce, challenge) = challenged(env, identity.options, &mut stream, &mut rest).await?;
+    let Stream { mut reader, mut writer, .. } = stream;
     if identity.server.is_some_and(|server| server != challenge.server) {
         let words =
             format!("server {} listens there; does the map name the right address?", challenge.server);
@@ -163,6 +172,39 @@ async fn try_one(
     let version = challenge.version;
     let address = address.clone();
     Ok((challenge.server, Established { reader, writer, rest, attached, version, address }))
+}
+
+/// Say hello; the nonce of this side, and the challenge of a server that has the key.
+async fn challenged(
+    env: &Env,
+    options: &Options,
+    stream: &mut Stream,
+    rest: &mut BytesMut,
+) -> Result<([u8; 32], Challenge), Trouble> {
+    let Stream { reader, writer, .. } = stream;
+    let mut nonce = [0; 32];
+    env.random(&mut nonce);
+    let (version_min, version_max) = message::VERSIONS;
+    let hello = Hello { version_min, version_max, fs_id: options.fs_id, nonce };
+    send(writer, FrameKind::Hello, version_max, &hello).await?;
+    let challenge: Challenge = expect(reader, rest, FrameKind::Challenge).await?;
+    if !(version_min..=version_max).contains(&challenge.version) {
+        let words = format!(
+            "it wants version {} of the protocol; this program speaks {version_min} to {version_max}",
+            challenge.version
+        );
+        return Err(Trouble { status: Status::BadVersion, words });
+    }
+    let proof = message::proof(&options.key, true, challenge.version, &nonce, &challenge.nonce);
+    if !SecretKey::equal(&proof, &challenge.proof) {
+        // So that the server's log has it: it cannot see by itself why this side ends.
+        let told = Refusal { status: Status::BadKey, words: "your key is not this file system's".into() };
+        let _ = send(writer, FrameKind::Refusal, challenge.version, &told).await;
+        let words =
+            "the server could not prove that it has the file system's key; is this the right key file?";
+        return Err(Trouble { status: Status::BadKey, words: words.to_owned() });
+    }
+    Ok((nonce, challenge))
 }
 
 async fn send<T: Codec>(

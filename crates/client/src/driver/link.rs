@@ -5,14 +5,16 @@ use crate::core::Core;
 use crate::session::Outgoing;
 use bytes::BytesMut;
 use futures_util::StreamExt;
-use futures_util::future::LocalBoxFuture;
+use futures_util::future::{Either, LocalBoxFuture, select};
 use futures_util::stream::FuturesUnordered;
 use shoal_env::local::Notify;
 use shoal_env::{Address, Env, Reader, Writer};
 use shoal_proto::message::Reply;
-use shoal_proto::{Frame, FrameKind, ServerId, Status, StoreId, limits};
+use shoal_proto::{Frame, FrameKind, ServerId, ServerInfo, Status, StoreId, limits};
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::io::IoSlice;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -30,6 +32,9 @@ const PAUSES_A_LEASE: u32 = 8;
 const LOOKS_A_LEASE: u32 = 12;
 /// How often in a lease the server is told of each file that stays open.
 const TOLD_A_LEASE: u32 = 3;
+
+/// The server is elsewhere by now.
+struct Moved;
 
 /// See the module's page.
 pub(super) struct Link {
@@ -51,25 +56,33 @@ impl Link {
             if established.is_none() && !self.wanted().await {
                 return;
             }
+            let known = self.known();
             let reached = match established.take() {
-                Some(established) => Ok(established),
-                None => self.connect().await,
+                Some(established) => Ok(Ok(established)),
+                None => self.unless_moved(&known, self.connect(&known, failures)).await,
             };
-            match reached {
-                Ok(established) => {
+            let mut moved = match reached {
+                Ok(Ok(established)) => {
                     if self.converse(established).await {
                         failures = 0;
                     }
+                    false
                 }
-                Err(trouble) => self.note(&trouble),
-            }
+                Ok(Err(trouble)) => {
+                    self.note(&trouble);
+                    self.core.ask_others_for_map(self.server);
+                    false
+                }
+                Err(Moved) => true,
+            };
             if self.core.is_closed() {
                 return;
             }
-            if failures > 0 {
-                self.env.sleep(self.pause(failures)).await;
+            if !moved && failures > 0 {
+                let pause = self.env.sleep(self.pause(failures));
+                moved = self.unless_moved(&known, pause).await.is_err();
             }
-            failures = failures.saturating_add(1);
+            failures = if moved { 0 } else { failures.saturating_add(1) };
         }
     }
 
@@ -103,12 +116,44 @@ impl Link {
         }
     }
 
-    async fn connect(&self) -> Result<Established, Trouble> {
+    /// Where the map has the server.
+    fn known(&self) -> Vec<Address> {
         let map = self.core.map();
-        let mut addresses: Vec<Address> = match map.server(self.server) {
-            Some(info) => info.addresses.iter().filter_map(|text| text.0.parse().ok()).collect(),
-            None => self.core.options.map_from.clone(),
+        let of = |info: &ServerInfo| info.addresses.iter().filter_map(|text| text.0.parse().ok()).collect();
+        map.server(self.server).map(of).unwrap_or_default()
+    }
+
+    /// Await `future`, unless the map has the server elsewhere before.
+    async fn unless_moved<T>(&self, known: &[Address], future: impl Future<Output = T>) -> Result<T, Moved> {
+        let moved = async {
+            loop {
+                let changed = self.core.map.changed.wait();
+                if self.known() != known {
+                    return;
+                }
+                changed.await;
+            }
         };
+        match select(pin!(future), pin!(moved)).await {
+            Either::Left((value, _)) => Ok(value),
+            Either::Right(_) => Err(Moved),
+        }
+    }
+
+    /// Where the client was told to look for the file system, as far as no server's address in the map: there the server may be
+    /// when it is nowhere else, as a host that changed its address and kept its name.
+    fn strange(&self) -> Vec<Address> {
+        let map = self.core.map();
+        let known: BTreeSet<&str> =
+            map.servers.iter().flat_map(|info| info.addresses.iter().map(|at| at.0.as_str())).collect();
+        let told = self.core.options.map_from.iter();
+        told.filter(|address| !known.contains(address.to_string().as_str())).cloned().collect()
+    }
+
+    async fn connect(&self, known: &[Address], failures: u32) -> Result<Established, Trouble> {
+        let map = self.core.map();
+        let strange = if failures % 2 == 1 || known.is_empty() { self.strange() } else { Vec::new() };
+        let mut addresses = if strange.is_empty() { known.to_vec() } else { strange };
         nearest_first(&mut addresses);
         let identity = Identity {
             options: &self.core.options,
@@ -117,7 +162,12 @@ impl Link {
             server: Some(self.server),
             store: map.server(self.server).map_or(StoreId::NONE, |info| info.store),
         };
-        reach(&self.env, &addresses, &identity).await.map(|(_, established)| established)
+        let reached = reach(&self.env, &addresses, &identity).await;
+        reached.map(|(_, established)| established).map_err(|trouble| match trouble.status {
+            // Another server gave the map, by the same key: whoever listens there is not the server, which may have moved.
+            Status::BadKey | Status::BadCollection => Trouble { status: Status::Unavailable, ..trouble },
+            _ => trouble,
+        })
     }
 
     /// Read and write until the connection ends; whether it was of use.

@@ -12,6 +12,7 @@ use crate::{Counters, Env, Instant};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -198,6 +199,21 @@ impl World {
     /// is another. [`World::start`] processes again at any time.
     pub fn power_cut(&self, machine: MachineId) {
         self.core.cut_power(machine.0);
+    }
+
+    /// From now on an address is this machine's: who listens at all addresses of it is reached there.
+    pub fn set_address(&self, machine: MachineId, ip: IpAddr) {
+        self.core.net.borrow_mut().addresses.insert(ip, machine.0);
+    }
+
+    /// From now on a host's name is resolved to these addresses.
+    pub fn set_name(&self, host: &str, found: &[IpAddr]) {
+        self.core.net.borrow_mut().names.insert(host.to_owned(), found.to_vec());
+    }
+
+    /// Whether name servers answer: what is asked while they do not is never answered.
+    pub fn set_names_answered(&self, on: bool) {
+        self.core.net.borrow_mut().is_nameless = !on;
     }
 
     /// Cut (or heal) the way between two machines: what is sent is held, and arrives after it is healed.

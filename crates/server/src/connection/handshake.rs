@@ -22,7 +22,9 @@ use crate::stores;
 use shoal_env::{Env, Reader, Writer};
 use shoal_proto::codec::Codec;
 use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, VERSIONS, proof};
-use shoal_proto::{ClientId, Frame, FrameKind, Peer, SecretKey, ServerId, SessionId, Status, limits};
+use shoal_proto::{
+    ClientId, Frame, FrameKind, Peer, SecretKey, ServerId, SessionId, Status, StoreId, limits,
+};
 use shoal_store::Changes;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -224,6 +226,8 @@ fn make_room(shard: &Rc<Shard>, own: &[Rc<Session>]) -> Result<(), Refused> {
 
 /// A peer's side: introduce this server to another.
 ///
+/// The connection, and the epoch of the other's map.
+///
 /// # Errors
 /// Why not, in words.
 pub async fn introduce(
@@ -234,23 +238,12 @@ pub async fn introduce(
     server: ServerId,
     name: &str,
     parts: (&mut Reader, &mut Writer, &mut Frames),
-) -> Result<Rc<Line>, Refused> {
+) -> Result<(Rc<Line>, u32), Refused> {
     let (reader, writer, frames) = parts;
     let line = Line::new(name.to_owned(), VERSIONS.1);
-    let mut nonce = [0; 32];
-    env.random(&mut nonce);
-    let hello = Hello { version_min: VERSIONS.0, version_max: VERSIONS.1, fs_id: identity.map.fs_id, nonce };
-    line.send(FrameKind::Hello, 0, &hello, &[]);
-    flush(&line, writer).await.map_err(|_| Refused::lost())?;
-    let challenge: Challenge = expect(reader, frames, FrameKind::Challenge).await?;
+    let (nonce, challenge) =
+        challenged(env, identity, &line, (&mut *reader, &mut *writer, &mut *frames)).await?;
     let version = challenge.version;
-    if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
-        return Err(Refused::new(Status::BadVersion, "it speaks no version that this server speaks"));
-    }
-    let expected = proof(&identity.key, true, version, &nonce, &challenge.nonce);
-    if !SecretKey::equal(&challenge.proof, &expected) {
-        return Err(Refused::new(Status::BadKey, "it has not the file system's key"));
-    }
     if challenge.server != server {
         let words = format!("it is server {}, not {server}", challenge.server);
         return Err(Refused::new(Status::WrongServer, words));
@@ -267,8 +260,52 @@ pub async fn introduce(
     };
     line.send(FrameKind::Attach, 0, &attach, &[]);
     flush(&line, writer).await.map_err(|_| Refused::lost())?;
-    let _: Attached = expect(reader, frames, FrameKind::Attached).await?;
-    Ok(line)
+    let attached: Attached = expect(reader, frames, FrameKind::Attached).await?;
+    Ok((line, attached.map_epoch))
+}
+
+/// Which server of this file system listens there, and from which store it is served.
+///
+/// # Errors
+/// Why it is none, in words.
+pub async fn who_listens(
+    env: &Env,
+    identity: &Identity,
+    name: &str,
+    parts: (&mut Reader, &mut Writer, &mut Frames),
+) -> Result<(ServerId, StoreId), Refused> {
+    let line = Line::new(name.to_owned(), VERSIONS.1);
+    let (_, challenge) = challenged(env, identity, &line, parts).await?;
+    Ok((challenge.server, challenge.store))
+}
+
+/// Say hello; the nonce of this side, and the challenge of one that has the key.
+async fn challenged(
+    env: &Env,
+    identity: &Identity,
+    line: &Rc<Line>,
+    (reader, writer, frames): (&mut Reader, &mut Writer, &mut Frames),
+) -> Result<([u8; 32], Challenge), Refused> {
+    let mut nonce = [0; 32];
+    env.random(&mut nonce);
+    let hello = Hello { version_min: VERSIONS.0, version_max: VERSIONS.1, fs_id: identity.map.fs_id, nonce };
+    line.send(FrameKind::Hello, 0, &hello, &[]);
+    flush(line, writer).await.map_err(|_| Refused::lost())?;
+    let challenge: Challenge = expect(reader, frames, FrameKind::Challenge).await?;
+    let version = challenge.version;
+    if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
+        return Err(Refused::new(Status::BadVersion, "it speaks no version that this server speaks"));
+    }
+    let expected = proof(&identity.key, true, version, &nonce, &challenge.nonce);
+    if !SecretKey::equal(&challenge.proof, &expected) {
+        let words = "it has not the file system's key";
+        // So that its log has it too: only one of the two sides has the wrong key.
+        let told = Refusal { status: Status::BadKey, words: "your key is not this file system's".into() };
+        line.send(FrameKind::Refusal, 0, &told, &[]);
+        let _ = flush(line, writer).await;
+        return Err(Refused::new(Status::BadKey, words));
+    }
+    Ok((nonce, challenge))
 }
 
 /// The next frame, which must be of this kind.

@@ -19,6 +19,7 @@ pub fn is_direct(op: &Op) -> bool {
             | Op::Finish { .. }
             | Op::Outcome { .. }
             | Op::Setmap { .. }
+            | Op::Moveserver { .. }
             | Op::Renew { .. }
             | Op::Yield { .. }
             | Op::Remember { .. }
@@ -50,6 +51,9 @@ pub async fn run(shard: &Rc<Shard>, asker: Asker, op: Op) -> Result<Answer, Stat
         }
         Op::Outcome { tx } => ops::outcome::run(shard, tx),
         Op::Setmap { map } => ops::setmap::run(shard, map).await,
+        Op::Moveserver { server, addresses, moved } => {
+            ops::moveserver::run(shard, server, addresses, moved).await
+        }
         Op::Renew { servers, map, keeps } => ops::renew::run(shard, &servers, map, keeps).await,
         Op::Yield { bytes } => Ok(Box::pin(ops::yielding::run(shard, bytes)).await),
         Op::Remember { position } => {
