@@ -13,6 +13,7 @@ use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Shared, WeakShared};
 use shoal_env::Instant;
 use shoal_env::local::Notify;
+use shoal_env::mutant::{self, Mutant};
 use shoal_proto::op::Answer;
 use shoal_proto::{ClusterMap, Durability, Group, Op, ServerId, Status};
 use std::cell::{Cell, RefCell};
@@ -94,7 +95,7 @@ impl Core {
     /// another one the next time.
     pub(crate) fn ask_others_for_map(&self, unreached: ServerId) {
         let others = self.map().servers.len().saturating_sub(1);
-        if others == 0 || self.map.asked.replace(true) {
+        if others == 0 || mutant::is(Mutant::StayAtAddress) || self.map.asked.replace(true) {
             return;
         }
         let turn = self.map.turn.get();

@@ -91,6 +91,8 @@ mutants! {
     LoanEarly "loan-early",
     /// A client lets its session with a server end although the server keeps a removed file for it.
     LeaseNotRenewed "lease-not-renewed",
+    /// A client that does not reach a server where it knows it asks nobody for a newer map.
+    StayAtAddress "stay-at-address",
     /// A removed file that other clients have open is freed at the next look, whoever said that it holds it.
     LingeringFreedEarly "lingering-freed-early",
 }

@@ -16,7 +16,8 @@ use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, point};
 use shoal_proto::codec::Codec;
 use shoal_proto::op::Owner;
-use shoal_proto::{ClusterMap, Handle, Kind, ServerId, Shards, Time};
+use shoal_proto::wire::Many;
+use shoal_proto::{ClusterMap, Handle, Kind, ServerId, Shards, Text, Time};
 use shoal_store::{Changes, StoreError, look, settle};
 use std::rc::Rc;
 
@@ -82,7 +83,7 @@ async fn find_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
         }
         map = kept.succeeded_by(&given);
         check_address(&map, &given, shard.id())?;
-        check_moved(shard, &kept, &map).await?;
+        check_moved(shard, &given, &mut changes).await?;
         changed = map != kept;
         shard.was_given_news.set(changed);
         if older::is_accepted(shard, &kept, &map) {
@@ -90,10 +91,13 @@ async fn find_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
         }
     } else {
         format::put(&mut changes);
+        check_moved(shard, &given, &mut changes).await?;
     }
     changed |= stores::enter_own(shard, &mut map)?;
     if changed {
         changes.put(key, map.to_bytes());
+    }
+    if !changes.rows.is_empty() {
         apply_own(&shard.collection, changes).await?;
     }
     shard.adopt_map(map);
@@ -129,19 +133,28 @@ fn addresses(map: &ClusterMap, id: ServerId) -> Vec<String> {
     all.filter(|at| !at.0.starts_with("local:")).map(|at| at.0.clone()).collect()
 }
 
-/// A server that begins where it moved to must not run where it was: the two would part the data.
-async fn check_moved(shard: &Rc<Shard>, kept: &ClusterMap, now: &ClusterMap) -> Result<(), StoreError> {
-    let (id, mut former) = (shard.id(), addresses(kept, shard.id()));
-    let present = addresses(now, id);
-    former.retain(|at| !present.contains(at));
-    match stores::still_serves(shard, &former).await {
-        None => Ok(()),
-        Some(at) => Err(StoreError::Refused(format!(
-            "server {id} of file system `{}` still runs at {at}, where it was before it moved to {}: stop it there first",
-            kept.name,
-            present.join(", "),
-        ))),
+/// A server that begins elsewhere must not still run where it was served from this store the last time: the two would part the
+/// data. A row says where that was; the map may have said before it moved where it goes.
+async fn check_moved(shard: &Rc<Shard>, given: &ClusterMap, changes: &mut Changes) -> Result<(), StoreError> {
+    let (id, key) = (shard.id(), keys::config("served"));
+    let (row, _) = look(&shard.collection, |view| view.get(&key)).await?;
+    let served = row.map(|row| Many::<Text, 8>::from_bytes(&row)).transpose();
+    let served = served.map_err(|error| damaged("where the server was served", &error))?.unwrap_or_default();
+    let now = addresses(given, id);
+    let former: Vec<String> = served.iter().map(|at| at.0.clone()).filter(|at| !now.contains(at)).collect();
+    if let Some(at) = stores::still_serves(shard, &former).await {
+        return Err(StoreError::Refused(format!(
+            "server {id} of file system `{}` still runs at {at}, and here it would be at {}: stop it there first; if this folder is \
+             a copy, use the one it was copied from",
+            given.name,
+            now.join(", "),
+        )));
     }
+    let now: Many<Text, 8> = now.into_iter().map(Text).collect::<Vec<_>>().into();
+    if now != served {
+        changes.put(key, now.to_bytes());
+    }
+    Ok(())
 }
 
 /// The root directory, made once, by the server that holds it.

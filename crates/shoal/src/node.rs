@@ -395,8 +395,8 @@ fn explain(error: ServeError) -> anyhow::Error {
         ),
         ServeError::Listen(Address::Tcp(at), io) if io.kind() == std::io::ErrorKind::AddrNotAvailable => {
             format!(
-                "{} is not an address of this machine: start this server (`--server ID`) on the one that has it, or mend the \
-             cluster file",
+                "{} is not an address of this machine: start this server (`--server ID`) on the one that has it; if the server is \
+             here now, `shoal move-server` says so to the others, and to the cluster file",
                 at.ip()
             )
         }

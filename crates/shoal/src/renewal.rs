@@ -207,13 +207,8 @@ async fn newest_map(client: &Client, servers: &[ServerId]) -> Result<ClusterMap>
     let mut newest: Option<ClusterMap> = None;
     for &server in servers {
         let (answer, _) = client.request(server, Op::Map {}, Bytes::new()).await?;
-        let Answer::Map { mut map } = answer else { bail!("the answer of server {server} is no map") };
-        if let Some(known) = newest.take() {
-            let (older, newer) = if known.epoch > map.epoch { (map, known) } else { (known, map) };
-            map = newer;
-            map.remember_stores(&older);
-        }
-        newest = Some(map);
+        let Answer::Map { map } = answer else { bail!("the answer of server {server} is no map") };
+        newest = Some(newest.map_or(map.clone(), |known| known.succeeded_by(&map)));
     }
     newest.context("there is no other server")
 }

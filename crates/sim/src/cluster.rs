@@ -12,6 +12,7 @@ use shoal_server::{CollectionSetup, ServeError, ServerConfig, Settings, serve};
 use shoal_store::{CollectionConfig, Identity, ModuleKind, StoreError, SyncModes};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub struct ClusterConfig {
     pub sync_modes: SyncModes,
     /// Which techniques are used.
     pub switches: Switches,
+    /// Servers are known by the names of their hosts, and listen at all addresses of them.
+    pub by_name: bool,
 }
 
 impl Default for ClusterConfig {
@@ -48,6 +51,7 @@ impl Default for ClusterConfig {
             settings: Settings { pools: Sizes { batch: 12, low: 6, lent: 4 }, ..Settings::default() },
             sync_modes: SyncModes::default(),
             switches: Switches::default(),
+            by_name: false,
         }
     }
 }
@@ -73,6 +77,7 @@ pub struct Cluster {
     pub world: World,
     servers: Vec<Server>,
     clients: Vec<ProcessId>,
+    addresses: Vec<Address>,
 }
 
 /// One server: where it runs, and what is known of it. Clones are handles of the same.
@@ -85,7 +90,8 @@ pub(crate) struct Server {
 
 struct Plan {
     id: ServerId,
-    map: ClusterMap,
+    /// Its cluster file.
+    map: RefCell<ClusterMap>,
     settings: Settings,
     sync_modes: SyncModes,
     /// It serves at this moment, or did until it was stopped.
@@ -111,7 +117,7 @@ impl Cluster {
             let machine = world.machine(&format!("server-{id}"));
             let plan = Plan {
                 id: ServerId(id),
-                map: map.clone(),
+                map: RefCell::new(map.clone()),
                 settings: config.settings,
                 // As a file system is made: its switches say which changes share a sync.
                 sync_modes: SyncModes { coalescing: config.switches.coalescing, ..config.sync_modes },
@@ -132,12 +138,23 @@ impl Cluster {
             world.process(&name, world.machine(&name))
         });
         let clients = clients.collect();
-        Cluster { world, servers, clients }
+        let addresses = (0..config.servers).map(|id| address(id, config.by_name)).collect();
+        let cluster = Cluster { world, servers, clients, addresses };
+        if config.by_name {
+            (0..config.servers).for_each(|id| cluster.set_address(id, first_ip(id)));
+        }
+        cluster
     }
 
     /// Whether all servers serve.
     pub fn is_ready(&self) -> bool {
         self.servers.iter().all(|server| server.plan.serving.get())
+    }
+
+    /// A server's machine gets an address, which the name of its host leads to.
+    pub(crate) fn set_address(&self, id: u16, ip: IpAddr) {
+        self.world.set_address(self.server(id).machine, ip);
+        self.world.set_name(&host(id), &[ip]);
     }
 
     /// Why servers did not begin, or begin again.
@@ -198,8 +215,7 @@ impl Cluster {
 
     /// How clients of this cluster connect: strict caches, so that what is seen is what is.
     pub fn options(&self) -> Options {
-        let addresses = (0..self.server_count()).map(address).collect();
-        let mut options = Options::new(addresses, key(), FS_ID, COLLECTION);
+        let mut options = Options::new(self.addresses.clone(), key(), FS_ID, COLLECTION);
         options.name_cache = Duration::ZERO;
         options.attr_cache = Duration::ZERO;
         options
@@ -221,14 +237,25 @@ pub(crate) async fn connect(env: &Env, options: Options) -> Result<Client, Error
     }
 }
 
-fn address(id: u16) -> Address {
-    Address::Local(format!("server-{id}"))
+fn address(id: u16, by_name: bool) -> Address {
+    if by_name { Address::Host(host(id), PORT) } else { Address::Local(format!("server-{id}")) }
 }
+
+/// The name of a server's host.
+pub(crate) fn host(id: u16) -> String {
+    format!("server-{id}.sim")
+}
+
+fn first_ip(id: u16) -> IpAddr {
+    [10, 0, 0, id as u8].into()
+}
+
+const PORT: u16 = 7441;
 
 fn map_of(config: &ClusterConfig) -> ClusterMap {
     let server = |id: u16| {
         let roles = if id + config.metadata_only < config.servers { Roles::all() } else { Roles::METADATA };
-        ServerInfo::new(ServerId(id), vec![Text(address(id).to_string())], roles)
+        ServerInfo::new(ServerId(id), vec![Text(address(id, config.by_name).to_string())], roles)
     };
     ClusterMap {
         fs_id: FS_ID,
@@ -271,6 +298,13 @@ impl Server {
             plan.gave_up.set(true);
         });
         self.start_again_later(world);
+    }
+
+    /// From its next start on it is elsewhere, as its cluster file says.
+    pub fn moves(&self, to: &Address, moved: u32) {
+        let mut map = self.plan.map.borrow_mut();
+        let id = self.plan.id;
+        map.move_server(id, &vec![Text(to.to_string())].into(), moved).expect("nobody else is there");
     }
 
     /// It is stopped on purpose, to be started at its time: who runs it does not try again before.
@@ -343,15 +377,19 @@ impl Plan {
             may_pass: false,
             is_missing: false,
         })?;
+        let map = self.map.borrow().clone();
+        let own = map
+            .server(self.id)
+            .map(|info| info.addresses.iter().filter_map(|at| at.0.parse().ok()).collect());
         let setup = CollectionSetup {
             store: shoal_store::open(env.clone(), self.store(dir)).await?,
-            map: self.map.clone(),
+            map,
             key: Some(key()),
             root: ROOT,
         };
         let config = ServerConfig {
             id: self.id,
-            listen: vec![address(self.id.0)],
+            listen: own.unwrap_or_default(),
             collections: vec![setup],
             settings: self.settings,
             polling: Duration::ZERO,

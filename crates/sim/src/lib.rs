@@ -45,6 +45,7 @@ pub mod ledger;
 pub mod listing;
 pub mod losses;
 pub mod machine;
+pub mod moving;
 mod pools;
 pub mod register;
 pub mod removed;

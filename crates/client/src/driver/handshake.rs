@@ -126,7 +126,13 @@ pub(crate) async fn who_listens(
     let asked = async {
         let mut stream = env.connect(address).await.map_err(|e| Trouble::broken(&e))?;
         let mut rest = BytesMut::new();
-        challenged(env, options, &mut stream, &mut rest).await.map(|(_, challenge)| challenge)
+        let told = challenged(env, options, &mut stream, &mut rest).await;
+        // Whoever ends the connection is somebody.
+        let somebody = |trouble: Trouble| match trouble.status {
+            Status::Unavailable => Trouble { status: Status::BadMessage, ..trouble },
+            _ => trouble,
+        };
+        told.map(|(_, challenge)| challenge).map_err(somebody)
     };
     let told = env.deadline(env.now() + CONNECT_MAX, asked).await.unwrap_or_else(|_| {
         let words = format!("no answer in {CONNECT_MAX:?}");

@@ -17,7 +17,6 @@ use anyhow::{Context as _, Result, bail};
 use clap::parser::ValueSource;
 use rustix::fs::FlockOperation;
 use serde_json::json;
-use shoal_env::Address;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
@@ -306,6 +305,7 @@ fn grow(cluster: &mut ClusterFile, wanted: u16) -> Result<()> {
         listen.push(format!("tcp:{}", port.local_addr()?));
         held.push(port);
         cluster.server.push(crate::cluster_file::ServerEntry {
+            moved: 0,
             listen,
             roles: vec![crate::cluster_file::Role::Metadata, crate::cluster_file::Role::Data],
             folder: name.into(),
@@ -328,7 +328,7 @@ fn place(cluster: &ClusterFile, missing: &[Missing]) -> Result<Place> {
     let serves = |id: &u16| missing.iter().all(|missing| missing.server != *id);
     let first = (0..cluster.server.len() as u16).find(serves).unwrap_or(0);
     let first = cluster.server[usize::from(first)].addresses()?;
-    let tcp = first.iter().find(|a| matches!(a, Address::Tcp(_))).or(first.first());
+    let tcp = first.iter().find(|at| at.is_tcp()).or(first.first());
     let servers = tcp.cloned().into_iter().collect();
     let address = ShoalAddress { servers, name: cluster.collection[0].name.clone(), path: "/".to_owned() };
     Ok(Place { address, key: cluster.path(&cluster.key) })

@@ -72,6 +72,7 @@ impl Site {
                 .with_context(|| format!("cannot make {}/{name}", folder.display()))?;
         }
         let server = |(id, at): (usize, &String)| ServerEntry {
+            moved: 0,
             listen: vec![at.clone()],
             roles: vec![Role::Metadata, Role::Data],
             folder: match &last {

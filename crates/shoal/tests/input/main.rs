@@ -7,6 +7,7 @@ mod folders;
 mod frames;
 mod full;
 mod lost;
+mod moved;
 mod network;
 mod program;
 mod sizes;

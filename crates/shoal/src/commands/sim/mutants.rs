@@ -57,6 +57,7 @@ fn directed(mutant: Mutant) -> Option<fn(u64, Option<Mutant>) -> RunReport> {
         Mutant::HomeShardOnly => Some(shoal_sim::directed::fsync_of_a_split_directory),
         Mutant::LingeringFreedEarly => Some(shoal_sim::removed::removed_by_another_client),
         Mutant::LockVotesEarly | Mutant::VoteWithoutLock => Some(shoal_sim::crossing::crossing_moves),
+        Mutant::StayAtAddress => Some(shoal_sim::moving::a_server_moves),
         Mutant::LeaseNotRenewed => Some(shoal_sim::idle::removed_file_of_an_idle_client),
         _ => None,
     }
