@@ -128,3 +128,17 @@ pub fn is(mutant: Mutant) -> bool {
 pub const fn is(_mutant: Mutant) -> bool {
     false
 }
+
+/// Panic here, in a process whose environment asks for it (`SHOAL_PANIC=server`), to see what becomes of the process.
+///
+/// # Panics
+/// When it is asked for.
+#[cfg(feature = "mutants")]
+pub fn panic_if_asked(place: &str) {
+    assert!(std::env::var("SHOAL_PANIC").as_deref() != Ok(place), "SHOAL_PANIC asks for it");
+}
+
+/// Nothing, without the feature.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub const fn panic_if_asked(_place: &str) {}

@@ -30,7 +30,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -138,14 +138,22 @@ impl Mount {
         })?;
 
         let (ended, on_end) = ended();
-        let threads = Threads { session, client: client_thread, forgetting, mounted, ended: on_end };
+        let panicked = Arc::<OnceLock<String>>::default();
+        let threads = Threads {
+            session,
+            client: client_thread,
+            forgetting,
+            mounted,
+            panicked: panicked.clone(),
+            ended: on_end,
+        };
         let own_queue = queue.clone();
         spawn("shoal-fuse", move || threads.run(&own_queue))?;
         let device = mounts::mounted_at(&point)?.map(|Mounted { device, .. }| device);
         if let Some(device) = &device {
             read_ahead(device, options.readahead_bytes);
         }
-        Ok(MountHandle { point, device, counts, queue, ended })
+        Ok(MountHandle { point, device, counts, queue, panicked, ended })
     }
 }
 
@@ -310,6 +318,8 @@ struct Threads {
     client: JoinHandle<()>,
     forgetting: JoinHandle<()>,
     mounted: Arc<AtomicBool>,
+    /// Set before the end, if a thread's panic is what ended it.
+    panicked: Arc<OnceLock<String>>,
     ended: OnEnd,
 }
 
@@ -318,6 +328,10 @@ impl Threads {
     fn run(self, queue: &Queue) {
         if let Err(error) = self.session.run() {
             tracing::warn!("the mount ended with an error: {error}");
+            // fuser has no other sign of it.
+            if error.to_string().contains("panicked") {
+                let _ = self.panicked.set("an event loop".to_owned());
+            }
         }
         self.mounted.store(false, Ordering::Release);
         queue.end();
@@ -325,6 +339,7 @@ impl Threads {
             let name = thread.thread().name().unwrap_or("a thread").to_owned();
             if thread.join().is_err() {
                 tracing::error!("{name} panicked");
+                let _ = self.panicked.set(name);
             }
         }
         drop(self.ended);
@@ -371,6 +386,7 @@ pub struct MountHandle {
     device: Option<String>,
     counts: Arc<RequestCounts>,
     queue: Queue,
+    panicked: Arc<OnceLock<String>>,
     ended: Ended,
 }
 
@@ -408,6 +424,11 @@ impl MountHandle {
     /// Whether it has ended.
     pub fn has_ended(&self) -> bool {
         self.ended.wait(Duration::ZERO)
+    }
+
+    /// The thread whose panic ended it, once it has ended.
+    pub fn panicked(&self) -> Arc<OnceLock<String>> {
+        self.panicked.clone()
     }
 
     /// Wait until it has ended.

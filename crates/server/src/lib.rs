@@ -40,6 +40,7 @@ mod reaper;
 mod recovery;
 pub mod refusing;
 pub mod rows;
+mod seldom;
 mod serve;
 mod session;
 pub mod shard;

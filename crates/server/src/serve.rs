@@ -9,6 +9,7 @@ use crate::counters::add;
 use crate::maps;
 use crate::places::{Entry, Place, Places};
 use crate::recovery;
+use crate::seldom::Seldom;
 use crate::shard::{Identity, Settings, Shard};
 use crate::stores;
 use crate::tasks::Tasks;
@@ -29,6 +30,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Whoever is refused for want of a place may say this long what it came for.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Warnings of failed authentications come no more often: whoever tries keys does not fill the log.
+const KEY_WARNING_EVERY: Duration = Duration::from_secs(10);
 
 /// One collection of a server.
 pub struct CollectionSetup {
@@ -84,6 +88,7 @@ struct Inner {
     lines: RefCell<Vec<Weak<Line>>>,
     places: Rc<Places>,
     stopping: Notify,
+    key_warnings: RefCell<Seldom>,
 }
 
 /// A running server. Dropping the handle lets it run on.
@@ -126,6 +131,7 @@ pub async fn serve(env: Env, config: ServerConfig) -> Result<ServerHandle, Serve
         lines: RefCell::default(),
         places: Places::new(config.settings.connections_max),
         stopping: Notify::default(),
+        key_warnings: RefCell::new(Seldom::new(KEY_WARNING_EVERY)),
     });
     let addresses = listeners.iter().map(Listener::address).collect();
     let accepting = Tasks::default();
@@ -272,7 +278,11 @@ impl Inner {
 
     /// Say why a connection is refused, and close it. Whoever does not read the refusal keeps no task here.
     async fn tell(&self, peer: String, writer: &mut Writer, refused: Refused) {
-        tracing::info!(peer, status = ?refused.status, words = refused.words, "a connection was refused");
+        if refused.status == Status::BadKey {
+            self.warn_of_key(&peer);
+        } else {
+            tracing::info!(peer, status = ?refused.status, words = refused.words, "a connection was refused");
+        }
         if let Some(shard) = self.shards.first() {
             add(&shard.counters.refusals, 1);
         }
@@ -284,6 +294,18 @@ impl Inner {
         };
         if self.env.deadline(until, told).await.is_err() {
             tracing::debug!("a refused connection did not take its refusal");
+        }
+    }
+
+    /// Somebody has not the key, or another one.
+    fn warn_of_key(&self, peer: &str) {
+        if let Some(unsaid) = self.key_warnings.borrow_mut().is_due(self.env.now()) {
+            let more = if unsaid > 0 {
+                format!(" (and {unsaid} more since the last warning)")
+            } else {
+                String::new()
+            };
+            tracing::warn!("authentication failed: {peer} has not this file system's key{more}");
         }
     }
 

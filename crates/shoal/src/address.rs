@@ -118,21 +118,30 @@ fn runtime_folder() -> PathBuf {
 }
 
 fn note_path(mountpoint: &Path) -> Result<PathBuf> {
-    runtime_file(mountpoint, "toml")
+    Ok(runtime_folder().join(file_of(mountpoint, "toml")?))
 }
 
-/// Where a mount in the background writes its messages; its folder is made.
+/// Where a mount in the background writes its messages: on disk, so that they outlive the machine's next start.
 pub fn log_path(mountpoint: &Path) -> Result<PathBuf> {
-    let folder = runtime_folder();
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    runtime_file(mountpoint, "log")
+    Ok(state_folder().join(file_of(mountpoint, "log")?))
 }
 
-fn runtime_file(mountpoint: &Path, ending: &str) -> Result<PathBuf> {
+/// The folder of what is kept, though nobody needs it to go on.
+fn state_folder() -> PathBuf {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    match (set("XDG_STATE_HOME"), set("HOME")) {
+        (Some(state), _) => state.join("shoal"),
+        (None, _) if rustix::process::geteuid().is_root() => PathBuf::from("/var/log/shoal"),
+        (None, Some(home)) => home.join(".local/state/shoal"),
+        (None, None) => runtime_folder(),
+    }
+}
+
+fn file_of(mountpoint: &Path, ending: &str) -> Result<String> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'.';
     let word = |&b: &u8| if plain(b) { char::from(b).to_string() } else { format!("-{b:02x}") };
     let name: String = resolved(mountpoint)?.as_os_str().as_bytes().iter().map(word).collect();
-    Ok(runtime_folder().join(format!("{name}.{ending}")))
+    Ok(format!("{name}.{ending}"))
 }
 
 /// The path without symbolic links above its last component, as the mount table has it. The last one is not looked at: a

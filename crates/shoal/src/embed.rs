@@ -76,6 +76,15 @@ impl Embedded {
     pub fn stop(self) -> Result<()> {
         let at = self.mountpoint();
         MountNote::remove(&at);
-        self.handle.stop(STOP_GRACE).with_context(|| format!("cannot unmount {}", at.display()))
+        let panicked = self.handle.panicked();
+        self.handle.stop(STOP_GRACE).with_context(|| format!("cannot unmount {}", at.display()))?;
+        match panicked.get() {
+            None => Ok(()),
+            Some(thread) => Err(anyhow!(
+                "the mount at {} is dead ({thread}) by {}; this is a bug, and it can be mounted again",
+                at.display(),
+                crate::panics::last()
+            )),
+        }
     }
 }

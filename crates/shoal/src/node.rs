@@ -4,6 +4,7 @@
 //! error. At the stop all end at once, each with everything durable.
 
 use crate::cluster_file::{ClusterFile, CollectionEntry};
+use crate::panics;
 use crate::renewal::{self, Given};
 use crate::secret::KeyFile;
 use crate::stop::Event;
@@ -17,6 +18,7 @@ use shoal_server::refusing::Refusing;
 use shoal_server::{CollectionSetup, ServeError, ServerConfig, ServerHandle, Settings, Shard, serve};
 use shoal_store::{CollectionConfig, Identity, StoreError};
 use std::fmt;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::mpsc::Sender;
@@ -80,6 +82,23 @@ struct Running {
     id: ServerId,
     stop: oneshot::Sender<()>,
     thread: JoinHandle<Result<()>>,
+}
+
+/// Dropped with a server's world. One that is dropped before it has finished is dead by a panic, in whichever of its tasks.
+struct Unfinished {
+    id: ServerId,
+    events: Sender<Event>,
+    is_finished: bool,
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            panics::end_soon();
+            let words = format!("{}; this is a bug, and the next start recovers", panics::last());
+            let _ = self.events.send(Event::Failed(self.id, words));
+        }
+    }
 }
 
 /// All that one server's thread needs.
@@ -151,7 +170,9 @@ impl Node {
             let events = events.clone();
             let thread = real::spawn_roaming(&format!("shoal-{id}"), move |env| async move {
                 let id = plan.id;
+                let mut unfinished = Unfinished { id, events: events.clone(), is_finished: false };
                 let done = plan.run(env, stopped, begun).await;
+                unfinished.is_finished = true;
                 if let Err(error) = &done {
                     let _ = events.send(Event::Failed(id, format!("{error:#}")));
                 }
@@ -202,7 +223,7 @@ impl Node {
         for (id, thread) in threads {
             let ended = match thread.join() {
                 Ok(ended) => ended.with_context(|| format!("server {id}")),
-                Err(_) => Err(anyhow!("server {id} panicked: this is a bug; what it said is above")),
+                Err(_) => Err(anyhow!("server {id} is dead by {}", panics::last())),
             };
             result = result.and(ended);
         }
@@ -285,6 +306,7 @@ impl Plan {
         };
         let mut setups = Vec::new();
         for (entry, map) in collections {
+            keep_private(&folder.join(&entry.name));
             let mut config = collection_config(&entry, &map, id, folder.join(&entry.name))?;
             // A store is made only where none is known.
             config.store = record.of(&map.fs_id).0;
@@ -317,6 +339,25 @@ impl Plan {
             ServeError::Store(name, error) => explain_all(error, &name),
             error => explain(error),
         })
+    }
+}
+
+/// A store's folder is its server's alone, and made so. One that everybody may look into was made by an older version, as the
+/// umask was: it is narrowed. Group's rights alone are somebody's choice (a backup's), and stay.
+fn keep_private(folder: &Path) {
+    let Ok(meta) = std::fs::metadata(folder) else { return };
+    let mode = meta.permissions().mode() & 0o777;
+    if !meta.is_dir() || mode & 0o007 == 0 {
+        return;
+    }
+    match std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)) {
+        Ok(()) => tracing::warn!(
+            "everybody could look into {}: its mode was {mode:o}, and is 700 now",
+            folder.display()
+        ),
+        Err(error) => {
+            tracing::warn!("everybody can look into {}, of mode {mode:o}: {error}", folder.display())
+        }
     }
 }
 

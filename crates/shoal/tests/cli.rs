@@ -7,6 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 fn shoal() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
     command.env_remove("SHOAL_KEY").env_remove("SHOAL_LOG");
+    command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 fn shoal(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
-    command.args(args).env_remove("SHOAL_KEY");
+    command.args(args).env_remove("SHOAL_KEY").env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command
 }
 

@@ -194,6 +194,7 @@ impl Fs {
 
     /// Space: (bytes in all, bytes available, objects).
     pub async fn statfs(&self) -> Result<(u64, u64, u64)> {
+        shoal_env::mutant::panic_if_asked("mount");
         let space = self.client.statfs().await?;
         Ok((space.total, space.available, space.objects))
     }

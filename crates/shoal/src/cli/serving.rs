@@ -163,7 +163,9 @@ pub struct MountOptions {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:  shoal mount shoal://127.0.0.1:7441/demo ./mnt --key ./shoal-data/key
-Stays in the foreground; Ctrl-C, SIGTERM or `shoal umount` end it. --background returns when it is mounted.")]
+Stays in the foreground; Ctrl-C, SIGTERM or `shoal umount` end it. --background returns when it is mounted, and names the log:
+in /var/log/shoal for root, else in ~/.local/state/shoal (or $XDG_STATE_HOME/shoal), two files of 8 MiB at most (or
+SHOAL_LOG_BYTES each).")]
 pub struct Mount {
     /// Address of the file system.
     pub address: String,

@@ -89,7 +89,9 @@ fn wait(happened: &Receiver<Event>, mut mount: Option<Embedded>) -> (Option<Embe
                         "shoal: {} was unmounted; the servers go on (Ctrl-C stops)",
                         gone.mountpoint().display()
                     );
-                    let _ = gone.stop();
+                    if let Err(error) = gone.stop() {
+                        return (None, Some(format!("{error:#}")));
+                    }
                 }
             }
             Ok(Event::Failed(id, words)) => return (mount, Some(format!("server {id} failed: {words}"))),
@@ -298,7 +300,9 @@ fn grow(cluster: &mut ClusterFile, wanted: u16) -> Result<()> {
         let name = format!("server-{id}");
         let mut listen = vec![format!("local:{fs_id}-{id}")];
         if let Some(socket) = socket(cluster, usize::from(id)) {
-            std::fs::create_dir_all(cluster.base.join(&name)).context("cannot make the server's folder")?;
+            let folder = cluster.base.join(&name);
+            let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+            made.context("cannot make the server's folder")?;
             listen.push(socket);
         }
         let port = free_port()?;

@@ -7,6 +7,7 @@ mod folders;
 mod frames;
 mod full;
 mod lost;
+mod month;
 mod moved;
 mod network;
 mod program;
