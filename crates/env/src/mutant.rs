@@ -134,6 +134,7 @@ pub const fn is(_mutant: Mutant) -> bool {
 /// # Panics
 /// When it is asked for.
 #[cfg(feature = "mutants")]
+#[track_caller]
 pub fn panic_if_asked(place: &str) {
     assert!(std::env::var("SHOAL_PANIC").as_deref() != Ok(place), "SHOAL_PANIC asks for it");
 }

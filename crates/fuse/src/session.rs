@@ -24,7 +24,7 @@ use futures_util::future::{FutureExt, Shared};
 use rustix::mount::UnmountFlags;
 use shoal_client::{Client, ClientCounters, Error};
 use shoal_env::{Env, real};
-use shoal_proto::Handle;
+use shoal_proto::{ClusterMap, Handle};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -414,6 +414,18 @@ impl MountHandle {
             let _ = send.send(fs.client().counters());
         });
         receive.recv_timeout(most).ok()
+    }
+
+    /// Asks the client for its map, again and again; `None` if it does not answer within the time given.
+    pub fn map(&self) -> impl Fn(Duration) -> Option<ClusterMap> + Send + 'static {
+        let queue = self.queue.clone();
+        move |most| {
+            let (send, receive) = mpsc::channel();
+            queue.run(move |fs| async move {
+                let _ = send.send(ClusterMap::clone(&fs.client().map()));
+            });
+            receive.recv_timeout(most).ok()
+        }
     }
 
     /// Resolves when the mount has ended, from wherever that came, and everything of it is closed.

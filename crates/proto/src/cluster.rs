@@ -241,9 +241,9 @@ mod tests {
             map
         };
         let maps = [
-            changed(&|map| drop(map.move_server(ServerId(0), &at("tcp:10.0.0.1:1"), 1).unwrap())),
-            changed(&|map| drop(map.move_server(ServerId(1), &at("tcp:10.0.0.2:1"), 1).unwrap())),
-            changed(&|map| drop(map.move_server(ServerId(1), &at("tcp:10.0.0.3:1"), 1).unwrap())),
+            changed(&|map| assert_eq!(map.move_server(ServerId(0), &at("tcp:10.0.0.1:1"), 1), Ok(true))),
+            changed(&|map| assert_eq!(map.move_server(ServerId(1), &at("tcp:10.0.0.2:1"), 1), Ok(true))),
+            changed(&|map| assert_eq!(map.move_server(ServerId(1), &at("tcp:10.0.0.3:1"), 1), Ok(true))),
             changed(&|map| {
                 map.servers.0[1].renew(StoreId(77)).unwrap();
                 map.epoch += 1;

@@ -114,11 +114,11 @@ fn check_address(known: &ClusterMap, given: &ClusterMap, id: ServerId) -> Result
         return Ok(());
     }
     let remedy = match is_older {
-        true => "it was moved there, and this cluster file is older: take over the newest one".to_owned(),
-        false => format!(
+        true => "it was moved there, and this cluster file is older: take over the newest one",
+        false => {
             "listen there, or say that it moves (`shoal move-server`); if this folder is a copy, use the one it was copied from \
              (two servers with one identity would part the data)"
-        ),
+        }
     };
     Err(StoreError::Refused(format!(
         "clients and servers know server {id} of file system `{name}` at {}, and here it would be at {}: {remedy}",

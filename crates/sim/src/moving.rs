@@ -159,12 +159,12 @@ fn operate(cluster: &Cluster, moving: u16, to: &Address) -> Result<(), String> {
         let told = cluster.complete_client(2, |env| async move {
             let client = connect(&env, options).await?;
             let mut told = 0;
-            for id in (0..SERVERS).filter(|id| *id != moving).chain([moving]) {
-                if told < servers_max
-                    && client.move_server(ServerId(id), ServerId(moving), &[to.clone()], 1).await.is_ok()
-                {
-                    told += 1;
+            for id in (0..SERVERS).filter(|id| *id != moving).chain([moving]).map(ServerId) {
+                if told == servers_max {
+                    break;
                 }
+                let to = std::slice::from_ref(&to);
+                told += u16::from(client.move_server(id, ServerId(moving), to, 1).await.is_ok());
             }
             Ok::<_, Error>(told)
         });

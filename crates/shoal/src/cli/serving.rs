@@ -233,7 +233,7 @@ The order does not matter, but two servers with one identity must never run:
   1. run this command, while the server runs at its old address or while it is stopped
   2. stop the server there; bring its disk, the new cluster file and its store-ID.toml here, with the same folder names
   3. start it here:  shoal serve --config FILE --server ID
-Of a file system with one server do step 1 while it runs: its clients hear of the new address within 20 seconds, from it alone.
+Of a file system with one server do step 1 while it runs: its clients hear of the new address within 30 seconds, from it alone.
 A command that was interrupted is run again. It moves no data.")]
 pub struct MoveServer {
     /// The cluster file or its folder; or an address (shoal://HOST:PORT/NAME) or a path on a mount: then no cluster file is written.

@@ -140,6 +140,12 @@ fn servers_move_while_a_mount_uses_them_and_the_mount_follows() {
     machines.start(0);
     works("root");
     machines.all_agree();
+    // By the path on the mount other commands find it, too, though all servers are elsewhere than when it was mounted.
+    said(&["move-server", &cluster, "2", &new_address()]);
+    machines.stop(2);
+    machines.start(2);
+    works("all");
+    soon("the mount's note follows", || run(&["ls", mnt.to_str().unwrap()]).status.success());
     mount.stop();
     said(&["fsck", &cluster, "--quiet"]);
 }
@@ -173,6 +179,18 @@ fn all_servers_move_while_none_runs_and_hear_of_it_from_the_file() {
         machines.all_agree();
         assert_eq!(machines.written(1).0, to);
     }
+}
+
+#[test]
+fn a_cluster_file_of_another_name_is_changed_in_place() {
+    let home = Home::new();
+    home.cluster(1);
+    let (file, to) = (home.path("cluster/mine.toml"), new_address());
+    std::fs::rename(home.path("cluster/cluster.toml"), &file).unwrap();
+    said(&["move-server", file.to_str().unwrap(), "0", &to]);
+    assert!(std::fs::read_to_string(&file).unwrap().contains(&to));
+    assert!(!home.path("cluster/cluster.toml").exists());
+    Serving::start(&["serve", "--config", file.to_str().unwrap()]).stop();
 }
 
 #[test]
