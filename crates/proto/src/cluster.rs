@@ -141,11 +141,22 @@ impl ClusterMap {
         next.remember_stores(older);
         next.remember_addresses(older);
         next.epoch = newer.epoch.max(older.epoch.saturating_add(added));
-        let is_taken = |known: &ClusterMap| known.epoch == next.epoch && *known != next;
-        if is_taken(self) || is_taken(given) {
+        if next.is_news_to(self) || next.is_news_to(given) {
             next.epoch = next.epoch.saturating_add(1);
         }
         next
+    }
+
+    /// Whether a map of the same epoch does not say the same. A store that it does not know yet is no news: each server hears of
+    /// that from its peer.
+    fn is_news_to(&self, known: &ClusterMap) -> bool {
+        let mut known = known.clone();
+        for (info, next) in known.servers.iter_mut().zip(self.servers.iter()) {
+            if !info.store.is_known() {
+                info.store = next.store;
+            }
+        }
+        known.epoch == self.epoch && known != *self
     }
 
     /// A server is at other addresses from now on; `moved`: how often they were changed then. Whether that is news.
@@ -267,6 +278,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_store_that_was_not_known_is_no_reason_for_another_epoch() {
+        let known = settled();
+        let mut file = ClusterMap { epoch: 3, ..known.clone() };
+        file.servers
+            .0
+            .iter_mut()
+            .for_each(|info| (info.store, info.retired) = (StoreId::NONE, Vec::new().into()));
+        let mut fresh = known.clone();
+        fresh.servers.0.iter_mut().for_each(|info| info.retired = Vec::new().into());
+        file.servers.push(ServerInfo::new(ServerId(2), at("tcp:10.0.0.4:1"), Roles::DATA));
+        assert_eq!(fresh.succeeded_by(&file).epoch, 3);
+        assert_eq!(known.succeeded_by(&file).epoch, 4, "a store that was given up is one");
     }
 
     #[test]

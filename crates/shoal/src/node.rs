@@ -18,6 +18,7 @@ use shoal_server::refusing::Refusing;
 use shoal_server::{CollectionSetup, ServeError, ServerConfig, ServerHandle, Settings, Shard, serve};
 use shoal_store::{CollectionConfig, Identity, StoreError};
 use std::fmt;
+use std::net::{IpAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -280,6 +281,9 @@ impl Plan {
         };
         keep(&mut record, server.shards())?;
         let _ = begun.send(Ok(()));
+        for address in &listen {
+            warn_of_name(&env, address).await;
+        }
         // An error is the sender's end: the stop.
         let mut stopped = std::pin::pin!(stopped);
         loop {
@@ -339,6 +343,23 @@ impl Plan {
             ServeError::Store(name, error) => explain_all(error, &name),
             error => explain(error),
         })
+    }
+}
+
+/// A name that does not lead to this machine leads clients elsewhere. It may be told to them otherwise, so it is no error.
+async fn warn_of_name(env: &Env, address: &Address) {
+    let Address::Host(host, _) = address else { return };
+    let is_here = |ip: &IpAddr| UdpSocket::bind((*ip, 0)).is_ok();
+    match env.resolve(host).await {
+        Ok(found) if found.iter().any(is_here) => {}
+        Ok(found) => {
+            let found: Vec<String> = found.iter().map(IpAddr::to_string).collect();
+            tracing::warn!(
+                "clients look for this server at {}, to which the name {host} leads, and that is not this machine",
+                found.join(", ")
+            );
+        }
+        Err(error) => tracing::warn!("clients may not find this server: {error}"),
     }
 }
 

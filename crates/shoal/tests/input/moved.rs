@@ -332,7 +332,10 @@ fn a_client_that_only_talks_to_the_server_that_moves_hears_of_it_from_the_others
             }
             said(&["move-server", &cluster, "0", &to]);
             if count == 1 {
-                client.ping(ServerId(0)).await.unwrap();
+                while client.map().servers[0].addresses[0].0 != to {
+                    client.ping(ServerId(0)).await.unwrap();
+                    env.sleep(std::time::Duration::from_millis(1)).await;
+                }
                 machines.stop(0);
             }
             machines.start(0);
