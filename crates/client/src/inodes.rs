@@ -3,6 +3,8 @@
 //! All open files of one inode in a client share one [`Inode`]. So an fsync through any of them covers what was written
 //! through all of them, and it goes to every server that holds some of it.
 //!
+//! A change of attributes counts as a write: what was answered of it a power cut may take for a moment.
+//!
 //! ```text
 //!   open file ─┐                 ┌─ shape: generation, layout
 //!   open file ─┼─▶ Inode ────────┤
@@ -275,6 +277,25 @@ impl Inodes {
         let mut losses = self.closed.pop(&handle).unwrap_or_default();
         losses.written(server, loss);
         self.keep(handle, losses);
+    }
+
+    /// The changes of a directory's attributes that a sync of it that begins now covers. A directory has no open files here.
+    pub(crate) fn directory_before(&self, dir: Handle) -> Before {
+        self.closed.peek(&dir).map(Losses::before).unwrap_or_default()
+    }
+
+    /// A sync of a directory came back with these loss ids. Whether a loss was found that was not reported; from now on it was.
+    pub(crate) fn directory_synced(
+        &mut self,
+        dir: Handle,
+        before: &Before,
+        synced: &BTreeMap<ServerId, Loss>,
+    ) -> bool {
+        let Some(mut losses) = self.closed.pop(&dir) else { return false };
+        losses.synced(before, synced);
+        let is_new = std::mem::replace(&mut losses.reported, losses.found) < losses.found;
+        self.keep(dir, losses);
+        is_new
     }
 
     /// The writes that a sync of all servers that begins now covers.

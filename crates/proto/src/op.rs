@@ -530,6 +530,11 @@ impl Op {
         matches!(self, Op::Repair { .. })
     }
 
+    /// Whether it changes attributes alone: no name, no size, no data.
+    pub fn is_of_attributes(&self) -> bool {
+        matches!(self, Op::Setattr { .. } | Op::Setxattr { .. } | Op::Removexattr { .. })
+    }
+
     /// Whether it is a step of what a client drives itself: refused where compounds do it in one.
     pub fn is_apart(&self) -> bool {
         matches!(

@@ -147,8 +147,12 @@ pub struct Ctx<'a> {
     inodes: RefCell<Vec<(Handle, Inode)>>,
     streams: BTreeMap<Handle, Option<(StreamInfo, Bytes)>>,
     changes: Changes,
-    /// Something else than data was changed.
+    /// Something else than data and attributes was changed.
     is_strong: bool,
+    /// Attributes were changed.
+    is_deferred: bool,
+    /// Data was changed.
+    is_weak: bool,
     local: Vec<Action>,
     remote: BTreeMap<ServerId, Vec<Action>>,
     drawn: BTreeMap<ServerId, usize>,
@@ -204,6 +208,8 @@ impl<'a> Ctx<'a> {
             streams: BTreeMap::new(),
             changes: Changes::default(),
             is_strong: false,
+            is_deferred: false,
+            is_weak: false,
             local: Vec::new(),
             remote: BTreeMap::new(),
             drawn: BTreeMap::new(),
@@ -596,6 +602,16 @@ impl<'a> Ctx<'a> {
         let strong = self.is_strong;
         change(self)?;
         self.is_strong = strong;
+        self.is_weak = true;
+        Ok(())
+    }
+
+    /// Change attributes alone: as long as a group does nothing else, its own answer does not wait for a sync.
+    pub fn deferring(&mut self, change: impl FnOnce(&mut Self) -> Result<(), Halt>) -> Result<(), Halt> {
+        let strong = self.is_strong;
+        change(self)?;
+        self.is_strong = strong;
+        self.is_deferred = true;
         Ok(())
     }
 
@@ -624,7 +640,11 @@ impl<'a> Ctx<'a> {
         } else if !self.changes.is_empty() {
             return Err(Halt::Status(Status::NotSupported));
         }
-        self.changes.strength = if self.is_strong { Strength::Strong } else { Strength::Weak };
+        self.changes.strength = match (self.is_strong, self.is_deferred, self.is_weak) {
+            (false, false, _) => Strength::Weak,
+            (false, true, false) => Strength::Deferred,
+            _ => Strength::Strong,
+        };
         let changes = std::mem::take(&mut self.changes);
         let (local, remote) = (std::mem::take(&mut self.local), std::mem::take(&mut self.remote));
         Ok(Outcome { changes, local, remote, to_split: self.to_split.take() })

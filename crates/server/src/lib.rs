@@ -19,6 +19,7 @@ mod connection;
 mod counters;
 pub mod ctx;
 pub mod data;
+mod deferred;
 pub mod executor;
 pub mod format;
 mod gate;

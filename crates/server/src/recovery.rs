@@ -62,6 +62,7 @@ async fn gate(shard: Rc<Shard>) {
     let progress = shard.collection.progress();
     loop {
         let moved = progress.wait();
+        shard.deferred.durable(shard.collection.durable());
         shard.gate.release(&shard.collection);
         moved.await;
     }

@@ -2,6 +2,7 @@
 
 use crate::counters::Counters;
 use crate::data::Engine;
+use crate::deferred::Deferred;
 use crate::gate::Gate;
 use crate::handles::Handles;
 use crate::lingering::Lingering;
@@ -130,6 +131,8 @@ pub struct Shard {
     pub sessions: Sessions,
     /// Sessions of peers: kept nowhere else.
     pub peer_sessions: RefCell<BTreeMap<ServerId, Rc<Session>>>,
+    /// Changes of attributes that are answered and not durable.
+    pub deferred: Deferred,
     /// Replies that wait for the journal.
     pub gate: Gate,
     /// The other servers.
@@ -197,6 +200,7 @@ impl Shard {
             sessions,
             lingering,
             peer_sessions: RefCell::default(),
+            deferred: Deferred::default(),
             gate: Gate::default(),
             peers,
             pools: Pools::new(settings.pools),

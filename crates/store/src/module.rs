@@ -331,6 +331,9 @@ pub trait Module {
     fn durables(&self) -> Reached;
     /// Ask that everything applied so far becomes durable, whatever the mode; await with [`Module::durables`].
     fn push_durable(&self);
+    /// Somebody waits until this record is durable: ask for it, unless it becomes so by itself (mode *at reply*, and it is strong, or
+    /// a strong one follows it).
+    fn want_durable(&self, _lsn: Lsn) {}
     /// Ask that everything applied so far is written to the kernel soon; await with [`Module::progress`].
     fn push_written(&self) {}
     /// `Err` once poisoned.

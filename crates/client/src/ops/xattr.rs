@@ -47,8 +47,8 @@ impl Client {
         }
         let value = Blob(Bytes::copy_from_slice(value));
         let op = Op::Setxattr { object, name, value, create, replace };
-        self.core.ask(&o, object.server(), vec![op]).await?;
-        self.core.cache.borrow_mut().changed(object);
+        let told = self.core.ask(&o, object.server(), vec![op]).await?;
+        self.core.changed_attributes(&o, object, &told);
         Ok(())
     }
 
@@ -76,8 +76,8 @@ impl Client {
     pub async fn removexattr(&self, object: Handle, name: &[u8]) -> Result<(), Error> {
         let o = self.begin("removexattr", Some(object));
         let name = checked(&o, name)?;
-        self.core.ask(&o, object.server(), vec![Op::Removexattr { object, name }]).await?;
-        self.core.cache.borrow_mut().changed(object);
+        let told = self.core.ask(&o, object.server(), vec![Op::Removexattr { object, name }]).await?;
+        self.core.changed_attributes(&o, object, &told);
         Ok(())
     }
 }

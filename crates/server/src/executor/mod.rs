@@ -125,6 +125,9 @@ fn deliver(shard: &Rc<Shard>, waiters: Vec<Waiter>, collected: Collected) {
         return send(shard, &waiters, &collected, true);
     }
     let target = collected.target;
+    if target.durable > shard.collection.durable() {
+        add(&shard.counters.sync_waits, 1);
+    }
     let own = shard.clone();
     let leave = move |well| send(&own, &waiters, &collected, well);
     shard.gate.wait(&shard.collection, target, Box::new(leave));

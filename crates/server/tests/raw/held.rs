@@ -22,6 +22,8 @@ pub struct Held {
     poisoned: Cell<bool>,
     durables: Reached,
     pub pushes: Cell<u32>,
+    /// The record that was last waited for without a push.
+    pub wanted: Cell<Lsn>,
     /// So many writes to come are held until [`Held::release`]: writes before they are done, appends behind it.
     pub stalls: Cell<u32>,
     /// So many further writes to come are held behind being done.
@@ -40,6 +42,7 @@ impl Held {
             poisoned: Cell::new(false),
             durables: Reached::default(),
             pushes: Cell::new(0),
+            wanted: Cell::default(),
             stalls: Cell::new(0),
             stalls_behind: Cell::new(0),
             done: Rc::default(),
@@ -100,6 +103,10 @@ impl Module for Held {
 
     fn push_durable(&self) {
         self.pushes.set(self.pushes.get() + 1);
+    }
+
+    fn want_durable(&self, lsn: Lsn) {
+        self.wanted.set(lsn);
     }
 
     fn health(&self) -> Result<(), StoreError> {

@@ -121,6 +121,13 @@ impl Module for Disk {
         self.shared.push_to(all);
     }
 
+    fn want_durable(&self, lsn: Lsn) {
+        let asks = self.shared.journal.borrow().is_deferred(lsn);
+        if asks {
+            self.shared.push_to(lsn);
+        }
+    }
+
     fn health(&self) -> Result<(), StoreError> {
         self.shared.health()
     }

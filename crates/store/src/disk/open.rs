@@ -53,6 +53,7 @@ pub(crate) async fn open(env: Env, config: CollectionConfig) -> Result<Collectio
         env.spawn("store checkpoints", chores::checkpoints(shared.clone())),
         env.spawn("store segments", chores::segments(shared.clone())),
         env.spawn("store idle work", chores::idle_work(shared.clone())),
+        env.spawn("store deferred", chores::deferred(shared.clone())),
         env.spawn("store cleaning", clean::run(shared.clone())),
         env.spawn("store absence", chores::learn_keys(shared.clone())),
     ];
@@ -198,6 +199,7 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
         chores: Default::default(),
         room: Default::default(),
         idle_work: Default::default(),
+        deferred: Default::default(),
         identity: kept,
         env,
         config,

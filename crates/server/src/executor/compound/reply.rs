@@ -7,7 +7,7 @@
 //! **Invariant: the reply of a group that changed something is never refused for its size**: room for it is kept while groups that
 //! only read answer.
 
-use super::Compound;
+use super::{Compound, Seen};
 use crate::counters::add;
 use crate::gate::{self, Target};
 use crate::keys;
@@ -43,13 +43,18 @@ pub struct Collected {
 
 impl Compound {
     /// The kept reply of the present group.
-    pub(super) fn kept(&self) -> Result<Option<(Bytes, Option<Loss>, Lsn)>, Needs> {
+    pub(super) fn kept(&self) -> Result<Option<(Bytes, Option<Loss>, Seen)>, Needs> {
         let Some((session, slot_use)) = &self.place else { return Ok(None) };
         let key = keys::kept(session.id, slot_use.slot, self.at as u8);
-        let view = View::new(&self.shard.collection, &self.loaded);
+        let excuse = |lsn| self.shard.deferred.of(lsn, self.asker.client);
+        let mut view = View::new(&self.shard.collection, &self.loaded);
+        if self.is_of_attributes() {
+            view = view.excusing(&excuse);
+        }
         let Ok(row) = view.get(&key) else { return Err(view.into_needs()) };
         let kept = row.and_then(|row| Kept::from_row(&row).ok());
-        Ok(kept.filter(|k| k.sequence == slot_use.sequence).map(|k| (k.reply.0, k.loss, view.depends_on())))
+        let seen = Seen::of(&view, Lsn(0));
+        Ok(kept.filter(|k| k.sequence == slot_use.sequence).map(|k| (k.reply.0, k.loss, seen)))
     }
 
     /// Add the row that keeps this group's reply for a retry (and remove those of the slot's former compound that it
@@ -111,6 +116,12 @@ impl Compound {
         let target = Target::of(modes, self.durability, seen, made);
         self.collected.target = self.collected.target.and(target);
         self.collected.with_start |= self.is_lost_by_a_kill(made.map(|(_, strength)| strength));
+    }
+
+    /// The reply shows the asker's own deferred changes, up to this one.
+    pub(super) fn show_own(&mut self, own: Lsn) {
+        let modes = gate::modes_for(self.shard.collection.sync_modes(), self.durability);
+        self.collected.target = self.collected.target.and(Target::of_deferred(modes, own));
     }
 
     /// Whether a kill of this server alone would take what this group did. An fsync, which does nothing, asks whether one took what
