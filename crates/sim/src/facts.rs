@@ -85,6 +85,8 @@ pub struct Facts {
     pub xattrs: BTreeMap<Vec<u8>, Fact<Option<Vec<u8>>>>,
     /// The faults before the oldest change that a fault may take, and how well the least held of them is held.
     exposed: Option<(Stamp, Held)>,
+    /// When the newest change was acknowledged.
+    ended: u64,
 }
 
 impl Facts {
@@ -97,13 +99,20 @@ impl Facts {
             mtime: Fact::new(None),
             xattrs: BTreeMap::new(),
             exposed: None,
+            ended: 0,
         }
     }
 
-    /// A change that was asked for after these faults was acknowledged, and is held so.
-    pub fn changed(&mut self, stamp: &Stamp, held: Held) {
+    /// A change that was asked for after these faults was acknowledged now, and is held so.
+    pub fn changed(&mut self, stamp: &Stamp, held: Held, now: u64) {
+        self.ended = now;
         let (since, least) = self.exposed.take().unwrap_or((stamp.clone(), held));
         self.exposed = Some((since, least.min(held)));
+    }
+
+    /// Whether all changes were acknowledged before that moment.
+    pub fn ended_before(&self, at: u64) -> bool {
+        self.ended < at
     }
 
     /// Take into account what faults of the object's server may have taken up to `now`. `is_synced`: what they did not take is
@@ -212,7 +221,7 @@ mod tests {
         let change = |facts: &mut Facts, to, stamp: &Stamp, held| {
             facts.mode.begin(to);
             facts.mode.done();
-            facts.changed(stamp, held);
+            facts.changed(stamp, held, 1);
         };
         change(&mut facts, 2, &before, Held::Kernel);
         facts.settle(0, &before, true);

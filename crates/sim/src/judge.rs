@@ -5,7 +5,7 @@ use crate::bounds;
 use crate::check::{self, Tree};
 use crate::contents::Read;
 use crate::ledger::{ObjectId, Slot};
-use crate::losses::Stamp;
+use crate::losses::{Held, Stamp};
 use crate::register::{self, Event, Seen, Verdict};
 use crate::workload::Shared;
 use shoal_client::{Client, Error};
@@ -153,7 +153,8 @@ async fn xattrs(client: &Client, shared: &Shared, object: ObjectId, handle: Hand
 fn registers(env: &Env, shared: &Shared, tree: &Tree, judged: &mut Judged) {
     for (slot, history) in shared.registers.take() {
         let found = tree.entries.get(&(slot.0, slot.1.clone().into_bytes()));
-        history_of(env, (shared, &slot), history, found.copied(), judged);
+        let faults = shared.faults_of(&slot, shared.least());
+        history_of(env, (&slot, &faults, false), history, found.copied(), judged);
     }
 }
 
@@ -164,7 +165,10 @@ async fn values(env: &Env, client: &Client, shared: &Shared, judged: &mut Judged
             Err(error) if error.status == Status::NoAttribute => None,
             Err(error) => return Err(error),
         };
-        history_of(env, (shared, &slot), history, found, judged);
+        // Where metadata is durable at reply, a change of attributes is not, and what is seen of it is.
+        let (least, keep_seen) = (shared.least(), shared.least() == Held::Disk);
+        let faults = shared.faults_of(&slot, least.min(Held::Kernel));
+        history_of(env, (&slot, &faults, keep_seen), history, found, judged);
     }
     Ok(())
 }
@@ -172,14 +176,14 @@ async fn values(env: &Env, client: &Client, shared: &Shared, judged: &mut Judged
 /// A register's history, and what it holds at the end.
 fn history_of(
     env: &Env,
-    (shared, slot): (&Shared, &Slot),
+    (slot, faults, keep_seen): (&Slot, &[u64], bool),
     mut history: Vec<Event>,
     found: Option<u64>,
     judged: &mut Judged,
 ) {
     let (seen, now) = (found.map_or(Seen::Missing, Seen::Found), env.now().0);
     history.push(Event { client: u16::MAX, asked: "the end", called: now, returned: now + 1, seen });
-    match register::judge_over(&history, &shared.faults_of(slot)) {
+    match register::judge_over(&history, faults, keep_seen) {
         Verdict::Linearizable => judged.registers += 1,
         Verdict::TooLong => judged.registers_skipped += 1,
         Verdict::Impossible(window) => {

@@ -191,6 +191,24 @@ impl Ledger {
         });
     }
 
+    /// An acknowledged operation is durable on the servers of its directories: there, so is every change of attributes that was
+    /// acknowledged before it was asked for, and that no fault took before.
+    pub fn durable(&mut self, operation: usize) {
+        let slots = &self.operations[operation].slots;
+        let change = |slot: &Slot| self.names.get(slot)?.changes.last().filter(|c| c.operation == operation);
+        let Some(called) = slots.iter().filter_map(change).map(|change| change.called).min() else { return };
+        if self.may_be_split {
+            return;
+        }
+        let servers: Vec<u16> = slots.iter().map(|slot| Handle(slot.0).server().0).collect();
+        for object in &mut self.objects {
+            let server = Handle(object.handle).server().0;
+            if object.handle != 0 && servers.contains(&server) && object.facts.ended_before(called) {
+                object.facts.settle(server, &self.now, true);
+            }
+        }
+    }
+
     /// An object was made, where its handle says, by a change that its names are a part of.
     pub fn made(&mut self, object: ObjectId, handle: Handle, stamp: &Stamp, held: Held) {
         self.objects[object].handle = handle.0;

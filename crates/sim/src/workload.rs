@@ -147,12 +147,17 @@ impl Shared {
         self.now.borrow().clone()
     }
 
-    /// When faults may have taken something of a contended name or attribute, which is changed as the modes say: moments of
-    /// faults of its directory's or object's server.
-    pub fn faults_of(&self, slot: &Slot) -> Vec<u64> {
+    /// How little metadata was held at any time.
+    pub fn least(&self) -> Held {
+        self.least.get()
+    }
+
+    /// When faults may have taken something of a contended name or attribute that is held so: moments of faults of its directory's
+    /// or object's server.
+    pub fn faults_of(&self, slot: &Slot, held: Held) -> Vec<u64> {
         let (home, is_anywhere) = (Handle(slot.0).server().0, self.ledger.borrow().may_be_split);
         let may_take = |(at, server, is_cut): &(u64, u16, bool)| {
-            let takes = match self.least.get() {
+            let takes = match held {
                 Held::Disk => false,
                 Held::Kernel => *is_cut,
                 Held::Memory => true,
@@ -379,6 +384,16 @@ impl Worker {
         self.shared.modes.borrow().metadata(asks)
     }
 
+    /// How well a change of attributes alone is held.
+    fn held_attributes(&self) -> Held {
+        self.shared.modes.borrow().attributes(self.asks)
+    }
+
+    /// Whether what is read now is durable when it is told.
+    fn sees_durable(&self) -> bool {
+        self.held_metadata() == Held::Disk
+    }
+
     /// The same of a change of names: one over several servers is durable in any case.
     fn held_over(&self, changes: &[(Slot, Option<ObjectId>)]) -> Held {
         let servers: BTreeSet<u16> = changes.iter().map(|(slot, _)| Handle(slot.0).server().0).collect();
@@ -472,10 +487,16 @@ impl Worker {
         let held = self.held_over(&changes);
         let noted = self.shared.ledger.borrow_mut().begin(self.id, words, self.now(), held, changes.clone());
         let end = self.run(kind, words, refusals, operation).await;
-        let held = self.held_over(&changes);
+        let held = held.min(self.held_over(&changes));
         let mut ledger = self.shared.ledger.borrow_mut();
         match &end {
-            End::Done(_) => ledger.done(noted, self.now(), held),
+            End::Done(_) => {
+                ledger.done(noted, self.now(), held);
+                // What puts or removes an entry leaves a record on the server of its directory, whatever was there before.
+                if held == Held::Disk && ["create", "mkdir", "symlink", "unlink"].contains(&kind) {
+                    ledger.durable(noted);
+                }
+            }
             // A file is made by one message and a large content written by others: that one found no space says nothing of
             // the first.
             End::Refused(Status::NoSpace) if kind == "create" => {}

@@ -1,11 +1,13 @@
 //! Data over several datafiles: patterns, holes, ends, syncs.
 
-use crate::OpenFile;
 use crate::fake::{FakeCluster, Hand, Lost, OWNER, name};
+use crate::{Client, Error, OpenFile};
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
 use proptest::prelude::*;
 use shoal_pattern::{Pattern, Region};
-use shoal_proto::{Allocation, Handle, Rights, ServerId, Status, Time};
+use shoal_proto::{Allocation, Durability, Handle, Rights, ServerId, SetAttr, Status, Time};
 
 const STRIP: u64 = 4096;
 
@@ -117,6 +119,46 @@ fn a_server_that_lost_its_memory_between_write_and_fsync_is_told_once() {
     hand.run(file.fsync()).unwrap();
     hand.run(file.write(0, vec![1; 3 * 4096].into())).unwrap();
     hand.run(file.fsync()).unwrap();
+}
+
+#[test]
+fn a_change_of_attributes_that_its_server_lost_is_told_by_the_next_fsync_of_the_object() {
+    let changes = |client: &Client, object: Handle| -> Vec<LocalBoxFuture<'static, Result<(), Error>>> {
+        let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        let [a, b, c] = [0; 3].map(|_| client.clone());
+        vec![
+            async move { a.setattr(object, set).await.map(drop) }.boxed_local(),
+            async move { b.setxattr(object, b"user.a", b"1", false, false).await }.boxed_local(),
+            async move { c.removexattr(object, b"user.a").await }.boxed_local(),
+        ]
+    };
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let file = open(&hand, "f");
+    for change in changes(&hand.client, file.handle()) {
+        hand.run(change).unwrap();
+        hand.cluster.borrow_mut().loss[0] += 1;
+        assert_eq!(hand.run(file.fsync()).unwrap_err().status, Status::Io);
+        hand.run(file.fsync()).unwrap();
+    }
+    // What was durable when it was answered cannot be lost.
+    let durable = hand.client.with_durability(Durability::Durable);
+    for change in changes(&durable, file.handle()) {
+        hand.run(change).unwrap();
+        hand.cluster.borrow_mut().loss[0] += 1;
+        hand.run(file.fsync()).unwrap();
+    }
+    for change in changes(&hand.client, Handle::ROOT) {
+        hand.run(change).unwrap();
+        hand.run(hand.client.fsync_directory(Handle::ROOT)).unwrap();
+        hand.cluster.borrow_mut().loss[0] += 1;
+        hand.run(hand.client.fsync_directory(Handle::ROOT)).unwrap();
+    }
+    for change in changes(&hand.client, Handle::ROOT) {
+        hand.run(change).unwrap();
+        hand.cluster.borrow_mut().loss[0] += 1;
+        assert_eq!(hand.run(hand.client.fsync_directory(Handle::ROOT)).unwrap_err().status, Status::Io);
+        hand.run(hand.client.fsync_directory(Handle::ROOT)).unwrap();
+    }
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Attributes of own objects, and contended extended attributes of shared ones.
 
 use super::{End, Worker};
+use crate::contents::{ATTRIBUTES, Act};
 use crate::facts::Facts;
 use crate::ledger::{ObjectId, Slot};
 use crate::losses::{Held, Stamp};
 use crate::register::{Event, Seen};
-use shoal_proto::{Kind, SetAttr, Status, Time};
+use shoal_proto::{Durability, Kind, SetAttr, Status, Time};
 
 const NAMES: [&str; 3] = ["user.a", "user.bb", "user.a-longer-name-of-an-attribute"];
 
@@ -27,10 +28,36 @@ impl Worker {
         f(self.shared.ledger.borrow_mut().facts(object, false))
     }
 
-    /// A change that was asked for after these faults, when what it is held by was `held`, was acknowledged.
-    fn facts_changed(&self, object: ObjectId, (stamp, held): (&Stamp, Held)) {
-        let held = held.min(self.held_metadata());
-        self.with_facts(object, |facts| facts.changed(stamp, held));
+    /// A change that was asked for then, after these faults, when what it is held by was `held`, was acknowledged.
+    fn facts_changed(&self, object: ObjectId, (called, stamp, held): (u64, &Stamp, Held)) {
+        let (held, now) = (held.min(self.held_attributes()), self.now());
+        self.with_facts(object, |facts| facts.changed(stamp, held, now));
+        self.note_attributes(object, (called, stamp, held));
+    }
+
+    /// This client's fsyncs of the object tell of a loss of that change.
+    fn note_attributes(&self, object: ObjectId, (called, stamp, held): (u64, &Stamp, Held)) {
+        let noted = if self.asks == Durability::Durable { Held::Disk } else { held.min(Held::Kernel) };
+        let act = Act {
+            kind: ATTRIBUTES,
+            client: self.id,
+            scope: self.scope,
+            called,
+            stamp: stamp.clone(),
+            held,
+            noted,
+            returned: Some(self.now()),
+            ..Act::default()
+        };
+        self.with_contents(object, |contents| contents.begin(act));
+    }
+
+    /// Attributes that were asked of the server then were told: what is told is durable.
+    pub(super) fn attributes_seen(&self, object: ObjectId, called: u64, was_durable: bool) {
+        let mut ledger = self.shared.ledger.borrow_mut();
+        if was_durable && self.sees_durable() && ledger.objects[object].facts.ended_before(called) {
+            ledger.facts(object, true);
+        }
     }
 
     /// Ask for it, and end what was noted of it.
@@ -38,11 +65,11 @@ impl Worker {
         let (handle, called) = (self.handle(object), self.now());
         let words = format!("setattr of {handle}: {set:?}");
         let gone = [Status::Stale, Status::NotFound];
-        let (stamp, held) = (self.shared.now(), self.held_metadata());
+        let (stamp, held) = (self.shared.now(), self.held_attributes());
         match self.run("setattr", &words, &gone, self.client.setattr(handle, set)).await {
             End::Done(attr) => {
                 self.with_facts(object, |facts| ended(facts, true, called));
-                self.facts_changed(object, (&stamp, held));
+                self.facts_changed(object, (called, &stamp, held));
                 self.judge_attr(&words, object, called, &attr);
             }
             End::Refused(status) => {
@@ -107,7 +134,7 @@ impl Worker {
         self.with_facts(object, |facts| facts.xattr(xattr).begin(Some(value.clone())));
         let (client, refusals) = (self.client.clone(), [Status::Exists, Status::NoAttribute]);
         let set = client.setxattr(handle, xattr, &value, create, replace);
-        let (stamp, held) = (self.shared.now(), self.held_metadata());
+        let (called, stamp, held) = (self.now(), self.shared.now(), self.held_attributes());
         let end = self.run("setxattr", &words, &refusals, set).await;
         let is_done = matches!(end, End::Done(()));
         let judged = self.with_facts(object, |facts| match end {
@@ -128,7 +155,7 @@ impl Worker {
             End::Unknown(_) => Ok(()),
         });
         if is_done {
-            self.facts_changed(object, (&stamp, held));
+            self.facts_changed(object, (called, &stamp, held));
         }
         if let Err(status) = judged {
             self.violation(&words, format!("expected it done, found {status:?}"));
@@ -141,7 +168,7 @@ impl Worker {
         let words = format!("removexattr of {handle}: {}", String::from_utf8_lossy(xattr));
         self.with_facts(object, |facts| facts.xattr(xattr).begin(None));
         let client = self.client.clone();
-        let (stamp, held) = (self.shared.now(), self.held_metadata());
+        let (called, stamp, held) = (self.now(), self.shared.now(), self.held_attributes());
         let end =
             self.run("removexattr", &words, &[Status::NoAttribute], client.removexattr(handle, xattr)).await;
         let is_done = matches!(end, End::Done(()));
@@ -157,7 +184,7 @@ impl Worker {
             if agrees || fact.is_open() { Ok(()) } else { Err(was_there) }
         });
         if is_done {
-            self.facts_changed(object, (&stamp, held));
+            self.facts_changed(object, (called, &stamp, held));
         }
         if let Err(was_there) = judged {
             self.violation(&words, format!("expected that it was there: {was_there}, found otherwise"));
@@ -167,7 +194,7 @@ impl Worker {
     async fn getxattrs(&mut self, object: ObjectId) {
         let handle = self.handle(object);
         let words = format!("listxattr of {handle}");
-        let client = self.client.clone();
+        let (client, called, is_durable) = (self.client.clone(), self.now(), self.sees_durable());
         let End::Done(names) = self.run("listxattr", &words, &[], client.listxattr(handle)).await else {
             return;
         };
@@ -175,6 +202,7 @@ impl Worker {
         if let Err(wrong) = self.with_facts(object, |facts| facts.judge_xattr_names(&names)) {
             self.violation(&words, wrong);
         }
+        self.attributes_seen(object, called, is_durable);
         for xattr in names {
             let words = format!("getxattr of {handle}: {}", String::from_utf8_lossy(&xattr));
             let got = client.getxattr(handle, &xattr);
@@ -215,6 +243,7 @@ impl Worker {
             history.push(event);
             history.len() - 1
         };
+        let (stamp, held) = (self.shared.now(), self.held_attributes());
         let xattr = xattr.as_bytes();
         let end = match which {
             0 | 1 => {
@@ -242,6 +271,9 @@ impl Worker {
                 End::Unknown(_) => None,
             },
         };
+        if let Some(Seen::Made(_) | Seen::Put(_) | Seen::Removed) = end {
+            self.note_attributes(object, (called, &stamp, held.min(self.held_attributes())));
+        }
         let mut values = self.shared.values.borrow_mut();
         if let (Some(seen), Some(event)) = (end, values.get_mut(&slot).and_then(|h| h.get_mut(event))) {
             (event.seen, event.returned) = (seen, self.now());

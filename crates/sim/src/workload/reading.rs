@@ -137,11 +137,16 @@ impl Worker {
     /// Attributes of an own object.
     pub(super) async fn stat(&mut self) {
         let Some((_, object)) = self.own(|_| true) else { return };
-        let (handle, called) = (self.handle(object), self.now());
+        let (handle, called, is_durable) = (self.handle(object), self.now(), self.sees_durable());
         let words = format!("getattr {handle}");
         let client = self.client.clone();
         match self.run("getattr", &words, &GONE, client.getattr(handle)).await {
-            End::Done(attr) => self.judge_attr(&words, object, called, &attr),
+            End::Done(attr) => {
+                self.judge_attr(&words, object, called, &attr);
+                // It may be one that the client believed.
+                let asked = called.saturating_sub(self.shared.cache.as_nanos() as u64);
+                self.attributes_seen(object, asked, is_durable);
+            }
             End::Refused(status) if !self.with_object(object, |object| object.is_public) => {
                 self.wrong_if_named(&words, object, status)
             }
