@@ -1,6 +1,7 @@
 //! The mount, by real system calls, over a whole file system in this process.
 
 mod ahead;
+mod attributes;
 mod cluster;
 mod counts;
 mod data;
