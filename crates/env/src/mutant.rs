@@ -65,7 +65,7 @@ mutants! {
     BatchAgain "batch-again",
     /// A split leaves the entries of one range where they were, and not in their shard.
     KeepShard "keep-shard",
-    /// A change of attributes is answered before it is durable.
+    /// Who reads a change of attributes does not wait until it is durable.
     SetattrEarly "setattr-early",
     /// A truncation of a laid-out file does not wait for the turn of its appends.
     TruncateWithoutTurn "truncate-without-turn",

@@ -36,6 +36,7 @@ mod cluster;
 pub mod combinations;
 pub mod contents;
 pub mod crossing;
+pub mod deferred;
 pub mod directed;
 pub mod facts;
 mod faults;

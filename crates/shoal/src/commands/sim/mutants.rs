@@ -54,6 +54,7 @@ pub fn run(args: &SimMutants) -> Result<bool> {
 /// long, and no two of them move directories into each other while a server is cut off.
 fn directed(mutant: Mutant) -> Option<fn(u64, Option<Mutant>) -> RunReport> {
     match mutant {
+        Mutant::SetattrEarly | Mutant::ReadEarly => Some(shoal_sim::deferred::deferred_changes),
         Mutant::HomeShardOnly => Some(shoal_sim::directed::fsync_of_a_split_directory),
         Mutant::LingeringFreedEarly => Some(shoal_sim::removed::removed_by_another_client),
         Mutant::LockVotesEarly | Mutant::VoteWithoutLock => Some(shoal_sim::crossing::crossing_moves),
