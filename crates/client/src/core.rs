@@ -18,6 +18,7 @@ use crate::held::HeldFiles;
 use crate::inodes::Inodes;
 use crate::map::KnownMap;
 use crate::ops::Inherited;
+use crate::pages::PagesCell;
 use crate::session::{Answered, Asked, Session, Waiter};
 use crate::shards::SplitDirectories;
 use crate::timers::Timers;
@@ -98,6 +99,8 @@ pub(crate) struct Core {
     pub(crate) cache: RefCell<Cache>,
     pub(crate) held: RefCell<HeldFiles>,
     pub(crate) inodes: RefCell<Inodes>,
+    /// Of the mount's kernel; none without a mount.
+    pub(crate) pages: PagesCell,
     /// But for the messages.
     pub(crate) counters: RefCell<ClientCounters>,
     pub(crate) messages: RefCell<Tally>,
@@ -121,6 +124,7 @@ impl Core {
             id,
             held: RefCell::default(),
             inodes: RefCell::default(),
+            pages: RefCell::default(),
             counters: RefCell::default(),
             messages: RefCell::default(),
             inherited: RefCell::new(LruCache::unbounded()),

@@ -6,7 +6,8 @@ use crate::inodes::Inode;
 use crate::{Client, Error};
 use shoal_proto::message::Loss;
 use shoal_proto::{
-    Attr, Capability, Durability, Generation, Handle, Layout, Op, Rights, ServerId, Status, Template, Time,
+    Attr, Capability, ChangeCount, Durability, Generation, Handle, Layout, Op, Rights, ServerId, Status,
+    Template, Time,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -77,12 +78,20 @@ pub(crate) struct Opened {
     capability: Cell<Option<Capability>>,
     /// Shared with all open files of the inode in this client.
     pub(crate) inode: Rc<Inode>,
+    /// At its open the kernel has to forget the pages of the file, and has not used it yet.
+    forgets_pages: Cell<bool>,
+    /// The kernel's pages are read through it.
+    reads_pages: Cell<bool>,
     /// The newest loss of the inode that was reported through this open file, or before it was opened.
     seen: Cell<u64>,
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
+        self.has_forgotten_pages();
+        if self.reads_pages.get() {
+            self.client.core.with_pages(|pages| pages.reader(self.handle, false));
+        }
         self.client.core.inodes.borrow_mut().closed(&self.inode);
     }
 }
@@ -108,6 +117,8 @@ impl OpenFile {
             handle: attr.handle,
             rights,
             capability: Cell::new(capability),
+            forgets_pages: Cell::new(false),
+            reads_pages: Cell::new(false),
             seen: Cell::new(inode.reported()),
             inode,
         }))
@@ -121,6 +132,26 @@ impl OpenFile {
     /// What it was opened for.
     pub fn rights(&self) -> Rights {
         self.0.rights
+    }
+
+    /// The kernel's pages of the file are read through this open file, until it is closed.
+    pub fn reads_pages(&self) {
+        if !self.0.reads_pages.replace(true) {
+            self.0.client.core.with_pages(|pages| pages.reader(self.0.handle, true));
+        }
+    }
+
+    /// The kernel's pages of the file do not stay over this open.
+    pub fn forget_pages(&self) {
+        self.opens_pages(&[]);
+    }
+
+    /// Whether the kernel's pages of the file stay over this open, after whose begin streams had these counts.
+    pub(crate) fn opens_pages(&self, counts: &[(Handle, ChangeCount)]) -> bool {
+        let count_of = |stream| counts.iter().find(|(known, _)| *known == stream).map(|(_, count)| *count);
+        let stay = self.0.client.core.with_pages(|pages| pages.opened(self.0.handle, count_of));
+        self.0.forgets_pages.set(stay == Some(false));
+        stay == Some(true)
     }
 
     /// Close: with the last clone, an orphan is released. Dropping does the same without waiting.
@@ -147,6 +178,13 @@ impl Opened {
 
     pub(crate) fn capability(&self) -> Option<Capability> {
         self.capability.get()
+    }
+
+    /// The kernel uses the file: it has forgotten what pages it had to forget at the open.
+    pub(crate) fn has_forgotten_pages(&self) {
+        if self.forgets_pages.replace(false) {
+            self.client.core.with_pages(|pages| pages.forgotten(self.handle));
+        }
     }
 
     /// Fetch where the data is now.

@@ -22,6 +22,7 @@ mod inodes;
 mod map;
 mod ops;
 mod options;
+mod pages;
 mod session;
 mod shards;
 #[cfg(test)]

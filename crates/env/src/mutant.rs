@@ -93,6 +93,8 @@ mutants! {
     LeaseNotRenewed "lease-not-renewed",
     /// A removed file that other clients have open is freed at the next look, whoever said that it holds it.
     LingeringFreedEarly "lingering-freed-early",
+    /// The change count of a stream stays as it is when its bytes are changed.
+    CountStandsStill "count-stands-still",
 }
 
 #[cfg(feature = "mutants")]

@@ -271,6 +271,7 @@ impl Filesystem for Adapter {
             offset,
             data: Bytes::copy_from_slice(data),
             append: flags.0 & libc::O_APPEND != 0,
+            direct: flags.0 & libc::O_DIRECT != 0,
             write_back: write_flags.contains(WriteFlags::FUSE_WRITE_CACHE),
             kill_privileges: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
             durable: flags.0 & libc::O_DSYNC != 0,
@@ -306,7 +307,7 @@ impl Filesystem for Adapter {
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let dir = handle(ino);
         self.run(Verb::Opendir, move |fs| async move {
-            answer::opened(fs.opendir(dir).await.map(|fh| (fh, false)), reply);
+            answer::opened_dir(fs.opendir(dir).await, reply);
         });
     }
 

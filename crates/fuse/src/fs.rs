@@ -13,11 +13,12 @@ mod errno;
 mod known;
 mod listing;
 mod names;
+mod stale;
 mod xattrs;
 
 pub use ahead::Ahead;
 pub use attributes::{Change, When};
-pub use data::{Opened, Write};
+pub use data::{Opened, Opening, Write};
 pub use directories::Directories;
 pub use errno::{Errno, Result};
 pub use listing::Listed;
@@ -30,6 +31,7 @@ use known::Known;
 use shoal_client::{Client, Error};
 use shoal_env::{Env, Instant, local::Notify};
 use shoal_proto::{Attr, Handle};
+use stale::StalePages;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -55,7 +57,7 @@ pub enum Untrue {
 }
 
 /// How the kernel is told what of a file is no longer true; ends when it knows.
-pub type Invalidate = Box<dyn Fn(Handle, Untrue) -> LocalBoxFuture<'static, ()>>;
+pub type Invalidate = Rc<dyn Fn(Handle, Untrue) -> LocalBoxFuture<'static, ()>>;
 
 /// What the event loops answer by themselves; the client sees to it that it is true.
 #[derive(Debug)]
@@ -106,6 +108,8 @@ impl Fs {
                 None => at_once.directories.changed(dir, env.now()),
             });
         }
+        let stale = StalePages::new(env.clone(), invalidate.clone(), options.cache);
+        client.keep_pages(move |object| stale.found(object));
         let stat_ahead = options.stat_ahead && client.map().switches.readdirplus;
         Fs {
             env,

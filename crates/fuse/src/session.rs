@@ -277,7 +277,7 @@ impl Drop for TakenAway {
 type Forget = (Handle, Untrue, oneshot::Sender<()>);
 
 fn invalidate(forget: mpsc::Sender<Forget>) -> Invalidate {
-    Box::new(move |object, untrue| {
+    Rc::new(move |object, untrue| {
         let (done, wait) = oneshot::channel();
         // Where nobody listens any more the mount has ended, and with it the kernel's pages.
         let sent = forget.send((object, untrue, done)).is_ok();

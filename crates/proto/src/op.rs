@@ -2,14 +2,14 @@
 //!
 //! Handles may be [`Handle::CURRENT`]: the object that the last operation of the same group looked up, made or opened.
 
-use crate::attr::{Attr, Kind, SetAttr, StreamFacts};
+use crate::attr::{Attr, Kind, Move, SetAttr, StreamFacts};
 use crate::capability::{Capability, Rights};
 use crate::cluster::{ClusterMap, Roles};
 use crate::layout::{Layout, Share, Template};
 use crate::shards::{PlaceKey, Shards};
 use crate::tx::{Action, Decision};
 use crate::wire::{Blob, Many, Name, Text, wire_choice, wire_enum, wire_struct};
-use crate::{ClientId, Generation, Handle, Status, TxId, limits};
+use crate::{ChangeCount, ClientId, Generation, Handle, Status, TxId, limits};
 use shoal_pattern::Pattern;
 
 /// Target of a symbolic link, or a path.
@@ -358,9 +358,17 @@ wire_enum! {
             attr: Option<Attr>,
         },
         /// Attributes.
-        Attr = 3 "attr" { attr: Attr, },
+        Attr = 3 "attr" {
+            attr: Attr,
+            /// Of a file's own stream, or none.
+            count: ChangeCount,
+        },
         /// A new (or found) object, opened.
-        Made = 4 "made" { attr: Attr, capability: Option<Capability>, created: bool, },
+        Made = 4 "made" {
+            attr: Attr, capability: Option<Capability>, created: bool,
+            /// Of a file's own stream, or none.
+            count: ChangeCount,
+        },
         /// A target or value.
         Bytes = 5 "bytes" { bytes: XattrValue, },
         /// Entries; `end` at the end of the directory. If contents were asked for: how many bytes of each entry's are in the
@@ -373,8 +381,9 @@ wire_enum! {
         Removed = 7 "removed" { handle: Handle, kind: Kind, orphaned: bool, },
         /// Data of `len` bytes in the reply's bulk, in order; the stream's facts at that moment.
         Data = 8 "data" { len: u32, facts: StreamFacts, },
-        /// Facts of a stream after a change.
-        Facts = 9 "facts" { facts: StreamFacts, },
+        /// Facts of a stream, after a change. `moves`: what a write did to the stream's change count, in order: one move, or one
+        /// before its first byte and one after its last.
+        Facts = 9 "facts" { facts: StreamFacts, moves: Many<Move, 2>, },
         /// Where an append went (first logical byte), and the size after it.
         Appended = 10 "appended" { offset: u64, size: u64, },
         /// Durable.

@@ -271,19 +271,23 @@ fn first_actions() -> Vec<Action> {
 
 /// Every answer.
 pub fn answers() -> Vec<Answer> {
-    let facts = StreamFacts { generation: Generation(2), size: 10, space: 512, written_at: Some(Time(3)) };
+    let count = ChangeCount(6);
+    let facts =
+        StreamFacts { generation: Generation(2), size: 10, space: 512, written_at: Some(Time(3)), count };
+    let moves =
+        vec![Move { from: ChangeCount(4), to: ChangeCount(5) }, Move { from: ChangeCount(5), to: count }];
     let entry =
         Entry { name: name("f"), handle: Handle(77), kind: Kind::File, place: 1 << 62, attr: Some(attr()) };
     vec![
         Answer::Done {},
         Answer::Looked { resolved: 2, handle: Handle(77), kind: Kind::File, attr: Some(attr()) },
-        Answer::Attr { attr: attr() },
-        Answer::Made { attr: attr(), capability: Some(capability()), created: true },
+        Answer::Attr { attr: attr(), count },
+        Answer::Made { attr: attr(), capability: Some(capability()), created: true, count },
         Answer::Bytes { bytes: blob(b"target") },
         Answer::Entries { entries: vec![entry.clone()].into(), end: true, contents: vec![Some(7)].into() },
         Answer::Removed { handle: Handle(77), kind: Kind::File, orphaned: false },
         Answer::Data { len: 10, facts },
-        Answer::Facts { facts },
+        Answer::Facts { facts, moves: moves.into() },
         Answer::Appended { offset: 5, size: 10 },
         Answer::Synced {},
         Answer::Laid { layout: layout() },

@@ -15,6 +15,7 @@
 
 pub mod actions;
 pub mod batches;
+pub mod change_counts;
 mod connection;
 mod counters;
 pub mod ctx;

@@ -1,5 +1,6 @@
 //! A shard: one file system's part on this server, and all that belongs to it. Owned by one thread.
 
+use crate::change_counts::ChangeCounts;
 use crate::counters::Counters;
 use crate::data::Engine;
 use crate::gate::Gate;
@@ -140,6 +141,8 @@ pub struct Shard {
     pub splits: Splits,
     /// Transactions.
     pub book: Book,
+    /// How far the streams' bytes have changed.
+    pub changes: ChangeCounts,
     /// Counts.
     pub counters: Rc<Counters>,
     /// Spans of time.
@@ -177,7 +180,10 @@ impl Shard {
         let clock = env.clone();
         sessions.openers.begin(Box::new(move || clock.now()), settings.lease);
         let peers = Peers::new(env.clone(), identity.clone(), own, counters.clone(), tasks.clone());
+        let start = env.random_u64() | 1;
+        let changes = ChangeCounts::new(start);
         let engine = Engine {
+            changes: changes.clone(),
             env: env.clone(),
             collection: collection.clone(),
             identity: identity.borrow().clone(),
@@ -186,7 +192,7 @@ impl Shard {
             lingering: lingering.clone(),
         };
         Rc::new(Shard {
-            start: env.random_u64() | 1,
+            start,
             started: env.now(),
             env,
             identity,
@@ -202,6 +208,7 @@ impl Shard {
             pools: Pools::new(settings.pools),
             splits: Splits::default(),
             book: Book::default(),
+            changes,
             counters,
             settings,
             reap_rows: Notify::default(),

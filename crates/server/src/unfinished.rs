@@ -107,7 +107,7 @@ async fn links(shard: &Rc<Shard>, away: &Away) -> Result<(), Status> {
         let Some(reply) = reply else { continue };
         let counted = match (reply.status, reply.answers.0.first()) {
             (Status::Stale, _) => true,
-            (Status::Ok, Some(Answer::Attr { attr })) => attr.nlink == 0,
+            (Status::Ok, Some(Answer::Attr { attr, .. })) => attr.nlink == 0,
             _ => continue,
         };
         match clients.get(&question.row) {

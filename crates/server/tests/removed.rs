@@ -72,7 +72,10 @@ fn a_file_that_another_client_may_have_open_stays_for_a_lease_and_is_opened_by_n
         let file = made(&mut other, "file").await;
         one.change(vec![unlink(Handle::ROOT, &name("file"))]).await;
         let found = other.ask(vec![Op::Getattr { object: file }]).await;
-        assert!(matches!(&found.answers[..], [Answer::Attr { attr: Attr { nlink: 0, .. } }]), "{found:?}");
+        assert!(
+            matches!(&found.answers[..], [Answer::Attr { attr: Attr { nlink: 0, .. }, .. }]),
+            "{found:?}"
+        );
         let open = |object| vec![Op::Open { object, rights: Rights::READ }];
         for client in [&mut one, &mut other] {
             assert_eq!(client.ask(open(file)).await.status, Status::Stale, "it was gone before");

@@ -6,8 +6,8 @@ use shoal_pattern::{Pattern, View, Window};
 use shoal_proto::message::{GroupReply, Loss, Reply, Request};
 use shoal_proto::op::{Answer, Entry, OpResult, Transfer};
 use shoal_proto::{
-    Attr, Capability, ClusterMap, Dist, Generation, Handle, Kind, Layout, Name, Op, PlaceKey, Rights, Roles,
-    ServerId, ServerInfo, SessionId, Shards, Status, StreamFacts, Template, Time,
+    Attr, Capability, ChangeCount, ClusterMap, Dist, Generation, Handle, Kind, Layout, Move, Name, Op,
+    PlaceKey, Rights, Roles, ServerId, ServerInfo, SessionId, Shards, Status, StreamFacts, Template, Time,
 };
 use std::collections::BTreeMap;
 
@@ -20,6 +20,7 @@ pub(crate) struct FakeStream {
     pub(crate) bytes: Vec<u8>,
     pub(crate) generation: Generation,
     pub(crate) written_at: Option<Time>,
+    pub(crate) count: ChangeCount,
 }
 
 /// See the module's page.
@@ -241,7 +242,12 @@ impl FakeCluster {
             size: stream.bytes.len() as u64,
             space: stream.bytes.len() as u64,
             written_at: stream.written_at,
+            count: stream.count,
         })
+    }
+
+    fn count(&self, object: Handle) -> ChangeCount {
+        self.streams.get(&object).map_or(ChangeCount::NONE, |stream| stream.count)
     }
 
     fn capability(&self, object: Handle, rights: Rights) -> Option<Capability> {
@@ -295,11 +301,14 @@ impl FakeCluster {
                 let attr = if at.server() == server { Some(self.attr(at)?) } else { None };
                 Answer::Looked { resolved, handle: at, kind: self.objects[&at].kind, attr }
             }
-            Op::Getattr { object } => Answer::Attr { attr: self.attr(of(*object, *current))? },
+            Op::Getattr { object } => {
+                let object = of(*object, *current);
+                Answer::Attr { attr: self.attr(object)?, count: self.count(object) }
+            }
             Op::Setattr { object, set } => {
                 let attr = self.objects.get_mut(object).ok_or(Status::Stale)?;
                 attr.mode = set.mode.unwrap_or(attr.mode);
-                Answer::Attr { attr: self.attr(*object)? }
+                Answer::Attr { attr: self.attr(*object)?, count: self.count(*object) }
             }
             Op::Create { dir, name, exclusive, open, .. } => {
                 let found = self.names.get(&(*dir, name.clone())).copied();
@@ -312,16 +321,26 @@ impl FakeCluster {
                 };
                 *current = handle;
                 let capability = self.capability(handle, *open);
-                Answer::Made { attr: self.attr(handle)?, capability, created: found.is_none() }
+                Answer::Made {
+                    attr: self.attr(handle)?,
+                    capability,
+                    created: found.is_none(),
+                    count: self.count(handle),
+                }
             }
             Op::Mkdir { dir, name, .. } => {
                 let place = ServerId((server.0 + 1) % self.map.servers.len() as u16);
                 let handle = self.make(place, *dir, name.clone(), Kind::Directory);
-                Answer::Made { attr: self.attr(handle)?, capability: None, created: true }
+                Answer::Made {
+                    attr: self.attr(handle)?,
+                    capability: None,
+                    created: true,
+                    count: ChangeCount::NONE,
+                }
             }
             Op::Link { object, dir, name } => {
                 self.names.insert((*dir, name.clone()), *object);
-                Answer::Attr { attr: self.attr(*object)? }
+                Answer::Attr { attr: self.attr(*object)?, count: self.count(*object) }
             }
             Op::Readlink { .. } => Answer::Bytes { bytes: b"../target"[..].into() },
             Op::Open { object, rights } => {
@@ -334,6 +353,7 @@ impl FakeCluster {
                     attr: self.attr(object)?,
                     capability: self.capability(object, *rights),
                     created: false,
+                    count: self.count(object),
                 }
             }
             Op::Unlink { dir, name, held } => {
@@ -367,7 +387,9 @@ impl FakeCluster {
                 };
                 Answer::Entries { entries: entries.into(), end, contents: contents.into() }
             }
-            Op::Streamstat { stream } => Answer::Facts { facts: self.facts(*stream)? },
+            Op::Streamstat { stream } => {
+                Answer::Facts { facts: self.facts(*stream)?, moves: Vec::new().into() }
+            }
             Op::Fsync { stream, generation } => {
                 let facts = self.facts(*stream)?;
                 if *generation != Generation(0) && *generation != facts.generation {
@@ -403,8 +425,11 @@ impl FakeCluster {
                 }
                 assert!(data.is_empty(), "the data is as long as the view");
                 let now = self.tick();
-                self.streams.get_mut(&stream).unwrap().written_at = Some(now);
-                Answer::Facts { facts: self.facts(stream)? }
+                let own = self.streams.get_mut(&stream).unwrap();
+                own.written_at = Some(now);
+                let from = std::mem::replace(&mut own.count, ChangeCount(now.0 as u64));
+                let moved = Move { from, to: own.count };
+                Answer::Facts { facts: self.facts(stream)?, moves: vec![moved].into() }
             }
             Op::Append { object, len, .. } => {
                 let data = bulk.split_to(*len as usize);
@@ -428,7 +453,7 @@ impl FakeCluster {
                     let end = end.min(bytes.len());
                     bytes[(*from as usize).min(end)..end].fill(0);
                 }
-                Answer::Facts { facts: self.facts(*stream)? }
+                Answer::Facts { facts: self.facts(*stream)?, moves: Vec::new().into() }
             }
             _ => return Err(Status::NotSupported),
         })

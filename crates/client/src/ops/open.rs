@@ -1,9 +1,16 @@
 //! Open a file: check on its server that it is there, and get a capability.
 
-use super::{attr_among, capability_among};
-use crate::core::Operation;
+use super::{attr_among, capability_among, count_among};
+use crate::core::{Core, Operation};
+use crate::pages::may_stay;
 use crate::{Client, Error, OpenFile};
-use shoal_proto::{Attr, Handle, Kind, Name, Op, Rights, Status};
+use futures_util::future::{join, join_all};
+use shoal_proto::{Attr, ChangeCount, Handle, Kind, Name, Op, Rights, Status};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// An open waits no longer to learn whether pages may stay.
+const COUNTS_WAIT: Duration = Duration::from_secs(1);
 
 impl Client {
     /// Open a file; asks its server always. The handle counts as held until the last clone of the file is gone.
@@ -63,6 +70,36 @@ impl Client {
         Ok((file, attr.layout.is_none().then_some(attr.size)))
     }
 
+    /// As [`Client::open_sized`], for a mount; also whether the pages that its kernel has of the file stay. A server of some of
+    /// its bytes that does not answer soon keeps nobody waiting: then they do not.
+    ///
+    /// # Errors
+    /// As [`Client::open`].
+    pub async fn open_pages(
+        &self,
+        object: Handle,
+        rights: Rights,
+    ) -> Result<(OpenFile, Option<u64>, bool), Error> {
+        let o = self.begin("open", Some(object));
+        let streams = self.core.with_pages(|pages| pages.streams(object)).unwrap_or_default();
+        let (opened, others) = match streams.as_slice() {
+            [] => (self.open_counted(&o, object, rights).await, Vec::new()),
+            &[only] if only == object => (self.open_counted(&o, object, rights).await, Vec::new()),
+            several => {
+                let counts = self.core.counts_soon(object, several);
+                Box::pin(join(self.open_counted(&o, object, rights), counts)).await
+            }
+        };
+        let (attr, count, file) = opened?;
+        let mut counts = others;
+        counts.extend((count != ChangeCount::NONE).then_some((object, count)));
+        if !may_stay(attr.layout.as_ref()) {
+            counts.clear();
+        }
+        let stay = file.opens_pages(&counts);
+        Ok((file, attr.layout.is_none().then_some(attr.size), stay))
+    }
+
     /// Open a file, with its attributes, merged.
     pub(crate) async fn open_of(
         &self,
@@ -82,6 +119,17 @@ impl Client {
         object: Handle,
         rights: Rights,
     ) -> Result<(Attr, OpenFile), Error> {
+        let (attr, _, file) = self.open_counted(o, object, rights).await?;
+        Ok((attr, file))
+    }
+
+    /// The same, with the change count of its own stream.
+    async fn open_counted(
+        &self,
+        o: &Operation,
+        object: Handle,
+        rights: Rights,
+    ) -> Result<(Attr, ChangeCount, OpenFile), Error> {
         // Held before it is asked: an unlink under way meanwhile then knows of it.
         let hold = crate::file::Hold::new(self.clone(), object);
         let told = self.core.ask(o, object.server(), vec![Op::Open { object, rights }]).await;
@@ -93,6 +141,19 @@ impl Client {
         let attr = attr_among(&told.answers).filter(|attr| attr.handle == object);
         let attr = attr.ok_or_else(|| o.error(Status::BadMessage).from(object.server()))?;
         let file = OpenFile::held(hold, &attr, rights, capability_among(&told.answers));
-        Ok((attr, file))
+        Ok((attr, count_among(&told.answers), file))
+    }
+}
+
+impl Core {
+    /// The change counts of a file's streams, but for its own; of those whose servers answer soon.
+    async fn counts_soon(self: &Rc<Core>, object: Handle, streams: &[Handle]) -> Vec<(Handle, ChangeCount)> {
+        let o = self.begin("open", Some(object));
+        let deadline = o.deadline.min(self.world.now() + COUNTS_WAIT);
+        let o = o.until(deadline);
+        let others = streams.iter().filter(|stream| **stream != object);
+        let asked = others.map(async |&stream| (stream, self.streamstat(&o, stream).await));
+        let told = join_all(asked).await.into_iter();
+        told.filter_map(|(stream, facts)| facts.ok().map(|facts| (stream, facts.count))).collect()
     }
 }

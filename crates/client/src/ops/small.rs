@@ -165,7 +165,7 @@ impl Core {
 
 /// Attributes behind a write of the same group: with what its answer tells of the stream.
 pub(super) fn written_attr(attr: Attr, answers: &[Answer]) -> Attr {
-    let Some(Answer::Facts { facts }) = answers.last() else { return attr };
+    let Some(Answer::Facts { facts, .. }) = answers.last() else { return attr };
     let mtime = facts.written_at.unwrap_or(attr.mtime);
     Attr { size: facts.size, space: facts.space, mtime, ctime: attr.ctime.max(mtime), ..attr }
 }

@@ -93,6 +93,7 @@ impl Fs {
             let truncated = self.client.truncate(object, size, caller.uid != 0).await;
             // An error may follow a cut that was made.
             self.changed(object);
+            self.client.spoil_pages(object);
             attr = Some(truncated?);
         }
         let set = change.but_size(Time(self.env.wall().0));

@@ -1,7 +1,12 @@
 //! Open files and their bytes.
 //!
-//! A file is open in one of two ways, settled at open: through the kernel's page cache, written through and forgotten at
-//! the next open; or past it (*direct*), if the mount says so for all, or it was opened with `O_DIRECT` or for appending.
+//! A file is open in one of two ways, settled at open: through the kernel's page cache, and written through; or past it
+//! (*direct*), if the mount says so for all, or it was opened with `O_DIRECT` or for appending.
+//!
+//! **At an open the kernel forgets the pages of the file, unless they are as the servers have it**: the client keeps account of
+//! the change counts at which they were filled, and compares them at each open (`shoal_client`'s module `pages`). Of a change by
+//! another that an answer tells of in between it tells us, if somebody reads the pages; then [`stale`](super::stale) takes them
+//! from the kernel.
 //!
 //! **An append goes where the server says**, not where the kernel thinks the file ends: another mount may have appended
 //! since. Where the two differ the kernel's pages and attributes of the file are wrong, and are taken from it before the
@@ -51,6 +56,17 @@ impl Opened {
     }
 }
 
+/// An open, as the kernel is told of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opening {
+    /// The number of the open file.
+    pub fh: u64,
+    /// Past the page cache.
+    pub direct: bool,
+    /// What the kernel has of the file in its page cache is as the servers have it, and stays.
+    pub pages_stay: bool,
+}
+
 /// A write, as the kernel asks for it.
 #[derive(Clone, Debug)]
 pub struct Write {
@@ -60,6 +76,8 @@ pub struct Write {
     pub data: Bytes,
     /// The descriptor is for appending.
     pub append: bool,
+    /// The descriptor is for direct writes (`O_DIRECT`).
+    pub direct: bool,
     /// The kernel writes a mapping's pages back.
     pub write_back: bool,
     /// The writer must not leave set-user-id and set-group-id behind.
@@ -69,36 +87,42 @@ pub struct Write {
 }
 
 impl Fs {
-    /// Open a file with `open(2)`'s flags; what it is open as, and whether past the page cache.
-    pub async fn open(&self, thread: u32, object: Handle, flags: i32) -> Result<(u64, bool)> {
+    /// Open a file with `open(2)`'s flags.
+    pub async fn open(&self, thread: u32, object: Handle, flags: i32) -> Result<Opening> {
         let rights = Opened::rights(flags);
         let _kept = match self.attempts.take_file(thread, object, self.now()) {
-            Some(file) if file.rights() == rights => return Ok(self.opened(file, flags)),
+            Some(file) if file.rights() == rights => {
+                file.forget_pages();
+                return Ok(self.opened(file, flags, false));
+            }
             // Open with other rights, it keeps the object until it is open with these.
             other => other,
         };
-        let opened = self.heard(object, self.client.open_sized(object, rights).await);
-        let (file, size) = opened.inspect_err(|errno| {
+        let opened = self.heard(object, self.client.open_pages(object, rights).await);
+        let (file, size, pages_stay) = opened.inspect_err(|errno| {
             if *errno == Errno::STALE {
                 self.attempts.refused(thread, Refused::Open(flags), self.now());
             }
         })?;
-        let (fh, direct) = self.opened(file, flags);
+        let opening = self.opened(file, flags, pages_stay);
         // Who opens sees what was written before, also behind the end that the kernel still believes in.
-        if !direct && self.known().may_believe_another_size(object, size, self.now()) {
+        if !opening.direct && self.known().may_believe_another_size(object, size, self.now()) {
             // Nor is it told again what was listed before.
             self.changed(object);
             (self.invalidate)(object, Untrue::Attributes).await;
         }
-        Ok((fh, direct))
+        Ok(opening)
     }
 
-    pub(super) fn opened(&self, file: OpenFile, flags: i32) -> (u64, bool) {
+    pub(super) fn opened(&self, file: OpenFile, flags: i32, pages_stay: bool) -> Opening {
         let writable = Opened::rights(flags).contains(Rights::WRITE);
         let appends = writable && flags & libc::O_APPEND != 0;
         let direct = self.direct || appends || flags & libc::O_DIRECT != 0;
+        if !direct && Opened::rights(flags).contains(Rights::READ) {
+            file.reads_pages();
+        }
         let opened = Opened { file, direct, unprivileged: Cell::new(!direct) };
-        (self.files.insert(opened), direct)
+        Opening { fh: self.files.insert(opened), direct, pages_stay }
     }
 
     /// The last descriptor of an open file is gone.
@@ -124,8 +148,11 @@ impl Fs {
         let durable = write.durable && opened.direct;
         let appends = write.append && !write.write_back;
         let end = write.offset + write.data.len() as u64;
+        let has_pages = write.write_back || !(opened.direct || write.direct);
         let written = if appends {
             self.append(&opened, write).await
+        } else if has_pages {
+            opened.file.write_pages(write.offset, write.data).await.map_err(Errno::from)
         } else if durable {
             opened.file.write_durable(write.offset, write.data).await.map_err(Errno::from)
         } else {

@@ -9,7 +9,7 @@
 //! and opens it.
 
 use super::attempts::{Refused, TRY_SPAN};
-use super::{Caller, Errno, Fs, Opened, Result};
+use super::{Caller, Errno, Fs, Opened, Opening, Result};
 use bytes::Bytes;
 use shoal_client::RenameFlags;
 use shoal_proto::{Attr, Handle, Kind, Name, Owner, Rights};
@@ -86,7 +86,7 @@ impl Fs {
         self.heard(object, self.client.readlink(object).await)
     }
 
-    /// Make a regular file and open it with `open(2)`'s flags; what it is open as, and whether past the page cache.
+    /// Make a regular file and open it with `open(2)`'s flags.
     pub async fn create(
         &self,
         caller: Caller,
@@ -94,7 +94,7 @@ impl Fs {
         bytes: &[u8],
         mode: u32,
         flags: i32,
-    ) -> Result<(Attr, u64, bool)> {
+    ) -> Result<(Attr, Opening)> {
         let (name, rights) = (name(bytes)?, Opened::rights(flags));
         let made = self.client.create(dir, &name, owner(caller, mode), true, rights, None).await;
         self.name_changed(dir, bytes);
@@ -103,8 +103,9 @@ impl Fs {
             errno => errno,
         })?;
         self.made(&attr);
-        let (fh, direct) = self.opened(file, flags);
-        Ok((self.saw(attr), fh, direct))
+        self.client.made_without_pages(attr.handle);
+        let opening = self.opened(file, flags, false);
+        Ok((self.saw(attr), opening))
     }
 
     /// Make a FIFO, socket, device, or a regular file without opening it. `device`: as `makedev(3)` gives it.

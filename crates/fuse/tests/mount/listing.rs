@@ -7,6 +7,7 @@ use shoal_fuse::MountOptions;
 use shoal_fuse::fs::{AtOnce, Caller, Errno, Fs};
 use shoal_proto::{Attr, Handle};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ const CACHE: Duration = Duration::from_secs(3600);
 async fn state(env: Env, options: shoal_client::Options) -> Fs {
     let client = Client::connect(env.clone(), options).await.unwrap();
     let forgets_nothing =
-        Box::new(|_, _| -> futures_util::future::LocalBoxFuture<'static, ()> { Box::pin(async {}) });
+        Rc::new(|_, _| -> futures_util::future::LocalBoxFuture<'static, ()> { Box::pin(async {}) });
     let believing = MountOptions { cache: CACHE, ..MountOptions::default() };
     Fs::new(env, client, &believing, forgets_nothing, Arc::new(AtOnce::new(CACHE)))
 }

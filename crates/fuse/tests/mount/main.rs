@@ -7,6 +7,7 @@ mod data;
 mod life;
 mod listing;
 mod names;
+mod pages;
 mod sync;
 mod two;
 

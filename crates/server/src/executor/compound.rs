@@ -346,8 +346,19 @@ impl Compound {
         let own = self.own.as_ref().map(Undecided::tx);
         let bulk = self.group_bulk();
         let (facts, lent, client) = (&self.facts, &shard.pools, self.asker.client);
-        let mut ctx =
-            Ctx::new(view, &identity, &shard.locks, facts, lent, &shard.sessions, own, now, client, bulk);
+        let mut ctx = Ctx::new(
+            view,
+            &identity,
+            &shard.locks,
+            facts,
+            lent,
+            &shard.sessions,
+            &shard.changes,
+            own,
+            now,
+            client,
+            bulk,
+        );
         let mut answers = Vec::with_capacity(self.ops().len());
         let (mut from, mut before) = (0, Lsn(0));
         if let Some(resume) = &self.facts.resume {
@@ -399,6 +410,7 @@ impl Compound {
                 facts,
                 lent,
                 &shard.sessions,
+                &shard.changes,
                 None,
                 now,
                 client,

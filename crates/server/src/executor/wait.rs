@@ -335,7 +335,7 @@ async fn fact(compound: &mut Compound, key: FactKey) -> Result<(), Status> {
         }
         answer => match key {
             FactKey::Attr(_) => Fact::Attr(answer.and_then(|a| match a {
-                Answer::Attr { attr } => Ok(attr),
+                Answer::Attr { attr, .. } => Ok(attr),
                 _ => Err(Status::BadMessage),
             })),
             FactKey::Entry(server, dir, _) => match answer {
@@ -347,7 +347,7 @@ async fn fact(compound: &mut Compound, key: FactKey) -> Result<(), Status> {
                 Err(status) => Fact::Entry(Err(status)),
             },
             FactKey::Stream(_) => Fact::Stream(answer.and_then(|a| match a {
-                Answer::Facts { facts } => Ok(facts),
+                Answer::Facts { facts, .. } => Ok(facts),
                 _ => Err(Status::BadMessage),
             })),
         },

@@ -36,7 +36,8 @@ pub fn run(
     let attr = make::colocated(ctx, dir, name, inode, rights)?;
     ctx.opened(attr.handle);
     let capability = open::capability(ctx, attr.handle, rights);
-    Ok(Answer::Made { attr, capability, created: true })
+    let count = ctx.count_in(&attr);
+    Ok(Answer::Made { attr, capability, created: true, count })
 }
 
 fn opened(ctx: &mut Ctx<'_>, found: &Dirent, rights: Rights) -> Result<Answer, Halt> {

@@ -38,5 +38,6 @@ pub fn run(
     ctx.put(keys::new(handle), &new)?;
     let attr = ctx.attr(handle)?;
     let capability = open::capability(ctx, handle, rights);
-    Ok(Answer::Made { attr, capability, created: true })
+    let count = ctx.count_in(&attr);
+    Ok(Answer::Made { attr, capability, created: true, count })
 }

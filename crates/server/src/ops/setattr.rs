@@ -11,7 +11,7 @@ use crate::keys;
 use crate::rows::Inode;
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::{
-    Action, Answer, Attr, Generation, Handle, Kind, Layout, SetAttr, Shards, Status, Template,
+    Action, Answer, Attr, ChangeCount, Generation, Handle, Kind, Layout, SetAttr, Shards, Status, Template,
 };
 use shoal_store::{StreamChange, StreamInfo};
 
@@ -22,13 +22,15 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle, set: &SetAttr) -> Result<Answer, H
     crate::inode::set(&mut inode, set, ctx.now);
     if inode.shards.is_split() {
         set_shards(ctx, object, &inode.shards, set, None)?;
-        return Ok(Answer::Attr { attr: attr_of(object, &inode, None) });
+        let attr = attr_of(object, &inode, None);
+        return Ok(Answer::Attr { attr, count: ChangeCount::NONE });
     }
     if inode.kind == Kind::File && set.mtime.is_some() {
         let info = ctx.stream(object)?.ok_or(Halt::Status(Status::Stale))?;
         if let Some(layout) = inode.layout.clone() {
             let attr = advance_all(ctx, object, &inode, &layout, info)?;
-            return Ok(Answer::Attr { attr });
+            let count = ctx.count_in(&attr);
+            return Ok(Answer::Attr { attr, count });
         }
         ctx.change_stream(object, StreamChange::Advance { generation: info.generation + 1 })?;
     }
@@ -36,7 +38,7 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle, set: &SetAttr) -> Result<Answer, H
         true => ctx.weakly(|ctx| ctx.put(keys::inode(object), &inode))?,
         false => ctx.put(keys::inode(object), &inode)?,
     }
-    Ok(Answer::Attr { attr: ctx.attr(object)? })
+    ctx.attr_answer(object)
 }
 
 /// Set attributes of a split directory alike on all its shards: one transaction.

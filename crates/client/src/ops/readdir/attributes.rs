@@ -35,7 +35,7 @@ impl Core {
         let mut found = BTreeMap::new();
         for (object, answer) in self.ask_each(o, objects, |object| Op::Getattr { object }).await? {
             let attr = match answer {
-                Ok(Answer::Attr { attr }) => attr,
+                Ok(Answer::Attr { attr, .. }) => attr,
                 Err(Status::Stale | Status::NotFound) => continue,
                 // It is there, and a transaction is in the way: this one by itself.
                 Ok(_) | Err(_) => match self.getattr_raw(o, object).await {
@@ -75,7 +75,7 @@ impl Core {
             .await?
             .into_iter()
             .filter_map(|(stream, answer)| match answer {
-                Ok(Answer::Facts { facts }) => Some((stream, facts)),
+                Ok(Answer::Facts { facts, .. }) => Some((stream, facts)),
                 _ => None,
             })
             .collect();

@@ -83,7 +83,7 @@ fn a_create_that_is_not_exclusive_opens_what_is_there() {
         cluster.op(dir.server(), op)
     };
     let file = cluster.create(ROOT, "a").unwrap();
-    let Answer::Made { attr, capability, created } = open(ROOT, "a").unwrap() else { panic!() };
+    let Answer::Made { attr, capability, created, .. } = open(ROOT, "a").unwrap() else { panic!() };
     assert_eq!((attr, created), (file.clone(), false));
     let identity = &cluster.servers[1].identity;
     assert!(capability.unwrap().allows(
@@ -101,7 +101,7 @@ fn a_create_that_is_not_exclusive_opens_what_is_there() {
     cluster.mkdir(ROOT, "dir").unwrap();
     assert_eq!(open(ROOT, "dir"), Err(Status::IsDirectory));
     cluster.symlink(ROOT, "link", b"a").unwrap();
-    let Answer::Made { attr, capability: None, created: false } = open(ROOT, "link").unwrap() else {
+    let Answer::Made { attr, capability: None, created: false, .. } = open(ROOT, "link").unwrap() else {
         panic!()
     };
     assert_eq!(attr.kind, Kind::Symlink);
@@ -327,7 +327,10 @@ fn a_server_without_data_lays_its_files_out_at_once() {
     assert_eq!(cluster.attr(file.handle), Ok(file.clone()));
     for &datafile in layout.datafiles.iter() {
         let stat = cluster.op(datafile.server(), Op::Streamstat { stream: datafile }).unwrap();
-        assert!(matches!(stat, Answer::Facts { facts } if facts.generation.0 == 0), "it was never touched");
+        assert!(
+            matches!(stat, Answer::Facts { facts, .. } if facts.generation.0 == 0),
+            "it was never touched"
+        );
     }
     // Explicit times advance all generations together.
     let set = SetAttr { mtime: Some(shoal_proto::Time(5)), ..SetAttr::default() };
@@ -336,7 +339,7 @@ fn a_server_without_data_lays_its_files_out_at_once() {
     assert_eq!(cluster.attr(file.handle), Ok(after));
     for &datafile in layout.datafiles.iter() {
         let stat = cluster.op(datafile.server(), Op::Streamstat { stream: datafile }).unwrap();
-        assert!(matches!(stat, Answer::Facts { facts } if facts.generation.0 == 2));
+        assert!(matches!(stat, Answer::Facts { facts, .. } if facts.generation.0 == 2));
     }
     cluster.unlink(ROOT, "a").unwrap();
     assert_eq!(cluster.rows(Table::Reap).len(), 2);
