@@ -45,6 +45,7 @@ pub mod ledger;
 pub mod listing;
 pub mod losses;
 pub mod machine;
+pub mod pages;
 mod pools;
 pub mod register;
 pub mod removed;

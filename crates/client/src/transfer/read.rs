@@ -57,6 +57,10 @@ impl Opened {
             // A stuffed file holds nothing beyond its first strip: one byte there is enough to learn that it still is.
             if shape.layout.is_none() && pattern.is_contiguous() {
                 window.len = window.len.min(shape.template.stuffed_max().saturating_sub(from).max(1));
+                if window.len < pattern.len() {
+                    // Pages behind the first strip depend on streams that the file does not have yet.
+                    self.client.core.with_pages(|pages| pages.spoil(self.handle));
+                }
             }
             self.read_shaped(o, &shape, pattern, window).await
         })
