@@ -280,6 +280,9 @@ impl Pages {
         if file.writes > 0 {
             return false;
         }
+        // A file that is written once is known for long.
+        let settled = file.streams.iter_mut().filter_map(|stream| stream.own.as_mut());
+        settled.for_each(|own| own.moves.shrink_to_fit());
         let of_others: Vec<(Handle, ChangeCount)> = file
             .streams
             .iter()

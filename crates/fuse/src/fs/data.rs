@@ -98,8 +98,15 @@ impl Fs {
             // Open with other rights, it keeps the object until it is open with these.
             other => other,
         };
-        let opened = self.heard(object, self.client.open_pages(object, rights).await);
-        let (file, size, pages_stay) = opened.inspect_err(|errno| {
+        let opened = match self.goes_past_pages(flags) {
+            // The kernel writes stored bytes of mappings back when it forgets pages: what goes past them is to see those.
+            true => self.client.open_sized(object, rights).await.map(|(file, size)| {
+                file.forget_pages();
+                (file, size, false)
+            }),
+            false => self.client.open_pages(object, rights).await,
+        };
+        let (file, size, pages_stay) = self.heard(object, opened).inspect_err(|errno| {
             if *errno == Errno::STALE {
                 self.attempts.refused(thread, Refused::Open(flags), self.now());
             }
@@ -115,14 +122,19 @@ impl Fs {
     }
 
     pub(super) fn opened(&self, file: OpenFile, flags: i32, pages_stay: bool) -> Opening {
-        let writable = Opened::rights(flags).contains(Rights::WRITE);
-        let appends = writable && flags & libc::O_APPEND != 0;
-        let direct = self.direct || appends || flags & libc::O_DIRECT != 0;
+        let direct = self.goes_past_pages(flags);
         if !direct && Opened::rights(flags).contains(Rights::READ) {
             file.reads_pages();
         }
         let opened = Opened { file, direct, unprivileged: Cell::new(!direct) };
         Opening { fh: self.files.insert(opened), direct, pages_stay }
+    }
+
+    /// Whether a file opened with these flags is read and written past the page cache.
+    fn goes_past_pages(&self, flags: i32) -> bool {
+        let writable = Opened::rights(flags).contains(Rights::WRITE);
+        let appends = writable && flags & libc::O_APPEND != 0;
+        self.direct || appends || flags & libc::O_DIRECT != 0
     }
 
     /// The last descriptor of an open file is gone.
