@@ -7,6 +7,7 @@
 //! **Invariant: every wait ends by the operation's deadline, every retry has a bound** ([`Operation`]).
 //! **Invariant: no borrow of the core's state is held over an await.**
 
+mod changes;
 mod driven;
 mod exchange;
 
@@ -275,6 +276,12 @@ impl Core {
                 }
                 status => {
                     let answers = group.answers.0;
+                    if status == Status::Ok {
+                        answered
+                            .groups
+                            .iter()
+                            .for_each(|group| self.note_changes(server, &group.ops, &answers, loss));
+                    }
                     return Ok(ToldGroup { server, status, answers, bulk: answered.bulk, loss });
                 }
             }

@@ -4,10 +4,7 @@
 use crate::core::Operation;
 use crate::inodes::Inode;
 use crate::{Client, Error};
-use shoal_proto::message::Loss;
-use shoal_proto::{
-    Attr, Capability, Durability, Generation, Handle, Layout, Op, Rights, ServerId, Status, Template, Time,
-};
+use shoal_proto::{Attr, Capability, Generation, Handle, Layout, Op, Rights, Status, Template, Time};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -37,6 +34,26 @@ impl Hold {
     /// Let go; whether an orphan is to be released.
     fn let_go(&mut self) -> bool {
         !std::mem::replace(&mut self.ended, true) && self.client.core.held.borrow_mut().let_go(self.object)
+    }
+}
+
+/// An open by name under way: what it will hold is not known yet.
+pub(crate) struct Seek(Client);
+
+impl Seek {
+    pub(crate) fn new(client: &Client) -> Seek {
+        client.core.held.borrow_mut().seek();
+        Seek(client.clone())
+    }
+}
+
+impl Drop for Seek {
+    fn drop(&mut self) {
+        let core = &self.0.core;
+        let unheld = core.held.borrow_mut().sought();
+        for object in unheld.into_iter().filter(|_| !core.is_closed()) {
+            core.post(object.server(), "release", vec![Op::Release { object }]);
+        }
     }
 }
 
@@ -166,7 +183,7 @@ impl Opened {
         let told = match core.ask(o, server, open()).await {
             // Removed by another client, and kept for those that say that they have it open.
             Err(error) if error.status == Status::Stale => {
-                core.hold_again(server, &[self.handle]).await?;
+                core.hold_again(o, server, &[self.handle]).await?;
                 core.ask(o, server, open()).await
             }
             told => told,
@@ -213,13 +230,6 @@ impl Opened {
                 }
                 other => return other,
             }
-        }
-    }
-
-    /// A write was acknowledged by `server`. One that asked to be durable is so, and cannot be lost.
-    pub(crate) fn written(&self, o: &Operation, server: ServerId, loss: Loss) {
-        if o.durability != Durability::Durable {
-            self.inode.written(server, loss);
         }
     }
 

@@ -1,4 +1,7 @@
-//! Inodes as this client uses them: where a file's data is, and what of its writes is not known to be durable.
+//! Inodes as this client uses them: where a file's data is, and what of its changes is not known to be durable.
+//!
+//! A change of the size or of attributes counts as a write of the file, and a change of an entry as one of its directory.
+//! What a reply says is durable already ([`Loss::is_nothing`]) is not noted.
 //!
 //! All open files of one inode in a client share one [`Inode`]. So an fsync through any of them covers what was written
 //! through all of them, and it goes to every server that holds some of it.
@@ -67,15 +70,29 @@ impl Before {
 }
 
 impl Losses {
-    /// A write was acknowledged by `server`.
+    /// A write was acknowledged by `server`, which named this loss id then.
     fn written(&mut self, server: ServerId, loss: Loss) {
+        self.note(server, loss, |known| (known, loss));
+    }
+
+    /// A write was acknowledged that `server` did after it had named this loss id.
+    fn written_since(&mut self, server: ServerId, loss: Loss) {
+        self.note(server, loss, |known| (loss, known));
+    }
+
+    /// One write more; `in_order`: of the loss id that is known and its own, the older and the newer.
+    fn note(&mut self, server: ServerId, loss: Loss, in_order: impl Fn(Loss) -> (Loss, Loss)) {
+        if loss.is_nothing() {
+            return;
+        }
         self.writes += 1;
         let newest = self.writes;
         match self.unsynced.iter_mut().find(|unsynced| unsynced.server == server) {
             Some(unsynced) => {
-                let is_lost = unsynced.loss.is_lost(loss);
+                let (older, newer) = in_order(unsynced.loss);
+                let is_lost = older.is_lost(newer);
                 self.found += u64::from(is_lost);
-                let loss = if is_lost { loss } else { unsynced.loss.and(loss) };
+                let loss = if is_lost { newer } else { older.and(newer) };
                 *unsynced = Unsynced { server, loss, newest };
             }
             None => self.unsynced.push(Unsynced { server, loss, newest }),
@@ -88,11 +105,13 @@ impl Losses {
 
     /// A sync of `server` came back with this loss id.
     fn compare(&mut self, before: &Before, server: ServerId, loss: Loss) {
-        let Some(known) = before.loss_of(server).filter(|known| known.is_lost(loss)) else { return };
+        if !before.loss_of(server).is_some_and(|known| known.is_lost(loss)) {
+            return;
+        }
         let unsynced = self.unsynced.iter_mut().find(|unsynced| unsynced.server == server);
         // Another sync, or a later write, may have found the loss already.
-        if let Some(unsynced) = unsynced.filter(|unsynced| unsynced.loss == known) {
-            unsynced.loss = Loss { start: if known.start == 0 { 0 } else { loss.start }, ..loss };
+        if let Some(unsynced) = unsynced.filter(|unsynced| unsynced.loss.is_lost(loss)) {
+            unsynced.loss = Loss { start: if unsynced.loss.start == 0 { 0 } else { loss.start }, ..loss };
             self.found += 1;
         }
     }
@@ -151,9 +170,14 @@ impl Inode {
         self.losses.borrow_mut().written(server, loss);
     }
 
-    /// Whether a loss id of the server is known since the last sync.
-    pub(crate) fn knows_loss(&self, server: ServerId) -> bool {
-        self.losses().unsynced.iter().any(|unsynced| unsynced.server == server)
+    /// A write was acknowledged that `server` did after it had named this loss id.
+    pub(crate) fn written_since(&self, server: ServerId, loss: Loss) {
+        self.losses.borrow_mut().written_since(server, loss);
+    }
+
+    /// The loss id of the server, if one is known since the last sync.
+    pub(crate) fn loss_of(&self, server: ServerId) -> Option<Loss> {
+        self.losses().unsynced.iter().find(|unsynced| unsynced.server == server).map(|unsynced| unsynced.loss)
     }
 
     /// The writes that a sync that begins now covers.
@@ -267,14 +291,36 @@ impl Inodes {
         }
     }
 
-    /// A write without an open file was acknowledged by `server`.
-    pub(crate) fn written(&mut self, handle: Handle, server: ServerId, loss: Loss) {
+    /// A change of an object was acknowledged by `server`: of a file through no open file of it, or of a directory.
+    pub(crate) fn changed(&mut self, handle: Handle, server: ServerId, loss: Loss) {
+        if loss.is_nothing() {
+            return;
+        }
         if let Some(inode) = self.open.get(&handle) {
             return inode.written(server, loss);
         }
         let mut losses = self.closed.pop(&handle).unwrap_or_default();
         losses.written(server, loss);
         self.keep(handle, losses);
+    }
+
+    /// The changes of a directory that a sync of it that begins now covers. A directory has no open files here.
+    pub(crate) fn directory_before(&self, dir: Handle) -> Before {
+        self.closed.peek(&dir).map(Losses::before).unwrap_or_default()
+    }
+
+    /// A sync of a directory came back with these loss ids. Whether a loss was found that was not reported; from now on it was.
+    pub(crate) fn directory_synced(
+        &mut self,
+        dir: Handle,
+        before: &Before,
+        synced: &BTreeMap<ServerId, Loss>,
+    ) -> bool {
+        let Some(mut losses) = self.closed.pop(&dir) else { return false };
+        losses.synced(before, synced);
+        let is_new = std::mem::replace(&mut losses.reported, losses.found) < losses.found;
+        self.keep(dir, losses);
+        is_new
     }
 
     /// The writes that a sync of all servers that begins now covers.

@@ -111,7 +111,7 @@ impl Filesystem for Adapter {
         }
         let (thread, name) = (req.pid(), bytes(name));
         self.run(Verb::Lookup, move |fs| async move {
-            answer::entry(fs.lookup(thread, dir, &name).await.map(|attr| (attr, fs.cache())), reply)
+            answer::made(&fs, fs.lookup(thread, dir, &name).await, reply);
         });
     }
 

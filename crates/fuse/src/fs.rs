@@ -123,9 +123,14 @@ impl Fs {
         }
     }
 
-    /// How long the kernel may believe names and attributes.
+    /// How long the kernel may believe attributes.
     pub fn cache(&self) -> Duration {
         self.cache
+    }
+
+    /// How long the kernel may believe a name of an object, and its attributes with it.
+    pub fn belief(&self, object: Handle) -> Duration {
+        if self.known().is_kept(object, self.now()) { Duration::ZERO } else { self.cache }
     }
 
     /// The client.

@@ -525,6 +525,11 @@ impl Op {
         }
     }
 
+    /// Whether it changes bytes of a file: no more durable than the modes say of data.
+    pub fn is_data(&self) -> bool {
+        matches!(self, Op::Write { .. } | Op::Append { .. } | Op::Allocate { .. })
+    }
+
     /// Whether the asker says what he expects: when that is [`Changed`](crate::Status::Changed) it is so however often he asks.
     pub fn expects(&self) -> bool {
         matches!(self, Op::Repair { .. })

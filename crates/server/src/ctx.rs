@@ -523,9 +523,11 @@ impl<'a> Ctx<'a> {
 
     // Who has what open.
 
-    /// The asking client opens this file.
+    /// The asking client opens this file. Of a file that is made on another server that one is told by the client.
     pub fn opened(&self, object: Handle) {
-        self.sessions.openers.opened(object, self.client);
+        if object.server() == self.identity.id {
+            self.sessions.openers.opened(object, self.client);
+        }
     }
 
     /// The asking client has this file open, still.

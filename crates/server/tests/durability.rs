@@ -187,6 +187,70 @@ fn a_reply_says_when_a_kill_of_its_server_would_take_what_was_done_and_an_fsync_
     });
 }
 
+/// Under every pair of modes, and for every durability that a request may ask for: whether the reply names a loss id.
+#[test]
+fn a_reply_names_what_would_be_lost_unless_all_that_was_done_is_durable_when_it_leaves() {
+    run(|env| async move {
+        use Durability::{Durable, Unheld, Usual, Written};
+        let pairs = [MetadataSync::AtReply, MetadataSync::AtFsync, MetadataSync::Never];
+        let pairs = pairs.map(|metadata| [DataSync::AtReply, DataSync::AtFsync].map(|data| (metadata, data)));
+        for (metadata, data) in pairs.into_iter().flatten() {
+            let mut scene = Scene::new(&env, metadata, data).await;
+            let made = scene.client.change(vec![create(Handle::ROOT, &name("file"))]).await;
+            let Answer::Made { attr, capability, .. } = &made.answers[0] else { panic!("{made:?}") };
+            let (stream, generation, capability) = (attr.handle, attr.generation, *capability);
+            scene.held.keeps.set(true);
+            for durability in [Usual, Unheld, Written, Durable] {
+                scene.client.durability = durability;
+                let transfer = Transfer {
+                    stream,
+                    generation,
+                    capability,
+                    pattern: Pattern::contiguous(0, 9).unwrap(),
+                    window_from: 0,
+                    window_len: 9,
+                    share: Share::WHOLE,
+                };
+                let truncate = Op::Truncate { object: stream, size: 5, kill_privileges: false };
+                let is_durable = |at_reply| durability == Durable || (durability == Usual && at_reply);
+                let changes = [
+                    (truncate, Bytes::new(), is_durable(metadata == MetadataSync::AtReply)),
+                    (
+                        Op::Write { transfer, len: 9 },
+                        vec![7; 9].into(),
+                        is_durable(data == DataSync::AtReply),
+                    ),
+                ];
+                for (op, bulk, is_durable) in changes {
+                    let what = format!("{}: {metadata:?}, {data:?}, {durability:?}", op.name());
+                    scene.held.hold();
+                    scene.client.sequence += 1;
+                    let slot = slot(0, scene.client.sequence);
+                    scene.client.send(Some(slot), vec![vec![op]], bulk).await;
+                    env.sleep(Duration::from_millis(1)).await;
+                    scene.held.write();
+                    env.sleep(Duration::from_millis(1)).await;
+                    match is_durable {
+                        true => {
+                            assert_eq!(scene.cluster.shard(0).gate.len(), 1, "{what}");
+                            scene.held.sync();
+                        }
+                        false => assert_eq!(scene.cluster.shard(0).gate.len(), 0, "{what}"),
+                    }
+                    assert_eq!(scene.status().await, Status::Ok, "{what}");
+                    assert_eq!(scene.client.loss.is_nothing(), is_durable, "{what}: {:?}", scene.client.loss);
+                    scene.held.sync();
+                }
+                for asks in [Op::Fsync { stream, generation: Generation(0) }, Op::Sync {}] {
+                    assert_eq!(scene.client.ask(vec![asks.clone()]).await.status, Status::Ok);
+                    let loss = scene.client.loss;
+                    assert!(loss.kept != 0 && loss.start != 0, "{asks:?} is compared with all: {loss:?}");
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn an_fsync_in_mode_never_finds_that_a_kill_took_what_was_written_and_in_the_others_that_none_did() {
     run(|env| async move {

@@ -31,6 +31,9 @@ pub enum Length {
     Becomes(u64),
 }
 
+/// The kind of an act that changes attributes alone: of the file's bytes none, but fsyncs tell of its loss.
+pub const ATTRIBUTES: &str = "attributes";
+
 /// Something done to a file's bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Act {
@@ -462,7 +465,8 @@ impl Contents {
 
     /// Whether anything may have been done at or behind that moment.
     pub fn touched_since(&self, at: u64) -> bool {
-        self.acts.iter().any(|act| act.returned.is_none_or(|returned| returned >= at) && !act.refused)
+        let mut acts = self.acts.iter().filter(|act| act.kind != ATTRIBUTES);
+        acts.any(|act| act.returned.is_none_or(|returned| returned >= at) && !act.refused)
     }
 
     /// The acts that a register may show: `None` is its beginning. `lost`: whether what an act did to it may be lost.

@@ -43,7 +43,11 @@ pub fn removed_by_another_client(
 ) -> RunReport {
     #[cfg(feature = "mutants")]
     shoal_env::mutant::choose(mutant);
-    let config = ClusterConfig { clients: 3, ..ClusterConfig::default() };
+    removed_with(seed, shoal_proto::Switches::OURS)
+}
+
+fn removed_with(seed: u64, switches: shoal_proto::Switches) -> RunReport {
+    let config = ClusterConfig { clients: 3, switches, ..ClusterConfig::default() };
     let cluster = Cluster::new(seed, &config);
     let mut report = RunReport { seed, switches: config.switches, ..RunReport::default() };
     if let Err(words) = tell(&cluster, config.settings.lease, seed) {
@@ -196,5 +200,24 @@ mod tests {
             );
             assert!(report.violations.is_empty(), "seed {seed}: {:?}", report.violations);
         }
+    }
+
+    #[test]
+    fn the_same_holds_where_files_are_made_and_removed_step_by_step() {
+        let switches = shoal_proto::Switches { compound: false, ..shoal_proto::Switches::OURS };
+        all_hold(switches);
+    }
+
+    #[test]
+    fn the_same_holds_where_files_lie_on_other_servers_than_their_names() {
+        let placement = shoal_proto::Placement::Spread;
+        all_hold(shoal_proto::Switches { placement, ..shoal_proto::Switches::OURS });
+    }
+
+    fn all_hold(switches: shoal_proto::Switches) {
+        let reports = (1..=10).map(|seed| removed_with(seed, switches));
+        let broken: Vec<_> =
+            reports.filter(|r| !r.violations.is_empty()).map(|r| (r.seed, r.violations)).collect();
+        assert!(broken.is_empty(), "{broken:?}");
     }
 }

@@ -341,6 +341,10 @@ pub trait Module {
     fn store_id(&self) -> StoreId {
         StoreId::NONE
     }
+    /// Whether what it calls durable outlives its process. The modules `memory` and `null` keep nothing.
+    fn keeps(&self) -> bool {
+        self.store_id() != StoreId::NONE
+    }
     /// See [`LossId`].
     fn loss_id(&self) -> LossId;
     /// The sync modes.

@@ -92,7 +92,10 @@ impl Core {
                 }
                 return Ok(());
             }
-            Some((Waiter::Nobody, _)) | None => {}
+            Some((Waiter::Nobody, answered)) => {
+                answered.reply.groups.iter().for_each(|group| self.answered_nobody(&group.answers));
+            }
+            None => {}
         }
         self.note_epoch(server, epoch);
         Ok(())

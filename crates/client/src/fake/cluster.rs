@@ -6,8 +6,8 @@ use shoal_pattern::{Pattern, View, Window};
 use shoal_proto::message::{GroupReply, Loss, Reply, Request};
 use shoal_proto::op::{Answer, Entry, OpResult, Transfer};
 use shoal_proto::{
-    Attr, Capability, ClusterMap, Dist, Generation, Handle, Kind, Layout, Name, Op, PlaceKey, Rights, Roles,
-    ServerId, ServerInfo, SessionId, Shards, Status, StreamFacts, Template, Time,
+    Attr, Capability, ClusterMap, Dist, Durability, Generation, Handle, Kind, Layout, Name, Op, PlaceKey,
+    Rights, Roles, ServerId, ServerInfo, SessionId, Shards, Status, StreamFacts, Template, Time,
 };
 use std::collections::BTreeMap;
 
@@ -196,7 +196,10 @@ impl FakeCluster {
             self.group(server, &group.ops, &mut rest.split_to(own), &mut back)
         });
         let groups: Vec<GroupReply> = groups.collect();
-        let loss = Loss { kept: self.loss[usize::from(server.0)], start: 0 };
+        let loss = match request.durability == Durability::Durable && changes {
+            true => Loss::default(),
+            false => Loss { kept: self.loss[usize::from(server.0)], start: 0 },
+        };
         let reply = Reply { loss, map_epoch: self.map.epoch, groups: groups.into() };
         let back = back.freeze();
         if let (Some(key), Some(slot)) = (kept, request.slot) {
@@ -368,6 +371,11 @@ impl FakeCluster {
                 Answer::Entries { entries: entries.into(), end, contents: contents.into() }
             }
             Op::Streamstat { stream } => Answer::Facts { facts: self.facts(*stream)? },
+            Op::Fsync { stream, .. }
+                if self.objects.get(stream).is_some_and(|attr| attr.kind == Kind::Directory) =>
+            {
+                Answer::Synced {}
+            }
             Op::Fsync { stream, generation } => {
                 let facts = self.facts(*stream)?;
                 if *generation != Generation(0) && *generation != facts.generation {

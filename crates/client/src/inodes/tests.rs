@@ -79,11 +79,11 @@ fn a_sync_under_way_covers_what_was_written_before_it_began_and_hides_nothing_fr
     inode.compare(&two, SERVER, kept(2));
     inode.covered(&one);
     assert!(inode.report(&mut first) && inode.report(&mut second));
-    assert!(inode.knows_loss(SERVER), "the later write is not covered");
+    assert!(inode.loss_of(SERVER).is_some(), "the later write is not covered");
     inode.covered(&two);
-    assert!(inode.knows_loss(SERVER));
+    assert!(inode.loss_of(SERVER).is_some());
     sync(&inode, 2);
-    assert!(!inode.knows_loss(SERVER) && !inode.report(&mut first) && !inode.report(&mut second));
+    assert!(inode.loss_of(SERVER).is_none() && !inode.report(&mut first) && !inode.report(&mut second));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_sync_of_all_servers_reports_losses_of_open_closed_and_forgotten_inodes_once
             if !closed {
                 assert!(inode.report(&mut seen), "the open file reports it too");
             }
-            inodes.written(Handle(8), SERVER, kept(2));
+            inodes.changed(Handle(8), SERVER, kept(2));
             assert!(!sync(&mut inodes, &[]), "its server did not answer");
             assert!(sync(&mut inodes, &[(SERVER, 3)]), "it is not forgotten for that");
         }
@@ -147,4 +147,19 @@ fn what_a_kill_of_the_server_takes_is_found_lost_by_the_next_fsync_and_by_no_oth
     assert!(lost(kept(1), unkept(5), unkept(6)));
     assert!(lost(unkept(5), unkept(6), unkept(6)));
     assert!(!lost(kept(1), unkept(6), unkept(6)));
+}
+
+#[test]
+fn a_loss_is_found_by_the_fsync_that_was_under_way_though_a_weaker_write_was_acknowledged_meanwhile() {
+    let mut inodes = Inodes::default();
+    let (inode, mut seen) = open(&mut inodes);
+    // Survives a kill, not a power cut.
+    inode.written(SERVER, kept(1));
+    let before = inode.before();
+    // Acknowledged before the power cut, by a request that asked for nothing (`Unheld`).
+    inode.written(SERVER, unkept(5));
+    // The fsync is answered after it.
+    inode.compare(&before, SERVER, Loss { kept: 2, start: 6 });
+    inode.covered(&before);
+    assert!(inode.report(&mut seen), "the first write is lost, and this fsync was to make it durable");
 }

@@ -28,6 +28,7 @@ impl Client {
     pub async fn open_name(&self, dir: Handle, name: &Name, rights: Rights) -> Result<OpenFile, Error> {
         let o = self.core.begin("open", Some(dir));
         if self.core.switches().compound {
+            let _seek = crate::file::Seek::new(self);
             let lookup = Op::Lookup { dir, path: vec![name.clone()].into() };
             let open = Op::Open { object: Handle::CURRENT, rights };
             let told = self.core.ask_group(&o, dir.server(), vec![lookup, open], Vec::new(), 0).await?;

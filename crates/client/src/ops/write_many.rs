@@ -123,10 +123,8 @@ impl Client {
             };
             match step {
                 Step::Done(result) => {
-                    if let Ok(Written(attr, (server, loss))) = &result {
+                    if let Ok(Written(attr, _)) = &result {
                         self.core.cache.borrow_mut().changed(attr.handle);
-                        // Durable or not, a later fsync of the file is to know of it.
-                        self.core.inodes.borrow_mut().written(attr.handle, *server, *loss);
                     }
                     results[*item] = Some(result.map_err(|error| pieces[*item].which.named(error)));
                 }

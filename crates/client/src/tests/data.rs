@@ -432,3 +432,39 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_loss_of_what_was_appended_while_a_sync_was_under_way_is_told_by_the_next_one() {
+    for of_all in [false, true] {
+        append_beside_a_sync(of_all);
+    }
+}
+
+/// A sync of a file, or of all, while an append waits.
+fn append_beside_a_sync(of_all: bool) {
+    let hand = Hand::new(FakeCluster::new(3, STRIP));
+    let (file, other) = (open(&hand, "f"), open(&hand, "f"));
+    hand.run(file.write(0, vec![1; 3 * 4096].into())).unwrap();
+    let home = file.handle().server();
+    // The append is on its way to the metafile's server, or waits there for its turn.
+    let mut append = Box::pin(file.append(vec![2; 3 * 4096].into()));
+    assert!(hand.look(append.as_mut()).is_pending());
+    let waiting = hand.take(home);
+    assert_eq!(waiting.len(), 1);
+    // Meanwhile another descriptor syncs.
+    match of_all {
+        true => hand.run(hand.client.sync_all()).unwrap(),
+        false => hand.run(other.fsync()).unwrap(),
+    }
+    // Now the append is carried out, and acknowledged.
+    let session = hand.core.attach_id(home).unwrap();
+    for (tag, request, bulk) in waiting {
+        let (reply, bulk) = hand.cluster.borrow_mut().execute(home, session, &request, bulk);
+        hand.reply(home, tag, reply, bulk).unwrap();
+    }
+    hand.run(append).unwrap();
+    // Another server than the metafile's loses its memory, and with it a part of the append.
+    let lost = (0..3_u16).find(|&server| ServerId(server) != home).unwrap();
+    hand.cluster.borrow_mut().loss[usize::from(lost)] = 2;
+    assert_eq!(hand.run(file.fsync()).unwrap_err().status, Status::Io);
+}

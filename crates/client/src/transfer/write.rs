@@ -76,7 +76,7 @@ impl Opened {
             let transfer = plan.transfer(index, stream, window);
             let told =
                 plan.core.ask_with(o, stream.server(), vec![Op::Write { transfer, len }], bulk, 0).await?;
-            self.written(o, stream.server(), told.loss);
+            self.inode.written(stream.server(), told.loss);
             Ok(())
         });
         sent.await.map(drop)

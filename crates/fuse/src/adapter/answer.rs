@@ -47,9 +47,9 @@ pub(super) fn entry(result: Result<(Attr, Duration)>, reply: ReplyEntry) {
     }
 }
 
-/// An entry that was just made.
+/// An entry that was just looked up, or made.
 pub(super) fn made(fs: &Fs, result: Result<Attr>, reply: ReplyEntry) {
-    entry(result.map(|attr| (attr, fs.cache())), reply);
+    entry(result.map(|attr| (fs.belief(attr.handle), attr)).map(|(believed, attr)| (attr, believed)), reply);
 }
 
 pub(super) fn attr(result: Result<(Attr, Duration)>, reply: ReplyAttr) {

@@ -135,6 +135,7 @@ impl Ahead {
         if known.name_changed_since(dir, name, *asked_at)
             || known.is_outdated(attr, *asked_at)
             || known.may_be_told_since(attr.handle, *asked_at)
+            || known.is_kept(attr.handle, now)
         {
             return None;
         }

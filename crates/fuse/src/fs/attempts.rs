@@ -13,8 +13,12 @@
 //! Where the kernel caches nothing, it looks at a file before it opens it, and the look may be what is refused: the second lookup
 //! then opens the file for reading, and the open that follows finds it kept.
 //!
-//! **Invariant: what was gone before an open began is not opened.** What is handed over was opened after a refusal of the same
-//! open: threads are told apart, one waits for one call, and what a thread does not come for within [`TRY_SPAN`] is dropped.
+//! **Invariant: what was gone before an open began is not opened.** What is handed over was opened by the last lookup of the
+//! same thread, and only where the server says at the open that it is gone by then. That lookup was made within the open: the
+//! refused call may have ended meanwhile (the second lookup found nothing, or the kernel refused what it found), and another
+//! begun; but while a file is kept, the kernel is to believe no name of it ([`Known::keep`](super::known::Known::keep)), so
+//! that each open looks its name up, and what was kept before is replaced. Threads are told apart, and one waits for one call.
+//! What a thread does not come for within [`TRY_SPAN`] is dropped.
 
 use shoal_client::OpenFile;
 use shoal_env::Instant;

@@ -72,17 +72,18 @@ impl Fs {
     /// Open a file with `open(2)`'s flags; what it is open as, and whether past the page cache.
     pub async fn open(&self, thread: u32, object: Handle, flags: i32) -> Result<(u64, bool)> {
         let rights = Opened::rights(flags);
-        let _kept = match self.attempts.take_file(thread, object, self.now()) {
-            Some(file) if file.rights() == rights => return Ok(self.opened(file, flags)),
-            // Open with other rights, it keeps the object until it is open with these.
-            other => other,
-        };
+        // Open with other rights, it keeps the object until it is open with these.
+        let kept = self.attempts.take_file(thread, object, self.now());
         let opened = self.heard(object, self.client.open_sized(object, rights).await);
-        let (file, size) = opened.inspect_err(|errno| {
-            if *errno == Errno::STALE {
-                self.attempts.refused(thread, Refused::Open(flags), self.now());
-            }
-        })?;
+        let (file, size) = match (opened, kept) {
+            // It was replaced since this open looked its name up.
+            (Err(Errno::STALE), Some(file)) if file.rights() == rights => (file, None),
+            (opened, _) => opened.inspect_err(|errno| {
+                if *errno == Errno::STALE {
+                    self.attempts.refused(thread, Refused::Open(flags), self.now());
+                }
+            })?,
+        };
         let (fh, direct) = self.opened(file, flags);
         // Who opens sees what was written before, also behind the end that the kernel still believes in.
         if !direct && self.known().may_believe_another_size(object, size, self.now()) {

@@ -147,7 +147,7 @@ impl Fs {
         if entry.attr.is_none() || changed() {
             return Duration::ZERO;
         }
-        self.cache.saturating_sub(self.now().since(entry.asked_at))
+        self.belief(entry.handle).saturating_sub(self.now().since(entry.asked_at))
     }
 
     /// See that an entry has attributes that are not older than our own changes; `false`: the object is gone.

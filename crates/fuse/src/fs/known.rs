@@ -10,6 +10,8 @@
 //!   that was fetched before that must not take the kernel's newer view of the file back.
 //! - *names*: when one was last made, removed or moved through this mount. An entry that was asked for before that may lead
 //!   where the name does not lead any more: the kernel is given it, but is not to believe it.
+//! - *kept*: a second try of an open keeps it open ([`attempts`](super::attempts)). Meanwhile the kernel is to believe no name of
+//!   it, whoever asked for that name, so that it asks for the name in each open.
 //! - *size*: what the kernel was told, and from when that was, and what it made of it by its own writes. An open that finds
 //!   another one has the kernel ask again.
 //!
@@ -36,6 +38,7 @@ struct Fact {
     bare_at: Option<Instant>,
     privileged: Option<(bool, Instant)>,
     changed_at: Option<Instant>,
+    kept_until: Option<Instant>,
     /// `None` within: the kernel may believe any size.
     size: Option<(Option<u64>, Instant)>,
 }
@@ -47,6 +50,8 @@ pub(crate) struct Known {
     believed: Duration,
     /// The newest change of an object that fell out of the table.
     forgotten_change_at: Option<Instant>,
+    /// Until when an object that fell out of the table is kept.
+    forgotten_kept_until: Option<Instant>,
     /// The newest that the kernel was told of an object that fell out of the table.
     forgotten_size_at: Option<Instant>,
     /// When names were changed, by [`name_hash`]: two of one hash count as changed both.
@@ -65,6 +70,7 @@ impl Known {
             facts: LruCache::new(OBJECTS_MAX),
             believed,
             forgotten_change_at: None,
+            forgotten_kept_until: None,
             forgotten_size_at: None,
             names: LruCache::new(NAMES_MAX),
             forgotten_name_at: None,
@@ -78,6 +84,7 @@ impl Known {
             && let Some((_, fallen)) = self.facts.push(object, Fact::default())
         {
             self.forgotten_change_at = self.forgotten_change_at.max(fallen.changed_at);
+            self.forgotten_kept_until = self.forgotten_kept_until.max(fallen.kept_until);
             self.forgotten_size_at = self.forgotten_size_at.max(fallen.size.map(|(_, at)| at));
         }
         self.facts.get_or_insert_mut(object, Fact::default)
@@ -160,6 +167,17 @@ impl Known {
         self.fact(object).changed_at = Some(now);
     }
 
+    /// A second try keeps it open, until then at most.
+    pub(crate) fn keep(&mut self, object: Handle, until: Instant) {
+        self.fact(object).kept_until = Some(until);
+    }
+
+    /// Whether a second try may keep it open.
+    pub(crate) fn is_kept(&self, object: Handle, now: Instant) -> bool {
+        let until = self.facts.peek(&object).and_then(|fact| fact.kept_until);
+        until.max(self.forgotten_kept_until).is_some_and(|until| now <= until)
+    }
+
     /// Whether it may have been changed through this mount at `at` or later.
     pub(crate) fn changed_since(&mut self, object: Handle, at: Instant) -> bool {
         let changed_at = self.facts.get(&object).and_then(|fact| fact.changed_at);
@@ -223,6 +241,17 @@ mod tests {
 
     const FILE: Handle = Handle(77);
     const SPAN: Duration = Duration::from_nanos(100);
+
+    #[test]
+    fn what_a_second_try_keeps_open_is_known_to_be_so_until_its_time_is_over_also_if_it_is_forgotten() {
+        let mut known = Known::new(SPAN);
+        known.keep(FILE, Instant(50));
+        assert!(known.is_kept(FILE, Instant(50)) && !known.is_kept(FILE, Instant(51)));
+        assert!(!known.is_kept(Handle(78), Instant(50)));
+        (0..OBJECTS_MAX.get() as u64).for_each(|n| known.changed(Handle(1000 + n), Instant(1)));
+        assert!(known.is_kept(FILE, Instant(50)), "it fell out of the table");
+        assert!(!known.is_kept(FILE, Instant(51)));
+    }
 
     #[test]
     fn a_fact_is_believed_for_the_cache_time_and_in_a_strict_mount_never() {

@@ -64,8 +64,11 @@ impl Fs {
             && let Ok(file) = self.client.open_name(dir, &name, rights).await
         {
             let object = file.handle();
+            self.known().keep(object, self.now() + TRY_SPAN);
             let attr = self.saw(self.heard(object, self.client.getattr(object).await)?);
-            self.attempts.found(thread, refused, &attr, Some(file), self.now());
+            let now = self.now();
+            self.known().keep(object, now + TRY_SPAN);
+            self.attempts.found(thread, refused, &attr, Some(file), now);
             let (env, attempts) = (self.env.clone(), self.attempts.clone());
             self.env.spawn("second try", async move {
                 env.sleep(TRY_SPAN).await;

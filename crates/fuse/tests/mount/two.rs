@@ -398,3 +398,39 @@ fn inotify_tells_of_what_was_done_through_the_same_mount() {
     fs::write(one.path("here"), b"x").unwrap();
     assert_eq!(told().as_deref(), Some("here"));
 }
+
+#[test]
+fn a_refused_open_that_found_nothing_does_not_have_a_later_open_get_what_was_gone_before_it_began() {
+    let believing = MountOptions { cache: Duration::from_millis(900), ..MountOptions::default() };
+    let one = Mounted::with(&believing);
+    let two = one.second(&believing);
+    let (here, there) = (one.path("f"), two.mountpoint().join("f"));
+    fs::write(&here, b"first").unwrap();
+    // The kernel of the second mount believes the name; the file is removed; the open is refused, looks again, finds nothing.
+    assert_eq!(fs::metadata(&there).unwrap().len(), 5);
+    fs::remove_file(&here).unwrap();
+    assert!(File::open(&there).is_err());
+    // Made anew, and only looked at.
+    fs::write(&here, b"old").unwrap();
+    assert_eq!(fs::metadata(&there).unwrap().len(), 3);
+    // Replaced: what was looked at is gone before the next open begins.
+    fs::write(one.path("new"), b"newer").unwrap();
+    fs::rename(one.path("new"), &here).unwrap();
+    assert_eq!(fs::read(&there).unwrap(), b"newer");
+}
+
+#[test]
+fn a_refused_open_that_found_nothing_does_not_have_a_later_open_miss_what_was_written_before_it_began() {
+    let believing = MountOptions { cache: Duration::from_millis(900), ..MountOptions::default() };
+    let one = Mounted::with(&believing);
+    let two = one.second(&believing);
+    let (here, there) = (one.path("f"), two.mountpoint().join("f"));
+    fs::write(&here, b"first").unwrap();
+    assert_eq!(fs::metadata(&there).unwrap().len(), 5);
+    fs::remove_file(&here).unwrap();
+    assert!(File::open(&there).is_err());
+    fs::write(&here, b"old").unwrap();
+    assert_eq!(fs::metadata(&there).unwrap().len(), 3);
+    OpenOptions::new().append(true).open(&here).unwrap().write_all(b"er and longer").unwrap();
+    assert_eq!(fs::read(&there).unwrap(), b"older and longer");
+}

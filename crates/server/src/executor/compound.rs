@@ -217,7 +217,11 @@ impl Compound {
                     }
                     self.collect(reply.into(), Vec::new());
                     // Where data is durable at reply, what was done is among what is applied, and perhaps not durable yet.
+                    let made = self.collected.made;
                     self.depend(seen, Some((self.shard.collection.applied(), Strength::Weak)));
+                    if !self.ops().iter().any(Op::is_data) {
+                        self.collected.made = made.max(seen);
+                    }
                     self.next_group();
                     return None;
                 }

@@ -14,7 +14,7 @@ use crate::tx::{self, Plan};
 use futures_util::future::{Either, select};
 use shoal_env::local::NotifyWait;
 use shoal_proto::{Answer, Durability, Handle, Op, ServerId, Status};
-use shoal_store::{Ask, Needs};
+use shoal_store::{Ask, DataSync, Needs};
 use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
@@ -175,6 +175,8 @@ async fn bulk(compound: &mut Compound, bulk: data::Bulk) -> Result<(), Status> {
         Ok(begun) => {
             if writes {
                 compound.facts.resume = Some(stopped);
+                let is_synced = makes_durable || shard.collection.sync_modes().data == DataSync::AtReply;
+                compound.collected.is_compared |= !is_synced;
             }
             let outlives = begun.outlives_connection();
             if outlives {

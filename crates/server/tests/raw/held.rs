@@ -22,6 +22,8 @@ pub struct Held {
     poisoned: Cell<bool>,
     durables: Reached,
     pub pushes: Cell<u32>,
+    /// What it calls durable is said to outlive its process.
+    pub keeps: Cell<bool>,
     /// So many writes to come are held until [`Held::release`]: writes before they are done, appends behind it.
     pub stalls: Cell<u32>,
     /// So many further writes to come are held behind being done.
@@ -40,6 +42,7 @@ impl Held {
             poisoned: Cell::new(false),
             durables: Reached::default(),
             pushes: Cell::new(0),
+            keeps: Cell::new(false),
             stalls: Cell::new(0),
             stalls_behind: Cell::new(0),
             done: Rc::default(),
@@ -156,6 +159,10 @@ impl Module for Held {
 
     fn durables(&self) -> Reached {
         self.durables.clone()
+    }
+
+    fn keeps(&self) -> bool {
+        self.keeps.get()
     }
 
     fn loss_id(&self) -> LossId {

@@ -1,6 +1,7 @@
 //! Attributes of own objects, and contended extended attributes of shared ones.
 
 use super::{End, Worker};
+use crate::contents::{ATTRIBUTES, Act};
 use crate::facts::Facts;
 use crate::ledger::{ObjectId, Slot};
 use crate::losses::{Held, Stamp};
@@ -31,6 +32,24 @@ impl Worker {
     fn facts_changed(&self, object: ObjectId, (stamp, held): (&Stamp, Held)) {
         let held = held.min(self.held_metadata());
         self.with_facts(object, |facts| facts.changed(stamp, held));
+        self.note_attributes(object, (stamp, held));
+    }
+
+    /// This client's fsyncs of the object tell of a loss of that change.
+    fn note_attributes(&self, object: ObjectId, (stamp, held): (&Stamp, Held)) {
+        let (client, scope, now) = (self.id, self.scope, self.now());
+        let act = Act {
+            kind: ATTRIBUTES,
+            client,
+            scope,
+            called: now,
+            stamp: stamp.clone(),
+            held,
+            noted: held,
+            returned: Some(now),
+            ..Act::default()
+        };
+        self.with_contents(object, |contents| contents.begin(act));
     }
 
     /// Ask for it, and end what was noted of it.
@@ -49,7 +68,7 @@ impl Worker {
                 self.with_facts(object, |facts| ended(facts, false, called));
                 self.wrong_of(&words, object, status);
             }
-            End::Unknown(_) => {}
+            End::Unknown(_) => self.note_attributes(object, (&stamp, held)),
         }
     }
 
@@ -215,6 +234,7 @@ impl Worker {
             history.push(event);
             history.len() - 1
         };
+        let (stamp, held) = (self.shared.now(), self.held_metadata());
         let xattr = xattr.as_bytes();
         let end = match which {
             0 | 1 => {
@@ -242,6 +262,9 @@ impl Worker {
                 End::Unknown(_) => None,
             },
         };
+        if let Some(Seen::Made(_) | Seen::Put(_) | Seen::Removed) = end {
+            self.note_attributes(object, (&stamp, held.min(self.held_metadata())));
+        }
         let mut values = self.shared.values.borrow_mut();
         if let (Some(seen), Some(event)) = (end, values.get_mut(&slot).and_then(|h| h.get_mut(event))) {
             (event.seen, event.returned) = (seen, self.now());

@@ -290,10 +290,10 @@ impl Worker {
         self.truncate_as(object, act, size).await;
     }
 
-    /// A truncation is about to be asked for. It is a change of metadata, of which no fsync tells that it is lost.
+    /// A truncation is about to be asked for. It is a change of metadata.
     pub(super) fn draw_truncation(&mut self, object: ObjectId, size: u64) -> usize {
         let mut act = self.act("truncate", self.asks);
-        (act.tag, act.length, act.held, act.scope) = (0, Length::Becomes(size), self.held_metadata(), 0);
+        (act.tag, act.length, act.held) = (0, Length::Becomes(size), self.held_metadata());
         self.with_contents(object, |contents| contents.begin(act))
     }
 

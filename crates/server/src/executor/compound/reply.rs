@@ -39,6 +39,10 @@ pub struct Collected {
     pub loss: Option<Loss>,
     /// A kill of this server would take what was done; or the reply says whether one did.
     pub with_start: bool,
+    /// The newest change that was made.
+    pub made: Lsn,
+    /// A loss id is needed however durable that is: bytes lie beside the records, or the reply is what others are compared with.
+    pub is_compared: bool,
 }
 
 impl Compound {
@@ -90,7 +94,8 @@ impl Compound {
 
     fn keep(&mut self, changes: &mut Changes, reply: Vec<u8>) {
         let Some((session, slot_use)) = &self.place else { return };
-        let with_start = self.is_lost_by_a_kill(Some(changes.strength));
+        let modes = gate::modes_for(self.shard.collection.sync_modes(), self.durability);
+        let with_start = gate::is_lost_by_a_kill(modes, Some(changes.strength));
         let loss = (!self.facts.done.is_empty()).then(|| self.shard.loss(with_start));
         let kept = Kept { sequence: slot_use.sequence, reply: Blob(reply.into()), loss };
         changes.put(keys::kept(session.id, slot_use.slot, self.at as u8), kept.to_row());
@@ -110,19 +115,18 @@ impl Compound {
         let seen = if mutant::is(Mutant::ReadEarly) { Lsn(0) } else { seen };
         let target = Target::of(modes, self.durability, seen, made);
         self.collected.target = self.collected.target.and(target);
-        self.collected.with_start |= self.is_lost_by_a_kill(made.map(|(_, strength)| strength));
-    }
-
-    /// Whether a kill of this server alone would take what this group did. An fsync, which does nothing, asks whether one took what
-    /// others did.
-    fn is_lost_by_a_kill(&self, made: Option<Strength>) -> bool {
-        let asks = self.ops().iter().any(|op| matches!(op, Op::Fsync { .. } | Op::Sync {}));
-        let modes = gate::modes_for(self.shard.collection.sync_modes(), self.durability);
-        asks || gate::is_lost_by_a_kill(modes, made)
+        self.collected.with_start |= gate::is_lost_by_a_kill(
+            gate::modes_for(modes, self.durability),
+            made.map(|(_, strength)| strength),
+        );
+        self.collected.made = self.collected.made.max(made.map_or(Lsn(0), |(lsn, _)| lsn));
     }
 
     /// The present group has ended.
     pub(crate) fn end_group(&mut self, result: Result<(), Status>, answers: Vec<Answer>, bulk: Vec<Bytes>) {
+        let asks = self.ops().iter().any(|op| matches!(op, Op::Fsync { .. } | Op::Sync {}));
+        self.collected.with_start |= asks;
+        self.collected.is_compared |= asks || !self.changes();
         let bulk_bytes: usize = bulk.iter().map(Bytes::len).sum();
         let entries = |answer: &Answer| match answer {
             Answer::Entries { entries, .. } => entries.len() as u64,
