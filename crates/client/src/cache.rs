@@ -13,6 +13,7 @@ use crate::ops::Listener;
 use lru::LruCache;
 use shoal_env::Instant;
 use shoal_proto::{Attr, Handle, Kind, Name};
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Names kept, at most.
@@ -44,6 +45,8 @@ pub(crate) struct Cache {
     gone: LruCache<Handle, ()>,
     /// Whoever keeps directories' attributes elsewhere.
     pub(crate) listener: Option<Listener>,
+    /// Whoever keeps attributes of what is removed.
+    pub(crate) on_removal: Option<Rc<dyn Fn(Handle)>>,
 }
 
 /// When something was asked, for [`Cache::put_attr`] and [`Cache::put_name`].
@@ -62,6 +65,7 @@ impl Cache {
             floor: 0,
             gone: LruCache::unbounded(),
             listener: None,
+            on_removal: None,
         }
     }
 

@@ -32,7 +32,7 @@ use shoal_env::{Instant, WallTime, Work};
 use shoal_proto::message::Loss;
 use shoal_proto::op::Answer;
 use shoal_proto::{
-    ClientId, ClusterMap, Durability, Group, GroupReply, Handle, Op, ServerId, Status, Switches,
+    ClientId, ClusterMap, Durability, Group, GroupReply, Handle, Op, Rights, ServerId, Status, Switches,
 };
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -389,7 +389,7 @@ impl Core {
     /// Send a request: await its reply.
     ///
     /// # Errors
-    /// The client is closed.
+    /// The client is closed, or changes nothing.
     pub(crate) fn exchange<'a>(
         &'a self,
         o: &'a Operation,
@@ -400,6 +400,9 @@ impl Core {
     ) -> Result<Exchange<'a>, Error> {
         if self.closed.get() {
             return Err(o.error(Status::Unavailable).because("the client is closed"));
+        }
+        if self.options.read_only && groups.iter().any(|group| group.ops.iter().any(is_refused_read_only)) {
+            return Err(o.error(Status::ReadOnly).because("this client changes nothing"));
         }
         self.world.work(Work::Message, 1);
         if groups.iter().any(|group| group.ops.iter().any(Op::changes)) {
@@ -478,4 +481,13 @@ impl Core {
 /// Whether the asker's own expectations are in it: those do not become true by asking again.
 fn is_expected(groups: &[Group]) -> bool {
     groups.iter().flat_map(|group| group.ops.iter()).any(Op::expects)
+}
+
+/// Whether a client that changes nothing refuses it. What it has open its servers may know: a session is nobody else's.
+fn is_refused_read_only(op: &Op) -> bool {
+    match op {
+        Op::Open { rights, .. } => rights.contains(Rights::WRITE),
+        Op::Hold { .. } | Op::Release { .. } => false,
+        op => op.changes(),
+    }
 }

@@ -36,15 +36,20 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Asked of every kernel; each is set where the kernel has it.
-const WANTED: [InitFlags; 6] = [
+const WANTED: [InitFlags; 5] = [
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_ASYNC_READ,
     InitFlags::FUSE_ASYNC_DIO,
     // A link's target never changes under the same handle.
     InitFlags::FUSE_CACHE_SYMLINKS,
-    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-    InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+    // Handles would lead somewhere only as long as the kernel has the inode: an NFS server is refused in time.
+    InitFlags::FUSE_NO_EXPORT_SUPPORT,
 ];
+
+/// Where it has this it says which writes take set-user-id away (Linux 5.11). Nothing else could know.
+const NEEDED: InitFlags = InitFlags::FUSE_HANDLE_KILLPRIV_V2;
+/// Where it has this its pages follow what is written past them (Linux 6.6).
+const DIRECT_MAPS: InitFlags = InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
 
 /// The kernel's side of a mount.
 pub(crate) struct Adapter {
@@ -77,6 +82,16 @@ impl Adapter {
     }
 }
 
+fn check(offered: InitFlags) -> io::Result<()> {
+    match offered.contains(NEEDED) {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "this kernel does not say which writes take set-user-id away: Linux 5.11 is the least",
+        )),
+    }
+}
+
 fn caller(req: &Request) -> Caller {
     Caller { uid: req.uid(), gid: req.gid() }
 }
@@ -87,9 +102,16 @@ fn bytes(name: &OsStr) -> Bytes {
 
 impl Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        check(config.capabilities())?;
+        if config.add_capabilities(DIRECT_MAPS).is_err() {
+            tracing::warn!(
+                "this kernel is older than Linux 6.6: what is appended, or written with O_DIRECT, is not seen through descriptors \
+                 that are open already; a mount with `direct` (--direct) shows it"
+            );
+        }
         // Listings with attributes, always, if they are switched on: an entry's attributes are mostly where the entry is.
         let plus = self.readdirplus.then_some(InitFlags::FUSE_DO_READDIRPLUS);
-        for wanted in WANTED.into_iter().chain(plus) {
+        for wanted in WANTED.into_iter().chain([NEEDED]).chain(plus) {
             if config.add_capabilities(wanted).is_err() {
                 tracing::debug!("this kernel does not offer {wanted:?}");
             }
@@ -115,8 +137,9 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn forget(&self, _req: &Request, _ino: INodeNo, _nlookup: u64) {
+    fn forget(&self, _req: &Request, ino: INodeNo, _nlookup: u64) {
         self.counts.add(Verb::Forget);
+        self.at_once.gone.forgotten(handle(ino));
     }
 
     fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
@@ -485,5 +508,17 @@ impl Filesystem for Adapter {
     ) {
         self.counts.add(Verb::CopyFileRange);
         reply.error(answer::failed(Errno::NOSYS));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_does_not_say_which_writes_take_privileges_away_is_refused_in_words() {
+        assert!(check(InitFlags::all()).is_ok());
+        let error = check(InitFlags::all() - NEEDED).unwrap_err();
+        assert!(error.to_string().contains("Linux 5.11"), "{error}");
     }
 }

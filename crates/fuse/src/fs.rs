@@ -10,6 +10,7 @@ mod data;
 mod directories;
 mod dirs;
 mod errno;
+mod gone;
 mod known;
 mod listing;
 mod names;
@@ -20,6 +21,7 @@ pub use attributes::{Change, When};
 pub use data::{Opened, Write};
 pub use directories::Directories;
 pub use errno::{Errno, Result};
+pub use gone::Gone;
 pub use listing::Listed;
 
 use crate::options::MountOptions;
@@ -64,12 +66,14 @@ pub struct AtOnce {
     pub directories: Directories,
     /// Lookups.
     pub ahead: Ahead,
+    /// What was removed and is still referred to.
+    pub gone: Gone,
 }
 
 impl AtOnce {
     /// Nothing is known. `believed`: how long the kernel believes names and attributes.
     pub fn new(believed: Duration) -> AtOnce {
-        AtOnce { directories: Directories::new(believed), ahead: Ahead::new(believed) }
+        AtOnce { directories: Directories::new(believed), ahead: Ahead::new(believed), gone: Gone::default() }
     }
 }
 
@@ -106,6 +110,13 @@ impl Fs {
                 None => at_once.directories.changed(dir, env.now()),
             });
         }
+        let removals = at_once.clone();
+        client.hear_removals(move |object| {
+            let told = ahead::lock(removals.ahead.known()).lost_a_name(object);
+            if let Some(attr) = told {
+                removals.gone.removed(attr);
+            }
+        });
         let stat_ahead = options.stat_ahead && client.map().switches.readdirplus;
         Fs {
             env,
@@ -178,9 +189,7 @@ impl Fs {
 
     /// Attributes go out: what they tell is remembered.
     fn saw(&self, attr: Attr) -> Attr {
-        let mut known = self.known();
-        known.saw_mode(attr.handle, attr.mode, self.now());
-        known.told_size(attr.handle, attr.size, self.now());
+        self.known().told(&attr, self.now());
         attr
     }
 
@@ -233,6 +242,10 @@ impl<T> Table<T> {
 
     fn remove(&self, number: u64) -> Result<Rc<T>> {
         self.open.borrow_mut().remove(&number).ok_or(Errno::BADF)
+    }
+
+    fn each(&self, f: impl FnMut(&Rc<T>)) {
+        self.open.borrow().values().for_each(f);
     }
 
     fn take_all(&self) -> Vec<Rc<T>> {

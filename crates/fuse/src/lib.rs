@@ -13,7 +13,7 @@
 //! itself, unless another thread is at it ([`here`](shoal_env::real::here)); what comes later, from a socket, is the client's own
 //! thread's. The event loops answer by themselves what [`AtOnce`](fs::AtOnce) has. [`fs`] knows no FUSE: it speaks in handles
 //! and attributes, and its errors are error numbers. [`adapter`] knows nothing but FUSE. [`session`] starts and ends both,
-//! [`mounts`] deals with mount points.
+//! [`mounts`] deals with mount points, `attach` with the mount of this process.
 //!
 //! **One mount has one client.** A file that is removed while it is open lives on because the client that removes it says
 //! what it holds; two clients in one mount would not know of each other's open files.
@@ -24,6 +24,7 @@
 //! What programs may rely on is in `docs/SEMANTICS.md`.
 
 pub mod adapter;
+mod attach;
 mod counts;
 pub mod fs;
 pub mod mounts;

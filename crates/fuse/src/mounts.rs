@@ -67,9 +67,14 @@ fn unescape(text: &str) -> Vec<u8> {
 
 /// What is mounted at exactly this path; of several, the one on top.
 pub(crate) fn mounted_at(point: &Path) -> Result<Option<Mounted>, MountError> {
+    Ok(stack_at(point)?.pop())
+}
+
+/// What is mounted at exactly this path, one over the other.
+pub(crate) fn stack_at(point: &Path) -> Result<Vec<Mounted>, MountError> {
     let table = std::fs::read_to_string("/proc/self/mountinfo")
         .map_err(|error| MountError::io("cannot read /proc/self/mountinfo", error))?;
-    Ok(table.lines().filter_map(Mounted::parse).rfind(|mounted| mounted.point == point))
+    Ok(table.lines().filter_map(Mounted::parse).filter(|mounted| mounted.point == point).collect())
 }
 
 /// The path as the table of mounts has it. Of a dead mount only what is above it can be looked at.
@@ -170,6 +175,11 @@ pub(crate) fn detach(point: &Path) -> io::Result<()> {
 /// Take a mount out of the tree of names and end it for those who use it. Not as root it ends with its last user.
 pub(crate) fn force(point: &Path) -> io::Result<()> {
     unmount_now(point, UnmountFlags::DETACH | UnmountFlags::FORCE, &["-z"])
+}
+
+/// The same, as root, by a path that leads to what was opened there.
+pub(crate) fn force_opened(opened: &Path) -> io::Result<()> {
+    Ok(rustix::mount::unmount(opened, UnmountFlags::DETACH | UnmountFlags::FORCE)?)
 }
 
 /// Unmount; not as root, by `fusermount3` with these arguments.

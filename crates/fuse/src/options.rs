@@ -33,8 +33,8 @@ pub struct MountOptions {
     pub suid: bool,
     /// Device files work. Only as root.
     pub dev: bool,
-    /// `fusermount3` stays and unmounts when this process is gone. Needs `fusermount3` and [`MountOptions::allow_other`].
-    pub auto_unmount: bool,
+    /// Programs can be run from here.
+    pub exec: bool,
     /// Bytes the kernel reads ahead of a sequential reader. Only root may have more than the kernel's 128 KiB; less is
     /// anybody's.
     pub readahead_bytes: u32,
@@ -54,7 +54,7 @@ impl Default for MountOptions {
             read_only: false,
             suid: false,
             dev: false,
-            auto_unmount: false,
+            exec: true,
             readahead_bytes: if root { 1 << 20 } else { 128 << 10 },
         }
     }

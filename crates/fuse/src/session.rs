@@ -12,16 +12,16 @@
 //! mount is taken away**: programs get an error instead of waiting for ever.
 
 use crate::adapter::{Adapter, Message, Queue, queue};
+use crate::attach::Attached;
 use crate::counts::RequestCounts;
 use crate::fs::{AtOnce, Fs, Invalidate, Untrue};
-use crate::mounts::{self, Mounted, SUBTYPE};
+use crate::mounts::{self, Mounted};
 use crate::options::{MountOptions, THREADS_MAX};
-use fuser::{Config, INodeNo, MountOption, Notifier, Session, SessionACL};
+use fuser::{Config, INodeNo, Notifier, Session, SessionACL};
 use futures_channel::mpsc::UnboundedReceiver;
 use futures_channel::oneshot;
 use futures_util::StreamExt;
 use futures_util::future::{FutureExt, Shared};
-use rustix::mount::UnmountFlags;
 use shoal_client::{Client, ClientCounters, Error};
 use shoal_env::{Env, real};
 use shoal_proto::Handle;
@@ -29,8 +29,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -104,12 +103,13 @@ impl Mount {
         let point = mounts::prepare(mountpoint)?;
         client.name_cache = Duration::ZERO;
         client.attr_cache = Duration::ZERO;
+        client.read_only |= options.read_only;
 
         let (queue, requests) = queue();
         let (forget, forgotten) = mpsc::channel();
         let (ready, answer) = mpsc::channel();
-        let taken_away = TakenAway { point: point.clone(), mounted: Arc::default() };
-        let mounted = taken_away.mounted.clone();
+        let mounted = MaybeAttached::default();
+        let taken_away = TakenAway(mounted.clone());
         let at_once = Arc::new(AtOnce::new(options.cache));
         let serving = Serving {
             options: options.clone(),
@@ -127,25 +127,28 @@ impl Mount {
         let counts = Arc::<RequestCounts>::default();
         let adapter =
             Adapter::new(queue.clone(), counts.clone(), at_once, options.readahead_bytes, readdirplus);
-        let session = Session::new(adapter, &point, &config(options)).map_err(|error| {
+        let (attached, device) = Attached::new(&point, options).inspect_err(|_| queue.end())?;
+        let attached = mounted.get_or_init(|| attached);
+        let config = config(options);
+        let session = Session::from_fd(adapter, device, config.acl, config).map_err(|error| {
             queue.end();
-            MountError::io(format!("cannot mount at {}", point.display()), error)
+            attached.end_loudly();
+            MountError::io(format!("cannot serve the mount at {}", point.display()), error)
         })?;
-        mounted.store(true, Ordering::Release);
+        if let Some(device) = attached.device() {
+            read_ahead(device, options.readahead_bytes);
+        }
         let forgetting = spawn("shoal-forget", {
             let notifier = session.notifier();
             move || forget_pages(&notifier, &forgotten)
         })?;
 
         let (ended, on_end) = ended();
-        let threads = Threads { session, client: client_thread, forgetting, mounted, ended: on_end };
+        let threads =
+            Threads { session, client: client_thread, forgetting, mounted: mounted.clone(), ended: on_end };
         let own_queue = queue.clone();
         spawn("shoal-fuse", move || threads.run(&own_queue))?;
-        let device = mounts::mounted_at(&point)?.map(|Mounted { device, .. }| device);
-        if let Some(device) = &device {
-            read_ahead(device, options.readahead_bytes);
-        }
-        Ok(MountHandle { point, device, counts, queue, ended })
+        Ok(MountHandle { point, mounted, counts, queue, ended })
     }
 }
 
@@ -175,30 +178,11 @@ fn check(options: &MountOptions) -> Result<(), MountError> {
     if !root && options.readahead_bytes > (128 << 10) {
         return refused("only root may have more than 128 KiB read ahead");
     }
-    if options.auto_unmount && !options.allow_other {
-        return refused("auto_unmount goes only together with allow_other");
-    }
     Ok(())
 }
 
 fn config(options: &MountOptions) -> Config {
-    // `fusermount3` takes all options as one text, in which a comma within a name is escaped.
-    let by_text = options.auto_unmount || !rustix::process::geteuid().is_root();
-    let name = if by_text { options.name.replace(',', "\\,") } else { options.name.clone() };
     let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(name),
-        // As an option of the kernel's own, so that it is set whichever way the mount is made.
-        MountOption::CUSTOM(format!("subtype={SUBTYPE}")),
-        MountOption::DefaultPermissions,
-        MountOption::NoAtime,
-        if options.read_only { MountOption::RO } else { MountOption::RW },
-        if options.suid { MountOption::Suid } else { MountOption::NoSuid },
-        if options.dev { MountOption::Dev } else { MountOption::NoDev },
-    ];
-    if options.auto_unmount {
-        config.mount_options.push(MountOption::AutoUnmount);
-    }
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(options.threads);
     config.clone_fd = true;
@@ -257,18 +241,18 @@ async fn connect(env: &Env, options: shoal_client::Options) -> Result<Client, Er
     }
 }
 
+/// The mount, as soon as there is one.
+type MaybeAttached = Arc<OnceLock<Attached>>;
+
 /// Takes the mount away if the client ends before the kernel's last request.
-struct TakenAway {
-    point: PathBuf,
-    mounted: Arc<AtomicBool>,
-}
+struct TakenAway(MaybeAttached);
 
 impl Drop for TakenAway {
     fn drop(&mut self) {
-        if self.mounted.load(Ordering::Acquire)
-            && let Err(error) = mounts::force(&self.point)
+        if let Some(attached) = self.0.get()
+            && let Err(error) = attached.take_away()
         {
-            tracing::error!("the mount at {} is dead and stays: {error}", self.point.display());
+            tracing::error!("the mount is dead and stays: {error}");
         }
     }
 }
@@ -309,7 +293,7 @@ struct Threads {
     session: Session<Adapter>,
     client: JoinHandle<()>,
     forgetting: JoinHandle<()>,
-    mounted: Arc<AtomicBool>,
+    mounted: MaybeAttached,
     ended: OnEnd,
 }
 
@@ -319,7 +303,9 @@ impl Threads {
         if let Err(error) = self.session.run() {
             tracing::warn!("the mount ended with an error: {error}");
         }
-        self.mounted.store(false, Ordering::Release);
+        if let Some(attached) = self.mounted.get() {
+            attached.end_loudly();
+        }
         queue.end();
         for thread in [self.client, self.forgetting] {
             let name = thread.thread().name().unwrap_or("a thread").to_owned();
@@ -368,7 +354,7 @@ impl Ended {
 /// A mount that is served by this process. Dropping it ends it.
 pub struct MountHandle {
     point: PathBuf,
-    device: Option<String>,
+    mounted: MaybeAttached,
     counts: Arc<RequestCounts>,
     queue: Queue,
     ended: Ended,
@@ -426,32 +412,37 @@ impl MountHandle {
 
     fn end(&self, grace: Duration) -> Result<(), MountError> {
         let deadline = Instant::now() + grace;
-        while !self.has_ended() && self.is_mounted()? {
+        while let Some(attached) = self.mounted.get().filter(|_| !self.has_ended())
+            && attached.is_there()?
+        {
             let cannot = |error| MountError::io(format!("cannot unmount {}", self.point.display()), error);
-            match mounts::unmount_now(&self.point, UnmountFlags::empty(), &[]) {
+            match attached.unmount() {
                 Ok(()) => break,
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
                 // Somebody was faster.
-                Err(_) if !self.is_mounted()? => break,
+                Err(_) if !attached.is_there()? => break,
                 Err(error) => return Err(cannot(error)),
             }
             if Instant::now() >= deadline {
                 tracing::warn!("{} is still in use: it is taken away from its users", self.point.display());
-                mounts::force(&self.point).map_err(cannot)?;
+                attached.take_away()?;
                 break;
             }
             self.ended.wait(PAUSE);
+        }
+        if let Some(attached) = self.mounted.get().filter(|_| !self.has_ended())
+            && let Some(Mounted { kind, source, .. }) = attached.covered_by()?
+        {
+            let words = format!(
+                "{source} ({kind}) is mounted over it at {}: unmount that first",
+                self.point.display()
+            );
+            return Err(MountError::Refused(words));
         }
         match self.ended.wait(END_GRACE) {
             true => Ok(()),
             false => Err(MountError::Busy(self.point.clone())),
         }
-    }
-
-    /// Whether what is mounted there is still this mount.
-    fn is_mounted(&self) -> Result<bool, MountError> {
-        let mounted = mounts::mounted_at(&self.point)?;
-        Ok(mounted.is_some_and(|mounted| Some(&mounted.device) == self.device.as_ref()))
     }
 }
 
@@ -476,8 +467,7 @@ mod tests {
         assert!(!refused(options.clone()));
         assert!(refused(MountOptions { threads: 0, ..options.clone() }));
         assert!(refused(MountOptions { threads: 1000, ..options.clone() }));
-        assert!(refused(MountOptions { readahead_bytes: 0, ..options.clone() }));
-        assert!(refused(MountOptions { auto_unmount: true, allow_other: false, ..options }));
+        assert!(refused(MountOptions { readahead_bytes: 0, ..options }));
     }
 
     #[test]

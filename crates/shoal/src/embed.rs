@@ -2,6 +2,7 @@
 
 use crate::address::{MountNote, Place};
 use crate::cli::MountOptions;
+use crate::mount_options;
 use crate::stop::Event;
 use anyhow::{Context as _, Result, anyhow};
 use shoal_fuse::{Mount, MountError, MountHandle};
@@ -31,8 +32,6 @@ impl Embedded {
                 place.address.path
             ));
         }
-        let mut client = crate::connect::options(place)?;
-        client.timeout = Duration::from_secs(options.timeout.max(1));
         let mut how = shoal_fuse::MountOptions {
             name: place.address.to_string(),
             cache: Duration::from_millis(options.attr_timeout),
@@ -42,6 +41,9 @@ impl Embedded {
             ..shoal_fuse::MountOptions::default()
         };
         how.allow_other |= options.allow_other;
+        let said = mount_options::apply(&options.mount_options, &mut how)?;
+        let mut client = crate::connect::options(place)?;
+        client.timeout = said.timeout.unwrap_or(Duration::from_secs(options.timeout.max(1)));
         let handle = Mount::start(client, at, &how).map_err(|error| {
             let remedy = match error {
                 MountError::Client(_) => "; is it served (`shoal up`, `shoal serve`)?",

@@ -12,6 +12,7 @@ mod connect;
 mod copy;
 mod embed;
 mod fsck;
+mod mount_options;
 mod native;
 mod node;
 mod older_copy;
@@ -24,7 +25,9 @@ mod words;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use shoal_config::{address, bytes_size, cluster_file, secret, store_record};
-use std::process::ExitCode;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
 
 /// Servers and clients make and drop many small objects on several threads: the C library's allocator spends a tenth of their
 /// time on that.
@@ -36,6 +39,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const FREE_MEMORY_KEPT_MS: std::ffi::c_long = 60_000;
 
 fn main() -> ExitCode {
+    let called: Vec<_> = std::env::args_os().collect();
+    if let Some(arguments) = mount_options::helper_arguments(&called) {
+        return as_helper(arguments);
+    }
     keep_free_memory();
     // The allocator asks for huge pages, and each that is first touched, for a buffer of some KiB, is cleared whole: 2 MiB, which
     // on a virtual machine takes milliseconds of a server's one thread. Where the kernel cannot do without, it is only slower.
@@ -54,6 +61,22 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("shoal: {error:#}");
             failed
+        }
+    }
+}
+
+/// mount(8) calls us under another name: become the command that it means.
+fn as_helper(arguments: anyhow::Result<Vec<OsString>>) -> ExitCode {
+    let become_it = |arguments: Vec<OsString>| {
+        let program = std::env::current_exe().map_err(anyhow::Error::from)?;
+        anyhow::Ok(Command::new(program).args(arguments).exec())
+    };
+    match arguments {
+        Ok(arguments) if arguments.is_empty() => ExitCode::SUCCESS,
+        arguments => {
+            let error = arguments.and_then(become_it).map_or_else(|error| error, anyhow::Error::from);
+            eprintln!("shoal: {error:#}");
+            ExitCode::FAILURE
         }
     }
 }

@@ -232,7 +232,7 @@ impl Core {
         let Some(&Answer::Unnamed { handle, ticket, .. }) = told?.answers.first() else {
             return Err(o.error(Status::BadMessage).from(dir.server()));
         };
-        self.cache.borrow_mut().changed(handle);
+        self.lost_a_name(handle);
         let held = self.held.borrow().to_tell().holds(handle);
         if !self.remove_apart(o, handle, held).await? {
             let told = self.ask(o, dir.server(), vec![Op::Settle { object: handle, ticket, held }]).await?;

@@ -1,10 +1,18 @@
 //! Remove entries: unlink and rmdir.
 
+use crate::core::Core;
 use crate::{Client, Error};
 use shoal_proto::op::Answer;
 use shoal_proto::{Handle, Name, Op};
+use std::rc::Rc;
 
 impl Client {
+    /// Have each object told that loses a name by a call of this client for one entry (unlink, rmdir, a rename that replaces),
+    /// before the call ends.
+    pub fn hear_removals(&self, listener: impl Fn(Handle) + 'static) {
+        self.core.cache.borrow_mut().on_removal = Some(Rc::new(listener));
+    }
+
     /// Remove an entry that is no directory. A file held open here lives on until its last close.
     ///
     /// # Errors
@@ -35,12 +43,26 @@ impl Client {
     pub(crate) async fn removed(&self, o: &crate::core::Operation, answers: &[Answer]) -> Result<(), Error> {
         for answer in answers {
             if let Answer::Removed { handle, orphaned, .. } = *answer {
-                self.core.cache.borrow_mut().changed(handle);
+                self.core.lost_a_name(handle);
                 if orphaned {
                     Box::pin(self.core.orphaned(o, handle)).await?;
                 }
             }
         }
         Ok(())
+    }
+}
+
+impl Core {
+    /// An object has a name less: forget what was believed of it.
+    pub(crate) fn lost_a_name(&self, object: Handle) {
+        let listener = {
+            let mut cache = self.cache.borrow_mut();
+            cache.changed(object);
+            cache.on_removal.clone()
+        };
+        if let Some(listener) = listener {
+            listener(object);
+        }
     }
 }

@@ -29,6 +29,23 @@ fn a_walk_goes_on_at_each_server_it_comes_to_with_one_message_each() {
 }
 
 #[test]
+fn a_client_that_is_to_change_nothing_refuses_changes_and_opens_for_writing_and_sends_nothing() {
+    let hand = Hand::with(FakeCluster::new(2, STRIP), |options| options.read_only = true);
+    let file = made(&hand, 0, Handle::ROOT, "f", Kind::File);
+    let refused = [
+        hand.run(hand.client.unlink(Handle::ROOT, &name("f"))).err(),
+        hand.run(hand.client.mkdir(Handle::ROOT, &name("d"), OWNER)).err(),
+        hand.run(hand.client.truncate(file, 0, false)).err(),
+        hand.run(hand.client.setxattr(file, b"user.a", b"", false, false)).err(),
+        hand.run(hand.client.open(file, Rights::READ | Rights::WRITE)).err(),
+    ];
+    assert!(refused.iter().all(|error| error.as_ref().is_some_and(|error| error.status == Status::ReadOnly)));
+    assert_eq!(hand.client.counters().messages_all(), 0);
+    hand.run(hand.client.open(file, Rights::READ)).unwrap();
+    assert_eq!(hand.client.counters().messages_all(), 1);
+}
+
+#[test]
 fn a_symbolic_link_is_followed_from_the_directory_it_lies_in() {
     let hand = Hand::new(FakeCluster::new(2, STRIP));
     let a = made(&hand, 0, Handle::ROOT, "a", Kind::Directory);

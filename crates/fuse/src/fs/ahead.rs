@@ -139,8 +139,7 @@ impl Ahead {
         {
             return None;
         }
-        known.saw_mode(attr.handle, attr.mode, *asked_at);
-        known.told_size(attr.handle, attr.size, *asked_at);
+        known.told(attr, *asked_at);
         if let Some(round) = &mut listed.round {
             round.hits += 1;
         }

@@ -63,8 +63,16 @@ impl Change {
 }
 
 impl Fs {
-    /// Attributes of an object, also of one that is removed but open.
+    /// Attributes of an object, also of one that is removed but open, or was removed through this mount.
     pub async fn getattr(&self, object: Handle) -> Result<Attr> {
+        match self.getattr_of_server(object).await {
+            Err(Errno::STALE) => self.at_once.gone.get(object).ok_or(Errno::STALE),
+            asked => asked,
+        }
+    }
+
+    /// The same, without what was removed.
+    pub(super) async fn getattr_of_server(&self, object: Handle) -> Result<Attr> {
         let attr = self.heard(object, self.client.getattr(object).await)?;
         // Without a name it is there only for those that have it open: a path leads elsewhere by now.
         if attr.nlink == 0 && !self.client.has_open(object) {
@@ -99,19 +107,24 @@ impl Fs {
         let attr = match attr {
             Some(attr) if set == SetAttr::default() => attr,
             _ => {
+                let asked = set.clone();
                 let set = self.client.setattr(object, set).await;
                 if !set.as_ref().is_ok_and(|attr| attr.kind != Kind::Directory) {
                     self.directory_changed(object);
                 }
                 self.changed(object);
-                set?
+                match (set.map_err(Errno::from), self.at_once.gone.set(object, &asked)) {
+                    (Err(Errno::STALE), Some(gone)) => return Ok(gone),
+                    (set, _) => set?,
+                }
             }
         };
         Ok(self.saw(attr))
     }
 
-    /// Clear set-user-id and set-group-id, as a write by another than root does, if they are set.
-    pub(super) async fn kill_privileges(&self, object: Handle) -> Result<()> {
+    /// Clear set-user-id and set-group-id, as a write by another than root does, if they are set. Whether they were: the kernel
+    /// is to ask for the mode that this leaves.
+    pub(super) async fn kill_privileges(&self, object: Handle) -> Result<bool> {
         let known = self.known().privileged(object, self.now());
         let privileged = match known {
             Some(privileged) => privileged,
@@ -127,7 +140,7 @@ impl Fs {
             // What was seen here the kernel was not told.
             self.known().unsure_of_size(object);
         }
-        Ok(())
+        Ok(privileged)
     }
 }
 

@@ -10,11 +10,17 @@
 //! (`fcntl`) is written through the page cache, which keeps the page locked until the answer: there the pages are taken
 //! after it.
 //!
+//! **A write takes privileges away**: set-user-id and set-group-id, where the kernel says so (another than root writes), and file
+//! capabilities. Those the kernel takes away itself where a write goes through its page cache; but what it knows of them may be
+//! older than what another client set, so a write by another than root looks here too, as often as names are believed. Of the mode
+//! that a write past the cache left the kernel learns here, before the writer hears of its write.
+//!
 //! **What the kernel writes back from a mapping is never appended**, whatever descriptor it chose for it.
 
 use super::attempts::Refused;
 use super::{Errno, Fs, Result, Untrue};
 use bytes::Bytes;
+use futures_util::future::try_join;
 use shoal_client::{Error, OpenFile};
 use shoal_proto::{Allocation, Handle, Rights};
 use std::cell::Cell;
@@ -28,7 +34,7 @@ pub struct Opened {
     file: OpenFile,
     /// Past the kernel's page cache.
     direct: bool,
-    /// Nothing written through this open leaves a file capability behind (the kernel sees to it for cached writes).
+    /// No file capability that was set through this mount is left (the kernel sees to it for cached writes).
     unprivileged: Cell<bool>,
 }
 
@@ -117,10 +123,13 @@ impl Fs {
     pub async fn write(self: &Rc<Self>, fh: u64, write: Write) -> Result<()> {
         let opened = self.files.get(fh)?;
         let object = opened.file.handle();
+        let mut cleared = false;
         if write.kill_privileges {
-            self.kill_privileges(object).await?;
+            let capability = self.kill_capability(&opened, true);
+            (cleared, ()) = try_join(self.kill_privileges(object), capability).await?;
+        } else {
+            self.kill_capability(&opened, false).await?;
         }
-        self.kill_capability(&opened).await?;
         // Of a write through its page cache the kernel asks for durability itself, by an fsync.
         let durable = write.durable && opened.direct;
         let appends = write.append && !write.write_back;
@@ -139,10 +148,23 @@ impl Fs {
             Err(_) => self.known().unsure_of_size(object),
         }
         written?;
+        if cleared {
+            self.untrue(&opened, Untrue::Attributes).await;
+        }
         if durable && appends {
             opened.file.fsync().await?;
         }
         Ok(())
+    }
+
+    /// Have the kernel forget something of a file that is being written: before the writer hears of its write, or, through the
+    /// page cache, after that.
+    async fn untrue(self: &Rc<Self>, opened: &Opened, untrue: Untrue) {
+        let invalidated = (self.invalidate)(opened.file.handle(), untrue);
+        match opened.direct {
+            true => invalidated.await,
+            false => self.spawn(invalidated),
+        }
     }
 
     async fn append(self: &Rc<Self>, opened: &Rc<Opened>, write: Write) -> Result<()> {
@@ -152,26 +174,48 @@ impl Fs {
             return Ok(());
         }
         self.changed(object);
-        if opened.direct {
-            (self.invalidate)(object, Untrue::Pages).await;
-        } else {
-            let invalidated = (self.invalidate)(object, Untrue::Pages);
-            self.spawn(invalidated);
-        }
+        self.untrue(opened, Untrue::Pages).await;
         Ok(())
     }
 
-    /// Before the first write past the page cache: the kernel takes file capabilities away only on the other way.
-    async fn kill_capability(&self, opened: &Opened) -> Result<()> {
-        if opened.unprivileged.get() {
+    /// Before a write, by root or by another: take a file capability away.
+    async fn kill_capability(&self, opened: &Opened, by_another: bool) -> Result<()> {
+        let object = opened.file.handle();
+        let is_known = match by_another {
+            true => opened.unprivileged.get() && self.known().incapable(object, self.now()),
+            false => opened.unprivileged.get(),
+        };
+        if is_known {
             return Ok(());
         }
-        let object = opened.file.handle();
-        if self.xattr_names(object).await?.iter().any(|name| name[..] == *CAPABILITY) {
-            self.removexattr(object, CAPABILITY).await?;
-        }
+        let (mark, asked_at) = (self.known().xattr_mark(), self.now());
         opened.unprivileged.set(true);
-        Ok(())
+        let looked = match self.xattr_names(object).await {
+            Ok(names) if names.iter().any(|name| name[..] == *CAPABILITY) => {
+                self.removexattr(object, CAPABILITY).await
+            }
+            Ok(_) => {
+                self.known().saw_incapable(object, mark, asked_at);
+                Ok(())
+            }
+            Err(errno) => Err(errno),
+        };
+        match looked {
+            // Another writer was faster.
+            Err(Errno::NODATA) => Ok(()),
+            looked => looked.inspect_err(|_| opened.unprivileged.set(false)),
+        }
+    }
+
+    /// An extended attribute was set through this mount: writes through open files look whether they are to take it away.
+    pub(super) fn xattr_was_set(&self, object: Handle, name: &[u8]) {
+        if name == CAPABILITY {
+            self.files.each(|opened| {
+                if opened.file.handle() == object {
+                    opened.unprivileged.set(false);
+                }
+            });
+        }
     }
 
     /// Make all data of an open file durable.

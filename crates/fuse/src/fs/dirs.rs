@@ -48,7 +48,7 @@ impl Source for Stream {
 }
 
 impl Fs {
-    /// Open a directory, which must be there.
+    /// Open a directory, which must be there, or was removed through this mount: the kernel then lists nothing.
     pub async fn opendir(&self, dir: Handle) -> Result<u64> {
         let attr = self.getattr(dir).await?;
         if attr.kind != Kind::Directory {
@@ -132,9 +132,9 @@ impl Fs {
         }
         if let Some((attr, at)) = &entry.attr {
             let mut known = self.known();
-            known.saw_mode(attr.handle, attr.mode, *at);
-            if plus && !dot {
-                known.told_size(attr.handle, attr.size, *at);
+            match plus && !dot {
+                true => known.told(attr, *at),
+                false => known.saw_mode(attr.handle, attr.mode, *at),
             }
         }
         listing.pass();
@@ -158,7 +158,7 @@ impl Fs {
             return Ok(true);
         }
         let asked_at = self.now();
-        match self.getattr(entry.handle).await {
+        match self.getattr_of_server(entry.handle).await {
             Ok(attr) => {
                 entry.attr = Some((attr, asked_at));
                 Ok(true)
@@ -177,6 +177,9 @@ impl Fs {
     /// servers of all its shards. What went over several servers was durable when it was answered.
     pub async fn fsyncdir(&self, fh: u64) -> Result<()> {
         let dir = self.dirs.get(fh)?.dir;
-        Ok(self.client.fsync_directory(dir).await?)
+        match self.client.fsync_directory(dir).await.map_err(Errno::from) {
+            Err(Errno::STALE) if self.at_once.gone.get(dir).is_some() => Ok(()),
+            done => done,
+        }
     }
 }

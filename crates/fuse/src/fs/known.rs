@@ -4,6 +4,7 @@
 //!
 //! - *bare*: the object has no extended attributes. Programs and the kernel ask for `security.capability`,
 //!   `security.selinux` and others of nearly every file; they are answered from here.
+//! - *incapable*: the object has no file capability. Every write by another than root takes one away.
 //! - *privileged*: its mode has set-user-id or set-group-id. Every write by another than root asks for these bits to be
 //!   cleared, whether they are set or not.
 //! - *changed*: when something was last changed through this mount, or a server said that it is gone. An entry of a listing
@@ -12,6 +13,7 @@
 //!   where the name does not lead any more: the kernel is given it, but is not to believe it.
 //! - *kept*: a second try of an open keeps it open ([`attempts`](super::attempts)). Meanwhile the kernel is to believe no name of
 //!   it, whoever asked for that name, so that it asks for the name in each open.
+//! - *told*: its attributes as the kernel was told them last, for what is removed: see [`gone`](super::gone).
 //! - *size*: what the kernel was told, and from when that was, and what it made of it by its own writes. An open that finds
 //!   another one has the kernel ask again.
 //!
@@ -21,7 +23,7 @@
 
 use lru::LruCache;
 use shoal_env::Instant;
-use shoal_proto::{Attr, Handle, Kind};
+use shoal_proto::{Attr, Handle, Kind, Shards};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -33,9 +35,11 @@ const NAMES_MAX: NonZeroUsize = OBJECTS_MAX;
 /// Set-user-id and set-group-id.
 const PRIVILEGES: u32 = 0o6000;
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Fact {
+    told: Option<Box<Attr>>,
     bare_at: Option<Instant>,
+    incapable_at: Option<Instant>,
     privileged: Option<(bool, Instant)>,
     changed_at: Option<Instant>,
     kept_until: Option<Instant>,
@@ -99,6 +103,25 @@ impl Known {
         self.fact(object).privileged = Some((mode & PRIVILEGES != 0, at));
     }
 
+    /// The kernel is told its attributes, as they were at `at`.
+    pub(crate) fn told(&mut self, attr: &Attr, at: Instant) {
+        self.saw_mode(attr.handle, attr.mode, at);
+        self.told_size(attr.handle, attr.size, at);
+        // Where its bytes lie is nothing that the kernel is told.
+        let told = Attr { layout: None, shards: Shards::WHOLE, ..attr.clone() };
+        match &mut self.fact(attr.handle).told {
+            Some(kept) => **kept = told,
+            none => *none = Some(Box::new(told)),
+        }
+    }
+
+    /// It has a name less; if that was the last one, its attributes.
+    pub(crate) fn lost_a_name(&mut self, object: Handle) -> Option<Attr> {
+        let attr = self.facts.get_mut(&object)?.told.as_deref_mut()?;
+        attr.nlink = attr.nlink.saturating_sub(1);
+        (attr.nlink == 0 || attr.kind == Kind::Directory).then(|| attr.clone())
+    }
+
     /// Whether it has privileges that a write takes away, if that is known.
     pub(crate) fn privileged(&mut self, object: Handle, now: Instant) -> Option<bool> {
         let (privileged, at) = self.facts.get(&object)?.privileged?;
@@ -117,10 +140,24 @@ impl Known {
         }
     }
 
+    /// It was seen to have no file capability, asked for when the mark was taken.
+    pub(crate) fn saw_incapable(&mut self, object: Handle, mark: u64, now: Instant) {
+        if mark == self.xattr_changes {
+            self.fact(object).incapable_at = Some(now);
+        }
+    }
+
     /// An extended attribute is being set, or was.
     pub(crate) fn xattr_changed(&mut self, object: Handle) {
         self.xattr_changes += 1;
-        self.fact(object).bare_at = None;
+        let fact = self.fact(object);
+        (fact.bare_at, fact.incapable_at) = (None, None);
+    }
+
+    /// Whether it is known to have no file capability.
+    pub(crate) fn incapable(&mut self, object: Handle, now: Instant) -> bool {
+        let at = self.facts.get(&object).and_then(|fact| fact.incapable_at.max(fact.bare_at));
+        at.is_some_and(|at| self.fresh(at, now))
     }
 
     /// Whether it is known to have no extended attributes.
@@ -238,6 +275,7 @@ fn name_hash(dir: Handle, name: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shoal_proto::samples;
 
     const FILE: Handle = Handle(77);
     const SPAN: Duration = Duration::from_nanos(100);
@@ -286,13 +324,35 @@ mod tests {
         assert!(!known.may_believe_another_size(FILE, Some(5), Instant(110)), "it asks by itself");
     }
 
+    fn known_sample() -> Attr {
+        Attr { layout: None, shards: Shards::WHOLE, ..samples::attr() }
+    }
+
+    #[test]
+    fn what_loses_its_last_name_leaves_the_attributes_that_the_kernel_was_told() {
+        let mut known = Known::new(SPAN);
+        let file = Attr { handle: FILE, kind: Kind::File, nlink: 2, ..known_sample() };
+        assert_eq!(known.lost_a_name(FILE), None, "the kernel was told nothing");
+        known.told(&file, Instant(10));
+        assert_eq!(known.lost_a_name(FILE), None, "it has another name");
+        assert_eq!(known.lost_a_name(FILE), Some(Attr { nlink: 0, ..file.clone() }));
+        let directory = Attr { kind: Kind::Directory, nlink: 3, ..file };
+        known.told(&directory, Instant(10));
+        assert!(known.lost_a_name(FILE).is_some());
+    }
+
     #[test]
     fn an_attribute_set_while_the_list_is_fetched_is_not_overlooked() {
         let mut known = Known::new(SPAN);
         let mark = known.xattr_mark();
         known.xattr_changed(FILE);
         known.saw_bare(FILE, mark, Instant(1));
-        assert!(!known.bare(FILE, Instant(1)));
+        known.saw_incapable(FILE, mark, Instant(1));
+        assert!(!known.bare(FILE, Instant(1)) && !known.incapable(FILE, Instant(1)));
+        known.saw_incapable(FILE, known.xattr_mark(), Instant(1));
+        assert!(!known.bare(FILE, Instant(1)) && known.incapable(FILE, Instant(1)));
+        known.xattr_changed(FILE);
+        assert!(!known.incapable(FILE, Instant(1)));
     }
 
     #[test]

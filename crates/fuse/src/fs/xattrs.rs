@@ -17,9 +17,10 @@ const TRUSTED: &[u8] = b"trusted.";
 const SECURITY: &[u8] = b"security.";
 
 fn check(name: &[u8]) -> Result<()> {
-    match PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
-        true => Ok(()),
-        false => Err(Errno::OPNOTSUPP),
+    match PREFIXES.iter().find(|prefix| name.starts_with(prefix)) {
+        Some(prefix) if name.len() > prefix.len() => Ok(()),
+        Some(_) => Err(Errno::INVAL),
+        None => Err(Errno::OPNOTSUPP),
     }
 }
 
@@ -47,6 +48,7 @@ impl Fs {
         let (create, replace) = (flags & libc::XATTR_CREATE != 0, flags & libc::XATTR_REPLACE != 0);
         self.known().xattr_changed(object);
         let set = self.client.setxattr(object, name, value, create, replace).await;
+        self.xattr_was_set(object, name);
         self.known().xattr_changed(object);
         self.directory_changed(object);
         self.changed(object);
@@ -85,7 +87,10 @@ impl Fs {
             known.xattr_mark()
         };
         let asked_at = self.now();
-        let names = self.heard(object, self.client.listxattr(object).await)?;
+        let names = match self.heard(object, self.client.listxattr(object).await) {
+            Err(Errno::STALE) if self.at_once.gone.get(object).is_some() => Vec::new(),
+            asked => asked?,
+        };
         if names.is_empty() {
             self.known().saw_bare(object, mark, asked_at);
         }
@@ -103,5 +108,6 @@ mod tests {
         assert!(check(b"security.capability").is_ok());
         assert_eq!(check(b"system.posix_acl_access"), Err(Errno::OPNOTSUPP));
         assert_eq!(check(b"nonsense"), Err(Errno::OPNOTSUPP));
+        assert_eq!(check(b"user."), Err(Errno::INVAL));
     }
 }

@@ -60,6 +60,21 @@ fn a_file_is_cut_and_grown_by_path_and_by_descriptor() {
 }
 
 #[test]
+fn the_last_byte_of_the_largest_file_is_written_and_read() {
+    let fs_ = Mounted::new();
+    let path = fs_.path("f");
+    let file = read_write(&path);
+    let last = i64::MAX as u64 - 1;
+    file.write_all_at(b"z", last).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), last + 1);
+    let mut byte = [0];
+    File::open(&path).unwrap().read_exact_at(&mut byte, last).unwrap();
+    assert_eq!(&byte, b"z");
+    assert!(file.write_all_at(b"z", last + 1).is_err());
+    file.set_len(0).unwrap();
+}
+
+#[test]
 fn space_is_reserved_and_holes_are_made_or_refused() {
     let fs_ = Mounted::new();
     let path = fs_.path("f");
@@ -202,6 +217,108 @@ fn set_user_id_is_lost_by_others_writes_and_by_changes_of_owner() {
 }
 
 #[test]
+fn no_write_leaves_the_old_set_user_id_mode_to_be_seen() {
+    if !is_root() {
+        return;
+    }
+    // So long that the kernel asks for no attributes by itself.
+    let cache = std::time::Duration::from_secs(3600);
+    for direct in [false, true] {
+        let options = MountOptions { allow_other: true, cache, direct, ..MountOptions::default() };
+        let fs_ = Mounted::with(&options);
+        fs::set_permissions(fs_.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let path = fs_.path("f");
+        let shown = path.display();
+        fs::write(&path, [b'x'; 8192]).unwrap();
+        // The mode alone: a question for sizes or times too would have the kernel ask.
+        let mode = || {
+            let wanted = rustix::fs::StatxFlags::MODE;
+            let stat =
+                rustix::fs::statx(rustix::fs::CWD, &path, rustix::fs::AtFlags::empty(), wanted).unwrap();
+            u32::from(stat.stx_mode) & 0o7777
+        };
+        for write in [
+            format!("printf y >> {shown}"),
+            format!("dd if=/dev/zero of={shown} bs=4096 count=1 oflag=direct conv=notrunc status=none"),
+            format!("printf y | dd of={shown} conv=notrunc status=none"),
+        ] {
+            chown(&path, Some(65534), Some(65534)).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
+            assert_eq!(mode(), 0o6777);
+            as_nobody(&write);
+            assert_eq!(mode(), 0o777, "direct {direct}: {write}");
+        }
+    }
+}
+
+/// Version 2, cap_net_raw permitted.
+const PERMITTED: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+const CAPABILITY: &str = "security.capability";
+
+#[test]
+fn a_capability_that_is_set_while_its_program_is_open_is_lost_by_the_next_write() {
+    if !is_root() {
+        return;
+    }
+    for direct in [false, true] {
+        let fs_ = Mounted::with(&MountOptions { direct, ..MountOptions::default() });
+        let path = fs_.path("program");
+        fs::write(&path, b"x").unwrap();
+        let mut appending = OpenOptions::new().append(true).open(&path).unwrap();
+        let mut plain = read_write(&path);
+        for _ in 0..2 {
+            for file in [&mut appending, &mut plain] {
+                xattr::set(&path, CAPABILITY, &PERMITTED).unwrap();
+                assert!(xattr::get(&path, CAPABILITY).unwrap().is_some());
+                file.write_all(b"y").unwrap();
+                assert_eq!(xattr::get(&path, CAPABILITY).unwrap(), None);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_capability_that_another_mount_set_is_lost_by_the_next_write_of_another_than_root() {
+    if !is_root() {
+        return;
+    }
+    let strict =
+        MountOptions { allow_other: true, cache: std::time::Duration::ZERO, ..MountOptions::default() };
+    let fs_ = Mounted::with(&strict);
+    fs::set_permissions(fs_.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let second = fs_.second(&strict);
+    let path = fs_.path("program");
+    fs::write(&path, b"x").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+    for redirection in [">>", "<>"] {
+        // Writes a byte for each line, through one open file.
+        let script =
+            format!("exec 3{redirection}{}; while read l; do printf y >&3; echo done; done", path.display());
+        let mut writer = Command::new("sh")
+            .args(["-c", &script])
+            .uid(65534)
+            .gid(65534)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut asked = writer.stdin.take().unwrap();
+        let mut told = std::io::BufReader::new(writer.stdout.take().unwrap());
+        for _ in 0..3 {
+            asked.write_all(b"write\n").unwrap();
+            std::io::BufRead::read_line(&mut told, &mut String::new()).unwrap();
+            assert_eq!(xattr::get(&path, CAPABILITY).unwrap(), None);
+            xattr::set(second.mountpoint().join("program"), CAPABILITY, &PERMITTED).unwrap();
+        }
+        asked.write_all(b"write\n").unwrap();
+        std::io::BufRead::read_line(&mut told, &mut String::new()).unwrap();
+        assert_eq!(xattr::get(&path, CAPABILITY).unwrap(), None, "{redirection}");
+        drop(asked);
+        assert!(writer.wait().unwrap().success());
+    }
+}
+
+#[test]
 fn what_is_made_belongs_to_its_maker_and_permissions_are_checked() {
     if !is_root() {
         return;
@@ -225,9 +342,7 @@ fn capabilities_of_a_program_are_lost_by_writing_past_the_cache() {
     let fs_ = Mounted::new();
     let path = fs_.path("program");
     fs::write(&path, b"x").unwrap();
-    // Version 2, cap_net_raw permitted.
-    let capability = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    xattr::set(&path, "security.capability", &capability).unwrap();
+    xattr::set(&path, "security.capability", &PERMITTED).unwrap();
     OpenOptions::new().append(true).open(&path).unwrap().write_all(b"y").unwrap();
     assert_eq!(xattr::get(&path, "security.capability").unwrap(), None);
 }

@@ -5,7 +5,9 @@ use crate::{Mounted, is_root};
 use shoal_fuse::{MountError, MountOptions, clear_dead_mount, unmount};
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -52,6 +54,82 @@ fn an_unmount_by_somebody_else_is_noticed() {
     // It can be mounted again, and all is there.
     let again = fs_.cluster.mount(fs_.handle.mountpoint(), &MountOptions::default());
     assert_eq!(fs::read(again.mountpoint().join("f")).unwrap(), b"x");
+}
+
+fn mount_tmpfs(point: &Path) {
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("other", point, "tmpfs", flags, None).unwrap();
+}
+
+/// So often a race between an end and the next beginning is tried.
+const TRIES: usize = 20;
+
+#[test]
+fn what_is_mounted_at_the_place_of_a_mount_that_ends_stays() {
+    if !is_root() {
+        return;
+    }
+    let (cluster, dir) = (Cluster::start(1), TempDir::new().unwrap());
+    for _ in 0..TRIES {
+        let handle = cluster.mount(dir.path(), &MountOptions::default());
+        let point = handle.mountpoint().to_owned();
+        rustix::mount::unmount(&point, rustix::mount::UnmountFlags::empty()).unwrap();
+        mount_tmpfs(&point);
+        handle.wait();
+        drop(handle);
+        assert_eq!(kind_and_source(&point).map(|(kind, _)| kind).as_deref(), Some("tmpfs"));
+        rustix::mount::unmount(&point, rustix::mount::UnmountFlags::empty()).unwrap();
+    }
+}
+
+#[test]
+fn a_mount_that_follows_another_at_its_place_stays_when_the_first_has_ended() {
+    let (cluster, dir) = (Cluster::start(1), TempDir::new().unwrap());
+    let mut handle = cluster.mount(dir.path(), &MountOptions::default());
+    for n in 0..TRIES {
+        unmount(handle.mountpoint(), false).unwrap();
+        let next = cluster.mount(dir.path(), &MountOptions::default());
+        handle.wait();
+        drop(handle);
+        fs::write(dir.path().join(format!("{n}")), b"x").unwrap();
+        assert!(next.mountpoint().join("0").exists());
+        handle = next;
+    }
+}
+
+#[test]
+fn a_mount_that_another_one_covers_is_not_ended_and_that_is_said_at_once() {
+    if !is_root() {
+        return;
+    }
+    let fs_ = Mounted::new();
+    let point = fs_.handle.mountpoint().to_owned();
+    mount_tmpfs(&point);
+    let refused = fs_.handle.stop(LONG).unwrap_err();
+    assert!(matches!(&refused, MountError::Refused(words) if words.contains("tmpfs")), "{refused}");
+    rustix::mount::unmount(&point, rustix::mount::UnmountFlags::empty()).unwrap();
+    assert_eq!(kind_and_source(&point).unwrap().0, "fuse.shoal");
+    unmount(&point, false).unwrap();
+    assert_eq!(kind_and_source(&point), None);
+}
+
+#[test]
+fn a_mount_whose_connection_somebody_ended_is_taken_away() {
+    let control = Path::new("/sys/fs/fuse/connections");
+    if !is_root() || !control.is_dir() {
+        return;
+    }
+    let fs_ = Mounted::new();
+    let point = fs_.handle.mountpoint().to_owned();
+    let device = fs::metadata(&point).unwrap().dev();
+    let abort = control.join(rustix::fs::minor(device).to_string()).join("abort");
+    if !abort.exists() {
+        // The control file system is not mounted.
+        return;
+    }
+    fs::write(abort, b"1").unwrap();
+    fs_.handle.wait();
+    assert_eq!(kind_and_source(&point), None);
 }
 
 #[test]
@@ -112,6 +190,88 @@ fn a_read_only_mount_changes_nothing() {
     assert_eq!(fs::read(second.mountpoint().join("f")).unwrap(), b"x");
     let refused = fs::write(second.mountpoint().join("g"), b"").unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
+}
+
+#[test]
+fn a_read_only_mount_changes_nothing_though_its_kernel_was_told_to_write() {
+    if !is_root() {
+        return;
+    }
+    let fs_ = Mounted::new();
+    fs::write(fs_.path("f"), b"x").unwrap();
+    let second = fs_.second(&MountOptions { read_only: true, ..MountOptions::default() });
+    let point = second.mountpoint().to_owned();
+    rustix::mount::mount_remount(&point, rustix::mount::MountFlags::NOSUID, "").unwrap();
+    let at = |name: &str| point.join(name);
+    let refused = |done: std::io::Result<()>| assert_eq!(done.unwrap_err().raw_os_error(), Some(libc::EROFS));
+    refused(fs::write(at("g"), b""));
+    refused(File::options().append(true).open(at("f")).map(drop));
+    refused(fs::create_dir(at("d")));
+    refused(fs::remove_file(at("f")));
+    refused(fs::rename(at("f"), at("g")));
+    refused(fs::set_permissions(at("f"), fs::Permissions::from_mode(0o600)));
+    refused(xattr::set(at("f"), "user.a", b""));
+    assert_eq!(fs::read(at("f")).unwrap(), b"x");
+    assert_eq!(crate::names_in(&point), ["f"]);
+    second.stop(LONG).unwrap();
+}
+
+#[test]
+fn programs_devices_and_set_user_id_are_as_the_options_say() {
+    if !is_root() {
+        return;
+    }
+    let fs_ = Mounted::new();
+    let usual = fs_.handle.mountpoint().to_owned();
+    fs::write(usual.join("program"), b"#!/bin/sh\nexit 7\n").unwrap();
+    fs::set_permissions(usual.join("program"), fs::Permissions::from_mode(0o755)).unwrap();
+    let null = rustix::fs::makedev(1, 3);
+    let kind = rustix::fs::FileType::CharacterDevice;
+    let mode = rustix::fs::Mode::from_raw_mode(0o666);
+    rustix::fs::mknodat(rustix::fs::CWD, usual.join("null"), kind, mode, null).unwrap();
+    assert!(fs::metadata(usual.join("null")).unwrap().file_type().is_char_device());
+    let runs = |point: &Path| Command::new(point.join("program")).status().map(|status| status.code());
+    let opens = |point: &Path| File::open(point.join("null")).map(drop).map_err(|error| crate::errno(&error));
+    let no_suid = |point: &Path| {
+        let flags = rustix::fs::statvfs(point).unwrap().f_flag;
+        flags.contains(rustix::fs::StatVfsMountFlags::NOSUID)
+    };
+    assert_eq!((runs(&usual).unwrap(), opens(&usual), no_suid(&usual)), (Some(7), Err(libc::EACCES), true));
+    let options = MountOptions { suid: true, dev: true, exec: false, ..MountOptions::default() };
+    let second = fs_.second(&options);
+    let other = second.mountpoint();
+    assert_eq!(runs(other).unwrap_err().raw_os_error(), Some(libc::EACCES));
+    assert_eq!((opens(other), no_suid(other)), (Ok(()), false));
+}
+
+#[test]
+fn no_handle_outlives_the_kernels_inode_so_none_is_given_out_and_no_time_of_birth_is_told() {
+    let fs_ = Mounted::new();
+    let path = fs_.path("f");
+    fs::write(&path, b"x").unwrap();
+    let mask = rustix::fs::StatxFlags::BASIC_STATS | rustix::fs::StatxFlags::BTIME;
+    let stat = rustix::fs::statx(rustix::fs::CWD, &path, rustix::fs::AtFlags::empty(), mask).unwrap();
+    assert_eq!(stat.stx_mask & rustix::fs::StatxFlags::BTIME.bits(), 0);
+    assert_eq!(ask_for_a_handle(&path), Err(libc::EOPNOTSUPP));
+}
+
+/// As an NFS server in user space does.
+fn ask_for_a_handle(path: &Path) -> Result<(), i32> {
+    #[repr(C)]
+    struct Room {
+        handle: libc::file_handle,
+        bytes: [u8; 128],
+    }
+    let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    let handle = libc::file_handle { handle_bytes: 128, handle_type: 0, f_handle: [] };
+    let (mut room, mut mount) = (Room { handle, bytes: [0; 128] }, 0);
+    let handle = std::ptr::from_mut(&mut room).cast::<libc::file_handle>();
+    // SAFETY: the handle has as many bytes of room behind it as it says, and all outlive the call.
+    let done = unsafe { libc::name_to_handle_at(libc::AT_FDCWD, path.as_ptr(), handle, &mut mount, 0) };
+    match done {
+        0 => Ok(()),
+        _ => Err(crate::errno(&std::io::Error::last_os_error())),
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod ahead;
 mod cluster;
 mod counts;
 mod data;
+mod gone;
 mod life;
 mod listing;
 mod names;

@@ -24,13 +24,18 @@ fn messages(handle: &MountHandle, kind: &str) -> u64 {
     counters.messages.get(kind).copied().unwrap_or(0)
 }
 
+/// A mount whose kernel asks for no attributes by itself: those of a file that a server has lost are an error.
+fn believing() -> Mounted {
+    Mounted::with(&MountOptions { cache: Duration::from_secs(3600), ..MountOptions::default() })
+}
+
 fn eio(synced: std::io::Result<()>) -> bool {
     synced.is_err_and(|error| errno(&error) == libc::EIO)
 }
 
 #[test]
 fn an_fsync_covers_what_was_written_through_another_descriptor_and_each_tells_of_a_loss_once() {
-    let mut fs_ = Mounted::new();
+    let mut fs_ = believing();
     let path = fs_.path("f");
     // Opened on the empty file: as one that only syncs what others write.
     let (syncing, writing) = (read_write(&path), read_write(&path));
@@ -50,7 +55,7 @@ fn an_fsync_covers_what_was_written_through_another_descriptor_and_each_tells_of
 
 #[test]
 fn a_loss_of_what_was_written_through_a_closed_descriptor_is_told() {
-    let mut fs_ = Mounted::new();
+    let mut fs_ = believing();
     let path = fs_.path("f");
     fs::write(&path, [1; LARGE]).unwrap();
     fs_.cluster.lose(2);

@@ -5,6 +5,7 @@ use shoal_fuse::MountOptions;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::time::Duration;
 
 /// Nothing is believed: each sees at once what the other did.
@@ -27,6 +28,29 @@ fn strict_mounts_see_each_others_names_attributes_and_bytes_at_once() {
         assert_eq!(names_in(&one.path("")), ["g"]);
         fs::remove_file(one.path("g")).unwrap();
     }
+}
+
+/// What ROMIO does for non-contiguous writes; a lock holds within one mount only.
+#[test]
+fn a_range_that_two_mounts_read_change_and_write_back_loses_bytes_of_one() {
+    let one = Mounted::with(&strict());
+    let two = one.second(&strict());
+    fs::write(one.path("f"), [0; 8]).unwrap();
+    let open = |point: &Path| {
+        let file = OpenOptions::new().read(true).write(true).open(point.join("f")).unwrap();
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+        file
+    };
+    let files = [open(one.handle.mountpoint()), open(two.mountpoint())];
+    let mut ranges = [[9; 8]; 2];
+    for ((file, range), own) in files.iter().zip(&mut ranges).zip(1u8..) {
+        file.read_exact_at(range, 0).unwrap();
+        range.iter_mut().skip(usize::from(own) - 1).step_by(2).for_each(|byte| *byte = own);
+    }
+    for (file, range) in files.iter().zip(&ranges) {
+        file.write_all_at(range, 0).unwrap();
+    }
+    assert_eq!(fs::read(one.path("f")).unwrap(), [0, 2, 0, 2, 0, 2, 0, 2], "the first one's bytes are lost");
 }
 
 #[test]

@@ -156,13 +156,21 @@ pub struct MountOptions {
     /// Let other users in (root mounts do anyway).
     #[arg(long)]
     pub allow_other: bool,
+    /// Options as mount(8) and /etc/fstab write them, separated by commas: ro, rw, nosuid, suid, nodev, dev (suid and dev: root
+    /// only), noexec, exec, and those above (attr_timeout=MS, key=FILE, ...). They count before the others.
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub mount_options: Vec<String>,
 }
 
 /// `shoal mount`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:  shoal mount shoal://127.0.0.1:7441/demo ./mnt --key ./shoal-data/key
-Stays in the foreground; Ctrl-C, SIGTERM or `shoal umount` end it. --background returns when it is mounted.")]
+          shoal mount shoal://10.0.0.1:7441/demo /mnt/demo -o ro,noexec,key=/etc/shoal/key
+Stays in the foreground; Ctrl-C, SIGTERM or `shoal umount` end it. --background returns when it is mounted.
+
+For `mount` and /etc/fstab:  ln -s \"$(command -v shoal)\" /sbin/mount.fuse.shoal
+  shoal://10.0.0.1:7441/demo  /mnt/demo  fuse.shoal  key=/etc/shoal/key,_netdev,nofail  0 0")]
 pub struct Mount {
     /// Address of the file system.
     pub address: String,

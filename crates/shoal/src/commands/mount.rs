@@ -3,8 +3,8 @@
 use crate::address::{Place, log_path};
 use crate::cli::Mount;
 use crate::embed::Embedded;
-use crate::stop;
 use crate::{connect, out};
+use crate::{mount_options, stop};
 use anyhow::{Context as _, Result, bail};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -22,7 +22,8 @@ pub fn run(args: Mount) -> Result<ExitCode> {
     }
     let (events, happened) = channel();
     stop::watch(events.clone())?;
-    let place = Place::find(&args.address, args.key.key.as_deref())?;
+    let said = mount_options::apply(&args.options.mount_options, &mut shoal_fuse::MountOptions::default())?;
+    let place = Place::find(&args.address, said.key.as_deref().or(args.key.key.as_deref()))?;
     let mount = Embedded::start(&place, &args.mountpoint, &args.options, &events)?;
     let (address, at) = (place.address.to_string(), args.mountpoint.display());
     match args.json {
