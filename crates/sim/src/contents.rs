@@ -57,6 +57,8 @@ pub struct Act {
     pub held: Held,
     /// What an fsync may take for lost: its client does not know what the modes made durable at reply.
     pub noted: Held,
+    /// An fsync said of a loss while this append was under way: its client may know its servers from any time before.
+    pub known_long: bool,
     /// Servers that cannot lose it any more, since an fsync covered it there: a bit each.
     pub synced: u64,
     /// An fsync of its own client covered it: the client has nothing more to say of it.
@@ -399,6 +401,7 @@ impl Contents {
     /// Of what was acknowledged since the call, a later one may say the same.
     pub fn lost(&mut self, by: Syncer, called: u64, order: (u64, u64)) {
         for act in self.acts.iter_mut().filter(|act| act.scope == by.scope) {
+            act.known_long |= act.kind == "append" && act.returned.is_none_or(|returned| returned > called);
             let Some(returned) = act.returned else { continue };
             let (told, until) = match returned <= called {
                 true => (&mut act.told, order.1),
@@ -416,7 +419,10 @@ impl Contents {
         let servers = self.places.all();
         let own = self.acts.iter().filter(|act| act.scope == by.scope && !act.covered);
         let mut own = own.filter(|act| !act.is_told(&by));
-        own.any(|act| act.stamp.is_lost_by_any(now, &servers, act.noted.min(act.held)))
+        own.any(|act| {
+            let since = if act.known_long { &Stamp::default() } else { &act.stamp };
+            since.is_lost_by_any(now, &servers, act.noted.min(act.held))
+        })
     }
 
     /// What a client wrote, and what its fsyncs said of it: for the words of a violation.
