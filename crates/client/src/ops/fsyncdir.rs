@@ -13,7 +13,7 @@ use crate::{Client, Error};
 use futures_util::future::{join, join_all};
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::message::Loss;
-use shoal_proto::{Attr, Generation, Handle, Op, ServerId, Status};
+use shoal_proto::{Generation, Handle, Op, ServerId, Shards, Status};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -43,7 +43,7 @@ impl Client {
         let (home, loss) = home?;
         // Where the guess was right its failures count; a directory splits once.
         let mut synced = guessed?;
-        let named: BTreeSet<ServerId> = home.shards.servers().iter().copied().collect();
+        let named: BTreeSet<ServerId> = home.servers().iter().copied().collect();
         synced.extend(core.fsync_shards(o, dir, &named.difference(&known).copied().collect()).await?);
         synced.insert(dir.server(), loss);
         Ok(synced)
@@ -51,14 +51,19 @@ impl Client {
 }
 
 impl Core {
-    /// Sync the directory's own server; its attributes, which name the shards, and what would be lost.
-    async fn fsync_home(self: &Rc<Core>, o: &Operation, dir: Handle) -> Result<(Attr, Loss), Error> {
+    /// Sync the directory's own server; the shards, and what would be lost.
+    async fn fsync_home(self: &Rc<Core>, o: &Operation, dir: Handle) -> Result<(Shards, Loss), Error> {
+        if !self.switches().compound {
+            // A message has one operation, and no directory is split.
+            let told = self.ask(o, dir.server(), vec![fsync_of(dir)]).await?;
+            return Ok((Shards::WHOLE, told.loss));
+        }
         let ops = vec![Op::Getattr { object: dir }, fsync_of(dir)];
         let told = self.ask(o, dir.server(), ops).await?;
         let attr = attr_among(&told.answers).filter(|attr| attr.handle == dir);
         let attr = attr.ok_or_else(|| o.error(Status::BadMessage).from(dir.server()))?;
         self.split.borrow_mut().learn(dir, &attr.shards, None);
-        Ok((attr, told.loss))
+        Ok((attr.shards, told.loss))
     }
 
     /// Sync the shards on other servers than the directory's own.

@@ -54,6 +54,16 @@ fn an_fsync_covers_what_was_written_through_another_descriptor_and_each_tells_of
 }
 
 #[test]
+fn a_directory_is_synced_where_a_message_has_one_operation() {
+    let switches = Switches { compound: false, ..Switches::OURS };
+    let (cluster, dir) = (Cluster::start_with(2, switches), TempDir::new().unwrap());
+    let handle = cluster.mount(&dir.path().join("mnt"), &MountOptions::default());
+    fs::create_dir(handle.mountpoint().join("d")).unwrap();
+    File::open(handle.mountpoint().join("d")).unwrap().sync_all().unwrap();
+    assert_eq!(messages(&handle, "fsyncdir"), 1);
+}
+
+#[test]
 fn a_loss_of_what_was_written_through_a_closed_descriptor_is_told() {
     let mut fs_ = believing();
     let path = fs_.path("f");
