@@ -50,6 +50,8 @@ pub const READDIR_BYTES_MAX: usize = 512 * 1024;
 pub const READDIR_ENTRIES_MAX: usize = 16_384;
 /// Servers of one file system.
 pub const SERVERS_MAX: usize = 1024;
+/// No journal comes as far: a position above it is not believed.
+pub const POSITION_MAX: u64 = 1 << 56;
 /// Stores of one server that were given up for good.
 pub const RETIRED_MAX: usize = 64;
 /// Handles that one store may give.

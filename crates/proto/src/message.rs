@@ -129,6 +129,8 @@ wire_struct! {
         pub server: crate::ServerId,
         /// The store that it serves from.
         pub store: crate::StoreId,
+        /// Of its map: one with an older map does not know which stores were given up since.
+        pub map_epoch: u32,
         /// The server's proof that it has the key, so that no client talks to an impostor.
         pub proof: [u8; 32],
     }

@@ -332,8 +332,14 @@ pub fn frames() -> Vec<(FrameKind, Vec<u8>)> {
         (kind, out)
     };
     let hello = Hello { version_min: 2, version_max: 2, fs_id: [1; 16], nonce: [2; 32] };
-    let challenge =
-        Challenge { version, nonce: [3; 32], server: ServerId(1), store: StoreId(41), proof: [4; 32] };
+    let challenge = Challenge {
+        version,
+        nonce: [3; 32],
+        server: ServerId(1),
+        store: StoreId(41),
+        map_epoch: 6,
+        proof: [4; 32],
+    };
     let attach = Attach {
         proof: [5; 32],
         collection: CollectionId(1),

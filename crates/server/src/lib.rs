@@ -15,6 +15,7 @@
 
 pub mod actions;
 pub mod batches;
+mod claims;
 mod connection;
 mod counters;
 pub mod ctx;

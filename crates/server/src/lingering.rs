@@ -201,7 +201,7 @@ async fn ask(shard: &Rc<Shard>, server: ServerId, bytes: u64, deadline: Instant)
 }
 
 /// Remove what lingers, the oldest first: what was to be kept until `until` or less, up to so many bytes. How many bytes were
-/// freed; at least 1 where anything was.
+/// freed; at least 1 where anything was. What a client still holds goes later, with that client, and frees nothing now.
 pub async fn free(shard: &Rc<Shard>, bytes: u64, until: Instant) -> u64 {
     let mut freed = 0_u64;
     while freed < bytes {
@@ -217,29 +217,40 @@ pub async fn free(shard: &Rc<Shard>, bytes: u64, until: Instant) -> u64 {
         if batch.is_empty() {
             break;
         }
-        let done = release(shard, batch).await;
-        if done == 0 {
+        let (bytes, failed) = release(shard, batch).await;
+        freed = freed.saturating_add(bytes);
+        if failed {
             break;
         }
-        freed = freed.saturating_add(done);
     }
     freed
 }
 
-/// Keep these no longer for whoever may have them open; the bytes of those that went. Others are tried again later.
-async fn release(shard: &Rc<Shard>, batch: Vec<Lingers>) -> u64 {
+/// Keep these no longer for whoever may have them open; the bytes of those that went, and whether some failed. Those are tried
+/// again later.
+async fn release(shard: &Rc<Shard>, batch: Vec<Lingers>) -> (u64, bool) {
     let group = |one: &Lingers| Group { ops: vec![Op::Release { object: one.object }].into() };
     let asker = Asker { client: ClientId::ANYONE, peer: None, own: true };
     let replies = run_own(shard, asker, batch.iter().map(group).collect(), TIMEOUT).await;
     let later = shard.env.now() + shard.settings.lease / LOOKS;
-    let mut freed = 0_u64;
+    let (mut freed, mut failed) = (0_u64, false);
     for (one, reply) in batch.into_iter().zip(replies) {
         if matches!(reply.status, Status::Ok | Status::Stale) {
-            freed = freed.saturating_add(one.bytes.max(1));
+            if !is_held(shard, one.object).await {
+                freed = freed.saturating_add(one.bytes.max(1));
+            }
         } else {
+            failed = true;
             tracing::warn!(object = %one.object, status = %reply.status, "a removed file could not be freed yet");
             shard.lingering.push(Lingers { until: later, ..one });
         }
     }
-    freed
+    (freed, failed)
+}
+
+/// Whether a client has said that it has the object open: its rows keep it. What cannot be read counts as held.
+async fn is_held(shard: &Rc<Shard>, object: Handle) -> bool {
+    let prefix = keys::orphan_of(object);
+    let looked = look(&shard.collection, |view| view.scan(&prefix, None, 1)).await;
+    looked.map_or(true, |(scan, _)| !scan.rows.is_empty())
 }

@@ -16,7 +16,8 @@
 //! So a request whose connection broke is sent again on the next one, until its deadline. That is how changes over
 //! servers are done exactly once: by names, not by slots.
 
-use crate::connection::{Ended, Frames, Line, Scratch, introduce, pump};
+use crate::claims::Claims;
+use crate::connection::{Ended, Frames, Line, Own, Scratch, introduce, pump};
 use crate::counters::{Counters, add};
 use crate::shard::SharedIdentity;
 use crate::tasks::Tasks;
@@ -71,6 +72,11 @@ struct Inner {
     tasks: Tasks,
     client: ClientId,
     collection: Collection,
+    claims: Claims,
+    refusal: RefCell<Option<String>>,
+    refused: Notify,
+    /// Clients were admitted.
+    serves: Cell<bool>,
     scratch: Scratch,
     links: RefCell<BTreeMap<ServerId, Rc<Link>>>,
     drawn: RefCell<BTreeMap<ServerId, VecDeque<Handle>>>,
@@ -99,6 +105,10 @@ impl Peers {
             counters,
             tasks,
             client,
+            claims: Claims::new(&collection),
+            refusal: RefCell::default(),
+            refused: Notify::default(),
+            serves: Cell::default(),
             collection,
             scratch,
             links: RefCell::default(),
@@ -288,7 +298,7 @@ impl Peers {
                     Ok(Err((_, words))) => words,
                     _ => "no answer to the handshake".to_owned(),
                 };
-                tracing::debug!(%server, words, "a peer could not be reached");
+                tracing::debug!(%server, words, "no connection to a peer");
                 let pause = link.pause.get().clamp(PAUSES.0, PAUSES.1);
                 link.pause.set(pause * 2);
                 self.0.env.sleep(pause).await;
@@ -313,10 +323,33 @@ impl Peers {
         }
     }
 
-    /// What this server says of itself.
-    fn own(&self, identity: &crate::shard::Identity) -> Peer {
+    /// What this server says of itself to a peer.
+    fn own(&self, identity: &crate::shard::Identity, to: ServerId) -> Own {
         let collection = &self.0.collection;
-        Peer { server: identity.id, store: collection.store_id(), position: collection.durable().0 }
+        let position = self.0.claims.position(to, collection.durable().0);
+        let peer = Peer { server: identity.id, store: collection.store_id(), position };
+        Own { client: self.0.client, peer, serves: self.0.serves.get() }
+    }
+
+    /// The positions that this server says.
+    pub(crate) fn claims(&self) -> &Claims {
+        &self.0.claims
+    }
+
+    /// From now on this server serves.
+    pub(crate) fn begin_to_serve(&self) {
+        self.0.serves.set(true);
+    }
+
+    /// Wait until a peer says that this server's store is not to be served, and why.
+    pub(crate) async fn refusal(&self) -> String {
+        loop {
+            let refused = self.0.refused.wait();
+            if let Some(words) = self.0.refusal.borrow().clone() {
+                return words;
+            }
+            refused.await;
+        }
     }
 
     async fn connect(
@@ -349,11 +382,15 @@ impl Peers {
             let parts = (&mut stream.reader, &mut stream.writer, &mut frames);
             let name = stream.peer.as_str();
             let _turn = link.greeting.0.acquire(1).await;
-            match introduce(&self.0.env, &identity, self.0.client, self.own(&identity), server, name, parts)
-                .await
-            {
-                Ok(line) => return Ok((line, stream.reader, stream.writer, frames)),
+            let own = self.own(&identity, server);
+            match introduce(&self.0.env, &identity, own, server, name, parts).await {
+                Ok(line) => {
+                    self.0.claims.accept(server);
+                    return Ok((line, stream.reader, stream.writer, frames));
+                }
                 Err(refused) if refused.status == Status::OtherStore => {
+                    self.0.refusal.borrow_mut().get_or_insert(refused.words.clone());
+                    self.0.refused.wake_all();
                     return Err((refused.status, refused.words));
                 }
                 Err(refused) => last = (refused.status, format!("{address}: {}", refused.words)),
@@ -435,7 +472,7 @@ impl crate::data::Peers for Peers {
 mod tests {
     use super::*;
     use crate::shard::Identity;
-    use shoal_proto::message::{Attach, Challenge, Hello, VERSIONS, proof};
+    use shoal_proto::message::{Attach, Challenge, Hello, Refusal, VERSIONS, proof};
     use shoal_proto::{ClusterMap, Roles, SecretKey, ServerInfo, StoreId, samples};
     use shoal_store::{CollectionConfig, ModuleKind};
     use std::io::IoSlice;
@@ -455,6 +492,59 @@ mod tests {
             let read = env.deadline(env.now() + wait, stream.reader.read(&mut some)).await.ok()?;
             buf.extend_from_slice(&some[..read.unwrap()]);
         }
+    }
+
+    /// The status of an introduction that a peer with such a map refuses, and whether that counts.
+    async fn refused_by(env: &Env, address: &'static str, map_epoch: u32) -> (Status, bool) {
+        let key = SecretKey::new([7; 32]);
+        let info = |id: u16| ServerInfo::new(ServerId(id), vec![address.into()], Roles::all());
+        let servers = vec![info(0), info(1)].into();
+        let map = ClusterMap { fs_id: [3; 16], epoch: 5, servers, ..samples::map() };
+        let identity = Identity::new(ServerId(0), Rc::new(map), key.clone());
+        let config = CollectionConfig::new("/nowhere", ModuleKind::Memory, Default::default());
+        let store = shoal_store::open(env.clone(), config).await.unwrap();
+        let identity = Rc::new(RefCell::new(Rc::new(identity)));
+        let peers = Peers::new(env.clone(), identity, store, Rc::<Counters>::default(), Tasks::default());
+        let mut listener = env.listen(&address.parse().unwrap()).await.unwrap();
+        let (own, tasks) = (peers.clone(), Tasks::default());
+        let until = env.now() + Duration::from_secs(30);
+        let (send, receive) = oneshot::channel();
+        tasks.spawn(env, "introduce", async move {
+            let _ = send.send(own.introduce(ServerId(1), until).await);
+        });
+        let (mut stream, mut buf) = (listener.accept().await.unwrap(), bytes::BytesMut::new());
+        let long = Duration::from_secs(20);
+        let hello: Hello = heard(env, &mut stream, &mut buf, long).await.unwrap();
+        let challenge = Challenge {
+            version: VERSIONS.1,
+            nonce: [5; 32],
+            server: ServerId(1),
+            store: StoreId::NONE,
+            map_epoch,
+            proof: proof(&key, true, VERSIONS.1, &hello.nonce, &[5; 32]),
+        };
+        let mut out = Vec::new();
+        Frame::put(FrameKind::Challenge, VERSIONS.1, 0, &challenge, 0, &mut out);
+        let refusal = Refusal { status: Status::OtherStore, words: "another store".into() };
+        Frame::put(FrameKind::Refusal, VERSIONS.1, 0, &refusal, 0, &mut out);
+        stream.writer.write_all(&mut [IoSlice::new(&out)]).await.unwrap();
+        let (status, _) = receive.await.unwrap().unwrap_err();
+        let counts = peers.0.refusal.borrow().is_some();
+        tasks.cancel();
+        (status, counts)
+    }
+
+    #[test]
+    fn a_refusal_counts_unless_the_peer_has_an_older_map() {
+        shoal_env::real::run("test", |env| async move {
+            let older = refused_by(&env, "local:refuses-with-an-older-map", 4).await;
+            assert_eq!(older, (Status::NoStore, false));
+            for (address, epoch) in
+                [("local:refuses-with-the-same-map", 5), ("local:refuses-with-a-newer", 6)]
+            {
+                assert_eq!(refused_by(&env, address, epoch).await, (Status::OtherStore, true));
+            }
+        });
     }
 
     #[test]
@@ -490,6 +580,7 @@ mod tests {
                 nonce: [5; 32],
                 server: ServerId(1),
                 store: StoreId::NONE,
+                map_epoch: 0,
                 proof: proof(&key, true, VERSIONS.1, &hello.nonce, &[5; 32]),
             };
             let mut out = Vec::new();

@@ -1,16 +1,17 @@
 //! Opening a shard: what its rows say is under way goes on.
 //!
-//! In this order, before any connection is accepted: the format of the rows; the map (a newer one than the configuration's
-//! wins); the root, if this is a new file system; a range of handles; transactions (what is prepared is locked again, what is
-//! committed is finished); sessions, whose lease begins anew; the pools of datafiles. Then the tasks: gate, lease, reaper,
-//! pools, resolver.
+//! First [`find`], which writes nothing: the format of the rows; the map (a newer one than the configuration's wins). Then the
+//! fellows are asked ([`crate::stores`]), and only if none of them refuses the store, [`open`], before any client is admitted: what
+//! the fellows said; the map; the root, if this is a new file system; a range of handles; transactions (what is prepared is locked
+//! again, what is committed is finished); sessions, whose lease begins anew; the pools of datafiles. Then the tasks: gate, lease,
+//! reaper, pools, resolver.
 
 use crate::keys::{self, Table};
 use crate::rows::{self, Inode, RowValue, Tx, TxState};
 use crate::session::Session;
 use crate::shard::{Shard, apply_own};
 use crate::tx::{self, Prepared};
-use crate::{format, lease, lingering, older, pools, reaper, splits, stores};
+use crate::{claims, format, lease, lingering, older, pools, reaper, splits, stores};
 use bytes::Bytes;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, point};
@@ -23,13 +24,25 @@ use std::rc::Rc;
 /// Rows looked at by one turn.
 const BATCH: usize = 512;
 
-/// Open a shard. `root` is how the root directory of a new file system is to look.
+/// Find out which file system a shard is of. Nothing is written.
 ///
 /// # Errors
 /// When the store fails or holds another file system.
-pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
+pub async fn find(shard: &Rc<Shard>) -> Result<(), StoreError> {
     format::check(shard).await?;
-    find_map(shard).await?;
+    let (_, mut map) = find_map(shard).await?;
+    stores::enter_own(shard, &mut map)?;
+    shard.adopt_map(map);
+    claims::find(shard).await
+}
+
+/// Open a shard whose fellows were asked. `root` is how the root directory of a new file system is to look.
+///
+/// # Errors
+/// When the store fails.
+pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
+    stores::keep_claims(shard).await?;
+    keep_map(shard).await?;
     make_root(shard, root).await?;
     if let Some(info) = shard.identity().map.server(shard.id()) {
         shard.handles.keep_within(info);
@@ -52,6 +65,7 @@ pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
     spawn("pools", Box::pin(pools::run(shard.clone())));
     spawn("splits", Box::pin(splits::run(shard.clone())));
     spawn("stores", Box::pin(stores::run(shard.clone())));
+    spawn("watch", Box::pin(stores::watch(shard.clone())));
     spawn("ended", Box::pin(tx::forget_ended(shard.clone())));
     spawn("resolver", Box::pin(tx::resolve(shard.clone())));
     Ok(())
@@ -67,34 +81,43 @@ async fn gate(shard: Rc<Shard>) {
     }
 }
 
-async fn find_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
+/// The map that lies among the rows, and the one that holds now.
+async fn find_map(shard: &Rc<Shard>) -> Result<(Option<ClusterMap>, ClusterMap), StoreError> {
     let key = keys::config("map");
     let (row, _) = look(&shard.collection, |view| view.get(&key)).await?;
     let given = shard.identity().map.clone();
+    let Some(row) = row else { return Ok((None, ClusterMap::clone(&given))) };
+    let kept = ClusterMap::from_bytes(&row).map_err(|error| damaged("the cluster's map", &error))?;
+    if kept.fs_id != given.fs_id || kept.collection != given.collection {
+        return Err(StoreError::Refused("the store holds another file system than the map names".into()));
+    }
+    check_address(&kept, &given, shard.id())?;
+    let map = kept.clone().succeeded_by(&given);
+    Ok((Some(kept), map))
+}
+
+/// Keep the map that holds now. From then on others may write it, as they meet peers.
+async fn keep_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
+    let (mut kept, _) = find_map(shard).await?;
     let mut changes = Changes::default();
-    let mut map = ClusterMap::clone(&given);
-    let mut changed = true;
-    if let Some(row) = row {
-        let kept = ClusterMap::from_bytes(&row).map_err(|error| damaged("the cluster's map", &error))?;
-        if kept.fs_id != given.fs_id || kept.collection != given.collection {
-            return Err(StoreError::Refused("the store holds another file system than the map names".into()));
-        }
-        check_address(&kept, &given, shard.id())?;
-        map = kept.succeeded_by(&given);
-        changed = map != kept;
-        if older::is_accepted(shard, &kept, &map) {
+    match &kept {
+        Some(kept) if older::is_accepted(shard, kept, &shard.identity().map) => {
             older::forget_promises(shard).await?;
         }
-    } else {
-        format::put(&mut changes);
+        Some(_) => {}
+        None => format::put(&mut changes),
     }
-    changed |= stores::enter_own(shard, &mut map)?;
-    if changed {
-        changes.put(key, map.to_bytes());
-        apply_own(&shard.collection, changes).await?;
+    // A peer that is met meanwhile is entered in memory alone.
+    loop {
+        let map = shard.identity().map.clone();
+        if kept.as_ref() == Some(&*map) {
+            shard.may_write.set(true);
+            return Ok(());
+        }
+        changes.put(keys::config("map"), map.to_bytes());
+        apply_own(&shard.collection, std::mem::take(&mut changes)).await?;
+        kept = Some(ClusterMap::clone(&map));
     }
-    shard.adopt_map(map);
-    Ok(())
 }
 
 /// A server stays where its clients know it. One that would serve elsewhere is most likely a copy of the folder: two servers

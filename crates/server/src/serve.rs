@@ -11,14 +11,14 @@ use crate::recovery;
 use crate::shard::{Identity, Settings, Shard};
 use crate::stores;
 use crate::tasks::Tasks;
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, select, select_all, try_join_all};
 use shoal_env::local::Notify;
 use shoal_env::{Address, Env, Listener, Stream, Writer};
 use shoal_proto::message::VERSIONS;
 use shoal_proto::op::Owner;
 use shoal_proto::{ClusterMap, SecretKey, ServerId, Status};
 use shoal_store::{Collection, StoreError};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -83,6 +83,9 @@ struct Inner {
     lines: RefCell<Vec<Weak<Line>>>,
     places: Rc<Places>,
     stopping: Notify,
+    /// Woken when nothing more is accepted.
+    closing: Notify,
+    is_closing: Cell<bool>,
 }
 
 /// A running server. Dropping the handle lets it run on.
@@ -106,9 +109,11 @@ pub async fn serve(env: Env, config: ServerConfig) -> Result<ServerHandle, Serve
         listeners.push(listener);
     }
     let mut shards = Vec::new();
+    let mut roots = Vec::new();
     for setup in config.collections {
         let name = setup.map.name.0.clone();
-        match open(&env, config.id, setup, config.settings).await {
+        roots.push(setup.root);
+        match find(&env, config.id, setup, config.settings).await {
             Ok(shard) => shards.push(shard),
             Err(error) => {
                 shards.iter().for_each(|shard: &Rc<Shard>| shard.tasks.cancel());
@@ -125,6 +130,8 @@ pub async fn serve(env: Env, config: ServerConfig) -> Result<ServerHandle, Serve
         lines: RefCell::default(),
         places: Places::new(config.settings.connections_max),
         stopping: Notify::default(),
+        closing: Notify::default(),
+        is_closing: Cell::default(),
     });
     let addresses = listeners.iter().map(Listener::address).collect();
     let accepting = Tasks::default();
@@ -133,12 +140,10 @@ pub async fn serve(env: Env, config: ServerConfig) -> Result<ServerHandle, Serve
     }
     let server = ServerHandle { inner, accepting, addresses };
     // From here on its fellows can ask it; clients wait until they have answered.
-    for shard in &server.inner.shards {
-        if let Err(error) = stores::ask_fellows(shard).await {
-            let name = shard.identity().map.name.0.clone();
-            server.abandon();
-            return Err(ServeError::Store(name, error));
-        }
+    if let Err(error) = server.begin(&roots).await {
+        server.close_listeners().await;
+        server.abandon();
+        return Err(error);
     }
     Ok(server)
 }
@@ -168,7 +173,7 @@ fn is_local(address: &Address) -> bool {
     }
 }
 
-async fn open(
+async fn find(
     env: &Env,
     id: ServerId,
     setup: CollectionSetup,
@@ -178,18 +183,21 @@ async fn open(
     let key = setup.key.unwrap_or(SecretKey::new([0; 32]));
     let identity = Identity::new(id, Rc::new(setup.map), key);
     let shard = Shard::new(env.clone(), identity, setup.store, settings);
-    if let Err(error) = recovery::open(&shard, setup.root).await {
-        // What it found and began must not keep the store open: whoever tries again finds it locked.
-        shard.tasks.cancel();
-        return Err(error);
-    }
-    Ok(shard)
+    recovery::find(&shard).await.map(|()| shard)
 }
 
 async fn accept(inner: Rc<Inner>, mut listener: Listener) {
     let mut fails = false;
-    loop {
-        match listener.accept().await {
+    while !inner.is_closing.get() {
+        let accepted = {
+            let closing = std::pin::pin!(inner.closing.wait());
+            let accepting = std::pin::pin!(listener.accept());
+            match select(accepting, closing).await {
+                Either::Left((accepted, _)) => accepted,
+                Either::Right(_) => return,
+            }
+        };
+        match accepted {
             Ok(stream) => {
                 fails = false;
                 inner.welcome(stream);
@@ -306,6 +314,41 @@ impl Inner {
 }
 
 impl ServerHandle {
+    /// Ask the fellows of all shards, then open these.
+    async fn begin(&self, roots: &[Owner]) -> Result<(), ServeError> {
+        let shards = &self.inner.shards;
+        let failed = |shard: &Shard, error| ServeError::Store(shard.identity().map.name.0.clone(), error);
+        let ask =
+            async |shard: &Rc<Shard>| stores::ask_fellows(shard).await.map_err(|error| failed(shard, error));
+        try_join_all(shards.iter().map(ask)).await?;
+        for (shard, root) in shards.iter().zip(roots) {
+            recovery::open(shard, *root).await.map_err(|error| failed(shard, error))?;
+        }
+        shards.iter().for_each(|shard| shard.admit_clients());
+        Ok(())
+    }
+
+    /// Accept nothing more, and let go of the addresses.
+    async fn close_listeners(&self) {
+        self.inner.is_closing.set(true);
+        self.inner.closing.wake_all();
+        self.accepting.all_ended().await;
+    }
+
+    /// Wait until a shard that is not one of `known` is set aside, because a peer knows that its store is not to be served; which one
+    /// and why.
+    pub async fn until_set_aside(&self, known: &[[u8; 16]]) -> (Rc<Shard>, String) {
+        let shards = self.inner.shards.iter();
+        let waiting = shards
+            .filter(|shard| !known.contains(&shard.identity().map.fs_id))
+            .map(|shard| Box::pin(async move { (shard.clone(), shard.until_set_aside().await) }));
+        let waiting: Vec<_> = waiting.collect();
+        if waiting.is_empty() {
+            return std::future::pending().await;
+        }
+        select_all(waiting).await.0
+    }
+
     /// Where it really listens (ports chosen by the system resolved), in the order asked for.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses

@@ -1,5 +1,6 @@
 //! A shard: one file system's part on this server, and all that belongs to it. Owned by one thread.
 
+use crate::connection::Refused;
 use crate::counters::Counters;
 use crate::data::Engine;
 use crate::gate::Gate;
@@ -17,7 +18,7 @@ use bytes::Bytes;
 use shoal_env::local::Notify;
 use shoal_env::{Env, Instant};
 use shoal_proto::message::Loss;
-use shoal_proto::{ClusterMap, CollectionId, PlaceKey, Roles, SecretKey, ServerId, StoreId, Time};
+use shoal_proto::{ClusterMap, CollectionId, PlaceKey, Roles, SecretKey, ServerId, Status, StoreId, Time};
 use shoal_store::{Ask, Changes, Collection, Loaded, Lsn, StoreError};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -158,8 +159,13 @@ pub struct Shard {
     start: u64,
     /// When what was told of a peer's store was kept last.
     pub(crate) remembered: RefCell<BTreeMap<ServerId, Instant>>,
-    /// Some fellow did not answer when this server began, and none of its answers has come since.
-    pub(crate) was_alone: Cell<bool>,
+    /// Woken when a peer came that has not accepted this server's store yet.
+    pub(crate) met: Notify,
+    /// Its fellows were asked, and what they said is kept: from then on rows may be written.
+    pub(crate) may_write: Cell<bool>,
+    /// Why it must not serve any more.
+    set_aside: RefCell<Option<String>>,
+    was_set_aside: Notify,
     /// No fellow knows that this is not the server's store: clients may come.
     admits: Cell<bool>,
     admitted: Notify,
@@ -210,7 +216,10 @@ impl Shard {
             work: Tasks::default(),
             tasks,
             remembered: RefCell::default(),
-            was_alone: Cell::default(),
+            met: Notify::default(),
+            may_write: Cell::default(),
+            set_aside: RefCell::default(),
+            was_set_aside: Notify::default(),
             admits: Cell::default(),
             admitted: Notify::default(),
             engine,
@@ -240,6 +249,7 @@ impl Shard {
     /// Let clients in, and peers ask.
     pub(crate) fn admit_clients(&self) {
         self.admits.set(true);
+        self.peers.begin_to_serve();
         self.admitted.wake_all();
     }
 
@@ -248,11 +258,58 @@ impl Shard {
         self.admits.get()
     }
 
-    /// Wait until clients may come.
+    /// Wait until clients may come, or it is known that they may not.
     pub(crate) async fn clients_admitted(&self) {
-        while !self.admits.get() {
+        while !self.admits.get() && self.set_aside.borrow().is_none() {
             let admitted = self.admitted.wait();
             admitted.await;
+        }
+    }
+
+    /// A peer knows that this is not the server's store: from now on nothing is read, run or answered, and whoever comes is refused.
+    pub(crate) fn set_aside(&self, words: &str) {
+        if self.set_aside.borrow().is_some() {
+            return;
+        }
+        self.set_aside.replace(Some(words.to_owned()));
+        self.admits.set(false);
+        self.work.cancel();
+        self.tasks.cancel();
+        self.peers.end();
+        let peers = self.peer_sessions.take().into_values();
+        for line in self.sessions.all().into_iter().chain(peers).filter_map(|session| session.line.take()) {
+            line.end();
+        }
+        self.admitted.wake_all();
+        self.was_set_aside.wake_all();
+    }
+
+    /// Whoever is refused is told this.
+    pub fn explain(&self, words: &str) {
+        if let Some(said) = self.set_aside.borrow_mut().as_mut() {
+            words.clone_into(said);
+        }
+    }
+
+    /// Refuse, if this shard was set aside.
+    ///
+    /// # Errors
+    /// Why it was.
+    pub fn is_set_aside(&self) -> Result<(), Refused> {
+        match self.set_aside.borrow().as_ref() {
+            Some(words) => Err(Refused::new(Status::NoStore, words.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Wait until it is set aside; why.
+    pub async fn until_set_aside(&self) -> String {
+        loop {
+            let changed = self.was_set_aside.wait();
+            if let Err(refused) = self.is_set_aside() {
+                return refused.words;
+            }
+            changed.await;
         }
     }
 

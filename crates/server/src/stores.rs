@@ -12,21 +12,24 @@
 //!
 //! The journal's durable position of a store only grows. Each server tells some others, its *fellows*, how far its store is
 //! durable: with each connection, and once a minute; they keep it as a row. **A server that is not as far as a fellow remembers
-//! has an older copy of its store, and is refused.** It asks its fellows when it begins, before any client is admitted; a fellow
-//! that does not answer within [`ASK_TIMEOUT`] is not waited for. What was durable since the last row is not remembered, so a
-//! copy that is younger than that passes. An operator accepts an older copy in words; it goes on as a new store
-//! (`crate::older`).
+//! has an older copy of its store, and is refused.** It asks its fellows when it begins, before it writes anything; a fellow
+//! that does not answer within [`ASK_TIMEOUT`] is not waited for. It is asked later, and compares the position at which the store
+//! was opened ([`crate::claims`]). **A server that a peer refuses at any time does not serve from then on**
+//! ([`Shard::set_aside`]). What was durable since the last row is not remembered, so a copy that is younger than that passes. An
+//! operator accepts an older copy in words; it goes on as a new store (`crate::older`).
 //!
 //! Modules that keep nothing have no identity ([`StoreId::NONE`]), and are not checked.
 
+use crate::claims;
 use crate::data::status_of;
 use crate::keys;
 use crate::shard::{Identity, Shard, apply_own};
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, select, try_join_all};
+use shoal_env::Instant;
 use shoal_proto::codec::Codec;
-use shoal_proto::{ClusterMap, Handle, Op, Peer, ServerId, ServerInfo, Status, StoreId, TxId};
-use shoal_store::{Changes, StoreError, Strength, look, settle};
+use shoal_proto::{ClusterMap, Handle, Op, Peer, ServerId, ServerInfo, Status, StoreId, TxId, limits};
+use shoal_store::{Changes, Collection, StoreError, Strength, look, settle};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
@@ -35,8 +38,9 @@ use std::time::Duration;
 const EVERY: Duration = Duration::from_secs(60);
 /// How soon a fellow that did not answer at the beginning is asked again; each further try waits twice as long, up to [`EVERY`].
 const AGAIN: Duration = Duration::from_secs(1);
-/// A fellow has this long to answer a server that begins.
+/// A fellow has this long to answer a server that begins, and is asked as often as it does not.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+const ASK_PAUSE: Duration = Duration::from_millis(50);
 /// And this long later.
 const TELL_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -106,6 +110,10 @@ pub async fn meet(shard: &Rc<Shard>, peer: Peer) -> Result<(), Unmet> {
         return Ok(());
     }
     info.store = peer.store;
+    if !shard.may_write.get() {
+        shard.adopt_map(map);
+        return Ok(());
+    }
     let mut changes = Changes::default();
     changes.put(keys::config("map"), map.to_bytes());
     // Adopted at once, so that two connections of two stores cannot both be the first.
@@ -149,6 +157,10 @@ pub async fn remember(shard: &Rc<Shard>, peer: Peer) -> Result<(), Unmet> {
     if !peer.store.is_known() {
         return Ok(());
     }
+    if peer.position > limits::POSITION_MAX {
+        let words = format!("server {} says that its store is durable up to {}", peer.server, peer.position);
+        return Err(Unmet { status: Status::BadMessage, words });
+    }
     let key = key_of(peer.server);
     let failed = |error| Unmet::failed("this server does not know the state", peer, error);
     let (row, _) = look(&shard.collection, |view| view.get(&key)).await.map_err(failed)?;
@@ -160,7 +172,9 @@ pub async fn remember(shard: &Rc<Shard>, peer: Peer) -> Result<(), Unmet> {
     let now = shard.env.now();
     let last = shard.remembered.borrow().get(&peer.server).copied();
     let is_due = last.is_none_or(|last| now.since(last) >= EVERY);
-    if known.is_some_and(|known| known == peer.position || !is_due) {
+    let is_known = known.is_some_and(|known| known == peer.position || !is_due);
+    // A peer says it again soon: see [`run`].
+    if is_known || !shard.may_write.get() {
         return Ok(());
     }
     shard.remembered.borrow_mut().insert(peer.server, now);
@@ -180,41 +194,84 @@ pub async fn remember(shard: &Rc<Shard>, peer: Peer) -> Result<(), Unmet> {
 /// # Errors
 /// `Missing` if one of them does.
 pub async fn ask_fellows(shard: &Rc<Shard>) -> Result<(), StoreError> {
-    if shard.store().is_known() {
-        let identity = shard.identity();
-        let until = shard.env.now() + ASK_TIMEOUT;
-        let ask = |fellow| shard.peers.introduce(fellow, until);
-        for answer in join_all(fellows(&identity.map, shard.id()).into_iter().map(ask)).await {
-            match answer {
-                Err((Status::OtherStore, words)) => return Err(StoreError::Missing(words)),
-                Err(_) => shard.was_alone.set(true),
-                Ok(()) => {}
+    if !shard.store().is_known() {
+        return Ok(());
+    }
+    let until = shard.env.now() + ASK_TIMEOUT;
+    let ask = |fellow| ask(shard, fellow, until);
+    let asked = try_join_all(own_fellows(shard).into_iter().map(ask)).await;
+    if let Err(words) = asked {
+        // The next start says no more than this one.
+        keep_claims(shard).await?;
+        return Err(StoreError::Missing(words));
+    }
+    Ok(())
+}
+
+/// Ask one fellow until it answers. Its refusal is the error.
+async fn ask(shard: &Rc<Shard>, fellow: ServerId, until: Instant) -> Result<(), String> {
+    loop {
+        match shard.peers.introduce(fellow, until).await {
+            Err((Status::OtherStore, words)) => return Err(words),
+            Err((Status::Unavailable | Status::TimedOut, _)) if shard.env.now() + ASK_PAUSE < until => {
+                shard.env.sleep(ASK_PAUSE).await;
             }
+            // One that does not serve itself cannot say anything.
+            _ => return Ok(()),
         }
     }
-    shard.admit_clients();
-    Ok(())
+}
+
+/// Keep what the fellows have accepted, before anything else is written.
+///
+/// # Errors
+/// When the store fails.
+pub async fn keep_claims(shard: &Rc<Shard>) -> Result<(), StoreError> {
+    if !shard.store().is_known() {
+        return Ok(());
+    }
+    claims::keep(shard, &own_fellows(shard)).await
+}
+
+/// How far a store counts as durable: as it was when it was served, or refused, before its fellows had accepted it.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn position_found(store: &Collection) -> Result<u64, StoreError> {
+    claims::found(store).await
+}
+
+fn own_fellows(shard: &Shard) -> BTreeSet<ServerId> {
+    fellows(&shard.identity().map, shard.id())
+}
+
+/// The task of a shard that sets it aside as soon as a peer refuses its store.
+pub async fn watch(shard: Rc<Shard>) {
+    let words = shard.peers.refusal().await;
+    shard.set_aside(&words);
 }
 
 /// The task of a shard that tells its fellows how far its store is durable. A store is protected from the moment at which a
 /// fellow knows it, so a fellow that was away at the beginning hears of it soon.
 pub async fn run(shard: Rc<Shard>) {
-    let mut again = AGAIN;
+    if !shard.store().is_known() {
+        return;
+    }
+    let mut pause = AGAIN;
     loop {
-        let pause = if shard.was_alone.get() { again } else { EVERY };
-        again = (again * 2).min(EVERY);
-        shard.env.sleep(pause).await;
-        if !shard.store().is_known() {
-            return;
-        }
-        let position = shard.collection.durable().0;
+        let met = std::pin::pin!(shard.met.wait());
+        select(std::pin::pin!(shard.env.sleep(pause)), met).await;
+        let durable = shard.collection.durable().0;
         let until = shard.env.now() + TELL_TIMEOUT;
-        let tell = |fellow| shard.peers.call(fellow, Op::Remember { position }, until);
+        let tell = |fellow| {
+            let position = shard.peers.claims().position(fellow, durable);
+            shard.peers.call(fellow, Op::Remember { position }, until)
+        };
         // One that is away hears of it with the next connection.
-        let answers = join_all(fellows(&shard.identity().map, shard.id()).into_iter().map(tell)).await;
-        if answers.iter().all(Result::is_ok) {
-            shard.was_alone.set(false);
-        }
+        let answers = join_all(own_fellows(&shard).into_iter().map(tell)).await;
+        let kept = keep_claims(&shard).await;
+        let is_done = kept.is_ok() && shard.peers.claims().is_clear() && answers.iter().all(Result::is_ok);
+        pause = if is_done { EVERY } else { (pause * 2).min(EVERY) };
     }
 }
 

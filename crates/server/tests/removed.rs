@@ -313,3 +313,26 @@ async fn written(client: &mut Raw, text: &str) -> Result<Handle, Status> {
         status => Err(status),
     }
 }
+
+#[test]
+fn what_a_client_holds_is_not_counted_as_freed() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 1).await;
+        let (mut one, mut other) = (client(&cluster, 0, 1).await, client(&cluster, 0, 2).await);
+        let wish = Wish { peer: Some(ServerId(9)), ..Wish::default() };
+        let mut peer = Raw::attach(&cluster, 0, wish).await.unwrap();
+        let mut freed = async || match &peer.ask(vec![Op::Yield { bytes: u64::MAX }]).await.answers[..] {
+            [Answer::Yielded { bytes }] => *bytes,
+            answers => panic!("{answers:?}"),
+        };
+        let held = made(&mut other, "held").await;
+        one.change(vec![unlink(Handle::ROOT, &name("held"))]).await;
+        assert_eq!(holding(&mut other, &[held]).await, [held]);
+        assert_eq!(freed().await, 0, "it is still there");
+        assert_eq!(status_of(&mut other, held).await, Status::Ok);
+        let open = made(&mut other, "open").await;
+        one.change(vec![unlink(Handle::ROOT, &name("open"))]).await;
+        assert!(freed().await > 0);
+        assert_eq!(status_of(&mut other, open).await, Status::Stale);
+    });
+}

@@ -67,6 +67,12 @@ fn a_server_retires_what_its_pool_holds_of_a_store_that_is_given_up() {
         };
         let mut operator = cluster.client(0).await;
         assert_eq!(operator.ask(renew(vec![ServerId(0)])).await.status, Status::Conflict, "its own store");
+        // A map that is not taken retires nothing.
+        let mut short = map.clone();
+        short.servers.0.swap(0, 1);
+        let untaken = Op::Renew { servers: vec![ServerId(1)].into(), map: short, keeps: false };
+        assert_eq!(operator.ask(vec![untaken]).await.status, Status::Conflict);
+        assert_eq!(pool().await.id, before.id);
         for _ in 0..2 {
             assert_eq!(operator.ask(renew(vec![ServerId(1)])).await.status, Status::Ok);
         }

@@ -105,12 +105,18 @@ impl Node {
         spans: Spans,
         events: &Sender<Event>,
     ) -> Result<Node> {
-        for (flag, named) in [("--new-store", given.anew), ("--accept-older", given.older)] {
-            if let Some(id) = named.iter().find(|id| !ids.contains(id)) {
+        let anew: Vec<u16> = given.anew.iter().map(|anew| anew.server).collect();
+        // A store of another machine is given up together with one of here: each of the two waits for the other one else.
+        let is_elsewhere =
+            |id: &u16| usize::from(*id) < cluster.server.len() && anew.iter().any(|anew| ids.contains(anew));
+        for (flag, named) in [("--new-store", &anew[..]), ("--accept-older", given.older)] {
+            let may_be_elsewhere = flag == "--new-store";
+            let is_wrong = |id: &&u16| !ids.contains(id) && !(may_be_elsewhere && is_elsewhere(id));
+            if let Some(id) = named.iter().find(is_wrong) {
                 bail!("{flag} {id}: server {id} is not among those that are started here");
             }
         }
-        if let Some(id) = given.anew.iter().find(|id| given.older.contains(id)) {
+        if let Some(id) = anew.iter().find(|id| given.older.contains(id)) {
             bail!(
                 "server {id}: --new-store begins in an empty folder, --accept-older goes on with a copy: give one of them"
             );
@@ -246,6 +252,7 @@ impl Plan {
         stopped: oneshot::Receiver<()>,
         begun: std::sync::mpsc::Sender<Begun>,
     ) -> Result<()> {
+        let (id, folder) = (self.id, self.folder.clone());
         let (listen, mut record) = (self.listen.clone(), self.record.clone());
         let server = match self.begin(&env).await {
             Ok(server) => server,
@@ -261,11 +268,22 @@ impl Plan {
         let _ = begun.send(Ok(()));
         // An error is the sender's end: the stop.
         let mut stopped = std::pin::pin!(stopped);
+        let mut set_aside: Vec<[u8; 16]> = Vec::new();
         loop {
             let minute = std::pin::pin!(env.sleep(RECORD_EVERY));
-            match select(stopped, minute).await {
+            let known = set_aside.clone();
+            let refused = std::pin::pin!(server.until_set_aside(&known));
+            match select(stopped, select(minute, refused)).await {
                 Either::Left(_) => break,
-                Either::Right((_, waiting)) => stopped = waiting,
+                Either::Right((Either::Left(_), waiting)) => stopped = waiting,
+                Either::Right((Either::Right(((shard, why), _)), waiting)) => {
+                    stopped = waiting;
+                    let map = shard.identity().map.clone();
+                    set_aside.push(map.fs_id);
+                    let missing = Missing::new(id, &folder, &map.name.0, &why);
+                    shard.explain(&missing.words);
+                    tracing::error!("DEGRADED: server {id}: {missing}");
+                }
             }
             // What is known of the store is older then; it serves all the same.
             if let Err(error) = keep(&mut record, server.shards()) {
@@ -322,11 +340,12 @@ impl Plan {
 
 /// Keep the stores that a server serves from in its record.
 fn keep(record: &mut StoreRecord, shards: &[Rc<Shard>]) -> Result<()> {
-    let mut is_new = false;
-    for shard in shards.iter().filter(|shard| shard.store().is_known()) {
-        is_new |= record.enter(&shard.identity().map.fs_id, shard.store(), shard.collection.durable().0);
+    let mut stores = Vec::new();
+    let serving = |shard: &&Rc<Shard>| shard.store().is_known() && shard.is_set_aside().is_ok();
+    for shard in shards.iter().filter(serving) {
+        stores.push((shard.identity().map.fs_id, shard.store(), shard.collection.durable().0));
     }
-    if is_new { record.save() } else { Ok(()) }
+    record.keep(&stores)
 }
 
 /// How a collection of a server is opened.

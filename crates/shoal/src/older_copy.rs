@@ -5,6 +5,7 @@ use crate::node::collection_config;
 use crate::store_record::StoreRecord;
 use anyhow::{Context as _, Result, anyhow, bail};
 use shoal_proto::{ClusterMap, ServerId, StoreId};
+use shoal_server::stores;
 use shoal_store::CollectionConfig;
 
 /// An older copy, and the store that it becomes.
@@ -35,7 +36,7 @@ impl OlderCopy {
         let opened = config.clone();
         let looked = shoal_env::real::run("shoal", |env| async move {
             let store = shoal_store::open(env, opened).await?;
-            let found = (store.store_id(), store.durable().0);
+            let found = (store.store_id(), stores::position_found(&store).await?);
             store.close().await.map(|()| found)
         });
         let (found, position) = looked

@@ -25,18 +25,51 @@ use shoal_env::Address;
 use shoal_proto::op::Answer;
 use shoal_proto::{ClusterMap, Op, ServerId, StoreId};
 use shoal_server::stores;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::str::FromStr;
+use std::time::Duration;
 
+/// A server that does not answer for so long does not serve.
+const AWAY: Duration = Duration::from_secs(3);
 /// Name of the file that says whose data a folder holds.
 const IDENTITY: &str = "collection";
+
+/// The store of a server, or each of its stores whose folder is missing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Anew {
+    /// The server.
+    pub server: u16,
+    /// The file system.
+    pub name: Option<String>,
+}
+
+impl FromStr for Anew {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Anew, String> {
+        let (server, name) = match text.split_once('/') {
+            Some((server, name)) => (server, Some(name.to_owned())),
+            None => (text, None),
+        };
+        let server = server.parse().map_err(|_| {
+            format!(
+                "`{text}` names no store: give a server's number, or number and file system as in `1/demo`"
+            )
+        })?;
+        Ok(Anew { server, name })
+    }
+}
 
 /// Servers whose stores are given up.
 #[derive(Clone, Copy, Debug)]
 pub struct Given<'a> {
     /// Their folders are lost.
-    pub anew: &'a [u16],
+    pub anew: &'a [Anew],
     /// Their folders are older copies.
     pub older: &'a [u16],
+    /// The servers of this machine that are started.
+    pub here: &'a [u16],
 }
 
 impl Given<'_> {
@@ -47,18 +80,29 @@ impl Given<'_> {
 
     /// Whether the store of this server is given up.
     pub fn has(&self, id: u16) -> bool {
-        self.anew.contains(&id) || self.older.contains(&id)
+        self.anew.iter().any(|anew| anew.server == id) || self.older.contains(&id)
     }
 }
 
 /// Give the stores of these servers up, in every file system.
 pub fn renew(cluster: &ClusterFile, given: Given<'_>) -> Result<()> {
     let mut older = BTreeSet::new();
-    for entry in cluster.collection.iter().filter(|entry| entry.module == ModuleName::Disk) {
+    let entries = cluster.collection.iter().filter(|entry| entry.module == ModuleName::Disk);
+    // What is refused is refused before anything is given up.
+    let lost = lost_folders(cluster, &entries.clone().collect::<Vec<_>>(), given.anew)?;
+    for entry in entries {
+        let anew: Vec<u16> =
+            lost.iter().filter(|(name, _)| *name == entry.name).map(|(_, server)| *server).collect();
+        if anew.is_empty() && given.older.is_empty() {
+            continue;
+        }
+        for &id in anew.iter().filter(|id| !given.here.contains(id)) {
+            is_away(cluster, entry, id)?;
+        }
+        let took = RefCell::new(Vec::new());
         older.extend(
-            renew_one(cluster, entry, given).with_context(|| {
-                format!("the stores of file system `{}` stay as they are known", entry.name)
-            })?,
+            renew_one(cluster, entry, given, &anew, &took)
+                .with_context(|| left(&entry.name, &anew, &took.borrow()))?,
         );
     }
     match given.older.iter().find(|id| !older.contains(id)) {
@@ -70,10 +114,34 @@ pub fn renew(cluster: &ClusterFile, given: Given<'_>) -> Result<()> {
     }
 }
 
-/// Which servers are served from older copies from now on.
-fn renew_one(cluster: &ClusterFile, entry: &CollectionEntry, given: Given<'_>) -> Result<Vec<u16>> {
+/// What holds after a failure, as far as servers were asked to take a new map: those of `took` may have it.
+fn left(name: &str, anew: &[u16], took: &[ServerId]) -> String {
+    if took.is_empty() {
+        return format!("the stores of file system `{name}` stay as they are known");
+    }
+    let took: Vec<String> = took.iter().map(|server| format!("server {server}")).collect();
+    let stores =
+        if anew.is_empty() { "the older copies".to_owned() } else { format!("--new-store {anew:?}") };
+    format!(
+        "{stores} of file system `{name}` was begun and not completed: {} took, or may have taken, the map that gives the old store \
+         up, and refuse that one from now on; give the same command again when all other servers run",
+        took.join(", ")
+    )
+}
+
+/// Which servers are served from older copies from now on. `took` are the servers that were asked to take the new map.
+fn renew_one(
+    cluster: &ClusterFile,
+    entry: &CollectionEntry,
+    given: Given<'_>,
+    anew: &[u16],
+    took: &RefCell<Vec<ServerId>>,
+) -> Result<Vec<u16>> {
     let fs_id = entry.fs_id()?;
-    let mut lost = lost_stores(cluster, entry, given.anew)?;
+    let mut lost = anew
+        .iter()
+        .map(|&id| Ok((ServerId(id), StoreRecord::load(cluster, id)?)))
+        .collect::<Result<Vec<_>>>()?;
     let copies = given.older.iter().map(|&id| OlderCopy::find(cluster, entry, id));
     let mut copies = copies.collect::<Result<Vec<_>>>()?;
     let others: Vec<ServerId> =
@@ -87,7 +155,7 @@ fn renew_one(cluster: &ClusterFile, entry: &CollectionEntry, given: Given<'_>) -
         copies.iter().try_for_each(|copy| copy.check(&map))?;
         copies.retain(|copy| copy.is_older(&fs_id, 0));
         begin(&mut copies, &fs_id, &mut map)?;
-        let stores = succeed_all(&mut map, &lost)?;
+        let stores = succeed_all(&mut map, &lost, &[])?;
         (map, stores)
     } else {
         let (copies, lost) = (&mut copies, &lost);
@@ -103,51 +171,69 @@ fn renew_one(cluster: &ClusterFile, entry: &CollectionEntry, given: Given<'_>) -
             copies.iter().try_for_each(|copy| copy.check(&map))?;
             let mut older = Vec::new();
             for copy in copies.drain(..) {
-                if copy.is_older(&fs_id, remembered(&client, &others, &copy).await?) {
+                if copy.is_older(&fs_id, remembered(&client, &others, copy.id, copy.store()).await?) {
                     older.push(copy);
                 }
             }
             *copies = older;
             begin(copies, &fs_id, &mut map)?;
             let ids: Vec<ServerId> = copies.iter().map(|copy| copy.id).collect();
-            tell_all(&client, &others, &ids, &map, true).await?;
-            let stores = succeed_all(&mut map, lost)?;
+            tell_all(&client, &others, &ids, &map, true, took).await?;
+            let mut made = Vec::new();
+            for (id, _) in lost {
+                let store = map.server(*id).map_or(StoreId::NONE, |info| info.store);
+                if remembered(&client, &others, *id, store).await? > 0 {
+                    made.push(*id);
+                }
+            }
+            let stores = succeed_all(&mut map, lost, &made)?;
             let ids: Vec<ServerId> = lost.iter().map(|(id, _)| *id).collect();
-            tell_all(&client, &others, &ids, &map, false).await?;
+            tell_all(&client, &others, &ids, &map, false, took).await?;
             Ok((map, stores))
         };
-        connect::with_client_within(&place(cluster, entry, given)?, connect::IMPATIENT, tell)
+        connect::with_client_within(&place(cluster, entry, |id| !given.has(id))?, connect::IMPATIENT, tell)
             .context("every server that keeps its store must run and answer")?
     };
-    for ((_, record), store) in lost.iter_mut().zip(stores) {
+    for ((id, record), store) in lost.iter_mut().zip(stores) {
         record.renew(store, &map);
-        record.save()?;
+        // That of another machine is written there.
+        if given.here.contains(&id.0) {
+            record.save()?;
+        }
     }
     let older = copies.iter().map(|copy| copy.id.0).collect();
     copies.into_iter().try_for_each(|copy| copy.accept(&map))?;
     Ok(older)
 }
 
-/// The records of servers that begin anew; their folders hold nothing.
-fn lost_stores(
+/// The folders that are missing, of those that are named: file system and server.
+fn lost_folders(
     cluster: &ClusterFile,
-    entry: &CollectionEntry,
-    anew: &[u16],
-) -> Result<Vec<(ServerId, StoreRecord)>> {
-    let mut records = Vec::new();
-    for &id in anew {
+    entries: &[&CollectionEntry],
+    anew: &[Anew],
+) -> Result<BTreeSet<(String, u16)>> {
+    let mut lost = BTreeSet::new();
+    for Anew { server: id, name } in anew {
         let server =
-            cluster.server.get(usize::from(id)).with_context(|| format!("there is no server {id}"))?;
-        let folder = cluster.path(&server.folder).join(&entry.name);
-        if folder.join(IDENTITY).exists() {
-            bail!(
+            cluster.server.get(usize::from(*id)).with_context(|| format!("there is no server {id}"))?;
+        let is_named = |entry: &&&CollectionEntry| name.as_ref().is_none_or(|name| *name == entry.name);
+        let named: Vec<_> = entries.iter().filter(is_named).collect();
+        let folder = |entry: &CollectionEntry| cluster.path(&server.folder).join(&entry.name);
+        let missing: Vec<_> = named.iter().filter(|entry| !folder(entry).join(IDENTITY).exists()).collect();
+        match (named.first(), name) {
+            (None, Some(name)) => {
+                bail!(
+                    "--new-store {id}/{name}: the cluster file has no file system `{name}` that is kept on a disk"
+                )
+            }
+            (Some(entry), _) if missing.is_empty() => bail!(
                 "{} holds a store: --new-store {id} begins in an empty folder; move that one away first, or serve it",
-                folder.display()
-            );
+                folder(entry).display()
+            ),
+            _ => lost.extend(missing.iter().map(|entry| (entry.name.clone(), *id))),
         }
-        records.push((ServerId(id), StoreRecord::load(cluster, id)?));
     }
-    Ok(records)
+    Ok(lost)
 }
 
 /// The successors of the copies are kept, and stand in the map.
@@ -157,10 +243,22 @@ fn begin(copies: &mut [OlderCopy], fs_id: &[u8; 16], map: &mut ClusterMap) -> Re
     copies.iter_mut().try_for_each(|copy| copy.begin(fs_id))
 }
 
-/// New stores of the servers that begin anew, in the map.
-fn succeed_all(map: &mut ClusterMap, lost: &[(ServerId, StoreRecord)]) -> Result<Vec<StoreId>> {
+/// New stores of the servers that begin anew, in the map. The present stores of `made` were served; any other one is still to be
+/// made where the map has given the recorded one up: the command was interrupted, or was given for this server on another machine.
+fn succeed_all(
+    map: &mut ClusterMap,
+    lost: &[(ServerId, StoreRecord)],
+    made: &[ServerId],
+) -> Result<Vec<StoreId>> {
     let fs_id = map.fs_id;
-    lost.iter().map(|(id, record)| succeed(map, *id, record.of(&fs_id).0)).collect()
+    let mut stores = Vec::new();
+    for (id, record) in lost {
+        let recorded = record.of(&fs_id).0;
+        let info = map.server(*id).context("the map does not have the server")?;
+        let is_to_make = info.store.is_known() && info.has_retired(recorded) && !made.contains(id);
+        stores.push(if is_to_make { info.store } else { succeed(map, *id, recorded)? });
+    }
+    Ok(stores)
 }
 
 /// Each of `others` takes the map, and retires what it has of the stores of `ids`.
@@ -170,22 +268,23 @@ async fn tell_all(
     ids: &[ServerId],
     map: &ClusterMap,
     keeps: bool,
+    took: &RefCell<Vec<ServerId>>,
 ) -> Result<()> {
     for &server in others.iter().filter(|_| !ids.is_empty()) {
+        took.borrow_mut().push(server);
         client.renew(server, ids, map, keeps).await?;
     }
     Ok(())
 }
 
-/// How far the store of a copy was durable, as the other servers remember it.
-async fn remembered(client: &Client, others: &[ServerId], copy: &OlderCopy) -> Result<u64> {
-    let key = stores::key_of(copy.id);
+/// How far a store was durable, as the other servers remember it.
+async fn remembered(client: &Client, others: &[ServerId], of: ServerId, store: StoreId) -> Result<u64> {
+    let key = stores::key_of(of);
     let mut newest = 0;
     for &server in others {
         let (rows, _) = client.rows(server, &key, &[], 1).await?;
         let row = rows.first().filter(|row| row.key.0 == key).and_then(|row| stores::remembered(&row.value));
-        newest =
-            newest.max(row.filter(|(store, _)| *store == copy.store()).map_or(0, |(_, position)| position));
+        newest = newest.max(row.filter(|(known, _)| *known == store).map_or(0, |(_, position)| position));
     }
     Ok(newest)
 }
@@ -218,9 +317,18 @@ async fn newest_map(client: &Client, servers: &[ServerId]) -> Result<ClusterMap>
     newest.context("there is no other server")
 }
 
-/// How to reach the servers that keep their stores.
-fn place(cluster: &ClusterFile, entry: &CollectionEntry, given: Given<'_>) -> Result<Place> {
-    let kept = cluster.server.iter().enumerate().filter(|(id, _)| !given.has(*id as u16));
+/// A server of another machine whose store is to be given up must not serve it.
+fn is_away(cluster: &ClusterFile, entry: &CollectionEntry, id: u16) -> Result<()> {
+    let place = place(cluster, entry, |server| server == id)?;
+    match connect::with_client_within(&place, AWAY, |_, _| async { Ok(()) }) {
+        Ok(()) => bail!("server {id} serves its store of file system `{}`: it is not given up", entry.name),
+        Err(_) => Ok(()),
+    }
+}
+
+/// How to reach some servers.
+fn place(cluster: &ClusterFile, entry: &CollectionEntry, has: impl Fn(u16) -> bool) -> Result<Place> {
+    let kept = cluster.server.iter().enumerate().filter(|(id, _)| has(*id as u16));
     let servers = kept.map(|(_, server)| server.addresses()).collect::<Result<Vec<_>>>()?;
     let servers = servers.into_iter().flatten().filter(|at| !matches!(at, Address::Local(_))).collect();
     let address = ShoalAddress { servers, name: entry.name.clone(), path: "/".to_owned() };

@@ -144,6 +144,17 @@ impl StoreRecord {
         self.put(Entry { position, map, successor, ..Entry::new(fs_id, store) })
     }
 
+    /// Enter stores, and write what is new. What could not be written is new again the next time.
+    pub fn keep(&mut self, stores: &[([u8; 16], StoreId, u64)]) -> Result<()> {
+        let mut next = self.clone();
+        let entered = stores.iter().filter(|(fs, store, position)| next.enter(fs, *store, *position)).count();
+        if entered > 0 {
+            next.save()?;
+            *self = next;
+        }
+        Ok(())
+    }
+
     /// An older copy of the present store is to become `successor`.
     pub fn begin_to_accept(&mut self, fs_id: &[u8; 16], store: StoreId, successor: StoreId) {
         let known = self.entry(fs_id).cloned().unwrap_or_else(|| Entry::new(fs_id, store));
@@ -188,6 +199,20 @@ impl StoreRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_that_could_not_be_written_is_written_the_next_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().join("away");
+        let cluster =
+            ClusterFile { key: "key".into(), server: Vec::new(), collection: Vec::new(), base: base.clone() };
+        let mut record = StoreRecord::load(&cluster, 3).unwrap();
+        let stores = [([7; 16], StoreId(0xab), 5)];
+        assert!(record.keep(&stores).is_err());
+        std::fs::create_dir(&base).unwrap();
+        record.keep(&stores).unwrap();
+        assert_eq!(StoreRecord::load(&cluster, 3).unwrap().of(&[7; 16]), (StoreId(0xab), 5));
+    }
 
     #[test]
     fn a_store_that_was_entered_is_known_from_then_on() {

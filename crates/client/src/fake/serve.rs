@@ -93,7 +93,7 @@ impl Connection {
         self.send(
             FrameKind::Challenge,
             0,
-            &Challenge { version: VERSIONS.1, nonce, server, store: StoreId::NONE, proof: own },
+            &Challenge { version: VERSIONS.1, nonce, server, store: StoreId::NONE, map_epoch: 0, proof: own },
             &Bytes::new(),
         )
         .await?;

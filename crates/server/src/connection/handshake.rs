@@ -45,6 +45,14 @@ impl Refused {
         Refused { status, words: words.into() }
     }
 
+    /// The same of one that may not judge this server's store.
+    fn without_say(self) -> Refused {
+        match self.status {
+            Status::OtherStore => Refused::new(Status::NoStore, self.words),
+            _ => self,
+        }
+    }
+
     fn lost() -> Refused {
         Refused::new(Status::Unavailable, "the connection ended during the handshake")
     }
@@ -86,6 +94,7 @@ pub async fn greet(
             "this server serves no file system of that id: is the address right?",
         )
     })?;
+    shard.is_set_aside()?;
     let identity = shard.identity();
     let mut nonce = [0; 32];
     shard.env.random(&mut nonce);
@@ -95,6 +104,7 @@ pub async fn greet(
         nonce,
         server: identity.id,
         store: shard.store(),
+        map_epoch: identity.map.epoch,
         proof: proof(&identity.key, true, version, &hello.nonce, &nonce),
     };
     line.send(FrameKind::Challenge, 0, &challenge, &[]);
@@ -109,6 +119,7 @@ pub async fn greet(
         return Err(Refused::new(Status::BadCollection, words));
     }
     let session = attach_session(shard, &attach, &line).await?;
+    shard.is_set_aside()?;
     let attached = Attached {
         session: session.id,
         slots: session.slots,
@@ -136,6 +147,9 @@ async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> 
         let is_its_own = stores::meet(shard, peer).await;
         is_its_own.map_err(|unmet| Refused::new(unmet.status, unmet.words))?;
         let peer = peer.server;
+        if !shard.peers.claims().has_accepted(peer) {
+            shard.met.wake_all();
+        }
         let id = SessionId(shard.env.random_u64() | 1);
         let session = Session::new(id, attach.client, Some(peer), 0, true, now);
         let former = shard.peer_sessions.borrow().get(&peer).cloned();
@@ -158,6 +172,7 @@ async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> 
         return Err(Refused::new(Status::BadMessage, "a client's id is not all zeros: draw another"));
     }
     shard.clients_admitted().await;
+    shard.is_set_aside()?;
     let Some(id) = attach.session else {
         return begin_session(shard, attach, line).await;
     };
@@ -222,15 +237,27 @@ fn make_room(shard: &Rc<Shard>, own: &[Rc<Session>]) -> Result<(), Refused> {
     Ok(())
 }
 
+/// What a server says of itself to a peer.
+pub struct Own {
+    /// Its sessions' client.
+    pub client: ClientId,
+    /// Its store.
+    pub peer: Peer,
+    /// It serves; else it begins.
+    pub serves: bool,
+}
+
 /// A peer's side: introduce this server to another.
+///
+/// `OtherStore` is the verdict of a peer that may judge. One with an older map may not: it does not know which stores were given up
+/// since. Where this server finds the peer's store wrong as well, with the same map, the server that begins gives way.
 ///
 /// # Errors
 /// Why not, in words.
 pub async fn introduce(
     env: &Env,
     identity: &Identity,
-    client: ClientId,
-    own: Peer,
+    own: Own,
     server: ServerId,
     name: &str,
     parts: (&mut Reader, &mut Writer, &mut Frames),
@@ -242,7 +269,9 @@ pub async fn introduce(
     let hello = Hello { version_min: VERSIONS.0, version_max: VERSIONS.1, fs_id: identity.map.fs_id, nonce };
     line.send(FrameKind::Hello, 0, &hello, &[]);
     flush(&line, writer).await.map_err(|_| Refused::lost())?;
-    let challenge: Challenge = expect(reader, frames, FrameKind::Challenge).await?;
+    // Nobody has proven yet that it is a server: it has no say.
+    let challenge: Challenge =
+        expect(reader, frames, FrameKind::Challenge).await.map_err(Refused::without_say)?;
     let version = challenge.version;
     if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
         return Err(Refused::new(Status::BadVersion, "it speaks no version that this server speaks"));
@@ -255,20 +284,28 @@ pub async fn introduce(
         let words = format!("it is server {}, not {server}", challenge.server);
         return Err(Refused::new(Status::WrongServer, words));
     }
-    stores::check(identity, Peer { server, store: challenge.store, position: 0 })
-        .map_err(|words| Refused::new(Status::NoStore, words))?;
+    // Its verdict is heard all the same: it may be this server that has an older copy.
+    let fits = stores::check(identity, Peer { server, store: challenge.store, position: 0 })
+        .map_err(|words| Refused::new(Status::NoStore, words));
     let attach = Attach {
         proof: proof(&identity.key, false, version, &nonce, &challenge.nonce),
         collection: identity.collection,
-        client,
-        peer: Some(own),
+        client: own.client,
+        peer: Some(own.peer),
         session: None,
         slots: 0,
     };
     line.send(FrameKind::Attach, 0, &attach, &[]);
     flush(&line, writer).await.map_err(|_| Refused::lost())?;
-    let _: Attached = expect(reader, frames, FrameKind::Attached).await?;
-    Ok(line)
+    let attached: Result<Attached, Refused> = expect(reader, frames, FrameKind::Attached).await;
+    let epoch = identity.map.epoch;
+    match (attached, fits) {
+        (Ok(_), fits) => fits.map(|()| line),
+        (Err(refused), _) if refused.status != Status::OtherStore => Err(refused),
+        (Err(refused), _) if challenge.map_epoch < epoch => Err(refused.without_say()),
+        (Err(refused), Err(_)) if challenge.map_epoch == epoch && own.serves => Err(refused.without_say()),
+        (Err(refused), _) => Err(refused),
+    }
 }
 
 /// The next frame, which must be of this kind.

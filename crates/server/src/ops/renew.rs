@@ -1,16 +1,17 @@
 //! renew: stores of other servers were given up, and others take their place.
 //!
-//! In this order: what the pools here hold of the lost stores is retired; then the map that names the new ones is taken,
-//! durably. From then on a server of an old store is refused. Asked twice, it finds the map taken and does nothing.
+//! In one batch: what the pools here hold of the lost stores is retired, and the map that names the new ones is taken. From then
+//! on a server of an old store is refused. Where the map is not taken, the old stores and what is held of them stay. Asked twice,
+//! it finds the map taken and does nothing.
 
 use crate::data::status_of;
 use crate::keys::{self, Table};
 use crate::ops::setmap;
 use crate::rows::{Batch, RowValue};
-use crate::shard::{Shard, apply_own};
+use crate::shard::Shard;
 use bytes::Bytes;
 use shoal_proto::{Answer, ClusterMap, ServerId, Status};
-use shoal_store::{Changes, look, settle};
+use shoal_store::{Changes, look};
 use std::rc::Rc;
 
 /// Rows looked at by one turn.
@@ -37,10 +38,11 @@ pub async fn run(
         };
         return if servers.iter().all(same) { Ok(Answer::Done {}) } else { Err(Status::Conflict) };
     }
+    let mut changes = Changes::default();
     for &server in servers {
-        retire(shard, server, keeps).await?;
+        retire(shard, server, keeps, &mut changes).await?;
     }
-    setmap::run(shard, map).await?;
+    setmap::run_with(shard, map, changes).await?;
     for server in servers {
         shard.peers.forget(*server);
         // It may still run somewhere: it is heard no more.
@@ -53,32 +55,29 @@ pub async fn run(
 }
 
 /// What lies here in the pool of a lost store's datafiles goes, and so do the datafiles of here that lay in its pool.
-async fn retire(shard: &Rc<Shard>, server: ServerId, keeps: bool) -> Result<(), Status> {
-    let mut changes = Changes::default();
+async fn retire(
+    shard: &Rc<Shard>,
+    server: ServerId,
+    keeps: bool,
+    changes: &mut Changes,
+) -> Result<(), Status> {
     changes.remove(keys::pool(server));
     changes.remove(keys::grant(server));
-    shard.pools.taken(&shard.counters, &changes.rows);
-    apply_own(&shard.collection, changes).await.map_err(status_of)?;
-    if !keeps {
-        remove_batches(shard, server).await?;
-    }
-    settle(&shard.collection).await.map_err(status_of)
+    if keeps { Ok(()) } else { remove_batches(shard, server, changes).await }
 }
 
 /// No file is left that could name a datafile of these batches for the first time.
-async fn remove_batches(shard: &Rc<Shard>, pool: ServerId) -> Result<(), Status> {
+async fn remove_batches(shard: &Rc<Shard>, pool: ServerId, changes: &mut Changes) -> Result<(), Status> {
     let prefix = keys::table(Table::Batch);
     let mut after: Option<Bytes> = None;
     loop {
         let looked = look(&shard.collection, |view| view.scan(&prefix, after.as_deref(), BATCH)).await;
         let (scan, _) = looked.map_err(status_of)?;
-        let mut changes = Changes::default();
         for (key, value) in &scan.rows {
             if Batch::from_row(value).is_ok_and(|batch| batch.pool == pool) {
                 changes.remove(key.clone());
             }
         }
-        apply_own(&shard.collection, changes).await.map_err(status_of)?;
         match scan.resume {
             Some(key) => after = Some(key),
             None => return Ok(()),

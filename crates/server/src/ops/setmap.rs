@@ -17,12 +17,20 @@ const PUSH_TIMEOUT: Duration = Duration::from_secs(60);
 /// # Errors
 /// `BadCollection`: of another file system. `Conflict`: a server of the present map is missing.
 pub async fn run(shard: &Rc<Shard>, map: ClusterMap) -> Result<Answer, Status> {
+    run_with(shard, map, Changes::default()).await
+}
+
+/// The same, in one batch with other changes; none of them is made where the map is not taken.
+///
+/// # Errors
+/// As [`run`]; `Conflict` also where the map is not newer and there are other changes.
+pub async fn run_with(shard: &Rc<Shard>, map: ClusterMap, mut changes: Changes) -> Result<Answer, Status> {
     let present = shard.identity().map.clone();
     if map.fs_id != present.fs_id || map.collection != present.collection {
         return Err(Status::BadCollection);
     }
     if map.epoch <= present.epoch {
-        return Ok(Answer::Done {});
+        return if changes.rows.is_empty() { Ok(Answer::Done {}) } else { Err(Status::Conflict) };
     }
     if map.servers.len() < present.servers.len() || map.servers.iter().zip(0_u16..).any(|(s, i)| s.id.0 != i)
     {
@@ -30,7 +38,7 @@ pub async fn run(shard: &Rc<Shard>, map: ClusterMap) -> Result<Answer, Status> {
     }
     let mut map = map;
     map.remember_stores(&present);
-    let mut changes = Changes::default();
+    shard.pools.taken(&shard.counters, &changes.rows);
     changes.put(keys::config("map"), map.to_bytes());
     apply_own(&shard.collection, changes).await.map_err(status_of)?;
     settle(&shard.collection).await.map_err(status_of)?;

@@ -3,6 +3,7 @@
 use super::Key;
 use crate::bytes_size::ByteSize;
 use crate::cluster_file::{DataSyncName, DistributionName, MetadataSyncName, ModuleName, Role, SwitchWords};
+use crate::renewal::Anew;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 
@@ -63,9 +64,9 @@ pub struct Up {
     pub new: NewFileSystem,
     /// Give the store of this server up for good, and begin anew in its folder, which must be empty. What only this server held
     /// is lost: names and files on the other servers stay, and what they miss is found by `shoal fsck`. All other servers must
-    /// run.
-    #[arg(long, value_name = "ID")]
-    pub new_store: Vec<u16>,
+    /// run. Of several file systems it is the store of each whose folder is missing, or of the one that is named.
+    #[arg(long, value_name = "ID[/FILE SYSTEM]")]
+    pub new_store: Vec<Anew>,
     /// Go on with the folder of this server although it is an older copy (a backup, a snapshot). What was acknowledged since the
     /// copy was made is lost as far as it lay there: `shoal fsck` finds what does not fit. Sessions with this server end. All other
     /// servers must run. A copy that was accepted cannot be taken back for a newer one.
@@ -116,9 +117,9 @@ pub struct Serve {
     pub servers: Vec<u16>,
     /// Give the store of this server up for good, and begin anew in its folder, which must be empty. What only this server held
     /// is lost: names and files on the other servers stay, and what they miss is found by `shoal fsck`. All other servers must
-    /// run.
-    #[arg(long, value_name = "ID")]
-    pub new_store: Vec<u16>,
+    /// run. Of several file systems it is the store of each whose folder is missing, or of the one that is named.
+    #[arg(long, value_name = "ID[/FILE SYSTEM]")]
+    pub new_store: Vec<Anew>,
     /// Go on with the folder of this server although it is an older copy (a backup, a snapshot). What was acknowledged since the
     /// copy was made is lost as far as it lay there: `shoal fsck` finds what does not fit. Sessions with this server end. All other
     /// servers must run. A copy that was accepted cannot be taken back for a newer one.

@@ -27,7 +27,7 @@ pub fn run(args: Serve) -> Result<ExitCode> {
     }
     let spans =
         Spans { polling: Duration::from_micros(args.polling_us), lease: Duration::from_secs(args.lease) };
-    let given_up = Given { anew: &args.new_store, older: &args.accept_older };
+    let given_up = Given { anew: &args.new_store, older: &args.accept_older, here: &ids };
     let node = Node::start_given(&cluster, &ids, given_up, spans, &events)
         .with_context(|| format!("cannot serve {}", args.config.display()))?;
     node.say_missing();

@@ -46,7 +46,7 @@ pub fn run(args: Up, given: Option<&clap::ArgMatches>) -> Result<ExitCode> {
     let is_new = !folder.join(FILE_NAME).is_file();
     let cluster = if is_new { new(&folder, &args)? } else { existing(&folder, &args, given)? };
     let ids: Vec<u16> = (0..cluster.server.len() as u16).collect();
-    let given_up = Given { anew: &args.new_store, older: &args.accept_older };
+    let given_up = Given { anew: &args.new_store, older: &args.accept_older, here: &ids };
     let node = Node::start_given(&cluster, &ids, given_up, Spans::default(), &events)
         .with_context(|| format!("cannot start the file system in {}", args.folder.display()))?;
     node.say_missing();

@@ -635,3 +635,185 @@ fn an_older_copy_of_the_only_server_is_accepted() {
         up.stop();
     }
 }
+
+impl Tree {
+    /// A tree on two servers. The folder of server 1 and this machine's record are both of a backup; what was acknowledged since
+    /// is known to server 0 alone.
+    fn with_restored_machine() -> Tree {
+        let tree = Tree::new("2");
+        let (data, folder, old) = (tree.data(), tree.folder(1), tree.home.path("old"));
+        let (record, kept) = (tree.home.path("data/store-1.toml"), tree.home.path("kept.toml"));
+        Serving::start(&["up", &data]).stop();
+        copy(&folder, &old);
+        std::fs::copy(&record, &kept).unwrap();
+        let up = Serving::start(&["up", &data]);
+        for copy in 0..6 {
+            let at = tree.at(&format!("late{copy}"));
+            said(&["cp", "-r", &tree.home.text("tree/d0"), &at, "--key", &tree.key(), "--quiet"]);
+        }
+        up.stop();
+        // Server 0 hears how far it is.
+        let zero = Serving::start(&["serve", "--config", &data, "--server", "0"]);
+        Serving::start(&["serve", "--config", &data, "--server", "1"]).stop();
+        zero.stop();
+        remove(&folder);
+        copy(&old, &folder);
+        std::fs::copy(&kept, &record).unwrap();
+        tree
+    }
+}
+
+#[test]
+fn an_older_copy_is_refused_however_often_its_server_is_started() {
+    let tree = Tree::with_restored_machine();
+    let data = tree.data();
+    let zero = Serving::start(&["serve", "--config", &data, "--server", "0"]);
+    for _ in 0..100 {
+        refused(&["serve", "--config", &data, "--server", "1"], &["older copy", "the store of server 1"]);
+    }
+    zero.stop();
+}
+
+#[test]
+fn an_older_copy_whose_server_starts_before_the_others_is_refused_when_they_are_there() {
+    let tree = Tree::with_restored_machine();
+    let data = tree.data();
+    let one = Serving::start(&["serve", "--config", &data, "--server", "1"]);
+    // It serves alone: what it writes does not make its copy any younger.
+    let zero = Serving::start(&["serve", "--config", &data, "--server", "0"]);
+    let begin = std::time::Instant::now();
+    let words = ["DEGRADED: server 1", "the store of server 1", "older copy", "--accept-older 1"];
+    while !words.iter().all(|word| one.told().contains(word)) {
+        assert!(begin.elapsed() < HANGS, "it serves on: {}", one.told());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for command in ["status", "ping"] {
+        let output = run(&[command, &data]);
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{command}: {told}");
+        assert!(words.iter().all(|word| told.contains(word)), "{command}: {told}");
+    }
+    one.stop();
+    refused(&["serve", "--config", &data, "--server", "1"], &words[1..]);
+    zero.stop();
+}
+
+#[test]
+fn a_server_that_the_others_refuse_says_so_to_clients() {
+    let tree = Tree::with_restored_machine();
+    let data = tree.data();
+    let up = Serving::start(&["up", &data]);
+    let output = run(&["status", &data]);
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(told.contains("DEGRADED: server 1") && told.contains("older copy"), "{told}");
+    assert!(!run(&["ping", &data]).status.success());
+    up.stop();
+}
+
+/// The map as server 0 has it, and what a client does with it.
+fn with_map<T: 'static>(
+    port: u16,
+    key: &Path,
+    work: impl AsyncFnOnce(&Client, shoal_proto::ClusterMap) -> T,
+) -> T {
+    let options = options(SocketAddr::from(([127, 0, 0, 1], port)), key);
+    shoal_env::real::run("client", |env| async move {
+        let client = Client::connect(env, options).await.unwrap();
+        let (answer, _) = client.request(ServerId(0), Op::Map {}, bytes::Bytes::new()).await.unwrap();
+        let Answer::Map { map } = answer else { panic!("its answer is no map: {answer:?}") };
+        let done = work(&client, map).await;
+        client.close().await;
+        done
+    })
+}
+
+#[test]
+fn of_two_file_systems_of_a_server_only_the_missing_store_is_given_up() {
+    for lost in ["one", "two"] {
+        let home = Home::new();
+        let (cluster, ports) = (home.text("c"), free_ports(2));
+        let servers: Vec<String> =
+            ports.iter().enumerate().map(|(id, port)| format!("tcp:127.0.0.1:{port}=s{id}")).collect();
+        said(&["init", &cluster, "--server", &servers[0], "--server", &servers[1], "--name", "one"]);
+        said(&["init", &cluster, "--collection", "--name", "two"]);
+        let (file, key) = (home.file("f", b"kept"), home.text("c/key"));
+        let kept = if lost == "one" { "two" } else { "one" };
+        let at = |name: &str| format!("shoal://127.0.0.1:{}/{name}/f", ports[0]);
+        let both = Serving::start(&["serve", "--config", &cluster]);
+        said(&["cp", &file, &at(kept), "--key", &key, "--quiet"]);
+        both.stop();
+        remove(&home.path(&format!("c/s1/{lost}")));
+        let identity = std::fs::read(home.path(&format!("c/s1/{kept}/collection"))).unwrap();
+        let wrong = format!("1/{kept}");
+        refused(&["serve", "--config", &cluster, "--new-store", &wrong], &["holds a store"]);
+        refused(&["serve", "--config", &cluster, "--new-store", "1/none"], &["no file system `none`"]);
+        let up = Serving::start(&["serve", "--config", &cluster, "--new-store", "1"]);
+        assert!(!up.told().contains("DEGRADED"), "{}", up.told());
+        assert_eq!(said(&["cat", &at(kept), "--key", &key]), "kept");
+        up.stop();
+        assert_eq!(std::fs::read(home.path(&format!("c/s1/{kept}/collection"))).unwrap(), identity);
+        remove(&home.path(&format!("c/s1/{lost}")));
+        let named = format!("1/{lost}");
+        Serving::start(&["serve", "--config", &cluster, "--new-store", &named]).stop();
+        Serving::start(&["serve", "--config", &cluster]).stop();
+    }
+}
+
+#[test]
+fn a_new_store_that_was_interrupted_is_completed_by_the_same_command() {
+    let home = Home::new();
+    let (cluster, ports) = home.cluster(3);
+    let all = Serving::start(&["serve", "--config", &cluster]);
+    let key = home.path("cluster/key");
+    until_stores_are_known(ports[0], &key);
+    all.stop();
+    remove(&home.path("cluster/s1"));
+    let others = Serving::start(&["serve", "--config", &cluster, "--server", "0", "--server", "2"]);
+    // Server 0 has taken the map, and the command was killed then.
+    let store = with_map(ports[0], &key, async |client, mut map| {
+        map.servers.0[1].renew(shoal_proto::StoreId(77)).unwrap();
+        map.epoch += 1;
+        client.renew(ServerId(0), &[ServerId(1)], &map, false).await.unwrap();
+        map.servers[1].store
+    });
+    refused(&["serve", "--config", &cluster, "--server", "1"], &["the store of server 1", "--new-store 1"]);
+    let one = Serving::start(&["serve", "--config", &cluster, "--server", "1", "--new-store", "1"]);
+    said(&["ping", &cluster]);
+    let info = with_map(ports[0], &key, async |_, map| map.servers[1].clone());
+    assert_eq!((info.store, info.retired.len()), (store, 1), "{info:?}");
+    one.stop();
+    others.stop();
+    Serving::start(&["serve", "--config", &cluster]).stop();
+}
+
+#[test]
+fn stores_that_are_lost_on_two_machines_are_given_up_by_a_command_on_each() {
+    let home = Home::new();
+    let (cluster, ports) = home.cluster(3);
+    let all = Serving::start(&["serve", "--config", &cluster]);
+    let key = home.path("cluster/key");
+    until_stores_are_known(ports[0], &key);
+    all.stop();
+    // The machine of server 2.
+    let other = home.text("other");
+    copy(Path::new(&cluster), Path::new(&other));
+    let zero = Serving::start(&["serve", "--config", &cluster, "--server", "0"]);
+    remove(&home.path("cluster/s1"));
+    let record = std::fs::read(home.path("cluster/store-2.toml")).unwrap();
+    let anew = ["serve", "--config", &cluster, "--server", "1", "--new-store", "1", "--new-store", "2"];
+    refused(&anew, &["s2/", "holds a store"]);
+    remove(&home.path("cluster/s2"));
+    let two = Serving::start(&["serve", "--config", &other, "--server", "2"]);
+    refused(&anew, &["server 2 serves its store"]);
+    two.stop();
+    remove(&home.path("other/s2"));
+    let one = Serving::start(&anew);
+    assert_eq!(std::fs::read(home.path("cluster/store-2.toml")).unwrap(), record);
+    let two = Serving::start(&["serve", "--config", &other, "--server", "2", "--new-store", "2"]);
+    said(&["ping", &cluster]);
+    let map = with_map(ports[0], &key, async |_, map| map);
+    assert!(map.servers.iter().skip(1).all(|info| info.retired.len() == 1), "{map:?}");
+    for serving in [zero, one, two] {
+        serving.stop();
+    }
+}
