@@ -111,7 +111,7 @@ impl Node {
             |id: &u16| usize::from(*id) < cluster.server.len() && anew.iter().any(|anew| ids.contains(anew));
         for (flag, named) in [("--new-store", &anew[..]), ("--accept-older", given.older)] {
             let may_be_elsewhere = flag == "--new-store";
-            let is_wrong = |id: &&u16| !ids.contains(id) && !(may_be_elsewhere && is_elsewhere(id));
+            let is_wrong = |id: &&u16| !(ids.contains(id) || may_be_elsewhere && is_elsewhere(id));
             if let Some(id) = named.iter().find(is_wrong) {
                 bail!("{flag} {id}: server {id} is not among those that are started here");
             }
