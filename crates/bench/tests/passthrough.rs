@@ -14,6 +14,10 @@ use shoal_bench::passthrough::{Mounted, PassthroughOptions, spawn};
 use shoal_bench::{Concurrency, Directory, IoOptions, SharedLayout, SmallOptions, Team, Workload};
 use tempfile::TempDir;
 
+#[path = "../../../tests/skipped.rs"]
+mod skipped;
+use skipped::skipped;
+
 struct Mount {
     // Dropped in this order: first the mount, then the directories.
     mounted: Mounted,
@@ -25,7 +29,7 @@ impl Mount {
     /// `None` where this machine has no FUSE.
     fn new(options: PassthroughOptions) -> Option<Mount> {
         if !Path::new("/dev/fuse").exists() {
-            eprintln!("not run: this machine has no /dev/fuse");
+            skipped("no /dev/fuse");
             return None;
         }
         // Not in /tmp, which may have no extended attributes.
@@ -174,7 +178,7 @@ fn a_mode_asked_for_is_given_though_our_own_umask_would_take_from_it() {
 fn what_another_user_makes_is_that_users_and_a_write_takes_privileges_away() {
     const NOBODY: u32 = 65_534;
     if !rustix::process::getuid().is_root() {
-        eprintln!("not run: only root can become another user");
+        skipped("only root can become another user");
         return;
     }
     let Some(mount) = Mount::new(PassthroughOptions { allow_other: true, ..PassthroughOptions::default() })

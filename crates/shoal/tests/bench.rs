@@ -5,6 +5,10 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+#[path = "../../../tests/skipped.rs"]
+mod skipped;
+use skipped::skipped;
+
 fn run(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
     command.env_remove("SHOAL_KEY").env_remove("SHOAL_LOG");
@@ -108,7 +112,7 @@ fn bench_sweep_holds_every_size_against_half_of_it_and_eager_against_rendezvous(
 #[test]
 fn bench_mount_holds_two_mounts_against_a_pass_through_and_leaves_nothing_mounted() {
     if !std::path::Path::new("/dev/fuse").exists() {
-        eprintln!("not run: this machine has no /dev/fuse");
+        skipped("no /dev/fuse");
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -150,6 +154,8 @@ fn bench_directory_fills_lists_and_empties_a_directory() {
     assert_eq!(shares, 700, "{report}");
     if is_mounted {
         assert_eq!(report["by_mount"]["entries"], 700, "{report}");
+    } else {
+        skipped("no /dev/fuse: nothing is listed through a mount");
     }
     for nothing in ["missing", "twice", "strangers"] {
         assert_eq!(report["among_changes"][nothing], 0, "{report}");

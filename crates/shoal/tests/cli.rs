@@ -4,6 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+#[path = "../../../tests/skipped.rs"]
+mod skipped;
+use skipped::skipped;
+
 fn shoal() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
     command.env_remove("SHOAL_KEY").env_remove("SHOAL_LOG");
@@ -227,6 +231,8 @@ fn what_commands_have_done_is_told_as_json() {
             "{ready}"
         );
         said(&["umount", &at]);
+    } else {
+        skipped("no /dev/fuse: nothing is mounted");
     }
     serving.stop_silently();
 
@@ -310,7 +316,7 @@ fn what_is_copied_with_its_attributes_keeps_those_that_extend_them() {
     let places = ["small", "a", "a/b/big"];
     for (place, value) in places.iter().zip([&b"warm"[..], b"", &[7; 5000]]) {
         if setxattr(tree.join(place), "user.colour", value, XattrFlags::empty()).is_err() {
-            eprintln!("not run: the temporary folder takes no extended attributes");
+            skipped("the temporary folder takes no extended attributes");
             return;
         }
     }
@@ -529,7 +535,7 @@ fn the_command_line_reads_what_its_user_could_not_through_a_mount() {
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::process::CommandExt as _;
     if !rustix::process::geteuid().is_root() {
-        // Only root can make a file that is another's, and ask as somebody else.
+        skipped("only root can make a file that is another's, and ask as somebody else");
         return;
     }
     let home = Home::new();

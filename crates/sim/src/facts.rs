@@ -12,8 +12,8 @@ use std::fmt::Debug;
 pub struct Fact<T> {
     known: T,
     maybe: Vec<T>,
-    /// What it was before changes that a fault may take.
-    past: Vec<T>,
+    /// What it was before each change that a fault may take; the faults before that change, and how it is held.
+    past: Vec<(T, Option<(Stamp, Held)>)>,
 }
 
 impl<T: PartialEq + Debug> Fact<T> {
@@ -30,15 +30,31 @@ impl<T: PartialEq + Debug> Fact<T> {
     /// The change that began last was acknowledged.
     pub fn done(&mut self) {
         if let Some(to) = self.maybe.pop() {
-            self.past.push(std::mem::replace(&mut self.known, to));
+            self.past.push((std::mem::replace(&mut self.known, to), None));
         }
     }
 
-    /// All that was acknowledged is certain, or a fault may have taken it.
-    fn settle(&mut self, is_lost: bool) {
-        let past = std::mem::take(&mut self.past);
-        if is_lost {
-            self.maybe.extend(past);
+    /// How the changes that were acknowledged last are held.
+    fn expose(&mut self, stamp: &Stamp, held: Held) {
+        for (_, exposed) in self.past.iter_mut().rev().take_while(|(_, exposed)| exposed.is_none()) {
+            *exposed = Some((stamp.clone(), held));
+        }
+    }
+
+    /// The last changes may be lost, back to the first that is not; what is durable, and what came before that, is certain.
+    fn settle(&mut self, server: u16, now: &Stamp, is_synced: bool) {
+        let is_lost = |(_, exposed): &mut (T, Option<(Stamp, Held)>)| {
+            exposed.as_ref().is_some_and(|(since, held)| since.is_lost(now, server, *held))
+        };
+        while let Some((was, _)) = self.past.pop_if(is_lost) {
+            self.maybe.push(was);
+        }
+        let is_durable = |(_, exposed): &(T, Option<(Stamp, Held)>)| matches!(exposed, Some((_, Held::Disk)));
+        if let Some(last) = self.past.iter().rposition(is_durable) {
+            self.past.drain(..=last);
+        }
+        if is_synced {
+            self.past.clear();
         }
     }
 
@@ -83,8 +99,6 @@ pub struct Facts {
     pub mtime: Fact<Option<(i64, u64)>>,
     /// Extended attributes; `None`: removed.
     pub xattrs: BTreeMap<Vec<u8>, Fact<Option<Vec<u8>>>>,
-    /// The faults before the oldest change that a fault may take, and how well the least held of them is held.
-    exposed: Option<(Stamp, Held)>,
 }
 
 impl Facts {
@@ -96,30 +110,26 @@ impl Facts {
             atime: Fact::new(None),
             mtime: Fact::new(None),
             xattrs: BTreeMap::new(),
-            exposed: None,
         }
     }
 
     /// A change that was asked for after these faults was acknowledged, and is held so.
     pub fn changed(&mut self, stamp: &Stamp, held: Held) {
-        let (since, least) = self.exposed.take().unwrap_or((stamp.clone(), held));
-        self.exposed = Some((since, least.min(held)));
+        self.mode.expose(stamp, held);
+        self.owner.expose(stamp, held);
+        self.atime.expose(stamp, held);
+        self.mtime.expose(stamp, held);
+        self.xattrs.values_mut().for_each(|fact| fact.expose(stamp, held));
     }
 
     /// Take into account what faults of the object's server may have taken up to `now`. `is_synced`: what they did not take is
     /// durable.
     pub fn settle(&mut self, server: u16, now: &Stamp, is_synced: bool) {
-        let Some((since, held)) = &self.exposed else { return };
-        let is_lost = since.is_lost(now, server, *held);
-        if !is_lost && !is_synced && *held != Held::Disk {
-            return;
-        }
-        self.exposed = None;
-        self.mode.settle(is_lost);
-        self.owner.settle(is_lost);
-        self.atime.settle(is_lost);
-        self.mtime.settle(is_lost);
-        self.xattrs.values_mut().for_each(|fact| fact.settle(is_lost));
+        self.mode.settle(server, now, is_synced);
+        self.owner.settle(server, now, is_synced);
+        self.atime.settle(server, now, is_synced);
+        self.mtime.settle(server, now, is_synced);
+        self.xattrs.values_mut().for_each(|fact| fact.settle(server, now, is_synced));
     }
 
     /// Whether the object may have these attributes. `is_written`: its data may have been changed since a moment.
@@ -228,6 +238,40 @@ mod tests {
         let mut facts = Facts::new(1, 0, 0);
         change(&mut facts, 2, &before, Held::Disk);
         facts.settle(0, &now, false);
+        assert!(facts.mode.judge("mode", &1).is_err());
+    }
+
+    #[test]
+    fn a_durable_change_is_not_excused_by_a_weaker_one_before_it() {
+        let mut facts = Facts::new(1, 0, 0);
+        let (before, mut now) = (Stamp::new(1), Stamp::new(1));
+        for (to, held) in [(2, Held::Kernel), (3, Held::Disk)] {
+            facts.mode.begin(to);
+            facts.mode.done();
+            facts.changed(&before, held);
+        }
+        facts.owner.begin((7, 7));
+        facts.owner.done();
+        facts.changed(&before, Held::Kernel);
+        now.add(0, true, true);
+        facts.settle(0, &now, false);
+        assert!(facts.mode.judge("mode", &3).is_ok());
+        assert!(facts.mode.judge("mode", &1).is_err() && facts.mode.judge("mode", &2).is_err());
+        assert!(facts.owner.judge("owner", &(0, 0)).is_ok(), "this one is weaker, and may be lost");
+    }
+
+    #[test]
+    fn a_weaker_change_after_a_durable_one_is_lost_back_to_that_one() {
+        let mut facts = Facts::new(1, 0, 0);
+        let (before, mut now) = (Stamp::new(1), Stamp::new(1));
+        for (to, held) in [(2, Held::Disk), (3, Held::Kernel), (4, Held::Kernel)] {
+            facts.mode.begin(to);
+            facts.mode.done();
+            facts.changed(&before, held);
+        }
+        now.add(0, true, true);
+        facts.settle(0, &now, false);
+        assert!([2, 3, 4].iter().all(|mode| facts.mode.judge("mode", mode).is_ok()));
         assert!(facts.mode.judge("mode", &1).is_err());
     }
 }

@@ -153,7 +153,8 @@ async fn xattrs(client: &Client, shared: &Shared, object: ObjectId, handle: Hand
 fn registers(env: &Env, shared: &Shared, tree: &Tree, judged: &mut Judged) {
     for (slot, history) in shared.registers.take() {
         let found = tree.entries.get(&(slot.0, slot.1.clone().into_bytes()));
-        history_of(env, (shared, &slot), history, found.copied(), judged);
+        let servers = shared.ledger.borrow().servers_of(&slot);
+        history_of(env, (shared, &slot, &servers), history, found.copied(), judged);
     }
 }
 
@@ -164,7 +165,8 @@ async fn values(env: &Env, client: &Client, shared: &Shared, judged: &mut Judged
             Err(error) if error.status == Status::NoAttribute => None,
             Err(error) => return Err(error),
         };
-        history_of(env, (shared, &slot), history, found, judged);
+        let home = Handle(slot.0).server().0;
+        history_of(env, (shared, &slot, &[home]), history, found, judged);
     }
     Ok(())
 }
@@ -172,14 +174,14 @@ async fn values(env: &Env, client: &Client, shared: &Shared, judged: &mut Judged
 /// A register's history, and what it holds at the end.
 fn history_of(
     env: &Env,
-    (shared, slot): (&Shared, &Slot),
+    (shared, slot, servers): (&Shared, &Slot, &[u16]),
     mut history: Vec<Event>,
     found: Option<u64>,
     judged: &mut Judged,
 ) {
     let (seen, now) = (found.map_or(Seen::Missing, Seen::Found), env.now().0);
     history.push(Event { client: u16::MAX, asked: "the end", called: now, returned: now + 1, seen });
-    match register::judge_over(&history, &shared.faults_of(slot)) {
+    match register::judge_over(&history, &shared.faults_of(servers, &history)) {
         Verdict::Linearizable => judged.registers += 1,
         Verdict::TooLong => judged.registers_skipped += 1,
         Verdict::Impossible(window) => {

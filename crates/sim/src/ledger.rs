@@ -14,7 +14,7 @@
 use crate::contents::Contents;
 use crate::facts::Facts;
 use crate::losses::{Held, Stamp};
-use shoal_proto::{Handle, Kind};
+use shoal_proto::{Handle, Kind, PlaceKey, Shards};
 use std::collections::BTreeMap;
 
 /// A name: its directory's handle and its bytes.
@@ -136,8 +136,17 @@ pub struct Ledger {
     operations: Vec<Operation>,
     /// The faults so far.
     pub now: Stamp,
-    /// Directories are split, so that it is not known which server holds a name.
-    pub may_be_split: bool,
+    /// How directories are split, if they are.
+    pub splits: Option<Splits>,
+}
+
+/// How names are dealt to servers when their directory is split.
+#[derive(Clone, Debug)]
+pub struct Splits {
+    /// Gives each name its place.
+    pub key: PlaceKey,
+    /// The servers of all shards.
+    pub shards: Shards,
 }
 
 impl Ledger {
@@ -157,28 +166,50 @@ impl Ledger {
         changes: Vec<(Slot, Option<ObjectId>)>,
     ) -> usize {
         let slots: Vec<Slot> = changes.iter().map(|(slot, _)| slot.clone()).collect();
-        let (operation, exposed) = (self.operations.len(), self.exposed(&changes, held));
+        let operation = self.operations.len();
+        let exposed = Exposed { stamp: self.now.clone(), held, servers: Vec::new() };
         for (slot, to) in changes {
             let named = self.names.entry(slot).or_insert_with(|| Named { owner, changes: Vec::new() });
             let (from, exposed) = (named.now(), exposed.clone());
             named.changes.push(Change { called: now, returned: None, exposed, operation, from, to });
         }
         self.operations.push(Operation { words: words.to_owned(), slots, refused: false });
+        self.place(operation);
         operation
     }
 
-    /// What may take a change of these names: a fault of a server that holds one of them, or one of the objects.
-    fn exposed(&self, changes: &[(Slot, Option<ObjectId>)], held: Held) -> Exposed {
-        let names = changes.iter().map(|(slot, _)| slot.0);
-        let objects = changes.iter().filter_map(|(slot, to)| to.or(self.names.get(slot)?.now()));
-        let handles: Vec<u64> = names.chain(objects.map(|object| self.objects[object].handle)).collect();
-        // The names of a directory that is split are anywhere, and so may be a new object.
-        let is_anywhere = |handle: &u64| *handle == 0 || self.may_be_split;
-        let servers = match handles.iter().any(is_anywhere) {
-            true => Vec::new(),
-            false => handles.into_iter().map(|handle| Handle(handle).server().0).collect(),
-        };
-        Exposed { stamp: self.now.clone(), held, servers }
+    /// The servers that may hold a name: its directory's own, and that of its shard once the directory is split.
+    pub fn servers_of(&self, slot: &Slot) -> Vec<u16> {
+        let split = self.splits.as_ref();
+        let shard = split.and_then(|split| split.shards.server_of(split.key.place_of(slot.1.as_bytes())));
+        std::iter::once(Handle(slot.0).server().0).chain(shard.map(|server| server.0)).collect()
+    }
+
+    /// Whether these names are on several servers for certain.
+    pub fn are_apart<'a>(&self, slots: impl Iterator<Item = &'a Slot>) -> bool {
+        let all: Vec<Vec<u16>> = slots.map(|slot| self.servers_of(slot)).collect();
+        let apart = |one: &Vec<u16>, other: &Vec<u16>| one.iter().all(|server| !other.contains(server));
+        all.iter().any(|one| all.iter().any(|other| apart(one, other)))
+    }
+
+    /// Note where the present change of each name of an operation is: a fault of a server that holds one of the names, or one of
+    /// the objects, may take it. An object whose handle is not known (yet) may be on any server.
+    fn place(&mut self, operation: usize) {
+        let slots = self.operations[operation].slots.clone();
+        let present = |slot: &Slot| self.names.get(slot)?.changes.last().filter(|c| c.operation == operation);
+        let changes: Vec<&Change> = slots.iter().filter_map(present).collect();
+        let objects = changes.iter().filter_map(|change| change.to.or(change.from));
+        let handles: Vec<u64> = objects.map(|object| self.objects[object].handle).collect();
+        let mut servers = Vec::new();
+        if !handles.contains(&0) {
+            servers.extend(slots.iter().flat_map(|slot| self.servers_of(slot)));
+            servers.extend(handles.into_iter().map(|handle| Handle(handle).server().0));
+        }
+        self.end(operation, |named| {
+            if let Some(change) = named.changes.last_mut().filter(|change| change.operation == operation) {
+                change.exposed.servers.clone_from(&servers);
+            }
+        });
     }
 
     /// It was acknowledged.
@@ -195,6 +226,10 @@ impl Ledger {
     pub fn made(&mut self, object: ObjectId, handle: Handle, stamp: &Stamp, held: Held) {
         self.objects[object].handle = handle.0;
         self.objects[object].made = Exposed { stamp: stamp.clone(), held, servers: vec![handle.server().0] };
+        let leads = |slot: &Slot| self.names.get(slot).is_some_and(|named| named.now() == Some(object));
+        if let Some(operation) = self.operations.iter().rposition(|made| made.slots.iter().any(leads)) {
+            self.place(operation);
+        }
     }
 
     /// Whether an object may be gone, as a fault may have taken its making.
@@ -235,7 +270,7 @@ impl Ledger {
     }
 
     fn end(&mut self, operation: usize, each: impl Fn(&mut Named)) {
-        let ended = &mut self.operations[operation];
+        let ended = &self.operations[operation];
         for slot in &ended.slots {
             if let Some(named) = self.names.get_mut(slot) {
                 each(named);
@@ -449,6 +484,35 @@ mod tests {
             assert_eq!(ledger.gone(3).is_empty(), is_shaken, "{words}");
             assert_eq!(ledger.links(0), (!is_shaken).then_some(0), "{words}");
         }
+    }
+
+    #[test]
+    fn a_name_of_a_directory_that_may_be_split_is_excused_by_two_servers_and_by_no_other() {
+        let (key, shards) = (PlaceKey::new([1; 32]), Shards::over((0..4).map(shoal_proto::ServerId)));
+        let mut shaken = BTreeMap::new();
+        for (text, server) in
+            ('a'..='z').flat_map(|text| (0..4).map(move |server| (text.to_string(), server)))
+        {
+            let mut ledger =
+                Ledger { splits: Some(Splits { key, shards: shards.clone() }), ..Ledger::default() };
+            ledger.now = Stamp::new(4);
+            let object = ledger.object(Object::new(Kind::File, 0, 0, 0));
+            let made = ledger.begin(3, "create", 1, Held::Kernel, vec![(slot(&text), Some(object))]);
+            ledger.done(made, 2, Held::Kernel);
+            let shard = shards.server_of(key.place_of(text.as_bytes())).unwrap();
+            ledger.made(object, Handle::new(shard, 9), &Stamp::new(4), Held::Kernel);
+            ledger.now.add(server, true, true);
+            let expected = server == 0 || server == shard.0;
+            assert_eq!(
+                ledger.judge(|_| None).is_empty(),
+                expected,
+                "{text} of {shard:?}, a fault of {server}"
+            );
+            assert_eq!(ledger.servers_of(&slot(&text)), [0, shard.0]);
+            *shaken.entry(server).or_insert(0) += u32::from(expected);
+        }
+        assert_eq!(shaken[&0], 26);
+        assert!((1..4).all(|server| (1..20).contains(&shaken[&server])), "{shaken:?}");
     }
 
     #[test]

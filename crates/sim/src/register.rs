@@ -36,8 +36,14 @@ pub enum Seen {
 }
 
 impl Seen {
-    fn is_unknown(self) -> bool {
+    /// Whether nobody knows if it was done.
+    pub fn is_unknown(self) -> bool {
         matches!(self, Seen::MaybeMade | Seen::MaybePut(_) | Seen::MaybeTook(_) | Seen::MaybeRemoved)
+    }
+
+    /// Whether it changed the name, or may have.
+    pub fn is_change(self) -> bool {
+        self.is_unknown() || matches!(self, Seen::Made(_) | Seen::Put(_) | Seen::Removed)
     }
 }
 

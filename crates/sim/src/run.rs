@@ -140,8 +140,9 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
     let mut options = cluster.options();
     options.timeout = config.timeout;
     let laid_out = cluster.complete_client(0, |env| async move {
+        let key = options.key.clone();
         let client = connect(&env, options).await?;
-        let laid_out = Scene::lay_out(&client).await;
+        let laid_out = Scene::lay_out(&client, &key).await;
         client.close().await;
         laid_out
     });

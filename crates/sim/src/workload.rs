@@ -40,7 +40,7 @@ use shoal_proto::op::Owner;
 use shoal_proto::{Durability, Handle, Name, Roles, Status, Switches};
 use shoal_store::SyncModes;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -64,8 +64,8 @@ pub(crate) struct Shared {
     faults: RefCell<Vec<(u64, u16, bool)>>,
     /// How durable changes are.
     modes: RefCell<Modes>,
-    /// How little metadata was held at any time.
-    least: Cell<Held>,
+    /// How little metadata was held from each of these moments on.
+    held: RefCell<Vec<(u64, Held)>>,
     /// The techniques in use.
     switches: Switches,
     /// A disk may be full: `NoSpace` is an answer.
@@ -119,7 +119,7 @@ impl Shared {
             mix: Mix::of_seed(seed, made.draws_modes),
             now: RefCell::new(ledger.now.clone()),
             faults: RefCell::default(),
-            least: Cell::new(modes.metadata(Durability::Usual)),
+            held: RefCell::new(vec![(0, modes.metadata(Durability::Usual))]),
             modes: RefCell::new(modes),
             switches: made.switches,
             may_be_full: Cell::default(),
@@ -148,18 +148,37 @@ impl Shared {
     }
 
     /// When faults may have taken something of a contended name or attribute, which is changed as the modes say: moments of
-    /// faults of its directory's or object's server.
-    pub fn faults_of(&self, slot: &Slot) -> Vec<u64> {
-        let (home, is_anywhere) = (Handle(slot.0).server().0, self.ledger.borrow().may_be_split);
-        let may_take = |(at, server, is_cut): &(u64, u16, bool)| {
-            let takes = match self.least.get() {
-                Held::Disk => false,
-                Held::Kernel => *is_cut,
-                Held::Memory => true,
-            };
-            (takes && (is_anywhere || *server == home)).then_some(*at)
+    /// faults of the servers that may hold it, after a change that such a fault takes.
+    pub fn faults_of(&self, servers: &[u16], history: &[Event]) -> Vec<u64> {
+        let takes = |event: &Event, at: u64, is_cut: bool| {
+            // One without an answer may be done at any time.
+            let until = if event.seen.is_unknown() { at } else { event.returned };
+            event.seen.is_change()
+                && event.called <= at
+                && match self.held_between(event.called, until) {
+                    Held::Disk => false,
+                    Held::Kernel => is_cut,
+                    Held::Memory => true,
+                }
         };
-        self.faults.borrow().iter().filter_map(may_take).collect()
+        let may_take = |(at, server, is_cut): &&(u64, u16, bool)| {
+            servers.contains(server) && history.iter().any(|event| takes(event, *at, *is_cut))
+        };
+        self.faults.borrow().iter().filter(may_take).map(|(at, ..)| *at).collect()
+    }
+
+    /// How little metadata was held at any time between two moments.
+    fn held_between(&self, from: u64, until: u64) -> Held {
+        let held = self.held.borrow();
+        let first = held.partition_point(|(since, _)| *since <= from).saturating_sub(1);
+        let between = held[first..].iter().take_while(|(since, _)| *since <= until.max(from));
+        between.map(|(_, held)| *held).min().unwrap_or_default()
+    }
+
+    /// The modes have changed, or may change from now on.
+    fn note_held(&self, now: u64) {
+        let held = self.modes.borrow().metadata(Durability::Usual);
+        self.held.borrow_mut().push((now, held));
     }
 
     fn tick(&self) -> u64 {
@@ -381,8 +400,7 @@ impl Worker {
 
     /// The same of a change of names: one over several servers is durable in any case.
     fn held_over(&self, changes: &[(Slot, Option<ObjectId>)]) -> Held {
-        let servers: BTreeSet<u16> = changes.iter().map(|(slot, _)| Handle(slot.0).server().0).collect();
-        match servers.len() > 1 && !self.shared.ledger.borrow().may_be_split {
+        match self.shared.ledger.borrow().are_apart(changes.iter().map(|(slot, _)| slot)) {
             true => Held::Disk,
             false => self.held_metadata(),
         }

@@ -184,8 +184,7 @@ fn as_nobody(script: &str) {
 
 #[test]
 fn set_user_id_is_lost_by_others_writes_and_by_changes_of_owner() {
-    if !is_root() {
-        // Only root can write as somebody else.
+    if !is_root("write as somebody else") {
         return;
     }
     let fs_ = Mounted::with(&MountOptions { allow_other: true, ..MountOptions::default() });
@@ -320,7 +319,7 @@ fn a_capability_that_another_mount_set_is_lost_by_the_next_write_of_another_than
 
 #[test]
 fn what_is_made_belongs_to_its_maker_and_permissions_are_checked() {
-    if !is_root() {
+    if !is_root("write as somebody else") {
         return;
     }
     let fs_ = Mounted::with(&MountOptions { allow_other: true, ..MountOptions::default() });
@@ -336,7 +335,7 @@ fn what_is_made_belongs_to_its_maker_and_permissions_are_checked() {
 
 #[test]
 fn capabilities_of_a_program_are_lost_by_writing_past_the_cache() {
-    if !is_root() {
+    if !is_root("give a file capabilities") {
         return;
     }
     let fs_ = Mounted::new();

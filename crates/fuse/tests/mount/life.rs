@@ -139,7 +139,7 @@ fn a_mount_in_use_is_not_unmounted_but_stopped_it_is_taken_away() {
     file.write_all(b"x").unwrap();
     assert!(matches!(unmount(fs_.handle.mountpoint(), false), Err(MountError::Busy(_))));
     let point = fs_.handle.mountpoint().to_owned();
-    if is_root() {
+    if is_root("end a mount that is in use") {
         fs_.handle.stop(Duration::from_millis(50)).unwrap();
         assert_eq!(kind_and_source(&point), None);
         assert!(file.write_all(b"y").is_err());
@@ -148,8 +148,7 @@ fn a_mount_in_use_is_not_unmounted_but_stopped_it_is_taken_away() {
 
 #[test]
 fn a_dead_mount_is_cleared_and_mounted_on() {
-    if !is_root() {
-        // Only root can make a mount without a process.
+    if !is_root("make a mount without a process") {
         return;
     }
     let (cluster, dir) = (Cluster::start(1), TempDir::new().unwrap());

@@ -8,6 +8,8 @@ mod gone;
 mod life;
 mod listing;
 mod names;
+#[path = "../../../../tests/skipped.rs"]
+mod skipped;
 mod sync;
 mod two;
 
@@ -56,6 +58,11 @@ fn names_in(dir: &Path) -> Vec<String> {
     names
 }
 
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+/// Whether what needs root can run; says why not.
+fn is_root(needs: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        skipped::skipped(&format!("only root can {needs}"));
+    }
+    root
 }

@@ -10,3 +10,5 @@ mod lost;
 mod network;
 mod program;
 mod sizes;
+#[path = "../../../../tests/skipped.rs"]
+mod skipped;

@@ -1,5 +1,6 @@
 //! The program as a process: run to its end, or serving until it is stopped; and a folder with what a test needs.
 
+pub use crate::skipped::skipped;
 use shoal_client::Options;
 use shoal_proto::{CollectionId, SecretKey};
 use std::fs::File;
@@ -256,10 +257,10 @@ pub fn soon(what: &str, mut is_true: impl FnMut() -> bool) {
 }
 
 /// Whether a test that needs root can run; says why not.
-pub fn is_root(test: &str) -> bool {
+pub fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("{test}: left out, it needs root to mount");
+        skipped("only root can mount");
     }
     root
 }
@@ -275,11 +276,12 @@ impl Mounted {
         match done {
             Ok(output) if output.status.success() => Some(Mounted(at.to_path_buf())),
             Ok(output) => {
-                eprintln!("left out, no mount {args:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+                let words = String::from_utf8_lossy(&output.stderr);
+                skipped(&format!("no mount {args:?}: {}", words.trim().replace('\n', "; ")));
                 None
             }
             Err(error) => {
-                eprintln!("left out, no program `mount`: {error}");
+                skipped(&format!("no program `mount`: {error}"));
                 None
             }
         }

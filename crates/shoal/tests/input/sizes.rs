@@ -73,7 +73,7 @@ fn names_over_255_bytes_and_paths_over_4095_are_refused_by_the_program_and_the_c
 
 #[test]
 fn sizes_beyond_all_bounds_are_refused_through_the_mount_and_allocate_nothing() {
-    if !is_root("sizes_beyond_all_bounds_are_refused_through_the_mount_and_allocate_nothing") {
+    if !is_root() {
         return;
     }
     let home = Home::new();

@@ -1,7 +1,6 @@
 //! Other sync modes while everybody is at work (`shoal sync --metadata … --data …`). One client does it, one at a time.
 
 use super::{End, Worker};
-use shoal_proto::Durability;
 use shoal_store::{DataSync, MetadataSync, SyncModes};
 
 /// The client that changes them.
@@ -39,18 +38,13 @@ impl Worker {
         let (data, data_at) = DATA[self.rng.below(2) as usize];
         let modes = SyncModes { metadata: at, data: data_at, ..SyncModes::default() };
         self.shared.modes.borrow_mut().begin(modes);
-        self.note_least();
+        self.shared.note_held(self.now());
         let client = self.client.clone();
         let words = format!("setsync metadata {metadata}, data {data}");
         if let End::Done(()) = self.run("setsync", &words, &[], client.set_sync(metadata, data, "")).await {
             self.shared.modes.borrow_mut().done();
+            self.shared.note_held(self.now());
         }
-    }
-
-    /// How little metadata is held from now on.
-    fn note_least(&self) {
-        let least = self.shared.modes.borrow().metadata(Durability::Usual);
-        self.shared.least.set(self.shared.least.get().min(least));
     }
 }
 

@@ -13,18 +13,14 @@ const WORDS_MAX: usize = 160;
 
 /// Hunt all that are wanted; whether all were caught.
 pub fn run(args: &SimMutants) -> Result<bool> {
-    let mut wanted = Vec::new();
-    for &mutant in Mutant::ALL {
-        if args.only.is_empty() || args.only.iter().any(|word| word == mutant.word()) {
-            wanted.push(mutant);
-        }
+    let is_known = |word: &&String| Mutant::ALL.iter().any(|mutant| mutant.word() == *word);
+    if let Some(unknown) = args.only.iter().find(|word| !is_known(word)) {
+        let all: Vec<&str> = Mutant::ALL.iter().map(|mutant| mutant.word()).collect();
+        bail!("no such mutant: `{unknown}`; there are {}", all.join(", "));
     }
-    if wanted.is_empty() {
-        bail!(
-            "no such mutant; there are {}",
-            Mutant::ALL.iter().map(|m| m.word()).collect::<Vec<_>>().join(", ")
-        );
-    }
+    let is_wanted =
+        |mutant: &Mutant| args.only.is_empty() || args.only.iter().any(|word| word == mutant.word());
+    let wanted: Vec<Mutant> = Mutant::ALL.iter().copied().filter(is_wanted).collect();
     if !args.json {
         out::line("| mutant | what it does | caught by seed | what was broken |\n|---|---|---|---|")?;
     }
