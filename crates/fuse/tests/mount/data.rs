@@ -217,7 +217,7 @@ fn set_user_id_is_lost_by_others_writes_and_by_changes_of_owner() {
 
 #[test]
 fn no_write_leaves_the_old_set_user_id_mode_to_be_seen() {
-    if !is_root() {
+    if !is_root("write as somebody else") {
         return;
     }
     // So long that the kernel asks for no attributes by itself.
@@ -256,7 +256,7 @@ const CAPABILITY: &str = "security.capability";
 
 #[test]
 fn a_capability_that_is_set_while_its_program_is_open_is_lost_by_the_next_write() {
-    if !is_root() {
+    if !is_root("write as somebody else") {
         return;
     }
     for direct in [false, true] {
@@ -278,7 +278,7 @@ fn a_capability_that_is_set_while_its_program_is_open_is_lost_by_the_next_write(
 
 #[test]
 fn a_capability_that_another_mount_set_is_lost_by_the_next_write_of_another_than_root() {
-    if !is_root() {
+    if !is_root("write as somebody else") {
         return;
     }
     let strict =

@@ -66,7 +66,7 @@ const TRIES: usize = 20;
 
 #[test]
 fn what_is_mounted_at_the_place_of_a_mount_that_ends_stays() {
-    if !is_root() {
+    if !is_root("mount over a mount") {
         return;
     }
     let (cluster, dir) = (Cluster::start(1), TempDir::new().unwrap());
@@ -99,7 +99,7 @@ fn a_mount_that_follows_another_at_its_place_stays_when_the_first_has_ended() {
 
 #[test]
 fn a_mount_that_another_one_covers_is_not_ended_and_that_is_said_at_once() {
-    if !is_root() {
+    if !is_root("mount over a mount") {
         return;
     }
     let fs_ = Mounted::new();
@@ -116,7 +116,7 @@ fn a_mount_that_another_one_covers_is_not_ended_and_that_is_said_at_once() {
 #[test]
 fn a_mount_whose_connection_somebody_ended_is_taken_away() {
     let control = Path::new("/sys/fs/fuse/connections");
-    if !is_root() || !control.is_dir() {
+    if !is_root("mount over a mount") || !control.is_dir() {
         return;
     }
     let fs_ = Mounted::new();
@@ -193,7 +193,7 @@ fn a_read_only_mount_changes_nothing() {
 
 #[test]
 fn a_read_only_mount_changes_nothing_though_its_kernel_was_told_to_write() {
-    if !is_root() {
+    if !is_root("mount over a mount") {
         return;
     }
     let fs_ = Mounted::new();
@@ -217,7 +217,7 @@ fn a_read_only_mount_changes_nothing_though_its_kernel_was_told_to_write() {
 
 #[test]
 fn programs_devices_and_set_user_id_are_as_the_options_say() {
-    if !is_root() {
+    if !is_root("mount over a mount") {
         return;
     }
     let fs_ = Mounted::new();

@@ -22,6 +22,8 @@ pub struct Total {
     pub servers: Vec<CounterSnapshot>,
     pub requests: u64,
     pub peer_messages: u64,
+    /// Among them those by which servers tell each other how far their stores are durable: no operation costs them.
+    pub remembers: u64,
     pub groups: u64,
     pub group_syncs: u64,
     pub journal_bytes: u64,
@@ -46,6 +48,7 @@ impl Meter<'_> {
             total.servers.push(server.env);
             total.requests += server.shard.requests;
             total.peer_messages += server.shard.peer_messages;
+            total.remembers += server.shard.ops.get("remember").copied().unwrap_or(0);
             total.reruns += server.shard.reruns;
             total.groups += server.store.groups;
             total.group_syncs += server.store.group_syncs;
@@ -131,9 +134,14 @@ impl Cost {
             .map(|(name, n)| (*name, sent(*n, name)))
             .filter(|(_, n)| *n > 0)
             .collect();
-        let peers = after.peer_messages - before.peer_messages;
+        let remembers = after.remembers - before.remembers;
+        let peers = after.peer_messages - before.peer_messages - remembers;
         let messages: u64 = by_name.values().sum();
-        assert_eq!(messages + peers, after.requests - before.requests, "{name}: sent is received");
+        assert_eq!(
+            messages + peers,
+            after.requests - before.requests - remembers,
+            "{name}: sent is received"
+        );
         Cost {
             name,
             messages: mean(messages),
