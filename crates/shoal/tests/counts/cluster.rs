@@ -38,6 +38,8 @@ struct Running {
 
 /// Strips of the files of the file system.
 pub const STRIP: u64 = 64 << 10;
+/// As long as nothing is said between servers, they have said all that belongs to their beginning.
+const SECONDS_OF_TELLING: u32 = 3;
 
 fn key() -> SecretKey {
     SecretKey::new([7; 32])
@@ -79,12 +81,24 @@ impl Cluster {
         options
     }
 
-    /// Until every server has a pool of every other one's datafiles: no operation that is measured pays for their first
-    /// filling.
+    /// Until every server has a pool of every other one's datafiles, and has told the others how far its store is durable: no
+    /// operation that is measured pays for what servers do at their beginning.
     pub async fn filled(&self, env: &Env) {
         let others = self.servers.len() as u64 - 1;
         while self.counts().await.iter().any(|counts| counts.shard.pool_refills < others) {
             env.sleep(Duration::from_millis(1)).await;
+        }
+        if others == 0 {
+            return;
+        }
+        // They are told a second after a beginning, at once after a handshake, and then once a minute.
+        let (mut last, mut seconds) = (0, 0);
+        while seconds < SECONDS_OF_TELLING {
+            env.sleep(Duration::from_secs(1)).await;
+            let remembers = |counts: &ServerCounts| counts.shard.ops.get("remember").copied().unwrap_or(0);
+            let now = self.counts().await.iter().map(remembers).sum::<u64>();
+            seconds = if now == last { seconds + 1 } else { 0 };
+            last = now;
         }
     }
 
