@@ -57,10 +57,12 @@ fn what_an_operation_takes_does_not_grow_with_how_many_wait_beside_it() {
         of.run_told(&Manner::uncached(), |seat| creates(seat, 1)).expect("run").events
     };
     let more = |few: u32, many: u32| (events(many) - events(few)) as f64 / f64::from(many - few);
-    let (among_few, among_many) = (more(16, 64), more(256, 512));
+    // Up to some hundred processes other things differ, too (27 events a process among 64, 36 from 256 on); what grows with the
+    // waiting ones doubles with each doubling of them.
+    let (among_few, among_many) = (more(256, 512), more(512, 1024));
     assert!(
         among_many < 1.3 * among_few,
-        "{among_few:.0} events a process among 64, {among_many:.0} among 512"
+        "{among_few:.0} events a process among 512, {among_many:.0} among 1,024"
     );
 }
 
