@@ -2,7 +2,7 @@
 
 mod mount;
 
-pub use mount::{Mount, mount};
+pub use mount::{Mount, epochs, mount};
 
 use serde::{Deserialize, Serialize};
 

@@ -6,6 +6,7 @@
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::epochs::{EpochsActor, EpochsOptions};
 use crate::io::{IoActor, IoOptions};
 use crate::many::{BATCHED, ManyActor, ManyOptions};
 use crate::report::Unit;
@@ -28,16 +29,19 @@ pub enum Workload {
     Whole(WholeOptions),
     /// Small files one by one and in batches.
     Many(ManyOptions),
+    /// The same files again and again.
+    Epochs(EpochsOptions),
 }
 
 impl Workload {
-    /// One word for tables: `small`, `io`, `whole` or `many`.
+    /// One word for tables: `small`, `io`, `whole`, `many` or `epochs`.
     pub fn name(&self) -> &'static str {
         match self {
             Workload::Small(_) => "small",
             Workload::Io(_) => "io",
             Workload::Whole(_) => "whole",
             Workload::Many(_) => "many",
+            Workload::Epochs(_) => "epochs",
         }
     }
 
@@ -48,6 +52,7 @@ impl Workload {
             Workload::Io(options) => options.describe(),
             Workload::Whole(options) => options.describe(),
             Workload::Many(options) => options.describe(),
+            Workload::Epochs(options) => options.describe(),
         }
     }
 
@@ -58,6 +63,7 @@ impl Workload {
             Workload::Io(options) => options.phases(),
             Workload::Whole(options) => options.phases(),
             Workload::Many(options) => options.phases(),
+            Workload::Epochs(options) => options.phases(),
         }
     }
 
@@ -68,6 +74,7 @@ impl Workload {
             Workload::Io(options) => options.block,
             Workload::Whole(options) => options.bytes,
             Workload::Many(options) => options.bytes,
+            Workload::Epochs(options) => options.bytes_max,
         }
     }
 
@@ -84,7 +91,7 @@ impl Workload {
         match self {
             Workload::Small(options) => options.files,
             Workload::Many(options) => options.files,
-            Workload::Io(_) | Workload::Whole(_) => 2,
+            Workload::Io(_) | Workload::Whole(_) | Workload::Epochs(_) => 2,
         }
     }
 
@@ -98,6 +105,7 @@ impl Workload {
             Workload::Io(options) => options.validate(),
             Workload::Whole(options) => options.validate(),
             Workload::Many(options) => options.validate(),
+            Workload::Epochs(options) => options.validate(),
         }
     }
 
@@ -107,6 +115,7 @@ impl Workload {
             Workload::Io(options) => Box::new(IoActor::new(options.clone(), place)),
             Workload::Whole(options) => Box::new(WholeActor::new(options.clone(), place)),
             Workload::Many(options) => Box::new(ManyActor::new(options.clone(), place)),
+            Workload::Epochs(options) => Box::new(EpochsActor::new(options.clone(), place)),
         }
     }
 }

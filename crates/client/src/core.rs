@@ -7,18 +7,21 @@
 //! **Invariant: every wait ends by the operation's deadline, every retry has a bound** ([`Operation`]).
 //! **Invariant: no borrow of the core's state is held over an await.**
 
+mod changes;
 mod driven;
 mod exchange;
 
 pub(crate) use exchange::Exchange;
 
 use crate::cache::Cache;
+use crate::call::{Call, Interrupts};
 use crate::counters::Tally;
 use crate::held::HeldFiles;
 use crate::inodes::Inodes;
 use crate::map::KnownMap;
 use crate::ops::Inherited;
-use crate::session::{Answered, Asked, Session, Waiter};
+use crate::pages::PagesCell;
+use crate::session::{Answered, Asked, QUIET, Session, Waiter};
 use crate::shards::SplitDirectories;
 use crate::timers::Timers;
 use crate::world::World;
@@ -45,6 +48,8 @@ const TRIES_MAX: u32 = 64;
 pub(crate) const HOPS_MAX: u32 = 4;
 /// The first pause before a retry, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(200));
+/// Before the error of a call to a silent server.
+pub(crate) const SILENT_PAUSE: Duration = Duration::from_millis(1);
 
 /// One operation under way: for its deadline, its errors, and the pauses between its tries.
 pub(crate) struct Operation {
@@ -52,13 +57,14 @@ pub(crate) struct Operation {
     pub(crate) object: Option<Handle>,
     pub(crate) deadline: Instant,
     pub(crate) durability: Durability,
+    pub(crate) call: Option<Rc<Call>>,
     tries: Cell<u32>,
 }
 
 impl Operation {
     /// The same, asking for another durability.
     pub(crate) fn with(&self, durability: Durability) -> Operation {
-        Operation { durability, tries: self.tries.clone(), ..*self }
+        Operation { durability, tries: self.tries.clone(), call: self.call.clone(), ..*self }
     }
 
     /// The same, ending then.
@@ -98,12 +104,17 @@ pub(crate) struct Core {
     pub(crate) cache: RefCell<Cache>,
     pub(crate) held: RefCell<HeldFiles>,
     pub(crate) inodes: RefCell<Inodes>,
+    /// Of the mount's kernel; none without a mount.
+    pub(crate) pages: PagesCell,
     /// But for the messages.
     pub(crate) counters: RefCell<ClientCounters>,
     pub(crate) messages: RefCell<Tally>,
     pub(crate) inherited: RefCell<LruCache<Handle, Inherited>>,
     pub(crate) split: RefCell<SplitDirectories>,
     pub(crate) map: KnownMap,
+    /// The call that the task which is polled at the moment is a part of.
+    pub(crate) current_call: RefCell<Option<Rc<Call>>>,
+    pub(crate) interrupts: RefCell<Option<Interrupts>>,
     /// By the server's number, which is small.
     sessions: RefCell<Vec<Option<Box<Session>>>>,
     timers: Timers,
@@ -121,11 +132,14 @@ impl Core {
             id,
             held: RefCell::default(),
             inodes: RefCell::default(),
+            pages: RefCell::default(),
             counters: RefCell::default(),
             messages: RefCell::default(),
             inherited: RefCell::new(LruCache::unbounded()),
             split: RefCell::default(),
             map: KnownMap::new(map),
+            current_call: RefCell::default(),
+            interrupts: RefCell::default(),
             sessions: RefCell::default(),
             timers: Timers::default(),
             callers_armed: Cell::new(None),
@@ -135,14 +149,15 @@ impl Core {
 
     // Time.
 
-    /// Begin an operation: its deadline counts from now.
+    /// Begin an operation: its deadline counts from now, or from the begin of its call.
     pub(crate) fn begin(&self, op: &'static str, object: Option<Handle>) -> Operation {
         self.world.work(Work::Call, 1);
         Operation {
             op,
             object,
-            deadline: self.world.now() + self.options.timeout,
+            deadline: self.deadline(),
             durability: Durability::Usual,
+            call: self.current_call.borrow().clone(),
             tries: Cell::new(0),
         }
     }
@@ -150,17 +165,27 @@ impl Core {
     /// The driver's alarm rang; when it is to ring next.
     pub(crate) fn tick(&self, now: Instant) -> Option<Instant> {
         let sleeps = self.timers.tick(now);
-        let (mut callers, mut outgoing) = (None, Vec::new());
+        let (mut callers, mut outgoing, mut quiet, mut silent) = (None, Vec::new(), Vec::new(), Vec::new());
         for (session, server) in self.sessions.borrow_mut().iter_mut().zip(0..) {
             let Some(session) = session else { continue };
-            let next = session.expire(now, self.options.timeout);
+            let was_silent = session.is_silent();
+            let next = session.look(now, self.options.timeout, &mut quiet);
             callers = callers.into_iter().chain(next).min();
+            if session.is_silent() && !was_silent {
+                silent.push(ServerId(server));
+            }
             // What was taken back may have been in the way of others.
             outgoing.extend(session.has_outgoing().then_some(ServerId(server)));
         }
         self.callers_armed.set(callers);
+        self.interrupt(quiet);
+        silent.into_iter().for_each(|server| self.world.silent(server));
         outgoing.into_iter().for_each(|server| self.world.outgoing(server));
         sleeps.into_iter().chain(callers).min()
+    }
+
+    pub(crate) fn each_session(&self, mut f: impl FnMut(&mut Session)) {
+        self.sessions.borrow_mut().iter_mut().flatten().for_each(|session| f(session));
     }
 
     /// Await `future`, but not past `deadline`.
@@ -188,9 +213,13 @@ impl Core {
             return Err(Error { status: Status::TimedOut, words, ..why });
         }
         self.counters.borrow_mut().retries += 1;
-        let arm = |at| self.world.wake_at(at);
-        self.timers.sleep_until(until, &arm).await;
+        self.sleep_until(until).await;
         Ok(())
+    }
+
+    async fn sleep_until(&self, at: Instant) {
+        let arm = |at| self.world.wake_at(at);
+        self.timers.sleep_until(at, &arm).await;
     }
 
     /// The wall clock.
@@ -275,6 +304,12 @@ impl Core {
                 }
                 status => {
                     let answers = group.answers.0;
+                    if status == Status::Ok {
+                        answered
+                            .groups
+                            .iter()
+                            .for_each(|group| self.note_changes(server, &group.ops, &answers, loss));
+                    }
                     return Ok(ToldGroup { server, status, answers, bulk: answered.bulk, loss });
                 }
             }
@@ -345,7 +380,9 @@ impl Core {
         Ok(self.call(o, server, groups, Vec::new(), 0).await?.reply.groups.0)
     }
 
-    /// Send a request and await its reply. A server that is not in the map may have been added since it was fetched.
+    /// Send a request and await its reply. A server that is not in the map may have been added since it was fetched. The error
+    /// of a silent server comes after [`SILENT_PAUSE`], because a caller may ask again at once, and the client's own tasks, which
+    /// find that the server answers, need the thread.
     pub(crate) async fn call(
         self: &Rc<Core>,
         o: &Operation,
@@ -357,7 +394,13 @@ impl Core {
         if !self.knows(server) {
             Box::pin(self.find(o, server)).await?;
         }
-        self.exchange(o, server, groups, bulk, reply_bytes)?.await
+        match self.exchange(o, server, groups, bulk, reply_bytes) {
+            Err(error) if error.status == Status::Silent => {
+                self.sleep_until(self.world.now() + SILENT_PAUSE).await;
+                Err(error)
+            }
+            asked => asked?.await,
+        }
     }
 
     /// Whether a server is in the map; before there is one, any is.
@@ -382,7 +425,8 @@ impl Core {
     /// Send a request: await its reply.
     ///
     /// # Errors
-    /// The client is closed, or changes nothing.
+    /// The client is closed or changes nothing, the call was interrupted, its time is over, or the server is silent: nothing was
+    /// sent.
     pub(crate) fn exchange<'a>(
         &'a self,
         o: &'a Operation,
@@ -397,6 +441,19 @@ impl Core {
         if self.options.read_only && groups.iter().any(|group| group.ops.iter().any(is_refused_read_only)) {
             return Err(o.error(Status::ReadOnly).because("this client changes nothing"));
         }
+        self.go_on(o)?;
+        if let Some(error) =
+            self.with(server, |session| session.is_silent().then(|| session.silent_error(o.op)))
+        {
+            return Err(Error { object: o.object, ..error });
+        }
+        let now = self.world.now();
+        if o.deadline <= now {
+            return Err(o
+                .error(Status::TimedOut)
+                .from(server)
+                .because("not asked: the call's time was over"));
+        }
         self.world.work(Work::Message, 1);
         if groups.iter().any(|group| group.ops.iter().any(Op::changes)) {
             self.world.work(Work::Change, 1);
@@ -409,12 +466,14 @@ impl Core {
             reply_bytes,
             deadline: o.deadline,
             durability: o.durability,
+            call: o.call.clone(),
             waiter: Waiter::Caller(send),
         };
-        let tag = Some(self.enqueue(server, asked));
-        if self.callers_armed.get().is_none_or(|armed| o.deadline < armed) {
-            self.callers_armed.set(Some(o.deadline));
-            self.world.wake_at(o.deadline);
+        let tag = Some(self.enqueue_at(server, asked, now));
+        let look_at = o.deadline.min(now + QUIET);
+        if self.callers_armed.get().is_none_or(|armed| look_at < armed) {
+            self.callers_armed.set(Some(look_at));
+            self.world.wake_at(look_at);
         }
         Ok(Exchange { core: self, o, server, tag, answer })
     }
@@ -435,13 +494,18 @@ impl Core {
                 reply_bytes: 0,
                 deadline: self.world.now() + self.options.timeout,
                 durability: Durability::Usual,
+                call: None,
                 waiter: Waiter::Nobody,
             },
         );
     }
 
     pub(crate) fn enqueue(&self, server: ServerId, asked: Asked) -> u64 {
-        let tag = self.with(server, |session| session.enqueue(asked));
+        self.enqueue_at(server, asked, self.world.now())
+    }
+
+    fn enqueue_at(&self, server: ServerId, asked: Asked, now: Instant) -> u64 {
+        let tag = self.with(server, |session| session.enqueue(asked, now, self.options.timeout));
         self.world.outgoing(server);
         tag
     }

@@ -13,6 +13,7 @@ use crate::core::Core;
 use crate::world::World;
 use crate::{Error, Options};
 use handshake::Established;
+pub(crate) use handshake::who_listens;
 use shoal_env::local::Notify;
 use shoal_env::{Address, Env, Instant, WallTime, Work};
 use shoal_proto::{ClientId, ClusterMap, ServerId, Status};
@@ -24,9 +25,17 @@ use std::rc::{Rc, Weak};
 struct Shared {
     env: Env,
     core: OnceCell<Weak<Core>>,
-    links: RefCell<BTreeMap<ServerId, Notify>>,
+    links: RefCell<BTreeMap<ServerId, Signals>>,
     alarm: Cell<Option<Instant>>,
     alarm_set: Notify,
+}
+
+/// How a link is told that there is something to do.
+#[derive(Clone)]
+struct Signals {
+    wake: Notify,
+    /// It is to leave its connection.
+    leave: Notify,
 }
 
 /// The world as `env` shows it.
@@ -52,9 +61,16 @@ impl World for EnvWorld {
     fn outgoing(&self, server: ServerId) {
         let known = self.0.links.borrow().get(&server).cloned();
         match known {
-            Some(wake) => wake.wake_all(),
+            Some(Signals { wake, .. }) => wake.wake_all(),
             None => open_link(&self.0, server, None, Notify::default()),
         }
+    }
+
+    fn silent(&self, server: ServerId) {
+        if let Some(Signals { leave, .. }) = self.0.links.borrow().get(&server) {
+            leave.wake_all();
+        }
+        self.outgoing(server);
     }
 
     fn wake_at(&self, at: Instant) {
@@ -71,7 +87,7 @@ fn open_link(shared: &Rc<Shared>, server: ServerId, established: Option<Establis
         return;
     };
     let wake = Notify::default();
-    shared.links.borrow_mut().insert(server, wake.clone());
+    shared.links.borrow_mut().insert(server, Signals { wake: wake.clone(), leave: leave.clone() });
     let lease = Cell::default();
     let link = link::Link { env: shared.env.clone(), core, server, wake, leave, lease };
     drop(shared.env.spawn("client link", link.run(established)));
@@ -108,7 +124,7 @@ fn is_nearer_known(map: &ClusterMap, server: ServerId, address: &Address) -> boo
     let mut all: Vec<Address> = info.addresses.iter().filter_map(|text| text.0.parse().ok()).collect();
     all.push(address.clone());
     handshake::nearest_first(&mut all);
-    all.first().is_some_and(|first| std::mem::discriminant(first) != std::mem::discriminant(address))
+    all.first().is_some_and(|first| handshake::distance(first) < handshake::distance(address))
 }
 
 /// Connect to any server of `options.map_from`, and fetch the map.

@@ -3,11 +3,9 @@
 
 use crate::core::Operation;
 use crate::inodes::Inode;
+use crate::ops::StreamCounts;
 use crate::{Client, Error};
-use shoal_proto::message::Loss;
-use shoal_proto::{
-    Attr, Capability, Durability, Generation, Handle, Layout, Op, Rights, ServerId, Status, Template, Time,
-};
+use shoal_proto::{Attr, Capability, Generation, Handle, Layout, Op, Rights, Status, Template, Time};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -37,6 +35,26 @@ impl Hold {
     /// Let go; whether an orphan is to be released.
     fn let_go(&mut self) -> bool {
         !std::mem::replace(&mut self.ended, true) && self.client.core.held.borrow_mut().let_go(self.object)
+    }
+}
+
+/// An open by name under way: what it will hold is not known yet.
+pub(crate) struct Seek(Client);
+
+impl Seek {
+    pub(crate) fn new(client: &Client) -> Seek {
+        client.core.held.borrow_mut().seek();
+        Seek(client.clone())
+    }
+}
+
+impl Drop for Seek {
+    fn drop(&mut self) {
+        let core = &self.0.core;
+        let unheld = core.held.borrow_mut().sought();
+        for object in unheld.into_iter().filter(|_| !core.is_closed()) {
+            core.post(object.server(), "release", vec![Op::Release { object }]);
+        }
     }
 }
 
@@ -77,12 +95,22 @@ pub(crate) struct Opened {
     capability: Cell<Option<Capability>>,
     /// Shared with all open files of the inode in this client.
     pub(crate) inode: Rc<Inode>,
+    /// At its open the kernel has to forget the pages of the file, and has not used it yet.
+    forgets_pages: Cell<bool>,
+    /// The kernel's pages are read through it.
+    reads_pages: Cell<bool>,
     /// The newest loss of the inode that was reported through this open file, or before it was opened.
     seen: Cell<u64>,
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
+        if self.forgets_pages.get() {
+            self.client.core.with_pages(|pages| pages.not_forgotten(self.handle));
+        }
+        if self.reads_pages.get() {
+            self.client.core.with_pages(|pages| pages.reader(self.handle, false));
+        }
         self.client.core.inodes.borrow_mut().closed(&self.inode);
     }
 }
@@ -108,8 +136,28 @@ impl OpenFile {
             handle: attr.handle,
             rights,
             capability: Cell::new(capability),
+            forgets_pages: Cell::new(false),
+            reads_pages: Cell::new(false),
             seen: Cell::new(inode.reported()),
             inode,
+        }))
+    }
+
+    /// Another open of the same file with the same rights, which asks no server. An error is reported to each of the two.
+    pub fn again(&self) -> OpenFile {
+        let client = self.0.client.clone();
+        let hold = RefCell::new(Hold::new(client.clone(), self.0.handle));
+        client.core.held.borrow_mut().opened(self.0.handle);
+        OpenFile(Rc::new(Opened {
+            hold,
+            client,
+            handle: self.0.handle,
+            rights: self.0.rights,
+            capability: Cell::new(self.0.capability.get()),
+            inode: self.0.inode.clone(),
+            forgets_pages: Cell::new(false),
+            reads_pages: Cell::new(false),
+            seen: Cell::new(self.0.inode.reported()),
         }))
     }
 
@@ -123,11 +171,33 @@ impl OpenFile {
         self.0.rights
     }
 
+    /// The kernel's pages of the file are read through this open file, until it is closed.
+    pub fn reads_pages(&self) {
+        if !self.0.reads_pages.replace(true) {
+            self.0.client.core.with_pages(|pages| pages.reader(self.0.handle, true));
+        }
+    }
+
+    /// Whether the kernel's pages of the file stay over this open, after whose begin streams had these counts; else the kernel
+    /// has to forget them. Asked once, right before the kernel is given the file.
+    pub fn keeps_pages(&self, counts: &StreamCounts) -> bool {
+        let stay =
+            self.0.client.core.with_pages(|pages| pages.opened(self.0.handle, |stream| counts.of(stream)));
+        self.0.forgets_pages.set(stay == Some(false));
+        stay == Some(true)
+    }
+
+    /// A program uses this open file, which the kernel had only after it had forgotten what it was to forget.
+    pub fn has_forgotten_pages(&self) {
+        self.0.has_forgotten_pages();
+    }
+
     /// Close: with the last clone, an orphan is released. Dropping does the same without waiting.
     ///
     /// # Errors
     /// When an orphan's server does not answer; it is then removed when the session's lease ends.
     pub async fn close(self) -> Result<(), Error> {
+        self.0.has_forgotten_pages();
         // Bytes on their way keep clones of their own.
         let Ok(opened) = Rc::try_unwrap(self.0) else { return Ok(()) };
         let object = opened.handle;
@@ -149,13 +219,27 @@ impl Opened {
         self.capability.get()
     }
 
+    /// The kernel uses the file: it has forgotten what pages it had to forget at the open.
+    pub(crate) fn has_forgotten_pages(&self) {
+        if self.forgets_pages.replace(false) {
+            self.client.core.with_pages(|pages| pages.forgotten(self.handle));
+        }
+    }
+
     /// Fetch where the data is now.
     pub(crate) async fn refresh(&self, o: &Operation) -> Result<(), Error> {
         let core = &self.client.core;
         core.cache.borrow_mut().changed(self.handle);
+        let before = self.shape();
         let attr = core.getattr_raw(o, self.handle).await?;
-        self.inode.learn(&attr);
+        self.inode.learn_since(&before, &attr);
         Ok(())
+    }
+
+    /// A stream of this shape is gone: whether that is because the file's data is elsewhere now.
+    pub(crate) async fn has_moved(&self, o: &Operation, shape: &Shape) -> bool {
+        let asked = shape.layout.is_some() && self.refresh(o).await.is_ok();
+        asked && self.shape().generation != shape.generation
     }
 
     /// Get a new capability.
@@ -166,7 +250,7 @@ impl Opened {
         let told = match core.ask(o, server, open()).await {
             // Removed by another client, and kept for those that say that they have it open.
             Err(error) if error.status == Status::Stale => {
-                core.hold_again(server, &[self.handle]).await?;
+                core.hold_again(o, server, &[self.handle]).await?;
                 core.ask(o, server, open()).await
             }
             told => told,
@@ -199,7 +283,8 @@ impl Opened {
         }
         let mut stale = 0;
         loop {
-            match work(self.shape()).await {
+            let shape = self.shape();
+            match work(shape.clone()).await {
                 Err(error) if error.status == Status::StaleLayout => {
                     stale += 1;
                     if stale > 1 {
@@ -207,19 +292,13 @@ impl Opened {
                     }
                     self.refresh(o).await?;
                 }
+                Err(error) if error.status == Status::Stale && self.has_moved(o, &shape).await => {}
                 Err(error) if error.status == Status::BadCapability && !renewed => {
                     renewed = true;
                     self.renew(o).await?;
                 }
                 other => return other,
             }
-        }
-    }
-
-    /// A write was acknowledged by `server`. One that asked to be durable is so, and cannot be lost.
-    pub(crate) fn written(&self, o: &Operation, server: ServerId, loss: Loss) {
-        if o.durability != Durability::Durable {
-            self.inode.written(server, loss);
         }
     }
 

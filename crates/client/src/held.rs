@@ -3,6 +3,9 @@
 //! An unlink tells the server the handles held open here; the server then keeps the object as an orphan of the session
 //! instead of removing it. The last holder to close releases it.
 //!
+//! **Of a file that is being opened by its name the handle is not known yet** ([`HeldFiles::seek`]). Meanwhile any file that is
+//! removed counts as held, and what is kept so for nobody is released when the last such open has ended.
+//!
 //! **Its servers know which files are open here for more than a moment** ([`HeldFiles::due`]): closes are not sent, so each
 //! server is told several times a lease. What another client has removed meanwhile is an orphan of this client from then on.
 //!
@@ -28,41 +31,58 @@ struct Entry {
 
 /// See the module's page.
 #[derive(Default)]
-pub(crate) struct HeldFiles(BTreeMap<Handle, Entry>);
+pub(crate) struct HeldFiles {
+    files: BTreeMap<Handle, Entry>,
+    /// Opens by name under way.
+    sought: u32,
+}
 
 impl HeldFiles {
     /// One holder more.
     pub(crate) fn hold(&mut self, object: Handle) {
-        self.0.entry(object).or_default().holders += 1;
+        self.files.entry(object).or_default().holders += 1;
     }
 
     /// An open of it has succeeded. Before, its server is not told that it is open: what is gone must not be kept for an open
     /// that is to be refused.
     pub(crate) fn opened(&mut self, object: Handle) {
-        if let Some(entry) = self.0.get_mut(&object) {
+        if let Some(entry) = self.files.get_mut(&object) {
             entry.open = true;
         }
     }
 
+    /// An open by name begins: it may come to hold any file.
+    pub(crate) fn seek(&mut self) {
+        self.sought += 1;
+    }
+
+    /// It has ended; the orphans that nobody holds, which are to be released.
+    pub(crate) fn sought(&mut self) -> Vec<Handle> {
+        self.sought = self.sought.saturating_sub(1);
+        if self.sought > 0 {
+            return Vec::new();
+        }
+        let unheld = self.files.extract_if(.., |_, entry| entry.holders == 0);
+        unheld.map(|(object, _)| object).collect()
+    }
+
     /// One holder less; whether it was the last of an orphan, which is then to be released.
     pub(crate) fn let_go(&mut self, object: Handle) -> bool {
-        let Some(entry) = self.0.get_mut(&object) else { return false };
+        let Some(entry) = self.files.get_mut(&object) else { return false };
         entry.holders = entry.holders.saturating_sub(1);
-        if entry.holders > 0 {
+        if entry.holders > 0 || (entry.orphan && self.sought > 0) {
             return false;
         }
-        self.0.remove(&object).is_some_and(|entry| entry.orphan)
+        self.files.remove(&object).is_some_and(|entry| entry.orphan)
     }
 
     /// The server keeps the object as an orphan; whether nobody here holds it any more, so that it is to be released.
     pub(crate) fn orphaned(&mut self, object: Handle) -> bool {
-        match self.0.get_mut(&object) {
-            Some(entry) => {
-                entry.orphan = true;
-                false
-            }
-            None => true,
+        if self.sought == 0 && !self.files.contains_key(&object) {
+            return true;
         }
+        self.files.entry(object).or_default().orphan = true;
+        false
     }
 
     /// Files of `server` that it is to be told of again, `share` after the last time.
@@ -74,7 +94,7 @@ impl HeldFiles {
     /// The server knows that they are open.
     pub(crate) fn told(&mut self, objects: &[Handle], now: Instant) {
         for object in objects {
-            if let Some(entry) = self.0.get_mut(object) {
+            if let Some(entry) = self.files.get_mut(object) {
                 entry.told = Some(now);
             }
         }
@@ -84,7 +104,7 @@ impl HeldFiles {
     pub(crate) fn tell_anew(&mut self, server: ServerId) {
         let all: Vec<Handle> = self.of(server).map(|(&object, _)| object).collect();
         for object in all {
-            if let Some(entry) = self.0.get_mut(&object) {
+            if let Some(entry) = self.files.get_mut(&object) {
                 entry.told = None;
             }
         }
@@ -92,12 +112,12 @@ impl HeldFiles {
 
     /// Whether it is open here.
     pub(crate) fn holds(&self, object: Handle) -> bool {
-        self.0.contains_key(&object)
+        self.files.contains_key(&object)
     }
 
     fn of(&self, server: ServerId) -> impl Iterator<Item = (&Handle, &Entry)> {
         let (first, last) = (Handle::new(server, 0), Handle::new(server, Handle::COUNTER_MAX));
-        self.0.range(first..=last)
+        self.files.range(first..=last)
     }
 
     /// Whether anything of `server` is open here: it may come to keep that only because it is.
@@ -107,16 +127,17 @@ impl HeldFiles {
 
     /// What to tell with an unlink or rename.
     pub(crate) fn to_tell(&self) -> Held {
-        if self.0.len() > limits::HELD_MAX {
+        if self.files.len() > limits::HELD_MAX || self.sought > 0 {
             return Held { handles: Vec::new().into(), any: true };
         }
-        Held { handles: self.0.keys().copied().collect::<Vec<_>>().into(), any: false }
+        Held { handles: self.files.keys().copied().collect::<Vec<_>>().into(), any: false }
     }
 
     /// All orphans, forgotten: to be released at the client's end.
     pub(crate) fn take_orphans(&mut self) -> Vec<Handle> {
-        let orphans = self.0.iter().filter(|(_, entry)| entry.orphan).map(|(&object, _)| object).collect();
-        for entry in self.0.values_mut() {
+        let orphans =
+            self.files.iter().filter(|(_, entry)| entry.orphan).map(|(&object, _)| object).collect();
+        for entry in self.files.values_mut() {
             entry.orphan = false;
         }
         orphans
@@ -126,6 +147,24 @@ impl HeldFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn while_a_file_is_opened_by_its_name_what_is_removed_counts_as_held_and_is_released_in_the_end() {
+        let mut held = HeldFiles::default();
+        held.seek();
+        held.seek();
+        assert!(held.to_tell().any);
+        held.hold(Handle(3));
+        assert!(!held.orphaned(Handle(1)) && !held.orphaned(Handle(2)) && !held.orphaned(Handle(3)));
+        assert!(!held.let_go(Handle(3)), "the other open may be of this file");
+        assert!(held.sought().is_empty(), "one is under way still");
+        // It was of this one.
+        held.hold(Handle(1));
+        assert_eq!(held.sought(), [Handle(2), Handle(3)]);
+        assert!(!held.to_tell().any);
+        assert!(held.let_go(Handle(1)));
+        assert!(held.orphaned(Handle(1)));
+    }
 
     #[test]
     fn only_the_last_holder_of_an_orphan_releases_it() {

@@ -1,4 +1,7 @@
-//! Inodes as this client uses them: where a file's data is, and what of its writes is not known to be durable.
+//! Inodes as this client uses them: where a file's data is, and what of its changes is not known to be durable.
+//!
+//! A change of the size or of attributes counts as a write of the file, and a change of an entry as one of its directory.
+//! What a reply says is durable already ([`Loss::is_nothing`]) is not noted.
 //!
 //! All open files of one inode in a client share one [`Inode`]. So an fsync through any of them covers what was written
 //! through all of them, and it goes to every server that holds some of it.
@@ -21,7 +24,7 @@ use crate::file::Shape;
 use lru::LruCache;
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::message::Loss;
-use shoal_proto::{Attr, Generation, Handle, Layout, ServerId};
+use shoal_proto::{Attr, Durability, Generation, Handle, Layout, ServerId};
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -37,12 +40,17 @@ struct Unsynced {
     loss: Loss,
     /// The number of the newest of them.
     newest: u64,
+    /// The number of the newest of them that a kill of the server would take.
+    newest_unkept: u64,
 }
 
 /// What of an inode's writes is not known to be durable.
 #[derive(Default, Debug)]
 pub(crate) struct Losses {
     unsynced: Vec<Unsynced>,
+    /// Loss ids that servers were asked for ahead of an append of this durability. Those of writes may say more: a write that
+    /// asked to be held in memory only is lost by a kill, an append of the same file is not.
+    asked: Vec<(ServerId, Durability, Loss)>,
     /// Writes acknowledged so far.
     writes: u64,
     /// Losses found so far.
@@ -67,18 +75,36 @@ impl Before {
 }
 
 impl Losses {
-    /// A write was acknowledged by `server`.
+    /// A write was acknowledged by `server`, which named this loss id then.
     fn written(&mut self, server: ServerId, loss: Loss) {
+        self.note(server, loss, |known| (known, loss));
+    }
+
+    /// A write was acknowledged that `server` did after it had named this loss id.
+    fn written_since(&mut self, server: ServerId, loss: Loss) {
+        self.note(server, loss, |known| (loss, known));
+    }
+
+    /// One write more; `in_order`: of the loss id that is known and its own, the older and the newer.
+    fn note(&mut self, server: ServerId, loss: Loss, in_order: impl Fn(Loss) -> (Loss, Loss)) {
+        if loss.is_nothing() {
+            return;
+        }
         self.writes += 1;
+        // What was asked for before a loss says nothing of what is written after it.
+        self.asked.retain(|&(of, _, asked)| of != server || !asked.is_lost(loss));
         let newest = self.writes;
+        let unkept = if loss.start == 0 { 0 } else { newest };
         match self.unsynced.iter_mut().find(|unsynced| unsynced.server == server) {
             Some(unsynced) => {
-                let is_lost = unsynced.loss.is_lost(loss);
+                let (older, newer) = in_order(unsynced.loss);
+                let is_lost = older.is_lost(newer);
                 self.found += u64::from(is_lost);
-                let loss = if is_lost { loss } else { unsynced.loss.and(loss) };
-                *unsynced = Unsynced { server, loss, newest };
+                let loss = if is_lost { newer } else { older.and(newer) };
+                let newest_unkept = unsynced.newest_unkept.max(unkept);
+                *unsynced = Unsynced { server, loss, newest, newest_unkept };
             }
-            None => self.unsynced.push(Unsynced { server, loss, newest }),
+            None => self.unsynced.push(Unsynced { server, loss, newest, newest_unkept: unkept }),
         }
     }
 
@@ -88,11 +114,13 @@ impl Losses {
 
     /// A sync of `server` came back with this loss id.
     fn compare(&mut self, before: &Before, server: ServerId, loss: Loss) {
-        let Some(known) = before.loss_of(server).filter(|known| known.is_lost(loss)) else { return };
+        if !before.loss_of(server).is_some_and(|known| known.is_lost(loss)) {
+            return;
+        }
         let unsynced = self.unsynced.iter_mut().find(|unsynced| unsynced.server == server);
         // Another sync, or a later write, may have found the loss already.
-        if let Some(unsynced) = unsynced.filter(|unsynced| unsynced.loss == known) {
-            unsynced.loss = Loss { start: if known.start == 0 { 0 } else { loss.start }, ..loss };
+        if let Some(unsynced) = unsynced.filter(|unsynced| unsynced.loss.is_lost(loss)) {
+            unsynced.loss = Loss { start: if unsynced.loss.start == 0 { 0 } else { loss.start }, ..loss };
             self.found += 1;
         }
     }
@@ -100,6 +128,20 @@ impl Losses {
     /// Everything written before a sync began is durable on the servers that `is_synced` names, or known to be lost.
     fn covered(&mut self, before: &Before, is_synced: impl Fn(ServerId) -> bool) {
         self.unsynced.retain(|unsynced| unsynced.newest > before.writes || !is_synced(unsynced.server));
+        // A kill takes nothing of what was written since, if that is kept.
+        let is_kept =
+            |unsynced: &&mut Unsynced| unsynced.newest_unkept <= before.writes && is_synced(unsynced.server);
+        self.unsynced.iter_mut().filter(is_kept).for_each(|unsynced| unsynced.loss.start = 0);
+        self.asked.retain(|&(server, ..)| !is_synced(server));
+    }
+
+    /// What a change of this durability that is asked for now would be lost together with, if that is known.
+    fn loss_of(&self, server: ServerId, durability: Durability) -> Option<Loss> {
+        let is_it = |(of, held, _): &&(ServerId, Durability, Loss)| *of == server && *held == durability;
+        let asked = self.asked.iter().find(is_it).map(|&(.., loss)| loss);
+        let written =
+            self.unsynced.iter().find(|unsynced| unsynced.server == server).map(|unsynced| unsynced.loss);
+        asked.or(written.filter(|loss| loss.start == 0))
     }
 
     /// A sync of all servers came back with these loss ids.
@@ -137,6 +179,16 @@ impl Inode {
         }
     }
 
+    /// Attributes came that were requested when the shape was `before`. Unless a newer shape came meanwhile they hold, also with an
+    /// older generation: a power cut may take a layout back that this client has seen in a weak sync mode.
+    pub(crate) fn learn_since(&self, before: &Shape, attr: &Attr) {
+        if self.shape.borrow().generation == before.generation {
+            *self.shape.borrow_mut() = Shape::of(attr);
+        } else {
+            self.learn(attr);
+        }
+    }
+
     /// The file was laid out.
     pub(crate) fn laid(&self, layout: Layout) {
         let mut shape = self.shape.borrow_mut();
@@ -151,9 +203,21 @@ impl Inode {
         self.losses.borrow_mut().written(server, loss);
     }
 
-    /// Whether a loss id of the server is known since the last sync.
-    pub(crate) fn knows_loss(&self, server: ServerId) -> bool {
-        self.losses().unsynced.iter().any(|unsynced| unsynced.server == server)
+    /// A write was acknowledged that `server` did after it had named this loss id.
+    pub(crate) fn written_since(&self, server: ServerId, loss: Loss) {
+        self.losses.borrow_mut().written_since(server, loss);
+    }
+
+    /// What a change of this durability that is asked for now would be lost together with, if that is known since the last sync.
+    pub(crate) fn loss_of(&self, server: ServerId, durability: Durability) -> Option<Loss> {
+        self.losses().loss_of(server, durability)
+    }
+
+    /// The server was asked for its loss id, for a change of this durability.
+    pub(crate) fn asked(&self, server: ServerId, durability: Durability, loss: Loss) {
+        let asked = &mut self.losses.borrow_mut().asked;
+        asked.retain(|&(of, held, _)| (of, held) != (server, durability));
+        asked.push((server, durability, loss));
     }
 
     /// The writes that a sync that begins now covers.
@@ -267,14 +331,36 @@ impl Inodes {
         }
     }
 
-    /// A write without an open file was acknowledged by `server`.
-    pub(crate) fn written(&mut self, handle: Handle, server: ServerId, loss: Loss) {
+    /// A change of an object was acknowledged by `server`: of a file through no open file of it, or of a directory.
+    pub(crate) fn changed(&mut self, handle: Handle, server: ServerId, loss: Loss) {
+        if loss.is_nothing() {
+            return;
+        }
         if let Some(inode) = self.open.get(&handle) {
             return inode.written(server, loss);
         }
         let mut losses = self.closed.pop(&handle).unwrap_or_default();
         losses.written(server, loss);
         self.keep(handle, losses);
+    }
+
+    /// The changes of a directory that a sync of it that begins now covers. A directory has no open files here.
+    pub(crate) fn directory_before(&self, dir: Handle) -> Before {
+        self.closed.peek(&dir).map(Losses::before).unwrap_or_default()
+    }
+
+    /// A sync of a directory came back with these loss ids. Whether a loss was found that was not reported; from now on it was.
+    pub(crate) fn directory_synced(
+        &mut self,
+        dir: Handle,
+        before: &Before,
+        synced: &BTreeMap<ServerId, Loss>,
+    ) -> bool {
+        let Some(mut losses) = self.closed.pop(&dir) else { return false };
+        losses.synced(before, synced);
+        let is_new = std::mem::replace(&mut losses.reported, losses.found) < losses.found;
+        self.keep(dir, losses);
+        is_new
     }
 
     /// The writes that a sync of all servers that begins now covers.

@@ -9,6 +9,7 @@
 //! time.
 
 mod cache;
+mod call;
 mod client;
 mod core;
 mod counters;
@@ -22,6 +23,7 @@ mod inodes;
 mod map;
 mod ops;
 mod options;
+mod pages;
 mod session;
 mod shards;
 #[cfg(test)]
@@ -35,6 +37,6 @@ pub use client::Client;
 pub use counters::ClientCounters;
 pub use error::Error;
 pub use file::OpenFile;
-pub use ops::{Contents, DirStream, NewFile, Piece, UnorderedDirStream, Which};
+pub use ops::{Contents, DirStream, NewFile, OpenedPages, Piece, StreamCounts, UnorderedDirStream, Which};
 pub use options::Options;
 pub use words::{RenameFlags, Statfs};

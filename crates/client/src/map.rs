@@ -1,8 +1,9 @@
 //! The cluster's map as this client knows it, and how a newer one comes.
 //!
-//! Three ways lead to a newer map: the first connection fetches it; any reply that tells a greater epoch has it fetched beside
-//! what is under way; and who meets a server that is not in it looks for a newer one first. **A map of another file system, or
-//! of an older epoch, is never taken.**
+//! Four ways lead to a newer map: the first connection fetches it; any reply that tells a greater epoch has it fetched beside
+//! what is under way; who meets a server that is not in it looks for a newer one first; and where a server is not reached, because
+//! it may have moved, the others are asked in turn. **A map of another file system is never taken, and nothing that is known is
+//! forgotten for an older one.**
 
 use crate::Error;
 use crate::core::{Core, Operation};
@@ -11,6 +12,8 @@ use crate::session::{Asked, Waiter};
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Shared, WeakShared};
 use shoal_env::Instant;
+use shoal_env::local::Notify;
+use shoal_env::mutant::{self, Mutant};
 use shoal_proto::op::Answer;
 use shoal_proto::{ClusterMap, Durability, Group, Op, ServerId, Status};
 use std::cell::{Cell, RefCell};
@@ -32,6 +35,10 @@ pub(crate) struct KnownMap {
     looking: RefCell<Option<WeakShared<Look>>>,
     /// When the last one ended.
     looked_at: Cell<Option<Instant>>,
+    /// Which of the others is asked next where one is not reached.
+    turn: Cell<usize>,
+    /// Woken when a newer one was taken.
+    pub(crate) changed: Notify,
 }
 
 impl KnownMap {
@@ -42,6 +49,8 @@ impl KnownMap {
             asked: Cell::new(false),
             looking: RefCell::default(),
             looked_at: Cell::new(None),
+            turn: Cell::default(),
+            changed: Notify::default(),
         }
     }
 
@@ -56,11 +65,20 @@ impl Core {
         self.map.present.borrow().clone()
     }
 
-    /// Take a map, if it is newer and of this file system.
+    /// Take what is new in a map of this file system.
     pub(crate) fn install_map(&self, map: ClusterMap) {
-        let newer = map.epoch > self.map().epoch || self.map().servers.is_empty();
-        if newer && map.fs_id == self.options.fs_id && map.collection == self.options.collection {
-            *self.map.present.borrow_mut() = Rc::new(map);
+        let present = self.map();
+        if map.fs_id != self.options.fs_id || map.collection != self.options.collection {
+            return;
+        }
+        let next = match present.servers.is_empty() {
+            true => map,
+            // A client gives no epochs: it hears of whatever is newer than those that servers gave.
+            false => ClusterMap { epoch: present.epoch.max(map.epoch), ..present.succeeded_by(&map) },
+        };
+        if next != *present {
+            *self.map.present.borrow_mut() = Rc::new(next);
+            self.map.changed.wake_all();
         }
     }
 
@@ -68,9 +86,25 @@ impl Core {
     pub(crate) fn note_epoch(&self, server: ServerId, epoch: u32) {
         let map = self.map();
         // With no servers in it, it is being fetched for the first time.
-        if epoch <= map.epoch || map.servers.is_empty() || self.map.asked.replace(true) {
+        if epoch > map.epoch && !map.servers.is_empty() && !self.map.asked.replace(true) {
+            self.ask_map(server, self.options.timeout);
+        }
+    }
+
+    /// A server was not reached where the map has it: one of the others is asked for a newer one, beside what is under way, and
+    /// another one the next time.
+    pub(crate) fn ask_others_for_map(&self, unreached: ServerId) {
+        let others = self.map().servers.len().saturating_sub(1);
+        if others == 0 || mutant::is(Mutant::StayAtAddress) || self.map.asked.replace(true) {
             return;
         }
+        let turn = self.map.turn.get();
+        self.map.turn.set(turn.wrapping_add(1));
+        let next = (usize::from(unreached.0) + 1 + turn % others) % (others + 1);
+        self.ask_map(ServerId(next as u16), LOOK.0);
+    }
+
+    fn ask_map(&self, server: ServerId, patience: Duration) {
         self.enqueue(
             server,
             Asked {
@@ -78,8 +112,9 @@ impl Core {
                 groups: vec![Group { ops: vec![Op::Map {}].into() }],
                 bulk: Vec::new(),
                 reply_bytes: 0,
-                deadline: self.world.now() + self.options.timeout,
+                deadline: self.world.now() + patience,
                 durability: Durability::Usual,
+                call: None,
                 waiter: Waiter::Map,
             },
         );

@@ -35,20 +35,30 @@ pub use create_many::NewFile;
 pub(crate) use directory::Listener;
 pub(crate) use getattr::logical_size;
 pub use many::Which;
+pub use open::{OpenedPages, StreamCounts};
 pub use read_many::Contents;
 pub use readdir::{DirStream, UnorderedDirStream};
 pub use write_many::Piece;
 
 use shoal_proto::op::Answer;
-use shoal_proto::{Attr, Capability};
+use shoal_proto::{Attr, Capability, ChangeCount};
 
 /// The attributes among answers, the last if there are several.
 fn attr_among(answers: &[Answer]) -> Option<Attr> {
     answers.iter().rev().find_map(|answer| match answer {
-        Answer::Attr { attr } | Answer::Made { attr, .. } => Some(attr.clone()),
+        Answer::Attr { attr, .. } | Answer::Made { attr, .. } => Some(attr.clone()),
         Answer::Looked { attr, .. } => attr.clone(),
         _ => None,
     })
+}
+
+/// The change count among answers, of the stream of the object that they are about.
+fn count_among(answers: &[Answer]) -> ChangeCount {
+    let count = answers.iter().rev().find_map(|answer| match answer {
+        Answer::Attr { count, .. } | Answer::Made { count, .. } => Some(*count),
+        _ => None,
+    });
+    count.unwrap_or(ChangeCount::NONE)
 }
 
 /// The capability among answers.

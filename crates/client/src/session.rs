@@ -10,7 +10,7 @@
 //! sent again, unchanged, on the next connection. A change whose caller stopped waiting keeps its slot until the answer
 //! comes.
 //!
-//! **A caller is answered by its deadline** ([`Session::expire`]): with what came, or that nothing did. **A read ends with its
+//! **A caller is answered by its deadline** ([`watch`]): with what came, or that nothing did. **A read ends with its
 //! deadline**, though nobody comes to see it (a batch of a listing that is left open): no connection is wanted for it, and
 //! the next one forgets it.
 //!
@@ -19,7 +19,12 @@
 //!
 //! The queues are in order of asking: a large transfer at the head of its queue is not overtaken by small ones.
 
+mod watch;
+
+pub(crate) use watch::QUIET;
+
 use crate::Error;
+use crate::call::Call;
 use bytes::Bytes;
 use hashbrown::HashTable;
 use shoal_env::Instant;
@@ -28,8 +33,11 @@ use shoal_proto::message::{Attached, Reply, Request, SlotUse};
 use shoal_proto::{Durability, Frame, FrameKind, Group, Op, ServerId, SessionId, Slot, Status, message};
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::rc::Rc;
 use std::time::Duration;
 
+/// A call asks a server early if it does so in this part of its time limit.
+const EARLY_PART: u32 = 10;
 /// Requests given to one write, at most.
 const BATCH_REQUESTS_MAX: usize = 256;
 /// Data given to one write, at most (one request more may pass it).
@@ -62,6 +70,8 @@ pub(crate) struct Asked {
     pub(crate) reply_bytes: u64,
     pub(crate) deadline: Instant,
     pub(crate) durability: Durability,
+    /// The call of a program that it is a part of.
+    pub(crate) call: Option<Rc<Call>>,
     pub(crate) waiter: Waiter,
 }
 
@@ -77,10 +87,21 @@ struct Pending {
     admitted: bool,
     sent: bool,
     deadline: Instant,
+    asked_at: Instant,
+    call: Option<Rc<Call>>,
     waiter: Waiter,
 }
 
 impl Pending {
+    fn has_caller(&self) -> bool {
+        matches!(self.waiter, Waiter::Caller(_))
+    }
+
+    /// Whether nothing of it can have been done, or nothing that matters.
+    fn leaves_nothing(&self) -> bool {
+        !self.sent || !self.changes
+    }
+
     /// A read whose time is over.
     fn is_late_read(&self, now: Instant) -> bool {
         !self.changes && self.deadline <= now
@@ -148,6 +169,13 @@ pub(crate) struct Session {
     pub(crate) eager_bytes: usize,
     /// What last went wrong on the way to the server.
     pub(crate) trouble: String,
+    /// Since when something is asked and no answer came; `None`: nothing is asked, or it is to be looked at from now on.
+    unanswered_since: Option<Instant>,
+    /// For how long something was asked before that without an answer, and when the last of it was given up.
+    given_up: Option<(Duration, Instant)>,
+    /// When a connection was last refused.
+    refused_at: Option<Instant>,
+    silent: bool,
     /// Times attached.
     pub(crate) attachments: u64,
     /// Batches taken: tells a keeper of the lease that there was traffic.
@@ -184,6 +212,10 @@ impl Outgoing {
     }
 }
 
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Session {
     pub(crate) fn new(server: ServerId) -> Session {
         Session {
@@ -203,13 +235,26 @@ impl Session {
             next_tag: 1,
             eager_bytes: shoal_proto::limits::EAGER_BYTES_MAX,
             trouble: String::new(),
+            unanswered_since: None,
+            given_up: None,
+            refused_at: None,
+            silent: false,
             attachments: 0,
             batches: 0,
         }
     }
 
     /// Take a request in; its tag.
-    pub(crate) fn enqueue(&mut self, asked: Asked) -> u64 {
+    ///
+    /// A server that is asked early in a call is waited for from the call's begin on: else a call would end a moment before its
+    /// server counts as silent, and the next one would wait as long.
+    pub(crate) fn enqueue(&mut self, asked: Asked, now: Instant, timeout: Duration) -> u64 {
+        let begun_at = Instant(asked.deadline.0.saturating_sub(nanos(timeout)));
+        let early = Instant(now.0.saturating_sub(nanos(timeout / EARLY_PART)));
+        let lately = self.given_up.filter(|(_, at)| now.since(*at) < timeout);
+        let before = lately.map_or(Duration::ZERO, |(waited, _)| waited);
+        let since = begun_at.max(early).0.saturating_sub(nanos(before));
+        self.unanswered_since.get_or_insert(Instant(since));
         let tag = self.next_tag;
         self.next_tag += 1;
         let bulk_len = asked.bulk.iter().map(|part| part.len() as u64).sum();
@@ -231,6 +276,8 @@ impl Session {
             admitted: false,
             sent: false,
             deadline: asked.deadline,
+            asked_at: now,
+            call: asked.call,
             waiter: asked.waiter,
         };
         let queue = if changes { &mut self.want_slot } else { self.behind_slots(pending.credit) };
@@ -274,10 +321,10 @@ impl Session {
         }
     }
 
-    /// Whether a connection is wanted: somebody waits.
+    /// Whether a connection is wanted: somebody waits, or the server is to be found again.
     pub(crate) fn is_wanted(&self, now: Instant) -> bool {
         let waits = |pending: &Pending| !matches!(pending.waiter, Waiter::Nobody);
-        self.pending.0.iter().any(|pending| waits(pending) && !pending.is_late_read(now))
+        self.silent || self.pending.0.iter().any(|pending| waits(pending) && !pending.is_late_read(now))
     }
 
     /// Whether an answer is expected.
@@ -316,6 +363,7 @@ impl Session {
         self.credit_all = u64::from(attached.credit_bytes).max(1);
         self.eager_bytes = attached.eager_bytes as usize;
         self.up = true;
+        self.answers();
         self.trouble.clear();
         self.attachments += 1;
         for tag in self.pending.tags(|pending| pending.is_late_read(now)) {
@@ -327,7 +375,7 @@ impl Session {
         self.admit();
     }
 
-    /// The connection is gone.
+    /// The connection is gone, or could not be made.
     pub(crate) fn lost(&mut self, words: &str) {
         self.up = false;
         words.clone_into(&mut self.trouble);
@@ -370,6 +418,7 @@ impl Session {
     /// The server refuses for good: everything that waits fails.
     pub(crate) fn refused(&mut self, status: Status, words: &str) {
         self.up = false;
+        self.silent = false;
         words.clone_into(&mut self.trouble);
         for tag in self.pending.tags(|_| true) {
             self.fail(tag, status, words);
@@ -395,36 +444,25 @@ impl Session {
         if pending.admitted {
             self.credit_used -= pending.credit;
         }
+        if self.pending.0.is_empty() {
+            self.unanswered_since = None;
+        }
         self.admit();
         Some(pending)
     }
 
-    /// Answer the callers whose time is over: nothing came within `timeout`. Gives the next deadline of a caller.
-    pub(crate) fn expire(&mut self, now: Instant, timeout: Duration) -> Option<Instant> {
-        let waits = |pending: &Pending| matches!(pending.waiter, Waiter::Caller(_));
-        let late = self.pending.tags(|pending| waits(pending) && pending.deadline <= now);
-        for tag in late {
-            let words = self.silence(timeout);
-            let Some(pending) = self.pending.get_mut(tag) else { continue };
-            let error = Error::new(Status::TimedOut, pending.op).from(self.server).because(words);
-            if let Waiter::Caller(waiter) = std::mem::replace(&mut pending.waiter, Waiter::Nobody) {
-                waiter.send(Err(error));
-            }
-            self.abandon(tag);
-        }
-        self.pending.0.iter().filter(|pending| waits(pending)).map(|pending| pending.deadline).min()
-    }
-
-    /// Why there was no answer.
-    fn silence(&self, timeout: Duration) -> String {
-        match self.trouble.as_str() {
-            "" => format!("no answer within {timeout:?}; is the server overloaded or cut off?"),
-            trouble => format!("not reached within {timeout:?}: {trouble}; is the server running?"),
-        }
-    }
-
     /// The caller waits no longer.
-    pub(crate) fn abandon(&mut self, tag: u64) {
+    pub(crate) fn abandon(&mut self, tag: u64, now: Instant) {
+        let since = self.unanswered_since;
+        self.forsake(tag);
+        // Requests that follow soon continue the wait: else each caller of a server would wait for it anew, if all give up
+        // early.
+        if let (Some(since), None) = (since, self.unanswered_since) {
+            self.given_up = Some((now.since(since), now));
+        }
+    }
+
+    fn forsake(&mut self, tag: u64) {
         match self.pending.get_mut(tag) {
             Some(pending) if pending.sent && pending.changes => pending.waiter = Waiter::Nobody,
             Some(pending) if pending.sent => {
@@ -476,6 +514,7 @@ impl Session {
         reply: Reply,
         bulk: Bytes,
     ) -> Result<Option<(Waiter, Answered)>, String> {
+        self.answers();
         // A read whose caller has gone was forgotten.
         let Some(pending) = self.pending.get(tag) else { return Ok(None) };
         if !pending.sent || reply.groups.len() != pending.request.groups.len() {

@@ -4,6 +4,8 @@
 mod data;
 mod links;
 mod listing;
+mod losses;
 mod many;
 mod names;
 mod retries;
+mod silent;

@@ -1,4 +1,4 @@
-//! What the core asks of its driver: the time, chance, and two signals. The core itself does no I/O.
+//! What the core asks of its driver: the time, chance, and three signals. The core itself does no I/O.
 //!
 //! A driver answers the signals in its own way: over `env` with tasks ([`crate::driver`]), by hand in the tests.
 
@@ -17,6 +17,8 @@ pub(crate) trait World {
     fn work(&self, _work: Work, _count: u64) {}
     /// There is something to do for `server`: requests to send, or a connection to end.
     fn outgoing(&self, server: ServerId);
+    /// `server` is silent: its connection, if there is one, is to be left, and the server to be found again.
+    fn silent(&self, server: ServerId);
     /// [`Core::tick`](crate::core::Core::tick) is to be called at `at`, or soon after.
     fn wake_at(&self, at: Instant);
 }

@@ -9,10 +9,16 @@ use futures_channel::oneshot;
 use futures_util::future::LocalBoxFuture;
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// A name is resolved within this, or it is an error.
+const RESOLVE_MAX: Duration = Duration::from_secs(3);
+/// Each of several addresses of a host has so long to answer, but for the last.
+const CONNECT_TURN: Duration = Duration::from_secs(1);
 
 /// What a world offers. Implemented by [`real`](crate::real) and [`sim`](crate::sim); used through [`Env`].
 pub trait Door {
@@ -38,8 +44,10 @@ pub trait Door {
     }
     /// Listen at an address.
     fn listen(&self, at: &Address) -> LocalBoxFuture<'static, io::Result<Listener>>;
-    /// Connect to an address.
+    /// Connect to an address; never to a host's name, which [`Env::connect`] resolves.
     fn connect(&self, to: &Address) -> LocalBoxFuture<'static, io::Result<Stream>>;
+    /// The addresses that a host's name has at this moment, those to be preferred first.
+    fn resolve(&self, host: &str) -> LocalBoxFuture<'static, io::Result<Vec<IpAddr>>>;
     /// Files.
     fn files(&self) -> &dyn FileDoor;
     /// What was counted.
@@ -160,9 +168,37 @@ impl Env {
         self.0.listen(at).await
     }
 
-    /// Connect to an address.
+    /// Connect to an address. A host's name is resolved anew each time, and its addresses are tried one after the other.
     pub async fn connect(&self, to: &Address) -> io::Result<Stream> {
-        self.0.connect(to).await
+        let Address::Host(host, port) = to else { return self.0.connect(to).await };
+        let mut found = self.resolve(host).await?.into_iter().peekable();
+        let mut failed = io::Error::new(io::ErrorKind::NotFound, format!("the host {host} has no address"));
+        while let Some(ip) = found.next() {
+            let connecting = self.0.connect(&Address::Tcp((ip, *port).into()));
+            // The last one has all the time that the caller has.
+            let connected = match found.peek() {
+                None => connecting.await,
+                Some(_) => self.deadline(self.now() + CONNECT_TURN, connecting).await.unwrap_or_else(|_| {
+                    Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer in {CONNECT_TURN:?}")))
+                }),
+            };
+            match connected {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failed = io::Error::new(error.kind(), format!("{host} is {ip}: {error}")),
+            }
+        }
+        Err(failed)
+    }
+
+    /// The addresses that a host's name has at this moment. It takes a bounded time, whatever name servers do.
+    pub async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        match self.deadline(self.now() + RESOLVE_MAX, self.0.resolve(host)).await {
+            Ok(found) => found,
+            Err(Elapsed) => {
+                let words = format!("the name {host} was not resolved within {RESOLVE_MAX:?}");
+                Err(io::Error::new(io::ErrorKind::TimedOut, words))
+            }
+        }
     }
 
     /// Open a file.

@@ -65,7 +65,7 @@ mutants! {
     BatchAgain "batch-again",
     /// A split leaves the entries of one range where they were, and not in their shard.
     KeepShard "keep-shard",
-    /// A change of attributes is answered before it is durable.
+    /// Who reads a change of attributes does not wait until it is durable.
     SetattrEarly "setattr-early",
     /// A truncation of a laid-out file does not wait for the turn of its appends.
     TruncateWithoutTurn "truncate-without-turn",
@@ -91,8 +91,12 @@ mutants! {
     LoanEarly "loan-early",
     /// A client lets its session with a server end although the server keeps a removed file for it.
     LeaseNotRenewed "lease-not-renewed",
+    /// A client that does not reach a server where it knows it asks nobody for a newer map.
+    StayAtAddress "stay-at-address",
     /// A removed file that other clients have open is freed at the next look, whoever said that it holds it.
     LingeringFreedEarly "lingering-freed-early",
+    /// The change count of a stream stays as it is when its bytes are changed.
+    CountStandsStill "count-stands-still",
 }
 
 #[cfg(feature = "mutants")]
@@ -126,3 +130,18 @@ pub fn is(mutant: Mutant) -> bool {
 pub const fn is(_mutant: Mutant) -> bool {
     false
 }
+
+/// Panic here, in a process whose environment asks for it (`SHOAL_PANIC=server`), to see what becomes of the process.
+///
+/// # Panics
+/// When it is asked for.
+#[cfg(feature = "mutants")]
+#[track_caller]
+pub fn panic_if_asked(place: &str) {
+    assert!(std::env::var("SHOAL_PANIC").as_deref() != Ok(place), "SHOAL_PANIC asks for it");
+}
+
+/// Nothing, without the feature.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub const fn panic_if_asked(_place: &str) {}

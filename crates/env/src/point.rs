@@ -188,7 +188,7 @@ points! {
         /// It is known what has its place, and those rows are gone.
         UNFINISHED_ASKED "asked",
         /// What will never have its place is removed.
-        UNFINISHED_DISCARDED "discarded",
+        UNFINISHED_DISCARDED "discarded" last,
         /// Links of names that were taken away are counted.
         UNFINISHED_SETTLED "settled" last,
     }

@@ -16,6 +16,7 @@ mod dir;
 mod file;
 mod inline;
 mod local;
+mod names;
 mod pause;
 mod polling;
 mod pool;
@@ -33,6 +34,7 @@ pub use roaming::here;
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
@@ -217,17 +219,22 @@ pub fn now() -> Instant {
     Instant(u64::try_from(origin().elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
+/// The wall clock of all real environments, for threads that are in none.
+pub fn wall() -> WallTime {
+    let nanos = match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |n| -n),
+    };
+    WallTime(nanos)
+}
+
 impl Door for RealDoor {
     fn now(&self) -> Instant {
         now()
     }
 
     fn wall(&self) -> WallTime {
-        let nanos = match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
-            Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
-            Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |n| -n),
-        };
-        WallTime(nanos)
+        wall()
     }
 
     fn random(&self, buf: &mut [u8]) {
@@ -285,6 +292,7 @@ impl Door for RealDoor {
         Box::pin(async move {
             match at {
                 Address::Tcp(addr) => tcp::listen(addr, meter),
+                Address::Host(host, port) => tcp::listen_by_name(host, port, meter),
                 Address::Unix(path) => unix::listen(path, meter),
                 Address::Local(name) => local::listen(name, meter),
             }
@@ -296,9 +304,19 @@ impl Door for RealDoor {
         Box::pin(async move {
             match to {
                 Address::Tcp(addr) => tcp::connect(addr, meter).await,
+                Address::Host(..) => Err(io::ErrorKind::Unsupported.into()),
                 Address::Unix(path) => unix::connect(path, meter).await,
                 Address::Local(name) => local::connect(&name, meter),
             }
+        })
+    }
+
+    fn resolve(&self, host: &str) -> LocalBoxFuture<'static, io::Result<Vec<IpAddr>>> {
+        let (found, polling) = (names::resolve(host), self.polling.clone());
+        Box::pin(async move {
+            let found = found.await;
+            polling.note();
+            found
         })
     }
 

@@ -41,6 +41,7 @@ mod pages;
 mod points;
 mod process;
 mod rng;
+mod spare;
 mod stream;
 mod timer;
 mod trace;
@@ -48,4 +49,5 @@ mod world;
 
 pub use config::{Arm, Config, Congestion, Cpu, Disk, Link, Machine, Pages, SyncCost, Syncs};
 pub use points::Met;
+pub use spare::SpareDisk;
 pub use world::{Ended, MachineId, ProcessId, World};

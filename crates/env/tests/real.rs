@@ -12,11 +12,12 @@ macro_rules! in_the_real_world {
     ($($case:ident),* $(,)?) => {
         $(#[test]
         fn $case() {
-            for (kind, roams) in [("tcp", false), ("unix", false), ("local", false), ("tcp", true), ("local", true)] {
+            for (kind, roams) in [("tcp", false), ("host", false), ("unix", false), ("local", false), ("tcp", true), ("local", true)] {
                 let dir = tempfile::tempdir().unwrap();
                 let root = dir.path().to_owned();
                 let address = match kind {
                     "tcp" => "tcp:127.0.0.1:0".parse().unwrap(),
+                    "host" => "tcp:localhost:0".parse().unwrap(),
                     "unix" => Address::Unix(root.join("socket")),
                     _ => Address::Local(format!("{}-{}", stringify!($case), root.display())),
                 };

@@ -484,3 +484,54 @@ fn a_world_that_is_dropped_drops_its_tasks() {
     drop(world);
     assert_eq!(Rc::strong_count(&here), 1);
 }
+
+/// Whether somebody listens at a host's port, at this moment.
+fn connects_to(world: &World, process: shoal_env::sim::ProcessId, host: &str) -> io::Result<()> {
+    let at: Address = format!("tcp:{host}:7441").parse().unwrap();
+    world.complete(process, |env| async move { env.connect(&at).await.map(drop) })
+}
+
+#[test]
+fn a_name_is_resolved_for_each_connection_and_all_its_addresses_are_tried() {
+    let world = World::new(1, Config::default());
+    let (old, new) = (world.machine("old"), world.machine("new"));
+    let ips = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
+    world.set_address(old, ips[0]);
+    world.set_address(new, ips[1]);
+    let serve = |machine| {
+        let process = world.process("serves", machine);
+        world.start(process, |env| async move {
+            let mut listener = env.listen(&"tcp:node7:7441".parse().unwrap()).await.unwrap();
+            loop {
+                listener.accept().await.unwrap();
+            }
+        });
+        process
+    };
+    let asker = world.process("asks", world.machine("client"));
+    let error = connects_to(&world, asker, "node7").unwrap_err();
+    assert!(error.to_string().contains("node7"), "{error}");
+    let first = serve(old);
+    world.set_name("node7", &ips[..1]);
+    connects_to(&world, asker, "node7").unwrap();
+    // It moves to another machine, whose address the name gets; a name server may give the former one too.
+    world.crash(first);
+    serve(new);
+    assert_eq!(connects_to(&world, asker, "node7").unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    world.set_name("node7", &ips[1..]);
+    connects_to(&world, asker, "node7").unwrap();
+    world.set_name("node7", &ips);
+    connects_to(&world, asker, "node7").unwrap();
+}
+
+#[test]
+fn a_name_that_no_name_server_resolves_ends_the_wait_with_words() {
+    let world = World::new(1, Config::default());
+    let asker = world.process("asks", world.machine("client"));
+    world.set_names_answered(false);
+    let begin = world.now();
+    let error = connects_to(&world, asker, "node7").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(error.to_string().contains("the name node7 was not resolved"), "{error}");
+    assert!(world.now().since(begin) < Duration::from_secs(5));
+}

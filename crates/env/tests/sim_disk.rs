@@ -99,6 +99,22 @@ fn a_write_in_flight_at_a_power_cut_may_be_torn_by_sectors() {
 }
 
 #[test]
+fn what_is_lost_of_a_disk_in_another_machine_has_another_boot_id_when_the_disk_is_back() {
+    let world = World::new(3, Config::default());
+    let (near, far) = (world.machine("near"), world.machine("far"));
+    let process = world.process("p", near);
+    let boot_id = || world.complete(process, |env| async move { env.boot_id() });
+    let before = boot_id();
+    world.exchange_disks(near, far);
+    world.exchange_disks(near, far);
+    assert_eq!(boot_id(), before, "nothing was lost");
+    world.exchange_disks(near, far);
+    world.power_cut(far);
+    world.exchange_disks(near, far);
+    assert_ne!(boot_id(), before);
+}
+
+#[test]
 fn a_crash_keeps_what_was_written_and_the_boot_id_and_frees_locks() {
     let world = World::new(5, Config::default());
     let process = world.process("p", world.machine("m"));
@@ -240,4 +256,39 @@ fn a_full_disk_says_so_and_freed_space_counts_again() {
     });
     world.set_disk(machine, Disk { capacity: 4096, ..Disk::default() });
     assert_eq!(world.disk_space(machine), (4096, 4096));
+}
+
+#[test]
+fn a_copy_of_a_disk_is_what_was_durable_and_the_newest_one_comes_back_whole() {
+    let world = World::new(1, Config::default());
+    let machine = world.machine("m");
+    let process = world.process("p", machine);
+    let (spare, clock) = (std::rc::Rc::new(std::cell::RefCell::new(None)), world.clone());
+    let taken = spare.clone();
+    let before = world.complete(process, |env| async move {
+        let file = env.open("/file", CREATE).await.unwrap();
+        file.write_at(0, vec![vec![1; 5000].into()]).await.unwrap();
+        file.sync().await.unwrap();
+        env.sync_dir("/").await.unwrap();
+        file.write_at(0, vec![vec![2; 5000].into()]).await.unwrap();
+        env.open("/new", CREATE).await.unwrap();
+        taken.replace(Some(clock.copy_disk(machine)));
+        file.sync().await.unwrap();
+        file.write_at(5000, vec![vec![3; 100].into()]).await.unwrap();
+        env.boot_id()
+    });
+    let mut spare = spare.take().unwrap();
+    let look = || {
+        world.complete(process, |env| async move {
+            let file = env.open("/file", OpenOptions::default()).await.unwrap();
+            let names = env.list("/").await.unwrap().len();
+            (env.boot_id(), names, file.read_at(0, 1 << 20).await.unwrap())
+        })
+    };
+    world.exchange_disk(machine, &mut spare);
+    let (boot, names, bytes) = look();
+    assert!(boot != before && names == 1 && *bytes == [1; 5000]);
+    world.exchange_disk(machine, &mut spare);
+    let (boot, names, bytes) = look();
+    assert!(boot == before && names == 2 && *bytes == *[vec![2; 5000], vec![3; 100]].concat());
 }

@@ -2,6 +2,13 @@
 //!
 //! A check speaks of values (`of`, `to`, `series`) at places (`x`, `from`, `until`) by the names of its file. Where a place was
 //! not run (a short run, a mode with fewer places) nothing is said: the verdict is *not seen*.
+//!
+//! Every check says of which [`Kind`] it is: what was fitted, what follows anyway and what is beside a bound of our own is not counted
+//! with what a paper found.
+
+mod kind;
+
+pub use kind::Kind;
 
 use crate::file::Experiment;
 use crate::outcome::{Curve, Outcome, Point};
@@ -16,6 +23,11 @@ use shoal_model::short;
 pub struct Check {
     /// What the paper says.
     pub claim: String,
+    /// What it shows when it holds.
+    pub kind: Kind,
+    /// The same of real runs, where that differs.
+    #[serde(default)]
+    pub kind_real: Option<Kind>,
     /// What must be so.
     pub shape: Shape,
     /// Only in this mode: the other's machine is not the paper's.
@@ -213,6 +225,7 @@ impl Check {
         if self.claim.is_empty() {
             return Err("say what is claimed".to_owned());
         }
+        self.suits(experiment)?;
         for series in self.shape.series() {
             experiment.series(series).ok_or_else(|| format!("there is no series `{series}` in this file"))?;
         }

@@ -16,8 +16,8 @@
 //! * [`seat`]: one process of a workload, its barriers and its clocks; [`real`] and [`simulated`] give seats.
 //! * [`bound`]: the estimated upper bound of what a phase measures, by `model`.
 //! * [`check`]: the kinds of checks; each can fail, and a test feeds each check of each experiment a curve that makes it fail.
-//! * [`run`], [`outcome`]: all cells of an experiment, and what came out; [`tell`], [`picture`], [`reproduction`]: tables, CSV,
-//!   SVG, and the document.
+//! * [`run`], [`outcome`], [`provenance`]: all cells of an experiment, what came out, and of which program and how much; [`tell`],
+//!   [`picture`], [`totals`], [`reproduction`]: tables, CSV, SVG, the sums of all checks by their kinds, and the document.
 //!
 //! **Invariant: a published point is a number that the paper's text or table prints.** What is only in a picture has no points;
 //! the file says so.
@@ -33,6 +33,7 @@ mod made;
 pub mod outcome;
 pub mod picture;
 pub mod place;
+pub mod provenance;
 pub mod real;
 pub mod reproduction;
 pub mod run;
@@ -40,11 +41,13 @@ pub mod seat;
 pub mod setting;
 pub mod simulated;
 pub mod tell;
+pub mod totals;
 pub mod workload;
 
-pub use check::{Check, Verdict};
+pub use check::{Check, Kind, Verdict};
 pub use file::{Experiment, FileError};
 pub use outcome::{Outcome, Point};
 pub use place::Place;
+pub use provenance::Provenance;
 pub use run::{Amount, Ground, Mode, Run, RunError};
 pub use setting::Setting;

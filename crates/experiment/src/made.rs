@@ -19,6 +19,8 @@ pub(crate) fn outcome(name: &str, mode: Mode, curves: Vec<Curve>) -> Outcome {
         quick: false,
         repeat: 1,
         seconds: 0.0,
+        sizes: Vec::new(),
+        provenance: None,
         curves,
         checks: Vec::new(),
     }

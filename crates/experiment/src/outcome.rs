@@ -1,8 +1,9 @@
 //! What came out of an experiment: for each series and place our value, its bound and what binds, and what was published.
 
-use crate::check::{Check, Verdict};
+use crate::check::{Check, Kind, Verdict};
 use crate::file::Metric;
 use crate::place::Place;
+use crate::provenance::{Provenance, Size};
 use crate::run::Mode;
 use serde::{Deserialize, Serialize};
 use shoal_bench::Spread;
@@ -60,6 +61,8 @@ pub struct Curve {
 pub struct Checked {
     /// The check.
     pub check: Check,
+    /// Of which kind it is in this mode.
+    pub counts_as: Kind,
     /// What became of it.
     #[serde(flatten)]
     pub verdict: Verdict,
@@ -84,6 +87,12 @@ pub struct Outcome {
     pub repeat: u32,
     /// Real seconds that it took.
     pub seconds: f64,
+    /// How much was run; empty: nothing was, or it was not recorded.
+    #[serde(default)]
+    pub sizes: Vec<Size>,
+    /// Of which program, when and where; `None`: it was not recorded.
+    #[serde(default)]
+    pub provenance: Option<Provenance>,
     /// The series.
     pub curves: Vec<Curve>,
     /// The checks. Of an outcome that was kept they are made anew ([`Outcome::judge`]): the experiment may ask for others by now.
@@ -101,7 +110,11 @@ impl Outcome {
     pub fn judge(&mut self, checks: &[Check]) {
         self.checks = checks
             .iter()
-            .map(|check| Checked { check: check.clone(), verdict: check.verdict(self) })
+            .map(|check| Checked {
+                check: check.clone(),
+                counts_as: check.kind_in(self.mode),
+                verdict: check.verdict(self),
+            })
             .collect();
     }
 

@@ -7,6 +7,7 @@ use crate::file::Experiment;
 use crate::fit::{Sensitivity, sensitivity_table};
 use crate::outcome::Outcome;
 use crate::tell;
+use crate::totals::{self, SUMMARY, Totals};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -70,11 +71,13 @@ pub fn document(all: &[Told], command: &str) -> String {
          Every figure and table of the two papers: what they claim, what comes out here, and whether the claim holds. Written by\n\
          `{command}`; the experiments are files in [experiments/](../experiments), and [EXPERIMENTS.md](EXPERIMENTS.md) says what is\n\
          in them.\n\n\
-         *Simulated* runs are our servers and clients under virtual time, on a machine that costs what its file says (machines/);\n\
-         *real* ones ran on the machine that wrote this page. A bound is the estimated upper bound of [BOUNDS.md](BOUNDS.md). A check\n\
-         that does not hold is left standing, with the reason where that is known.\n\n"
+         *Simulated* runs are our servers and clients under virtual time, on a machine that costs what its file says (machines/), of\n\
+         which much is a guess or fitted: the same seed gives the same figures. *Real* ones ran on the machine that their section names,\n\
+         which is none of the papers'. The line below each says of which program it is and how much was run, beside the paper's\n\
+         amounts where they differ. A bound is our own estimate of the most ([BOUNDS.md](BOUNDS.md)). A check that does\n\
+         not hold is left standing, with the reason where that is known.\n\n"
     );
-    text += &summary(all);
+    let head = text.len();
     for (paper, title) in PAPERS {
         let _ = writeln!(text, "## {title}\n");
         text += &index(paper, all);
@@ -89,29 +92,8 @@ pub fn document(all: &[Told], command: &str) -> String {
         text += "## Further experiments\n\n";
         text += &others.concat();
     }
+    text.insert_str(head, &format!("{}\n", Totals::of_lines(text.lines()).markdown(all.len())));
     text
-}
-
-fn summary(all: &[Told]) -> String {
-    let (mut holds, mut fails, mut unseen) = (0, 0, 0);
-    let checks = all.iter().flat_map(|told| &told.outcomes).flat_map(|(outcome, _)| &outcome.checks);
-    for checked in checks {
-        match &checked.verdict {
-            crate::Verdict::Holds(_) => holds += 1,
-            crate::Verdict::Fails(_) => fails += 1,
-            crate::Verdict::NotSeen(_) => unseen += 1,
-        }
-    }
-    format!("{}\n\n", summary_line(all.len(), [holds, fails, unseen]))
-}
-
-/// What the summary's line says behind the number of experiments.
-const SUMMARY: &str = " experiments; of their checks ";
-
-fn summary_line(experiments: usize, [holds, fails, unseen]: [usize; 3]) -> String {
-    format!(
-        "{experiments}{SUMMARY}{holds} hold, {fails} do not, {unseen} were not seen (they are of the other kind of run)."
-    )
 }
 
 /// A document with these experiments anew; `None` where it has not all of them.
@@ -130,12 +112,12 @@ pub fn renewed(document: &str, all: &[Told]) -> Option<String> {
             *line = format!("{what}{row}{} |", counted(told));
         }
     }
-    let verdicts =
-        |word: &str| lines.iter().filter(|line| line.starts_with("- ") && line.contains(word)).count();
-    let counts = [verdicts(": holds: "), verdicts(": DOES NOT HOLD: "), verdicts(": not seen: ")];
     let experiments = lines.iter().filter(|line| line.starts_with("### ")).count();
-    if let Some(line) = lines.iter_mut().find(|line| line.contains(SUMMARY)) {
-        *line = summary_line(experiments, counts);
+    let totals = Totals::of_lines(lines.iter().map(String::as_str)).markdown(experiments);
+    if let Some(begins) = lines.iter().position(|line| line.contains(SUMMARY)) {
+        let table = lines[begins..].iter().skip(2).position(|line| !line.starts_with('|'));
+        let ends = table.map_or(lines.len(), |rows| begins + 2 + rows);
+        lines.splice(begins..ends, totals.lines().map(str::to_owned));
     }
     Some(lines.join("\n") + "\n")
 }
@@ -163,7 +145,7 @@ fn index(paper: &str, all: &[Told]) -> String {
 
 fn counted(told: &Told) -> String {
     let of = |(outcome, _): &(Outcome, Option<String>)| {
-        let mode = outcome.mode.map_or("computed", |mode| mode.word());
+        let mode = totals::word(outcome.mode);
         let seen = outcome.checks.iter().filter(|c| !matches!(c.verdict, crate::Verdict::NotSeen(_))).count();
         format!("{mode} {} of {seen}", seen - outcome.failures().count())
     };
@@ -240,6 +222,7 @@ mod tests {
         outcome.checks = all
             .map(|(check, verdict)| crate::outcome::Checked {
                 check: check.clone(),
+                counts_as: check.kind_in(outcome.mode),
                 verdict: verdict.clone(),
             })
             .collect();
@@ -261,6 +244,36 @@ mod tests {
         let renewed_one = renewed(&document_of(&old), &[new()]).expect("it is in it");
         assert_eq!(renewed_one, document_of(&all(new())));
         assert!(renewed(&document_of(&others()), &[new()]).is_none(), "it is not in it");
+    }
+
+    #[test]
+    fn the_head_counts_each_check_of_each_section_under_its_own_kind() {
+        use crate::check::Kind;
+        let (good, bad) = (crate::Verdict::Holds("so".into()), crate::Verdict::Fails("not so".into()));
+        let names = ["pvfs-3a", "pvfs-table1", "thesis-4-1", "bgp-table2"];
+        let mut all: Vec<Told> = names.map(|name| told(name, &vec![good.clone(); 20])).into();
+        let last = &mut all[3].outcomes[0].0.checks;
+        last.iter_mut().skip(5).for_each(|checked| checked.verdict = bad.clone());
+        let real = crate::made::outcome("pvfs-table1", crate::Mode::Real, Vec::new());
+        all[1].outcomes.push((real, None));
+        let check = all[1].experiment.check.clone();
+        all[1].outcomes[1].0.judge(&check);
+        let outcomes = || all.iter().flat_map(|told| &told.outcomes).map(|(outcome, _)| outcome);
+        let totals = Totals::of(outcomes());
+        let text = document(&all, "a command");
+        assert_eq!(totals, Totals::of_lines(text.lines()));
+        let counted: usize =
+            Kind::ALL.map(|kind| totals.of_kind(kind)).iter().map(|c| c.hold + c.fail + c.unseen).sum();
+        let of_outcome = |outcome: &'_ Outcome| {
+            let name =
+                |c: &crate::outcome::Checked| (outcome.name.clone(), c.counts_as, c.check.claim.clone());
+            outcome.checks.iter().map(name).collect::<Vec<_>>()
+        };
+        let names: std::collections::BTreeSet<_> = outcomes().flat_map(of_outcome).collect();
+        assert_eq!(counted, names.len());
+        let of = |kind| (totals.of_kind(kind).hold, totals.of_kind(kind).fail);
+        assert_eq!((of(Kind::Fitted), of(Kind::OwnBound)), ((7, 3), (4, 0)));
+        assert!(text.contains(&totals.markdown(all.len())));
     }
 
     #[test]

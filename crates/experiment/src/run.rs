@@ -7,6 +7,7 @@ use crate::bound;
 use crate::file::{Experiment, Metric, Series};
 use crate::outcome::{Curve, Outcome, Point};
 use crate::place::Place;
+use crate::provenance::{self, Size};
 use crate::seat::{Phase, Plan, Took, together};
 use crate::setting::Setting;
 use crate::workload::{Clock, Workload};
@@ -198,12 +199,29 @@ impl Run<'_> {
             quick: self.amount.quick,
             repeat,
             seconds: 0.0,
+            sizes: self.sizes(&cells)?,
+            provenance: None,
             curves: experiment.series.iter().map(curve).collect(),
             checks: Vec::new(),
         };
         outcome.judge(&experiment.check);
         outcome.seconds = begin.elapsed().as_secs_f64();
         Ok(outcome)
+    }
+
+    /// How much all cells run, beside what the paper did.
+    fn sizes(&self, cells: &[Cell<'_>]) -> Result<Vec<Size>, RunError> {
+        let of = |cell: &Cell<'_>| {
+            let paper = self.experiment.setting_of_the_paper(cell.series, cell.x);
+            Ok((cell.setting.clone(), paper.map_err(|why| self.wrong(cell.series, cell.x, why))?))
+        };
+        let settings = cells.iter().map(of).collect::<Result<Vec<_>, _>>()?;
+        Ok(provenance::sizes(self.experiment, &settings))
+    }
+
+    fn wrong(&self, series: &Series, x: &Place, why: String) -> RunError {
+        let (name, series) = (self.experiment.name.clone(), series.name.clone());
+        RunError::Setting { name, series, x: x.to_string(), why }
     }
 
     fn cells(&self, ground: &dyn Ground) -> Result<Vec<Cell<'_>>, RunError> {
@@ -214,12 +232,7 @@ impl Run<'_> {
         for series in &experiment.series {
             for x in experiment.values(mode, &self.amount) {
                 let setting = experiment.setting(mode, &self.amount, series, x);
-                let setting = setting.map_err(|why| RunError::Setting {
-                    name: experiment.name.clone(),
-                    series: series.name.clone(),
-                    x: x.to_string(),
-                    why,
-                })?;
+                let setting = setting.map_err(|why| self.wrong(series, x, why))?;
                 let key = format!("{} {machine} {} {setting:?}", mode.word(), experiment.workload.word());
                 cells.push(Cell { series, x, setting, key });
             }
@@ -346,6 +359,8 @@ impl Run<'_> {
             quick: false,
             repeat: 1,
             seconds: 0.0,
+            sizes: Vec::new(),
+            provenance: None,
             curves: experiment.series.iter().map(curve).collect(),
             checks: Vec::new(),
         };

@@ -2,6 +2,7 @@
 
 use crate::file::{Experiment, Metric};
 use crate::outcome::{Checked, Curve, Outcome, Point};
+use crate::provenance::{NOT_RECORDED, Provenance, Size};
 use crate::run::Mode;
 use shoal_model::short;
 use std::fmt::Write as _;
@@ -65,13 +66,33 @@ pub fn how(outcome: &Outcome) -> String {
     }
 }
 
+/// How the line of [`how`] begins in a document, for each kind of run.
+pub(crate) const HOW: [(&str, &str); 3] =
+    [("simulated", "Simulated on "), ("real", "Real servers on this machine"), ("computed", "Computed for ")];
+/// How the line of [`of`] begins.
+pub(crate) const OF: &str = "Of ";
+/// What is before its amounts.
+pub(crate) const SIZES: &str = "Run: ";
+
+/// Of which program, when and where, and how much was run.
+pub fn of(outcome: &Outcome) -> String {
+    let from = outcome.provenance.as_ref().map_or(NOT_RECORDED.to_owned(), Provenance::to_string);
+    let sizes: Vec<String> = outcome.sizes.iter().map(Size::to_string).collect();
+    match (sizes.as_slice(), outcome.mode) {
+        ([], None) => format!("{OF}{from}."),
+        ([], Some(_)) => format!("{OF}{from}. {SIZES}how much was not recorded."),
+        (sizes, _) => format!("{OF}{from}. {SIZES}{}.", sizes.join(", ")),
+    }
+}
+
 /// A check's verdict in a line.
 pub fn verdict(checked: &Checked) -> String {
     let why = match (checked.verdict.is_failure(), checked.check.why.as_str()) {
         (true, why) if !why.is_empty() => format!(" ({why})"),
         _ => String::new(),
     };
-    format!("{}: {}{why}", checked.check.claim, checked.verdict.words())
+    let (claim, kind) = (&checked.check.claim, checked.counts_as.word());
+    format!("{claim} ({kind}): {}{why}", checked.verdict.words())
 }
 
 /// A line a point.
@@ -117,7 +138,7 @@ pub fn seconds_csv(outcome: &Outcome) -> Option<String> {
 
 /// One outcome for a document, with its picture.
 pub fn markdown(experiment: &Experiment, outcome: &Outcome, picture: Option<&str>) -> String {
-    let mut text = format!("*{}.*\n\n", capital(&how(outcome)));
+    let mut text = format!("*{}.*\n\n{}\n\n", capital(&how(outcome)), of(outcome));
     let _ = writeln!(
         text,
         "| series | {} | ours | bound | of bound | what binds | published |",
@@ -184,6 +205,28 @@ mod tests {
         );
         assert_eq!(lines[2], "\"a \"\"b\"\"\",\"14\",\"/s\",,,,,,,7.0000");
         assert_eq!(seconds_csv(&outcome()).expect("they are told"), "second,\"a \"\"b\"\"\"\n0,3\n1,4\n");
+    }
+
+    #[test]
+    fn of_which_program_it_is_and_how_much_was_run_stands_below_or_that_it_does_not() {
+        let mut outcome = outcome();
+        assert_eq!(of(&outcome), format!("Of {NOT_RECORDED}. Run: how much was not recorded."));
+        let word = |text: &str| text.to_owned();
+        outcome.provenance = Some(Provenance {
+            commit: word("commit 0123456789ab with changes"),
+            date: word("2026-11-24"),
+            build: word("release, plain"),
+            host: word("2 cores of a Xeon, 24 GiB, Linux 6.18"),
+        });
+        outcome.sizes = vec![Size { key: word("files"), least: 1, most: 1, paper: Some((10, 10)) }];
+        assert_eq!(
+            of(&outcome),
+            "Of commit 0123456789ab with changes; 2026-11-24; build `release, plain`; on 2 cores of a Xeon, 24 GiB, Linux 6.18. \
+             Run: files a process 1 (the paper: 10)."
+        );
+        let text = serde_json::to_value(&outcome).expect("JSON");
+        assert_eq!(text["provenance"]["date"], "2026-11-24");
+        assert_eq!(text["sizes"][0]["paper"][0], 10);
     }
 
     #[test]

@@ -51,6 +51,9 @@ const NEEDED: InitFlags = InitFlags::FUSE_HANDLE_KILLPRIV_V2;
 /// Where it has this its pages follow what is written past them (Linux 6.6).
 const DIRECT_MAPS: InitFlags = InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
 
+/// Nobody waits for the answer, or an error would lose something: not to be interrupted.
+const NO_THREAD: u32 = 0;
+
 /// The kernel's side of a mount.
 pub(crate) struct Adapter {
     queue: Queue,
@@ -71,14 +74,14 @@ impl Adapter {
         Adapter { queue, counts, at_once, readahead_bytes, readdirplus }
     }
 
-    /// Count a request and send it to the client.
-    fn run<F>(&self, verb: Verb, request: impl FnOnce(Rc<Fs>) -> F + Send + 'static)
+    /// Count a request of a thread and send it to the client.
+    fn run<F>(&self, verb: Verb, thread: u32, request: impl FnOnce(Rc<Fs>) -> F + Send + 'static)
     where
         F: Future<Output = ()> + 'static,
     {
         self.counts.add(verb);
         // The client's own thread is not woken where this one may run the client.
-        real::here(|| self.queue.run(request));
+        real::here(|| self.queue.run(thread, request));
     }
 }
 
@@ -127,13 +130,13 @@ impl Filesystem for Adapter {
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let dir = handle(parent);
-        if let Some(listed) = self.at_once.ahead.get(dir, name.as_bytes(), real::now()) {
+        if let Some(listed) = self.at_once.ahead.get(req.pid(), dir, name.as_bytes(), real::now()) {
             self.counts.add(Verb::Lookup);
             return answer::entry(Ok(listed), reply);
         }
         let (thread, name) = (req.pid(), bytes(name));
-        self.run(Verb::Lookup, move |fs| async move {
-            answer::entry(fs.lookup(thread, dir, &name).await.map(|attr| (attr, fs.cache())), reply)
+        self.run(Verb::Lookup, req.pid(), move |fs| async move {
+            answer::entry(fs.lookup(thread, dir, &name).await, reply)
         });
     }
 
@@ -149,7 +152,7 @@ impl Filesystem for Adapter {
             return answer::attr(Ok(known), reply);
         }
         let thread = req.pid();
-        self.run(Verb::Getattr, move |fs| async move {
+        self.run(Verb::Getattr, req.pid(), move |fs| async move {
             let attr = fs.getattr_of(thread, object).await;
             answer::attr(attr.map(|attr| (attr, fs.cache())), reply);
         });
@@ -176,15 +179,17 @@ impl Filesystem for Adapter {
         let (caller, object) = (caller(req), handle(ino));
         let (atime, mtime, ctime) = (atime.map(when), mtime.map(when), ctime.map(time_from_kernel));
         let change = Change { mode, uid, gid, size, atime, mtime, ctime };
-        self.run(Verb::Setattr, move |fs| async move {
+        self.run(Verb::Setattr, req.pid(), move |fs| async move {
             let set = fs.setattr(caller, object, change).await;
             answer::attr(set.map(|attr| (attr, fs.cache())), reply);
         });
     }
 
-    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
+    fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
         let object = handle(ino);
-        self.run(Verb::Readlink, move |fs| async move { answer::data(fs.readlink(object).await, reply) });
+        self.run(Verb::Readlink, req.pid(), move |fs| async move {
+            answer::data(fs.readlink(object).await, reply)
+        });
     }
 
     fn mknod(
@@ -199,39 +204,43 @@ impl Filesystem for Adapter {
     ) {
         let (caller, dir, name, device) =
             (caller(req), handle(parent), bytes(name), device_from_kernel(rdev));
-        self.run(Verb::Mknod, move |fs| async move {
+        self.run(Verb::Mknod, req.pid(), move |fs| async move {
             answer::made(&fs, fs.mknod(caller, dir, &name, mode, device).await, reply);
         });
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
         let (caller, dir, name) = (caller(req), handle(parent), bytes(name));
-        self.run(Verb::Mkdir, move |fs| async move {
+        self.run(Verb::Mkdir, req.pid(), move |fs| async move {
             answer::made(&fs, fs.mkdir(caller, dir, &name, mode).await, reply);
         });
     }
 
-    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (dir, name) = (handle(parent), bytes(name));
-        self.run(Verb::Unlink, move |fs| async move { answer::empty(fs.unlink(dir, &name).await, reply) });
+        self.run(Verb::Unlink, req.pid(), move |fs| async move {
+            answer::empty(fs.unlink(dir, &name).await, reply)
+        });
     }
 
-    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (dir, name) = (handle(parent), bytes(name));
-        self.run(Verb::Rmdir, move |fs| async move { answer::empty(fs.rmdir(dir, &name).await, reply) });
+        self.run(Verb::Rmdir, req.pid(), move |fs| async move {
+            answer::empty(fs.rmdir(dir, &name).await, reply)
+        });
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let (caller, dir, name, target) =
             (caller(req), handle(parent), bytes(name), bytes(target.as_os_str()));
-        self.run(Verb::Symlink, move |fs| async move {
+        self.run(Verb::Symlink, req.pid(), move |fs| async move {
             answer::made(&fs, fs.symlink(caller, dir, &name, &target).await, reply);
         });
     }
 
     fn rename(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -240,30 +249,29 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let (from, to) = ((handle(parent), bytes(name)), (handle(new_parent), bytes(new_name)));
-        self.run(Verb::Rename, move |fs| async move {
+        self.run(Verb::Rename, req.pid(), move |fs| async move {
             let (from, to) = ((from.0, &from.1[..]), (to.0, &to.1[..]));
             answer::empty(fs.rename(from, to, flags.bits()).await, reply);
         });
     }
 
-    fn link(&self, _req: &Request, ino: INodeNo, new_parent: INodeNo, new_name: &OsStr, reply: ReplyEntry) {
+    fn link(&self, req: &Request, ino: INodeNo, new_parent: INodeNo, new_name: &OsStr, reply: ReplyEntry) {
         let (object, dir, name) = (handle(ino), handle(new_parent), bytes(new_name));
-        self.run(
-            Verb::Link,
-            move |fs| async move { answer::made(&fs, fs.link(object, dir, &name).await, reply) },
-        );
+        self.run(Verb::Link, req.pid(), move |fs| async move {
+            answer::made(&fs, fs.link(object, dir, &name).await, reply)
+        });
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let (thread, object) = (req.pid(), handle(ino));
-        self.run(Verb::Open, move |fs| async move {
+        self.run(Verb::Open, req.pid(), move |fs| async move {
             answer::opened(fs.open(thread, object, flags.0).await, reply);
         });
     }
 
     fn read(
         &self,
-        _req: &Request,
+        req: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -272,14 +280,14 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.run(Verb::Read, move |fs| async move {
+        self.run(Verb::Read, req.pid(), move |fs| async move {
             answer::data(fs.read(fh.0, offset, size as usize).await, reply)
         });
     }
 
     fn write(
         &self,
-        _req: &Request,
+        req: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -290,18 +298,20 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let len = data.len();
+        // What is written back of a mapping is lost if that fails.
+        let thread = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) { NO_THREAD } else { req.pid() };
         let write = Write {
             offset,
             data: Bytes::copy_from_slice(data),
             append: flags.0 & libc::O_APPEND != 0,
+            direct: flags.0 & libc::O_DIRECT != 0,
             write_back: write_flags.contains(WriteFlags::FUSE_WRITE_CACHE),
             kill_privileges: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
             durable: flags.0 & libc::O_DSYNC != 0,
         };
-        self.run(
-            Verb::Write,
-            move |fs| async move { answer::written(fs.write(fh.0, write).await, len, reply) },
-        );
+        self.run(Verb::Write, thread, move |fs| async move {
+            answer::written(fs.write(fh.0, write).await, len, reply)
+        });
     }
 
     fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
@@ -319,36 +329,41 @@ impl Filesystem for Adapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.run(Verb::Release, move |fs| async move { answer::empty(fs.release(fh.0).await, reply) });
+        self.run(
+            Verb::Release,
+            NO_THREAD,
+            move |fs| async move { answer::empty(fs.release(fh.0).await, reply) },
+        );
     }
 
-    fn fsync(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.run(Verb::Fsync, move |fs| async move { answer::empty(fs.fsync(fh.0).await, reply) });
+    fn fsync(&self, req: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        self.run(Verb::Fsync, req.pid(), move |fs| async move { answer::empty(fs.fsync(fh.0).await, reply) });
     }
 
-    fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let dir = handle(ino);
-        self.run(Verb::Opendir, move |fs| async move {
-            answer::opened(fs.opendir(dir).await.map(|fh| (fh, false)), reply);
+        self.run(Verb::Opendir, req.pid(), move |fs| async move {
+            answer::opened_dir(fs.opendir(dir).await, reply);
         });
     }
 
-    fn readdir(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, reply: ReplyDirectory) {
-        self.run(Verb::Readdir, move |fs| async move { answer::readdir(&fs, fh.0, offset, reply).await });
+    fn readdir(&self, req: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, reply: ReplyDirectory) {
+        self.run(Verb::Readdir, req.pid(), move |fs| async move {
+            answer::readdir(&fs, fh.0, offset, reply).await
+        });
     }
 
     fn readdirplus(
         &self,
-        _req: &Request,
+        req: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
-        self.run(
-            Verb::Readdirplus,
-            move |fs| async move { answer::readdirplus(&fs, fh.0, offset, reply).await },
-        );
+        self.run(Verb::Readdirplus, req.pid(), move |fs| async move {
+            answer::readdirplus(&fs, fh.0, offset, reply).await
+        });
     }
 
     fn releasedir(
@@ -359,20 +374,26 @@ impl Filesystem for Adapter {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.run(Verb::Releasedir, move |fs| async move { answer::empty(fs.releasedir(fh.0), reply) });
+        self.run(
+            Verb::Releasedir,
+            NO_THREAD,
+            move |fs| async move { answer::empty(fs.releasedir(fh.0), reply) },
+        );
     }
 
-    fn fsyncdir(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.run(Verb::Fsyncdir, move |fs| async move { answer::empty(fs.fsyncdir(fh.0).await, reply) });
+    fn fsyncdir(&self, req: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        self.run(Verb::Fsyncdir, req.pid(), move |fs| async move {
+            answer::empty(fs.fsyncdir(fh.0).await, reply)
+        });
     }
 
-    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        self.run(Verb::Statfs, move |fs| async move { answer::statfs(fs.statfs().await, reply) });
+    fn statfs(&self, req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        self.run(Verb::Statfs, req.pid(), move |fs| async move { answer::statfs(fs.statfs().await, reply) });
     }
 
     fn setxattr(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -381,28 +402,28 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let (object, name, value) = (handle(ino), bytes(name), Bytes::copy_from_slice(value));
-        self.run(Verb::Setxattr, move |fs| async move {
+        self.run(Verb::Setxattr, req.pid(), move |fs| async move {
             answer::empty(fs.setxattr(object, &name, &value, flags).await, reply);
         });
     }
 
-    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let (object, name) = (handle(ino), bytes(name));
-        self.run(Verb::Getxattr, move |fs| async move {
+        self.run(Verb::Getxattr, req.pid(), move |fs| async move {
             answer::xattr(fs.getxattr(object, &name).await, size, reply);
         });
     }
 
     fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let (uid, object) = (req.uid(), handle(ino));
-        self.run(Verb::Listxattr, move |fs| async move {
+        self.run(Verb::Listxattr, req.pid(), move |fs| async move {
             answer::xattr(fs.listxattr(uid, object).await.map(Bytes::from), size, reply);
         });
     }
 
-    fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (object, name) = (handle(ino), bytes(name));
-        self.run(Verb::Removexattr, move |fs| async move {
+        self.run(Verb::Removexattr, req.pid(), move |fs| async move {
             answer::empty(fs.removexattr(object, &name).await, reply);
         });
     }
@@ -423,14 +444,14 @@ impl Filesystem for Adapter {
         reply: ReplyCreate,
     ) {
         let (caller, dir, name) = (caller(req), handle(parent), bytes(name));
-        self.run(Verb::Create, move |fs| async move {
+        self.run(Verb::Create, req.pid(), move |fs| async move {
             answer::created(&fs, fs.create(caller, dir, &name, mode, flags).await, reply);
         });
     }
 
     fn ioctl(
         &self,
-        _req: &Request,
+        req: &Request,
         _ino: INodeNo,
         _fh: FileHandle,
         _flags: IoctlFlags,
@@ -443,7 +464,7 @@ impl Filesystem for Adapter {
             self.counts.add(Verb::Ioctl);
             return reply.error(answer::failed(Errno(libc::ENOTTY)));
         }
-        self.run(Verb::Ioctl, move |fs| async move {
+        self.run(Verb::Ioctl, req.pid(), move |fs| async move {
             match fs.sync_all().await {
                 Ok(()) => reply.ioctl(0, &[]),
                 Err(errno) => reply.error(answer::failed(errno)),
@@ -467,7 +488,7 @@ impl Filesystem for Adapter {
 
     fn fallocate(
         &self,
-        _req: &Request,
+        req: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -475,7 +496,7 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.run(Verb::Fallocate, move |fs| async move {
+        self.run(Verb::Fallocate, req.pid(), move |fs| async move {
             answer::empty(fs.fallocate(fh.0, offset, length, mode).await, reply);
         });
     }

@@ -14,24 +14,27 @@ mod gone;
 mod known;
 mod listing;
 mod names;
+mod stale;
 mod xattrs;
 
 pub use ahead::Ahead;
 pub use attributes::{Change, When};
-pub use data::{Opened, Write};
+pub use data::{Opened, Opening, Write};
 pub use directories::Directories;
 pub use errno::{Errno, Result};
 pub use gone::Gone;
 pub use listing::Listed;
 
+use crate::interrupts::is_interrupted;
 use crate::options::MountOptions;
-use attempts::Attempts;
+use attempts::{Attempts, Refused, TRY_SPAN};
 use dirs::OpenDir;
 use futures_util::future::LocalBoxFuture;
 use known::Known;
 use shoal_client::{Client, Error};
 use shoal_env::{Env, Instant, local::Notify};
 use shoal_proto::{Attr, Handle};
+use stale::StalePages;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -57,7 +60,7 @@ pub enum Untrue {
 }
 
 /// How the kernel is told what of a file is no longer true; ends when it knows.
-pub type Invalidate = Box<dyn Fn(Handle, Untrue) -> LocalBoxFuture<'static, ()>>;
+pub type Invalidate = Rc<dyn Fn(Handle, Untrue) -> LocalBoxFuture<'static, ()>>;
 
 /// What the event loops answer by themselves; the client sees to it that it is true.
 #[derive(Debug)]
@@ -117,6 +120,9 @@ impl Fs {
                 removals.gone.removed(attr);
             }
         });
+        client.hear_interrupts(is_interrupted);
+        let stale = StalePages::new(env.clone(), invalidate.clone(), options.cache);
+        client.keep_pages(move |object| stale.found(object));
         let stat_ahead = options.stat_ahead && client.map().switches.readdirplus;
         Fs {
             env,
@@ -144,7 +150,12 @@ impl Fs {
         &self.client
     }
 
-    /// Run one request as a task of its own.
+    /// Run a program's request as a task of its own, within the one time limit of a call. `thread`: see [`Client::call`].
+    pub fn run(self: &Rc<Self>, thread: u32, request: LocalBoxFuture<'static, ()>) {
+        self.spawn(self.client.call(thread, request));
+    }
+
+    /// Run something as a task of its own.
     pub fn spawn(self: &Rc<Self>, request: impl Future<Output = ()> + 'static) {
         let fs = self.clone();
         fs.under_way.set(fs.under_way.get() + 1);
@@ -203,6 +214,13 @@ impl Fs {
             }
             errno
         })
+    }
+
+    /// A call of this thread met an object that is gone: the kernel tries once more.
+    fn refused(&self, thread: u32, refused: Refused, object: Handle) {
+        let now = self.now();
+        self.attempts.refused(thread, refused, object, now);
+        self.known().tries_again(thread, now, now + TRY_SPAN);
     }
 
     /// An object was changed through this mount, or is gone.

@@ -26,7 +26,9 @@
 pub mod adapter;
 mod attach;
 mod counts;
+mod forgetting;
 pub mod fs;
+mod interrupts;
 pub mod mounts;
 mod options;
 pub mod session;

@@ -3,7 +3,7 @@
 //! ```text
 //!   shoal-fuse       fuser's run: waits for its event loops (fuser-0, fuser-1, ...), then ends the rest, in this order
 //!   shoal-client     the client and its tasks, where no event loop, and no thread of its pools, runs them
-//!   shoal-forget     tells the kernel which pages are no longer true
+//!   shoal-forget     tells the kernel which pages of a file are no longer true, one thread a file that it waits for
 //! ```
 //!
 //! A start connects first and mounts then, so a mount that is there answers. An end may come from anywhere: our own
@@ -14,7 +14,8 @@
 use crate::adapter::{Adapter, Message, Queue, queue};
 use crate::attach::Attached;
 use crate::counts::RequestCounts;
-use crate::fs::{AtOnce, Fs, Invalidate, Untrue};
+use crate::forgetting::Forgetting;
+use crate::fs::{AtOnce, Fs, Untrue};
 use crate::mounts::{self, Mounted};
 use crate::options::{MountOptions, THREADS_MAX};
 use fuser::{Config, INodeNo, Notifier, Session, SessionACL};
@@ -24,7 +25,7 @@ use futures_util::StreamExt;
 use futures_util::future::{FutureExt, Shared};
 use shoal_client::{Client, ClientCounters, Error};
 use shoal_env::{Env, real};
-use shoal_proto::Handle;
+use shoal_proto::{ClusterMap, Handle};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -106,7 +107,7 @@ impl Mount {
         client.read_only |= options.read_only;
 
         let (queue, requests) = queue();
-        let (forget, forgotten) = mpsc::channel();
+        let forgetting = Forgetting::default();
         let (ready, answer) = mpsc::channel();
         let mounted = MaybeAttached::default();
         let taken_away = TakenAway(mounted.clone());
@@ -114,7 +115,7 @@ impl Mount {
         let serving = Serving {
             options: options.clone(),
             requests,
-            forget,
+            forgetting: forgetting.clone(),
             ready,
             taken_away,
             at_once: at_once.clone(),
@@ -138,17 +139,21 @@ impl Mount {
         if let Some(device) = attached.device() {
             read_ahead(device, options.readahead_bytes);
         }
-        let forgetting = spawn("shoal-forget", {
-            let notifier = session.notifier();
-            move || forget_pages(&notifier, &forgotten)
-        })?;
+        forgetting.begin(forget_by(session.notifier()));
 
         let (ended, on_end) = ended();
-        let threads =
-            Threads { session, client: client_thread, forgetting, mounted: mounted.clone(), ended: on_end };
+        let panicked = Arc::<OnceLock<String>>::default();
+        let threads = Threads {
+            session,
+            client: client_thread,
+            forgetting,
+            mounted: mounted.clone(),
+            panicked: panicked.clone(),
+            ended: on_end,
+        };
         let own_queue = queue.clone();
         spawn("shoal-fuse", move || threads.run(&own_queue))?;
-        Ok(MountHandle { point, mounted, counts, queue, ended })
+        Ok(MountHandle { point, mounted, counts, queue, panicked, ended })
     }
 }
 
@@ -203,7 +208,7 @@ fn read_ahead(device: &str, bytes: u32) {
 struct Serving {
     options: MountOptions,
     requests: UnboundedReceiver<Message>,
-    forget: mpsc::Sender<Forget>,
+    forgetting: Forgetting,
     /// Told whether listings bring attributes in this file system.
     ready: mpsc::Sender<Result<bool, Error>>,
     taken_away: TakenAway,
@@ -220,10 +225,11 @@ async fn serve(env: Env, client: shoal_client::Options, mut serving: Serving) {
         }
     };
     let readdirplus = client.map().switches.readdirplus;
-    let fs = Rc::new(Fs::new(env, client, &serving.options, invalidate(serving.forget), serving.at_once));
+    let fs =
+        Rc::new(Fs::new(env, client, &serving.options, serving.forgetting.invalidate(), serving.at_once));
     let _ = serving.ready.send(Ok(readdirplus));
-    while let Some(Message::Run(request)) = serving.requests.next().await {
-        fs.spawn(request(fs.clone()));
+    while let Some(Message::Run(thread, request)) = serving.requests.next().await {
+        fs.run(thread, request(fs.clone()));
     }
     fs.end(UNDER_WAY_GRACE).await;
     drop(serving.taken_away);
@@ -257,24 +263,9 @@ impl Drop for TakenAway {
     }
 }
 
-/// A file, what of it the kernel is to forget, and who waits for that.
-type Forget = (Handle, Untrue, oneshot::Sender<()>);
-
-fn invalidate(forget: mpsc::Sender<Forget>) -> Invalidate {
-    Box::new(move |object, untrue| {
-        let (done, wait) = oneshot::channel();
-        // Where nobody listens any more the mount has ended, and with it the kernel's pages.
-        let sent = forget.send((object, untrue, done)).is_ok();
-        Box::pin(async move {
-            if sent {
-                let _ = wait.await;
-            }
-        })
-    })
-}
-
-fn forget_pages(notifier: &Notifier, forgotten: &mpsc::Receiver<Forget>) {
-    while let Ok((object, untrue, done)) = forgotten.recv() {
+/// Tell the kernel.
+fn forget_by(notifier: Notifier) -> impl Fn(Handle, Untrue) + Send + Sync {
+    move |object, untrue| {
         let from = match untrue {
             // From byte 0 on without end: all pages, and the attributes.
             Untrue::Pages => 0,
@@ -284,7 +275,6 @@ fn forget_pages(notifier: &Notifier, forgotten: &mpsc::Receiver<Forget>) {
         if let Err(error) = notifier.inval_inode(INodeNo(object.0), from, 0) {
             tracing::warn!("the kernel keeps what it believes of {object}: {error}");
         }
-        let _ = done.send(());
     }
 }
 
@@ -292,8 +282,10 @@ fn forget_pages(notifier: &Notifier, forgotten: &mpsc::Receiver<Forget>) {
 struct Threads {
     session: Session<Adapter>,
     client: JoinHandle<()>,
-    forgetting: JoinHandle<()>,
+    forgetting: Forgetting,
     mounted: MaybeAttached,
+    /// Set before the end, if a thread's panic is what ended it.
+    panicked: Arc<OnceLock<String>>,
     ended: OnEnd,
 }
 
@@ -302,17 +294,21 @@ impl Threads {
     fn run(self, queue: &Queue) {
         if let Err(error) = self.session.run() {
             tracing::warn!("the mount ended with an error: {error}");
+            // fuser has no other sign of it.
+            if error.to_string().contains("panicked") {
+                let _ = self.panicked.set("an event loop".to_owned());
+            }
         }
         if let Some(attached) = self.mounted.get() {
             attached.end_loudly();
         }
         queue.end();
-        for thread in [self.client, self.forgetting] {
-            let name = thread.thread().name().unwrap_or("a thread").to_owned();
-            if thread.join().is_err() {
-                tracing::error!("{name} panicked");
-            }
+        let name = self.client.thread().name().unwrap_or("a thread").to_owned();
+        if self.client.join().is_err() {
+            tracing::error!("{name} panicked");
+            let _ = self.panicked.set(name);
         }
+        self.forgetting.end();
         drop(self.ended);
     }
 }
@@ -357,6 +353,7 @@ pub struct MountHandle {
     mounted: MaybeAttached,
     counts: Arc<RequestCounts>,
     queue: Queue,
+    panicked: Arc<OnceLock<String>>,
     ended: Ended,
 }
 
@@ -380,10 +377,22 @@ impl MountHandle {
     /// What its client counted; `None` if that does not answer within `most`.
     pub fn client_counters(&self, most: Duration) -> Option<ClientCounters> {
         let (send, receive) = mpsc::channel();
-        self.queue.run(move |fs| async move {
+        self.queue.run(0, move |fs| async move {
             let _ = send.send(fs.client().counters());
         });
         receive.recv_timeout(most).ok()
+    }
+
+    /// Asks the client for its map, again and again; `None` if it does not answer within the time given.
+    pub fn map(&self) -> impl Fn(Duration) -> Option<ClusterMap> + Send + 'static {
+        let queue = self.queue.clone();
+        move |most| {
+            let (send, receive) = mpsc::channel();
+            queue.run(0, move |fs| async move {
+                let _ = send.send(ClusterMap::clone(&fs.client().map()));
+            });
+            receive.recv_timeout(most).ok()
+        }
     }
 
     /// Resolves when the mount has ended, from wherever that came, and everything of it is closed.
@@ -394,6 +403,11 @@ impl MountHandle {
     /// Whether it has ended.
     pub fn has_ended(&self) -> bool {
         self.ended.wait(Duration::ZERO)
+    }
+
+    /// The thread whose panic ended it, once it has ended.
+    pub fn panicked(&self) -> Arc<OnceLock<String>> {
+        self.panicked.clone()
     }
 
     /// Wait until it has ended.

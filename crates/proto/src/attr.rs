@@ -4,7 +4,7 @@ use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::layout::{Layout, Template};
 use crate::shards::Shards;
 use crate::wire::{wire_choice, wire_struct};
-use crate::{Generation, Handle};
+use crate::{ChangeCount, Generation, Handle};
 
 /// A file's time: nanoseconds since 1970, signed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -115,6 +115,19 @@ wire_struct! {
         pub space: u64,
         /// The newest write since the generation began.
         pub written_at: Option<Time>,
+        /// How far its bytes have changed: of a read, as of before its first byte.
+        pub count: ChangeCount,
+    }
+}
+
+wire_struct! {
+    /// A stream's change count was set.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Move {
+        /// What it was until then.
+        pub from: ChangeCount,
+        /// What it is since.
+        pub to: ChangeCount,
     }
 }
 

@@ -41,6 +41,10 @@ wire_struct! {
         pub store: StoreId,
         /// Stores of this server that were given up for good, the newest last. Each is refused from then on.
         pub retired: Many<StoreId, { limits::RETIRED_MAX }>,
+        /// Its store goes on with what an older copy of the one before has; else it began empty.
+        pub is_copy: bool,
+        /// How often its addresses were changed. Of two maps the one with the greater count knows where it is.
+        pub moved: u32,
     }
 }
 
@@ -53,7 +57,16 @@ impl ServerInfo {
             roles,
             store: StoreId::NONE,
             retired: Vec::new().into(),
+            is_copy: false,
+            moved: 0,
         }
+    }
+
+    /// Whether this says where the server is, and `other` says where it was. Of two changes at once the same one counts
+    /// everywhere.
+    fn is_where_it_went(&self, other: &ServerInfo) -> bool {
+        let of = |info: &ServerInfo| info.addresses.iter().map(|at| at.0.clone()).collect::<Vec<_>>();
+        self.moved > other.moved || (self.moved == other.moved && self.moved > 0 && of(self) > of(other))
     }
 
     /// Whether this server may be served from `store`: no other one is known, and it was not given up.
@@ -77,24 +90,42 @@ impl ServerInfo {
         self.retired.contains(&store)
     }
 
-    /// Give the known store up for good; from now on the server is served from `store`.
+    /// Whether its store took the place of the one that `known` knows.
+    pub fn succeeds(&self, known: &ServerInfo) -> bool {
+        let is_given_up = !known.store.is_known() || self.has_retired(known.store);
+        self.retired.len() > known.retired.len() && is_given_up
+    }
+
+    /// Whether this says of the store what `known` does not know yet. Of two successors of one store, named at once, the same one
+    /// counts everywhere; the commands that named them were both refused by a server that had heard of the other one.
+    fn knows_store_of(&self, known: &ServerInfo) -> bool {
+        let given_up = (self.retired.len(), known.retired.len());
+        let other = || (&self.retired.0, self.store) > (&known.retired.0, known.store);
+        match known.store.is_known() {
+            false => given_up.0 >= given_up.1,
+            true => given_up.0 > given_up.1 || (given_up.0 == given_up.1 && given_up.0 > 0 && other()),
+        }
+    }
+
+    /// Give the known store up for good; from now on the server is served from `store`, which began empty, or as an older copy
+    /// (`is_copy`).
     ///
     /// # Errors
     /// When more stores were given up than a map holds.
-    pub fn renew(&mut self, store: StoreId) -> Result<(), crate::Status> {
+    pub fn renew(&mut self, store: StoreId, is_copy: bool) -> Result<(), crate::Status> {
         if self.store.is_known() && !self.retired.contains(&self.store) {
             if self.retired.len() >= limits::RETIRED_MAX {
                 return Err(crate::Status::OverLimit);
             }
             self.retired.push(self.store);
         }
-        self.store = store;
+        (self.store, self.is_copy) = (store, is_copy);
         Ok(())
     }
 }
 
 wire_struct! {
-    /// The servers of a file system. A higher epoch replaces a lower one; servers are only ever added.
+    /// The servers of a file system. Each change has a higher epoch; servers are only ever added.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct ClusterMap {
         /// The file system's id, drawn once at random.
@@ -120,17 +151,67 @@ impl ClusterMap {
         self.servers.get(usize::from(id.0))
     }
 
-    /// The map that takes the place of this one where `given` is known too: `given` if it is newer or has more servers, this one
-    /// otherwise. Stores that this one knows are kept.
+    /// The map that takes the place of this one where `given` is known too. **Nothing that either of them knows is lost**: servers
+    /// are only added, a store that was given up stays given up, and a server is where it went last. So maps may be changed on
+    /// several servers at once, and meet in any order. The epoch is greater than that of both, unless it is one of them.
     pub fn succeeded_by(&self, given: &ClusterMap) -> ClusterMap {
-        let added = given.servers.len().saturating_sub(self.servers.len()) as u32;
-        if given.epoch <= self.epoch && added == 0 {
-            return self.clone();
+        let age = |map: &ClusterMap| (map.servers.len(), map.epoch);
+        // The same one of two, on both sides.
+        let is_newer = age(given) > age(self)
+            || (age(given) == age(self) && given != self && given.to_bytes() > self.to_bytes());
+        let (newer, older) = if is_newer { (given, self) } else { (self, given) };
+        let added = newer.servers.len().saturating_sub(older.servers.len()) as u32;
+        let mut next = newer.clone();
+        next.remember_stores(older);
+        next.remember_addresses(older);
+        next.epoch = newer.epoch.max(older.epoch.saturating_add(added));
+        if next.is_news_to(self) || next.is_news_to(given) {
+            next.epoch = next.epoch.saturating_add(1);
         }
-        let mut next = given.clone();
-        next.epoch = given.epoch.max(self.epoch.saturating_add(added));
-        next.remember_stores(self);
         next
+    }
+
+    /// Whether a map of the same epoch does not say the same. A store that it does not know yet is no news: each server hears of
+    /// that from its peer.
+    fn is_news_to(&self, known: &ClusterMap) -> bool {
+        let mut known = known.clone();
+        for (info, next) in known.servers.iter_mut().zip(self.servers.iter()) {
+            if !info.store.is_known() {
+                info.store = next.store;
+            }
+        }
+        known.epoch == self.epoch && known != *self
+    }
+
+    /// A server is at other addresses from now on; `moved`: how often they were changed then. Whether that is news.
+    ///
+    /// # Errors
+    /// `Invalid`: there is no such server, or no address. `Exists`: another server listens at one of them. `Conflict`: it went
+    /// elsewhere since.
+    pub fn move_server(
+        &mut self,
+        id: ServerId,
+        addresses: &Many<Text, 8>,
+        moved: u32,
+    ) -> Result<bool, crate::Status> {
+        let other = |info: &&ServerInfo| info.id != id;
+        if self.servers.iter().filter(other).any(|s| s.addresses.iter().any(|at| addresses.contains(at))) {
+            return Err(crate::Status::Exists);
+        }
+        let info = self.servers.0.get_mut(usize::from(id.0)).ok_or(crate::Status::Invalid)?;
+        let next = ServerInfo { addresses: addresses.clone(), moved, ..info.clone() };
+        if next == *info {
+            return Ok(false);
+        }
+        if addresses.is_empty() {
+            return Err(crate::Status::Invalid);
+        }
+        if !next.is_where_it_went(info) {
+            return Err(crate::Status::Conflict);
+        }
+        *info = next;
+        self.epoch = self.epoch.saturating_add(1);
+        Ok(true)
     }
 
     /// Whether this map and `other` say the same, as far as each knows the servers' stores.
@@ -144,9 +225,18 @@ impl ClusterMap {
     /// Take over which stores `known` knows, where this map knows none: what is known of a store is never forgotten.
     pub fn remember_stores(&mut self, known: &ClusterMap) {
         for (info, known) in self.servers.iter_mut().zip(known.servers.iter()) {
-            if known.retired.len() > info.retired.len() || !info.store.is_known() {
-                info.store = known.store;
+            if known.knows_store_of(info) {
+                (info.store, info.is_copy) = (known.store, known.is_copy);
                 info.retired = known.retired.clone();
+            }
+        }
+    }
+
+    /// Take over where servers went, where `known` has heard of more changes.
+    fn remember_addresses(&mut self, known: &ClusterMap) {
+        for (info, known) in self.servers.iter_mut().zip(known.servers.iter()) {
+            if known.is_where_it_went(info) {
+                (info.addresses, info.moved) = (known.addresses.clone(), known.moved);
             }
         }
     }
@@ -154,5 +244,124 @@ impl ClusterMap {
     /// The servers with all of `roles`, in order.
     pub fn with_roles(&self, roles: Roles) -> impl Iterator<Item = ServerId> + Clone + '_ {
         self.servers.iter().filter(move |s| s.roles.contains(roles)).map(|s| s.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Status, samples};
+
+    fn at(text: &str) -> Many<Text, 8> {
+        vec![Text::from(text)].into()
+    }
+
+    /// Two servers that never moved.
+    fn settled() -> ClusterMap {
+        let mut map = samples::map();
+        map.servers.0.iter_mut().for_each(|info| info.moved = 0);
+        map
+    }
+
+    fn addresses(map: &ClusterMap) -> Vec<String> {
+        map.servers.iter().map(|info| info.addresses[0].0.clone()).collect()
+    }
+
+    #[test]
+    fn changes_that_servers_heard_of_in_any_order_end_in_one_map() {
+        let known = settled();
+        let changed = |change: &dyn Fn(&mut ClusterMap)| {
+            let mut map = known.clone();
+            change(&mut map);
+            map
+        };
+        let maps = [
+            changed(&|map| assert_eq!(map.move_server(ServerId(0), &at("tcp:10.0.0.1:1"), 1), Ok(true))),
+            changed(&|map| assert_eq!(map.move_server(ServerId(1), &at("tcp:10.0.0.2:1"), 1), Ok(true))),
+            changed(&|map| assert_eq!(map.move_server(ServerId(1), &at("tcp:10.0.0.3:1"), 1), Ok(true))),
+            changed(&|map| {
+                map.servers.0[1].renew(StoreId(77), false).unwrap();
+                map.epoch += 1;
+            }),
+            changed(&|map| {
+                map.servers.push(ServerInfo::new(ServerId(2), at("tcp:10.0.0.4:1"), Roles::DATA));
+                map.epoch += 1;
+            }),
+            known.clone(),
+        ];
+        for first in 0..maps.len() {
+            let order: Vec<&ClusterMap> = maps.iter().cycle().skip(first).take(maps.len()).collect();
+            for order in [order.clone(), order.into_iter().rev().collect()] {
+                let met = order.iter().fold(known.clone(), |met, map| met.succeeded_by(map));
+                assert!(order.iter().all(|map| met.succeeded_by(map) == map.succeeded_by(&met)));
+                assert_eq!(addresses(&met), ["tcp:10.0.0.1:1", "tcp:10.0.0.3:1", "tcp:10.0.0.4:1"]);
+                assert_eq!(met.servers[1].store, StoreId(77));
+                for map in &maps {
+                    assert!(met.epoch > map.epoch, "who has one of them hears that there is a newer one");
+                    let again = met.succeeded_by(map);
+                    assert_eq!(again, met, "nothing is news twice");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn of_two_successors_of_one_store_the_same_one_counts_everywhere_and_no_given_up_one_comes_back() {
+        let known = settled();
+        let renewed = |store: u64, is_copy: bool| {
+            let mut map = known.clone();
+            map.servers.0[1].renew(StoreId(store), is_copy).unwrap();
+            map.epoch += 1;
+            map
+        };
+        let (one, two) = (renewed(77, false), renewed(78, true));
+        let met = one.succeeded_by(&two);
+        assert_eq!(met.servers[1], two.succeeded_by(&one).servers[1]);
+        assert!(met.epoch > one.epoch);
+        assert!(!two.servers[1].succeeds(&one.servers[1]) && two.servers[1].succeeds(&known.servers[1]));
+        // A map that only knows the lost store, and went on without the change.
+        let mut former = known.clone();
+        for moved in 1..9 {
+            assert_eq!(
+                former.move_server(ServerId(1), &at(&format!("tcp:10.0.0.{moved}:1")), moved),
+                Ok(true)
+            );
+        }
+        for met in [former.succeeded_by(&one), one.succeeded_by(&former)] {
+            let info = &met.servers[1];
+            assert_eq!((info.store, info.moved), (StoreId(77), 8));
+            assert!(info.has_retired(known.servers[1].store) && met.epoch > former.epoch);
+        }
+    }
+
+    #[test]
+    fn a_store_that_was_not_known_is_no_reason_for_another_epoch() {
+        let known = settled();
+        let mut file = ClusterMap { epoch: 3, ..known.clone() };
+        file.servers
+            .0
+            .iter_mut()
+            .for_each(|info| (info.store, info.retired) = (StoreId::NONE, Vec::new().into()));
+        let mut fresh = known.clone();
+        fresh.servers.0.iter_mut().for_each(|info| info.retired = Vec::new().into());
+        file.servers.push(ServerInfo::new(ServerId(2), at("tcp:10.0.0.4:1"), Roles::DATA));
+        assert_eq!(fresh.succeeded_by(&file).epoch, 3);
+        assert_eq!(known.succeeded_by(&file).epoch, 4, "a store that was given up is one");
+    }
+
+    #[test]
+    fn a_server_goes_where_it_was_sent_last_and_never_where_another_one_is() {
+        let mut map = settled();
+        let (first, second) = (at("tcp:10.0.0.1:1"), at("tcp:10.0.0.2:1"));
+        assert_eq!(map.move_server(ServerId(1), &second, 1), Ok(true));
+        let epoch = map.epoch;
+        assert_eq!(map.move_server(ServerId(1), &second, 1), Ok(false), "it is asked again");
+        assert_eq!(map.epoch, epoch);
+        assert_eq!(map.move_server(ServerId(1), &first, 1), Err(Status::Conflict), "two at once: one counts");
+        assert_eq!(map.move_server(ServerId(0), &second, 1), Err(Status::Exists));
+        assert_eq!(map.move_server(ServerId(2), &first, 1), Err(Status::Invalid));
+        assert_eq!(map.move_server(ServerId(1), &first, 2), Ok(true));
+        assert_eq!(map.move_server(ServerId(1), &second, 1), Err(Status::Conflict));
+        assert_eq!(map.move_server(ServerId(1), &Vec::new().into(), 3), Err(Status::Invalid));
     }
 }

@@ -54,6 +54,11 @@ id!(
     Generation(u64), put_u64, get_u64, plain
 );
 id!(
+    /// How far a stream's bytes have changed: each change sets a number that no stream of its server had before. Equal counts
+    /// mean equal bytes, also over restarts; which of two is newer they do not say.
+    ChangeCount(u64), put_u64, get_u64, plain
+);
+id!(
     /// An object's id: 16 bits of server, 48 bits of a counter that only grows. Never used twice; never moves: it is also
     /// the inode number. The zero handle means *the compound's current object*.
     Handle(u64), put_u64, get_u64
@@ -68,6 +73,11 @@ id!(
     /// ([`StoreId::NONE`]) where no store is known, and for modules that keep nothing.
     StoreId(u64), put_u64, get_u64
 );
+
+impl ChangeCount {
+    /// Nothing is said: of what has no bytes.
+    pub const NONE: ChangeCount = ChangeCount(0);
+}
 
 impl StoreId {
     /// None known.

@@ -26,12 +26,12 @@ pub mod switches;
 pub mod tx;
 pub mod wire;
 
-pub use attr::{Attr, Kind, SetAttr, StreamFacts, Time};
+pub use attr::{Attr, Kind, Move, SetAttr, StreamFacts, Time};
 pub use capability::{Capability, Rights, SecretKey};
 pub use cluster::{ClusterMap, Roles, ServerInfo};
 pub use durability::Durability;
 pub use frame::{Frame, FrameKind};
-pub use ids::{CollectionId, Generation, Handle, ServerId, SessionId, Slot, StoreId, TxId};
+pub use ids::{ChangeCount, CollectionId, Generation, Handle, ServerId, SessionId, Slot, StoreId, TxId};
 pub use layout::{Dist, Layout, Share, Striping, Template};
 pub use message::{Group, GroupReply, Peer, Reply, Request, SlotUse};
 pub use op::{Allocation, Answer, Dead, Entry, Held, Op, Owner, Place, Transfer, Vouched};

@@ -60,6 +60,7 @@ wire_struct! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Loss {
         /// A hash of the kernel's boot id and of how often the store was poisoned: another one, and what was not durable is lost.
+        /// 0 in the reply to changes that are all durable. The reply to anything else always has it.
         pub kept: u64,
         /// The start of the server, where a kill of the server alone would take it as well (metadata *never*, or a request that
         /// asked for nothing); 0 where it would not. The reply to an fsync always has it.
@@ -68,15 +69,22 @@ wire_struct! {
 }
 
 impl Loss {
-    /// Whether what was done is lost, when the server says `now`. Where one of them does not say the start, that tells nothing.
+    /// Whether what was done is lost, when the server says `now`. Where one of them does not say one of the two, that tells nothing.
     pub fn is_lost(self, now: Loss) -> bool {
-        self.kept != now.kept || (self.start != 0 && now.start != 0 && self.start != now.start)
+        let differ = |was: u64, is: u64| was != 0 && is != 0 && was != is;
+        differ(self.kept, now.kept) || differ(self.start, now.start)
+    }
+
+    /// Whether nothing of what was done can be lost.
+    pub fn is_nothing(self) -> bool {
+        self == Loss::default()
     }
 
     /// What would be lost together with this, or with `later`, which was done since and found nothing lost.
     #[must_use]
     pub fn and(self, later: Loss) -> Loss {
-        Loss { kept: later.kept, start: if later.start == 0 { self.start } else { later.start } }
+        let of = |was: u64, is: u64| if is == 0 { was } else { is };
+        Loss { kept: of(self.kept, later.kept), start: of(self.start, later.start) }
     }
 }
 

@@ -2,14 +2,14 @@
 //!
 //! Handles may be [`Handle::CURRENT`]: the object that the last operation of the same group looked up, made or opened.
 
-use crate::attr::{Attr, Kind, SetAttr, StreamFacts};
+use crate::attr::{Attr, Kind, Move, SetAttr, StreamFacts};
 use crate::capability::{Capability, Rights};
 use crate::cluster::{ClusterMap, Roles};
 use crate::layout::{Layout, Share, Template};
 use crate::shards::{PlaceKey, Shards};
 use crate::tx::{Action, Decision};
 use crate::wire::{Blob, Many, Name, Text, wire_choice, wire_enum, wire_struct};
-use crate::{ClientId, Generation, Handle, Status, TxId, limits};
+use crate::{ChangeCount, ClientId, Generation, Handle, Status, TxId, limits};
 use shoal_pattern::Pattern;
 
 /// Target of a symbolic link, or a path.
@@ -287,6 +287,9 @@ wire_enum! {
         Setmap = 72 "setmap" { map: ClusterMap, },
         /// Add a server to the running file system. Sent to server 0.
         Addserver = 73 "addserver" { addresses: Many<Text, 8>, roles: Roles, },
+        /// A server is at these addresses from now on; `moved`: how often they were changed then. The answer is the map in which
+        /// that stands.
+        Moveserver = 93 "moveserver" { server: crate::ServerId, addresses: Many<Text, 8>, moved: u32, },
         /// State and counts of this server, as JSON.
         Status = 74 "status" { },
         /// Rows of the store behind a key, for fsck.
@@ -302,10 +305,8 @@ wire_enum! {
         /// Make everything applied so far durable.
         Sync = 78 "sync" { },
         /// The stores of these servers were given up, and `map` names what takes their place. What this server's pools hold of
-        /// them is retired; with `keeps`, the new stores have what older copies of the lost ones had.
-        Renew = 90 "renew" {
-            servers: Many<crate::ServerId, { limits::SERVERS_MAX }>, map: ClusterMap, keeps: bool,
-        },
+        /// them is retired.
+        Renew = 90 "renew" { servers: Many<crate::ServerId, { limits::SERVERS_MAX }>, map: ClusterMap, },
         /// A server is short of space: remove what lost its last name and is kept for those that may have it open, the oldest
         /// first, until so many bytes are free.
         Yield = 92 "yield" { bytes: u64, },
@@ -358,9 +359,17 @@ wire_enum! {
             attr: Option<Attr>,
         },
         /// Attributes.
-        Attr = 3 "attr" { attr: Attr, },
+        Attr = 3 "attr" {
+            attr: Attr,
+            /// Of a file's own stream, or none.
+            count: ChangeCount,
+        },
         /// A new (or found) object, opened.
-        Made = 4 "made" { attr: Attr, capability: Option<Capability>, created: bool, },
+        Made = 4 "made" {
+            attr: Attr, capability: Option<Capability>, created: bool,
+            /// Of a file's own stream, or none.
+            count: ChangeCount,
+        },
         /// A target or value.
         Bytes = 5 "bytes" { bytes: XattrValue, },
         /// Entries; `end` at the end of the directory. If contents were asked for: how many bytes of each entry's are in the
@@ -373,8 +382,9 @@ wire_enum! {
         Removed = 7 "removed" { handle: Handle, kind: Kind, orphaned: bool, },
         /// Data of `len` bytes in the reply's bulk, in order; the stream's facts at that moment.
         Data = 8 "data" { len: u32, facts: StreamFacts, },
-        /// Facts of a stream after a change.
-        Facts = 9 "facts" { facts: StreamFacts, },
+        /// Facts of a stream, after a change. `moves`: what a write did to the stream's change count, in order: one move, or one
+        /// before its first byte and one after its last.
+        Facts = 9 "facts" { facts: StreamFacts, moves: Many<Move, 2>, },
         /// Where an append went (first logical byte), and the size after it.
         Appended = 10 "appended" { offset: u64, size: u64, },
         /// Durable.
@@ -462,7 +472,7 @@ impl Op {
             | Op::Status {}
             | Op::Rows { .. }
             | Op::Sync {} => false,
-            // Idempotent by what they say: a transaction's id, a handle that is never used twice, a sequence, an epoch.
+            // Idempotent by what they say: a transaction's id, a handle that is never used twice, a sequence, an epoch, a count.
             Op::Prepare { .. }
             | Op::Finish { .. }
             | Op::Reap { .. }
@@ -471,6 +481,7 @@ impl Op {
             | Op::Vouchdata { .. }
             | Op::Setmap { .. }
             | Op::Renew { .. }
+            | Op::Moveserver { .. }
             | Op::Yield { .. }
             | Op::Remember { .. }
             | Op::Setsync { .. } => false,
@@ -525,9 +536,19 @@ impl Op {
         }
     }
 
+    /// Whether it changes bytes of a file: no more durable than the modes say of data.
+    pub fn is_data(&self) -> bool {
+        matches!(self, Op::Write { .. } | Op::Append { .. } | Op::Allocate { .. })
+    }
+
     /// Whether the asker says what he expects: when that is [`Changed`](crate::Status::Changed) it is so however often he asks.
     pub fn expects(&self) -> bool {
         matches!(self, Op::Repair { .. })
+    }
+
+    /// Whether it changes attributes alone: no name, no size, no data.
+    pub fn is_of_attributes(&self) -> bool {
+        matches!(self, Op::Setattr { .. } | Op::Setxattr { .. } | Op::Removexattr { .. })
     }
 
     /// Whether it is a step of what a client drives itself: refused where compounds do it in one.

@@ -74,6 +74,7 @@ pub fn map() -> ClusterMap {
     let server = |id: u16| ServerInfo {
         store: StoreId(u64::from(id) + 40),
         retired: vec![StoreId(39)].into(),
+        moved: u32::from(id),
         ..ServerInfo::new(
             ServerId(id),
             vec![Text(format!("tcp:127.0.0.1:{}", 7441 + id))],
@@ -190,13 +191,18 @@ pub fn ops() -> Vec<Op> {
         Op::Ping {},
         Op::Map {},
         Op::Setmap { map: map() },
+        Op::Moveserver {
+            server: crate::ServerId(1),
+            addresses: vec!["tcp:node7:7441".into()].into(),
+            moved: 2,
+        },
         Op::Addserver { addresses: vec!["tcp:127.0.0.1:1".into()].into(), roles: Roles::DATA },
         Op::Status {},
         Op::Rows { prefix: blob(b"a"), after: blob(b""), limit: 100 },
         Op::Repair { actions: first_actions().into() },
         Op::Setsync { metadata: "reply".into(), data: "fsync".into(), coalescing: "watermark:1:8".into() },
         Op::Sync {},
-        Op::Renew { servers: vec![ServerId(1)].into(), map: map(), keeps: false },
+        Op::Renew { servers: vec![ServerId(1)].into(), map: map() },
         Op::Yield { bytes: 1 << 20 },
         Op::Remember { position: 900 },
     ]
@@ -271,19 +277,23 @@ fn first_actions() -> Vec<Action> {
 
 /// Every answer.
 pub fn answers() -> Vec<Answer> {
-    let facts = StreamFacts { generation: Generation(2), size: 10, space: 512, written_at: Some(Time(3)) };
+    let count = ChangeCount(6);
+    let facts =
+        StreamFacts { generation: Generation(2), size: 10, space: 512, written_at: Some(Time(3)), count };
+    let moves =
+        vec![Move { from: ChangeCount(4), to: ChangeCount(5) }, Move { from: ChangeCount(5), to: count }];
     let entry =
         Entry { name: name("f"), handle: Handle(77), kind: Kind::File, place: 1 << 62, attr: Some(attr()) };
     vec![
         Answer::Done {},
         Answer::Looked { resolved: 2, handle: Handle(77), kind: Kind::File, attr: Some(attr()) },
-        Answer::Attr { attr: attr() },
-        Answer::Made { attr: attr(), capability: Some(capability()), created: true },
+        Answer::Attr { attr: attr(), count },
+        Answer::Made { attr: attr(), capability: Some(capability()), created: true, count },
         Answer::Bytes { bytes: blob(b"target") },
         Answer::Entries { entries: vec![entry.clone()].into(), end: true, contents: vec![Some(7)].into() },
         Answer::Removed { handle: Handle(77), kind: Kind::File, orphaned: false },
         Answer::Data { len: 10, facts },
-        Answer::Facts { facts },
+        Answer::Facts { facts, moves: moves.into() },
         Answer::Appended { offset: 5, size: 10 },
         Answer::Synced {},
         Answer::Laid { layout: layout() },

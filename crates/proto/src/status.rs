@@ -101,6 +101,11 @@ statuses! {
     /// The directory is split, and another server holds the shard that is meant: the answer behind it says which.
     Split = 50, errno 71, "another shard of the directory holds this";
 
+    /// A signal ended the wait for a server. Clients say so, no server does.
+    Interrupted = 51, errno 4, "interrupted while a server did not answer";
+    /// The server let a whole time limit pass without an answer, so it was not asked. Clients say so, no server does.
+    Silent = 52, errno 110, "not asked, as the server is silent";
+
     // Refusals.
     /// The key does not match.
     BadKey = 60, errno 13, "the key does not match the file system's";

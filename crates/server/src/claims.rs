@@ -6,6 +6,12 @@
 //! anything is written, that position is kept as a row for each fellow that has not answered, or has refused. Each later start
 //! gives that fellow the position of the row. The row is removed when the fellow has accepted the store; a later position is
 //! said only when the removal is durable.
+//!
+//! The position of the opening is the last record that lay in the folder. Recovery itself writes (a cut that it completes, a size
+//! that it corrects), so the durable position right after it may already be a later one.
+//!
+//! The record beside the cluster file is compared in the same way: a start that it refuses keeps a row under the server's own id
+//! ([`refused_by_record`]), so that restarts by a supervisor bring an older copy no further.
 
 use crate::keys;
 use crate::shard::{Shard, apply_own};
@@ -34,7 +40,7 @@ pub struct Claims {
 impl Claims {
     /// Of a store that was just opened.
     pub fn new(collection: &Collection) -> Claims {
-        Claims { opened: collection.durable().0, kept: RefCell::default(), accepted: RefCell::default() }
+        Claims { opened: collection.opened_at().0, kept: RefCell::default(), accepted: RefCell::default() }
     }
 
     /// What this peer is told of a store that is durable up to `durable`.
@@ -59,6 +65,7 @@ impl Claims {
     }
 }
 
+/// The row for a fellow, or under the own id for the record.
 fn key_of(fellow: ServerId) -> Bytes {
     keys::config(&format!("{NAME}{fellow}"))
 }
@@ -81,8 +88,32 @@ async fn rows(collection: &Collection) -> Result<BTreeMap<ServerId, u64>, StoreE
 /// # Errors
 /// When the store cannot be read.
 pub async fn found(collection: &Collection) -> Result<u64, StoreError> {
-    let durable = collection.durable().0;
-    Ok(rows(collection).await?.into_values().fold(durable, u64::min))
+    let opened = collection.opened_at().0;
+    Ok(rows(collection).await?.into_values().fold(opened, u64::min))
+}
+
+/// The position that the record of server `own` is compared with: that of the opening, or of the first start that the record refused.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn found_for_record(collection: &Collection, own: ServerId) -> Result<u64, StoreError> {
+    let opened = collection.opened_at().0;
+    Ok(rows(collection).await?.get(&own).map_or(opened, |kept| opened.min(*kept)))
+}
+
+/// The record of server `own` refused the store at this position: later starts are compared with the same one.
+///
+/// # Errors
+/// When the store fails.
+pub async fn refused_by_record(
+    collection: &Collection,
+    own: ServerId,
+    position: u64,
+) -> Result<(), StoreError> {
+    let mut changes = Changes::default();
+    changes.put(key_of(own), (collection.store_id().0, position).to_bytes());
+    apply_own(collection, changes).await?;
+    settle(collection).await
 }
 
 /// Find the rows of earlier starts.

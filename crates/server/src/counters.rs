@@ -61,6 +61,8 @@ counts! {
     requests,
     /// Replies sent.
     replies,
+    /// Replies that waited until something was durable.
+    sync_waits,
     /// Groups run to their end.
     groups,
     /// Groups answered from the kept replies.

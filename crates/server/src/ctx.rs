@@ -6,6 +6,7 @@
 //! returning [`Halt`]: the executor fetches it and **runs the handler again from its start**; so a handler has no effect
 //! but through its context, and no `await` can split a transaction.
 
+use crate::change_counts::{self, ChangeCounts};
 use crate::keys;
 use crate::locks::{Locks, Mode};
 use crate::pools::Pools;
@@ -14,8 +15,8 @@ use crate::session::Sessions;
 use crate::shard::Identity;
 use bytes::Bytes;
 use shoal_proto::{
-    Action, Answer, Attr, ClientId, Entry, Generation, Handle, Kind, Name, Rights, ServerId, Shards, Status,
-    StreamFacts, Time, TxId,
+    Action, Answer, Attr, ChangeCount, ClientId, Entry, Generation, Handle, Kind, Move, Name, Rights,
+    ServerId, Shards, Status, StreamFacts, Time, TxId,
 };
 use shoal_store::{Changes, Follow, Lsn, Miss, Needs, Scan, StreamChange, StreamInfo, Strength, View};
 use std::cell::RefCell;
@@ -126,6 +127,7 @@ pub struct Ctx<'a> {
     facts: &'a Facts,
     pools: &'a Pools,
     sessions: &'a Sessions,
+    counts: &'a ChangeCounts,
     /// The transaction whose own locks do not stop it.
     own: Option<TxId>,
     /// The moment of this run, for file times.
@@ -146,9 +148,15 @@ pub struct Ctx<'a> {
     /// Inodes as they were read last: an operation and what it calls ask for the same few again and again.
     inodes: RefCell<Vec<(Handle, Inode)>>,
     streams: BTreeMap<Handle, Option<(StreamInfo, Bytes)>>,
+    /// The newest move of the change counts of streams that this group changes.
+    moved: BTreeMap<Handle, Move>,
     changes: Changes,
-    /// Something else than data was changed.
+    /// Something else than data and attributes was changed.
     is_strong: bool,
+    /// Attributes were changed.
+    is_deferred: bool,
+    /// Data was changed.
+    is_weak: bool,
     local: Vec<Action>,
     remote: BTreeMap<ServerId, Vec<Action>>,
     drawn: BTreeMap<ServerId, usize>,
@@ -179,6 +187,7 @@ impl<'a> Ctx<'a> {
         facts: &'a Facts,
         pools: &'a Pools,
         sessions: &'a Sessions,
+        counts: &'a ChangeCounts,
         own: Option<TxId>,
         now: Time,
         client: ClientId,
@@ -191,6 +200,7 @@ impl<'a> Ctx<'a> {
             facts,
             pools,
             sessions,
+            counts,
             own,
             now,
             client,
@@ -202,8 +212,11 @@ impl<'a> Ctx<'a> {
             rows: BTreeMap::new(),
             inodes: RefCell::default(),
             streams: BTreeMap::new(),
+            moved: BTreeMap::new(),
             changes: Changes::default(),
             is_strong: false,
+            is_deferred: false,
+            is_weak: false,
             local: Vec::new(),
             remote: BTreeMap::new(),
             drawn: BTreeMap::new(),
@@ -269,6 +282,16 @@ impl<'a> Ctx<'a> {
             true => Err(Halt::Locked(Bytes::copy_from_slice(key))),
             false => Ok(()),
         }
+    }
+
+    /// Stops at another transaction's lock on a stream. Its part on other servers may be done, so that the file's streams do not
+    /// fit each other until it is done here.
+    pub fn stream_must_be_readable(&self, stream: Handle) -> Result<(), Halt> {
+        if self.locks.is_empty() {
+            return Ok(());
+        }
+        self.must_be_readable(&keys::inode(stream))?;
+        self.must_be_readable(&keys::datafile(stream))
     }
 
     /// An object of this server that must exist: `WrongServer` if it is another's, `Stale` if it is gone.
@@ -396,6 +419,29 @@ impl<'a> Ctx<'a> {
         }
     }
 
+    /// The change count of a stream of this server, with this group's changes.
+    pub fn count_of(&self, stream: Handle) -> ChangeCount {
+        self.moved.get(&stream).map_or_else(|| self.counts.of(stream), |moved| moved.to)
+    }
+
+    /// The same of an object, if it is a file of this server.
+    pub fn count_in(&self, attr: &Attr) -> ChangeCount {
+        match attr.kind == Kind::File && attr.handle.server() == self.identity.id {
+            true => self.count_of(attr.handle),
+            false => ChangeCount::NONE,
+        }
+    }
+
+    /// What this group's newest change of a stream did to its change count.
+    pub fn move_of(&self, stream: Handle) -> Option<Move> {
+        self.moved.get(&stream).copied()
+    }
+
+    /// Facts of a stream of this server as the wire has them.
+    pub fn facts_of(&self, stream: Handle, info: &StreamInfo) -> StreamFacts {
+        crate::inode::facts_of(info, self.count_of(stream))
+    }
+
     /// Content of a small stream, with this group's changes; may be shorter than its size.
     pub fn small_content(&self, handle: Handle) -> Result<Bytes, Halt> {
         match self.streams.get(&handle) {
@@ -418,6 +464,13 @@ impl<'a> Ctx<'a> {
         let inode = self.inode(handle)?;
         let stream = if inode.kind == Kind::File { self.stream(handle)? } else { None };
         Ok(crate::inode::attr_of(handle, &inode, stream))
+    }
+
+    /// Attributes of an object of this server, as an answer.
+    pub fn attr_answer(&self, handle: Handle) -> Result<Answer, Halt> {
+        let attr = self.attr(handle)?;
+        let count = self.count_in(&attr);
+        Ok(Answer::Attr { attr, count })
     }
 
     /// Attributes of what this server holds of an object: of a split directory those of its shard.
@@ -497,7 +550,7 @@ impl<'a> Ctx<'a> {
     pub fn fact_stream(&self, stream: Handle) -> Result<StreamFacts, Halt> {
         if stream.server() == self.identity.id {
             let info = self.stream(stream)?.ok_or(Halt::Status(Status::Stale))?;
-            return Ok(crate::inode::facts_of(&info));
+            return Ok(self.facts_of(stream, &info));
         }
         match self.facts.known.get(&FactKey::Stream(stream)) {
             Some(Fact::Stream(fact)) => (*fact).map_err(Halt::Status),
@@ -523,9 +576,11 @@ impl<'a> Ctx<'a> {
 
     // Who has what open.
 
-    /// The asking client opens this file.
+    /// The asking client opens this file. Of a file that is made on another server that one is told by the client.
     pub fn opened(&self, object: Handle) {
-        self.sessions.openers.opened(object, self.client);
+        if object.server() == self.identity.id {
+            self.sessions.openers.opened(object, self.client);
+        }
     }
 
     /// The asking client has this file open, still.
@@ -580,6 +635,9 @@ impl<'a> Ctx<'a> {
         };
         let next = crate::inode::stream_after(info, &content, &change);
         self.streams.insert(handle, next);
+        if change_counts::moves(&change, info.map(|info| info.size)) {
+            self.moved.insert(handle, Move { from: self.count_of(handle), to: self.counts.draw() });
+        }
         self.changes.streams.push((handle, change));
         self.is_strong = true;
         Ok(())
@@ -596,6 +654,16 @@ impl<'a> Ctx<'a> {
         let strong = self.is_strong;
         change(self)?;
         self.is_strong = strong;
+        self.is_weak = true;
+        Ok(())
+    }
+
+    /// Change attributes alone: as long as a group does nothing else, its own answer does not wait for a sync.
+    pub fn deferring(&mut self, change: impl FnOnce(&mut Self) -> Result<(), Halt>) -> Result<(), Halt> {
+        let strong = self.is_strong;
+        change(self)?;
+        self.is_strong = strong;
+        self.is_deferred = true;
         Ok(())
     }
 
@@ -615,7 +683,7 @@ impl<'a> Ctx<'a> {
     }
 
     /// End the run. Where only this server is concerned, its actions are applied now and become changes; else direct
-    /// changes and actions must not be mixed.
+    /// changes and actions must not be mixed. The change counts move: the changes are applied before anybody else runs.
     pub fn finish(&mut self) -> Result<Outcome, Halt> {
         if self.remote.is_empty() && !self.local.contains(&Action::RenameLock {}) {
             for action in std::mem::take(&mut self.local) {
@@ -624,7 +692,12 @@ impl<'a> Ctx<'a> {
         } else if !self.changes.is_empty() {
             return Err(Halt::Status(Status::NotSupported));
         }
-        self.changes.strength = if self.is_strong { Strength::Strong } else { Strength::Weak };
+        self.moved.iter().for_each(|(&stream, moved)| self.counts.set(stream, moved.to));
+        self.changes.strength = match (self.is_strong, self.is_deferred, self.is_weak) {
+            (false, false, _) => Strength::Weak,
+            (false, true, false) => Strength::Deferred,
+            _ => Strength::Strong,
+        };
         let changes = std::mem::take(&mut self.changes);
         let (local, remote) = (std::mem::take(&mut self.local), std::mem::take(&mut self.remote));
         Ok(Outcome { changes, local, remote, to_split: self.to_split.take() })

@@ -114,6 +114,7 @@ mod tests {
             (keys::grant(server), Grant { pool: 6, sequence: 1, range }.to_row()),
             (keys::batch(other), Batch::new(server, 7).to_row()),
             (keys::config("map"), samples::map().to_bytes().into()),
+            (keys::config("served"), samples::map().servers[0].addresses.to_bytes().into()),
             (keys::config("handles"), Bytes::copy_from_slice(&1024_u64.to_le_bytes())),
         ]
     }
@@ -132,7 +133,7 @@ mod tests {
         let sum = blake3::hash(&all).to_hex();
         assert_eq!(
             (super::FORMAT, &sum[..16]),
-            (2, "0b9c5b4e1c2b7aaf"),
+            (2, "65c8b1db20586979"),
             "rows are written otherwise: another `FORMAT`"
         );
     }

@@ -9,6 +9,10 @@
 //!   at fsync           written (write(2) of the group) at fsync      written
 //!   never              nothing                         at fsync      nothing, with metadata never
 //! ```
+//! A change of attributes alone is *deferred* ([`Strength::Deferred`]): its own reply waits until it is written, also in mode *at
+//! reply*; all others for which it is a change seen wait as the table says, and have it synced at once. Only further changes of
+//! attributes by its maker do not wait for that ([`crate::deferred`]).
+//!
 //! With metadata *never* a kill of the server may take what was answered, all but data that is durable at reply (with the records
 //! before it). The reply says so ([`shoal_proto::message::Loss::start`]), so that a later fsync finds it.
 //!
@@ -69,7 +73,25 @@ impl Target {
                 DataSync::AtFsync => target.written = target.written.max(lsn),
             }
         }
+        if let Some((lsn, Strength::Deferred)) = made {
+            match durability {
+                Durability::Durable => {
+                    target.durable = target.durable.max(lsn);
+                    // A strong change that follows it is not synced by itself there.
+                    target.asks |= collection.metadata != MetadataSync::AtReply;
+                }
+                _ => target = target.and(Target::of_deferred(modes, lsn)),
+            }
+        }
         target
+    }
+
+    /// The target of a reply that shows its asker's own deferred changes, up to this one.
+    pub fn of_deferred(modes: SyncModes, lsn: Lsn) -> Target {
+        match modes.metadata {
+            MetadataSync::AtReply | MetadataSync::AtFsync => Target { written: lsn, ..Target::default() },
+            MetadataSync::Never => Target::default(),
+        }
     }
 
     /// Both.
@@ -101,7 +123,7 @@ pub fn modes_for(collection: SyncModes, durability: Durability) -> SyncModes {
 /// Whether a kill of the server alone would take what a request did under these modes; `made`: nothing, or how strong a change.
 pub fn is_lost_by_a_kill(modes: SyncModes, made: Option<Strength>) -> bool {
     modes.metadata == MetadataSync::Never
-        && (modes.data != DataSync::AtReply || made == Some(Strength::Strong))
+        && (modes.data != DataSync::AtReply || made.is_some_and(|strength| strength != Strength::Weak))
 }
 
 /// What is let go: called with whether the store is still well.
@@ -123,8 +145,11 @@ impl Gate {
 
     /// Let `leave` go when its target is met.
     pub fn wait(&self, collection: &Collection, target: Target, leave: Leave) {
-        if target.asks && target.durable > collection.durable() {
-            collection.push_durable();
+        if target.durable > collection.durable() {
+            match target.asks {
+                true => collection.push_durable(),
+                false => collection.want_durable(target.durable),
+            }
         }
         if target.written > collection.written() {
             collection.push_written();

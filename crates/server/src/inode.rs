@@ -9,7 +9,7 @@ use crate::rows::Inode;
 use bytes::Bytes;
 use shoal_env::WallTime;
 use shoal_proto::{
-    Attr, Generation, Handle, Kind, Layout, Owner, SetAttr, Shards, StreamFacts, Template, Time,
+    Attr, ChangeCount, Generation, Handle, Kind, Layout, Owner, SetAttr, Shards, StreamFacts, Template, Time,
 };
 use shoal_store::{StreamChange, StreamInfo};
 
@@ -149,12 +149,13 @@ pub fn without_privileges(mode: u32) -> u32 {
 }
 
 /// A stream's facts, as the wire has them.
-pub fn facts_of(info: &StreamInfo) -> StreamFacts {
+pub fn facts_of(info: &StreamInfo, count: ChangeCount) -> StreamFacts {
     StreamFacts {
         generation: Generation(info.generation),
         size: info.size,
         space: info.space,
         written_at: info.written_at.map(|WallTime(t)| Time(t)),
+        count,
     }
 }
 

@@ -10,16 +10,17 @@
 //! | draw | the first answer's handles are lost, never given again |
 //! | batchcreate | the number of the batch: the same one again is the same batch |
 //! | reap | names handles that are never used again |
-//! | setmap | names the epoch |
+//! | setmap | what is known of the map is no news |
 //! | write (a share of an append) | the same bytes to a place that was given to nobody else |
 //!
 //! So a request whose connection broke is sent again on the next one, until its deadline. That is how changes over
 //! servers are done exactly once: by names, not by slots.
 
 use crate::claims::Claims;
-use crate::connection::{Ended, Frames, Line, Own, Scratch, introduce, pump};
+use crate::connection::{Ended, Frames, Line, Own, Scratch, introduce, pump, who_listens};
 use crate::counters::{Counters, add};
 use crate::shard::SharedIdentity;
+use crate::silence::{self, Silence};
 use crate::tasks::Tasks;
 use bytes::Bytes;
 use futures_channel::oneshot;
@@ -28,7 +29,7 @@ use shoal_env::local::{Notify, Semaphore};
 use shoal_env::{Address, Env, Instant, Work};
 use shoal_proto::{
     Answer, ClientId, Durability, Frame, FrameKind, Group, GroupReply, Handle, Op, Peer, Reply, Request,
-    ServerId, Status,
+    ServerId, Status, StoreId,
 };
 use shoal_store::Collection;
 use std::cell::{Cell, RefCell};
@@ -75,17 +76,24 @@ struct Inner {
     claims: Claims,
     refusal: RefCell<Option<String>>,
     refused: Notify,
+    silence: Silence,
     /// Clients were admitted.
     serves: Cell<bool>,
     scratch: Scratch,
     links: RefCell<BTreeMap<ServerId, Rc<Link>>>,
     drawn: RefCell<BTreeMap<ServerId, VecDeque<Handle>>>,
     next_tag: Cell<u64>,
+    /// Peers whose maps are to meet this server's, with the epochs that they told.
+    told_epochs: RefCell<BTreeMap<ServerId, u32>>,
 }
 
 /// The peers of a shard.
 #[derive(Clone)]
-pub struct Peers(Rc<Inner>);
+pub struct Peers {
+    inner: Rc<Inner>,
+    /// Woken when the map of a peer is to meet this server's.
+    pub(crate) epoch_told: Notify,
+}
 
 impl Peers {
     /// None connected yet.
@@ -99,7 +107,7 @@ impl Peers {
         let mut client = ClientId::default();
         env.random(&mut client.0);
         let scratch = Scratch::new(env.counters());
-        Peers(Rc::new(Inner {
+        let inner = Rc::new(Inner {
             env,
             identity,
             counters,
@@ -108,13 +116,34 @@ impl Peers {
             claims: Claims::new(&collection),
             refusal: RefCell::default(),
             refused: Notify::default(),
+            silence: Silence::default(),
             serves: Cell::default(),
             collection,
             scratch,
             links: RefCell::default(),
             drawn: RefCell::default(),
             next_tag: Cell::new(1),
-        }))
+            told_epochs: RefCell::default(),
+        });
+        Peers { inner, epoch_told: Notify::default() }
+    }
+
+    /// A peer told the epoch of its map.
+    fn note_epoch(&self, server: ServerId, epoch: u32) {
+        if epoch != self.inner.identity.borrow().map.epoch {
+            self.note_map(server, epoch);
+        }
+    }
+
+    /// The maps of this server and of a peer are to meet.
+    pub(crate) fn note_map(&self, server: ServerId, epoch: u32) {
+        self.inner.told_epochs.borrow_mut().insert(server, epoch);
+        self.epoch_told.wake_all();
+    }
+
+    /// One of the peers whose map is to meet this server's, and the epoch that it told.
+    pub(crate) fn take_told_epoch(&self) -> Option<(ServerId, u32)> {
+        self.inner.told_epochs.borrow_mut().pop_first()
     }
 
     /// Ask one operation.
@@ -187,18 +216,20 @@ impl Peers {
         let count = groups.len();
         let writes = groups.iter().any(|group| group.ops.iter().any(|op| matches!(op, Op::Write { .. })));
         let mut request = Request { slot: None, timeout_ms: 0, durability, groups: groups.into() };
+        let begun = self.inner.env.now();
         loop {
-            let line = self.line(server, deadline).await?;
-            let left = deadline.since(self.0.env.now());
+            let line = self.line(server, deadline).await.inspect_err(|_| self.unanswered(server, begun))?;
+            let left = deadline.since(self.inner.env.now());
             request.timeout_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1);
             let answer = self.send(server, &line, &request, &bulk);
-            match self.0.env.deadline(deadline, answer).await {
+            match self.inner.env.deadline(deadline, answer).await {
                 Err(_) => {
                     if writes {
                         // It may still be done, at any time, and its place is given to the next append. The peer ends what
                         // came by this connection before it takes the next one, so what is asked then is asked after it.
                         line.end();
                     }
+                    self.unanswered(server, begun);
                     return Err(Status::TimedOut);
                 }
                 Ok(Some((replies, data))) if replies.len() == count => return Ok((replies, data)),
@@ -209,15 +240,47 @@ impl Peers {
         }
     }
 
+    /// Whether a peer lets requests pass without an answer.
+    pub fn is_silent(&self, server: ServerId) -> bool {
+        self.inner.silence.is(server)
+    }
+
+    /// A request that was begun then had no answer.
+    fn unanswered(&self, server: ServerId, begun: Instant) {
+        let is_long = self.inner.env.now().since(begun) >= silence::SILENT_AFTER;
+        let is_known = self.inner.identity.borrow().map.server(server).is_some();
+        if is_long && is_known && self.inner.silence.begins(server) {
+            tracing::warn!(%server, "it does not answer: new directories go to other servers");
+            let own = self.clone();
+            self.inner.tasks.spawn(&self.inner.env, "probe", async move { own.probe(server).await });
+        }
+    }
+
+    /// The task that asks a silent peer until it answers.
+    async fn probe(&self, server: ServerId) {
+        while self.inner.silence.is(server) {
+            self.inner.env.sleep(silence::PROBE_EVERY).await;
+            let until = self.inner.env.now() + silence::PROBE_TIMEOUT;
+            // An answer of whatever kind has ended the silence by then.
+            if self.call(server, Op::Ping {}, until).await == Err(Status::TimedOut)
+                && let Some(line) = self.link(server).line.take()
+            {
+                // Requests on it have no answer before their server goes on: they are sent again on the next one.
+                line.end();
+            }
+        }
+        tracing::info!(%server, "it answers again");
+    }
+
     /// A handle of a peer drawn before.
     pub fn drawn(&self, server: ServerId) -> Option<Handle> {
-        self.0.drawn.borrow_mut().get_mut(&server)?.pop_front()
+        self.inner.drawn.borrow_mut().get_mut(&server)?.pop_front()
     }
 
     /// Keep handles drawn from a peer.
     pub fn keep_drawn(&self, server: ServerId, handles: Vec<Handle>) {
         let own = handles.into_iter().filter(|h| h.server() == server);
-        self.0.drawn.borrow_mut().entry(server).or_default().extend(own);
+        self.inner.drawn.borrow_mut().entry(server).or_default().extend(own);
     }
 
     /// Send on a connection; `None`: it broke before the answer.
@@ -228,13 +291,13 @@ impl Peers {
         request: &Request,
         bulk: &Bytes,
     ) -> impl Future<Output = Option<Replied>> + use<> {
-        let tag = self.0.next_tag.get();
-        self.0.next_tag.set(tag + 1);
+        let tag = self.inner.next_tag.get();
+        self.inner.next_tag.set(tag + 1);
         let link = self.link(server);
         let (send, receive) = oneshot::channel();
         link.waiting.borrow_mut().insert(tag, send);
-        add(&self.0.counters.peer_messages, 1);
-        self.0.env.work(Work::Message, 1);
+        add(&self.inner.counters.peer_messages, 1);
+        self.inner.env.work(Work::Message, 1);
         line.send(FrameKind::Request, tag, request, std::slice::from_ref(bulk));
         let forget = Forget { link, tag };
         async move {
@@ -245,12 +308,12 @@ impl Peers {
     }
 
     fn link(&self, server: ServerId) -> Rc<Link> {
-        self.0.links.borrow_mut().entry(server).or_default().clone()
+        self.inner.links.borrow_mut().entry(server).or_default().clone()
     }
 
     /// The connection to a peer, made if need be.
     async fn line(&self, server: ServerId, deadline: Instant) -> Result<Rc<Line>, Status> {
-        if self.0.identity.borrow().map.server(server).is_none() {
+        if self.inner.identity.borrow().map.server(server).is_none() {
             return Err(Status::WrongServer);
         }
         let link = self.link(server);
@@ -261,14 +324,14 @@ impl Peers {
             {
                 return Ok(line.clone());
             }
-            if self.0.env.now() >= deadline {
+            if self.inner.env.now() >= deadline {
                 return Err(Status::Unavailable);
             }
             if !link.connecting.replace(true) {
                 let own = self.clone();
-                self.0.tasks.spawn(&self.0.env, "peer", async move { own.connection(server).await });
+                self.inner.tasks.spawn(&self.inner.env, "peer", async move { own.connection(server).await });
             }
-            if self.0.env.deadline(deadline, changed).await.is_err() {
+            if self.inner.env.deadline(deadline, changed).await.is_err() {
                 return Err(Status::Unavailable);
             }
         }
@@ -277,15 +340,22 @@ impl Peers {
     /// The task of a connection: make it, serve it to its end.
     async fn connection(&self, server: ServerId) {
         let link = self.link(server);
-        let until = self.0.env.now() + CONNECT_TIMEOUT;
-        let made = self.0.env.deadline(until, self.connect(server)).await;
+        let until = self.inner.env.now() + CONNECT_TIMEOUT;
+        let made = self.inner.env.deadline(until, self.connect(server, until)).await;
         match made {
             Ok(Ok((line, mut reader, mut writer, mut frames))) => {
                 link.pause.set(Duration::ZERO);
+                self.inner.silence.ends(server);
                 link.line.replace(Some(line.clone()));
                 link.connecting.set(false);
                 link.changed.wake_all();
-                pump(&mut reader, &mut writer, &line, &mut frames, |frame| answered(&link, frame)).await;
+                pump(&mut reader, &mut writer, &line, &mut frames, |frame| {
+                    let epoch = answered(&link, frame)?;
+                    self.inner.silence.ends(server);
+                    self.note_epoch(server, epoch);
+                    Ok(())
+                })
+                .await;
                 line.end();
                 if link.line.borrow().as_ref().is_some_and(|present| Rc::ptr_eq(present, &line)) {
                     link.line.take();
@@ -301,19 +371,24 @@ impl Peers {
                 tracing::debug!(%server, words, "no connection to a peer");
                 let pause = link.pause.get().clamp(PAUSES.0, PAUSES.1);
                 link.pause.set(pause * 2);
-                self.0.env.sleep(pause).await;
+                self.inner.env.sleep(pause).await;
                 link.connecting.set(false);
                 link.changed.wake_all();
             }
         }
     }
 
-    /// Shake hands with a peer once, until `deadline`.
+    /// Shake hands with a peer once. It is to be reached until `reached`, and to answer until `answered`.
     ///
     /// # Errors
     /// Why it refuses, or could not be reached.
-    pub async fn introduce(&self, server: ServerId, deadline: Instant) -> Result<(), (Status, String)> {
-        match self.0.env.deadline(deadline, self.connect(server)).await {
+    pub async fn introduce(
+        &self,
+        server: ServerId,
+        reached: Instant,
+        answered: Instant,
+    ) -> Result<(), (Status, String)> {
+        match self.inner.env.deadline(answered, self.connect(server, reached)).await {
             Ok(Ok((line, ..))) => {
                 line.end();
                 Ok(())
@@ -325,38 +400,63 @@ impl Peers {
 
     /// What this server says of itself to a peer.
     fn own(&self, identity: &crate::shard::Identity, to: ServerId) -> Own {
-        let collection = &self.0.collection;
-        let position = self.0.claims.position(to, collection.durable().0);
+        let collection = &self.inner.collection;
+        let position = self.inner.claims.position(to, collection.durable().0);
         let peer = Peer { server: identity.id, store: collection.store_id(), position };
-        Own { client: self.0.client, peer, serves: self.0.serves.get() }
+        Own { client: self.inner.client, peer, serves: self.inner.serves.get() }
     }
 
     /// The positions that this server says.
     pub(crate) fn claims(&self) -> &Claims {
-        &self.0.claims
+        &self.inner.claims
     }
 
     /// From now on this server serves.
     pub(crate) fn begin_to_serve(&self) {
-        self.0.serves.set(true);
+        self.inner.serves.set(true);
     }
 
     /// Wait until a peer says that this server's store is not to be served, and why.
     pub(crate) async fn refusal(&self) -> String {
         loop {
-            let refused = self.0.refused.wait();
-            if let Some(words) = self.0.refusal.borrow().clone() {
+            let refused = self.inner.refused.wait();
+            if let Some(words) = self.inner.refusal.borrow().clone() {
                 return words;
             }
             refused.await;
         }
     }
 
+    /// Which server of this file system listens at an address, and from which store it is served.
+    ///
+    /// # Errors
+    /// Why it is none, or could not be reached.
+    pub async fn who_listens(
+        &self,
+        address: &str,
+        deadline: Instant,
+    ) -> Result<(ServerId, StoreId), (Status, String)> {
+        let asked = async {
+            let address: Address = address.parse().map_err(|words| (Status::Invalid, words))?;
+            let mut stream =
+                self.inner.env.connect(&address).await.map_err(|e| (Status::Unavailable, e.to_string()))?;
+            let identity = self.inner.identity.borrow().clone();
+            let mut frames = Frames::new(self.inner.scratch.clone());
+            let parts = (&mut stream.reader, &mut stream.writer, &mut frames);
+            let listens = who_listens(&self.inner.env, &identity, &stream.peer, parts).await;
+            listens.map_err(|refused| (refused.status, refused.words))
+        };
+        let silent = || Err((Status::TimedOut, "no answer to the handshake".to_owned()));
+        self.inner.env.deadline(deadline, asked).await.unwrap_or_else(|_| silent())
+    }
+
+    /// Connect to a peer until `reached`, and shake hands.
     async fn connect(
         &self,
         server: ServerId,
+        reached: Instant,
     ) -> Result<(Rc<Line>, shoal_env::Reader, shoal_env::Writer, Frames), (Status, String)> {
-        let identity = self.0.identity.borrow().clone();
+        let identity = self.inner.identity.borrow().clone();
         let info = identity
             .map
             .server(server)
@@ -371,26 +471,36 @@ impl Peers {
                     continue;
                 }
             };
-            let mut stream = match self.0.env.connect(&address).await {
-                Ok(stream) => stream,
-                Err(error) => {
+            let mut stream = match self.inner.env.deadline(reached, self.inner.env.connect(&address)).await {
+                Ok(Ok(stream)) => stream,
+                Err(_) => {
+                    last = (Status::Unavailable, format!("{address}: it cannot be reached in time"));
+                    continue;
+                }
+                Ok(Err(error)) => {
                     last = (Status::Unavailable, format!("{address}: {error}"));
                     continue;
                 }
             };
-            let mut frames = Frames::new(self.0.scratch.clone());
+            let mut frames = Frames::new(self.inner.scratch.clone());
             let parts = (&mut stream.reader, &mut stream.writer, &mut frames);
             let name = stream.peer.as_str();
             let _turn = link.greeting.0.acquire(1).await;
             let own = self.own(&identity, server);
-            match introduce(&self.0.env, &identity, own, server, name, parts).await {
-                Ok(line) => {
-                    self.0.claims.accept(server);
+            match introduce(&self.inner.env, &identity, own, server, name, parts).await {
+                Ok((line, epoch)) => {
+                    let present = self.inner.identity.borrow().clone();
+                    if present.map.server(server).is_some_and(|now| now.succeeds(info)) {
+                        line.end();
+                        return Err((Status::NoStore, "its store was given up meanwhile".to_owned()));
+                    }
+                    self.inner.claims.accept(server);
+                    self.note_map(server, epoch);
                     return Ok((line, stream.reader, stream.writer, frames));
                 }
                 Err(refused) if refused.status == Status::OtherStore => {
-                    self.0.refusal.borrow_mut().get_or_insert(refused.words.clone());
-                    self.0.refused.wake_all();
+                    self.inner.refusal.borrow_mut().get_or_insert(refused.words.clone());
+                    self.inner.refused.wake_all();
                     return Err((refused.status, refused.words));
                 }
                 Err(refused) => last = (refused.status, format!("{address}: {}", refused.words)),
@@ -401,8 +511,8 @@ impl Peers {
 
     /// Forget what is known of a peer's store: its connection ends, and handles drawn from it are not used.
     pub fn forget(&self, server: ServerId) {
-        self.0.drawn.borrow_mut().remove(&server);
-        if let Some(link) = self.0.links.borrow().get(&server)
+        self.inner.drawn.borrow_mut().remove(&server);
+        if let Some(link) = self.inner.links.borrow().get(&server)
             && let Some(line) = link.line.take()
         {
             line.end();
@@ -411,7 +521,7 @@ impl Peers {
 
     /// End all connections.
     pub fn end(&self) {
-        for link in self.0.links.borrow().values() {
+        for link in self.inner.links.borrow().values() {
             if let Some(line) = link.line.take() {
                 line.end();
             }
@@ -443,7 +553,8 @@ impl Drop for Forget {
     }
 }
 
-fn answered(link: &Link, frame: Frame) -> Result<(), Ended> {
+/// Give an answer to whoever waits for it; the epoch that its server told.
+fn answered(link: &Link, frame: Frame) -> Result<u32, Ended> {
     if frame.kind != FrameKind::Reply {
         return Err(Ended::Garbage);
     }
@@ -452,7 +563,7 @@ fn answered(link: &Link, frame: Frame) -> Result<(), Ended> {
         // Nobody waits any more: the answer is of no use.
         let _ = waiting.send((reply.groups.0, frame.bulk));
     }
-    Ok(())
+    Ok(reply.map_epoch)
 }
 
 impl crate::data::Peers for Peers {
@@ -495,7 +606,18 @@ mod tests {
     }
 
     /// The status of an introduction that a peer with such a map refuses, and whether that counts.
-    async fn refused_by(env: &Env, address: &'static str, map_epoch: u32) -> (Status, bool) {
+    async fn refused_by(env: &Env, address: &'static str, map_epoch: u32, status: Status) -> (Status, bool) {
+        refused_after(env, address, map_epoch, status, Duration::ZERO).await
+    }
+
+    /// The same of a peer that accepts the connection within a second, and takes `pause` before its answer.
+    async fn refused_after(
+        env: &Env,
+        address: &'static str,
+        map_epoch: u32,
+        status: Status,
+        pause: Duration,
+    ) -> (Status, bool) {
         let key = SecretKey::new([7; 32]);
         let info = |id: u16| ServerInfo::new(ServerId(id), vec![address.into()], Roles::all());
         let servers = vec![info(0), info(1)].into();
@@ -507,14 +629,15 @@ mod tests {
         let peers = Peers::new(env.clone(), identity, store, Rc::<Counters>::default(), Tasks::default());
         let mut listener = env.listen(&address.parse().unwrap()).await.unwrap();
         let (own, tasks) = (peers.clone(), Tasks::default());
-        let until = env.now() + Duration::from_secs(30);
+        let (reached, answered) = (env.now() + Duration::from_secs(1), env.now() + Duration::from_secs(30));
         let (send, receive) = oneshot::channel();
         tasks.spawn(env, "introduce", async move {
-            let _ = send.send(own.introduce(ServerId(1), until).await);
+            let _ = send.send(own.introduce(ServerId(1), reached, answered).await);
         });
         let (mut stream, mut buf) = (listener.accept().await.unwrap(), bytes::BytesMut::new());
         let long = Duration::from_secs(20);
         let hello: Hello = heard(env, &mut stream, &mut buf, long).await.unwrap();
+        env.sleep(pause).await;
         let challenge = Challenge {
             version: VERSIONS.1,
             nonce: [5; 32],
@@ -525,11 +648,11 @@ mod tests {
         };
         let mut out = Vec::new();
         Frame::put(FrameKind::Challenge, VERSIONS.1, 0, &challenge, 0, &mut out);
-        let refusal = Refusal { status: Status::OtherStore, words: "another store".into() };
+        let refusal = Refusal { status, words: "another store".into() };
         Frame::put(FrameKind::Refusal, VERSIONS.1, 0, &refusal, 0, &mut out);
         stream.writer.write_all(&mut [IoSlice::new(&out)]).await.unwrap();
         let (status, _) = receive.await.unwrap().unwrap_err();
-        let counts = peers.0.refusal.borrow().is_some();
+        let counts = peers.inner.refusal.borrow().is_some();
         tasks.cancel();
         (status, counts)
     }
@@ -537,13 +660,25 @@ mod tests {
     #[test]
     fn a_refusal_counts_unless_the_peer_has_an_older_map() {
         shoal_env::real::run("test", |env| async move {
-            let older = refused_by(&env, "local:refuses-with-an-older-map", 4).await;
+            let other = Status::OtherStore;
+            let older = refused_by(&env, "local:refuses-with-an-older-map", 4, other).await;
             assert_eq!(older, (Status::NoStore, false));
+            let given_up = refused_by(&env, "local:knows-it-given-up", 4, Status::Forbidden).await;
+            assert_eq!(given_up, (Status::OtherStore, true));
             for (address, epoch) in
                 [("local:refuses-with-the-same-map", 5), ("local:refuses-with-a-newer", 6)]
             {
-                assert_eq!(refused_by(&env, address, epoch).await, (Status::OtherStore, true));
+                assert_eq!(refused_by(&env, address, epoch, other).await, (Status::OtherStore, true));
             }
+        });
+    }
+
+    #[test]
+    fn a_peer_that_was_reached_in_time_is_heard_though_it_answers_late() {
+        shoal_env::real::run("test", |env| async move {
+            let (address, pause) = ("local:answers-late", Duration::from_millis(1500));
+            let refused = refused_after(&env, address, 5, Status::OtherStore, pause).await;
+            assert_eq!(refused, (Status::OtherStore, true));
         });
     }
 
@@ -566,7 +701,7 @@ mod tests {
             for _ in 0..2 {
                 let own = peers.clone();
                 tasks.spawn(&env, "introduce", async move {
-                    let _ = own.introduce(ServerId(1), until).await;
+                    let _ = own.introduce(ServerId(1), until, until).await;
                 });
             }
             let mut first = listener.accept().await.unwrap();

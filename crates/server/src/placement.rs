@@ -22,13 +22,24 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// The metadata server of the next new directory.
-    pub fn next(&self, identity: &Identity, mut random: impl FnMut() -> u64) -> ServerId {
+    /// The metadata server of the next new directory: none that `is_silent`, unless all are.
+    pub fn next(
+        &self,
+        identity: &Identity,
+        is_silent: impl Fn(ServerId) -> bool,
+        mut random: impl FnMut() -> u64,
+    ) -> ServerId {
         let mut round = self.round.borrow_mut();
-        if round.1.is_empty() || round.0 != identity.map.epoch {
-            let mut servers: Vec<ServerId> = identity.map.with_roles(Roles::METADATA).collect();
-            servers.sort_by_cached_key(|_| random());
-            *round = (identity.map.epoch, servers);
+        if round.0 != identity.map.epoch {
+            *round = (identity.map.epoch, Vec::new());
+        }
+        // The rest of this round, then one more.
+        for _ in 0..2 {
+            if let Some(at) = round.1.iter().rposition(|server| !is_silent(*server)) {
+                return round.1.remove(at);
+            }
+            round.1 = identity.map.with_roles(Roles::METADATA).collect();
+            round.1.sort_by_cached_key(|_| random());
         }
         round.1.pop().unwrap_or(identity.id)
     }
@@ -104,18 +115,31 @@ mod tests {
             drawn.set(drawn.get().wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1));
             drawn.get().rotate_left(32)
         };
-        let round = || [(); 3].map(|()| rotation.next(&identity, random).0);
+        let round = || [(); 3].map(|()| rotation.next(&identity, |_| false, random).0);
         let rounds: BTreeSet<[u16; 3]> = (0..100).map(|_| round()).collect();
         assert_eq!(rounds.len(), 6);
         assert!(rounds.iter().all(|round| BTreeSet::from(*round) == BTreeSet::from([0, 2, 3])));
     }
 
     #[test]
+    fn a_silent_server_has_no_turn_unless_all_are_silent() {
+        let identity = identity(1, &[Roles::all(); 3]);
+        let rotation = Rotation::default();
+        let next = |silent: &[u16]| rotation.next(&identity, |server| silent.contains(&server.0), || 0).0;
+        assert!((0..30).all(|_| next(&[1]) != 1));
+        assert!((0..30).all(|_| next(&[0, 1]) == 2));
+        let all: BTreeSet<u16> = (0..3).map(|_| next(&[0, 1, 2])).collect();
+        assert!(!all.is_empty());
+        let after: BTreeSet<u16> = (0..6).map(|_| next(&[])).collect();
+        assert_eq!(after, BTreeSet::from([0, 1, 2]), "it has its turn when it answers again");
+    }
+
+    #[test]
     fn a_server_that_is_added_has_its_turn_at_once() {
         let rotation = Rotation::default();
-        rotation.next(&identity(1, &[Roles::all(); 2]), || 0);
+        rotation.next(&identity(1, &[Roles::all(); 2]), |_| false, || 0);
         let grown = identity(2, &[Roles::all(); 3]);
-        let next: BTreeSet<u16> = (0..3).map(|_| rotation.next(&grown, || 0).0).collect();
+        let next: BTreeSet<u16> = (0..3).map(|_| rotation.next(&grown, |_| false, || 0).0).collect();
         assert_eq!(next, BTreeSet::from([0, 1, 2]));
     }
 }

@@ -415,6 +415,9 @@ async fn step(shard: &Rc<Shard>, peer: ServerId) -> Result<bool, Status> {
 /// Ask for the next batch, and store it.
 async fn refill(shard: &Rc<Shard>, peer: ServerId, pool: &Pool) -> Result<bool, Status> {
     let (id, sequence) = (pool.id, pool.sequence + 1);
+    // The row that was read may be one that a failed store did not make durable. The next start would draw another id, and nobody
+    // would ask for this batch again.
+    shard.collection.health().map_err(status_of)?;
     shard.env.point(point::POOL_ASKS, u64::from(peer.0));
     let deadline = shard.env.now() + TIMEOUT;
     let op = Op::Batchcreate { pool: id, sequence, count: shard.pools.sizes.batch };

@@ -11,14 +11,16 @@ use crate::rows::{self, Inode, RowValue, Tx, TxState};
 use crate::session::Session;
 use crate::shard::{Shard, apply_own};
 use crate::tx::{self, Prepared};
-use crate::{claims, format, lease, lingering, older, pools, reaper, splits, stores};
+use crate::{claims, format, lease, lingering, maps, older, pools, reaper, splits, stores};
 use bytes::Bytes;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, point};
 use shoal_proto::codec::Codec;
 use shoal_proto::op::Owner;
-use shoal_proto::{ClusterMap, Handle, Kind, ServerId, Shards, Time};
+use shoal_proto::wire::Many;
+use shoal_proto::{ClusterMap, Handle, Kind, ServerId, Shards, Text, Time};
 use shoal_store::{Changes, StoreError, look, settle};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Rows looked at by one turn.
@@ -30,7 +32,7 @@ const BATCH: usize = 512;
 /// When the store fails or holds another file system.
 pub async fn find(shard: &Rc<Shard>) -> Result<(), StoreError> {
     format::check(shard).await?;
-    let (_, mut map) = find_map(shard).await?;
+    let mut map = find_map(shard).await?;
     stores::enter_own(shard, &mut map)?;
     shard.adopt_map(map);
     claims::find(shard).await
@@ -43,6 +45,7 @@ pub async fn find(shard: &Rc<Shard>) -> Result<(), StoreError> {
 pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
     stores::keep_claims(shard).await?;
     keep_map(shard).await?;
+    stores::keep_heard(shard).await?;
     make_root(shard, root).await?;
     if let Some(info) = shard.identity().map.server(shard.id()) {
         shard.handles.keep_within(info);
@@ -66,6 +69,7 @@ pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
     spawn("splits", Box::pin(splits::run(shard.clone())));
     spawn("stores", Box::pin(stores::run(shard.clone())));
     spawn("watch", Box::pin(stores::watch(shard.clone())));
+    spawn("maps", Box::pin(maps::run(shard.clone())));
     spawn("ended", Box::pin(tx::forget_ended(shard.clone())));
     spawn("resolver", Box::pin(tx::resolve(shard.clone())));
     Ok(())
@@ -76,29 +80,42 @@ async fn gate(shard: Rc<Shard>) {
     let progress = shard.collection.progress();
     loop {
         let moved = progress.wait();
+        shard.deferred.durable(shard.collection.durable());
         shard.gate.release(&shard.collection);
         moved.await;
     }
 }
 
-/// The map that lies among the rows, and the one that holds now.
-async fn find_map(shard: &Rc<Shard>) -> Result<(Option<ClusterMap>, ClusterMap), StoreError> {
+/// The map that lies among the rows.
+async fn kept_map(shard: &Shard) -> Result<Option<ClusterMap>, StoreError> {
     let key = keys::config("map");
     let (row, _) = look(&shard.collection, |view| view.get(&key)).await?;
+    let kept = row.map(|row| ClusterMap::from_bytes(&row)).transpose();
+    kept.map_err(|error| damaged("the cluster's map", &error))
+}
+
+/// The map that holds now: what lies among the rows, with the news of the configuration.
+async fn find_map(shard: &Rc<Shard>) -> Result<ClusterMap, StoreError> {
     let given = shard.identity().map.clone();
-    let Some(row) = row else { return Ok((None, ClusterMap::clone(&given))) };
-    let kept = ClusterMap::from_bytes(&row).map_err(|error| damaged("the cluster's map", &error))?;
-    if kept.fs_id != given.fs_id || kept.collection != given.collection {
-        return Err(StoreError::Refused("the store holds another file system than the map names".into()));
+    let mut map = ClusterMap::clone(&given);
+    let kept = kept_map(shard).await?;
+    if let Some(kept) = &kept {
+        if kept.fs_id != given.fs_id || kept.collection != given.collection {
+            return Err(StoreError::Refused("the store holds another file system than the map names".into()));
+        }
+        map = kept.succeeded_by(&given);
+        // As long as it was never moved what lies here counts, however many more servers a copied file names.
+        let moved = |map: &ClusterMap| map.server(shard.id()).is_some_and(|info| info.moved > 0);
+        check_address(if moved(&map) { &map } else { kept }, &given, shard.id())?;
+        shard.was_given_news.set(map != *kept);
     }
-    check_address(&kept, &given, shard.id())?;
-    let map = kept.clone().succeeded_by(&given);
-    Ok((Some(kept), map))
+    check_moved(shard, kept.as_ref(), &given).await?;
+    Ok(map)
 }
 
 /// Keep the map that holds now. From then on others may write it, as they meet peers.
 async fn keep_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
-    let (mut kept, _) = find_map(shard).await?;
+    let mut kept = kept_map(shard).await?;
     let mut changes = Changes::default();
     match &kept {
         Some(kept) if older::is_accepted(shard, kept, &shard.identity().map) => {
@@ -107,38 +124,99 @@ async fn keep_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
         Some(_) => {}
         None => format::put(&mut changes),
     }
+    let served = addresses(&shard.identity().map, shard.id());
+    if served != served_row(shard).await? {
+        changes.put(keys::config("served"), many(served).to_bytes());
+    }
     // A peer that is met meanwhile is entered in memory alone.
     loop {
         let map = shard.identity().map.clone();
-        if kept.as_ref() == Some(&*map) {
+        if kept.as_ref() != Some(&*map) {
+            changes.put(keys::config("map"), map.to_bytes());
+        }
+        if changes.rows.is_empty() {
             shard.may_write.set(true);
             return Ok(());
         }
-        changes.put(keys::config("map"), map.to_bytes());
         apply_own(&shard.collection, std::mem::take(&mut changes)).await?;
         kept = Some(ClusterMap::clone(&map));
     }
 }
 
-/// A server stays where its clients know it. One that would serve elsewhere is most likely a copy of the folder: two servers
-/// with one identity, each with a part of the changes.
-fn check_address(kept: &ClusterMap, given: &ClusterMap, id: ServerId) -> Result<(), StoreError> {
-    // Names inside of a process lead no client anywhere else.
-    let of = |map: &ClusterMap| -> Vec<String> {
-        let all = map.server(id).map(|info| info.addresses.iter()).into_iter().flatten();
-        all.filter(|at| !at.0.starts_with("local:")).map(|at| at.0.clone()).collect()
+/// A server stays where its clients know it, until an operator moves it. One that would serve elsewhere is most likely a copy of
+/// the folder: two servers with one identity, each with a part of the changes.
+fn check_address(known: &ClusterMap, given: &ClusterMap, id: ServerId) -> Result<(), StoreError> {
+    let (name, moved) = (&known.name, known.server(id).map_or(0, |info| info.moved));
+    let is_older = given.server(id).is_some_and(|info| info.moved < moved);
+    let (known, now) = (addresses(known, id), addresses(given, id));
+    let (network, network_now) = (of_network(&known), of_network(&now));
+    // Each machine has a socket of that name.
+    let is_there = match network.is_empty() && network_now.is_empty() {
+        true => now.iter().any(|at| known.contains(at)),
+        false if is_older => network == network_now,
+        false => !network.is_disjoint(&network_now),
     };
-    let (known, now) = (of(kept), of(given));
-    if known.is_empty() || now.is_empty() || now.iter().any(|at| known.contains(at)) {
+    if known.is_empty() || now.is_empty() || is_there {
         return Ok(());
     }
+    let remedy = match is_older {
+        true => "it was moved there, and this cluster file is older: take over the newest one",
+        false => {
+            "listen there, or say that it moves (`shoal move-server`); if this folder is a copy, use the one it was copied from \
+             (two servers with one identity would part the data)"
+        }
+    };
     Err(StoreError::Refused(format!(
-        "clients and servers know server {id} of file system `{}` at {}, and here it would be at {}: listen there; if this \
-         folder is a copy, use the one it was copied from (two servers with one identity would part the data)",
-        kept.name,
+        "clients and servers know server {id} of file system `{name}` at {}, and here it would be at {}: {remedy}",
         known.join(", "),
         now.join(", "),
     )))
+}
+
+/// Where clients find a server. Names inside of a process lead no client anywhere else.
+fn addresses(map: &ClusterMap, id: ServerId) -> Vec<String> {
+    let all = map.server(id).map(|info| info.addresses.iter()).into_iter().flatten();
+    all.filter(|at| !at.0.starts_with("local:")).map(|at| at.0.clone()).collect()
+}
+
+/// Those of them that lead to this machine from others.
+fn of_network(addresses: &[String]) -> BTreeSet<&str> {
+    addresses.iter().filter(|at| !at.starts_with("unix:")).map(String::as_str).collect()
+}
+
+/// A server that begins elsewhere must not still run where it was served from this store the last time: the two would part the
+/// data. A row says where that was; the map may have said before it moved where it goes. Nor where that map has it: a copy may have
+/// gone there.
+async fn check_moved(
+    shard: &Rc<Shard>,
+    kept: Option<&ClusterMap>,
+    given: &ClusterMap,
+) -> Result<(), StoreError> {
+    let id = shard.id();
+    let now = addresses(given, id);
+    let mut former: BTreeSet<String> = served_row(shard).await?.into_iter().collect();
+    former.extend(kept.into_iter().flat_map(|kept| addresses(kept, id)));
+    let former: Vec<String> = former.into_iter().filter(|at| !now.contains(at)).collect();
+    let Some(at) = stores::still_serves(shard, &former).await else { return Ok(()) };
+    Err(StoreError::Refused(format!(
+        "server {id} of file system `{}` still runs at {at}, and here it would be at {}: stop it there first; if this folder is a \
+         copy, use the one it was copied from",
+        given.name,
+        now.join(", "),
+    )))
+}
+
+/// Where the server was served the last time.
+async fn served_row(shard: &Shard) -> Result<Vec<String>, StoreError> {
+    let key = keys::config("served");
+    let (row, _) = look(&shard.collection, |view| view.get(&key)).await?;
+    let served = row.map(|row| Many::<Text, 8>::from_bytes(&row)).transpose();
+    let served = served.map_err(|error| damaged("where the server was served", &error))?.unwrap_or_default();
+    Ok(served.iter().map(|at| at.0.clone()).collect())
+}
+
+fn many(addresses: Vec<String>) -> Many<Text, 8> {
+    addresses.into_iter().map(Text).collect::<Vec<_>>().into()
 }
 
 /// The root directory, made once, by the server that holds it.

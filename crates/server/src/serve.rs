@@ -6,8 +6,10 @@
 
 use crate::connection::{self, Frames, Line, Refused, Scratch, greet, refuse};
 use crate::counters::add;
+use crate::maps;
 use crate::places::{Entry, Place, Places};
 use crate::recovery;
+use crate::seldom::Seldom;
 use crate::shard::{Identity, Settings, Shard};
 use crate::stores;
 use crate::tasks::Tasks;
@@ -28,6 +30,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Whoever is refused for want of a place may say this long what it came for.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Warnings of failed authentications come no more often: whoever tries keys does not fill the log.
+const KEY_WARNING_EVERY: Duration = Duration::from_secs(10);
 
 /// One collection of a server.
 pub struct CollectionSetup {
@@ -86,6 +91,7 @@ struct Inner {
     /// Woken when nothing more is accepted.
     closing: Notify,
     is_closing: Cell<bool>,
+    key_warnings: RefCell<Seldom>,
 }
 
 /// A running server. Dropping the handle lets it run on.
@@ -132,6 +138,7 @@ pub async fn serve(env: Env, config: ServerConfig) -> Result<ServerHandle, Serve
         stopping: Notify::default(),
         closing: Notify::default(),
         is_closing: Cell::default(),
+        key_warnings: RefCell::new(Seldom::new(KEY_WARNING_EVERY)),
     });
     let addresses = listeners.iter().map(Listener::address).collect();
     let accepting = Tasks::default();
@@ -160,16 +167,9 @@ fn check(config: &ServerConfig) -> Result<(), ServeError> {
         return Err(ServeError::Setup("no collection to serve".into()));
     }
     let keyless = config.collections.iter().any(|setup| setup.key.is_none());
-    match config.listen.iter().find(|address| keyless && !is_local(address)) {
+    match config.listen.iter().find(|address| keyless && !address.is_of_this_machine()) {
         Some(address) => Err(ServeError::NeedsKey(address.clone())),
         None => Ok(()),
-    }
-}
-
-fn is_local(address: &Address) -> bool {
-    match address {
-        Address::Tcp(addr) => addr.ip().is_loopback(),
-        Address::Unix(_) | Address::Local(_) => true,
     }
 }
 
@@ -283,7 +283,11 @@ impl Inner {
 
     /// Say why a connection is refused, and close it. Whoever does not read the refusal keeps no task here.
     async fn tell(&self, peer: String, writer: &mut Writer, refused: Refused) {
-        tracing::info!(peer, status = ?refused.status, words = refused.words, "a connection was refused");
+        if refused.status == Status::BadKey {
+            self.warn_of_key(&peer);
+        } else {
+            tracing::info!(peer, status = ?refused.status, words = refused.words, "a connection was refused");
+        }
         if let Some(shard) = self.shards.first() {
             add(&shard.counters.refusals, 1);
         }
@@ -295,6 +299,18 @@ impl Inner {
         };
         if self.env.deadline(until, told).await.is_err() {
             tracing::debug!("a refused connection did not take its refusal");
+        }
+    }
+
+    /// Somebody has not the key, or another one.
+    fn warn_of_key(&self, peer: &str) {
+        if let Some(unsaid) = self.key_warnings.borrow_mut().is_due(self.env.now()) {
+            let more = if unsaid > 0 {
+                format!(" (and {unsaid} more since the last warning)")
+            } else {
+                String::new()
+            };
+            tracing::warn!("authentication failed: {peer} has not this file system's key{more}");
         }
     }
 
@@ -325,6 +341,7 @@ impl ServerHandle {
             recovery::open(shard, *root).await.map_err(|error| failed(shard, error))?;
         }
         shards.iter().for_each(|shard| shard.admit_clients());
+        shards.iter().filter(|shard| shard.has_new_map()).for_each(maps::push_to_all);
         Ok(())
     }
 

@@ -1,8 +1,10 @@
 //! A shard: one file system's part on this server, and all that belongs to it. Owned by one thread.
 
+use crate::change_counts::ChangeCounts;
 use crate::connection::Refused;
 use crate::counters::Counters;
 use crate::data::Engine;
+use crate::deferred::Deferred;
 use crate::gate::Gate;
 use crate::handles::Handles;
 use crate::lingering::Lingering;
@@ -131,6 +133,8 @@ pub struct Shard {
     pub sessions: Sessions,
     /// Sessions of peers: kept nowhere else.
     pub peer_sessions: RefCell<BTreeMap<ServerId, Rc<Session>>>,
+    /// Changes of attributes that are answered and not durable.
+    pub deferred: Deferred,
     /// Replies that wait for the journal.
     pub gate: Gate,
     /// The other servers.
@@ -141,6 +145,8 @@ pub struct Shard {
     pub splits: Splits,
     /// Transactions.
     pub book: Book,
+    /// How far the streams' bytes have changed.
+    pub changes: ChangeCounts,
     /// Counts.
     pub counters: Rc<Counters>,
     /// Spans of time.
@@ -159,6 +165,8 @@ pub struct Shard {
     start: u64,
     /// When what was told of a peer's store was kept last.
     pub(crate) remembered: RefCell<BTreeMap<ServerId, Instant>>,
+    /// How far the stores of peers are durable that connected before rows could be written.
+    pub(crate) heard: RefCell<BTreeMap<ServerId, (StoreId, u64)>>,
     /// Woken when a peer came that has not accepted this server's store yet.
     pub(crate) met: Notify,
     /// Its fellows were asked, and what they said is kept: from then on rows may be written.
@@ -169,6 +177,8 @@ pub struct Shard {
     /// No fellow knows that this is not the server's store: clients may come.
     admits: Cell<bool>,
     admitted: Notify,
+    /// The configuration had news when it was opened.
+    pub(crate) was_given_news: Cell<bool>,
     engine: Engine,
 }
 
@@ -185,7 +195,10 @@ impl Shard {
         let clock = env.clone();
         sessions.openers.begin(Box::new(move || clock.now()), settings.lease);
         let peers = Peers::new(env.clone(), identity.clone(), own, counters.clone(), tasks.clone());
+        let start = env.random_u64() | 1;
+        let changes = ChangeCounts::new(start);
         let engine = Engine {
+            changes: changes.clone(),
             env: env.clone(),
             collection: collection.clone(),
             identity: identity.borrow().clone(),
@@ -194,7 +207,7 @@ impl Shard {
             lingering: lingering.clone(),
         };
         Rc::new(Shard {
-            start: env.random_u64() | 1,
+            start,
             started: env.now(),
             env,
             identity,
@@ -205,22 +218,26 @@ impl Shard {
             sessions,
             lingering,
             peer_sessions: RefCell::default(),
+            deferred: Deferred::default(),
             gate: Gate::default(),
             peers,
             pools: Pools::new(settings.pools),
             splits: Splits::default(),
             book: Book::default(),
+            changes,
             counters,
             settings,
             reap_rows: Notify::default(),
             work: Tasks::default(),
             tasks,
             remembered: RefCell::default(),
+            heard: RefCell::default(),
             met: Notify::default(),
             may_write: Cell::default(),
             set_aside: RefCell::default(),
             was_set_aside: Notify::default(),
             admits: Cell::default(),
+            was_given_news: Cell::default(),
             admitted: Notify::default(),
             engine,
         })
@@ -243,19 +260,27 @@ impl Shard {
 
     /// The server whose turn it is to get a new directory.
     pub fn next_place(&self) -> ServerId {
-        self.rotation.next(&self.identity(), || self.env.random_u64())
+        self.rotation.next(&self.identity(), |server| self.peers.is_silent(server), || self.env.random_u64())
     }
 
     /// Let clients in, and peers ask.
     pub(crate) fn admit_clients(&self) {
         self.admits.set(true);
         self.peers.begin_to_serve();
+        // They could not give this server their maps until now.
+        let epoch = self.identity().map.epoch;
+        self.peer_sessions.borrow().keys().for_each(|peer| self.peers.note_map(*peer, epoch));
         self.admitted.wake_all();
     }
 
     /// Whether anybody but a fellow that is introduced may ask something.
     pub(crate) fn admits(&self) -> bool {
         self.admits.get()
+    }
+
+    /// Whether the others may not know yet what this server's map says since it was opened.
+    pub(crate) fn has_new_map(&self) -> bool {
+        self.was_given_news.get()
     }
 
     /// Wait until clients may come, or it is known that they may not.

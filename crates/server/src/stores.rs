@@ -13,7 +13,7 @@
 //! The journal's durable position of a store only grows. Each server tells some others, its *fellows*, how far its store is
 //! durable: with each connection, and once a minute; they keep it as a row. **A server that is not as far as a fellow remembers
 //! has an older copy of its store, and is refused.** It asks its fellows when it begins, before it writes anything; a fellow
-//! that does not answer within [`ASK_TIMEOUT`] is not waited for. It is asked later, and compares the position at which the store
+//! that cannot be reached within [`ASK_TIMEOUT`], or does not answer within [`ANSWER_TIMEOUT`], is not waited for. It is asked later, and compares the position at which the store
 //! was opened ([`crate::claims`]). **A server that a peer refuses at any time does not serve from then on**
 //! ([`Shard::set_aside`]). What was durable since the last row is not remembered, so a copy that is younger than that passes. An
 //! operator accepts an older copy in words; it goes on as a new store (`crate::older`).
@@ -22,14 +22,16 @@
 
 use crate::claims;
 use crate::data::status_of;
+use crate::given_up;
 use crate::keys;
+use crate::maps;
 use crate::shard::{Identity, Shard, apply_own};
 use bytes::Bytes;
 use futures_util::future::{join_all, select, try_join_all};
 use shoal_env::Instant;
 use shoal_proto::codec::Codec;
 use shoal_proto::{ClusterMap, Handle, Op, Peer, ServerId, ServerInfo, Status, StoreId, TxId, limits};
-use shoal_store::{Changes, Collection, StoreError, Strength, look, settle};
+use shoal_store::{Changes, Collection, StoreError, Strength, look};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
@@ -38,8 +40,10 @@ use std::time::Duration;
 const EVERY: Duration = Duration::from_secs(60);
 /// How soon a fellow that did not answer at the beginning is asked again; each further try waits twice as long, up to [`EVERY`].
 const AGAIN: Duration = Duration::from_secs(1);
-/// A fellow has this long to answer a server that begins, and is asked as often as it does not.
+/// A fellow is to be reached within this time by a server that begins, which tries it again and again.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+/// A fellow that was reached is to answer within this time. It is longer, because a busy fellow knows as much as an idle one.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const ASK_PAUSE: Duration = Duration::from_millis(50);
 /// And this long later.
 const TELL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,7 +58,7 @@ pub fn enter_own(shard: &Shard, map: &mut ClusterMap) -> Result<bool, StoreError
         return Ok(false);
     };
     if info.has_retired(store) {
-        return Err(StoreError::Missing(given_up(id, store)));
+        return Err(StoreError::Missing(given_up::words(id, store)));
     }
     if !info.admits(store) {
         return Err(StoreError::Missing(other(id, store, info.store)));
@@ -67,11 +71,15 @@ pub fn enter_own(shard: &Shard, map: &mut ClusterMap) -> Result<bool, StoreError
 /// Hold a peer's store against the map.
 ///
 /// # Errors
-/// Why the peer is refused, in words.
-pub fn check(identity: &Identity, peer: Peer) -> Result<(), String> {
+/// Why the peer is refused: `Forbidden` where its store was given up, which no other map can change.
+pub fn check(identity: &Identity, peer: Peer) -> Result<(), Unmet> {
     match identity.map.server(peer.server) {
-        Some(info) if info.has_retired(peer.store) => Err(given_up(peer.server, peer.store)),
-        Some(info) if !info.admits(peer.store) => Err(other(peer.server, peer.store, info.store)),
+        Some(info) if info.has_retired(peer.store) => {
+            Err(Unmet { status: Status::Forbidden, words: given_up::words(peer.server, peer.store) })
+        }
+        Some(info) if !info.admits(peer.store) => {
+            Err(Unmet::refused(other(peer.server, peer.store, info.store)))
+        }
         // One that this server's map does not have yet is in a newer map.
         _ => Ok(()),
     }
@@ -80,7 +88,7 @@ pub fn check(identity: &Identity, peer: Peer) -> Result<(), String> {
 /// Why a peer is not met.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unmet {
-    /// `OtherStore`: it is not to serve. Else it is this server's own store that failed, and says nothing of the peer.
+    /// `Forbidden`, `OtherStore`: it is not to serve. Else it is this server's own store that failed, and says nothing of the peer.
     pub status: Status,
     /// The same for people.
     pub words: String,
@@ -102,27 +110,22 @@ impl Unmet {
 /// # Errors
 /// Why the peer is not met.
 pub async fn meet(shard: &Rc<Shard>, peer: Peer) -> Result<(), Unmet> {
-    check(&shard.identity(), peer).map_err(Unmet::refused)?;
+    check(&shard.identity(), peer)?;
     remember(shard, peer).await?;
-    let mut map = ClusterMap::clone(&shard.identity().map);
-    let Some(info) = map.servers.0.get_mut(usize::from(peer.server.0)) else { return Ok(()) };
-    if info.store.is_known() || !peer.store.is_known() {
+    let is_met = |map: &ClusterMap| map.server(peer.server).is_none_or(|info| info.store.is_known());
+    if is_met(&shard.identity().map) || !peer.store.is_known() {
         return Ok(());
     }
-    info.store = peer.store;
-    if !shard.may_write.get() {
-        shard.adopt_map(map);
-        return Ok(());
-    }
-    let mut changes = Changes::default();
-    changes.put(keys::config("map"), map.to_bytes());
-    // Adopted at once, so that two connections of two stores cannot both be the first.
-    shard.adopt_map(map);
-    let kept = async {
-        apply_own(&shard.collection, changes).await?;
-        settle(&shard.collection).await
+    let enter = |map: &mut ClusterMap| {
+        if let Some(info) = map.servers.0.get_mut(usize::from(peer.server.0)).filter(|i| !i.store.is_known())
+        {
+            info.store = peer.store;
+        }
     };
-    kept.await.map_err(|error| Unmet::failed("this server could not keep the store", peer, error))
+    let kept = maps::change(shard, enter).await;
+    kept.map_err(|error| Unmet::failed("this server could not keep the store", peer, error))?;
+    // Of two stores whose connections came at once one was the first.
+    check(&shard.identity(), peer)
 }
 
 /// Whether a transaction was begun by a store of its coordinator that was given up.
@@ -131,9 +134,10 @@ pub fn is_of_lost_store(identity: &Identity, tx: TxId) -> bool {
     Handle(tx.0).counter() < first
 }
 
-/// The servers that remember how far the store of `id` is durable.
-fn fellows(map: &ClusterMap, id: ServerId) -> BTreeSet<ServerId> {
-    let count = map.servers.len().max(1);
+/// The servers that remember how far the store of `id` is durable, and that it asks when it begins, where there are `count` servers:
+/// server 0 and the two after it.
+pub fn fellows(count: usize, id: ServerId) -> BTreeSet<ServerId> {
+    let count = count.max(1);
     let next = |step: usize| ServerId(((usize::from(id.0) + step) % count) as u16);
     [ServerId(0), next(1), next(2)].into_iter().filter(|fellow| *fellow != id).collect()
 }
@@ -165,7 +169,9 @@ pub async fn remember(shard: &Rc<Shard>, peer: Peer) -> Result<(), Unmet> {
     let failed = |error| Unmet::failed("this server does not know the state", peer, error);
     let (row, _) = look(&shard.collection, |view| view.get(&key)).await.map_err(failed)?;
     let kept = row.and_then(|row| remembered(&row));
-    let known = kept.filter(|(store, _)| *store == peer.store).map(|(_, position)| position);
+    let heard = shard.heard.borrow().get(&peer.server).copied();
+    let of_store = |(store, position)| (store == peer.store).then_some(position);
+    let known = kept.and_then(of_store).max(heard.and_then(of_store));
     if let Some(known) = known.filter(|known| *known > peer.position) {
         return Err(Unmet::refused(older(peer, known)));
     }
@@ -173,8 +179,11 @@ pub async fn remember(shard: &Rc<Shard>, peer: Peer) -> Result<(), Unmet> {
     let last = shard.remembered.borrow().get(&peer.server).copied();
     let is_due = last.is_none_or(|last| now.since(last) >= EVERY);
     let is_known = known.is_some_and(|known| known == peer.position || !is_due);
-    // A peer says it again soon: see [`run`].
-    if is_known || !shard.may_write.get() {
+    if !shard.may_write.get() {
+        shard.heard.borrow_mut().insert(peer.server, (peer.store, peer.position));
+        return Ok(());
+    }
+    if is_known {
         return Ok(());
     }
     shard.remembered.borrow_mut().insert(peer.server, now);
@@ -189,6 +198,23 @@ pub async fn remember(shard: &Rc<Shard>, peer: Peer) -> Result<(), Unmet> {
     }
 }
 
+/// Keep the positions that peers said before rows could be written.
+///
+/// # Errors
+/// When the store fails.
+pub async fn keep_heard(shard: &Rc<Shard>) -> Result<(), StoreError> {
+    let heard = std::mem::take(&mut *shard.heard.borrow_mut());
+    for (server, (store, position)) in heard {
+        let kept = remember(shard, Peer { server, store, position }).await;
+        kept.or_else(|unmet| match unmet.status {
+            // It said more meanwhile, or less: that was answered.
+            Status::OtherStore => Ok(()),
+            _ => Err(StoreError::Refused(unmet.words)),
+        })?;
+    }
+    Ok(())
+}
+
 /// When a server begins: do its fellows know another store of it, or a later state of this one?
 ///
 /// # Errors
@@ -197,8 +223,8 @@ pub async fn ask_fellows(shard: &Rc<Shard>) -> Result<(), StoreError> {
     if !shard.store().is_known() {
         return Ok(());
     }
-    let until = shard.env.now() + ASK_TIMEOUT;
-    let ask = |fellow| ask(shard, fellow, until);
+    let reached = shard.env.now() + ASK_TIMEOUT;
+    let ask = |fellow| ask(shard, fellow, reached);
     let asked = try_join_all(own_fellows(shard).into_iter().map(ask)).await;
     if let Err(words) = asked {
         // The next start says no more than this one.
@@ -209,11 +235,12 @@ pub async fn ask_fellows(shard: &Rc<Shard>) -> Result<(), StoreError> {
 }
 
 /// Ask one fellow until it answers. Its refusal is the error.
-async fn ask(shard: &Rc<Shard>, fellow: ServerId, until: Instant) -> Result<(), String> {
+async fn ask(shard: &Rc<Shard>, fellow: ServerId, reached: Instant) -> Result<(), String> {
+    let answered = shard.env.now() + ANSWER_TIMEOUT;
     loop {
-        match shard.peers.introduce(fellow, until).await {
+        match shard.peers.introduce(fellow, reached, answered).await {
             Err((Status::OtherStore, words)) => return Err(words),
-            Err((Status::Unavailable | Status::TimedOut, _)) if shard.env.now() + ASK_PAUSE < until => {
+            Err((Status::Unavailable | Status::TimedOut, _)) if shard.env.now() + ASK_PAUSE < reached => {
                 shard.env.sleep(ASK_PAUSE).await;
             }
             // One that does not serve itself cannot say anything.
@@ -241,14 +268,44 @@ pub async fn position_found(store: &Collection) -> Result<u64, StoreError> {
     claims::found(store).await
 }
 
+/// Refuse an older copy that was never served here: `known` is how far the record beside the cluster file has the store of server
+/// `own`. The result is the position of the copy, if it is not as far.
+///
+/// # Errors
+/// When the store fails.
+pub async fn refused_by_record(
+    store: &Collection,
+    own: ServerId,
+    known: u64,
+) -> Result<Option<u64>, StoreError> {
+    let position = claims::found_for_record(store, own).await?;
+    if position >= known {
+        return Ok(None);
+    }
+    claims::refused_by_record(store, own, position).await.map(|()| Some(position))
+}
+
 fn own_fellows(shard: &Shard) -> BTreeSet<ServerId> {
-    fellows(&shard.identity().map, shard.id())
+    fellows(shard.identity().map.servers.len(), shard.id())
 }
 
 /// The task of a shard that sets it aside as soon as a peer refuses its store.
 pub async fn watch(shard: Rc<Shard>) {
     let words = shard.peers.refusal().await;
     shard.set_aside(&words);
+}
+
+/// The first of these addresses at which another process serves this server from this store.
+pub async fn still_serves(shard: &Rc<Shard>, addresses: &[String]) -> Option<String> {
+    let until = shard.env.now() + ASK_TIMEOUT;
+    let ask = |at: &String| {
+        let at = at.clone();
+        async move {
+            let asked = shard.peers.who_listens(&at, until).await;
+            asked.is_ok_and(|listens| listens == (shard.id(), shard.store())).then_some(at)
+        }
+    };
+    join_all(addresses.iter().map(ask)).await.into_iter().flatten().next()
 }
 
 /// The task of a shard that tells its fellows how far its store is durable. A store is protected from the moment at which a
@@ -280,13 +337,6 @@ fn older(peer: Peer, known: u64) -> String {
         "store {} of server {} is an older copy: it is durable up to {}, and was up to {known}: what was acknowledged since the \
          copy is not in it",
         peer.store, peer.server, peer.position
-    )
-}
-
-fn given_up(id: ServerId, store: StoreId) -> String {
-    format!(
-        "store {store} of server {id} was given up for good, and another one took its place: what is in this folder is no \
-         longer part of the file system"
     )
 }
 

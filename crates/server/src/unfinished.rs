@@ -85,6 +85,9 @@ async fn places(shard: &Rc<Shard>, away: &Away) -> Result<(), Status> {
         }
     }
     remove(shard, stand).await?;
+    if never.is_empty() {
+        return Ok(());
+    }
     shard.env.point(point::UNFINISHED_ASKED, 0);
     own(shard, never.into_iter().map(|object| Op::Discard { object }).collect()).await;
     shard.env.point(point::UNFINISHED_DISCARDED, 0);
@@ -107,7 +110,7 @@ async fn links(shard: &Rc<Shard>, away: &Away) -> Result<(), Status> {
         let Some(reply) = reply else { continue };
         let counted = match (reply.status, reply.answers.0.first()) {
             (Status::Stale, _) => true,
-            (Status::Ok, Some(Answer::Attr { attr })) => attr.nlink == 0,
+            (Status::Ok, Some(Answer::Attr { attr, .. })) => attr.nlink == 0,
             _ => continue,
         };
         match clients.get(&question.row) {

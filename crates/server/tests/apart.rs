@@ -135,7 +135,7 @@ fn a_link_whose_name_was_taken_counts_once_whoever_ends_it() {
             assert_eq!(settled.status, Status::Ok);
         }
         let nlink = |reply: &GroupReply| match &reply.answers[0] {
-            Answer::Attr { attr } => attr.nlink,
+            Answer::Attr { attr, .. } => attr.nlink,
             other => panic!("{other:?}"),
         };
         assert_eq!(nlink(&there.ask(vec![Op::Getattr { object: file }]).await), 1);

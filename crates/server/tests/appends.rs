@@ -323,7 +323,7 @@ fn explicit_times_come_before_an_append_or_behind_it() {
             let set = SetAttr { mtime: Some(Time(5)), ..SetAttr::default() };
             let changed = other.change(vec![Op::Setattr { object, set }]).await;
             assert_eq!(changed.status, Status::Ok);
-            let Answer::Attr { attr } = &changed.answers[0] else { panic!("{changed:?}") };
+            let Answer::Attr { attr, .. } = &changed.answers[0] else { panic!("{changed:?}") };
             assert_eq!(attr.mtime, Time(5));
         })
     });
@@ -358,7 +358,7 @@ fn an_append_to_a_laid_out_file_behind_what_its_own_group_changed_is_refused_and
 /// A datafile of a laid-out file.
 async fn datafile(client: &mut Raw, object: Handle, index: usize) -> Handle {
     let reply = client.ask(vec![Op::Getattr { object }]).await;
-    let Answer::Attr { attr } = &reply.answers[0] else { panic!("{reply:?}") };
+    let Answer::Attr { attr, .. } = &reply.answers[0] else { panic!("{reply:?}") };
     attr.layout.as_ref().unwrap().datafiles[index]
 }
 

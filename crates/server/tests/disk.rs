@@ -10,7 +10,7 @@ use shoal_proto::{
     Answer, Blob, ClusterMap, Handle, Op, ServerId, SessionId, Share, Status, StoreId, Transfer, limits,
 };
 use shoal_server::rows::{Grant, Pool, RowValue};
-use shoal_server::{Settings, keys};
+use shoal_server::{Settings, keys, stores};
 use shoal_store::{CollectionConfig, DataSync, Identity, ModuleKind, SyncModes};
 use std::path::Path;
 use std::time::Duration;
@@ -147,6 +147,62 @@ fn a_fellow_that_was_away_at_the_beginning_knows_the_store_within_seconds() {
 }
 
 #[test]
+fn a_position_that_a_peer_says_while_a_server_begins_is_remembered() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_owned();
+    run(|env| async move {
+        let store = StoreId(7);
+        let with = |map: &mut ClusterMap| map.servers.0[1].store = store;
+        let mut cluster = Cluster::of(&env, 2, Settings::default(), with).await;
+        cluster.kill(0);
+        cluster.kill(1);
+        cluster.stores[0] = shoal_store::open(env.clone(), config(&path)).await.unwrap();
+        let (map, settings) = (cluster.map.clone(), cluster.settings);
+        let at = Cluster { env: env.clone(), map, stores: Vec::new(), servers: Vec::new(), settings };
+        let peer = |position| Wish { peer: Some(ServerId(1)), store: (store, position), ..Wish::default() };
+        // The server waits for its fellow, which does not listen, and answers meanwhile.
+        let speaks = async {
+            while env.connect(&at.address(0)).await.is_err() {
+                env.sleep(Duration::from_millis(1)).await;
+            }
+            drop(Raw::attach(&at, 0, peer(50)).await.unwrap());
+            env.now()
+        };
+        let begins = async {
+            cluster.start(0).await;
+            env.now()
+        };
+        let (spoke, began) = futures_util::join!(speaks, begins);
+        assert!(spoke < began, "it spoke while the server began");
+        let Err(refused) = Raw::attach(&at, 0, peer(49)).await else { panic!("an older copy is met") };
+        assert_eq!(refused.status, Status::OtherStore, "{refused:?}");
+        let kept = row(&env, &mut cluster.client(0).await, &stores::key_of(ServerId(1))).await;
+        assert_eq!(stores::remembered(&kept), Some((store, 50)));
+    });
+}
+
+/// A supervisor starts a server again and again.
+#[test]
+fn an_older_copy_that_its_record_refuses_comes_no_further_by_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut first = None;
+    for start in 0..3 {
+        let config = config(dir.path());
+        let position = shoal_env::real::run("test", |env| async move {
+            let store = shoal_store::open(env, config).await.unwrap();
+            let known = store.opened_at().0.max(first.unwrap_or_default()) + 1;
+            let refused = stores::refused_by_record(&store, ServerId(0), known).await.unwrap();
+            let position = refused.unwrap_or_else(|| panic!("start {start} serves"));
+            let accepted = stores::refused_by_record(&store, ServerId(0), position).await.unwrap();
+            assert_eq!(accepted, None, "the record knows no more than that");
+            store.close().await.unwrap();
+            position
+        });
+        assert_eq!(*first.get_or_insert(position), position, "start {start}");
+    }
+}
+
+#[test]
 fn an_older_copy_that_is_accepted_keeps_its_objects_and_none_of_its_promises() {
     let dir = tempfile::tempdir().unwrap();
     let path = || dir.path().to_owned();
@@ -172,7 +228,7 @@ fn an_older_copy_that_is_accepted_keeps_its_objects_and_none_of_its_promises() {
     }
     let renew = move |map: &mut ClusterMap| {
         map.servers.0[0].store = lost;
-        map.servers.0[0].renew(successor).unwrap();
+        map.servers.0[0].renew(successor, true).unwrap();
         map.epoch += 1;
     };
     // Without a map that names the successor it is a foreign one.

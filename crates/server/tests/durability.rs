@@ -8,11 +8,11 @@ use raw::*;
 use shoal_env::Env;
 use shoal_pattern::Pattern;
 use shoal_proto::{
-    Action, Answer, Capability, ClusterMap, Decision, Durability, Generation, Handle, Kind, Op, ServerId,
-    Share, Status, Transfer, TxId,
+    Action, Answer, Blob, Capability, ClientId, ClusterMap, Decision, Durability, Generation, Handle, Kind,
+    Op, Rights, ServerId, SetAttr, Share, Status, Time, Transfer, TxId,
 };
 use shoal_server::Settings;
-use shoal_store::{DataSync, MetadataSync, Module, SyncModes};
+use shoal_store::{DataSync, Lsn, MetadataSync, Module, SyncModes};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -47,6 +47,12 @@ impl Scene {
     async fn send_create(&mut self, sequence: u64, text: &str) {
         let ops = vec![create(Handle::ROOT, &name(text))];
         self.client.send(Some(slot(0, sequence)), vec![ops], Bytes::new()).await;
+    }
+
+    /// A client of another id.
+    async fn other(&self) -> Raw {
+        let wish = Wish { client: ClientId([2; 16]), ..Wish::default() };
+        Raw::attach(&self.cluster, 0, wish).await.unwrap()
     }
 
     async fn status(&mut self) -> Status {
@@ -86,6 +92,272 @@ fn an_error_that_an_undurable_change_causes_waits_too() {
         scene.held.sync();
         assert_eq!(scene.status().await, Status::Ok);
         assert_eq!(scene.status().await, Status::Exists);
+    });
+}
+
+/// Every change of attributes alone.
+fn changes_of_attributes(object: Handle) -> Vec<(&'static str, Op)> {
+    let setattr = |set: SetAttr| Op::Setattr { object, set };
+    let xattr = || Blob(Bytes::from_static(b"user.a"));
+    let value = Blob(Bytes::from_static(b"value"));
+    vec![
+        ("chmod", chmod(object, 0o600)),
+        ("chown", setattr(SetAttr { uid: Some(7), gid: Some(8), ..SetAttr::default() })),
+        ("utimens", setattr(SetAttr { atime: Some(Time(5)), mtime: Some(Time(6)), ..SetAttr::default() })),
+        ("setxattr", Op::Setxattr { object, name: xattr(), value, create: true, replace: false }),
+        ("removexattr", Op::Removexattr { object, name: xattr() }),
+    ]
+}
+
+fn chmod(object: Handle, mode: u32) -> Op {
+    Op::Setattr { object, set: SetAttr { mode: Some(mode), ..SetAttr::default() } }
+}
+
+#[test]
+fn a_change_of_attributes_is_answered_when_it_is_written_and_who_reads_it_waits_until_it_is_durable() {
+    run(|env| async move {
+        let mut scene = Scene::new(&env, MetadataSync::AtReply, DataSync::AtFsync).await;
+        let made = scene.client.change_in(slot(0, 1), vec![create(Handle::ROOT, &name("file"))]).await;
+        let object = handle_of(&made);
+        for (n, (what, op)) in changes_of_attributes(object).into_iter().enumerate() {
+            scene.held.hold();
+            scene.held.wanted.set(Lsn(0));
+            scene.client.send(Some(slot(0, 2 + n as u64)), vec![vec![op]], Bytes::new()).await;
+            scene.gated(1).await;
+            assert_eq!(scene.held.wanted.get(), Lsn(0), "nobody needs it durable yet: {what}");
+            scene.held.write();
+            assert_eq!(scene.status().await, Status::Ok, "{what}");
+            let changed = scene.held.applied();
+            let mut other = scene.other().await;
+            let xattr = Op::Getxattr { object, name: Blob(Bytes::from_static(b"user.a")) };
+            let readdir = Op::Readdir {
+                dir: Handle::ROOT,
+                after: None,
+                bytes_max: 4096,
+                plus: true,
+                data_max: 0,
+                in_shard: false,
+            };
+            let open = Op::Open { object, rights: Rights::READ };
+            let reads = [
+                Op::Getattr { object },
+                lookup(Handle::ROOT, &name("file")),
+                readdir,
+                open,
+                Op::Listxattr { object },
+            ];
+            let mut waiting = 0;
+            for read in reads.into_iter().chain(what.contains("xattr").then_some(xattr)) {
+                scene.client.send(None, vec![vec![read.clone()]], Bytes::new()).await;
+                other.send(None, vec![vec![read]], Bytes::new()).await;
+                waiting += 2;
+                scene.gated(waiting).await;
+            }
+            assert_eq!(scene.held.wanted.get(), changed, "it is asked for: {what}");
+            scene.held.write();
+            env.sleep(Duration::from_millis(1)).await;
+            scene.gated(waiting).await;
+            scene.held.sync();
+            for _ in 0..waiting / 2 {
+                let is_gone = |status| what == "removexattr" && status == Status::NoAttribute;
+                for status in [scene.status().await, other.reply().await.1[0].status] {
+                    assert!(status == Status::Ok || is_gone(status), "{what}: {status:?}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn further_changes_of_attributes_by_its_maker_do_not_wait_until_one_is_durable_and_those_of_others_do() {
+    run(|env| async move {
+        let mut scene = Scene::new(&env, MetadataSync::AtReply, DataSync::AtFsync).await;
+        let made = scene.client.change_in(slot(0, 1), vec![create(Handle::ROOT, &name("file"))]).await;
+        let object = handle_of(&made);
+        scene.held.hold();
+        for (n, (what, op)) in changes_of_attributes(object).into_iter().enumerate() {
+            scene.client.send(Some(slot(0, 2 + n as u64)), vec![vec![op]], Bytes::new()).await;
+            scene.gated(1).await;
+            scene.held.write();
+            assert_eq!(scene.status().await, Status::Ok, "{what}");
+        }
+        let mut other = scene.other().await;
+        other.send(Some(slot(0, 1)), vec![vec![chmod(object, 0o640)]], Bytes::new()).await;
+        scene.gated(1).await;
+        scene.held.write();
+        env.sleep(Duration::from_millis(1)).await;
+        scene.gated(1).await;
+        // The first client's next one shows what the other one changed.
+        scene.client.send(Some(slot(0, 7)), vec![vec![chmod(object, 0o600)]], Bytes::new()).await;
+        scene.gated(2).await;
+        scene.held.write();
+        env.sleep(Duration::from_millis(1)).await;
+        scene.gated(2).await;
+        scene.held.sync();
+        assert_eq!((scene.status().await, other.reply().await.1[0].status), (Status::Ok, Status::Ok));
+    });
+}
+
+#[test]
+fn a_change_of_attributes_waits_for_what_else_it_saw_and_for_what_else_its_group_did() {
+    run(|env| async move {
+        let mut scene = Scene::new(&env, MetadataSync::AtReply, DataSync::AtFsync).await;
+        let made = scene.client.change_in(slot(0, 1), vec![create(Handle::ROOT, &name("old"))]).await;
+        let old = handle_of(&made);
+        let truncate = Op::Truncate { object: old, size: 5, kill_privileges: false };
+        let taken = Op::Setxattr {
+            object: old,
+            name: Blob(Bytes::from_static(b"user.a")),
+            value: Blob(Bytes::new()),
+            create: true,
+            replace: false,
+        };
+        let groups = [
+            ("a new file's", vec![create(Handle::ROOT, &name("new")), chmod(Handle::CURRENT, 0o600)]),
+            ("with a size", vec![chmod(old, 0o600), truncate]),
+            ("read", vec![Op::Getattr { object: old }, chmod(old, 0o640)]),
+            ("made", vec![taken.clone()]),
+            ("an error that a change of its own causes", vec![taken]),
+        ];
+        for (n, (what, ops)) in groups.into_iter().enumerate() {
+            if what == "read" {
+                scene.held.hold();
+                let ops = vec![chmod(old, 0o604)];
+                scene.client.send(Some(slot(0, 2)), vec![ops], Bytes::new()).await;
+                scene.gated(1).await;
+                scene.held.write();
+                assert_eq!(scene.status().await, Status::Ok);
+            } else if what != "an error that a change of its own causes" {
+                scene.held.hold();
+            }
+            scene.client.send(Some(slot(1, 1 + n as u64)), vec![ops], Bytes::new()).await;
+            scene.gated(1).await;
+            scene.held.write();
+            env.sleep(Duration::from_millis(1)).await;
+            if what == "made" {
+                assert_eq!(scene.status().await, Status::Ok);
+                continue;
+            }
+            scene.gated(1).await;
+            scene.held.sync();
+            let expected = if what.starts_with("an error") { Status::Exists } else { Status::Ok };
+            assert_eq!(scene.status().await, expected, "{what}");
+        }
+        // A file that another client made a moment ago.
+        scene.held.hold();
+        scene.send_create(3, "theirs").await;
+        let mut other = scene.other().await;
+        let ops = vec![lookup(Handle::ROOT, &name("theirs")), chmod(Handle::CURRENT, 0o600)];
+        other.send(Some(slot(0, 1)), vec![ops], Bytes::new()).await;
+        scene.gated(2).await;
+        scene.held.write();
+        env.sleep(Duration::from_millis(1)).await;
+        scene.gated(2).await;
+        scene.held.sync();
+        assert_eq!((scene.status().await, other.reply().await.1[0].status), (Status::Ok, Status::Ok));
+    });
+}
+
+#[test]
+fn a_change_of_attributes_is_as_durable_as_its_request_and_the_modes_ask() {
+    run(|env| async move {
+        let modes = [MetadataSync::AtReply, MetadataSync::AtFsync, MetadataSync::Never];
+        for metadata in modes {
+            for durability in
+                [Durability::Usual, Durability::Durable, Durability::Written, Durability::Unheld]
+            {
+                let what = format!("{metadata:?}, {durability:?}");
+                let mut scene = Scene::new(&env, metadata, DataSync::AtFsync).await;
+                let made =
+                    scene.client.change_in(slot(0, 1), vec![create(Handle::ROOT, &name("file"))]).await;
+                scene.client.durability = durability;
+                scene.held.hold();
+                let ops = vec![chmod(handle_of(&made), 0o600)];
+                scene.client.send(Some(slot(0, 2)), vec![ops], Bytes::new()).await;
+                let at_once = match durability {
+                    Durability::Usual => metadata == MetadataSync::Never,
+                    Durability::Unheld => true,
+                    Durability::Durable | Durability::Written => false,
+                };
+                if !at_once {
+                    scene.gated(1).await;
+                    scene.held.write();
+                }
+                if durability == Durability::Durable {
+                    env.sleep(Duration::from_millis(1)).await;
+                    scene.gated(1).await;
+                    let is_asked = scene.held.pushes.get() > 0 || scene.held.wanted.get() > Lsn(0);
+                    assert!(is_asked, "{what}");
+                    scene.held.sync();
+                }
+                assert_eq!(scene.status().await, Status::Ok, "{what}");
+                assert_eq!(scene.client.loss.start != 0, at_once, "a kill takes it: {what}");
+            }
+        }
+    });
+}
+
+#[test]
+fn the_kept_answer_of_a_change_of_attributes_waits_for_what_the_first_one_waited_for() {
+    run(|env| async move {
+        let mut scene = Scene::new(&env, MetadataSync::AtReply, DataSync::AtReply).await;
+        let made = scene.client.change_in(slot(0, 1), vec![create(Handle::ROOT, &name("file"))]).await;
+        let ops = vec![chmod(handle_of(&made), 0o600)];
+        scene.held.hold();
+        scene.client.send(Some(slot(0, 2)), vec![ops.clone()], Bytes::new()).await;
+        scene.gated(1).await;
+        let wish = Wish { session: Some(scene.client.attached.session), ..Wish::default() };
+        let mut again = Raw::attach(&scene.cluster, 0, wish).await.unwrap();
+        let asked = again.send(Some(slot(0, 2)), vec![ops], Bytes::new()).await;
+        again.send(None, vec![vec![Op::Ping {}]], Bytes::new()).await;
+        assert_eq!(again.reply().await.0, again.last_tag(), "it is not written yet");
+        scene.held.write();
+        let (tag, replies, _) = again.reply().await;
+        assert_eq!((tag, replies[0].status), (asked, Status::Ok));
+        assert_eq!(scene.cluster.shard(0).counters.snapshot().kept, 1);
+    });
+}
+
+#[test]
+fn a_prepare_that_saw_a_change_of_attributes_waits_until_that_is_durable() {
+    run(|env| async move {
+        let mut scene = Scene::new(&env, MetadataSync::AtReply, DataSync::AtFsync).await;
+        let made = scene.client.change_in(slot(0, 1), vec![create(Handle::ROOT, &name("file"))]).await;
+        let handle = handle_of(&made);
+        let peer = Wish { peer: Some(ServerId(1)), ..Wish::default() };
+        let mut peer = Raw::attach(&scene.cluster, 0, peer).await.unwrap();
+        scene.held.hold();
+        scene.client.send(Some(slot(0, 2)), vec![vec![chmod(handle, 0o600)]], Bytes::new()).await;
+        scene.gated(1).await;
+        scene.held.write();
+        assert_eq!(scene.status().await, Status::Ok);
+        let pushes = scene.held.pushes.get();
+        let tx = TxId(Handle::new(ServerId(1), 1000).0);
+        let attr = Op::Getattr { object: handle };
+        let action = Action::EntryPut {
+            shard: Handle::ROOT.server(),
+            dir: Handle::ROOT,
+            name: name("new"),
+            handle,
+            kind: Kind::File,
+            expect: None,
+            subdirs: 0,
+            time: Default::default(),
+        };
+        let prepare =
+            Op::Prepare { tx, actions: vec![action].into(), participants: vec![ServerId(0)].into() };
+        for op in [attr, prepare] {
+            peer.send(None, vec![vec![op]], Bytes::new()).await;
+        }
+        scene.gated(1).await;
+        until(&env, || scene.held.pushes.get() > pushes).await;
+        scene.held.write();
+        peer.send(None, vec![vec![Op::Ping {}]], Bytes::new()).await;
+        assert_eq!(peer.reply().await.0, peer.last_tag(), "neither the fact nor the vote has left");
+        scene.held.sync();
+        for _ in 0..2 {
+            assert_eq!(peer.reply().await.1[0].status, Status::Ok);
+        }
     });
 }
 
@@ -187,6 +459,70 @@ fn a_reply_says_when_a_kill_of_its_server_would_take_what_was_done_and_an_fsync_
     });
 }
 
+/// Under every pair of modes, and for every durability that a request may ask for: whether the reply names a loss id.
+#[test]
+fn a_reply_names_what_would_be_lost_unless_all_that_was_done_is_durable_when_it_leaves() {
+    run(|env| async move {
+        use Durability::{Durable, Unheld, Usual, Written};
+        let pairs = [MetadataSync::AtReply, MetadataSync::AtFsync, MetadataSync::Never];
+        let pairs = pairs.map(|metadata| [DataSync::AtReply, DataSync::AtFsync].map(|data| (metadata, data)));
+        for (metadata, data) in pairs.into_iter().flatten() {
+            let mut scene = Scene::new(&env, metadata, data).await;
+            let made = scene.client.change(vec![create(Handle::ROOT, &name("file"))]).await;
+            let Answer::Made { attr, capability, .. } = &made.answers[0] else { panic!("{made:?}") };
+            let (stream, generation, capability) = (attr.handle, attr.generation, *capability);
+            scene.held.keeps.set(true);
+            for durability in [Usual, Unheld, Written, Durable] {
+                scene.client.durability = durability;
+                let transfer = Transfer {
+                    stream,
+                    generation,
+                    capability,
+                    pattern: Pattern::contiguous(0, 9).unwrap(),
+                    window_from: 0,
+                    window_len: 9,
+                    share: Share::WHOLE,
+                };
+                let truncate = Op::Truncate { object: stream, size: 5, kill_privileges: false };
+                let is_durable = |at_reply| durability == Durable || (durability == Usual && at_reply);
+                let changes = [
+                    (truncate, Bytes::new(), is_durable(metadata == MetadataSync::AtReply)),
+                    (
+                        Op::Write { transfer, len: 9 },
+                        vec![7; 9].into(),
+                        is_durable(data == DataSync::AtReply),
+                    ),
+                ];
+                for (op, bulk, is_durable) in changes {
+                    let what = format!("{}: {metadata:?}, {data:?}, {durability:?}", op.name());
+                    scene.held.hold();
+                    scene.client.sequence += 1;
+                    let slot = slot(0, scene.client.sequence);
+                    scene.client.send(Some(slot), vec![vec![op]], bulk).await;
+                    env.sleep(Duration::from_millis(1)).await;
+                    scene.held.write();
+                    env.sleep(Duration::from_millis(1)).await;
+                    match is_durable {
+                        true => {
+                            assert_eq!(scene.cluster.shard(0).gate.len(), 1, "{what}");
+                            scene.held.sync();
+                        }
+                        false => assert_eq!(scene.cluster.shard(0).gate.len(), 0, "{what}"),
+                    }
+                    assert_eq!(scene.status().await, Status::Ok, "{what}");
+                    assert_eq!(scene.client.loss.is_nothing(), is_durable, "{what}: {:?}", scene.client.loss);
+                    scene.held.sync();
+                }
+                for asks in [Op::Fsync { stream, generation: Generation(0) }, Op::Sync {}] {
+                    assert_eq!(scene.client.ask(vec![asks.clone()]).await.status, Status::Ok);
+                    let loss = scene.client.loss;
+                    assert!(loss.kept != 0 && loss.start != 0, "{asks:?} is compared with all: {loss:?}");
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn an_fsync_in_mode_never_finds_that_a_kill_took_what_was_written_and_in_the_others_that_none_did() {
     run(|env| async move {
@@ -277,6 +613,21 @@ fn a_request_may_ask_for_more_durability_than_the_modes_give() {
         scene.held.sync();
         assert_eq!(scene.status().await, Status::Ok);
 
+        let mut scene = Scene::new(&env, MetadataSync::AtFsync, DataSync::AtFsync).await;
+        let made = scene.client.change_in(slot(0, 1), vec![create(Handle::ROOT, &name("file"))]).await;
+        let handle = handle_of(&made);
+        scene.client.durability = Durability::Durable;
+        scene.held.hold();
+        let pushes = scene.held.pushes.get();
+        scene.client.send(Some(slot(0, 2)), vec![vec![chmod(handle, 0o600)]], Bytes::new()).await;
+        scene.gated(1).await;
+        assert!(scene.held.pushes.get() > pushes, "no strong change that follows has it synced in this mode");
+        scene.held.write();
+        env.sleep(Duration::from_millis(1)).await;
+        assert_eq!(scene.cluster.shard(0).gate.len(), 1, "attributes too");
+        scene.held.sync();
+        assert_eq!(scene.status().await, Status::Ok);
+
         let mut scene = Scene::new(&env, MetadataSync::AtReply, DataSync::AtFsync).await;
         scene.client.durability = Durability::Durable;
         send_write(&mut scene).await;
@@ -326,6 +677,42 @@ fn the_kept_answer_of_a_durable_write_waits_until_the_write_is_durable() {
         assert_eq!(again.reply().await.0, again.last_tag(), "a power cut could still take the byte");
         scene.held.sync();
         assert_eq!(again.reply().await.1[0].status, Status::Ok);
+    });
+}
+
+#[test]
+fn the_kept_answer_of_a_write_names_what_would_be_lost_only_where_its_bytes_may_be() {
+    run(|env| async move {
+        let mut scene = Scene::new(&env, MetadataSync::AtReply, DataSync::AtFsync).await;
+        scene.held.keeps.set(true);
+        let made = scene.client.change(vec![create(Handle::ROOT, &name("file"))]).await;
+        let Answer::Made { attr, capability, .. } = &made.answers[0] else { panic!("{made:?}") };
+        let len = 20_000;
+        let transfer = Transfer {
+            stream: attr.handle,
+            generation: attr.generation,
+            capability: *capability,
+            pattern: Pattern::contiguous(0, len).unwrap(),
+            window_from: 0,
+            window_len: len,
+            share: Share::WHOLE,
+        };
+        for durability in [Durability::Written, Durability::Durable] {
+            scene.client.durability = durability;
+            scene.client.sequence += 1;
+            let slot = slot(0, scene.client.sequence);
+            for time in ["first", "kept"] {
+                let ops = vec![Op::Write { transfer: transfer.clone(), len: len as u32 }];
+                scene.client.send(Some(slot), vec![ops], vec![7; len as usize].into()).await;
+                assert_eq!(scene.status().await, Status::Ok);
+                let loss = scene.client.loss;
+                assert_eq!(
+                    loss.is_nothing(),
+                    durability == Durability::Durable,
+                    "{time} {durability:?}: {loss:?}"
+                );
+            }
+        }
     });
 }
 

@@ -36,7 +36,7 @@ fn what_was_carried_out_of_a_lost_store_is_remembered_until_no_other_server_has_
         let settings = Settings { lease: Duration::from_millis(300), ..Settings::default() };
         let renew = |map: &mut shoal_proto::ClusterMap| {
             map.servers.0[1].store = StoreId(5);
-            map.servers.0[1].renew(StoreId(6)).unwrap();
+            map.servers.0[1].renew(StoreId(6), false).unwrap();
         };
         let mut cluster = Cluster::of(&env, 3, settings, renew).await;
         let mut zero = cluster.client(0).await;

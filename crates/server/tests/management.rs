@@ -32,6 +32,90 @@ fn a_server_added_is_in_every_servers_map_and_stays_there() {
     });
 }
 
+/// A server is at another address from now on.
+fn moves(server: u16, to: &str, moved: u32) -> Vec<Op> {
+    vec![Op::Moveserver { server: ServerId(server), addresses: vec![to.into()].into(), moved }]
+}
+
+fn address_of(cluster: &Cluster, on: u16, server: u16) -> String {
+    cluster.shard(on).identity().map.servers[usize::from(server)].addresses[0].0.clone()
+}
+
+#[test]
+fn a_server_that_moved_is_where_it_went_in_every_map_also_of_one_that_was_away_and_of_its_own() {
+    run(|env| async move {
+        let mut cluster = Cluster::new(&env, 4).await;
+        let to = format!("{}-moved", cluster.map.servers[0].addresses[0].0);
+        // The root's server has gone, and one that is to hear of it is away.
+        cluster.kill(0);
+        cluster.kill(2);
+        let mut one = cluster.client(1).await;
+        let told = one.ask(moves(0, &to, 1)).await;
+        let Answer::Map { map } = &told.answers[0] else { panic!("{told:?}") };
+        assert_eq!((map.epoch, map.servers[0].addresses[0].0.as_str()), (2, to.as_str()));
+        assert_eq!(one.ask(moves(0, &to, 1)).await.answers, told.answers, "it is asked again");
+        until(&env, || address_of(&cluster, 3, 0) == to).await;
+        // With the map of before, as its cluster file still has it.
+        cluster.start(2).await;
+        until(&env, || address_of(&cluster, 2, 0) == to).await;
+        // It begins where it went, and the others find it there.
+        cluster.map.servers.0[0].addresses = vec![to.as_str().into()].into();
+        cluster.map.servers.0[0].moved = 1;
+        cluster.start(0).await;
+        until(&env, || (0..4).all(|on| address_of(&cluster, on, 0) == to)).await;
+        let mut zero = cluster.client(0).await;
+        let (_, dir) = cluster.directory_on(&mut zero, 1).await;
+        let mut one = cluster.client(1).await;
+        for n in 0..8 {
+            // One of them lies on each server.
+            let made = one.change(vec![mkdir(dir, &name(&format!("d{n}")))]).await;
+            assert_eq!(made.status, Status::Ok);
+        }
+        // What the servers know outlives them, without the file.
+        cluster.map.servers.0[0].moved = 0;
+        for id in [1, 3] {
+            cluster.kill(id);
+            cluster.start(id).await;
+            assert_eq!(address_of(&cluster, id, 0), to);
+        }
+    });
+}
+
+#[test]
+fn a_server_that_begins_where_its_file_says_it_went_tells_the_others() {
+    run(|env| async move {
+        let mut cluster = Cluster::new(&env, 3).await;
+        let to = format!("{}-moved", cluster.map.servers[1].addresses[0].0);
+        cluster.kill(1);
+        cluster.map.servers.0[1].addresses = vec![to.as_str().into()].into();
+        cluster.map.servers.0[1].moved = 1;
+        cluster.start(1).await;
+        until(&env, || (0..3).all(|on| address_of(&cluster, on, 1) == to)).await;
+    });
+}
+
+#[test]
+fn of_two_moves_at_once_one_counts_on_all_servers_and_a_server_never_goes_where_another_one_is() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 3).await;
+        let (mut zero, mut one) = (cluster.client(0).await, cluster.client(1).await);
+        let first = zero.ask(moves(2, "local:a", 1)).await.status;
+        let second = one.ask(moves(2, "local:b", 1)).await.status;
+        assert!(
+            first == Status::Ok && (second == Status::Ok || second == Status::Conflict),
+            "{first} {second}"
+        );
+        until(&env, || (0..3).all(|on| address_of(&cluster, on, 2) == "local:b" || second != Status::Ok))
+            .await;
+        let there = address_of(&cluster, 0, 2);
+        until(&env, || (0..3).all(|on| address_of(&cluster, on, 2) == there)).await;
+        assert_eq!(zero.ask(moves(2, "local:0", 1)).await.status, Status::Conflict, "a later one is known");
+        assert_eq!(zero.ask(moves(0, &there, 1)).await.status, Status::Exists);
+        assert_eq!(zero.ask(moves(3, "local:c", 1)).await.status, Status::Invalid);
+        assert_eq!(zero.ask(moves(2, "10.0.0.300:1", 3)).await.status, Status::Invalid);
+    });
+}
+
 #[test]
 fn status_is_json_and_sync_modes_change() {
     run(|env| async move {
@@ -166,5 +250,33 @@ fn a_position_that_arrives_late_is_old_news_and_a_handshake_that_says_less_is_re
         assert_eq!(refused.status, Status::BadMessage, "{refused:?}");
         assert_eq!(peer.ask(vec![Op::Remember { position: u64::MAX }]).await.status, Status::BadMessage);
         assert!(Raw::attach(&cluster, 0, wish(100)).await.is_ok());
+    });
+}
+
+#[test]
+fn two_changes_of_servers_that_did_not_hear_each_other_meet_also_with_one_epoch() {
+    run(|env| async move {
+        let mut cluster = Cluster::new(&env, 3).await;
+        cluster.kill(2);
+        cluster.kill(0);
+        let mut one = cluster.client(1).await;
+        assert_eq!(one.ask(moves(2, "local:two", 1)).await.status, Status::Ok);
+        cluster.kill(1);
+        cluster.start(0).await;
+        let mut zero = cluster.client(0).await;
+        assert_eq!(zero.ask(moves(1, "local:one", 1)).await.status, Status::Ok);
+        let epoch = |cluster: &Cluster, on: u16| cluster.shard(on).identity().map.epoch;
+        let first = epoch(&cluster, 0);
+        assert_eq!(first, cluster.map.epoch + 1);
+        // Neither passes its change on any more.
+        cluster.kill(0);
+        cluster.map.servers.0[1].addresses = vec!["local:one".into()].into();
+        cluster.start(1).await;
+        assert_eq!(epoch(&cluster, 1), first);
+        cluster.start(0).await;
+        until(&env, || (0..2).all(|on| address_of(&cluster, on, 1) == "local:one")).await;
+        until(&env, || (0..2).all(|on| address_of(&cluster, on, 2) == "local:two")).await;
+        until(&env, || epoch(&cluster, 0) == epoch(&cluster, 1)).await;
+        assert!(epoch(&cluster, 0) > first, "clients hear of it");
     });
 }

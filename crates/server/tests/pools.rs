@@ -349,7 +349,7 @@ fn the_first_touch_gives_owner_and_generation_and_no_older_generation_comes_afte
             assert_eq!(zero.change(vec![op(file.handle)]).await.status, Status::Ok);
             assert_eq!(file.write(&mut one, 1, small).await, Status::StaleLayout);
             assert_eq!(file.write(&mut one, 1, large).await, Status::StaleLayout);
-            let Answer::Facts { facts } =
+            let Answer::Facts { facts, .. } =
                 one.ask(vec![Op::Streamstat { stream: file.on(1) }]).await.answers[0]
             else {
                 panic!()
@@ -517,7 +517,7 @@ fn a_pool_filled_between_the_look_and_the_wait_is_not_waited_for() {
         let driven = env.deadline(env.now() + Duration::from_secs(5), drive(compound, wait)).await;
         assert!(driven.is_ok(), "it stands still");
         let attr = zero.ask(vec![Op::Getattr { object }]).await;
-        let [Answer::Attr { attr }] = attr.answers.0.as_slice() else { panic!("{attr:?}") };
+        let [Answer::Attr { attr, .. }] = attr.answers.0.as_slice() else { panic!("{attr:?}") };
         assert_eq!(attr.layout.as_ref().map(|layout| layout.datafiles.len()), Some(2));
     });
 }

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use raw::*;
 use shoal_env::Env;
 use shoal_pattern::Pattern;
-use shoal_proto::{Answer, Attr, ClientId, Handle, Held, Op, Rights, ServerId, Share, Status, Transfer};
+use shoal_proto::{
+    Answer, Attr, ClientId, Handle, Held, Kind, Op, Rights, ServerId, Share, Status, Transfer,
+};
 use shoal_server::{Settings, keys};
 use shoal_store::{CollectionConfig, Identity, ModuleKind};
 use std::time::Duration;
@@ -72,7 +74,10 @@ fn a_file_that_another_client_may_have_open_stays_for_a_lease_and_is_opened_by_n
         let file = made(&mut other, "file").await;
         one.change(vec![unlink(Handle::ROOT, &name("file"))]).await;
         let found = other.ask(vec![Op::Getattr { object: file }]).await;
-        assert!(matches!(&found.answers[..], [Answer::Attr { attr: Attr { nlink: 0, .. } }]), "{found:?}");
+        assert!(
+            matches!(&found.answers[..], [Answer::Attr { attr: Attr { nlink: 0, .. }, .. }]),
+            "{found:?}"
+        );
         let open = |object| vec![Op::Open { object, rights: Rights::READ }];
         for client in [&mut one, &mut other] {
             assert_eq!(client.ask(open(file)).await.status, Status::Stale, "it was gone before");
@@ -206,6 +211,27 @@ fn a_file_whose_inode_is_on_another_server_than_its_name_is_kept_too() {
         there.change(vec![Op::Release { object: file }]).await;
         until(&env, || cluster.shard(1).lingering().0 == 0).await;
         assert_eq!(status_of(&mut there, file).await, Status::Stale);
+    });
+}
+
+#[test]
+fn a_creation_of_a_name_that_leads_to_another_server_says_where_it_is_to_be_opened() {
+    run(|env| async move {
+        let cluster = Cluster::with(&env, 2, settings()).await;
+        let (mut here, mut there) = (client(&cluster, 0, 1).await, client(&cluster, 1, 2).await);
+        let (_, dir) = cluster.directory_on(&mut here, 1).await;
+        let file = handle_of(&there.change(vec![create(dir, &name("file"))]).await);
+        let linked = Op::Link { object: file, dir: Handle::ROOT, name: name("linked") };
+        assert_eq!(here.change(vec![linked]).await.status, Status::Ok);
+        let Op::Create { owner, open, template, .. } = create(dir, &name("file")) else { panic!() };
+        let (dir, name) = (Handle::ROOT, name("linked"));
+        let found =
+            here.change(vec![Op::Create { dir, name, owner, exclusive: false, open, template }]).await;
+        match &found.answers.0[..] {
+            [Answer::Looked { handle, kind: Kind::File, .. }] => assert_eq!(*handle, file),
+            // Its own server would not know that it is open.
+            other => panic!("opened elsewhere: {other:?}"),
+        }
     });
 }
 

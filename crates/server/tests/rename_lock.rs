@@ -148,7 +148,9 @@ impl Scene {
             let (mut at, mut steps) = (dir, 0);
             while at != Handle::ROOT {
                 let answered = self.client.ask(vec![Op::Getattr { object: at }]).await;
-                let [Answer::Attr { attr }] = &answered.answers[..] else { panic!("{dir}: {answered:?}") };
+                let [Answer::Attr { attr, .. }] = &answered.answers[..] else {
+                    panic!("{dir}: {answered:?}")
+                };
                 at = attr.parent;
                 steps += 1;
                 assert!(steps < 10, "{dir} hangs on itself");

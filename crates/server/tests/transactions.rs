@@ -43,7 +43,7 @@ fn a_directory_is_made_on_another_server_and_used_at_once() {
         let file = one.change(vec![create(dir, &name("file"))]).await;
         assert_eq!(handle_of(&file).server(), ServerId(1));
         let root = zero.ask(vec![Op::Getattr { object: Handle::ROOT }]).await;
-        let Answer::Attr { attr } = &root.answers[0] else { panic!() };
+        let Answer::Attr { attr, .. } = &root.answers[0] else { panic!() };
         assert!(attr.nlink >= 3);
         let counts = cluster.shard(0).counters.snapshot();
         assert!(counts.commits >= 1 && counts.aborts == 0);
@@ -221,7 +221,7 @@ fn a_committed_transaction_is_finished_after_a_crash_of_its_coordinator() {
         // Server 0 prepares a transaction on server 1, decides, and dies before it can tell.
         let (tx, object) = (TxId(Handle::new(ServerId(0), 60_000).0), Handle::new(ServerId(1), 60_000));
         let root = cluster.client(0).await.ask(vec![Op::Getattr { object: Handle::ROOT }]).await;
-        let Answer::Attr { attr } = &root.answers[0] else { panic!() };
+        let Answer::Attr { attr, .. } = &root.answers[0] else { panic!() };
         let attr = Attr { handle: object, ..attr.clone() };
         let mut coordinator =
             Raw::attach(&cluster, 1, Wish { peer: Some(ServerId(0)), ..Wish::default() }).await.unwrap();
@@ -399,7 +399,7 @@ fn a_repair_ends_what_a_lost_store_began_and_nothing_of_its_successor() {
     run(|env| async move {
         let renew = |map: &mut shoal_proto::ClusterMap| {
             map.servers.0[1].store = shoal_proto::StoreId(5);
-            map.servers.0[1].renew(shoal_proto::StoreId(6)).unwrap();
+            map.servers.0[1].renew(shoal_proto::StoreId(6), false).unwrap();
         };
         let mut cluster = Cluster::of(&env, 2, Settings::default(), renew).await;
         let mut client = cluster.client(0).await;
@@ -418,7 +418,7 @@ fn a_repair_ends_what_a_lost_store_began_and_nothing_of_its_successor() {
             .await
             .answers[..]
         {
-            [Answer::Attr { attr }] => attr.ctime,
+            [Answer::Attr { attr, .. }] => attr.ctime,
             _ => panic!("no attributes"),
         };
         let finish = |tx, decision| vec![Op::Finish { tx, decision }];

@@ -31,34 +31,31 @@ impl FromStr for ShoalAddress {
             bail!("`{text}` is not an address of a file system: write shoal://HOST:PORT/NAME");
         };
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let servers = hosts.split(',').map(resolve).collect::<Result<Vec<_>>>()?;
+        let servers = hosts.split(',').map(host).collect::<Result<Vec<_>>>()?;
         let (name, path) = path.split_once('/').unwrap_or((path, ""));
         if name.is_empty() {
             bail!("`{text}` names no file system: write shoal://HOST:PORT/NAME");
         }
-        Ok(ShoalAddress {
-            servers: servers.into_iter().flatten().collect(),
-            name: name.to_owned(),
-            path: format!("/{path}"),
-        })
+        Ok(ShoalAddress { servers, name: name.to_owned(), path: format!("/{path}") })
     }
 }
 
-/// A host and port, by number or by name.
-fn resolve(host: &str) -> Result<Vec<Address>> {
-    if let Ok(address) = host.parse() {
-        return Ok(vec![address]);
-    }
-    let found = std::net::ToSocketAddrs::to_socket_addrs(host)
-        .with_context(|| format!("cannot find the server `{host}`: write HOST:PORT"))?;
-    Ok(found.map(Address::Tcp).collect())
+/// A host and port, by number or by name; a name is resolved for each connection.
+fn host(text: &str) -> Result<Address> {
+    text.parse().ok().with_context(|| format!("`{text}` is no server: write HOST:PORT"))
+}
+
+/// A port of a machine, as it stands in an address.
+pub fn host_of(address: &Address) -> String {
+    let text = address.to_string();
+    text.strip_prefix("tcp:").map(str::to_owned).unwrap_or(text)
 }
 
 impl fmt::Display for ShoalAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Sockets of this machine are ways to the same servers; in an address stand those that others can use.
-        let tcp = |server: &Address| if let Address::Tcp(at) = server { Some(at.to_string()) } else { None };
-        let mut hosts: Vec<String> = self.servers.iter().filter_map(tcp).collect();
+        let mut hosts: Vec<String> =
+            self.servers.iter().filter(|server| server.is_tcp()).map(host_of).collect();
         if hosts.is_empty() {
             hosts = self.servers.iter().map(Address::to_string).collect();
         }
@@ -121,21 +118,30 @@ fn runtime_folder() -> PathBuf {
 }
 
 fn note_path(mountpoint: &Path) -> Result<PathBuf> {
-    runtime_file(mountpoint, "toml")
+    Ok(runtime_folder().join(file_of(mountpoint, "toml")?))
 }
 
-/// Where a mount in the background writes its messages; its folder is made.
+/// Where a mount in the background writes its messages: on disk, so that they outlive the machine's next start.
 pub fn log_path(mountpoint: &Path) -> Result<PathBuf> {
-    let folder = runtime_folder();
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    runtime_file(mountpoint, "log")
+    Ok(state_folder().join(file_of(mountpoint, "log")?))
 }
 
-fn runtime_file(mountpoint: &Path, ending: &str) -> Result<PathBuf> {
+/// The folder of what is kept, though nobody needs it to go on.
+fn state_folder() -> PathBuf {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    match (set("XDG_STATE_HOME"), set("HOME")) {
+        (Some(state), _) => state.join("shoal"),
+        (None, _) if rustix::process::geteuid().is_root() => PathBuf::from("/var/log/shoal"),
+        (None, Some(home)) => home.join(".local/state/shoal"),
+        (None, None) => runtime_folder(),
+    }
+}
+
+fn file_of(mountpoint: &Path, ending: &str) -> Result<String> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'.';
     let word = |&b: &u8| if plain(b) { char::from(b).to_string() } else { format!("-{b:02x}") };
     let name: String = resolved(mountpoint)?.as_os_str().as_bytes().iter().map(word).collect();
-    Ok(runtime_folder().join(format!("{name}.{ending}")))
+    Ok(format!("{name}.{ending}"))
 }
 
 /// The path without symbolic links above its last component, as the mount table has it. The last one is not looked at: a
@@ -328,10 +334,12 @@ mod tests {
 
     #[test]
     fn an_address_survives_being_printed() {
-        for text in ["shoal://127.0.0.1:7441/demo", "shoal://127.0.0.1:1,127.0.0.1:2/demo/a/b c"] {
+        for text in ["shoal://127.0.0.1:7441/demo", "shoal://127.0.0.1:1,node2.lab:2/demo/a/b c"] {
             assert_eq!(text.parse::<ShoalAddress>().unwrap().to_string(), text);
         }
-        for wrong in ["demo", "shoal://127.0.0.1:1", "shoal:///demo", "shoal://127.0.0.1/demo"] {
+        for wrong in
+            ["demo", "shoal://127.0.0.1:1", "shoal:///demo", "shoal://127.0.0.1/demo", "shoal://node2/demo"]
+        {
             assert!(wrong.parse::<ShoalAddress>().is_err(), "{wrong}");
         }
     }

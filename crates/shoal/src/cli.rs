@@ -17,7 +17,7 @@ pub use bounds::Bounds;
 pub use care::{Fsck, Ping, Status, Sync, Torture};
 pub use files::{Cat, Cp, Layout, Ls, Map, Stat};
 pub use paper::Paper;
-pub use serving::{AddServer, Init, Mount, MountOptions, NewFileSystem, Serve, Umount, Up};
+pub use serving::{AddServer, Init, Mount, MountOptions, MoveServer, NewFileSystem, Serve, Umount, Up};
 #[cfg(feature = "mutants")]
 pub use sim::SimMutants;
 pub use sim::{Sim, SimSetup, SimSoak};
@@ -31,6 +31,7 @@ use std::path::PathBuf;
 #[command(
     name = "shoal",
     version,
+    long_version = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SHOAL_COMMIT"), "; build ", env!("SHOAL_BUILD"), ")"),
     propagate_version = true,
     max_term_width = 100,
     after_help = "\
@@ -81,6 +82,8 @@ pub enum Command {
     Fsck(Fsck),
     /// Add a server to a running file system.
     AddServer(AddServer),
+    /// Change the address of a server, also while the file system runs.
+    MoveServer(MoveServer),
     /// Change when metadata and data are made durable.
     Sync(Sync),
     /// What could this machine, or another, reach at best? Measure it, and compute the bound of every operation.

@@ -4,7 +4,7 @@
 //! key = "key"                                   # the file with the secret, beside this one
 //!
 //! [[server]]
-//! listen = ["tcp:10.0.0.1:7441"]
+//! listen = ["tcp:10.0.0.1:7441"]                # or a host name: ["tcp:node1:7441"]
 //! roles = ["metadata", "data"]
 //! folder = "/srv/shoal/0"
 //!
@@ -17,13 +17,15 @@
 //! switches = "ours"                             # techniques: ours, paper, baseline, and what differs: "paper,eager=off"
 //! ```
 //! `shoal init` writes one; `shoal up` keeps one in its folder. Ids are drawn by `init` and never change. Relative paths are
-//! relative to the file. An unknown word is an error, so that no setting is silently ignored.
+//! relative to the file. `shoal move-server` changes where a server listens, and counts that in `moved`: of two files the one with
+//! the greater count is the newer one. A server that is named by its host listens at this port of all addresses of its machine, and
+//! clients resolve the name for each connection. An unknown word is an error, so that no setting is silently ignored.
 
 mod check;
 
 use crate::bytes_size::ByteSize;
 use anyhow::{Context as _, Result, bail};
-pub use check::check_servers;
+pub use check::{check_address, check_servers};
 use serde::{Deserialize, Serialize};
 use shoal_env::Address;
 use shoal_proto::{
@@ -58,8 +60,11 @@ pub struct ClusterFile {
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct ServerEntry {
-    /// Where it listens: `tcp:IP:PORT`, `unix:/PATH`, `local:NAME`.
+    /// Where it listens: `tcp:IP:PORT`, `tcp:HOST:PORT`, `unix:/PATH`, `local:NAME`.
     pub listen: Vec<String>,
+    /// How often that was changed by `shoal move-server`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub moved: u32,
     /// What it holds: `metadata`, `data`.
     #[serde(default = "all_roles")]
     pub roles: Vec<Role>,
@@ -75,6 +80,10 @@ pub enum Role {
     Metadata,
     /// Datafiles and stuffed files' first strips.
     Data,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 fn all_roles() -> Vec<Role> {
@@ -280,7 +289,7 @@ pub fn template(distribution: DistributionName, strip: ByteSize, width: u16) -> 
 impl ClusterFile {
     /// Read and check a cluster file; a folder means the file in it.
     pub fn load(path: &Path) -> Result<ClusterFile> {
-        let path = if path.is_dir() { path.join(FILE_NAME) } else { path.to_path_buf() };
+        let path = ClusterFile::path_of(path);
         let text = std::fs::read_to_string(&path).with_context(|| {
             format!(
                 "cannot read the cluster file {}; `shoal init --help` says how to make one",
@@ -314,13 +323,37 @@ impl ClusterFile {
         ))
     }
 
+    /// The cluster file that a path names: itself, or the one in a folder.
+    pub fn path_of(path: &Path) -> PathBuf {
+        if path.is_dir() { path.join(FILE_NAME) } else { path.to_path_buf() }
+    }
+
+    /// Keep other commands from changing the file for as long as what is returned lives.
+    ///
+    /// # Errors
+    /// When one is at it, or the folder cannot be opened.
+    pub fn lock(&self) -> Result<std::fs::File> {
+        let folder = if self.base.as_os_str().is_empty() { Path::new(".") } else { &self.base };
+        let held = std::fs::File::open(folder)
+            .with_context(|| format!("cannot open the cluster file's folder {}", folder.display()))?;
+        let locked = rustix::fs::flock(&held, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+        locked.with_context(|| {
+            format!("another command changes the cluster file in {}: run this one after it", folder.display())
+        })?;
+        Ok(held)
+    }
+
     /// Write it to its folder, durably, replacing an older one whole. What contradicts itself is not written: nothing could
     /// be started with it.
     pub fn save(&self) -> Result<()> {
-        let path = self.base.join(FILE_NAME);
+        self.save_to(&self.base.join(FILE_NAME))
+    }
+
+    /// The same, to a file of any name.
+    pub fn save_to(&self, path: &Path) -> Result<()> {
         self.check().with_context(|| format!("{} stays as it was", path.display()))?;
         let text = self.text()?;
-        crate::secret::write_whole(&path, text.as_bytes(), 0o644)
+        crate::secret::write_whole(path, text.as_bytes(), 0o644)
     }
 
     /// A path of the file, from where it is.
@@ -351,14 +384,18 @@ impl ClusterFile {
             .enumerate()
             .map(|(id, server)| {
                 let addresses: Vec<Text> = server.listen.iter().map(|text| Text(text.clone())).collect();
-                ServerInfo::new(ServerId(id as u16), addresses, server.role_bits())
+                let info = ServerInfo::new(ServerId(id as u16), addresses, server.role_bits());
+                ServerInfo { moved: server.moved, ..info }
             })
             .collect();
         Ok(ClusterMap {
             fs_id: collection.fs_id()?,
             name: Text(collection.name.clone()),
             collection: CollectionId(collection.number),
-            epoch: self.server.len() as u32,
+            epoch: self
+                .server
+                .iter()
+                .fold(0, |epoch: u32, server| epoch.saturating_add(1).saturating_add(server.moved)),
             template: collection.template()?,
             switches: collection.switches.0,
             servers: servers.into(),
@@ -375,6 +412,18 @@ impl ServerEntry {
                 Role::Data => Roles::DATA,
             }
         })
+    }
+
+    /// Where it listens once it has moved: at `new` instead of the former addresses of its machine. Ways within the machine and the
+    /// process stay, unless new ones are named.
+    pub fn moved_to(&self, new: &[Address]) -> Result<Vec<String>> {
+        let is_replaced = |at: &Address| match at {
+            Address::Unix(_) => new.iter().any(|new| matches!(new, Address::Unix(_))),
+            Address::Local(_) => false,
+            Address::Tcp(_) | Address::Host(..) => true,
+        };
+        let kept = self.addresses()?.into_iter().filter(|at| !is_replaced(at)).map(|at| at.to_string());
+        Ok(kept.chain(new.iter().map(Address::to_string)).collect())
     }
 
     /// Where it listens.

@@ -13,6 +13,7 @@ pub mod layout;
 pub mod ls;
 pub mod map;
 pub mod mount;
+pub mod move_server;
 pub mod paper;
 pub mod ping;
 pub mod serve;
@@ -43,6 +44,7 @@ pub fn run(command: Command, matches: &clap::ArgMatches) -> Result<ExitCode> {
         Command::Layout(args) => layout::run(args),
         Command::Map(args) => map::run(args),
         Command::AddServer(args) => add_server::run(args),
+        Command::MoveServer(args) => move_server::run(args),
         Command::Sync(args) => sync::run(args),
         Command::Completions { shell } => completions::completions(shell),
         Command::Man { folder, json } => completions::man(&folder, json),

@@ -1,13 +1,15 @@
 //! A mount in this process: the fuse crate's mount, and the note that lets other commands find its file system.
 
-use crate::address::{MountNote, Place};
+use crate::address::{MountNote, Place, ShoalAddress};
 use crate::cli::MountOptions;
 use crate::mount_options;
 use crate::stop::Event;
 use anyhow::{Context as _, Result, anyhow};
+use shoal_env::Address;
 use shoal_fuse::{Mount, MountError, MountHandle};
+use shoal_proto::ClusterMap;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{RecvTimeoutError, Sender};
 use std::time::Duration;
 
 /// A mount in use is waited for so long at a stop; then it is taken away from its users.
@@ -16,6 +18,46 @@ const STOP_GRACE: Duration = Duration::from_secs(3);
 /// A mount that this process serves.
 pub struct Embedded {
     handle: MountHandle,
+    /// Dropped, it ends the thread that keeps the note.
+    follow: Sender<()>,
+}
+
+/// How often the note of a mount is held against its map.
+const NOTE_EVERY: Duration = Duration::from_secs(10);
+
+/// Keep the note of a mount: where the servers are that other commands are to ask, as they move and more are added.
+fn follow_map(
+    mut note: MountNote,
+    at: PathBuf,
+    mut address: ShoalAddress,
+    map: impl Fn(Duration) -> Option<ClusterMap> + Send + 'static,
+) -> std::io::Result<Sender<()>> {
+    let (ends, end) = std::sync::mpsc::channel();
+    let follow = move || {
+        let mut epoch = None;
+        while end.recv_timeout(NOTE_EVERY) == Err(RecvTimeoutError::Timeout) {
+            let Some(map) = map(NOTE_EVERY).filter(|map| Some(map.epoch) != epoch) else { continue };
+            let is_first = epoch.replace(map.epoch).is_none();
+            let servers = map.servers.iter().flat_map(|info| info.addresses.iter());
+            let servers: Vec<Address> =
+                servers.filter_map(|at| at.0.parse().ok()).filter(Address::is_tcp).collect();
+            // What was given is good as long as one of its servers is there.
+            let is_good = is_first && address.servers.iter().any(|server| servers.contains(server));
+            if servers.is_empty() || is_good {
+                continue;
+            }
+            address.servers = servers;
+            note.address = address.to_string();
+            if let Err(error) = note.leave(&at) {
+                tracing::warn!(
+                    "other commands may not find the file system mounted at {}: {error:#}",
+                    at.display()
+                );
+            }
+        }
+    };
+    std::thread::Builder::new().name("mount-note".into()).spawn(follow)?;
+    Ok(ends)
 }
 
 impl Embedded {
@@ -58,6 +100,7 @@ impl Embedded {
             pid: std::process::id(),
         };
         note.leave(handle.mountpoint())?;
+        let follow = follow_map(note, handle.mountpoint().to_path_buf(), place.address.clone(), handle.map());
         let (ended, events) = (handle.ended(), events.clone());
         std::thread::Builder::new()
             .name("mount-end".into())
@@ -66,7 +109,7 @@ impl Embedded {
                 let _ = events.send(Event::Unmounted);
             })
             .context("cannot watch the mount")?;
-        Ok(Embedded { handle })
+        Ok(Embedded { handle, follow: follow.context("cannot keep the mount's note")? })
     }
 
     /// Where.
@@ -77,7 +120,17 @@ impl Embedded {
     /// Unmount.
     pub fn stop(self) -> Result<()> {
         let at = self.mountpoint();
+        drop(self.follow);
         MountNote::remove(&at);
-        self.handle.stop(STOP_GRACE).with_context(|| format!("cannot unmount {}", at.display()))
+        let panicked = self.handle.panicked();
+        self.handle.stop(STOP_GRACE).with_context(|| format!("cannot unmount {}", at.display()))?;
+        match panicked.get() {
+            None => Ok(()),
+            Some(thread) => Err(anyhow!(
+                "the mount at {} is dead ({thread}) by {}; this is a bug, and it can be mounted again",
+                at.display(),
+                crate::panics::last()
+            )),
+        }
     }
 }

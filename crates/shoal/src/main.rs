@@ -12,11 +12,13 @@ mod connect;
 mod copy;
 mod embed;
 mod fsck;
+mod log_file;
 mod mount_options;
 mod native;
 mod node;
 mod older_copy;
 mod out;
+mod panics;
 mod renewal;
 mod stop;
 mod torture;
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };
+    panics::watch();
     trace::start(cli.verbose, commands::is_simulation(&cli.command));
     let failed = commands::exit_code_of_failure(&cli.command);
     match commands::run(cli.command, &matches) {

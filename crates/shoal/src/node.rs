@@ -4,6 +4,7 @@
 //! error. At the stop all end at once, each with everything durable.
 
 use crate::cluster_file::{ClusterFile, CollectionEntry};
+use crate::panics;
 use crate::renewal::{self, Given};
 use crate::secret::KeyFile;
 use crate::stop::Event;
@@ -14,9 +15,12 @@ use futures_util::future::{Either, select};
 use shoal_env::{Address, Env, real};
 use shoal_proto::{ClusterMap, Owner, SecretKey, ServerId, Status};
 use shoal_server::refusing::Refusing;
+use shoal_server::stores;
 use shoal_server::{CollectionSetup, ServeError, ServerConfig, ServerHandle, Settings, Shard, serve};
 use shoal_store::{CollectionConfig, Identity, StoreError};
 use std::fmt;
+use std::net::{IpAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::mpsc::Sender;
@@ -80,6 +84,23 @@ struct Running {
     id: ServerId,
     stop: oneshot::Sender<()>,
     thread: JoinHandle<Result<()>>,
+}
+
+/// Dropped with a server's world. One that is dropped before it has finished is dead by a panic, in whichever of its tasks.
+struct Unfinished {
+    id: ServerId,
+    events: Sender<Event>,
+    is_finished: bool,
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            panics::end_soon();
+            let words = format!("{}; this is a bug, and the next start recovers", panics::last());
+            let _ = self.events.send(Event::Failed(self.id, words));
+        }
+    }
 }
 
 /// All that one server's thread needs.
@@ -157,7 +178,9 @@ impl Node {
             let events = events.clone();
             let thread = real::spawn_roaming(&format!("shoal-{id}"), move |env| async move {
                 let id = plan.id;
+                let mut unfinished = Unfinished { id, events: events.clone(), is_finished: false };
                 let done = plan.run(env, stopped, begun).await;
+                unfinished.is_finished = true;
                 if let Err(error) = &done {
                     let _ = events.send(Event::Failed(id, format!("{error:#}")));
                 }
@@ -208,7 +231,7 @@ impl Node {
         for (id, thread) in threads {
             let ended = match thread.join() {
                 Ok(ended) => ended.with_context(|| format!("server {id}")),
-                Err(_) => Err(anyhow!("server {id} panicked: this is a bug; what it said is above")),
+                Err(_) => Err(anyhow!("server {id} is dead by {}", panics::last())),
             };
             result = result.and(ended);
         }
@@ -266,6 +289,9 @@ impl Plan {
         };
         keep(&mut record, server.shards())?;
         let _ = begun.send(Ok(()));
+        for address in &listen {
+            warn_of_name(&env, address).await;
+        }
         // An error is the sender's end: the stop.
         let mut stopped = std::pin::pin!(stopped);
         let mut set_aside: Vec<[u8; 16]> = Vec::new();
@@ -303,6 +329,7 @@ impl Plan {
         };
         let mut setups = Vec::new();
         for (entry, map) in collections {
+            keep_private(&folder.join(&entry.name));
             let mut config = collection_config(&entry, &map, id, folder.join(&entry.name))?;
             // A store is made only where none is known.
             config.store = record.of(&map.fs_id).0;
@@ -316,8 +343,9 @@ impl Plan {
                 }
                 (error, _) => explain_all(error, &entry.name),
             })?;
-            let (now, known) = (store.durable().0, record.of(&map.fs_id).1);
-            if now < known {
+            let known = record.of(&map.fs_id).1;
+            let refused = stores::refused_by_record(&store, id, known).await;
+            if let Some(now) = refused.map_err(|error| explain_all(error, &entry.name))? {
                 let why = format!(
                     "it is an older copy: durable up to {now}, and was up to {known}; what was acknowledged since is not in it"
                 );
@@ -335,6 +363,42 @@ impl Plan {
             ServeError::Store(name, error) => explain_all(error, &name),
             error => explain(error),
         })
+    }
+}
+
+/// A name that does not lead to this machine leads clients elsewhere. It may be told to them otherwise, so it is no error.
+async fn warn_of_name(env: &Env, address: &Address) {
+    let Address::Host(host, _) = address else { return };
+    let is_here = |ip: &IpAddr| UdpSocket::bind((*ip, 0)).is_ok();
+    match env.resolve(host).await {
+        Ok(found) if found.iter().any(is_here) => {}
+        Ok(found) => {
+            let found: Vec<String> = found.iter().map(IpAddr::to_string).collect();
+            tracing::warn!(
+                "clients look for this server at {}, to which the name {host} leads, and that is not this machine",
+                found.join(", ")
+            );
+        }
+        Err(error) => tracing::warn!("clients may not find this server: {error}"),
+    }
+}
+
+/// A store's folder is its server's alone, and made so. One that everybody may look into was made by an older version, as the
+/// umask was: it is narrowed. Group's rights alone are somebody's choice (a backup's), and stay.
+fn keep_private(folder: &Path) {
+    let Ok(meta) = std::fs::metadata(folder) else { return };
+    let mode = meta.permissions().mode() & 0o777;
+    if !meta.is_dir() || mode & 0o007 == 0 {
+        return;
+    }
+    match std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)) {
+        Ok(()) => tracing::warn!(
+            "everybody could look into {}: its mode was {mode:o}, and is 700 now",
+            folder.display()
+        ),
+        Err(error) => {
+            tracing::warn!("everybody can look into {}, of mode {mode:o}: {error}", folder.display())
+        }
     }
 }
 
@@ -414,8 +478,8 @@ fn explain(error: ServeError) -> anyhow::Error {
         ),
         ServeError::Listen(Address::Tcp(at), io) if io.kind() == std::io::ErrorKind::AddrNotAvailable => {
             format!(
-                "{} is not an address of this machine: start this server (`--server ID`) on the one that has it, or mend the \
-             cluster file",
+                "{} is not an address of this machine: start this server (`--server ID`) on the one that has it; if the server is \
+             here now, `shoal move-server` says so to the others, and to the cluster file",
                 at.ip()
             )
         }

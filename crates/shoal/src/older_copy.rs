@@ -110,7 +110,8 @@ impl OlderCopy {
             return Ok(());
         }
         info.store = self.found;
-        info.renew(self.successor).map_err(|_| anyhow!("too many stores of server {id} were given up"))?;
+        info.renew(self.successor, true)
+            .map_err(|_| anyhow!("too many stores of server {id} were given up"))?;
         map.epoch += 1;
         Ok(())
     }

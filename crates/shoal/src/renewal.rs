@@ -178,7 +178,7 @@ fn renew_one(
             *copies = older;
             begin(copies, &fs_id, &mut map)?;
             let ids: Vec<ServerId> = copies.iter().map(|copy| copy.id).collect();
-            tell_all(&client, &others, &ids, &map, true, took).await?;
+            tell_all(&client, &others, &ids, &map, took).await?;
             let mut made = Vec::new();
             for (id, _) in lost {
                 let store = map.server(*id).map_or(StoreId::NONE, |info| info.store);
@@ -188,7 +188,7 @@ fn renew_one(
             }
             let stores = succeed_all(&mut map, lost, &made)?;
             let ids: Vec<ServerId> = lost.iter().map(|(id, _)| *id).collect();
-            tell_all(&client, &others, &ids, &map, false, took).await?;
+            tell_all(&client, &others, &ids, &map, took).await?;
             Ok((map, stores))
         };
         connect::with_client_within(&place(cluster, entry, |id| !given.has(id))?, connect::IMPATIENT, tell)
@@ -267,12 +267,11 @@ async fn tell_all(
     others: &[ServerId],
     ids: &[ServerId],
     map: &ClusterMap,
-    keeps: bool,
     took: &RefCell<Vec<ServerId>>,
 ) -> Result<()> {
     for &server in others.iter().filter(|_| !ids.is_empty()) {
         took.borrow_mut().push(server);
-        client.renew(server, ids, map, keeps).await?;
+        client.renew(server, ids, map).await?;
     }
     Ok(())
 }
@@ -296,7 +295,7 @@ fn succeed(map: &mut ClusterMap, id: ServerId, recorded: StoreId) -> Result<Stor
         info.store = recorded;
     }
     let store = StoreId(u64::from_be_bytes(random::<8>()?) | 1);
-    info.renew(store).map_err(|_| anyhow::anyhow!("too many stores of server {id} were given up"))?;
+    info.renew(store, false).map_err(|_| anyhow::anyhow!("too many stores of server {id} were given up"))?;
     map.epoch += 1;
     Ok(store)
 }
@@ -306,13 +305,8 @@ async fn newest_map(client: &Client, servers: &[ServerId]) -> Result<ClusterMap>
     let mut newest: Option<ClusterMap> = None;
     for &server in servers {
         let (answer, _) = client.request(server, Op::Map {}, Bytes::new()).await?;
-        let Answer::Map { mut map } = answer else { bail!("the answer of server {server} is no map") };
-        if let Some(known) = newest.take() {
-            let (older, newer) = if known.epoch > map.epoch { (map, known) } else { (known, map) };
-            map = newer;
-            map.remember_stores(&older);
-        }
-        newest = Some(map);
+        let Answer::Map { map } = answer else { bail!("the answer of server {server} is no map") };
+        newest = Some(newest.map_or(map.clone(), |known| known.succeeded_by(&map)));
     }
     newest.context("there is no other server")
 }

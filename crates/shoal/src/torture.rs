@@ -21,6 +21,7 @@ mod load;
 mod lost_disk;
 mod replaced;
 pub mod report;
+mod silent;
 pub mod site;
 mod together;
 
@@ -80,7 +81,9 @@ pub fn torture(
             end()?;
             replaced::run(&plan.wish, &mut done);
             end()?;
-            lost_disk::run(&plan.wish, done);
+            lost_disk::run(&plan.wish, &mut done);
+            end()?;
+            silent::run(&plan.wish, done);
         }
     }
     if plan.rounds > 0 {

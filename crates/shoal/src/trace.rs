@@ -1,5 +1,7 @@
 //! What happens, told on standard error: `SHOAL_LOG` is a filter, `-v` and `-vv` are two of them.
 
+use crate::log_file::LogFile;
+use std::sync::Arc;
 use tracing_subscriber::EnvFilter;
 
 /// Begin to tell; nothing if what happens is `simulated`, unless it is asked for.
@@ -19,8 +21,10 @@ pub fn start(verbose: u8, simulated: bool) {
         _ => EnvFilter::new(customary),
     };
     let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let told =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    let told = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
     // Fails only if somebody began before: nobody does.
-    let _ = told.try_init();
+    let _ = match LogFile::of_this_process() {
+        Some(log) => told.with_writer(Arc::new(log)).try_init(),
+        None => told.with_writer(std::io::stderr).try_init(),
+    };
 }

@@ -11,6 +11,7 @@ use skipped::skipped;
 fn shoal() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
     command.env_remove("SHOAL_KEY").env_remove("SHOAL_LOG");
+    command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command
 }
 

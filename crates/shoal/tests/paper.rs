@@ -42,6 +42,7 @@ series = [{ name = "creates", phase = "create" }]
 
 [[check]]
 claim = "nothing is above its bound"
+kind = "own_bound"
 shape = { below_bound = { series = "creates", percent = 5 } }
 "#;
 
@@ -84,7 +85,7 @@ fn a_claim_that_does_not_hold_is_told_and_is_the_exit_status() {
     std::fs::write(data.path().join("wrong.toml"), wrong).expect("written");
     let words = refused(data.path(), &["./wrong.toml"]);
     assert!(
-        words.contains("Worst accesses: 6.6/s: DOES NOT HOLD") && words.contains("published 66"),
+        words.contains("Worst accesses: 6.6/s (arithmetic): DOES NOT HOLD") && words.contains("published 66"),
         "{words}"
     );
 }

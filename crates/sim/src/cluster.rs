@@ -1,5 +1,8 @@
 //! A cluster: one machine a server, one a client; servers start again after what happens to them.
 
+mod copies;
+mod growth;
+
 use shoal_client::{Client, Error, Options};
 use shoal_env::sim::{Config, MachineId, ProcessId, World};
 use shoal_env::{Address, Env};
@@ -8,12 +11,15 @@ use shoal_proto::{
     ClusterMap, CollectionId, Dist, Roles, SecretKey, ServerId, ServerInfo, Switches, Template, Text,
 };
 use shoal_server::pools::Sizes;
-use shoal_server::{CollectionSetup, ServeError, ServerConfig, Settings, serve};
+use shoal_server::{CollectionSetup, ServeError, ServerConfig, Settings, Shard, serve};
 use shoal_store::{CollectionConfig, Identity, ModuleKind, StoreError, SyncModes};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::rc::Rc;
+use std::net::IpAddr;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
+
+pub(crate) use growth::Growth;
 
 /// What a cluster is made of.
 #[derive(Clone, Debug)]
@@ -22,6 +28,8 @@ pub struct ClusterConfig {
     pub servers: u16,
     /// Servers that hold no data: their files are laid out from the start.
     pub metadata_only: u16,
+    /// Machines for servers that may be added.
+    pub spare: u16,
     /// Machines for clients.
     pub clients: u16,
     /// Bytes of a strip: small, so that small files are striped too.
@@ -34,6 +42,8 @@ pub struct ClusterConfig {
     pub sync_modes: SyncModes,
     /// Which techniques are used.
     pub switches: Switches,
+    /// Servers are known by the names of their hosts, and listen at all addresses of them.
+    pub by_name: bool,
 }
 
 impl Default for ClusterConfig {
@@ -41,6 +51,7 @@ impl Default for ClusterConfig {
         ClusterConfig {
             servers: 4,
             metadata_only: 0,
+            spare: 0,
             clients: 8,
             strip: 64 << 10,
             world: Config { timeline: 200, ..Config::default() },
@@ -48,6 +59,7 @@ impl Default for ClusterConfig {
             settings: Settings { pools: Sizes { batch: 12, low: 6, lent: 4 }, ..Settings::default() },
             sync_modes: SyncModes::default(),
             switches: Switches::default(),
+            by_name: false,
         }
     }
 }
@@ -71,8 +83,15 @@ const START_PAUSE: Duration = Duration::from_millis(300);
 pub struct Cluster {
     /// The world it runs in.
     pub world: World,
+    /// Those that may be added are the last ones.
     servers: Vec<Server>,
+    growth: Growth,
+    /// Of those that may be added, so many are to be.
+    taken: Cell<u16>,
     clients: Vec<ProcessId>,
+    addresses: Vec<Address>,
+    /// How many operators there are.
+    operators: Cell<u32>,
 }
 
 /// One server: where it runs, and what is known of it. Clones are handles of the same.
@@ -85,9 +104,11 @@ pub(crate) struct Server {
 
 struct Plan {
     id: ServerId,
-    map: ClusterMap,
+    /// Its cluster file.
+    map: RefCell<ClusterMap>,
     settings: Settings,
-    sync_modes: SyncModes,
+    /// As the folder is made.
+    sync_modes: Cell<SyncModes>,
     /// It serves at this moment, or did until it was stopped.
     serving: Cell<bool>,
     /// It was formatted: from then on an empty disk would be a loss.
@@ -100,6 +121,14 @@ struct Plan {
     gave_up: Cell<bool>,
     /// Its disk is not mounted: an empty folder is in its place.
     unmounted: Cell<bool>,
+    /// The server whose folder is on its disk.
+    holds: Cell<u16>,
+    /// On its disk is an older copy of its folder.
+    older: Cell<bool>,
+    /// Starts that were refused for that.
+    older_refused: Cell<u64>,
+    /// What it serves, or served last.
+    shard: RefCell<Weak<Shard>>,
 }
 
 impl Cluster {
@@ -107,37 +136,42 @@ impl Cluster {
     pub fn new(seed: u64, config: &ClusterConfig) -> Cluster {
         let world = World::new(seed, config.world.clone());
         let map = map_of(config);
-        let servers = (0..config.servers).map(|id| {
-            let machine = world.machine(&format!("server-{id}"));
-            let plan = Plan {
-                id: ServerId(id),
-                map: map.clone(),
-                settings: config.settings,
-                // As a file system is made: its switches say which changes share a sync.
-                sync_modes: SyncModes { coalescing: config.switches.coalescing, ..config.sync_modes },
-                serving: Cell::default(),
-                formatted: Cell::default(),
-                failures: RefCell::default(),
-                waits_for_disk: RefCell::default(),
-                gave_up: Cell::default(),
-                unmounted: Cell::default(),
-            };
-            let process = world.process(&format!("server-{id}"), machine);
-            Server { machine, process, plan: Rc::new(plan) }
-        });
-        let servers: Vec<Server> = servers.collect();
+        let mut servers: Vec<Server> =
+            (0..config.servers).map(|id| Server::new(&world, id, &map, config)).collect();
         servers.iter().for_each(|server| server.start(&world));
         let clients = (0..config.clients).map(|id| {
             let name = format!("client-{id}");
             world.process(&name, world.machine(&name))
         });
         let clients = clients.collect();
-        Cluster { world, servers, clients }
+        let spare = config.servers..config.servers + config.spare;
+        servers.extend(spare.map(|id| Server::new(&world, id, &map, config)));
+        let growth = Growth::new(map);
+        let addresses = (0..config.servers).map(|id| address(id, config.by_name)).collect();
+        let cluster = Cluster {
+            world,
+            servers,
+            growth,
+            taken: Cell::default(),
+            clients,
+            addresses,
+            operators: Cell::default(),
+        };
+        if config.by_name {
+            (0..config.servers).for_each(|id| cluster.set_address(id, first_ip(id)));
+        }
+        cluster
     }
 
     /// Whether all servers serve.
     pub fn is_ready(&self) -> bool {
-        self.servers.iter().all(|server| server.plan.serving.get())
+        self.present().all(|server| server.plan.serving.get())
+    }
+
+    /// A server's machine gets an address, which the name of its host leads to.
+    pub(crate) fn set_address(&self, id: u16, ip: IpAddr) {
+        self.world.set_address(self.server(id).machine, ip);
+        self.world.set_name(&host(id), &[ip]);
     }
 
     /// Why servers did not begin, or begin again.
@@ -150,7 +184,7 @@ impl Cluster {
 
     /// How many servers there are.
     pub fn server_count(&self) -> u16 {
-        self.servers.len() as u16
+        self.growth.count()
     }
 
     /// The machine of a server.
@@ -198,8 +232,7 @@ impl Cluster {
 
     /// How clients of this cluster connect: strict caches, so that what is seen is what is.
     pub fn options(&self) -> Options {
-        let addresses = (0..self.server_count()).map(address).collect();
-        let mut options = Options::new(addresses, key(), FS_ID, COLLECTION);
+        let mut options = Options::new(self.addresses.clone(), key(), FS_ID, COLLECTION);
         options.name_cache = Duration::ZERO;
         options.attr_cache = Duration::ZERO;
         options
@@ -221,14 +254,25 @@ pub(crate) async fn connect(env: &Env, options: Options) -> Result<Client, Error
     }
 }
 
-fn address(id: u16) -> Address {
-    Address::Local(format!("server-{id}"))
+fn address(id: u16, by_name: bool) -> Address {
+    if by_name { Address::Host(host(id), PORT) } else { Address::Local(format!("server-{id}")) }
 }
+
+/// The name of a server's host.
+pub(crate) fn host(id: u16) -> String {
+    format!("server-{id}.sim")
+}
+
+fn first_ip(id: u16) -> IpAddr {
+    [10, 0, 0, id as u8].into()
+}
+
+const PORT: u16 = 7441;
 
 fn map_of(config: &ClusterConfig) -> ClusterMap {
     let server = |id: u16| {
         let roles = if id + config.metadata_only < config.servers { Roles::all() } else { Roles::METADATA };
-        ServerInfo::new(ServerId(id), vec![Text(address(id).to_string())], roles)
+        ServerInfo::new(ServerId(id), vec![Text(address(id, config.by_name).to_string())], roles)
     };
     ClusterMap {
         fs_id: FS_ID,
@@ -242,6 +286,29 @@ fn map_of(config: &ClusterConfig) -> ClusterMap {
 }
 
 impl Server {
+    fn new(world: &World, id: u16, map: &ClusterMap, config: &ClusterConfig) -> Server {
+        let machine = world.machine(&format!("server-{id}"));
+        let plan = Plan {
+            id: ServerId(id),
+            map: RefCell::new(map.clone()),
+            settings: config.settings,
+            // As a file system is made: its switches say which changes share a sync.
+            sync_modes: Cell::new(SyncModes { coalescing: config.switches.coalescing, ..config.sync_modes }),
+            serving: Cell::default(),
+            formatted: Cell::default(),
+            failures: RefCell::default(),
+            waits_for_disk: RefCell::default(),
+            gave_up: Cell::default(),
+            unmounted: Cell::default(),
+            holds: Cell::new(id),
+            older: Cell::default(),
+            older_refused: Cell::default(),
+            shard: RefCell::default(),
+        };
+        let process = world.process(&format!("server-{id}"), machine);
+        Server { machine, process, plan: Rc::new(plan) }
+    }
+
     /// Its number.
     pub fn id(&self) -> u16 {
         self.plan.id.0
@@ -256,6 +323,14 @@ impl Server {
         plan.gave_up.set(false);
         world.start(self.process, |env| async move {
             let Err(mut failure) = plan.run(env.clone()).await else { return };
+            if plan.older.get() && failure.words.contains("is an older copy") {
+                plan.older_refused.set(plan.older_refused.get() + 1);
+                return;
+            }
+            if plan.is_misplaced() && failure.is_missing {
+                // It is refused, as it must be.
+                return;
+            }
             if plan.unmounted.get() && failure.is_missing {
                 // It is refused, as it must be, and left as it is.
                 match env.list(UNMOUNTED).await {
@@ -273,6 +348,13 @@ impl Server {
         self.start_again_later(world);
     }
 
+    /// From its next start on it is elsewhere, as its cluster file says.
+    pub fn moves(&self, to: &Address, moved: u32) {
+        let mut map = self.plan.map.borrow_mut();
+        let id = self.plan.id;
+        map.move_server(id, &vec![Text(to.to_string())].into(), moved).expect("nobody else is there");
+    }
+
     /// It is stopped on purpose, to be started at its time: who runs it does not try again before.
     pub fn keep_stopped(&self) {
         self.plan.gave_up.set(false);
@@ -287,6 +369,17 @@ impl Server {
     /// From its next start on its disk is there.
     pub fn mount(&self) {
         self.plan.unmounted.set(false);
+    }
+
+    /// The server whose folder is on its disk: itself, but while folders are exchanged.
+    pub fn holds(&self) -> u16 {
+        self.plan.holds.get()
+    }
+
+    /// From the next start of both on each has the folder that the other has now. Both are stopped.
+    pub fn exchange_folders(&self, other: &Server, world: &World) {
+        world.exchange_disks(self.machine, other.machine);
+        self.plan.holds.swap(&other.plan.holds);
     }
 
     /// Who runs it tries again while its disk is full, or fails to sync: as a new process, since the old one's end is what
@@ -335,28 +428,42 @@ impl From<ServeError> for Failure {
 }
 
 impl Plan {
+    /// Another server's folder is in the place of its own, and its own is not merely not mounted.
+    fn is_misplaced(&self) -> bool {
+        self.holds.get() != self.id.0 && !self.unmounted.get()
+    }
+
     /// Open the store, serve, and never end by itself.
     async fn run(&self, env: Env) -> Result<(), Failure> {
         let dir = if self.unmounted.get() { UNMOUNTED } else { "/shoal" };
-        env.create_dir(dir).await.map_err(|error| Failure {
-            words: error.to_string(),
-            may_pass: false,
-            is_missing: false,
-        })?;
+        env.create_dir(dir).await.map_err(|error| StoreError::io(format!("making {dir}"), &error))?;
+        let map = self.map.borrow().clone();
+        let own = map
+            .server(self.id)
+            .map(|info| info.addresses.iter().filter_map(|at| at.0.parse().ok()).collect());
         let setup = CollectionSetup {
             store: shoal_store::open(env.clone(), self.store(dir)).await?,
-            map: self.map.clone(),
+            map,
             key: Some(key()),
             root: ROOT,
         };
         let config = ServerConfig {
             id: self.id,
-            listen: vec![address(self.id.0)],
+            listen: own.unwrap_or_default(),
             collections: vec![setup],
             settings: self.settings,
             polling: Duration::ZERO,
         };
-        let _handle = serve(env, config).await?;
+        let handle = serve(env, config).await?;
+        self.shard.replace(handle.shards().first().map(Rc::downgrade).unwrap_or_default());
+        if self.older.get() {
+            let words = "it serves from an older copy of its folder".to_owned();
+            return Err(Failure { words, may_pass: false, is_missing: false });
+        }
+        if self.is_misplaced() {
+            let words = format!("it serves from the folder of server {}", self.holds.get());
+            return Err(Failure { words, may_pass: false, is_missing: false });
+        }
         self.waits_for_disk.take();
         self.formatted.set(true);
         self.serving.set(true);
@@ -368,7 +475,7 @@ impl Plan {
         let identity = Identity { fs: FS_ID, collection: COLLECTION.0, server: self.id.0 };
         CollectionConfig {
             create: !self.formatted.get(),
-            sync_modes: self.sync_modes,
+            sync_modes: self.sync_modes.get(),
             segment_bytes: 256 << 10,
             group_bytes_max: 64 << 10,
             table_rows_max: 300,
@@ -388,6 +495,41 @@ mod tests {
     use super::*;
     use shoal_env::sim::Link;
     use shoal_proto::{Handle, Name, Rights, Status};
+
+    #[test]
+    fn servers_with_each_others_folders_do_not_serve_and_serve_again_with_their_own() {
+        let cluster = Cluster::new(1, &ClusterConfig { servers: 2, clients: 1, ..ClusterConfig::default() });
+        let world = &cluster.world;
+        let begins = || world.run_until_true(world.now() + Duration::from_secs(30), || cluster.is_ready());
+        assert!(begins());
+        let owner = shoal_proto::Owner { mode: 0o755, uid: 0, gid: 0 };
+        let (options, dir) = (cluster.options(), Name::new(b"dir").unwrap());
+        let made = cluster.complete_client(0, |env| async move {
+            let client = connect(&env, options).await.unwrap();
+            client.mkdir(Handle::ROOT, &dir, owner).await.unwrap().handle
+        });
+        let exchange = || {
+            let both = [cluster.server(0), cluster.server(1)];
+            for server in both {
+                server.keep_stopped();
+                world.crash(server.process);
+            }
+            both[0].exchange_folders(both[1], world);
+            both.iter().for_each(|server| server.start(world));
+        };
+        exchange();
+        world.run_for(Duration::from_secs(30));
+        assert!((0..2).all(|id| !cluster.server(id).plan.serving.get()), "none serves");
+        exchange();
+        assert!(begins());
+        assert_eq!(cluster.failures(), [""; 0]);
+        let options = cluster.options();
+        let found = cluster.complete_client(0, |env| async move {
+            let client = connect(&env, options).await.unwrap();
+            client.lookup(Handle::ROOT, &Name::new(b"dir").unwrap()).await.unwrap().handle
+        });
+        assert_eq!(found, made);
+    }
 
     /// An append is written; its answer is lost, and so are its bytes, by a power cut; the answer that was kept comes to the
     /// retry. Nobody may be told then that an fsync covered the bytes.

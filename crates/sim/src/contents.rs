@@ -17,6 +17,7 @@
 use crate::losses::{Held, Stamp};
 use crate::rng::mix;
 use shoal_proto::{Attr, Dist};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// What becomes of the file's length.
@@ -30,6 +31,9 @@ pub enum Length {
     /// It is this.
     Becomes(u64),
 }
+
+/// The kind of an act that changes attributes alone: of the file's bytes none, but fsyncs tell of its loss.
+pub const ATTRIBUTES: &str = "attributes";
 
 /// Something done to a file's bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -54,6 +58,9 @@ pub struct Act {
     pub held: Held,
     /// What an fsync may take for lost: its client does not know what the modes made durable at reply.
     pub noted: Held,
+    /// The faults before its client asked the servers for what an fsync compares. For an append to a file over several servers that
+    /// may be long before it was called: when an fsync had last covered the file.
+    pub compared: Stamp,
     /// Servers that cannot lose it any more, since an fsync covered it there: a bit each.
     pub synced: u64,
     /// An fsync of its own client covered it: the client has nothing more to say of it.
@@ -147,7 +154,7 @@ pub struct Syncer {
 }
 
 /// Servers that a run may have: each is a bit of what is synced.
-const SERVERS_MAX: u16 = 64;
+pub(crate) const SERVERS_MAX: u16 = 64;
 
 fn bit(server: u16) -> u64 {
     assert!(server < SERVERS_MAX, "a simulated cluster has at most {SERVERS_MAX} servers");
@@ -291,6 +298,8 @@ pub fn filled(tag: u64, from: u64, len: usize) -> Vec<u8> {
 pub struct Contents {
     acts: Vec<Act>,
     places: Places,
+    /// The faults before the last fsync of each life of a client that said that all is durable.
+    synced_at: BTreeMap<u64, Stamp>,
 }
 
 impl Contents {
@@ -308,7 +317,11 @@ impl Contents {
     }
 
     /// Something is about to be done; its number.
-    pub fn begin(&mut self, act: Act) -> usize {
+    pub fn begin(&mut self, mut act: Act) -> usize {
+        act.compared = match act.kind {
+            "append" => self.synced_at.get(&act.scope).cloned().unwrap_or_default(),
+            _ => act.stamp.clone(),
+        };
         self.acts.push(act);
         self.acts.len() - 1
     }
@@ -349,6 +362,11 @@ impl Contents {
         judged
     }
 
+    /// A server was killed while an append was under way that ended with an error: it may be there twice.
+    pub fn may_be_twice(&mut self, act: usize) {
+        self.acts[act].twice = true;
+    }
+
     fn may_begin(&self, act: usize, offset: u64, now: u64, stamp: &Stamp) -> Result<(), String> {
         let own = &self.acts[act];
         let asked = Read {
@@ -382,6 +400,7 @@ impl Contents {
     /// through any open file of the same client, unless it may have been said through this one, or before this one was opened,
     /// that it may be lost; and what anybody wrote, on the servers that lost nothing of it.
     pub fn synced(&mut self, by: Syncer, called: u64, now: &Stamp) {
+        self.synced_at.insert(by.scope, now.clone());
         for act in self.acts.iter_mut().filter(|act| act.returned.is_some_and(|at| at <= called)) {
             if by.scope != 0 && act.scope == by.scope && !act.may_be_told(&by) {
                 (act.synced, act.covered) = (u64::MAX, true);
@@ -396,6 +415,9 @@ impl Contents {
     /// Of what was acknowledged since the call, a later one may say the same.
     pub fn lost(&mut self, by: Syncer, called: u64, order: (u64, u64)) {
         for act in self.acts.iter_mut().filter(|act| act.scope == by.scope) {
+            if act.kind == "append" && act.returned.is_none_or(|returned| returned > called) {
+                act.compared = Stamp::default();
+            }
             let Some(returned) = act.returned else { continue };
             let (told, until) = match returned <= called {
                 true => (&mut act.told, order.1),
@@ -413,7 +435,7 @@ impl Contents {
         let servers = self.places.all();
         let own = self.acts.iter().filter(|act| act.scope == by.scope && !act.covered);
         let mut own = own.filter(|act| !act.is_told(&by));
-        own.any(|act| act.stamp.is_lost_by_any(now, &servers, act.noted.min(act.held)))
+        own.any(|act| act.compared.is_lost_by_any(now, &servers, act.noted.min(act.held)))
     }
 
     /// What a client wrote, and what its fsyncs said of it: for the words of a violation.
@@ -436,7 +458,12 @@ impl Contents {
     fn may_be_lost(&self, act: &Act, at: u64, now: &Stamp) -> bool {
         let is_cut = matches!(act.length, Length::Becomes(_));
         match if is_cut { self.places.home } else { self.places.of(at) } {
-            Some(server) => act.is_lost_at(server, now),
+            Some(server) => {
+                // What is held in memory only may have laid the file out: that is lost with the metafile's server.
+                let lays_out = act.held == Held::Memory && at >= self.places.stuffed;
+                let home = self.places.home.filter(|_| lays_out);
+                act.is_lost_at(server, now) || home.is_some_and(|home| act.is_lost_at(home, now))
+            }
             None => (0..now.servers()).any(|server| act.is_lost_at(server, now)),
         }
     }
@@ -462,7 +489,8 @@ impl Contents {
 
     /// Whether anything may have been done at or behind that moment.
     pub fn touched_since(&self, at: u64) -> bool {
-        self.acts.iter().any(|act| act.returned.is_none_or(|returned| returned >= at) && !act.refused)
+        let mut acts = self.acts.iter().filter(|act| act.kind != ATTRIBUTES);
+        acts.any(|act| act.returned.is_none_or(|returned| returned >= at) && !act.refused)
     }
 
     /// The acts that a register may show: `None` is its beginning. `lost`: whether what an act did to it may be lost.
@@ -570,7 +598,10 @@ impl Contents {
     /// server did not take its share of one, that one ends sooner, and the next goes there.
     fn is_floating(&self, run: Range<usize>, read: &Read<'_>) -> bool {
         let floating = self.acts.iter().filter(|act| act.called < read.returned && act.floats());
-        let all: Vec<Vec<u8>> = floating.map(|act| filled(act.tag, 0, act.len as usize)).collect();
+        // One that was under way when a server was killed may be there twice.
+        let times = |act: &Act| if self.was_killed(&act.stamp, read.now) { 2 } else { 1 };
+        let fills = floating.flat_map(|act| vec![filled(act.tag, 0, act.len as usize); times(act)]);
+        let all: Vec<Vec<u8>> = fills.collect();
         let bytes = &read.content[run.clone()];
         if all.iter().any(|own| own.windows(bytes.len()).any(|window| window == bytes)) {
             return true;

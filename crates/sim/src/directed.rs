@@ -96,6 +96,11 @@ fn name(text: &str) -> Name {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shoal_client::{Client, OpenFile, RenameFlags};
+    use shoal_proto::{Rights, SetAttr, Status};
+    use shoal_store::DataSync;
+    use std::cell::Cell;
+    use std::rc::Rc;
 
     #[test]
     fn an_fsync_of_a_split_directory_keeps_what_was_made_in_all_its_shards_over_a_power_cut() {
@@ -107,5 +112,129 @@ mod tests {
             );
             assert!(report.violations.is_empty(), "seed {seed}: {:?}", report.violations);
         }
+    }
+
+    /// What is done between an fsync and a power cut.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    enum Change {
+        Write,
+        Truncate,
+        Chmod,
+        Create,
+        Rename,
+        Unlink,
+    }
+
+    const CHANGES: [Change; 6] =
+        [Change::Write, Change::Truncate, Change::Chmod, Change::Create, Change::Rename, Change::Unlink];
+
+    impl Change {
+        async fn make(self, client: &Client, file: &OpenFile) {
+            let done = match self {
+                Change::Write => file.write(0, vec![2; 1000].into()).await,
+                Change::Truncate => client.truncate(file.handle(), 0, false).await.map(drop),
+                Change::Chmod => {
+                    let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+                    client.setattr(file.handle(), set).await.map(drop)
+                }
+                Change::Create => client
+                    .create(Handle::ROOT, &name("made"), OWNER, true, Rights::READ, None)
+                    .await
+                    .map(drop),
+                Change::Rename => {
+                    let flags = RenameFlags::default();
+                    client.rename(Handle::ROOT, &name("other"), Handle::ROOT, &name("moved"), flags).await
+                }
+                Change::Unlink => client.unlink(Handle::ROOT, &name("other")).await,
+            };
+            done.unwrap();
+        }
+
+        /// Whether a power cut may take it though it was answered, with data *at fsync*.
+        fn may_be_cut(self, metadata: MetadataSync) -> bool {
+            metadata != MetadataSync::AtReply || matches!(self, Change::Write | Change::Chmod)
+        }
+
+        /// Whether it is to be seen.
+        async fn is_there(self, client: &Client, file: &OpenFile) -> bool {
+            let leads = async |text: &str| client.lookup(Handle::ROOT, &name(text)).await.is_ok();
+            match self {
+                Change::Write => file.read(0, 1).await.unwrap() == [2][..],
+                Change::Truncate => file.size().await.unwrap() == 0,
+                Change::Chmod => client.getattr(file.handle()).await.unwrap().mode == 0o600,
+                Change::Create => leads("made").await,
+                Change::Rename => leads("moved").await,
+                Change::Unlink => !leads("other").await,
+            }
+        }
+
+        /// An fsync of the object that it is a change of.
+        async fn sync(self, client: &Client, file: &OpenFile) -> Result<(), Status> {
+            let synced = match self {
+                Change::Write | Change::Truncate | Change::Chmod => file.fsync().await,
+                Change::Create | Change::Rename | Change::Unlink => {
+                    client.fsync_directory(Handle::ROOT).await
+                }
+            };
+            synced.map_err(|error| error.status)
+        }
+    }
+
+    #[test]
+    fn the_next_fsync_says_that_a_change_is_lost_which_the_modes_let_a_power_cut_take() {
+        let mut lost = 0;
+        for metadata in [MetadataSync::Never, MetadataSync::AtFsync, MetadataSync::AtReply] {
+            for change in CHANGES.into_iter().filter(|change| change.may_be_cut(metadata)) {
+                let (synced, is_there) = changed_and_cut(change, metadata, DataSync::AtFsync);
+                let what = format!("{change:?}, metadata {metadata:?}, there: {is_there}, fsync: {synced:?}");
+                assert!(is_there || synced == Err(Status::Io), "{what}");
+                lost += u32::from(!is_there);
+            }
+        }
+        assert!(lost > 6, "only {lost} changes were lost: the test shows little");
+    }
+
+    #[test]
+    fn no_fsync_says_that_something_is_lost_after_a_power_cut_where_all_is_durable_at_reply() {
+        // A change of attributes alone is not.
+        let durable = CHANGES.into_iter().filter(|change| *change != Change::Chmod);
+        for change in durable {
+            let ended = changed_and_cut(change, MetadataSync::AtReply, DataSync::AtReply);
+            assert_eq!(ended, (Ok(()), true), "{change:?}");
+        }
+    }
+
+    /// A change is acknowledged, its server loses its power and starts again: what an fsync then says, and whether the change is
+    /// there.
+    fn changed_and_cut(change: Change, metadata: MetadataSync, data: DataSync) -> (Result<(), Status>, bool) {
+        let sync_modes = SyncModes { metadata, data, ..SyncModes::default() };
+        let config = ClusterConfig { sync_modes, clients: 1, servers: 1, ..ClusterConfig::default() };
+        let cluster = Cluster::new(1, &config);
+        let world = cluster.world.clone();
+        assert!(world.run_until_true(world.now() + BEGIN_MAX, || cluster.is_ready()));
+        let options = cluster.options();
+        let server = cluster.server(0).clone();
+        let (made, ended) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(None)));
+        let (did, tell) = (made.clone(), ended.clone());
+        cluster.start_client(0, move |env| async move {
+            let client = connect(&env, options).await.unwrap();
+            let both = Rights::READ | Rights::WRITE;
+            let (.., file) = client.create(Handle::ROOT, &name("f"), OWNER, true, both, None).await.unwrap();
+            client.create(Handle::ROOT, &name("other"), OWNER, true, both, None).await.unwrap();
+            file.write(0, vec![1; 1000].into()).await.unwrap();
+            file.fsync().await.unwrap();
+            client.fsync_directory(Handle::ROOT).await.unwrap();
+            change.make(&client, &file).await;
+            did.set(true);
+            env.sleep(Duration::from_secs(5)).await;
+            let synced = change.sync(&client, &file).await;
+            tell.set(Some((synced, change.is_there(&client, &file).await)));
+        });
+        assert!(world.run_until_true(world.now() + BEGIN_MAX, || made.get()));
+        server.keep_stopped();
+        world.power_cut(server.machine);
+        server.start(&world);
+        assert!(world.run_until_true(world.now() + BEGIN_MAX, || ended.get().is_some()));
+        ended.get().unwrap()
     }
 }

@@ -1,5 +1,5 @@
-//! Attributes of an object that one client alone changes: each is as the last acknowledged change says, or as one says whose
-//! outcome is unknown (which may also come late). What is acknowledged and held where a fault may have taken it
+//! Attributes of an object: each is as the last acknowledged change says, or as one says whose outcome is unknown (which may also
+//! come late). Of two changes that were under way at once either may be the last. What is acknowledged and held where a fault may have taken it
 //! ([`crate::losses`]) may be as it was before, back to the last value that is certain.
 
 use crate::losses::{Held, Stamp};
@@ -7,35 +7,83 @@ use shoal_proto::{Attr, Kind};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+/// A change that was acknowledged: by which client, and when.
+#[derive(Clone, Copy, Debug)]
+struct Acknowledged {
+    client: u16,
+    at: u64,
+}
+
+/// When attributes were looked at that are judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// The client that looked.
+    pub client: u16,
+    /// When it asked, in nanoseconds.
+    pub called: u64,
+    /// What other clients changed since then it may not have seen: when it asked, less the time for which it believes attributes.
+    pub believed_since: u64,
+}
+
+impl Look {
+    /// After everything else, without a cache.
+    pub const LAST: Look = Look { client: u16::MAX, called: u64::MAX, believed_since: u64::MAX };
+
+    /// Whether it may have come before that change.
+    fn may_precede(&self, change: &Acknowledged) -> bool {
+        change.at >= if change.client == self.client { self.called } else { self.believed_since }
+    }
+}
+
+/// Replaced values remembered.
+const WAS_MAX: usize = 32;
+
 /// A value, and those it may have been changed to.
 #[derive(Clone, Debug)]
 pub struct Fact<T> {
     known: T,
-    maybe: Vec<T>,
+    /// Changes under way, or of unknown outcome, and how many had been acknowledged when each began.
+    open: Vec<(T, u64)>,
+    /// What it may also be: a fault may have taken what came after it, or another change was under way beside it.
+    or: Vec<T>,
+    acknowledged: u64,
+    /// Values that were replaced lately, and by which change.
+    was: Vec<(T, Option<Acknowledged>)>,
     /// What it was before each change that a fault may take; the faults before that change, and how it is held.
     past: Vec<(T, Option<(Stamp, Held)>)>,
 }
 
-impl<T: PartialEq + Debug> Fact<T> {
+impl<T: PartialEq + Clone + Debug> Fact<T> {
     /// It is this.
     pub fn new(known: T) -> Fact<T> {
-        Fact { known, maybe: Vec::new(), past: Vec::new() }
+        Fact { known, open: Vec::new(), or: Vec::new(), acknowledged: 0, was: Vec::new(), past: Vec::new() }
     }
 
     /// It is about to be changed.
     pub fn begin(&mut self, to: T) {
-        self.maybe.push(to);
+        self.open.push((to, self.acknowledged));
     }
 
     /// The change that began last was acknowledged.
     pub fn done(&mut self) {
-        if let Some(to) = self.maybe.pop() {
+        if let Some((to, before)) = self.open.pop() {
+            if before < self.acknowledged {
+                self.or.push(self.known.clone());
+            }
+            self.acknowledged += 1;
+            if self.was.len() == WAS_MAX {
+                self.was.remove(0);
+            }
+            self.was.push((self.known.clone(), None));
             self.past.push((std::mem::replace(&mut self.known, to), None));
         }
     }
 
-    /// How the changes that were acknowledged last are held.
-    fn expose(&mut self, stamp: &Stamp, held: Held) {
+    /// How the changes that were acknowledged last are held, and when that was.
+    fn expose(&mut self, stamp: &Stamp, held: Held, by: Acknowledged) {
+        for (_, replaced) in self.was.iter_mut().rev().take_while(|(_, replaced)| replaced.is_none()) {
+            *replaced = Some(by);
+        }
         for (_, exposed) in self.past.iter_mut().rev().take_while(|(_, exposed)| exposed.is_none()) {
             *exposed = Some((stamp.clone(), held));
         }
@@ -47,7 +95,7 @@ impl<T: PartialEq + Debug> Fact<T> {
             exposed.as_ref().is_some_and(|(since, held)| since.is_lost(now, server, *held))
         };
         while let Some((was, _)) = self.past.pop_if(is_lost) {
-            self.maybe.push(was);
+            self.or.push(was);
         }
         let is_durable = |(_, exposed): &(T, Option<(Stamp, Held)>)| matches!(exposed, Some((_, Held::Disk)));
         if let Some(last) = self.past.iter().rposition(is_durable) {
@@ -60,12 +108,17 @@ impl<T: PartialEq + Debug> Fact<T> {
 
     /// The change that began last was refused.
     pub fn refused(&mut self) {
-        self.maybe.pop();
+        self.open.pop();
+    }
+
+    /// What it may be besides.
+    fn maybe(&self) -> impl Iterator<Item = &T> {
+        self.open.iter().map(|(to, _)| to).chain(&self.or)
     }
 
     /// Whether a change of unknown outcome may still be done.
     pub fn is_open(&self) -> bool {
-        !self.maybe.is_empty()
+        self.maybe().next().is_some()
     }
 
     /// The value, as far as it is acknowledged.
@@ -73,15 +126,23 @@ impl<T: PartialEq + Debug> Fact<T> {
         &self.known
     }
 
+    /// What it may have been when it was looked at, besides.
+    fn been(&self, look: Look) -> impl Iterator<Item = &T> {
+        let is_met =
+            move |(_, by): &&(T, Option<Acknowledged>)| by.as_ref().is_some_and(|by| look.may_precede(by));
+        self.was.iter().filter(is_met).map(|(was, _)| was)
+    }
+
     /// Whether it may be this.
     ///
     /// # Errors
     /// What is wrong with it, in words.
-    pub fn judge(&self, words: &str, found: &T) -> Result<(), String> {
-        if *found == self.known || self.maybe.contains(found) {
+    pub fn judge(&self, words: &str, found: &T, look: Look) -> Result<(), String> {
+        if *found == self.known || self.maybe().chain(self.been(look)).any(|maybe| maybe == found) {
             return Ok(());
         }
-        let or = if self.maybe.is_empty() { String::new() } else { format!(" or one of {:x?}", self.maybe) };
+        let maybe: Vec<&T> = self.maybe().collect();
+        let or = if maybe.is_empty() { String::new() } else { format!(" or one of {maybe:x?}") };
         Err(format!("{words}: expected {:x?}{or}, found {found:x?}", self.known))
     }
 }
@@ -99,6 +160,8 @@ pub struct Facts {
     pub mtime: Fact<Option<(i64, u64)>>,
     /// Extended attributes; `None`: removed.
     pub xattrs: BTreeMap<Vec<u8>, Fact<Option<Vec<u8>>>>,
+    /// When the newest change was acknowledged.
+    ended: u64,
 }
 
 impl Facts {
@@ -110,16 +173,24 @@ impl Facts {
             atime: Fact::new(None),
             mtime: Fact::new(None),
             xattrs: BTreeMap::new(),
+            ended: 0,
         }
     }
 
-    /// A change that was asked for after these faults was acknowledged, and is held so.
-    pub fn changed(&mut self, stamp: &Stamp, held: Held) {
-        self.mode.expose(stamp, held);
-        self.owner.expose(stamp, held);
-        self.atime.expose(stamp, held);
-        self.mtime.expose(stamp, held);
-        self.xattrs.values_mut().for_each(|fact| fact.expose(stamp, held));
+    /// A change that `client` asked for after these faults was acknowledged now, and is held so.
+    pub fn changed(&mut self, stamp: &Stamp, held: Held, client: u16, now: u64) {
+        self.ended = now;
+        let by = Acknowledged { client, at: now };
+        self.mode.expose(stamp, held, by);
+        self.owner.expose(stamp, held, by);
+        self.atime.expose(stamp, held, by);
+        self.mtime.expose(stamp, held, by);
+        self.xattrs.values_mut().for_each(|fact| fact.expose(stamp, held, by));
+    }
+
+    /// Whether all changes were acknowledged before that moment.
+    pub fn ended_before(&self, at: u64) -> bool {
+        self.ended < at
     }
 
     /// Take into account what faults of the object's server may have taken up to `now`. `is_synced`: what they did not take is
@@ -136,18 +207,25 @@ impl Facts {
     ///
     /// # Errors
     /// What is wrong with them, in words.
-    pub fn judge(&self, kind: Kind, attr: &Attr, is_written: impl Fn(u64) -> bool) -> Result<(), String> {
+    pub fn judge(
+        &self,
+        kind: Kind,
+        attr: &Attr,
+        look: Look,
+        is_written: impl Fn(u64) -> bool,
+    ) -> Result<(), String> {
         if attr.kind != kind {
             return Err(format!("kind: expected {kind:?}, found {:?}", attr.kind));
         }
-        self.mode.judge("mode", &attr.mode)?;
-        self.owner.judge("owner", &(attr.uid, attr.gid))?;
-        if self.atime.known.is_some() && !self.atime.maybe.contains(&None) {
-            self.atime.judge("time of access", &Some(attr.atime.0))?;
+        self.mode.judge("mode", &attr.mode, look)?;
+        self.owner.judge("owner", &(attr.uid, attr.gid), look)?;
+        if self.atime.known.is_some() && self.atime.maybe().chain(self.atime.been(look)).all(Option::is_some)
+        {
+            self.atime.judge("time of access", &Some(attr.atime.0), look)?;
         }
         let Some((mtime, set)) = self.mtime.known else { return Ok(()) };
         let may_be = |maybe: &Option<(i64, u64)>| maybe.is_none_or(|(maybe, _)| maybe == attr.mtime.0);
-        let others = self.mtime.maybe.iter().any(may_be);
+        let others = self.mtime.maybe().chain(self.mtime.been(look)).any(may_be);
         if mtime != attr.mtime.0 && !others && !is_written(set) {
             return Err(format!("time of change: expected {mtime}, found {}", attr.mtime.0));
         }
@@ -167,8 +245,8 @@ impl Facts {
         let told = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         for (name, fact) in &self.xattrs {
             let count = found.iter().filter(|other| *other == name).count();
-            let may_be = fact.known.is_some() || fact.maybe.iter().any(Option::is_some);
-            let may_lack = fact.known.is_none() || fact.maybe.iter().any(Option::is_none);
+            let may_be = fact.known.is_some() || fact.maybe().any(Option::is_some);
+            let may_lack = fact.known.is_none() || fact.maybe().any(Option::is_none);
             if count > 1 || count == 1 && !may_be || count == 0 && !may_lack {
                 let known = fact.known.is_some();
                 return Err(format!("attribute {}: expected it {known}, found it {count} times", told(name)));
@@ -188,15 +266,43 @@ mod tests {
     #[test]
     fn a_fact_is_what_was_acknowledged_or_what_is_unknown() {
         let mut fact = Fact::new(1);
-        assert!(fact.judge("mode", &1).is_ok() && fact.judge("mode", &2).is_err());
+        assert!(fact.judge("mode", &1, Look::LAST).is_ok() && fact.judge("mode", &2, Look::LAST).is_err());
         fact.begin(2);
         fact.done();
-        assert!(fact.judge("mode", &1).is_err(), "an acknowledged change was lost");
+        assert!(fact.judge("mode", &1, Look::LAST).is_err(), "an acknowledged change was lost");
         fact.begin(3);
         fact.refused();
-        assert!(fact.judge("mode", &3).is_err(), "a refused change was done");
+        assert!(fact.judge("mode", &3, Look::LAST).is_err(), "a refused change was done");
         fact.begin(4);
-        assert!(fact.judge("mode", &2).is_ok() && fact.judge("mode", &4).is_ok());
+        assert!(fact.judge("mode", &2, Look::LAST).is_ok() && fact.judge("mode", &4, Look::LAST).is_ok());
+    }
+
+    #[test]
+    fn of_two_changes_under_way_at_once_either_may_be_the_last() {
+        let mut fact = Fact::new(1);
+        fact.begin(2);
+        // Another client's, which begins and ends meanwhile.
+        fact.begin(3);
+        fact.done();
+        assert!(fact.judge("mode", &2, Look::LAST).is_ok() && fact.judge("mode", &3, Look::LAST).is_ok());
+        fact.done();
+        assert!(fact.judge("mode", &2, Look::LAST).is_ok() && fact.judge("mode", &3, Look::LAST).is_ok());
+        assert!(fact.judge("mode", &1, Look::LAST).is_err());
+    }
+
+    #[test]
+    fn a_look_may_have_come_before_a_change_that_ended_after_it_began_or_that_is_not_seen_yet() {
+        let mut facts = Facts::new(1, 0, 0);
+        facts.mode.begin(2);
+        facts.mode.done();
+        facts.changed(&Stamp::new(1), Held::Disk, 7, 100);
+        let judged = |client, called| {
+            let look = Look { client, called, believed_since: called - 20 };
+            facts.mode.judge("mode", &1, look).is_ok()
+        };
+        assert!(judged(7, 100) && judged(8, 120), "under way, or believed");
+        assert!(!judged(7, 101), "its own change");
+        assert!(!judged(8, 121), "believed no longer");
     }
 
     #[test]
@@ -222,7 +328,7 @@ mod tests {
         let change = |facts: &mut Facts, to, stamp: &Stamp, held| {
             facts.mode.begin(to);
             facts.mode.done();
-            facts.changed(stamp, held);
+            facts.changed(stamp, held, 0, 1);
         };
         change(&mut facts, 2, &before, Held::Kernel);
         facts.settle(0, &before, true);
@@ -230,15 +336,18 @@ mod tests {
         now.add(1, true, true);
         now.add(0, false, true);
         facts.settle(0, &now, false);
-        assert!(facts.mode.judge("mode", &2).is_err(), "a power cut of another server, and a kill");
+        assert!(
+            facts.mode.judge("mode", &2, Look::LAST).is_err(),
+            "a power cut of another server, and a kill"
+        );
         now.add(0, true, true);
         facts.settle(0, &now, false);
-        assert!([2, 3].iter().all(|mode| facts.mode.judge("mode", mode).is_ok()));
-        assert!(facts.mode.judge("mode", &1).is_err(), "this change was synced");
+        assert!([2, 3].iter().all(|mode| facts.mode.judge("mode", mode, Look::LAST).is_ok()));
+        assert!(facts.mode.judge("mode", &1, Look::LAST).is_err(), "this change was synced");
         let mut facts = Facts::new(1, 0, 0);
         change(&mut facts, 2, &before, Held::Disk);
         facts.settle(0, &now, false);
-        assert!(facts.mode.judge("mode", &1).is_err());
+        assert!(facts.mode.judge("mode", &1, Look::LAST).is_err());
     }
 
     #[test]
@@ -248,16 +357,22 @@ mod tests {
         for (to, held) in [(2, Held::Kernel), (3, Held::Disk)] {
             facts.mode.begin(to);
             facts.mode.done();
-            facts.changed(&before, held);
+            facts.changed(&before, held, 0, 1);
         }
         facts.owner.begin((7, 7));
         facts.owner.done();
-        facts.changed(&before, Held::Kernel);
+        facts.changed(&before, Held::Kernel, 0, 1);
         now.add(0, true, true);
         facts.settle(0, &now, false);
-        assert!(facts.mode.judge("mode", &3).is_ok());
-        assert!(facts.mode.judge("mode", &1).is_err() && facts.mode.judge("mode", &2).is_err());
-        assert!(facts.owner.judge("owner", &(0, 0)).is_ok(), "this one is weaker, and may be lost");
+        assert!(facts.mode.judge("mode", &3, Look::LAST).is_ok());
+        assert!(
+            facts.mode.judge("mode", &1, Look::LAST).is_err()
+                && facts.mode.judge("mode", &2, Look::LAST).is_err()
+        );
+        assert!(
+            facts.owner.judge("owner", &(0, 0), Look::LAST).is_ok(),
+            "this one is weaker, and may be lost"
+        );
     }
 
     #[test]
@@ -267,11 +382,11 @@ mod tests {
         for (to, held) in [(2, Held::Disk), (3, Held::Kernel), (4, Held::Kernel)] {
             facts.mode.begin(to);
             facts.mode.done();
-            facts.changed(&before, held);
+            facts.changed(&before, held, 0, 1);
         }
         now.add(0, true, true);
         facts.settle(0, &now, false);
-        assert!([2, 3, 4].iter().all(|mode| facts.mode.judge("mode", mode).is_ok()));
-        assert!(facts.mode.judge("mode", &1).is_err());
+        assert!([2, 3, 4].iter().all(|mode| facts.mode.judge("mode", mode, Look::LAST).is_ok()));
+        assert!(facts.mode.judge("mode", &1, Look::LAST).is_err());
     }
 }

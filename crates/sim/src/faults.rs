@@ -5,9 +5,13 @@
 //! by itself: servers start again, ways are whole again, disks have space again; so what a run is judged by at its end is a
 //! cluster that should be well.
 
+mod added;
+mod older;
+mod operators;
 mod plan;
 
 use crate::rng::Rng;
+pub(crate) use operators::Operators;
 pub(crate) use plan::{Plan, Told};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,11 +46,19 @@ pub enum Fault {
     ClientCrash,
     /// A server is killed, and its disk is not mounted when it starts; later it is, and the server starts again.
     LostFolder,
+    /// Two servers are killed, and each starts with the other's folder; later each has its own, and starts again.
+    SwappedFolders,
+    /// A server gets no processor for longer than clients wait for it.
+    Silence,
+    /// A server is killed, and starts with an older copy of its folder; later it has the newest one, and starts again.
+    OlderCopy,
+    /// A server is added.
+    AddServer,
 }
 
 impl Fault {
     /// All kinds, in the order in which they are drawn.
-    pub const ALL: [Fault; 13] = [
+    pub const ALL: [Fault; 17] = [
         Fault::Crash,
         Fault::PowerCut,
         Fault::Pause,
@@ -60,6 +72,10 @@ impl Fault {
         Fault::StopAt,
         Fault::ClientCrash,
         Fault::LostFolder,
+        Fault::SwappedFolders,
+        Fault::Silence,
+        Fault::OlderCopy,
+        Fault::AddServer,
     ];
 
     /// Its name on the command line.
@@ -78,6 +94,32 @@ impl Fault {
             Fault::StopAt => "stop-at",
             Fault::ClientCrash => "client-crash",
             Fault::LostFolder => "lost-folder",
+            Fault::SwappedFolders => "swapped-folders",
+            Fault::Silence => "silence",
+            Fault::OlderCopy => "older-copy",
+            Fault::AddServer => "add-server",
+        }
+    }
+}
+
+/// What a fault is to come to in some run: a soak that never saw it has not tried it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Outcome {
+    /// A server was refused with an older copy of its folder.
+    OlderCopyRefused,
+    /// At the end, a file, directory or part of one is on a server that was added.
+    AddedServerUsed,
+}
+
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Outcome; 2] = [Outcome::OlderCopyRefused, Outcome::AddedServerUsed];
+
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Outcome::OlderCopyRefused => "starts refused with an older copy",
+            Outcome::AddedServerUsed => "objects on a server that was added",
         }
     }
 }
@@ -88,6 +130,9 @@ pub struct Faults(BTreeMap<Fault, u32>);
 
 /// Fewer faults than this no seed draws.
 const FAULTS_MIN: u32 = 3;
+/// Those that take more time than all others together, and which of a seed's streams says whether there is one: the draws of
+/// all others stay as they were.
+const DRAWN_APART: [(Fault, u64); 3] = [(Fault::Silence, 4), (Fault::OlderCopy, 5), (Fault::AddServer, 6)];
 /// Of one kind, at most, in a list that is given.
 const COUNT_MAX: u32 = 1000;
 
@@ -106,7 +151,11 @@ impl Faults {
     pub fn drawn(seed: u64) -> Faults {
         let mut rng = Rng::new(seed, 2);
         let mut faults = Faults::none();
-        for fault in Fault::ALL {
+        let common: Vec<Fault> = Fault::ALL
+            .into_iter()
+            .filter(|fault| DRAWN_APART.iter().all(|(apart, _)| apart != fault))
+            .collect();
+        for fault in common.iter().copied() {
             if rng.below(3) == 0 {
                 faults.add(fault, 1 + rng.below(2) as u32);
             }
@@ -116,7 +165,12 @@ impl Faults {
             }
         }
         while faults.total() < FAULTS_MIN {
-            faults.add(Fault::ALL[rng.below(Fault::ALL.len() as u64) as usize], 1);
+            faults.add(common[rng.below(common.len() as u64) as usize], 1);
+        }
+        for (fault, stream) in DRAWN_APART {
+            if Rng::new(seed, stream).below(3) == 0 {
+                faults.add(fault, 1);
+            }
         }
         faults
     }
@@ -125,6 +179,11 @@ impl Faults {
         if count > 0 {
             *self.0.entry(fault).or_default() += count;
         }
+    }
+
+    /// How many of a kind.
+    pub fn count(&self, fault: Fault) -> u32 {
+        self.0.get(&fault).copied().unwrap_or_default()
     }
 
     /// How many in all.

@@ -3,6 +3,7 @@
 //! session alive. **The file can be read, written and synced afterwards**, and with the client's end it is gone.
 
 use crate::cluster::{Cluster, ClusterConfig, connect};
+use crate::removed::gone;
 use crate::run::RunReport;
 use bytes::Bytes;
 use shoal_client::Error;
@@ -74,7 +75,8 @@ fn idle_over_a_restart(cluster: &Cluster, lease: Duration) -> Result<(), String>
     let ended = story.borrow_mut().ended.take();
     let ended = ended.ok_or("the idle client did not come to its end")?;
     ended.map_err(|words| format!("file {file}, removed while open, after an idle time: {words}"))?;
-    gone(cluster, file)
+    // With the last close.
+    gone(cluster, 1, file, lease * 2)
 }
 
 /// The client's part: everything that it says of the file is to succeed.
@@ -101,20 +103,6 @@ async fn live(
     file.close().await?;
     client.close().await;
     Ok(())
-}
-
-/// With the last close it is gone.
-fn gone(cluster: &Cluster, file: Handle) -> Result<(), String> {
-    let options = cluster.options();
-    let found = cluster.complete_client(1, |env| async move {
-        let client = connect(&env, options).await?;
-        client.getattr(file).await
-    });
-    match found {
-        Err(error) if error.status == Status::Stale => Ok(()),
-        Err(error) => Err(format!("file {file}, removed and closed: {error}")),
-        Ok(_) => Err(format!("file {file}, removed and closed: expected it to be gone, found it")),
-    }
 }
 
 fn name(text: &str) -> Name {

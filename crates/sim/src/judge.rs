@@ -4,8 +4,9 @@
 use crate::bounds;
 use crate::check::{self, Tree};
 use crate::contents::Read;
+use crate::facts::Look;
 use crate::ledger::{ObjectId, Slot};
-use crate::losses::Stamp;
+use crate::losses::{Held, Stamp};
 use crate::register::{self, Event, Seen, Verdict};
 use crate::workload::Shared;
 use shoal_client::{Client, Error};
@@ -20,6 +21,8 @@ pub(crate) struct Judged {
     /// Histories of contended names and attributes that were judged, and those that passed a bound.
     pub registers: u64,
     pub registers_skipped: u64,
+    /// Objects, and parts of them, by server.
+    pub held_by: BTreeMap<u16, u64>,
 }
 
 /// Hold everything against what is there now, when all is at rest.
@@ -36,6 +39,11 @@ pub(crate) async fn judge(
     let mut judged = Judged { violations: tree.violations.clone(), ..Judged::default() };
     judged.violations.extend(check::leftovers(client, servers, &tree).await?);
     judged.violations.extend(bounds::judge(client, servers).await?);
+    let held = tree.objects.values().flat_map(|attr| {
+        let parts = attr.layout.iter().flat_map(|layout| layout.datafiles.iter());
+        std::iter::once(attr.handle.server()).chain(parts.map(|part| part.server()))
+    });
+    held.for_each(|server| *judged.held_by.entry(server.0).or_default() += 1);
     names(shared, &tree, &mut judged);
     objects(env, client, shared, &tree, &mut judged).await;
     registers(env, shared, &tree, &mut judged);
@@ -91,7 +99,7 @@ fn attributes(env: &Env, shared: &Shared, tree: &Tree, object: ObjectId, handle:
         let read = reading(now, &stamp, 0, &[]);
         object.contents.judge_size(attr.size, &read)?;
     }
-    object.facts.judge(object.kind, attr, |since| object.contents.touched_since(since))
+    object.facts.judge(object.kind, attr, Look::LAST, |since| object.contents.touched_since(since))
 }
 
 fn reading<'a>(at: u64, now: &'a Stamp, len: u64, content: &'a [u8]) -> Read<'a> {
@@ -145,7 +153,7 @@ async fn xattrs(client: &Client, shared: &Shared, object: ObjectId, handle: Hand
         let value = client.getxattr(handle, &name).await.map_err(|error| error.to_string())?;
         let words = format!("attribute {}", String::from_utf8_lossy(&name));
         let facts = &mut shared.ledger.borrow_mut().objects[object].facts;
-        facts.xattr(&name).judge(&words, &Some(value.to_vec()))?;
+        facts.xattr(&name).judge(&words, &Some(value.to_vec()), Look::LAST)?;
     }
     Ok(())
 }
@@ -154,7 +162,8 @@ fn registers(env: &Env, shared: &Shared, tree: &Tree, judged: &mut Judged) {
     for (slot, history) in shared.registers.take() {
         let found = tree.entries.get(&(slot.0, slot.1.clone().into_bytes()));
         let servers = shared.ledger.borrow().servers_of(&slot);
-        history_of(env, (shared, &slot, &servers), history, found.copied(), judged);
+        let faults = shared.faults_of(&servers, &history, Held::Disk);
+        history_of(env, (&slot, &faults, false), history, found.copied(), judged);
     }
 }
 
@@ -165,8 +174,10 @@ async fn values(env: &Env, client: &Client, shared: &Shared, judged: &mut Judged
             Err(error) if error.status == Status::NoAttribute => None,
             Err(error) => return Err(error),
         };
-        let home = Handle(slot.0).server().0;
-        history_of(env, (shared, &slot, &[home]), history, found, judged);
+        // Where metadata is durable at reply, a change of attributes is not, and what is seen of it is.
+        let keep_seen = shared.held_between(0, env.now().0) == Held::Disk;
+        let faults = shared.faults_of(&[Handle(slot.0).server().0], &history, Held::Kernel);
+        history_of(env, (&slot, &faults, keep_seen), history, found, judged);
     }
     Ok(())
 }
@@ -174,14 +185,14 @@ async fn values(env: &Env, client: &Client, shared: &Shared, judged: &mut Judged
 /// A register's history, and what it holds at the end.
 fn history_of(
     env: &Env,
-    (shared, slot, servers): (&Shared, &Slot, &[u16]),
+    (slot, faults, keep_seen): (&Slot, &[u64], bool),
     mut history: Vec<Event>,
     found: Option<u64>,
     judged: &mut Judged,
 ) {
     let (seen, now) = (found.map_or(Seen::Missing, Seen::Found), env.now().0);
     history.push(Event { client: u16::MAX, asked: "the end", called: now, returned: now + 1, seen });
-    match register::judge_over(&history, &shared.faults_of(servers, &history)) {
+    match register::judge_over(&history, faults, keep_seen) {
         Verdict::Linearizable => judged.registers += 1,
         Verdict::TooLong => judged.registers_skipped += 1,
         Verdict::Impossible(window) => {

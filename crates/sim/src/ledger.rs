@@ -14,7 +14,7 @@
 use crate::contents::Contents;
 use crate::facts::Facts;
 use crate::losses::{Held, Stamp};
-use shoal_proto::{Handle, Kind, PlaceKey, Shards};
+use shoal_proto::{Handle, Kind, PlaceKey, ServerId, Shards};
 use std::collections::BTreeMap;
 
 /// A name: its directory's handle and its bytes.
@@ -35,6 +35,8 @@ pub struct Object {
     pub kind: Kind,
     /// Who else than its owner may change its names, so that their number is not known.
     pub is_public: bool,
+    /// When another client was first let remove or replace a name of it.
+    pub offered_at: Option<u64>,
     /// Bytes, of a file.
     pub contents: Contents,
     /// Attributes.
@@ -76,6 +78,7 @@ impl Object {
             handle: 0,
             kind,
             is_public: false,
+            offered_at: None,
             contents: Contents::default(),
             facts: Facts::new(mode, uid, gid),
             target: Vec::new(),
@@ -145,8 +148,8 @@ pub struct Ledger {
 pub struct Splits {
     /// Gives each name its place.
     pub key: PlaceKey,
-    /// The servers of all shards.
-    pub shards: Shards,
+    /// The servers of all shards: as they are, and as they may be with each server that is added.
+    pub shards: Vec<Shards>,
 }
 
 impl Ledger {
@@ -180,9 +183,22 @@ impl Ledger {
 
     /// The servers that may hold a name: its directory's own, and that of its shard once the directory is split.
     pub fn servers_of(&self, slot: &Slot) -> Vec<u16> {
-        let split = self.splits.as_ref();
-        let shard = split.and_then(|split| split.shards.server_of(split.key.place_of(slot.1.as_bytes())));
-        std::iter::once(Handle(slot.0).server().0).chain(shard.map(|server| server.0)).collect()
+        let mut servers = vec![Handle(slot.0).server().0];
+        if let Some(Splits { key, shards }) = &self.splits {
+            let place = key.place_of(slot.1.as_bytes());
+            servers.extend(shards.iter().filter_map(|all| all.server_of(place)).map(|server| server.0));
+        }
+        servers
+    }
+
+    /// Servers may be added, so that there are so many.
+    pub fn may_grow(&mut self, servers: u16) {
+        let present = self.now.servers();
+        self.now = Stamp::new(servers.max(present));
+        if let Some(Splits { shards, .. }) = &mut self.splits {
+            // All hold metadata.
+            shards.extend((present + 1..=servers).map(|count| Shards::over((0..count).map(ServerId))));
+        }
     }
 
     /// Whether these names are on several servers for certain.
@@ -220,6 +236,23 @@ impl Ledger {
                 change.exposed.held = change.exposed.held.min(held);
             }
         });
+    }
+
+    /// An acknowledged operation is durable on the servers of its directories: there, so is every change of attributes that was
+    /// acknowledged before it was asked for, and that no fault took before.
+    pub fn durable(&mut self, operation: usize) {
+        let slots = &self.operations[operation].slots;
+        let change = |slot: &Slot| self.names.get(slot)?.changes.last().filter(|c| c.operation == operation);
+        let Some(called) = slots.iter().filter_map(change).map(|change| change.called).min() else { return };
+        // Where a directory may be split, a name is on its directory's server or on its shard's.
+        let only = |of: Vec<u16>| of.iter().all(|server| *server == of[0]).then_some(of[0]);
+        let servers: Vec<u16> = slots.iter().filter_map(|slot| only(self.servers_of(slot))).collect();
+        for object in &mut self.objects {
+            let server = Handle(object.handle).server().0;
+            if object.handle != 0 && servers.contains(&server) && object.facts.ended_before(called) {
+                object.facts.settle(server, &self.now, true);
+            }
+        }
     }
 
     /// An object was made, where its handle says, by a change that its names are a part of.
@@ -278,6 +311,16 @@ impl Ledger {
         }
     }
 
+    /// From `at` on this one changes a name. What it leads to may have been changed by several clients.
+    pub fn give(&mut self, slot: &Slot, owner: u16, at: u64) {
+        if let Some(named) = self.names.get_mut(slot) {
+            named.owner = owner;
+            if let Some(object) = named.now() {
+                self.objects[object].offered_at.get_or_insert(at);
+            }
+        }
+    }
+
     /// Whether it is certain what a name leads to.
     pub fn is_settled(&self, slot: &Slot) -> bool {
         self.names.get(slot).is_none_or(|named| named.changes.iter().all(|c| c.is_certain(&self.now)))
@@ -310,7 +353,9 @@ impl Ledger {
         let mut links = 0;
         for named in self.names.values() {
             let mine = |change: &Change| change.from == Some(object) || change.to == Some(object);
-            if !named.settled(&self.now) && named.changes.last().is_some_and(mine) {
+            // Of changes that may all be lost, each may be the last that stands.
+            let certain = named.changes.iter().rposition(|change| change.is_certain(&self.now));
+            if named.changes[certain.map_or(0, |index| index + 1)..].iter().any(mine) {
                 return None;
             }
             links += u32::from(named.now() == Some(object));
@@ -487,6 +532,22 @@ mod tests {
     }
 
     #[test]
+    fn of_changes_of_a_name_that_may_all_be_lost_each_may_be_the_last_that_stands() {
+        for (held, links) in [(Held::Kernel, None), (Held::Disk, Some(0))] {
+            let (mut ledger, first) = ledger();
+            ledger.now = Stamp::new(3);
+            let second = ledger.object(Object::new(Kind::File, 0, 0, 0));
+            for (at, to) in [(3, Some(second)), (5, None)] {
+                let changed = ledger.begin(3, "change a", at, held, vec![(slot("a"), to)]);
+                ledger.done(changed, at + 1, held);
+            }
+            assert_eq!(ledger.links(first), Some(0));
+            ledger.now.add(0, true, true);
+            assert_eq!((ledger.links(first), ledger.links(second)), (links, links), "{held:?}");
+        }
+    }
+
+    #[test]
     fn a_name_of_a_directory_that_may_be_split_is_excused_by_two_servers_and_by_no_other() {
         let (key, shards) = (PlaceKey::new([1; 32]), Shards::over((0..4).map(shoal_proto::ServerId)));
         let mut shaken = BTreeMap::new();
@@ -494,7 +555,7 @@ mod tests {
             ('a'..='z').flat_map(|text| (0..4).map(move |server| (text.to_string(), server)))
         {
             let mut ledger =
-                Ledger { splits: Some(Splits { key, shards: shards.clone() }), ..Ledger::default() };
+                Ledger { splits: Some(Splits { key, shards: vec![shards.clone()] }), ..Ledger::default() };
             ledger.now = Stamp::new(4);
             let object = ledger.object(Object::new(Kind::File, 0, 0, 0));
             let made = ledger.begin(3, "create", 1, Held::Kernel, vec![(slot(&text), Some(object))]);

@@ -36,6 +36,7 @@ mod cluster;
 pub mod combinations;
 pub mod contents;
 pub mod crossing;
+pub mod deferred;
 pub mod directed;
 pub mod facts;
 mod faults;
@@ -45,6 +46,8 @@ pub mod ledger;
 pub mod listing;
 pub mod losses;
 pub mod machine;
+pub mod moving;
+pub mod pages;
 mod pools;
 pub mod register;
 pub mod removed;
@@ -54,7 +57,7 @@ mod soak;
 mod workload;
 
 pub use cluster::{Cluster, ClusterConfig};
-pub use faults::{Fault, Faults};
+pub use faults::{Fault, Faults, Outcome};
 pub use run::{RunConfig, RunReport, run, run_with};
 #[cfg(feature = "mutants")]
 pub use shoal_env::mutant::Mutant;

@@ -11,6 +11,9 @@
 //!   metadata     at reply   at fsync   never         data         at reply   at fsync   at fsync, metadata never
 //!   is held on   the disk   kernel     memory        is held on   the disk   kernel     memory
 //! ```
+//! A change of attributes alone is held by the kernel also where metadata is durable at reply, until somebody reads it or changes
+//! something behind it.
+//!
 //! While the modes are being changed, what is asked for is held as the weakest of the modes says that may be in force.
 
 use shoal_proto::Durability;
@@ -98,6 +101,11 @@ impl Modes {
         Modes { known, maybe: Vec::new() }
     }
 
+    /// As last acknowledged.
+    pub fn known(&self) -> SyncModes {
+        self.known
+    }
+
     /// Others are about to be asked for.
     pub fn begin(&mut self, modes: SyncModes) {
         self.maybe.push(modes);
@@ -115,6 +123,14 @@ impl Modes {
             MetadataSync::AtFsync => Held::Kernel,
             MetadataSync::Never => Held::Memory,
         })
+    }
+
+    /// What it gets of a change of attributes alone.
+    pub fn attributes(&self, durability: Durability) -> Held {
+        match durability {
+            Durability::Durable => Held::Disk,
+            _ => self.metadata(durability).min(Held::Kernel),
+        }
     }
 
     /// What it gets of data.
@@ -174,8 +190,13 @@ mod tests {
         assert_eq!(held(&modes, Durability::Durable), (Held::Disk, Held::Disk));
         assert_eq!(held(&modes, Durability::Written), (Held::Kernel, Held::Kernel));
         assert_eq!(held(&modes, Durability::Unheld), (Held::Memory, Held::Memory));
+        let attributes = |modes: &Modes| {
+            [Durability::Usual, Durability::Durable, Durability::Unheld].map(|asked| modes.attributes(asked))
+        };
+        assert_eq!(attributes(&modes), [Held::Kernel, Held::Disk, Held::Memory]);
         modes.begin(of(MetadataSync::Never, DataSync::AtFsync));
         assert_eq!(held(&modes, Durability::Usual), (Held::Memory, Held::Memory), "it may be in force");
+        assert_eq!(attributes(&modes), [Held::Memory, Held::Disk, Held::Memory]);
         modes.done();
         modes.begin(of(MetadataSync::AtFsync, DataSync::AtReply));
         modes.done();

@@ -98,25 +98,17 @@ pub fn judge(history: &[Event]) -> Verdict {
 }
 
 /// The same of a name that faults may have taken back, at these moments, to what it led to before: from each of them on it may
-/// first lead to whatever it ever led to.
-pub fn judge_over(history: &[Event], faults: &[u64]) -> Verdict {
+/// first lead to whatever it ever led to. `keep_seen`: not to what had gone when somebody saw it before the fault, as what is seen is
+/// durable.
+pub fn judge_over(history: &[Event], faults: &[u64], keep_seen: bool) -> Verdict {
     let moments: BTreeSet<u64> = faults.iter().copied().collect();
     let (mut begin, mut last) = (None, Verdict::Linearizable);
     for end in moments.into_iter().map(Some).chain([None]) {
         let span = between(history, begin, end);
-        let mut positions = BTreeSet::from([(0_u32, Value::Nothing)]);
-        if let Some(begin) = begin {
-            let before = history.iter().enumerate().filter(|(_, event)| event.called < begin);
-            positions.extend(before.filter_map(|(at, event)| {
-                let value = match event.seen {
-                    Seen::Made(handle) | Seen::Put(handle) | Seen::MaybePut(handle) => Value::Object(handle),
-                    Seen::MaybeTook(handle) | Seen::Found(handle) => Value::Object(handle),
-                    Seen::MaybeMade => Value::Untold(EARLIER + at),
-                    _ => return None,
-                };
-                Some((0, value))
-            }));
-        }
+        let positions = match begin {
+            None => BTreeSet::from([(0, Value::Nothing)]),
+            Some(begin) => left_by(history, begin, keep_seen),
+        };
         match judge_from(&span, positions) {
             Verdict::Linearizable => {}
             Verdict::TooLong => last = Verdict::TooLong,
@@ -125,6 +117,33 @@ pub fn judge_over(history: &[Event], faults: &[u64]) -> Verdict {
         begin = end;
     }
     last
+}
+
+/// What a fault may have left of all that a name led to before.
+fn left_by(history: &[Event], fault: u64, keep_seen: bool) -> BTreeSet<(u32, Value)> {
+    let before = history.iter().enumerate().filter(|(_, event)| event.called < fault);
+    let values = before.clone().filter_map(|(at, event)| {
+        let value = match event.seen {
+            Seen::Made(handle) | Seen::Put(handle) | Seen::MaybePut(handle) => Value::Object(handle),
+            Seen::MaybeTook(handle) | Seen::Found(handle) => Value::Object(handle),
+            Seen::MaybeMade => Value::Untold(EARLIER + at),
+            Seen::Removed | Seen::MaybeRemoved | Seen::Missing => Value::Nothing,
+            Seen::Occupied | Seen::Nothing => return None,
+        };
+        Some((value, (!event.seen.is_unknown()).then_some(event.returned)))
+    });
+    let had_gone = |value: Value, since: Option<u64>| {
+        let saw_another = |event: &Event| match event.seen {
+            Seen::Found(handle) => value != Value::Object(handle),
+            Seen::Missing => value != Value::Nothing,
+            _ => false,
+        };
+        let later = |event: &Event| since.is_some_and(|since| event.called > since) && event.returned < fault;
+        keep_seen && before.clone().any(|(_, event)| later(event) && saw_another(event))
+    };
+    // Before all of it the name led to nothing.
+    let all = std::iter::once((Value::Nothing, Some(0))).chain(values);
+    all.filter(|(value, since)| !had_gone(*value, *since)).map(|(value, _)| (0, value)).collect()
 }
 
 /// An object made by an operation without an answer of before a fault: no index of those behind it.
@@ -327,7 +346,8 @@ mod tests {
     fn what_a_fault_may_have_taken_back_leads_to_something_of_before_and_then_one_order_holds_again() {
         let (made, removed) = (event(0, 1, Seen::Made(7)), event(2, 3, Seen::Removed));
         let found = |at, handle| event(at, at + 1, Seen::Found(handle));
-        let over = |history: &[Event], faults: &[u64]| judge_over(history, faults) == Verdict::Linearizable;
+        let over =
+            |history: &[Event], faults: &[u64]| judge_over(history, faults, false) == Verdict::Linearizable;
         assert!(over(&[made, removed, found(20, 7)], &[10]), "the removal was lost");
         assert!(over(&[made, event(20, 21, Seen::Missing)], &[10]), "the making was lost");
         assert!(!over(&[made, removed, found(5, 7)], &[10]), "not before the fault");
@@ -339,5 +359,21 @@ mod tests {
             &[10]
         ));
         assert!(over(&[event(2, 0, Seen::MaybeMade), found(20, 9), found(30, 9)], &[10]));
+    }
+
+    #[test]
+    fn what_somebody_saw_before_a_fault_is_not_taken_back_by_it_where_what_is_seen_is_durable() {
+        let found = |at, handle| event(at, at + 1, Seen::Found(handle));
+        let (one, two) = (event(0, 1, Seen::Put(1)), event(2, 3, Seen::Put(2)));
+        let over = |history: &[Event]| judge_over(history, &[10], true) == Verdict::Linearizable;
+        assert!(over(&[one, two, found(20, 1)]), "nobody saw the second");
+        assert!(!over(&[one, two, found(5, 2), found(20, 1)]));
+        assert!(over(&[one, two, found(5, 2), event(7, 8, Seen::Put(3)), found(20, 2)]));
+        assert!(!over(&[one, found(5, 1), event(20, 21, Seen::Missing)]), "nor what was before all of it");
+        assert!(over(&[one, event(2, 0, Seen::MaybePut(2)), found(5, 1), found(20, 2)]), "it came late");
+        assert!(over(&[one, event(2, 6, Seen::Put(2)), found(4, 1), found(20, 2)]));
+        let removed = event(2, 3, Seen::Removed);
+        assert!(over(&[one, removed, event(20, 21, Seen::Missing)]) && over(&[one, removed, found(20, 1)]));
+        assert!(!over(&[one, removed, event(5, 6, Seen::Missing), found(20, 1)]));
     }
 }

@@ -9,6 +9,7 @@
 //! **The file can be used until its last close, however long that takes**, and a lease later it is gone on every server.
 //! Whatever was gone before an open began is not opened meanwhile.
 
+use crate::check;
 use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::run::RunReport;
 use bytes::Bytes;
@@ -43,7 +44,11 @@ pub fn removed_by_another_client(
 ) -> RunReport {
     #[cfg(feature = "mutants")]
     shoal_env::mutant::choose(mutant);
-    let config = ClusterConfig { clients: 3, ..ClusterConfig::default() };
+    removed_with(seed, shoal_proto::Switches::OURS)
+}
+
+fn removed_with(seed: u64, switches: shoal_proto::Switches) -> RunReport {
+    let config = ClusterConfig { clients: 3, switches, ..ClusterConfig::default() };
     let cluster = Cluster::new(seed, &config);
     let mut report = RunReport { seed, switches: config.switches, ..RunReport::default() };
     if let Err(words) = tell(&cluster, config.settings.lease, seed) {
@@ -91,7 +96,7 @@ fn tell(cluster: &Cluster, lease: Duration, seed: u64) -> Result<(), String> {
     ended.map_err(|words| format!("file {file}, removed by another client while open here: {words}"))?;
     // It may be kept for whichever clients had it open until a lease after the removal, and a look.
     world.run_until(world.now() + lease * 2);
-    gone(cluster, file)
+    gone(cluster, 2, file, lease * 2)
 }
 
 /// The client that has the file open: everything that it says of it is to succeed.
@@ -163,17 +168,29 @@ async fn refused(client: &Client, file: Handle) -> Result<(), Error> {
     }
 }
 
-/// It is gone, on all servers.
-fn gone(cluster: &Cluster, file: Handle) -> Result<(), String> {
-    let options = cluster.options();
-    let found = cluster.complete_client(2, |env| async move {
+/// A file is gone for a client that asks for it; and after a while, when what it was on other servers is freed too, nothing is left
+/// on any server that does not belong to the tree.
+pub(crate) fn gone(cluster: &Cluster, client: u16, file: Handle, rest: Duration) -> Result<(), String> {
+    let (options, servers) = (cluster.options(), cluster.server_count());
+    let found = cluster.complete_client(client, |env| async move {
         let client = connect(&env, options).await?;
-        client.getattr(file).await
+        let found = client.getattr(file).await.map(|attr| attr.handle);
+        env.sleep(rest).await;
+        let mut tree = check::walk(&client).await?;
+        let left = check::leftovers(&client, servers, &tree).await?;
+        tree.violations.extend(left);
+        Ok::<_, Error>((found, tree.violations))
     });
+    let (found, left) =
+        found.map_err(|error| format!("after file {file} was removed and closed: {error}"))?;
     match found {
-        Err(error) if error.status == Status::Stale => Ok(()),
-        Err(error) => Err(format!("file {file}, removed and closed: {error}")),
-        Ok(_) => Err(format!("file {file}, removed and closed: expected it to be gone, found it")),
+        Err(error) if error.status == Status::Stale => {}
+        Err(error) => return Err(format!("file {file}, removed and closed: {error}")),
+        Ok(_) => return Err(format!("file {file}, removed and closed: expected it to be gone, found it")),
+    }
+    match left.first() {
+        None => Ok(()),
+        Some(words) => Err(format!("file {file}, removed and closed: {words}")),
     }
 }
 
@@ -196,5 +213,24 @@ mod tests {
             );
             assert!(report.violations.is_empty(), "seed {seed}: {:?}", report.violations);
         }
+    }
+
+    #[test]
+    fn the_same_holds_where_files_are_made_and_removed_step_by_step() {
+        let switches = shoal_proto::Switches { compound: false, ..shoal_proto::Switches::OURS };
+        all_hold(switches);
+    }
+
+    #[test]
+    fn the_same_holds_where_files_lie_on_other_servers_than_their_names() {
+        let placement = shoal_proto::Placement::Spread;
+        all_hold(shoal_proto::Switches { placement, ..shoal_proto::Switches::OURS });
+    }
+
+    fn all_hold(switches: shoal_proto::Switches) {
+        let reports = (1..=10).map(|seed| removed_with(seed, switches));
+        let broken: Vec<_> =
+            reports.filter(|r| !r.violations.is_empty()).map(|r| (r.seed, r.violations)).collect();
+        assert!(broken.is_empty(), "{broken:?}");
     }
 }

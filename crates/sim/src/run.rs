@@ -2,7 +2,8 @@
 
 use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::combinations;
-use crate::faults::{Faults, Plan, Told};
+use crate::contents::SERVERS_MAX;
+use crate::faults::{Fault, Faults, Outcome, Plan, Told};
 use crate::judge::judge;
 use crate::rng::Rng;
 use crate::workload::{LANES_MAX, Made, Scene, Seat, Shared, Worker, drawn_modes};
@@ -86,6 +87,8 @@ pub struct RunReport {
     pub faults: Vec<String>,
     /// How often the steps that must survive a stop were come to, and how often a stop fell just behind them.
     pub points: BTreeMap<Point, Met>,
+    /// What faults came to, and how often.
+    pub outcomes: BTreeMap<Outcome, u64>,
     /// The end of the timeline: virtual nanoseconds, and what happened.
     pub timeline: Vec<(u64, String)>,
     /// Virtual time it took.
@@ -117,15 +120,18 @@ pub fn run_with(seed: u64, config: &RunConfig) -> RunReport {
     let metadata_only = config.cluster.metadata_only.max(u16::from(holds_metadata_only(seed)));
     let modes = config.promised.unwrap_or_else(|| drawn_modes(&mut Rng::new(seed, 3)));
     let sync_modes = if config.promised.is_some() { config.cluster.sync_modes } else { modes };
-    let cluster = ClusterConfig { switches, metadata_only, sync_modes, ..config.cluster.clone() };
-    let cluster = Cluster::new(seed, &cluster);
     let mix = config.faults.clone().unwrap_or_else(|| Faults::drawn(seed));
+    let room = SERVERS_MAX.saturating_sub(config.cluster.servers);
+    let spare = mix.count(Fault::AddServer).min(room.into()) as u16;
+    let cluster = ClusterConfig { switches, metadata_only, spare, sync_modes, ..config.cluster.clone() };
+    let cluster = Cluster::new(seed, &cluster);
     let mut report = RunReport { seed, mix, switches, modes, ..RunReport::default() };
     if let Err(words) = body(&cluster, seed, config, &mut report) {
         report.violations.push(words);
     }
     report.violations.extend(cluster.failures());
     report.points = cluster.world.points();
+    report.outcomes.insert(Outcome::OlderCopyRefused, cluster.older_refused());
     report.trace_hash = cluster.world.trace_hash();
     report.took = cluster.world.now().since(Instant(0));
     report.timeline = cluster.world.timeline().into_iter().map(|(at, line)| (at.0, line)).collect();
@@ -146,7 +152,8 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
         client.close().await;
         laid_out
     });
-    let (scene, ledger) = laid_out.map_err(|error| format!("before any fault: {error}"))?;
+    let (scene, mut ledger) = laid_out.map_err(|error| format!("before any fault: {error}"))?;
+    ledger.may_grow(cluster.growth().count() + report.mix.count(Fault::AddServer) as u16);
     let made =
         Made { modes: report.modes, switches: report.switches, draws_modes: config.promised.is_none() };
     let bounds = (config.timeout, believes_for(seed));
@@ -154,18 +161,23 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
     let clients = config.cluster.clients;
     let start_client = Rc::new(worker_starter(cluster, seed, config, &shared));
     (0..clients).for_each(|id| start_client(world, id));
-    let (known, clock) = (shared.clone(), world.clone());
+    let (known, clock) = (shared.clone(), world.for_plans());
+    let (own, of, is_drawn) = (shared.clone(), config.cluster.sync_modes, config.promised.is_none());
     let plan = Plan {
         cluster,
         hardware: &config.cluster.world,
         clients,
+        switches: report.switches,
         // A client's operation takes some milliseconds with its pause; so all faults fall into the work.
         span: Duration::from_millis(config.operations.max(10) * 3),
         restart_client: start_client,
+        modes: Rc::new(move || if is_drawn { own.known_modes() } else { of }),
+        operators: shared.operators.clone(),
         tell: Rc::new(move |told| tell(&known, clock.now().0, told)),
     };
     report.faults = plan.all(seed, &report.mix);
-    let in_time = world.run_until_true(world.now() + WORK_MAX, || shared.done.get() == usize::from(clients));
+    let all = || shared.done.get() == usize::from(clients) && shared.operators.are_done();
+    let in_time = world.run_until_true(world.now() + WORK_MAX, all);
     let totals = shared.totals.take();
     report.operations = totals.operations;
     report.acknowledged = totals.acknowledged;
@@ -175,7 +187,10 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
     report.history = totals.history;
     report.violations.append(&mut shared.violations.borrow_mut());
     if !in_time {
-        return Err(format!("{} of {clients} clients ended within {WORK_MAX:?}", shared.done.get()));
+        return Err(format!(
+            "{} of {clients} clients ended within {WORK_MAX:?}, or an operator did not",
+            shared.done.get()
+        ));
     }
     world.run_for(if report.switches.compound { REST } else { REST_APART });
     let mut options = cluster.options();
@@ -189,6 +204,8 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
     });
     let found = found.map_err(|error| format!("after all faults: {error}"))?;
     report.violations.extend(found.violations);
+    let added = found.held_by.range(config.cluster.servers..).map(|(_, count)| *count).sum();
+    report.outcomes.insert(Outcome::AddedServerUsed, added);
     report.registers = found.registers;
     report.registers_skipped = found.registers_skipped;
     Ok(())

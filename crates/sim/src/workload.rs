@@ -18,6 +18,7 @@ mod listing;
 mod mix;
 mod modes;
 mod names;
+mod offered;
 mod paths;
 mod reading;
 mod scene;
@@ -29,11 +30,13 @@ pub use modes::words as modes_words;
 pub(crate) use scene::Scene;
 
 use crate::contents::Contents;
+use crate::faults::Operators;
 use crate::ledger::{Ledger, Object, ObjectId, Slot};
 use crate::losses::{Held, Modes, Stamp};
 use crate::register::Event;
 use crate::rng::Rng;
 use mix::{Family, Mix};
+use offered::Offer;
 use shoal_client::{Client, Error, OpenFile};
 use shoal_env::{Env, Instant};
 use shoal_proto::op::Owner;
@@ -70,6 +73,8 @@ pub(crate) struct Shared {
     switches: Switches,
     /// A disk may be full: `NoSpace` is an answer.
     pub may_be_full: Cell<bool>,
+    /// Faults that the clients wait for half-way.
+    pub operators: Rc<Operators>,
     /// Clients that are done.
     pub done: Cell<usize>,
     pub totals: RefCell<Totals>,
@@ -79,6 +84,8 @@ pub(crate) struct Shared {
     pub values: RefCell<BTreeMap<Slot, Vec<Event>>>,
     /// Objects that lost their last name, acknowledged, and whose they were.
     pub removed: RefCell<Vec<(u16, ObjectId)>>,
+    /// Names of open files that other clients are to take away.
+    offers: RefCell<Vec<Offer>>,
     pub violations: RefCell<Vec<String>>,
     /// Orders calls and returns of opens and fsyncs.
     ticks: Cell<u64>,
@@ -123,12 +130,14 @@ impl Shared {
             modes: RefCell::new(modes),
             switches: made.switches,
             may_be_full: Cell::default(),
+            operators: Rc::default(),
             done: Cell::default(),
             totals: RefCell::default(),
             ledger: RefCell::new(ledger),
             registers: RefCell::default(),
             values: RefCell::default(),
             removed: RefCell::default(),
+            offers: RefCell::default(),
             violations: RefCell::default(),
             ticks: Cell::default(),
             opens: RefCell::default(),
@@ -147,15 +156,15 @@ impl Shared {
         self.now.borrow().clone()
     }
 
-    /// When faults may have taken something of a contended name or attribute, which is changed as the modes say: moments of
-    /// faults of the servers that may hold it, after a change that such a fault takes.
-    pub fn faults_of(&self, servers: &[u16], history: &[Event]) -> Vec<u64> {
+    /// When faults may have taken something of a contended name or attribute, which is changed as the modes say, and held so at best:
+    /// moments of faults of the servers that may hold it, after a change that such a fault takes.
+    pub fn faults_of(&self, servers: &[u16], history: &[Event], best: Held) -> Vec<u64> {
         let takes = |event: &Event, at: u64, is_cut: bool| {
             // One without an answer may be done at any time.
             let until = if event.seen.is_unknown() { at } else { event.returned };
             event.seen.is_change()
                 && event.called <= at
-                && match self.held_between(event.called, until) {
+                && match self.held_between(event.called, until).min(best) {
                     Held::Disk => false,
                     Held::Kernel => is_cut,
                     Held::Memory => true,
@@ -167,8 +176,13 @@ impl Shared {
         self.faults.borrow().iter().filter(may_take).map(|(at, ..)| *at).collect()
     }
 
+    /// The sync modes that were acknowledged last.
+    pub fn known_modes(&self) -> SyncModes {
+        self.modes.borrow().known()
+    }
+
     /// How little metadata was held at any time between two moments.
-    fn held_between(&self, from: u64, until: u64) -> Held {
+    pub fn held_between(&self, from: u64, until: u64) -> Held {
         let held = self.held.borrow();
         let first = held.partition_point(|(since, _)| *since <= from).saturating_sub(1);
         let between = held[first..].iter().take_while(|(since, _)| *since <= until.max(from));
@@ -255,7 +269,10 @@ impl Worker {
 
     /// Do so many operations.
     pub async fn work(mut self, operations: u64) {
-        for _ in 0..operations {
+        for count in 0..operations {
+            if count == operations / 2 {
+                self.shared.operators.wait().await;
+            }
             let pause = self.rng.below(4_000);
             self.env.sleep(Duration::from_micros(pause)).await;
             let asks = self.shared.mix.draw_durability(&mut self.rng);
@@ -309,6 +326,7 @@ impl Worker {
             Family::Space => self.space().await,
             Family::InUse => self.in_use().await,
             Family::Modes => self.change_modes().await,
+            Family::Offered => self.offered().await,
         }
     }
 
@@ -398,6 +416,16 @@ impl Worker {
         self.shared.modes.borrow().metadata(asks)
     }
 
+    /// How well a change of attributes alone is held.
+    fn held_attributes(&self) -> Held {
+        self.shared.modes.borrow().attributes(self.asks)
+    }
+
+    /// Whether what is read now is durable when it is told.
+    fn sees_durable(&self) -> bool {
+        self.held_metadata() == Held::Disk
+    }
+
     /// The same of a change of names: one over several servers is durable in any case.
     fn held_over(&self, changes: &[(Slot, Option<ObjectId>)]) -> Held {
         match self.shared.ledger.borrow().are_apart(changes.iter().map(|(slot, _)| slot)) {
@@ -420,8 +448,11 @@ impl Worker {
 
     /// A refusal that cannot be, unless a fault may have taken the object.
     fn wrong_of(&self, words: &str, object: ObjectId, status: Status) {
+        let offered_at = self.with_object(object, |object| object.offered_at);
         let may_be_gone = self.shared.ledger.borrow().may_be_gone(object);
-        if !may_be_gone || ![Status::Stale, Status::NotFound].contains(&status) {
+        if !(may_be_gone || self.may_have_been_freed(offered_at))
+            || ![Status::Stale, Status::NotFound].contains(&status)
+        {
             self.wrong(words, status);
         }
     }
@@ -490,10 +521,16 @@ impl Worker {
         let held = self.held_over(&changes);
         let noted = self.shared.ledger.borrow_mut().begin(self.id, words, self.now(), held, changes.clone());
         let end = self.run(kind, words, refusals, operation).await;
-        let held = self.held_over(&changes);
+        let held = held.min(self.held_over(&changes));
         let mut ledger = self.shared.ledger.borrow_mut();
         match &end {
-            End::Done(_) => ledger.done(noted, self.now(), held),
+            End::Done(_) => {
+                ledger.done(noted, self.now(), held);
+                // What puts or removes an entry leaves a record on the server of its directory, whatever was there before.
+                if held == Held::Disk && ["create", "mkdir", "symlink", "unlink"].contains(&kind) {
+                    ledger.durable(noted);
+                }
+            }
             // A file is made by one message and a large content written by others: that one found no space says nothing of
             // the first.
             End::Refused(Status::NoSpace) if kind == "create" => {}

@@ -2,7 +2,8 @@
 
 use shoal_proto::Switches;
 use shoal_sim::{
-    ClusterConfig, Fault, Faults, MetadataSync, RunConfig, RunReport, SyncModes, combinations, run, run_with,
+    ClusterConfig, Fault, Faults, MetadataSync, Outcome, RunConfig, RunReport, SyncModes, combinations, run,
+    run_with,
 };
 
 fn good(report: &RunReport) {
@@ -82,7 +83,12 @@ fn seeds_that_once_broke_a_promise_are_stood() {
         let as_it_was = RunConfig { switches: Some(Switches::OURS), ..RunConfig::default() };
         good(&run_with(seed, &as_it_was));
     });
-    [130, 141, 445, 475, 482, 684, 1883, 3140].into_iter().for_each(|seed| good(&run(seed)));
+    [
+        130, 141, 445, 475, 482, 684, 1883, 3140, 20_000_290, 20_002_874, 30_000_683, 20_000_693, 20_000_830,
+        20_001_113,
+    ]
+    .into_iter()
+    .for_each(|seed| good(&run(seed)));
     let baseline = RunConfig { switches: Some(Switches::BASELINE), ..RunConfig::default() };
     good(&run_with(1036, &baseline));
 }
@@ -102,6 +108,28 @@ fn servers_that_never_sync_are_caught() {
     let careless = RunConfig { cluster, switches, promised, ..with(&[(Fault::PowerCut, 3)]) };
     let caught = (1..17).any(|seed| !run_with(seed, &careless).violations.is_empty());
     assert!(caught, "what was acknowledged and lost by a power cut was not missed");
+}
+
+#[test]
+fn a_server_with_an_older_copy_of_its_folder_is_refused_and_has_everything_with_the_newest() {
+    let mut refused = 0;
+    for seed in 1..5 {
+        let report = run_with(seed, &with(&[(Fault::OlderCopy, 2), (Fault::Crash, 1)]));
+        good(&report);
+        refused += report.outcomes[&Outcome::OlderCopyRefused];
+    }
+    assert!(refused >= 4, "{refused} starts were refused");
+}
+
+#[test]
+fn servers_are_added_while_clients_work_and_hold_what_is_made_from_then_on() {
+    let mut used = 0;
+    for seed in 1..5 {
+        let report = run_with(seed, &with(&[(Fault::AddServer, 2), (Fault::Crash, 1)]));
+        good(&report);
+        used += report.outcomes[&Outcome::AddedServerUsed];
+    }
+    assert!(used > 20, "{used} objects are on servers that were added");
 }
 
 #[test]

@@ -10,6 +10,9 @@ pub enum Strength {
     /// Replies that depend on it wait until it is as durable as the collection's metadata mode says.
     #[default]
     Strong,
+    /// As a strong one for those who read it. The one who made it is answered earlier, so nothing waits for it by itself: it is
+    /// durable when somebody asks for that ([`want_durable`](crate::Module::want_durable)), and within a second at the latest.
+    Deferred,
     /// Written behind (sizes and times of bulk writes): nobody waits for it; a later sync makes it durable.
     Weak,
 }

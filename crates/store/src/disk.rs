@@ -86,6 +86,8 @@ struct Shared {
     rows: RefCell<Rows>,
     table: Box<dyn Table>,
     journal: RefCell<Journal>,
+    /// The newest record that lay in the folder. What recovery itself wrote comes after it.
+    opened_at: Lsn,
     /// The LSN the checkpointed table stands at.
     checkpointed: Cell<Lsn>,
     files: StreamFiles,
@@ -121,6 +123,8 @@ struct Shared {
     room: Notify,
     /// Something waits without haste to be written.
     idle_work: Notify,
+    /// A deferred change was applied.
+    deferred: Notify,
 }
 
 /// Before a count of poisonings that the disk did not take is written again.
@@ -163,7 +167,7 @@ impl Shared {
         *self.poisoned.borrow_mut() = Some(error.to_string());
         self.poisonings.set(self.poisonings.get() + 1);
         let waiting = [&self.progress, &self.work, &self.syncs, &self.freezes, &self.chores, &self.room];
-        for notify in waiting.into_iter().chain([&self.idle_work]) {
+        for notify in waiting.into_iter().chain([&self.idle_work, &self.deferred]) {
             notify.wake_all();
         }
         self.durables.wake_all();

@@ -37,4 +37,4 @@ pub use module::{
 };
 pub use open::{open, succeed};
 pub use stream_row::{Home, StreamInfo};
-pub use view::{Miss, View, look, settle};
+pub use view::{Excuse, Miss, View, look, settle};

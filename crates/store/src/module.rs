@@ -327,12 +327,20 @@ pub trait Module {
     fn written(&self) -> Lsn;
     /// Up to here everything is durable.
     fn durable(&self) -> Lsn;
+    /// The newest record that the store had when it was opened. Records that recovery adds come after it, so this is how far a folder
+    /// was, however often it was opened.
+    fn opened_at(&self) -> Lsn {
+        Lsn(0)
+    }
     /// Woken whenever `written` or `durable` moves or the store is poisoned.
     fn progress(&self) -> Notify;
     /// Woken up to `durable` whenever it moves, and all when the store is poisoned: for who waits for one record.
     fn durables(&self) -> Reached;
     /// Ask that everything applied so far becomes durable, whatever the mode; await with [`Module::durables`].
     fn push_durable(&self);
+    /// Somebody waits until this record is durable: ask for it, unless it becomes so by itself (mode *at reply*, and it is strong, or
+    /// a strong one follows it).
+    fn want_durable(&self, _lsn: Lsn) {}
     /// Ask that everything applied so far is written to the kernel soon; await with [`Module::progress`].
     fn push_written(&self) {}
     /// `Err` once poisoned.
@@ -340,6 +348,10 @@ pub trait Module {
     /// Which store this is; [`StoreId::NONE`] for modules that keep nothing.
     fn store_id(&self) -> StoreId {
         StoreId::NONE
+    }
+    /// Whether what it calls durable outlives its process. The modules `memory` and `null` keep nothing.
+    fn keeps(&self) -> bool {
+        self.store_id() != StoreId::NONE
     }
     /// See [`LossId`].
     fn loss_id(&self) -> LossId;

@@ -15,12 +15,30 @@ pub struct View<'a> {
     loaded: &'a Loaded,
     needs: RefCell<Needs>,
     depends_on: Cell<Lsn>,
+    excuse: Option<&'a Excuse<'a>>,
+    excused: Cell<Lsn>,
 }
+
+/// Of a change that was seen: whether the reply need not wait until it is durable, and what it depends on instead.
+pub type Excuse<'a> = dyn Fn(Lsn) -> Option<Lsn> + 'a;
 
 impl<'a> View<'a> {
     /// A view over the present moment.
     pub fn new(collection: &'a Collection, loaded: &'a Loaded) -> View<'a> {
-        View { collection, loaded, needs: RefCell::default(), depends_on: Cell::default() }
+        View {
+            collection,
+            loaded,
+            needs: RefCell::default(),
+            depends_on: Cell::default(),
+            excuse: None,
+            excused: Cell::default(),
+        }
+    }
+
+    /// The same; changes that `excuse` knows are excused.
+    #[must_use]
+    pub fn excusing(self, excuse: &'a Excuse<'a>) -> View<'a> {
+        View { excuse: Some(excuse), ..self }
     }
 
     /// A row's value.
@@ -119,12 +137,24 @@ impl<'a> View<'a> {
         self.depends_on.get()
     }
 
+    /// The newest change seen that is excused.
+    pub fn excused(&self) -> Lsn {
+        self.excused.get()
+    }
+
     /// What was missed.
     pub fn into_needs(self) -> Needs {
         self.needs.into_inner()
     }
 
     fn depend(&self, lsn: Lsn) {
+        let lsn = match self.excuse.and_then(|excuse| excuse(lsn)) {
+            Some(instead) => {
+                self.excused.set(self.excused.get().max(lsn));
+                instead
+            }
+            None => lsn,
+        };
         if lsn > self.depends_on.get() {
             self.depends_on.set(lsn);
         }

@@ -56,6 +56,29 @@ fn a_killed_server_has_everything_that_was_durable() {
 }
 
 #[test]
+fn a_store_says_how_far_it_was_when_it_was_opened_whatever_recovery_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let last = killed(dir.path(), |store| async move {
+        change(&store, handle(1), StreamChange::Create { generation: 1 }).await;
+        write(&store, handle(1), 0, bytes(1, 100_000)).await;
+        store.fsync(handle(1)).await.unwrap();
+        settle(&store).await.unwrap();
+        store.applied()
+    });
+    // As if a write had come to the file, and its size not to the journal.
+    let mut file = std::fs::read(file_of(dir.path(), 1)).unwrap();
+    file.extend_from_slice(b"and more");
+    std::fs::write(file_of(dir.path(), 1), file).unwrap();
+    killed(dir.path(), |store| async move {
+        // The first one gives the corrected size to the journal, the second one waits for it.
+        settle(&store).await.unwrap();
+        settle(&store).await.unwrap();
+        assert!(store.durable() > last, "recovery wrote the size");
+        assert_eq!(store.opened_at(), last);
+    });
+}
+
+#[test]
 fn what_was_written_to_the_kernel_survives_a_kill_in_mode_at_fsync() {
     let dir = tempfile::tempdir().unwrap();
     let modes = SyncModes { metadata: MetadataSync::AtFsync, ..SyncModes::default() };

@@ -328,10 +328,15 @@ fn a_count_of_poisonings_that_cannot_be_read_is_none_that_was_told() {
         store.close().await.unwrap();
         env.replace_file("/data/count/poisonings", "many".into()).await.unwrap();
     });
-    world.complete(process, |env| async move {
-        let store = open(env, config("count")).await.unwrap();
-        assert_ne!(store.loss_id().poisonings, 0);
-    });
+    let count = || {
+        world.complete(process, |env| async move {
+            let store = open(env, config("count")).await.unwrap();
+            store.loss_id().poisonings
+        })
+    };
+    let drawn = count();
+    assert_ne!(drawn, 0);
+    assert_eq!(count(), drawn, "what was written since the first start is not lost by the second one");
 }
 
 #[test]
@@ -508,6 +513,48 @@ fn a_write_that_meets_a_cut_on_its_way_is_done_behind_the_cut() {
                 "append {append} after {delay} us: its bytes are not there, at {at}"
             );
             assert!(content[50_000..at].iter().all(|byte| *byte == 0), "what was cut came back");
+        });
+    }
+}
+
+#[test]
+fn an_append_that_meets_a_new_generation_leaves_no_bytes_within_the_grown_stream() {
+    for (power_cut, delay) in (0..12).map(|n| (n % 2 == 0, n / 2)) {
+        let (world, machine, process) = world(9);
+        let (stale, seen) = (Rc::new(std::cell::Cell::new(false)), Rc::new(std::cell::Cell::new(false)));
+        let (is_stale, is_seen) = (stale.clone(), seen.clone());
+        world.start(process, move |env| async move {
+            let store = open(env.clone(), config("grown")).await.unwrap();
+            large(&store, 100_000).await;
+            store.fsync(handle(1)).await.unwrap();
+            let own = store.clone();
+            let (send, written) = futures_channel::oneshot::channel();
+            let _task = env.spawn("writer", async move {
+                let done = own.append(handle(1), 1, u64::MAX, bytes(5, 60_000), moment(3)).await;
+                drop(send.send(done));
+            });
+            env.sleep(Duration::from_micros(delay)).await;
+            let grown = StreamChange::Resize { generation: 2, size: 200_000, written_at: Some(moment(2)) };
+            change(&store, handle(1), grown).await;
+            is_stale.set(written.await.unwrap().is_err());
+            let content = whole(&store, handle(1)).await;
+            assert!(!is_stale.get() || content[100_000..].iter().all(|byte| *byte == 0), "after {delay} us");
+            is_seen.set(true);
+            std::future::pending::<()>().await;
+        });
+        let limit = world.now() + Duration::from_secs(10);
+        assert!(world.run_until_true(limit, || seen.get()));
+        match power_cut {
+            true => world.power_cut(machine),
+            false => world.crash(process),
+        }
+        world.complete(process, move |env| async move {
+            let store = open(env, config("grown")).await.unwrap();
+            let content = whole(&store, handle(1)).await;
+            assert!(
+                !stale.get() || content[100_000..].iter().all(|byte| *byte == 0),
+                "after a restart, power cut {power_cut}"
+            );
         });
     }
 }

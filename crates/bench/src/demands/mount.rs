@@ -6,6 +6,7 @@
 
 use super::{Verdict, share};
 use crate::bounds::{Bound, Limit};
+use crate::epochs::names::SECOND;
 use crate::report::Report;
 use crate::spread::percent;
 use crate::whole::names;
@@ -14,6 +15,7 @@ use shoal_model::short;
 /// Shares, percent.
 const DURABLE_OF_WAITING: f64 = 70.0;
 const STAT_OF_WAY: f64 = 60.0;
+const EPOCH_OF_WAY: f64 = 80.0;
 const CHANGES_OF_WAY_EMBEDDED: f64 = 80.0;
 const CHANGES_OF_WAY_REMOTE: f64 = 40.0;
 
@@ -48,6 +50,11 @@ pub fn mount(report: &Report, target: &str, mount: Mount) -> Vec<Verdict> {
     });
     let stat = of_way(report, target, mount, names::STAT, "stat", STAT_OF_WAY);
     changes.into_iter().chain([stat]).flatten().collect()
+}
+
+/// The demand on a target of a run of epochs, whose reference is a pass-through that leaves the kernel its pages.
+pub fn epochs(report: &Report, target: &str, mount: Mount) -> Option<Verdict> {
+    of_way(report, target, mount, SECOND, SECOND, EPOCH_OF_WAY)
 }
 
 fn of_waiting(report: &Report, target: &str, mount: Mount, phase: &str, verb: &str) -> Option<Verdict> {
@@ -125,6 +132,27 @@ mod tests {
         assert_eq!(met(3_600.0, true, true), [true, true, false]);
         assert_eq!(met(3_400.0, false, true), [false, false, false]);
         assert_eq!(met(6_100.0, false, true), [true; 3]);
+    }
+
+    #[test]
+    fn a_second_epoch_is_held_against_a_pass_through_that_leaves_the_kernel_its_pages() {
+        let workload = Workload::Epochs(crate::EpochsOptions { files: 100, ..Default::default() });
+        let run = |per_s: f64| {
+            let phase = |(phase, unit): (String, Unit)| PhaseResult {
+                phase,
+                unit,
+                ops: 100,
+                wall_ns: (100e9 / per_s) as u64,
+                ..PhaseResult::default()
+            };
+            RunResult { phases: workload.phases().into_iter().map(phase).collect() }
+        };
+        let kind = Mount { is_embedded: true, is_durable: true, processes: 4 };
+        for (per_s, is_met) in [(8_100.0, true), (7_900.0, false)] {
+            let runs = vec![("way".to_owned(), vec![run(10_000.0)]), ("mount".to_owned(), vec![run(per_s)])];
+            let report = Report::new(workload.clone(), "4 processes".into(), "way".into(), runs);
+            assert_eq!(epochs(&report, "mount", kind).map(|verdict| verdict.is_met), Some(is_met));
+        }
     }
 
     #[test]

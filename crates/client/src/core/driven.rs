@@ -38,6 +38,17 @@ impl Core {
         self.with(server, |session| session.lost(words));
     }
 
+    /// The same, said by the server's machine: the server does not serve at the moment.
+    pub(crate) fn not_serving(&self, server: ServerId, words: &str) {
+        self.lost(server, words);
+        self.with(server, |session| session.not_serving(self.world.now()));
+    }
+
+    /// Whether `server` let a whole time limit pass without a sign of life: it is to be found again.
+    pub(crate) fn is_silent(&self, server: ServerId) -> bool {
+        self.with(server, |session| session.is_silent())
+    }
+
     /// The server does not know the session any more.
     pub(crate) fn session_lost(&self, server: ServerId) {
         self.with(server, Session::session_lost);
@@ -92,7 +103,10 @@ impl Core {
                 }
                 return Ok(());
             }
-            Some((Waiter::Nobody, _)) | None => {}
+            Some((Waiter::Nobody, answered)) => {
+                answered.reply.groups.iter().for_each(|group| self.answered_nobody(&group.answers));
+            }
+            None => {}
         }
         self.note_epoch(server, epoch);
         Ok(())

@@ -47,8 +47,9 @@ impl Future for Exchange<'_> {
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
         if let Some(tag) = self.tag {
+            let now = self.core.world.now();
             let more = self.core.with(self.server, |session| {
-                session.abandon(tag);
+                session.abandon(tag, now);
                 session.has_outgoing()
             });
             if more {

@@ -6,6 +6,8 @@
 use crate::error::is_refusal;
 use crate::{Error, Options};
 use bytes::BytesMut;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use shoal_env::{Address, Env, Reader, Stream, Writer};
 use shoal_proto::message::{self, Attach, Attached, Challenge, Hello, Refusal};
 use shoal_proto::{
@@ -16,6 +18,8 @@ use std::time::Duration;
 
 /// A connection and its handshake take at most this.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// Where any server will do, the next address is tried beside one that has not answered for so long.
+const STAGGER: Duration = Duration::from_millis(500);
 /// Bytes read at once during the handshake.
 const READ_BYTES: usize = 4096;
 
@@ -35,6 +39,8 @@ pub(super) struct Established {
 pub(super) struct Trouble {
     pub(super) status: Status,
     pub(super) words: String,
+    /// The server, or its machine in its place, said so. Else nobody said anything.
+    pub(super) is_answer: bool,
 }
 
 impl Trouble {
@@ -43,12 +49,38 @@ impl Trouble {
         is_refusal(self.status)
     }
 
-    fn broken(error: &io::Error) -> Trouble {
-        Trouble { status: Status::Unavailable, words: error.to_string() }
+    /// Said by the server or its machine.
+    pub(super) fn told(status: Status, words: impl Into<String>) -> Trouble {
+        Trouble { status, words: words.into(), is_answer: true }
+    }
+
+    /// Nobody said anything.
+    pub(super) fn unheard(words: impl Into<String>) -> Trouble {
+        Trouble { status: Status::Unavailable, words: words.into(), is_answer: false }
+    }
+
+    /// The connection failed. A machine without the server refuses or resets it; no answer, and no way there, say nothing of
+    /// the server.
+    pub(super) fn broken(error: &io::Error) -> Trouble {
+        use io::ErrorKind::{
+            BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, UnexpectedEof,
+        };
+        let kinds = [ConnectionRefused, ConnectionReset, ConnectionAborted, BrokenPipe, UnexpectedEof];
+        let is_answer = kinds.contains(&error.kind());
+        Trouble { is_answer, ..Trouble::unheard(error.to_string()) }
+    }
+
+    /// The same of a server that gave the map, by the same key: a stranger that listens at its address is not the server, which may
+    /// have moved, and is no sign of its life.
+    fn of_known(self) -> Trouble {
+        match self.status {
+            Status::BadKey | Status::BadCollection | Status::BadMessage => Trouble::unheard(self.words),
+            _ => self,
+        }
     }
 
     fn garbled() -> Trouble {
-        Trouble { status: Status::BadMessage, words: "it does not speak this protocol".to_owned() }
+        Trouble::told(Status::BadMessage, "it does not speak this protocol")
     }
 }
 
@@ -66,35 +98,96 @@ pub(super) struct Identity<'a> {
 /// The order in which addresses of a server are tried: first those that cost the least. A socket in a folder of another
 /// machine is not there, and is passed over at once.
 pub(super) fn nearest_first(addresses: &mut [Address]) {
-    addresses.sort_by_key(|address| match address {
-        Address::Local(_) => 0,
-        Address::Unix(_) => 1,
-        Address::Tcp(_) => 2,
-    });
+    addresses.sort_by_key(distance);
 }
 
-/// Connect to the first of `addresses` that answers, and shake hands.
+/// How far it is to an address: within the process, the machine, over the network.
+pub(super) fn distance(address: &Address) -> u8 {
+    match address {
+        Address::Local(_) => 0,
+        Address::Unix(_) => 1,
+        Address::Tcp(_) | Address::Host(..) => 2,
+    }
+}
+
+/// Connect to the first of `addresses` that answers, and shake hands. Where any server will do, the next address is tried beside
+/// one that does not answer soon.
 pub(super) async fn reach(
     env: &Env,
     addresses: &[Address],
     identity: &Identity<'_>,
 ) -> Result<(ServerId, Established), Trouble> {
-    let mut words = Vec::new();
-    for address in addresses {
-        let trouble = match env.deadline(env.now() + CONNECT_MAX, try_one(env, address, identity)).await {
-            Ok(Ok(reached)) => return Ok(reached),
-            Ok(Err(trouble)) => trouble,
-            Err(_) => Trouble { status: Status::Unavailable, words: format!("no answer in {CONNECT_MAX:?}") },
-        };
+    let mut failed = Failed::new(addresses);
+    let patience = if identity.server.is_none() { STAGGER } else { CONNECT_MAX };
+    let (mut tries, mut left) = (FuturesUnordered::new(), addresses.iter());
+    loop {
+        match left.next() {
+            Some(address) => tries.push(try_in_time(env, address, identity)),
+            None if tries.is_empty() => return Err(failed.into_trouble()),
+            None => {}
+        }
+        let until = env.now() + if left.len() == 0 { CONNECT_MAX } else { patience };
+        // The next one is tried when one has failed, or does not answer soon.
+        if let Ok(Some((address, tried))) = env.deadline(until, tries.next()).await {
+            match tried {
+                Ok(reached) => return Ok(reached),
+                Err(trouble) => failed.add(address, trouble, identity)?,
+            }
+        }
+    }
+}
+
+/// One try of an address, as it ended within its time.
+async fn try_in_time<'a>(
+    env: &Env,
+    address: &'a Address,
+    identity: &Identity<'_>,
+) -> (&'a Address, Result<(ServerId, Established), Trouble>) {
+    let tried = match env.deadline(env.now() + CONNECT_MAX, try_one(env, address, identity)).await {
+        Ok(Err(trouble)) if identity.server.is_some() => Err(trouble.of_known()),
+        Ok(tried) => tried,
+        Err(_) => Err(Trouble::unheard(format!("no answer in {CONNECT_MAX:?}"))),
+    };
+    (address, tried)
+}
+
+/// The addresses at which no server was reached, and why.
+struct Failed {
+    words: Vec<String>,
+    is_answer: bool,
+    has_network: bool,
+}
+
+impl Failed {
+    fn new(addresses: &[Address]) -> Failed {
+        let has_network = addresses.iter().any(Failed::is_network);
+        Failed { words: Vec::new(), is_answer: false, has_network }
+    }
+
+    /// On another machine there is no socket file of the server, or an old one: only the network says how the server is.
+    fn is_network(address: &Address) -> bool {
+        matches!(address, Address::Tcp(_) | Address::Host(..))
+    }
+
+    /// One more; the error is one after which no other is to be tried.
+    fn add(&mut self, address: &Address, trouble: Trouble, identity: &Identity<'_>) -> Result<(), Trouble> {
         // Where any server will do, one whose store is missing does not stand for the others.
         let goes_on = trouble.status == Status::NoStore && identity.server.is_none();
         if (trouble.is_final() && !goes_on) || trouble.status == Status::NoSession {
             return Err(Trouble { words: format!("{address}: {}", trouble.words), ..trouble });
         }
-        words.push(format!("{address}: {}", trouble.words));
+        self.is_answer |= trouble.is_answer && (!self.has_network || Failed::is_network(address));
+        self.words.push(format!("{address}: {}", trouble.words));
+        Ok(())
     }
-    let words = if words.is_empty() { "no address of it is known".to_owned() } else { words.join("; ") };
-    Err(Trouble { status: Status::Unavailable, words })
+
+    fn into_trouble(self) -> Trouble {
+        let words = match self.words.is_empty() {
+            true => "no address of it is known".to_owned(),
+            false => self.words.join("; "),
+        };
+        Trouble { is_answer: self.is_answer, ..Trouble::unheard(words) }
+    }
 }
 
 /// The first connection, to whichever server it is.
@@ -109,46 +202,56 @@ pub(super) async fn first_of(
         .map_err(|trouble| Error::new(trouble.status, "connect").because(trouble.words))
 }
 
+/// Which server of the file system listens at an address, and from which store it is served.
+///
+/// # Errors
+/// `Unavailable`: nobody listens there. Else who listens is no server of the file system; the words say why.
+pub(crate) async fn who_listens(
+    env: &Env,
+    options: &Options,
+    address: &Address,
+) -> Result<(ServerId, StoreId), Error> {
+    let asked = async {
+        let mut stream = env.connect(address).await.map_err(|e| Trouble::broken(&e))?;
+        let mut rest = BytesMut::new();
+        let told = challenged(env, options, &mut stream, &mut rest).await;
+        // Whoever ends the connection is somebody.
+        let somebody = |trouble: Trouble| match trouble.status {
+            Status::Unavailable => Trouble { status: Status::BadMessage, ..trouble },
+            _ => trouble,
+        };
+        told.map(|(_, challenge)| challenge).map_err(somebody)
+    };
+    let told = env.deadline(env.now() + CONNECT_MAX, asked).await.unwrap_or_else(|_| {
+        let words = format!("no answer in {CONNECT_MAX:?}");
+        Err(Trouble { status: Status::TimedOut, ..Trouble::unheard(words) })
+    });
+    told.map(|challenge| (challenge.server, challenge.store)).map_err(|trouble| {
+        Error::new(trouble.status, "connect").because(format!("{address}: {}", trouble.words))
+    })
+}
+
 async fn try_one(
     env: &Env,
     address: &Address,
     identity: &Identity<'_>,
 ) -> Result<(ServerId, Established), Trouble> {
-    let Stream { mut reader, mut writer, .. } =
-        env.connect(address).await.map_err(|e| Trouble::broken(&e))?;
+    let mut stream = env.connect(address).await.map_err(|e| Trouble::broken(&e))?;
     let mut rest = BytesMut::new();
     let key = &identity.options.key;
-    let mut nonce = [0; 32];
-    env.random(&mut nonce);
-    let (version_min, version_max) = message::VERSIONS;
-    let hello = Hello { version_min, version_max, fs_id: identity.options.fs_id, nonce };
-    send(&mut writer, FrameKind::Hello, version_max, &hello).await?;
-
-    let challenge: Challenge = expect(&mut reader, &mut rest, FrameKind::Challenge).await?;
-    if !(version_min..=version_max).contains(&challenge.version) {
-        let words = format!(
-            "it wants version {} of the protocol; this program speaks {version_min} to {version_max}",
-            challenge.version
-        );
-        return Err(Trouble { status: Status::BadVersion, words });
-    }
-    let proof = message::proof(key, true, challenge.version, &nonce, &challenge.nonce);
-    if !SecretKey::equal(&proof, &challenge.proof) {
-        let words =
-            "the server could not prove that it has the file system's key; is this the right key file?";
-        return Err(Trouble { status: Status::BadKey, words: words.to_owned() });
-    }
+    let (nonce, challenge) = challenged(env, identity.options, &mut stream, &mut rest).await?;
+    let Stream { mut reader, mut writer, .. } = stream;
     if identity.server.is_some_and(|server| server != challenge.server) {
         let words =
             format!("server {} listens there; does the map name the right address?", challenge.server);
-        return Err(Trouble { status: Status::Unavailable, words });
+        return Err(Trouble::unheard(words));
     }
     if !identity.store.agrees(challenge.store) {
         let words = format!(
             "it is served from store {}, and this client knows it by store {}; if that one was given up, mount again",
             challenge.store, identity.store
         );
-        return Err(Trouble { status: Status::NoStore, words });
+        return Err(Trouble::told(Status::NoStore, words));
     }
     let attach = Attach {
         proof: message::proof(key, false, challenge.version, &nonce, &challenge.nonce),
@@ -163,6 +266,39 @@ async fn try_one(
     let version = challenge.version;
     let address = address.clone();
     Ok((challenge.server, Established { reader, writer, rest, attached, version, address }))
+}
+
+/// Say hello; the nonce of this side, and the challenge of a server that has the key.
+async fn challenged(
+    env: &Env,
+    options: &Options,
+    stream: &mut Stream,
+    rest: &mut BytesMut,
+) -> Result<([u8; 32], Challenge), Trouble> {
+    let Stream { reader, writer, .. } = stream;
+    let mut nonce = [0; 32];
+    env.random(&mut nonce);
+    let (version_min, version_max) = message::VERSIONS;
+    let hello = Hello { version_min, version_max, fs_id: options.fs_id, nonce };
+    send(writer, FrameKind::Hello, version_max, &hello).await?;
+    let challenge: Challenge = expect(reader, rest, FrameKind::Challenge).await?;
+    if !(version_min..=version_max).contains(&challenge.version) {
+        let words = format!(
+            "it wants version {} of the protocol; this program speaks {version_min} to {version_max}",
+            challenge.version
+        );
+        return Err(Trouble::told(Status::BadVersion, words));
+    }
+    let proof = message::proof(&options.key, true, challenge.version, &nonce, &challenge.nonce);
+    if !SecretKey::equal(&proof, &challenge.proof) {
+        // So that the server's log has it: it cannot see by itself why this side ends.
+        let told = Refusal { status: Status::BadKey, words: "your key is not this file system's".into() };
+        let _ = send(writer, FrameKind::Refusal, challenge.version, &told).await;
+        let words =
+            "the server could not prove that it has the file system's key; is this the right key file?";
+        return Err(Trouble::told(Status::BadKey, words));
+    }
+    Ok((nonce, challenge))
 }
 
 async fn send<T: Codec>(
@@ -189,8 +325,8 @@ async fn expect<T: Codec>(reader: &mut Reader, rest: &mut BytesMut, kind: FrameK
         let n = reader.read(&mut rest[filled..]).await.map_err(|error| Trouble::broken(&error))?;
         rest.truncate(filled + n);
         if n == 0 {
-            let words = "it closed the connection during the handshake".to_owned();
-            return Err(Trouble { status: Status::Unavailable, words });
+            let words = "it closed the connection during the handshake";
+            return Err(Trouble::told(Status::Unavailable, words));
         }
     }
 }
@@ -198,7 +334,7 @@ async fn expect<T: Codec>(reader: &mut Reader, rest: &mut BytesMut, kind: FrameK
 /// What a refusal says.
 pub(super) fn refusal(frame: &Frame) -> Trouble {
     match frame.message::<Refusal>() {
-        Ok(Refusal { status, words }) => Trouble { status, words: words.0 },
+        Ok(Refusal { status, words }) => Trouble::told(status, words.0),
         Err(_) => Trouble::garbled(),
     }
 }

@@ -5,14 +5,16 @@ use crate::core::Core;
 use crate::session::Outgoing;
 use bytes::BytesMut;
 use futures_util::StreamExt;
-use futures_util::future::LocalBoxFuture;
+use futures_util::future::{Either, LocalBoxFuture, select};
 use futures_util::stream::FuturesUnordered;
 use shoal_env::local::Notify;
 use shoal_env::{Address, Env, Reader, Writer};
 use shoal_proto::message::Reply;
-use shoal_proto::{Frame, FrameKind, ServerId, Status, StoreId, limits};
+use shoal_proto::{Frame, FrameKind, ServerId, ServerInfo, Status, StoreId, limits};
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::io::IoSlice;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -23,6 +25,11 @@ const READ_BYTES: (usize, usize) = (16 << 10, (4 << 10) + limits::FLOW_CHUNK_BYT
 
 /// A connection on which something is under way is silent for at most so long before it is asked whether it lives.
 const QUIET_MAX: Duration = Duration::from_secs(5);
+/// Turns of that question in a client's time limit, at least.
+const TURNS_A_LIMIT: u32 = 4;
+const TURN_MIN: Duration = Duration::from_millis(10);
+/// Between two tries to reach a silent server; each is given the usual time.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// A pause before connecting again is at most this part of a lease: what is held must not be lost by waiting.
 const PAUSES_A_LEASE: u32 = 8;
 
@@ -31,13 +38,16 @@ const LOOKS_A_LEASE: u32 = 12;
 /// How often in a lease the server is told of each file that stays open.
 const TOLD_A_LEASE: u32 = 3;
 
+/// The server is elsewhere by now.
+struct Moved;
+
 /// See the module's page.
 pub(super) struct Link {
     pub(super) env: Env,
     pub(super) core: Rc<Core>,
     pub(super) server: ServerId,
     pub(super) wake: Notify,
-    /// Told to leave its connection for a better one.
+    /// Told to leave its connection: for a better one, or as nothing comes from it.
     pub(super) leave: Notify,
     /// How long the server lets a session be silent; zero: not known yet.
     pub(super) lease: Cell<Duration>,
@@ -51,25 +61,33 @@ impl Link {
             if established.is_none() && !self.wanted().await {
                 return;
             }
+            let known = self.known();
             let reached = match established.take() {
-                Some(established) => Ok(established),
-                None => self.connect().await,
+                Some(established) => Ok(Ok(established)),
+                None => self.unless_moved(&known, self.connect(&known, failures)).await,
             };
-            match reached {
-                Ok(established) => {
+            let mut moved = match reached {
+                Ok(Ok(established)) => {
                     if self.converse(established).await {
                         failures = 0;
                     }
+                    false
                 }
-                Err(trouble) => self.note(&trouble),
-            }
+                Ok(Err(trouble)) => {
+                    self.note(&trouble);
+                    self.core.ask_others_for_map(self.server);
+                    false
+                }
+                Err(Moved) => true,
+            };
             if self.core.is_closed() {
                 return;
             }
-            if failures > 0 {
-                self.env.sleep(self.pause(failures)).await;
+            if !moved && failures > 0 {
+                let pause = self.env.sleep(self.pause(failures));
+                moved = self.unless_moved(&known, pause).await.is_err();
             }
-            failures = failures.saturating_add(1);
+            failures = if moved { 0 } else { failures.saturating_add(1) };
         }
     }
 
@@ -99,16 +117,76 @@ impl Link {
         match trouble.status {
             Status::NoSession => self.core.session_lost(self.server),
             status if trouble.is_final() => self.core.refused(self.server, status, &trouble.words),
+            _ if trouble.is_answer => self.core.not_serving(self.server, &trouble.words),
             _ => self.core.lost(self.server, &trouble.words),
         }
     }
 
-    async fn connect(&self) -> Result<Established, Trouble> {
+    /// Where the map has the server.
+    fn known(&self) -> Vec<Address> {
         let map = self.core.map();
-        let mut addresses: Vec<Address> = match map.server(self.server) {
-            Some(info) => info.addresses.iter().filter_map(|text| text.0.parse().ok()).collect(),
-            None => self.core.options.map_from.clone(),
+        let of = |info: &ServerInfo| info.addresses.iter().filter_map(|text| text.0.parse().ok()).collect();
+        map.server(self.server).map(of).unwrap_or_default()
+    }
+
+    /// Await `future`, unless the map has the server elsewhere before.
+    async fn unless_moved<T>(&self, known: &[Address], future: impl Future<Output = T>) -> Result<T, Moved> {
+        let moved = async {
+            loop {
+                let changed = self.core.map.changed.wait();
+                if self.known() != known {
+                    return;
+                }
+                changed.await;
+            }
         };
+        match select(pin!(future), pin!(moved)).await {
+            Either::Left((value, _)) => Ok(value),
+            Either::Right(_) => Err(Moved),
+        }
+    }
+
+    /// Where the client was told to look for the file system, as far as no server's address in the map: there the server may be
+    /// when it is nowhere else, as a host that changed its address and kept its name.
+    fn strange(&self) -> Vec<Address> {
+        let map = self.core.map();
+        let known: BTreeSet<&str> =
+            map.servers.iter().flat_map(|info| info.addresses.iter().map(|at| at.0.as_str())).collect();
+        let told = self.core.options.map_from.iter();
+        told.filter(|address| !known.contains(address.to_string().as_str())).cloned().collect()
+    }
+
+    /// Connect. To a silent server one try more begins every second, beside those that are not answered yet: one alone would wait
+    /// for a packet that was lost with the server's machine.
+    async fn connect(&self, known: &[Address], failures: u32) -> Result<Established, Trouble> {
+        let (mut tries, mut begun) = (FuturesUnordered::new(), failures);
+        loop {
+            if self.core.is_closed() {
+                return Err(Trouble::unheard("the client is closed"));
+            }
+            let is_silent = self.core.is_silent(self.server);
+            if tries.is_empty() || is_silent {
+                tries.push(self.try_to_connect(known, begun));
+                begun = begun.saturating_add(1);
+            }
+            if is_silent {
+                // It may have moved from a machine that is dead.
+                self.core.ask_others_for_map(self.server);
+            }
+            match self.env.deadline(self.env.now() + PROBE_EVERY, tries.next()).await {
+                Ok(Some(Err(trouble))) if !trouble.is_answer && !tries.is_empty() => {}
+                Ok(Some(reached)) => return reached,
+                Ok(None) | Err(_) => {}
+            }
+        }
+    }
+
+    /// One try; `before`: tries that failed.
+    async fn try_to_connect(&self, known: &[Address], before: u32) -> Result<Established, Trouble> {
+        let map = self.core.map();
+        let strange = if before % 2 == 1 || known.is_empty() { self.strange() } else { Vec::new() };
+        let is_strange = !strange.is_empty();
+        let mut addresses = if is_strange { strange } else { known.to_vec() };
         nearest_first(&mut addresses);
         let identity = Identity {
             options: &self.core.options,
@@ -117,7 +195,12 @@ impl Link {
             server: Some(self.server),
             store: map.server(self.server).map_or(StoreId::NONE, |info| info.store),
         };
-        reach(&self.env, &addresses, &identity).await.map(|(_, established)| established)
+        let reached = reach(&self.env, &addresses, &identity).await;
+        reached.map(|(_, established)| established).map_err(|trouble| match trouble.status {
+            // A refusal where the map does not have the server is no sign of its life.
+            Status::Unavailable if is_strange => Trouble::unheard(trouble.words),
+            _ => trouble,
+        })
     }
 
     /// Read and write until the connection ends; whether it was of use.
@@ -138,7 +221,10 @@ impl Link {
         let mut parts: FuturesUnordered<_> = parts.into_iter().collect();
         let Some(ended) = parts.next().await else { return false };
         // First the state, then what the end means for it.
-        self.core.lost(self.server, &ended.words);
+        match ended.is_answer {
+            true => self.core.not_serving(self.server, &ended.words),
+            false => self.core.lost(self.server, &ended.words),
+        }
         if ended.status != Status::Unavailable {
             self.note(&ended);
         }
@@ -159,11 +245,14 @@ impl Link {
 
     async fn leaving(&self) -> Trouble {
         self.leave.wait().await;
-        Trouble { status: Status::Unavailable, words: "a nearer address is tried".to_owned() }
+        match self.core.is_silent(self.server) {
+            true => Trouble::unheard(format!("no answer within {:?}", self.core.options.timeout)),
+            false => Trouble::unheard("a nearer address is tried"),
+        }
     }
 
     async fn read(&self, reader: &mut Reader, mut buf: BytesMut, heard: &Cell<u64>) -> Trouble {
-        let broken = |words: String| Trouble { status: Status::Unavailable, words };
+        let broken = |words: String| Trouble::told(Status::Unavailable, words);
         let mut chunk = READ_BYTES.0;
         loop {
             loop {
@@ -200,21 +289,20 @@ impl Link {
             let n = match reader.read_behind(&mut buf, room).await {
                 Ok(0) => return broken("the server closed the connection".to_owned()),
                 Ok(n) => n,
-                Err(error) => return broken(error.to_string()),
+                Err(error) => return Trouble::broken(&error),
             };
             chunk = if n == room { READ_BYTES.1 } else { READ_BYTES.0 };
         }
     }
 
     async fn write(&self, writer: &mut Writer) -> Trouble {
-        let broken = |words: String| Trouble { status: Status::Unavailable, words };
         let mut out = Outgoing::default();
         loop {
             let wake = self.wake.wait();
             if self.core.is_closed() {
                 // The other side learns it from the end of the stream, with this or without.
                 drop(writer.close().await);
-                return broken("the client is closed".to_owned());
+                return Trouble::unheard("the client is closed");
             }
             if !self.core.take(self.server, &mut out) {
                 wake.await;
@@ -225,30 +313,34 @@ impl Link {
                 _ => writer.write_all(&mut out.slices()).await,
             };
             if let Err(error) = written {
-                return broken(error.to_string());
+                return Trouble::broken(&error);
             }
         }
     }
 
     /// Keep the session (something is said at least three times a lease), and watch the connection: when something is
-    /// under way and nothing comes for two turns, with a ping between them, the other side is gone without a word.
+    /// under way and nothing comes for a turn, a ping is sent, and where nothing comes for two usual turns the other side is gone
+    /// without a word. A turn is a part of the time limit: a server that works on one request for long answers a ping meanwhile, and
+    /// is not taken for silent.
     async fn keep(&self, lease: Duration, heard: &Cell<u64>) -> Trouble {
         let share = lease / 3;
-        let turn = if share.is_zero() { QUIET_MAX } else { share.min(QUIET_MAX) };
-        let (mut batches, mut idle, mut heard_before, mut asked) = (0, Duration::ZERO, heard.get(), false);
+        let usual = if share.is_zero() { QUIET_MAX } else { share.min(QUIET_MAX) };
+        let turn = usual.min((self.core.options.timeout / TURNS_A_LIMIT).max(TURN_MIN));
+        let (mut batches, mut idle, mut heard_before, mut quiet) =
+            (0, Duration::ZERO, heard.get(), Duration::ZERO);
         loop {
             self.env.sleep(turn).await;
             let Some(now_batches) = self.core.batches(self.server) else { continue };
             let is_quiet = heard.get() == heard_before && self.core.is_under_way(self.server);
             heard_before = heard.get();
-            if is_quiet && asked {
-                let words = format!("it answered nothing for {:?}", 2 * turn);
-                return Trouble { status: Status::Unavailable, words };
+            quiet = if is_quiet { quiet + turn } else { Duration::ZERO };
+            if quiet > turn && quiet >= 2 * usual {
+                return Trouble::unheard(format!("it answered nothing for {quiet:?}"));
             }
             idle = if now_batches == batches { idle + turn } else { Duration::ZERO };
-            asked = is_quiet;
             batches = now_batches;
-            if is_quiet || (!share.is_zero() && idle + turn > share) {
+            let asks = is_quiet && quiet == turn;
+            if asks || (!share.is_zero() && idle + turn > share) {
                 self.core.ping_unasked(self.server);
                 idle = Duration::ZERO;
                 batches += 1;

@@ -6,8 +6,9 @@ use shoal_pattern::{Pattern, View, Window};
 use shoal_proto::message::{GroupReply, Loss, Reply, Request};
 use shoal_proto::op::{Answer, Entry, OpResult, Transfer};
 use shoal_proto::{
-    Attr, Capability, ClusterMap, Dist, Generation, Handle, Kind, Layout, Name, Op, PlaceKey, Rights, Roles,
-    ServerId, ServerInfo, SessionId, Shards, Status, StreamFacts, Template, Time,
+    Attr, Capability, ChangeCount, ClusterMap, Dist, Durability, Generation, Handle, Kind, Layout, Move,
+    Name, Op, PlaceKey, Rights, Roles, ServerId, ServerInfo, SessionId, Shards, Status, StreamFacts,
+    Template, Time,
 };
 use std::collections::BTreeMap;
 
@@ -20,6 +21,7 @@ pub(crate) struct FakeStream {
     pub(crate) bytes: Vec<u8>,
     pub(crate) generation: Generation,
     pub(crate) written_at: Option<Time>,
+    pub(crate) count: ChangeCount,
 }
 
 /// See the module's page.
@@ -196,7 +198,10 @@ impl FakeCluster {
             self.group(server, &group.ops, &mut rest.split_to(own), &mut back)
         });
         let groups: Vec<GroupReply> = groups.collect();
-        let loss = Loss { kept: self.loss[usize::from(server.0)], start: 0 };
+        let loss = match request.durability == Durability::Durable && changes {
+            true => Loss::default(),
+            false => Loss { kept: self.loss[usize::from(server.0)], start: 0 },
+        };
         let reply = Reply { loss, map_epoch: self.map.epoch, groups: groups.into() };
         let back = back.freeze();
         if let (Some(key), Some(slot)) = (kept, request.slot) {
@@ -241,7 +246,12 @@ impl FakeCluster {
             size: stream.bytes.len() as u64,
             space: stream.bytes.len() as u64,
             written_at: stream.written_at,
+            count: stream.count,
         })
+    }
+
+    fn count(&self, object: Handle) -> ChangeCount {
+        self.streams.get(&object).map_or(ChangeCount::NONE, |stream| stream.count)
     }
 
     fn capability(&self, object: Handle, rights: Rights) -> Option<Capability> {
@@ -281,6 +291,7 @@ impl FakeCluster {
         let of = |object: Handle, current: Handle| if object == Handle::CURRENT { current } else { object };
         Ok(match op {
             Op::Ping {} | Op::Sync {} => Answer::Done {},
+            Op::Statfs {} => Answer::Space { total: 1000, available: 400, objects: 3, disk: 0 },
             Op::Map {} => Answer::Map { map: self.map.clone() },
             Op::Lookup { dir, path } => {
                 let (mut at, mut resolved) = (*dir, 0);
@@ -295,11 +306,14 @@ impl FakeCluster {
                 let attr = if at.server() == server { Some(self.attr(at)?) } else { None };
                 Answer::Looked { resolved, handle: at, kind: self.objects[&at].kind, attr }
             }
-            Op::Getattr { object } => Answer::Attr { attr: self.attr(of(*object, *current))? },
+            Op::Getattr { object } => {
+                let object = of(*object, *current);
+                Answer::Attr { attr: self.attr(object)?, count: self.count(object) }
+            }
             Op::Setattr { object, set } => {
                 let attr = self.objects.get_mut(object).ok_or(Status::Stale)?;
                 attr.mode = set.mode.unwrap_or(attr.mode);
-                Answer::Attr { attr: self.attr(*object)? }
+                Answer::Attr { attr: self.attr(*object)?, count: self.count(*object) }
             }
             Op::Create { dir, name, exclusive, open, .. } => {
                 let found = self.names.get(&(*dir, name.clone())).copied();
@@ -312,16 +326,26 @@ impl FakeCluster {
                 };
                 *current = handle;
                 let capability = self.capability(handle, *open);
-                Answer::Made { attr: self.attr(handle)?, capability, created: found.is_none() }
+                Answer::Made {
+                    attr: self.attr(handle)?,
+                    capability,
+                    created: found.is_none(),
+                    count: self.count(handle),
+                }
             }
             Op::Mkdir { dir, name, .. } => {
                 let place = ServerId((server.0 + 1) % self.map.servers.len() as u16);
                 let handle = self.make(place, *dir, name.clone(), Kind::Directory);
-                Answer::Made { attr: self.attr(handle)?, capability: None, created: true }
+                Answer::Made {
+                    attr: self.attr(handle)?,
+                    capability: None,
+                    created: true,
+                    count: ChangeCount::NONE,
+                }
             }
             Op::Link { object, dir, name } => {
                 self.names.insert((*dir, name.clone()), *object);
-                Answer::Attr { attr: self.attr(*object)? }
+                Answer::Attr { attr: self.attr(*object)?, count: self.count(*object) }
             }
             Op::Readlink { .. } => Answer::Bytes { bytes: b"../target"[..].into() },
             Op::Open { object, rights } => {
@@ -334,6 +358,7 @@ impl FakeCluster {
                     attr: self.attr(object)?,
                     capability: self.capability(object, *rights),
                     created: false,
+                    count: self.count(object),
                 }
             }
             Op::Unlink { dir, name, held } => {
@@ -367,7 +392,19 @@ impl FakeCluster {
                 };
                 Answer::Entries { entries: entries.into(), end, contents: contents.into() }
             }
-            Op::Streamstat { stream } => Answer::Facts { facts: self.facts(*stream)? },
+            Op::Streamstat { stream } => {
+                Answer::Facts { facts: self.facts(*stream)?, moves: Vec::new().into() }
+            }
+            // Whose values nobody asks for.
+            Op::Setxattr { object, .. } | Op::Removexattr { object, .. } => {
+                self.attr(*object)?;
+                Answer::Done {}
+            }
+            Op::Fsync { stream, .. }
+                if self.objects.get(stream).is_some_and(|attr| attr.kind == Kind::Directory) =>
+            {
+                Answer::Synced {}
+            }
             Op::Fsync { stream, generation } => {
                 let facts = self.facts(*stream)?;
                 if *generation != Generation(0) && *generation != facts.generation {
@@ -403,8 +440,11 @@ impl FakeCluster {
                 }
                 assert!(data.is_empty(), "the data is as long as the view");
                 let now = self.tick();
-                self.streams.get_mut(&stream).unwrap().written_at = Some(now);
-                Answer::Facts { facts: self.facts(stream)? }
+                let own = self.streams.get_mut(&stream).unwrap();
+                own.written_at = Some(now);
+                let from = std::mem::replace(&mut own.count, ChangeCount(now.0 as u64));
+                let moved = Move { from, to: own.count };
+                Answer::Facts { facts: self.facts(stream)?, moves: vec![moved].into() }
             }
             Op::Append { object, len, .. } => {
                 let data = bulk.split_to(*len as usize);
@@ -428,7 +468,7 @@ impl FakeCluster {
                     let end = end.min(bytes.len());
                     bytes[(*from as usize).min(end)..end].fill(0);
                 }
-                Answer::Facts { facts: self.facts(*stream)? }
+                Answer::Facts { facts: self.facts(*stream)?, moves: Vec::new().into() }
             }
             _ => return Err(Status::NotSupported),
         })

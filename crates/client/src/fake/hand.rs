@@ -42,6 +42,7 @@ impl World for HandWorld {
     fn outgoing(&self, _server: ServerId) {
         self.0.outgoing.set(self.0.outgoing.get() + 1);
     }
+    fn silent(&self, _server: ServerId) {}
     fn wake_at(&self, at: Instant) {
         let wake = self.0.wake.get().map_or(at, |set| set.min(at));
         self.0.wake.set(Some(wake));
@@ -107,6 +108,10 @@ impl Hand {
         self.clock.outgoing.get()
     }
 
+    pub(crate) fn now(&self) -> Instant {
+        Instant(self.clock.now.get())
+    }
+
     pub(crate) fn advance(&self, span: Duration) {
         self.clock.now.set(self.clock.now.get() + span.as_nanos() as u64);
         self.core.tick(Instant(self.clock.now.get()));
@@ -151,28 +156,44 @@ impl Hand {
 
     /// Carry what is on the way; whether there was anything.
     fn carry(&self) -> bool {
+        self.servers().fold(false, |any, server| self.carry_to(server) | any)
+    }
+
+    /// The same, but for one server.
+    pub(crate) fn carry_all_but(&self, silent: ServerId) -> bool {
+        self.servers()
+            .filter(|server| *server != silent)
+            .fold(false, |any, server| self.carry_to(server) | any)
+    }
+
+    /// Carry what is on the way to one server; whether there was anything.
+    pub(crate) fn carry_to(&self, server: ServerId) -> bool {
         let mut carried = false;
-        for server in self.servers() {
-            if self.core.is_wanted(server) && self.core.batches(server).is_none() {
-                self.attach(server);
-                carried = true;
+        if self.core.is_wanted(server) && self.core.batches(server).is_none() {
+            self.attach(server);
+            carried = true;
+        }
+        carried | self.answer_all(server)
+    }
+
+    /// Carry to a server what is on the way there now, and its answers back; whether there was anything.
+    pub(crate) fn answer_all(&self, server: ServerId) -> bool {
+        let mut carried = false;
+        let session = self.core.attach_id(server);
+        for (tag, request, bulk) in self.take(server) {
+            carried = true;
+            let lost = (self.loses.borrow_mut())();
+            if lost == Lost::Request {
+                self.core.lost(server, "cut");
+                break;
             }
-            let session = self.core.attach_id(server);
-            for (tag, request, bulk) in self.take(server) {
-                carried = true;
-                let lost = (self.loses.borrow_mut())();
-                if lost == Lost::Request {
-                    self.core.lost(server, "cut");
-                    break;
-                }
-                let session = session.expect("what sends has a session");
-                let (reply, bulk) = self.cluster.borrow_mut().execute(server, session, &request, bulk);
-                if lost == Lost::Reply {
-                    self.core.lost(server, "cut");
-                    break;
-                }
-                self.reply(server, tag, reply, bulk).unwrap();
+            let session = session.expect("what sends has a session");
+            let (reply, bulk) = self.cluster.borrow_mut().execute(server, session, &request, bulk);
+            if lost == Lost::Reply {
+                self.core.lost(server, "cut");
+                break;
             }
+            self.reply(server, tag, reply, bulk).unwrap();
         }
         carried
     }

@@ -6,6 +6,7 @@ use shoal_proto::Dist;
 
 const FILE: Handle = Handle(7);
 const SERVER: ServerId = ServerId(1);
+const USUAL: Durability = Durability::Usual;
 
 fn open(inodes: &mut Inodes) -> (Rc<Inode>, u64) {
     let inode = inodes.opened(&file_attr(FILE));
@@ -79,11 +80,36 @@ fn a_sync_under_way_covers_what_was_written_before_it_began_and_hides_nothing_fr
     inode.compare(&two, SERVER, kept(2));
     inode.covered(&one);
     assert!(inode.report(&mut first) && inode.report(&mut second));
-    assert!(inode.knows_loss(SERVER), "the later write is not covered");
+    assert!(inode.loss_of(SERVER, USUAL).is_some(), "the later write is not covered");
     inode.covered(&two);
-    assert!(inode.knows_loss(SERVER));
+    assert!(inode.loss_of(SERVER, USUAL).is_some());
     sync(&inode, 2);
-    assert!(!inode.knows_loss(SERVER) && !inode.report(&mut first) && !inode.report(&mut second));
+    assert!(
+        inode.loss_of(SERVER, USUAL).is_none() && !inode.report(&mut first) && !inode.report(&mut second)
+    );
+}
+
+#[test]
+fn a_kill_takes_nothing_of_what_was_kept_while_a_sync_covered_what_was_not() {
+    let mut inodes = Inodes::default();
+    let (inode, mut seen) = open(&mut inodes);
+    let came_back = |start| Loss { kept: 1, start };
+    inode.written(SERVER, unkept(8));
+    let under_way = inode.before();
+    inode.written(SERVER, kept(1));
+    inode.compare(&under_way, SERVER, came_back(8));
+    inode.covered(&under_way);
+    // The server was killed.
+    let next = inode.before();
+    inode.compare(&next, SERVER, came_back(9));
+    inode.covered(&next);
+    assert!(!inode.report(&mut seen), "the later write was with the kernel");
+    inode.written(SERVER, unkept(9));
+    let under_way = inode.before();
+    inode.written(SERVER, unkept(9));
+    inode.covered(&under_way);
+    inode.compare(&inode.before(), SERVER, came_back(10));
+    assert!(inode.report(&mut seen), "and here the later write was not");
 }
 
 #[test]
@@ -96,6 +122,20 @@ fn an_older_answer_does_not_bring_an_older_layout_back() {
     assert!(inode.shape().layout.is_some());
     inodes.learn(&Attr { generation: Generation(6), layout: Some(layout), ..file_attr(FILE) });
     assert_eq!(inode.shape().generation, Generation(6));
+}
+
+#[test]
+fn a_layout_that_a_power_cut_took_back_is_forgotten_by_an_answer_that_was_asked_for_since() {
+    let mut inodes = Inodes::default();
+    let (inode, _) = open(&mut inodes);
+    let layout = Layout { dist: Dist::Basic, datafiles: vec![FILE].into(), generation: Generation(5) };
+    let stuffed = Attr { generation: Generation(4), ..file_attr(FILE) };
+    let before = inode.shape();
+    inode.laid(layout);
+    inode.learn_since(&before, &stuffed);
+    assert!(inode.shape().layout.is_some(), "it was laid out after this was asked for");
+    inode.learn_since(&inode.shape(), &stuffed);
+    assert!(inode.shape().layout.is_none() && inode.shape().generation == Generation(4));
 }
 
 #[test]
@@ -118,7 +158,7 @@ fn a_sync_of_all_servers_reports_losses_of_open_closed_and_forgotten_inodes_once
             if !closed {
                 assert!(inode.report(&mut seen), "the open file reports it too");
             }
-            inodes.written(Handle(8), SERVER, kept(2));
+            inodes.changed(Handle(8), SERVER, kept(2));
             assert!(!sync(&mut inodes, &[]), "its server did not answer");
             assert!(sync(&mut inodes, &[(SERVER, 3)]), "it is not forgotten for that");
         }
@@ -147,4 +187,41 @@ fn what_a_kill_of_the_server_takes_is_found_lost_by_the_next_fsync_and_by_no_oth
     assert!(lost(kept(1), unkept(5), unkept(6)));
     assert!(lost(unkept(5), unkept(6), unkept(6)));
     assert!(!lost(kept(1), unkept(6), unkept(6)));
+}
+
+#[test]
+fn a_loss_is_found_by_the_fsync_that_was_under_way_though_a_weaker_write_was_acknowledged_meanwhile() {
+    let mut inodes = Inodes::default();
+    let (inode, mut seen) = open(&mut inodes);
+    // Survives a kill, not a power cut.
+    inode.written(SERVER, kept(1));
+    let before = inode.before();
+    // Acknowledged before the power cut, by a request that asked for nothing (`Unheld`).
+    inode.written(SERVER, unkept(5));
+    // The fsync is answered after it.
+    inode.compare(&before, SERVER, Loss { kept: 2, start: 6 });
+    inode.covered(&before);
+    assert!(inode.report(&mut seen), "the first write is lost, and this fsync was to make it durable");
+}
+
+#[test]
+fn what_a_kill_takes_of_a_write_in_memory_is_not_reported_again_for_an_append_that_it_does_not_take() {
+    let mut inodes = Inodes::default();
+    let (inode, mut seen) = open(&mut inodes);
+    inode.written(SERVER, unkept(1));
+    assert_eq!(inode.loss_of(SERVER, USUAL), None, "an append may be kept better");
+    inode.asked(SERVER, USUAL, kept(1));
+    let own = inode.loss_of(SERVER, USUAL).unwrap();
+    assert_eq!(own, kept(1));
+    // The server is killed while the append is under way. A sync finds it, and then the append is acknowledged.
+    let before = inode.before();
+    inode.compare(&before, SERVER, unkept(2));
+    inode.covered(&before);
+    assert!(inode.report(&mut seen));
+    inode.written_since(SERVER, own);
+    let before = inode.before();
+    inode.compare(&before, SERVER, unkept(2));
+    inode.covered(&before);
+    assert!(!inode.report(&mut seen));
+    assert_eq!(inode.loss_of(SERVER, USUAL), None, "what was asked before the sync");
 }

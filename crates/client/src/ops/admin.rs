@@ -1,11 +1,12 @@
 //! What administrators and tools ask of single servers.
 
 use crate::core::Operation;
-use crate::{Client, Error};
+use crate::{Client, Error, Options};
 use bytes::Bytes;
 use futures_util::future::join_all;
+use shoal_env::{Address, Env};
 use shoal_proto::op::{Answer, Row};
-use shoal_proto::{Action, ClusterMap, Decision, Op, Roles, ServerId, Status, Text, TxId, limits};
+use shoal_proto::{Action, ClusterMap, Decision, Op, Roles, ServerId, Status, StoreId, Text, TxId, limits};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -82,16 +83,10 @@ impl Client {
     /// Tell a server that the stores of other servers were given up, and `map` names what takes their place.
     ///
     /// # Errors
-    /// `Conflict` if the server knows a newer map; or when it does not answer.
-    pub async fn renew(
-        &self,
-        server: ServerId,
-        lost: &[ServerId],
-        map: &ClusterMap,
-        keeps: bool,
-    ) -> Result<(), Error> {
+    /// `Conflict` if the server knows another successor of one of them; or when it does not answer.
+    pub async fn renew(&self, server: ServerId, lost: &[ServerId], map: &ClusterMap) -> Result<(), Error> {
         let o = self.core.begin("renew", None);
-        let op = Op::Renew { servers: lost.to_vec().into(), map: map.clone(), keeps };
+        let op = Op::Renew { servers: lost.to_vec().into(), map: map.clone() };
         self.core.ask(&o, server, vec![op]).await?;
         Ok(())
     }
@@ -110,6 +105,54 @@ impl Client {
             _ => self.core.fetch_map(&o, server).await?,
         }
         Ok(self.map())
+    }
+
+    /// Tell a server that another one, or it itself, is at these addresses from now on; `moved`: how often they were changed then.
+    /// The map in which that stands.
+    ///
+    /// # Errors
+    /// `Conflict`: the server knows a later change. `Exists`: another server is at one of them. Or it does not answer.
+    pub async fn move_server(
+        &self,
+        told: ServerId,
+        server: ServerId,
+        addresses: &[String],
+        moved: u32,
+    ) -> Result<ClusterMap, Error> {
+        let o = self.core.begin("moveserver", None);
+        let addresses: Vec<Text> = addresses.iter().cloned().map(Text).collect();
+        let op = Op::Moveserver { server, addresses: addresses.into(), moved };
+        match self.core.ask(&o, told, vec![op]).await?.answers.into_iter().next() {
+            Some(Answer::Map { map }) => {
+                self.core.install_map(map.clone());
+                Ok(map)
+            }
+            _ => Err(unfit(&o, told)),
+        }
+    }
+
+    /// A server's map.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn map_of(&self, server: ServerId) -> Result<ClusterMap, Error> {
+        let o = self.core.begin("map", None);
+        match self.core.ask(&o, server, vec![Op::Map {}]).await?.answers.into_iter().next() {
+            Some(Answer::Map { map }) => Ok(map),
+            _ => Err(unfit(&o, server)),
+        }
+    }
+
+    /// Which server of the file system listens at an address, and from which store it is served. Nothing is begun there.
+    ///
+    /// # Errors
+    /// `Unavailable`: nobody listens there. Else who listens is no server of the file system; the words say why.
+    pub async fn who_listens(
+        env: &Env,
+        options: &Options,
+        address: &Address,
+    ) -> Result<(ServerId, StoreId), Error> {
+        crate::driver::who_listens(env, options, address).await
     }
 
     /// Change the sync modes of all servers: words as `shoal sync` takes them; an empty one leaves as is.

@@ -1,9 +1,13 @@
-//! The verbs by path, for programs that hold no handles.
+//! The verbs by path, for programs that hold no handles. A walk and what follows it end by one time limit.
 
 use crate::{Client, Error, OpenFile, RenameFlags};
 use shoal_proto::{Attr, Owner, Rights, Status, Template};
 
 impl Client {
+    async fn as_one<T>(&self, work: impl Future<Output = T>) -> T {
+        self.core.until(self.core.deadline(), work).await
+    }
+
     /// [`Client::create`] by path; follows a symbolic link to what exists.
     ///
     /// # Errors
@@ -16,17 +20,20 @@ impl Client {
         rights: Rights,
         template: Option<Template>,
     ) -> Result<(Attr, bool, OpenFile), Error> {
-        let (dir, name) = self.walk_parent(path).await?;
-        match self.create(dir, &name, owner, exclusive, rights, template).await {
-            // The name is a symbolic link: what it leads to is opened.
-            Err(error) if error.status == Status::Loop => {
-                let o = self.begin("open", Some(dir));
-                let attr = self.core.walk(&o, path, true, false).await?;
-                let (attr, file) = self.open_of(&o, attr.handle, rights).await?;
-                Ok((attr, false, file))
+        let made = async {
+            let (dir, name) = self.walk_parent(path).await?;
+            match self.create(dir, &name, owner, exclusive, rights, template).await {
+                // The name is a symbolic link: what it leads to is opened.
+                Err(error) if error.status == Status::Loop => {
+                    let o = self.begin("open", Some(dir));
+                    let attr = self.core.walk(&o, path, true, false).await?;
+                    let (attr, file) = self.open_of(&o, attr.handle, rights).await?;
+                    Ok((attr, false, file))
+                }
+                other => other,
             }
-            other => other,
-        }
+        };
+        self.as_one(made).await
     }
 
     /// [`Client::open`] by path; follows symbolic links. Where the file is gone when it is opened, the path is walked again:
@@ -50,8 +57,11 @@ impl Client {
     /// # Errors
     /// As there, and as [`Client::walk`].
     pub async fn mkdir_at(&self, path: &[u8], owner: Owner) -> Result<Attr, Error> {
-        let (dir, name) = self.walk_parent(path).await?;
-        self.mkdir(dir, &name, owner).await
+        let done = async {
+            let (dir, name) = self.walk_parent(path).await?;
+            self.mkdir(dir, &name, owner).await
+        };
+        self.as_one(done).await
     }
 
     /// [`Client::symlink`] by path.
@@ -59,8 +69,11 @@ impl Client {
     /// # Errors
     /// As there, and as [`Client::walk`].
     pub async fn symlink_at(&self, path: &[u8], owner: Owner, target: &[u8]) -> Result<Attr, Error> {
-        let (dir, name) = self.walk_parent(path).await?;
-        self.symlink(dir, &name, owner, target).await
+        let done = async {
+            let (dir, name) = self.walk_parent(path).await?;
+            self.symlink(dir, &name, owner, target).await
+        };
+        self.as_one(done).await
     }
 
     /// [`Client::unlink`] by path.
@@ -68,8 +81,11 @@ impl Client {
     /// # Errors
     /// As there, and as [`Client::walk`].
     pub async fn unlink_at(&self, path: &[u8]) -> Result<(), Error> {
-        let (dir, name) = self.walk_parent(path).await?;
-        self.unlink(dir, &name).await
+        let done = async {
+            let (dir, name) = self.walk_parent(path).await?;
+            self.unlink(dir, &name).await
+        };
+        self.as_one(done).await
     }
 
     /// [`Client::rmdir`] by path.
@@ -77,8 +93,11 @@ impl Client {
     /// # Errors
     /// As there, and as [`Client::walk`].
     pub async fn rmdir_at(&self, path: &[u8]) -> Result<(), Error> {
-        let (dir, name) = self.walk_parent(path).await?;
-        self.rmdir(dir, &name).await
+        let done = async {
+            let (dir, name) = self.walk_parent(path).await?;
+            self.rmdir(dir, &name).await
+        };
+        self.as_one(done).await
     }
 
     /// [`Client::rename`] by paths.
@@ -86,9 +105,12 @@ impl Client {
     /// # Errors
     /// As there, and as [`Client::walk`].
     pub async fn rename_at(&self, from: &[u8], to: &[u8], flags: RenameFlags) -> Result<(), Error> {
-        let (from_dir, from_name) = self.walk_parent(from).await?;
-        let (to_dir, to_name) = self.walk_parent(to).await?;
-        self.rename(from_dir, &from_name, to_dir, &to_name, flags).await
+        let done = async {
+            let (from_dir, from_name) = self.walk_parent(from).await?;
+            let (to_dir, to_name) = self.walk_parent(to).await?;
+            self.rename(from_dir, &from_name, to_dir, &to_name, flags).await
+        };
+        self.as_one(done).await
     }
 
     /// [`Client::link`] by paths; does not follow a symbolic link.
@@ -96,8 +118,11 @@ impl Client {
     /// # Errors
     /// As there, and as [`Client::walk`].
     pub async fn link_at(&self, from: &[u8], to: &[u8]) -> Result<Attr, Error> {
-        let object = self.walk(from, false).await?.handle;
-        let (dir, name) = self.walk_parent(to).await?;
-        self.link(object, dir, &name).await
+        let done = async {
+            let object = self.walk(from, false).await?.handle;
+            let (dir, name) = self.walk_parent(to).await?;
+            self.link(object, dir, &name).await
+        };
+        self.as_one(done).await
     }
 }

@@ -2,7 +2,7 @@
 
 use super::apart::NewFile;
 use super::{attr_among, capability_among};
-use crate::core::{Core, Operation};
+use crate::core::{Core, Operation, Told};
 use crate::{Client, Error, OpenFile};
 use shoal_proto::op::Answer;
 use shoal_proto::{Attr, Handle, Kind, Name, Op, Owner, Rights, Status, Template};
@@ -30,6 +30,8 @@ impl Client {
         }
         let op = Op::Create { dir, name: name.clone(), owner, exclusive, open: rights, template };
         loop {
+            // What is there may be removed before the answer says which file it is.
+            let _seek = (!exclusive).then(|| crate::file::Seek::new(self));
             let told = match exclusive {
                 true => self.core.ask_in_directory(&o, dir, op.clone()).await,
                 // The answer may be a way to go on only, with nothing behind it.
@@ -39,7 +41,7 @@ impl Client {
                 Ok(told) => match told.answers.first() {
                     Some(Answer::Made { created, .. }) => {
                         let created = *created;
-                        match self.created(&o, dir, name, created, rights, &told.answers).await {
+                        match self.created(&o, dir, name, created, rights, &told).await {
                             // It was there, and was removed before all of it was seen: it is made after all.
                             Err(error) if !created && is_gone(&error) => {
                                 self.core.back_off(&o, error).await?;
@@ -49,6 +51,9 @@ impl Client {
                         }
                     }
                     // The name leads to an object of another server.
+                    Some(Answer::Looked { handle, kind: Kind::Symlink, .. }) => {
+                        return Err(is_link(&o, *handle));
+                    }
                     Some(Answer::Looked { handle, .. }) => *handle,
                     _ => return Err(o.error(Status::BadMessage).from(dir.server())),
                 },
@@ -82,15 +87,16 @@ impl Client {
         name: &Name,
         created: bool,
         rights: Rights,
-        answers: &[Answer],
+        told: &Told,
     ) -> Result<(Attr, bool, OpenFile), Error> {
-        let Some(attr) = attr_among(answers) else {
+        let Some(attr) = attr_among(&told.answers) else {
             return Err(o.error(Status::BadMessage).from(dir.server()));
         };
         if attr.kind == Kind::Symlink {
-            return Err(o.error(Status::Loop).of(attr.handle).because("the name is a symbolic link"));
+            return Err(is_link(o, attr.handle));
         }
-        let file = OpenFile::new(self.clone(), &attr, rights, capability_among(answers));
+        let file = OpenFile::new(self.clone(), &attr, rights, capability_among(&told.answers));
+        self.core.opened_by(o, told.server, attr.handle).await;
         if created {
             self.core.cache.borrow_mut().changed_name(dir, name);
             self.core.made_empty(dir, name, &attr);
@@ -99,6 +105,10 @@ impl Client {
         let attr = self.core.made(o, dir, name, attr).await?;
         Ok((attr, created, file))
     }
+}
+
+fn is_link(o: &Operation, object: Handle) -> Error {
+    o.error(Status::Loop).of(object).because("the name is a symbolic link")
 }
 
 fn is_gone(error: &Error) -> bool {

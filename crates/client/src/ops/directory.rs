@@ -69,12 +69,12 @@ fn after(dir: Handle, server: ServerId, answers: &mut Vec<Answer>) -> Option<(Se
     let last = answers.pop()?;
     let is_here = match answers.first()? {
         Answer::Made { attr, .. } => attr.handle.server() == server && attr.layout.is_none(),
-        Answer::Attr { attr } => attr.handle.server() == server && attr.layout.is_none(),
+        Answer::Attr { attr, .. } => attr.handle.server() == server && attr.layout.is_none(),
         Answer::Removed { handle, .. } => handle.server() == server,
         _ => false,
     };
     match last {
-        Answer::Attr { attr } if is_here && attr.handle == dir => Some((server, attr)),
+        Answer::Attr { attr, .. } if is_here && attr.handle == dir => Some((server, attr)),
         _ => None,
     }
 }

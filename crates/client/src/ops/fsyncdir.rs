@@ -3,14 +3,18 @@
 //! Its entries and attributes, and the objects that were made with its entries, stand on its own server; of a directory that
 //! is split, on the servers of all its shards. So all of them are synced: those that are known at once with its own, and
 //! those that its own server then names.
+//!
+//! As with a file ([`crate::transfer::fsync`]) the answers tell whether a server lost what this client changed of the directory:
+//! its entries and its attributes.
 
 use super::attr_among;
 use crate::core::{Core, Operation};
 use crate::{Client, Error};
 use futures_util::future::{join, join_all};
 use shoal_env::mutant::{self, Mutant};
+use shoal_proto::message::Loss;
 use shoal_proto::{Generation, Handle, Op, ServerId, Shards, Status};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 impl Client {
@@ -18,36 +22,48 @@ impl Client {
     /// fsyncs of their own.
     ///
     /// # Errors
-    /// `Stale`: the directory is gone; when a server does not answer.
+    /// `Stale`: the directory is gone; `Io`: a change of its entries or attributes by this client may be lost, said once; when a
+    /// server does not answer.
     pub async fn fsync_directory(&self, dir: Handle) -> Result<(), Error> {
         let o = self.core.begin("fsyncdir", Some(dir));
-        let (core, o) = (&self.core, &o);
+        let before = self.core.inodes.borrow().directory_before(dir);
+        let synced = self.fsync_all(&o, dir).await?;
+        match self.core.inodes.borrow_mut().directory_synced(dir, &before, &synced) {
+            true => Err(lost(&o)),
+            false => Ok(()),
+        }
+    }
+
+    async fn fsync_all(&self, o: &Operation, dir: Handle) -> Result<BTreeMap<ServerId, Loss>, Error> {
+        let core = &self.core;
         let known = core.split.borrow_mut().of(dir);
         let known: BTreeSet<ServerId> = known.iter().flat_map(|shards| shards.servers()).copied().collect();
         let guessed = core.fsync_shards(o, dir, &known);
         let (home, guessed) = join(core.fsync_home(o, dir), guessed).await;
-        let home = home?;
+        let (home, loss) = home?;
         // Where the guess was right its failures count; a directory splits once.
-        guessed?;
+        let mut synced = guessed?;
         let named: BTreeSet<ServerId> = home.servers().iter().copied().collect();
-        core.fsync_shards(o, dir, &named.difference(&known).copied().collect()).await
+        synced.extend(core.fsync_shards(o, dir, &named.difference(&known).copied().collect()).await?);
+        synced.insert(dir.server(), loss);
+        Ok(synced)
     }
 }
 
 impl Core {
-    /// Sync the directory's own server; the shards.
-    async fn fsync_home(self: &Rc<Core>, o: &Operation, dir: Handle) -> Result<Shards, Error> {
+    /// Sync the directory's own server; the shards, and what would be lost.
+    async fn fsync_home(self: &Rc<Core>, o: &Operation, dir: Handle) -> Result<(Shards, Loss), Error> {
         if !self.switches().compound {
             // A message has one operation, and no directory is split.
-            self.ask(o, dir.server(), vec![fsync_of(dir)]).await?;
-            return Ok(Shards::WHOLE);
+            let told = self.ask(o, dir.server(), vec![fsync_of(dir)]).await?;
+            return Ok((Shards::WHOLE, told.loss));
         }
         let ops = vec![Op::Getattr { object: dir }, fsync_of(dir)];
         let told = self.ask(o, dir.server(), ops).await?;
         let attr = attr_among(&told.answers).filter(|attr| attr.handle == dir);
         let attr = attr.ok_or_else(|| o.error(Status::BadMessage).from(dir.server()))?;
         self.split.borrow_mut().learn(dir, &attr.shards, None);
-        Ok(attr.shards)
+        Ok((attr.shards, told.loss))
     }
 
     /// Sync the shards on other servers than the directory's own.
@@ -56,17 +72,23 @@ impl Core {
         o: &Operation,
         dir: Handle,
         servers: &BTreeSet<ServerId>,
-    ) -> Result<(), Error> {
+    ) -> Result<BTreeMap<ServerId, Loss>, Error> {
         if mutant::is(Mutant::HomeShardOnly) {
-            return Ok(());
+            return Ok(BTreeMap::new());
         }
         let others = servers.iter().filter(|&&server| server != dir.server());
         let synced = join_all(others.map(|&server| self.ask(o, server, vec![fsync_of(dir)]))).await;
-        synced.into_iter().try_for_each(|told| told.map(drop))
+        synced.into_iter().map(|told| told.map(|told| (told.server, told.loss))).collect()
     }
 }
 
 /// A directory has no generation to compare.
 fn fsync_of(dir: Handle) -> Op {
     Op::Fsync { stream: dir, generation: Generation(0) }
+}
+
+fn lost(o: &Operation) -> Error {
+    o.error(Status::Io).because(
+        "a server lost its memory since this directory was changed; some of the changes may be gone, look and make them again",
+    )
 }

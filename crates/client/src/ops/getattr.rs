@@ -6,7 +6,7 @@
 //!
 //! A directory that is split is asked of all its shards, at once where they are known.
 
-use super::attr_among;
+use super::{attr_among, count_among};
 use crate::core::{Core, Operation};
 use crate::shards::merge as merge_shards;
 use crate::{Client, Error};
@@ -84,6 +84,7 @@ impl Core {
         let attr = attr_among(&told.answers)
             .filter(|attr| attr.handle == object)
             .ok_or_else(|| o.error(Status::BadMessage).from(server).because("no attributes in its answer"))?;
+        self.notice_count(object, object, count_among(&told.answers));
         if attr.shards.is_split() {
             let mut split = self.split.borrow_mut();
             split.learn(object, &attr.shards, None);
@@ -106,13 +107,15 @@ impl Core {
         let others = layout.datafiles.iter().skip(own).map(|&stream| self.streamstat(o, stream));
         let (told, others) = join(self.ask_many(o, object.server(), groups), join_all(others)).await;
         let mut answers = told?.into_iter().flat_map(|group| group.answers.0);
-        let Some(Answer::Attr { attr }) = answers.next() else { return Ok(None) };
+        let Some(Answer::Attr { attr, count }) = answers.next() else { return Ok(None) };
         let first = answers.map(|answer| match answer {
-            Answer::Facts { facts } => Some(facts),
+            Answer::Facts { facts, .. } => Some(facts),
             _ => None,
         });
         let all: Option<Vec<StreamFacts>> = first.chain(others.into_iter().map(Result::ok)).collect();
         let Some(facts) = all.filter(|facts| facts.len() == layout.datafiles.len()) else { return Ok(None) };
+        self.notice_count(object, object, count);
+        self.notice_facts(object, layout, &facts);
         let same = attr.layout.as_ref().is_some_and(|now| now.datafiles == layout.datafiles);
         Ok((same && fit(&facts, attr.generation)).then(|| merge(attr, &facts)))
     }
@@ -181,6 +184,7 @@ impl Core {
         loop {
             let Some(layout) = attr.layout.clone() else { return Ok(attr) };
             let facts = self.facts(o, &layout).await?;
+            self.notice_facts(attr.handle, &layout, &facts);
             tries += 1;
             if fit(&facts, attr.generation) || tries == FITTING_TRIES_MAX {
                 return Ok(merge(attr, &facts));
@@ -202,6 +206,13 @@ impl Core {
         join_all(all).await.into_iter().collect()
     }
 
+    /// Facts of a file's datafiles came: they may tell of changes by others.
+    fn notice_facts(&self, object: Handle, layout: &Layout, facts: &[StreamFacts]) {
+        for (&stream, facts) in layout.datafiles.iter().zip(facts) {
+            self.notice_count(object, stream, facts.count);
+        }
+    }
+
     /// Facts of one stream.
     pub(crate) async fn streamstat(
         self: &Rc<Core>,
@@ -210,7 +221,7 @@ impl Core {
     ) -> Result<StreamFacts, Error> {
         let told = self.ask(o, stream.server(), vec![Op::Streamstat { stream }]).await?;
         match told.answers.first() {
-            Some(Answer::Facts { facts }) => Ok(*facts),
+            Some(Answer::Facts { facts, .. }) => Ok(*facts),
             _ => Err(o.error(Status::BadMessage).from(stream.server()).because("no facts in its answer")),
         }
     }

@@ -217,6 +217,11 @@ impl Core {
             let mut again = Vec::new();
             let mut why = Status::Busy;
             for (place, told) in told.into_iter().enumerate() {
+                if let Ok(told) = &told
+                    && told.status == Status::Ok
+                {
+                    self.note_changes(server, &left.groups[place].ops, &told.answers, told.loss);
+                }
                 match told {
                     Ok(told) if is_to_try_again(&told, map_fetched || left.is_of_shard(server, place)) => {
                         why = told.status;

@@ -1,9 +1,38 @@
 //! Open a file: check on its server that it is there, and get a capability.
 
-use super::{attr_among, capability_among};
-use crate::core::Operation;
+use super::{attr_among, capability_among, count_among};
+use crate::core::{Core, Operation};
+use crate::pages::may_stay;
 use crate::{Client, Error, OpenFile};
-use shoal_proto::{Attr, Handle, Kind, Name, Op, Rights, Status};
+use futures_util::future::{join_all, try_join};
+use shoal_proto::{Attr, ChangeCount, Handle, Kind, Name, Op, Rights, Status};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Change counts of streams, asked for after an open of their file began.
+#[derive(Default, Debug)]
+pub struct StreamCounts(Vec<(Handle, ChangeCount)>);
+
+impl StreamCounts {
+    pub(crate) fn of(&self, stream: Handle) -> Option<ChangeCount> {
+        self.0.iter().find(|(known, _)| *known == stream).map(|(_, count)| *count)
+    }
+}
+
+/// What [`Client::open_pages`] opened.
+pub struct OpenedPages {
+    /// The file.
+    pub file: OpenFile,
+    /// Its size, where its server alone knows it.
+    pub size: Option<u64>,
+    /// Whether it has a name.
+    pub has_name: bool,
+    /// Of those of its streams of which there are pages.
+    pub counts: StreamCounts,
+}
+
+/// An open waits no longer to learn whether pages may stay.
+const COUNTS_WAIT: Duration = Duration::from_secs(1);
 
 impl Client {
     /// Open a file; asks its server always. The handle counts as held until the last clone of the file is gone.
@@ -28,6 +57,7 @@ impl Client {
     pub async fn open_name(&self, dir: Handle, name: &Name, rights: Rights) -> Result<OpenFile, Error> {
         let o = self.core.begin("open", Some(dir));
         if self.core.switches().compound {
+            let _seek = crate::file::Seek::new(self);
             let lookup = Op::Lookup { dir, path: vec![name.clone()].into() };
             let open = Op::Open { object: Handle::CURRENT, rights };
             let told = self.core.ask_group(&o, dir.server(), vec![lookup, open], Vec::new(), 0).await?;
@@ -53,14 +83,55 @@ impl Client {
         }
     }
 
-    /// As [`Client::open`], with the size, where the file's server alone knows it.
+    /// As [`Client::open`], with the size, where the file's server alone knows it; and whether the file has a name. One without
+    /// is opened only if this client has it open.
     ///
     /// # Errors
     /// As [`Client::open`].
-    pub async fn open_sized(&self, object: Handle, rights: Rights) -> Result<(OpenFile, Option<u64>), Error> {
+    pub async fn open_sized(
+        &self,
+        object: Handle,
+        rights: Rights,
+    ) -> Result<(OpenFile, Option<u64>, bool), Error> {
         let o = self.begin("open", Some(object));
         let (attr, file) = self.open_unmerged(&o, object, rights).await?;
-        Ok((file, attr.layout.is_none().then_some(attr.size)))
+        Ok((file, attr.layout.is_none().then_some(attr.size), attr.nlink > 0))
+    }
+
+    /// Open again a file that is open here, though another client may have removed it.
+    ///
+    /// # Errors
+    /// `Stale`: it is gone.
+    pub async fn open_held(&self, object: Handle, rights: Rights) -> Result<OpenFile, Error> {
+        let o = self.begin("open", Some(object));
+        self.core.hold_again(&o, object.server(), &[object]).await?;
+        Ok(self.open_unmerged(&o, object, rights).await?.1)
+    }
+
+    /// As [`Client::open_sized`], for a mount; also what tells whether the pages that its kernel has of the file stay
+    /// ([`OpenFile::keeps_pages`]). A server of some of its bytes that does not answer soon keeps nobody waiting: then they do not.
+    ///
+    /// # Errors
+    /// As [`Client::open`].
+    pub async fn open_pages(&self, object: Handle, rights: Rights) -> Result<OpenedPages, Error> {
+        let o = self.begin("open", Some(object));
+        let streams = self.core.with_pages(|pages| pages.streams(object)).unwrap_or_default();
+        let opened = self.open_counted(&o, object, rights);
+        let ((attr, count, file), mut counts) = match streams.as_slice() {
+            [] => (opened.await?, Vec::new()),
+            &[only] if only == object => (opened.await?, Vec::new()),
+            several => {
+                let counts = self.core.counts_soon(object, several);
+                // An error of the open waits for no other server.
+                Box::pin(try_join(opened, async { Ok(counts.await) })).await?
+            }
+        };
+        counts.extend((count != ChangeCount::NONE).then_some((object, count)));
+        if !may_stay(attr.layout.as_ref()) {
+            counts.clear();
+        }
+        let size = attr.layout.is_none().then_some(attr.size);
+        Ok(OpenedPages { file, size, has_name: attr.nlink > 0, counts: StreamCounts(counts) })
     }
 
     /// Open a file, with its attributes, merged.
@@ -82,6 +153,17 @@ impl Client {
         object: Handle,
         rights: Rights,
     ) -> Result<(Attr, OpenFile), Error> {
+        let (attr, _, file) = self.open_counted(o, object, rights).await?;
+        Ok((attr, file))
+    }
+
+    /// The same, with the change count of its own stream.
+    async fn open_counted(
+        &self,
+        o: &Operation,
+        object: Handle,
+        rights: Rights,
+    ) -> Result<(Attr, ChangeCount, OpenFile), Error> {
         // Held before it is asked: an unlink under way meanwhile then knows of it.
         let hold = crate::file::Hold::new(self.clone(), object);
         let told = self.core.ask(o, object.server(), vec![Op::Open { object, rights }]).await;
@@ -93,6 +175,19 @@ impl Client {
         let attr = attr_among(&told.answers).filter(|attr| attr.handle == object);
         let attr = attr.ok_or_else(|| o.error(Status::BadMessage).from(object.server()))?;
         let file = OpenFile::held(hold, &attr, rights, capability_among(&told.answers));
-        Ok((attr, file))
+        Ok((attr, count_among(&told.answers), file))
+    }
+}
+
+impl Core {
+    /// The change counts of a file's streams, but for its own; of those whose servers answer soon.
+    async fn counts_soon(self: &Rc<Core>, object: Handle, streams: &[Handle]) -> Vec<(Handle, ChangeCount)> {
+        let o = self.begin("open", Some(object));
+        let deadline = o.deadline.min(self.world.now() + COUNTS_WAIT);
+        let o = o.until(deadline);
+        let others = streams.iter().filter(|stream| **stream != object);
+        let asked = others.map(async |&stream| (stream, self.streamstat(&o, stream).await));
+        let told = join_all(asked).await.into_iter();
+        told.filter_map(|(stream, facts)| facts.ok().map(|facts| (stream, facts.count))).collect()
     }
 }

@@ -33,7 +33,9 @@ mod batch;
 mod unordered;
 
 use super::many::Which;
+use crate::core::Core;
 use crate::{Client, Error};
+use attributes::Lacks;
 use batch::{BATCH_BYTES, BATCH_BYTES_ON, Batch, Begin, Has, Wanted};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -64,6 +66,7 @@ impl Client {
             bytes_max: BATCH_BYTES,
             given_at: None,
             ahead: None,
+            patience: None,
         }
     }
 }
@@ -87,6 +90,8 @@ pub struct DirStream {
     given_at: Option<Instant>,
     /// The one behind it.
     ahead: Option<Ahead>,
+    /// How long attributes are waited for; `None`: to the time limit, and a listing that lacks some fails.
+    patience: Option<Duration>,
 }
 
 impl DirStream {
@@ -96,18 +101,35 @@ impl DirStream {
         self
     }
 
+    /// Entries whose attributes do not come within `patience` are given without them, and [`DirStream::lacks`] says why: a server
+    /// that does not answer costs the listing of a directory on others nothing else.
+    pub fn attributes_within(mut self, patience: Duration) -> DirStream {
+        self.patience = Some(patience);
+        self
+    }
+
+    /// Why the entry given last has no attributes although it is there.
+    pub fn lacks(&self) -> Option<&Error> {
+        let last = self.batch.entries.get(self.next.checked_sub(1)?)?;
+        self.batch.lacks.get(&last.handle)
+    }
+
     /// The next entry; `None` at the end. With `plus` it has its attributes, merged; an entry without them is gone
-    /// meanwhile.
+    /// meanwhile, but for those that [`DirStream::lacks`] tells of.
     ///
     /// # Errors
     /// `NotDirectory`; `Stale`: the directory is gone.
     pub async fn next(&mut self, plus: bool) -> Result<Option<Entry>, Error> {
+        let mut deadline = None;
+        let mut by = |core: &Core| *deadline.get_or_insert_with(|| core.deadline());
         while self.next >= self.batch.entries.len() {
             let Some(begin) = self.batch.then.clone() else { return Ok(None) };
-            self.turn(begin, plus).await?;
+            let deadline = by(&self.client.core);
+            self.turn(begin, plus, deadline).await?;
         }
         if plus && self.batch.has < Has::Attributes {
-            self.complete().await?;
+            let deadline = by(&self.client.core);
+            self.complete(deadline).await?;
         }
         if plus && self.data_max > 0 && self.batch.has < Has::Contents {
             self.complete_data().await?;
@@ -175,7 +197,7 @@ impl DirStream {
     }
 
     /// Go on to the next batch.
-    async fn turn(&mut self, begin: Begin, plus: bool) -> Result<(), Error> {
+    async fn turn(&mut self, begin: Begin, plus: bool, deadline: Instant) -> Result<(), Error> {
         let called = self.client.core.world.now();
         let used_in = self.given_at.map(|at| called.since(at));
         let is_slow = used_in.is_some_and(|used| used > SLOW);
@@ -194,11 +216,10 @@ impl DirStream {
             }
         };
         self.ahead = None;
-        let deadline = called + self.client.core.options.timeout;
         let batch = match ahead {
             Some(Ok(batch)) => batch,
             Some(Err(error)) if self.client.core.world.now() >= deadline => return Err(error),
-            Some(Err(_)) | None => self.ask(begin, plus, called).await?,
+            Some(Err(_)) | None => self.ask(begin, plus, deadline).await?,
         };
         let now = self.client.core.world.now();
         (self.batch, self.next, self.given_at) = (batch, 0, Some(now));
@@ -207,7 +228,7 @@ impl DirStream {
             && self.turns > 1
             && !is_slow
         {
-            let mut ahead = maybe_done(self.ask(begin, plus, now));
+            let mut ahead = maybe_done(self.ask(begin, plus, self.client.core.deadline()));
             // The first look sends it.
             let _ = (&mut ahead).now_or_never();
             self.ahead = Some(ahead);
@@ -215,14 +236,13 @@ impl DirStream {
         Ok(())
     }
 
-    /// A batch, asked for by who came at `called`.
+    /// A batch, asked for by who waits until `deadline`.
     fn ask(
         &self,
         begin: Begin,
         plus: bool,
-        called: Instant,
+        deadline: Instant,
     ) -> LocalBoxFuture<'static, Result<Batch, Error>> {
-        let deadline = called + self.client.core.options.timeout;
         let wanted = Wanted { plus, data_max: self.data_max, bytes_max: self.bytes_max, deadline };
         Box::pin(Batch::ask(self.client.clone(), self.dir, begin, wanted))
     }
@@ -251,18 +271,21 @@ impl DirStream {
     }
 
     /// Fetch the attributes that the batch lacks.
-    async fn complete(&mut self) -> Result<(), Error> {
+    async fn complete(&mut self, deadline: Instant) -> Result<(), Error> {
         let core = &self.client.core;
         let o = core.begin("readdir", Some(self.dir));
+        let deadline = self.patience.map_or(deadline, |patience| deadline.min(core.world.now() + patience));
+        let o = o.until(deadline);
         let entries = &mut self.batch.entries;
         // A file may have several names here.
         let lacking: BTreeSet<Handle> =
             entries.iter().filter(|e| e.attr.is_none()).map(|e| e.handle).collect();
         let lacking: Vec<Handle> = lacking.into_iter().collect();
+        let mut lacks = Lacks::new();
         if !lacking.is_empty() {
             let found = match core.switches().readdirplus {
-                true => core.getattr_many(&o, &lacking).await?,
-                false => core.getattr_each(&o, &lacking).await?,
+                true => core.getattr_many(&o, &lacking, &mut lacks).await,
+                false => core.getattr_each(&o, &lacking, &mut lacks).await,
             };
             for entry in entries.iter_mut().filter(|entry| entry.attr.is_none()) {
                 entry.attr = found.get(&entry.handle).filter(|attr| attr.nlink > 0).cloned();
@@ -270,8 +293,17 @@ impl DirStream {
         }
         if core.switches().readdirplus {
             let attrs = entries.iter_mut().filter_map(|entry| entry.attr.as_mut()).collect();
-            core.merge_many(&o, attrs).await?;
+            lacks.append(&mut core.merge_many(&o, attrs).await);
         }
+        if self.patience.is_none()
+            && let Some((_, error)) = lacks.pop_first()
+        {
+            return Err(error);
+        }
+        for entry in entries.iter_mut().filter(|entry| lacks.contains_key(&entry.handle)) {
+            entry.attr = None;
+        }
+        self.batch.lacks = lacks;
         // As old as the oldest of them: what was changed since is not believed, and the others no longer than if they had
         // been used at once.
         let (asked_at, asked) = self.batch.asked;

@@ -5,6 +5,7 @@ use crate::core::{Core, Operation, ToldGroup};
 use crate::transfer::whole;
 use crate::{Client, Error, OpenFile};
 use bytes::Bytes;
+use shoal_env::Instant;
 use shoal_proto::op::Answer;
 use shoal_proto::{Attr, Generation, Handle, Kind, Name, Op, Owner, Placement, Rights, Status, Template};
 use std::rc::Rc;
@@ -29,7 +30,8 @@ impl Client {
             || data.len() > eager
             || data.len() as u64 > stuffed_max
         {
-            return Box::pin(self.create_then_write(dir, name, owner, data, template)).await;
+            let deadline = self.core.deadline();
+            return Box::pin(self.create_then_write(dir, name, owner, data, template, deadline)).await;
         }
         let o = self.begin("create", Some(dir));
         let len = data.len() as u32;
@@ -42,7 +44,7 @@ impl Client {
             Ok(told) => told.answers,
             // The directory's own template is smaller than the data, or lays files out otherwise.
             Err(error) if error.status == Status::StaleLayout => {
-                return Box::pin(self.create_then_write(dir, name, owner, data, template)).await;
+                return Box::pin(self.create_then_write(dir, name, owner, data, template, o.deadline)).await;
             }
             Err(error) => return Err(error),
         };
@@ -59,14 +61,18 @@ impl Client {
         owner: Owner,
         data: Bytes,
         template: Option<Template>,
+        deadline: Instant,
     ) -> Result<Attr, Error> {
-        let (attr, _, file) = self.create(dir, name, owner, true, Rights::WRITE, template).await?;
-        if data.is_empty() {
-            return Ok(attr);
-        }
-        file.write(0, data).await?;
-        file.close().await?;
-        self.getattr(attr.handle).await
+        let made = async {
+            let (attr, _, file) = self.create(dir, name, owner, true, Rights::WRITE, template).await?;
+            if data.is_empty() {
+                return Ok(attr);
+            }
+            file.write(0, data).await?;
+            file.close().await?;
+            self.getattr(attr.handle).await
+        };
+        self.core.until(deadline, made).await
     }
 
     /// Look a file up and read all of it: one message if it is small and colocated with its entry, two if it lives on
@@ -157,15 +163,18 @@ impl Core {
         if attr.size > max as u64 {
             return Ok((attr, None));
         }
-        let data = file.read(0, max).await?;
-        file.close().await?;
-        Ok((attr, Some(data)))
+        let read = async {
+            let data = file.read(0, max).await?;
+            file.close().await?;
+            Ok::<_, Error>((attr, Some(data)))
+        };
+        self.until(o.deadline, read).await
     }
 }
 
 /// Attributes behind a write of the same group: with what its answer tells of the stream.
 pub(super) fn written_attr(attr: Attr, answers: &[Answer]) -> Attr {
-    let Some(Answer::Facts { facts }) = answers.last() else { return attr };
+    let Some(Answer::Facts { facts, .. }) = answers.last() else { return attr };
     let mtime = facts.written_at.unwrap_or(attr.mtime);
     Attr { size: facts.size, space: facts.space, mtime, ctime: attr.ctime.max(mtime), ..attr }
 }

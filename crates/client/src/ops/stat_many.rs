@@ -87,7 +87,7 @@ impl Client {
                     fails(told.status)
                 }
                 Ok(told) => match told.answers.into_iter().next() {
-                    Some(Answer::Attr { attr }) => Some(Ok(attr)),
+                    Some(Answer::Attr { attr, .. }) => Some(Ok(attr)),
                     Some(Answer::Looked { handle, kind, attr, .. }) => {
                         if let Which::Entry(dir, name) = &which[item] {
                             let (leads, now) = (Leads::To(handle, kind), self.core.world.now());
@@ -120,7 +120,7 @@ impl Client {
             results[item] = match told {
                 Err(error) => Some(Err(which[item].named(error))),
                 Ok(told) => match (told.status, told.answers.into_iter().next()) {
-                    (Status::Ok, Some(Answer::Attr { attr })) if attr.nlink > 0 => Some(Ok(attr)),
+                    (Status::Ok, Some(Answer::Attr { attr, .. })) if attr.nlink > 0 => Some(Ok(attr)),
                     _ => None,
                 },
             };
@@ -135,7 +135,7 @@ impl Client {
             .filter_map(|result| result.as_mut()?.as_mut().ok())
             .filter(|attr| is_in_parts(attr))
             .collect();
-        if !striped.is_empty() && self.core.merge_many(&o, striped).await.is_err() {
+        if !striped.is_empty() && !self.core.merge_many(&o, striped).await.is_empty() {
             for result in results.iter_mut() {
                 if matches!(result, Some(Ok(attr)) if is_in_parts(attr)) {
                     *result = None;

@@ -1,4 +1,4 @@
-//! Space of the file system, summed over the disks of its servers.
+//! Space of the file system, summed over the disks of the servers that answer.
 //!
 //! Servers of one machine often share a disk. Each of them answers with that disk's number, and the disk counts once.
 
@@ -9,22 +9,34 @@ use shoal_proto::{Op, Status};
 use std::collections::BTreeMap;
 
 impl Client {
-    /// Space and objects, summed over all servers, which are asked at once. A disk that several servers share counts once.
+    /// Space and objects, summed over the servers that answer; all are asked at once. A disk that several servers share counts
+    /// once.
     ///
     /// # Errors
-    /// When a server does not answer.
+    /// When none answers.
     pub async fn statfs(&self) -> Result<Statfs, Error> {
         let o = self.core.begin("statfs", None);
         let map = self.map();
         let asked = map.servers.iter().map(|info| self.core.ask(&o, info.id, vec![Op::Statfs {}]));
-        let mut disks = Disks::default();
+        let (mut disks, mut answers, mut missing) = (Disks::default(), 0, None);
         for told in join_all(asked).await {
-            let Some(&Answer::Space { total, available, objects, disk }) = told?.answers.first() else {
+            let told = match told {
+                Ok(told) => told,
+                Err(error) => {
+                    missing = Some(error);
+                    continue;
+                }
+            };
+            let Some(&Answer::Space { total, available, objects, disk }) = told.answers.first() else {
                 return Err(o.error(Status::BadMessage).because("no space in a server's answer"));
             };
             disks.add(disk, Statfs { total, available, objects });
+            answers += 1;
         }
-        Ok(disks.sum())
+        match missing {
+            Some(error) if answers == 0 => Err(error),
+            _ => Ok(disks.sum()),
+        }
     }
 }
 

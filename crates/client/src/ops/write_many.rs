@@ -76,7 +76,10 @@ impl Client {
                 // Written already: only the facts of its datafiles did not come.
                 Which::Entry(dir, name) if in_groups[item] => self.lookup(*dir, name).await,
                 Which::Object(object) if in_groups[item] => self.getattr(*object).await,
-                _ => self.write_one(&pieces[item], durable).await,
+                _ => {
+                    let one = self.write_one(&pieces[item], durable);
+                    self.core.until(self.core.deadline(), one).await
+                }
             };
             attr.map_err(|error| pieces[item].which.named(error))
         })
@@ -123,10 +126,8 @@ impl Client {
             };
             match step {
                 Step::Done(result) => {
-                    if let Ok(Written(attr, (server, loss))) = &result {
+                    if let Ok(Written(attr, _)) = &result {
                         self.core.cache.borrow_mut().changed(attr.handle);
-                        // Durable or not, a later fsync of the file is to know of it.
-                        self.core.inodes.borrow_mut().written(attr.handle, *server, *loss);
                     }
                     results[*item] = Some(result.map_err(|error| pieces[*item].which.named(error)));
                 }

@@ -1,11 +1,13 @@
 //! Data over several datafiles: patterns, holes, ends, syncs.
 
-use crate::OpenFile;
 use crate::fake::{FakeCluster, Hand, Lost, OWNER, name};
+use crate::{Client, Error, OpenFile};
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{LocalBoxFuture, join};
 use proptest::prelude::*;
 use shoal_pattern::{Pattern, Region};
-use shoal_proto::{Allocation, Handle, Rights, ServerId, Status, Time};
+use shoal_proto::{Allocation, Durability, Handle, Rights, ServerId, SetAttr, Status, Time};
 
 const STRIP: u64 = 4096;
 
@@ -117,6 +119,48 @@ fn a_server_that_lost_its_memory_between_write_and_fsync_is_told_once() {
     hand.run(file.fsync()).unwrap();
     hand.run(file.write(0, vec![1; 3 * 4096].into())).unwrap();
     hand.run(file.fsync()).unwrap();
+}
+
+#[test]
+fn a_change_of_attributes_that_its_server_lost_is_told_by_the_next_fsync_of_the_object() {
+    let changes = |client: &Client, object: Handle| -> Vec<LocalBoxFuture<'static, Result<(), Error>>> {
+        let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        let [a, b, c] = [0; 3].map(|_| client.clone());
+        vec![
+            async move { a.setattr(object, set).await.map(drop) }.boxed_local(),
+            async move { b.setxattr(object, b"user.a", b"1", false, false).await }.boxed_local(),
+            async move { c.removexattr(object, b"user.a").await }.boxed_local(),
+        ]
+    };
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let file = open(&hand, "f");
+    for change in changes(&hand.client, file.handle()) {
+        hand.run(change).unwrap();
+        hand.cluster.borrow_mut().loss[0] += 1;
+        assert_eq!(hand.run(file.fsync()).unwrap_err().status, Status::Io);
+        hand.run(file.fsync()).unwrap();
+    }
+    // What was durable when it was answered cannot be lost.
+    let durable = hand.client.with_durability(Durability::Durable);
+    for change in changes(&durable, file.handle()) {
+        hand.run(change).unwrap();
+        hand.cluster.borrow_mut().loss[0] += 1;
+        hand.run(file.fsync()).unwrap();
+    }
+    // So was the file's entry.
+    assert_eq!(hand.run(hand.client.fsync_directory(Handle::ROOT)).unwrap_err().status, Status::Io);
+    for change in changes(&hand.client, Handle::ROOT) {
+        hand.run(change).unwrap();
+        hand.run(hand.client.fsync_directory(Handle::ROOT)).unwrap();
+        hand.cluster.borrow_mut().loss[0] += 1;
+        hand.run(hand.client.fsync_directory(Handle::ROOT)).unwrap();
+    }
+    for change in changes(&hand.client, Handle::ROOT) {
+        hand.run(change).unwrap();
+        hand.cluster.borrow_mut().loss[0] += 1;
+        assert_eq!(hand.run(hand.client.fsync_directory(Handle::ROOT)).unwrap_err().status, Status::Io);
+        hand.run(hand.client.fsync_directory(Handle::ROOT)).unwrap();
+    }
 }
 
 #[test]
@@ -431,4 +475,72 @@ proptest! {
             prop_assert_eq!(hand.run(file.size()).unwrap(), model.len() as u64);
         }
     }
+}
+
+#[test]
+fn a_loss_of_what_was_appended_while_a_sync_was_under_way_is_told_by_the_next_one() {
+    for of_all in [false, true] {
+        append_beside_a_sync(of_all);
+    }
+}
+
+#[test]
+fn each_of_two_durable_appends_fails_if_its_own_bytes_may_be_lost() {
+    let hand = Hand::new(FakeCluster::new(3, STRIP));
+    let client = hand.client.with_durability(Durability::Durable);
+    let both = Rights::READ | Rights::WRITE;
+    let file = hand.run(client.create(Handle::ROOT, &name("f"), OWNER, true, both, None)).unwrap().2;
+    hand.run(file.write(0, vec![1; 3 * 4096].into())).unwrap();
+    let home = file.handle().server();
+    let others: Vec<ServerId> = (0..3).map(ServerId).filter(|&server| server != home).collect();
+    let append = || Box::pin(file.append(vec![2; 3 * 4096].into()));
+    let (mut first, mut second) = (append(), append());
+    // One asks for the loss ids of the other servers before it is sent.
+    for _ in 0..4 {
+        assert!(hand.look(first.as_mut()).is_pending());
+        assert!(hand.look(second.as_mut()).is_pending());
+        for &server in &others {
+            hand.carry_to(server);
+        }
+    }
+    let waiting = hand.take(home);
+    assert_eq!(waiting.len(), 2);
+    let session = hand.core.attach_id(home).unwrap();
+    for (tag, request, bulk) in waiting {
+        let (reply, bulk) = hand.cluster.borrow_mut().execute(home, session, &request, bulk);
+        hand.reply(home, tag, reply, bulk).unwrap();
+    }
+    hand.cluster.borrow_mut().loss[usize::from(others[0].0)] = 2;
+    let (first, second) = hand.run(join(first, second));
+    assert_eq!(first.unwrap_err().status, Status::Io);
+    assert_eq!(second.unwrap_err().status, Status::Io);
+}
+
+/// A sync of a file, or of all, while an append waits.
+fn append_beside_a_sync(of_all: bool) {
+    let hand = Hand::new(FakeCluster::new(3, STRIP));
+    let (file, other) = (open(&hand, "f"), open(&hand, "f"));
+    hand.run(file.write(0, vec![1; 3 * 4096].into())).unwrap();
+    let home = file.handle().server();
+    // The append is on its way to the metafile's server, or waits there for its turn.
+    let mut append = Box::pin(file.append(vec![2; 3 * 4096].into()));
+    assert!(hand.look(append.as_mut()).is_pending());
+    let waiting = hand.take(home);
+    assert_eq!(waiting.len(), 1);
+    // Meanwhile another descriptor syncs.
+    match of_all {
+        true => hand.run(hand.client.sync_all()).unwrap(),
+        false => hand.run(other.fsync()).unwrap(),
+    }
+    // Now the append is carried out, and acknowledged.
+    let session = hand.core.attach_id(home).unwrap();
+    for (tag, request, bulk) in waiting {
+        let (reply, bulk) = hand.cluster.borrow_mut().execute(home, session, &request, bulk);
+        hand.reply(home, tag, reply, bulk).unwrap();
+    }
+    hand.run(append).unwrap();
+    // Another server than the metafile's loses its memory, and with it a part of the append.
+    let lost = (0..3_u16).find(|&server| ServerId(server) != home).unwrap();
+    hand.cluster.borrow_mut().loss[usize::from(lost)] = 2;
+    assert_eq!(hand.run(file.fsync()).unwrap_err().status, Status::Io);
 }

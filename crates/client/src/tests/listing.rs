@@ -185,6 +185,7 @@ fn a_wait_for_a_batch_ahead_ends_by_the_readers_own_deadline() {
     let mut stream = hand.client.opendir(ROOT);
     take(&hand, &mut stream, 6);
     hand.advance(timeout / 3);
+    hand.core.not_serving(FIRST, "it starts again");
     let mut next = pin!(stream.next(true));
     assert!(hand.look(next.as_mut()).is_pending());
     hand.advance(timeout - timeout / 3);

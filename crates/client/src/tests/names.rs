@@ -205,3 +205,48 @@ fn an_open_by_path_that_meets_a_replaced_file_opens_the_one_that_replaced_it() {
     let (_, new) = replaced(&hand);
     assert_eq!(hand.run(hand.client.open_at(b"/f", Rights::READ)).unwrap().handle(), new);
 }
+
+#[test]
+fn a_file_that_is_removed_here_while_it_is_being_opened_by_its_name_lives_until_its_last_close() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let (text, first) = (name("f"), ServerId(0));
+    for creates in [false, true] {
+        let object = made(&hand, 0, Handle::ROOT, "f", Kind::File);
+        let open = async {
+            match creates {
+                true => hand
+                    .client
+                    .create(Handle::ROOT, &text, OWNER, false, Rights::READ, None)
+                    .await
+                    .map(|(.., file)| file),
+                false => hand.client.open_name(Handle::ROOT, &text, Rights::READ).await,
+            }
+        };
+        hand.run(hand.client.ping(first)).unwrap();
+        let (mut open, mut unlink) = (Box::pin(open), Box::pin(hand.client.unlink(Handle::ROOT, &text)));
+        assert!(hand.look(open.as_mut()).is_pending());
+        assert!(hand.look(unlink.as_mut()).is_pending());
+        let session = hand.core.attach_id(first).unwrap();
+        let mut replies: Vec<_> = hand
+            .take(first)
+            .into_iter()
+            .map(|(tag, request, bulk)| {
+                let (reply, bulk) = hand.cluster.borrow_mut().execute(first, session, &request, bulk);
+                (tag, reply, bulk)
+            })
+            .collect();
+        assert_eq!(replies.len(), 2);
+        // The unlink is answered before the open, which was carried out before it.
+        while let Some((tag, reply, bulk)) = replies.pop() {
+            hand.reply(first, tag, reply, bulk).unwrap();
+            if !replies.is_empty() {
+                hand.run(unlink.as_mut()).unwrap();
+            }
+        }
+        let file = hand.run(open).unwrap();
+        assert_eq!(hand.cluster.borrow().orphans, [object], "creates: {creates}");
+        hand.run(file.close()).unwrap();
+        hand.run(hand.client.ping(first)).unwrap();
+        assert!(hand.cluster.borrow().orphans.is_empty(), "creates: {creates}");
+    }
+}

@@ -2,7 +2,9 @@
 
 use crate::fake::{FakeCluster, Hand, Lost, OWNER, name};
 use bytes::Bytes;
-use shoal_proto::{Handle, Kind, Rights, ServerId, Status};
+use shoal_proto::message::{GroupReply, Loss, Reply};
+use shoal_proto::op::Answer;
+use shoal_proto::{Handle, Kind, Op, Rights, ServerId, Status};
 use std::time::Duration;
 
 const STRIP: u64 = 4096;
@@ -301,6 +303,7 @@ fn what_waited_behind_a_read_that_ran_out_of_time_is_announced_to_the_connection
     assert!(hand.look(first.as_mut()).is_pending());
     assert_eq!(hand.take(FIRST).len(), 1);
     hand.advance(Duration::from_secs(6));
+    hand.run(hand.client.ping(FIRST)).expect("the server answers others");
     let mut second = Box::pin(file.read(0, 100));
     assert!(hand.look(second.as_mut()).is_pending());
     assert!(hand.take(FIRST).is_empty(), "all credit is in use");
@@ -309,4 +312,48 @@ fn what_waited_behind_a_read_that_ran_out_of_time_is_announced_to_the_connection
     assert!(hand.outgoing() > announced, "nobody else would say it before the next request");
     assert_eq!(hand.take(FIRST).len(), 1);
     assert!(hand.look(first.as_mut()).is_ready());
+}
+
+/// A hold, or an unlink, is carried out, and its answer comes when nobody waits for it and the file is closed.
+#[test]
+fn what_a_server_keeps_by_an_answer_that_nobody_waits_for_is_released() {
+    for unlinks in [false, true] {
+        let hand = Hand::new(FakeCluster::new(1, STRIP));
+        let rights = Rights::READ | Rights::WRITE;
+        let text = name("f");
+        let (attr, _, file) =
+            hand.run(hand.client.create(Handle::ROOT, &text, OWNER, true, rights, None)).unwrap();
+        let object = attr.handle;
+        let sent = match unlinks {
+            true => {
+                let mut unlink = Box::pin(hand.client.unlink(Handle::ROOT, &text));
+                assert!(hand.look(unlink.as_mut()).is_pending());
+                hand.take(FIRST)
+            }
+            false => {
+                let mut saying = Box::pin(hand.core.say_what_is_open(FIRST, Duration::ZERO));
+                assert!(hand.look(saying.as_mut()).is_pending());
+                hand.take(FIRST)
+            }
+        };
+        assert_eq!(sent.len(), 1);
+        // The connection breaks with the answer on its way; who asked has gone with it; then the file is closed.
+        hand.core.lost(FIRST, "cut");
+        hand.run(file.close()).unwrap();
+        hand.attach(FIRST);
+        let again = hand.take(FIRST);
+        assert_eq!(again, sent);
+        let removed = vec![object].into();
+        let answer = match unlinks {
+            true => Answer::Removed { handle: object, kind: Kind::File, orphaned: true },
+            false => Answer::Holding { removed },
+        };
+        let groups = vec![GroupReply { status: Status::Ok, answers: vec![answer].into() }].into();
+        let reply = Reply { loss: Loss::default(), map_epoch: 1, groups };
+        hand.reply(FIRST, again[0].0, reply, Bytes::new()).unwrap();
+        let released: Vec<_> =
+            hand.take(FIRST).into_iter().flat_map(|(_, request, _)| request.groups.0).collect();
+        assert_eq!(released.len(), 1, "unlinks: {unlinks}");
+        assert_eq!(released[0].ops[..], [Op::Release { object }]);
+    }
 }

@@ -76,7 +76,7 @@ impl Opened {
         let (generation, capability) = (shape.generation, self.capability());
         let op = Op::Allocate { stream, generation, capability, from, len, mode };
         let told = self.client.core.ask(o, stream.server(), vec![op]).await?;
-        self.written(o, stream.server(), told.loss);
+        self.inode.written(stream.server(), told.loss);
         Ok(())
     }
 }

@@ -1,16 +1,18 @@
 //! Appending: the server gives the place (design §4.5).
 //!
 //! In a file laid out over servers the metafile's server writes the data to the others, whose loss ids its answer does not
-//! hold. So they are asked for before the append: a sync behind it then syncs those servers too, and tells if one of them
-//! lost its memory since.
+//! hold. So they are known before the append is sent, kept while it is under way, and noted when it is acknowledged: a sync
+//! that begins then finds that one of those servers has lost its memory since. A sync that ends while the append is under
+//! way takes nothing of that away.
 
 use crate::core::Operation;
 use crate::file::Opened;
 use crate::{Error, OpenFile};
 use bytes::Bytes;
 use futures_util::future::join_all;
+use shoal_proto::message::Loss;
 use shoal_proto::op::Answer;
-use shoal_proto::{Durability, Handle, Layout, Op, Rights, Status, limits};
+use shoal_proto::{Durability, Layout, Op, Rights, ServerId, Status, limits};
 
 impl OpenFile {
     /// Append all of `data` at the end of the file, whoever else appends; the offset it got. It is one message, so at most
@@ -35,54 +37,72 @@ impl OpenFile {
                     file.unstuff(o).await?;
                 }
                 let shape = file.shape();
-                if let Some(layout) = &shape.layout {
-                    file.note_losses(o, layout).await?;
-                }
+                let others = match &shape.layout {
+                    Some(layout) => file.losses_of_others(o, layout).await?,
+                    None => Vec::new(),
+                };
                 file.client.core.rendezvous(o, file.handle).await?;
                 // What other servers write for it is made durable by the fsync behind it.
-                let usual = o.with(Durability::Usual);
-                let o = if shape.layout.is_some() { &usual } else { o };
+                let apart = o.with(without_sync(o.durability));
+                let o = if shape.layout.is_some() { &apart } else { o };
                 let op = Op::Append { object: file.handle, capability: file.capability(), len };
                 let told = file.client.core.ask_with(o, server, vec![op], vec![data.clone()], 0).await?;
-                file.written(o, server, told.loss);
+                file.inode.written(server, told.loss);
+                others.iter().for_each(|&(server, loss)| file.inode.written_since(server, loss));
                 match told.answers.first() {
                     Some(&Answer::Appended { offset, size }) => {
                         if shape.layout.is_none() && size > shape.template.stuffed_max() {
                             file.learn_layout(o).await?;
                         }
-                        Ok(offset)
+                        Ok((offset, [&others[..], &[(server, told.loss)]].concat()))
                     }
                     _ => Err(o.error(Status::BadMessage).from(server).because("no offset in its answer")),
                 }
             })
             .await;
         file.touched();
-        let offset = result?;
+        let (offset, own) = result?;
         if o.durability == Durability::Durable && file.shape().layout.is_some() {
-            self.fsync().await?;
+            file.fsync(&own).await?;
         }
         Ok(offset)
     }
 }
 
+/// A durable append is one that is written, and a sync.
+fn without_sync(durability: Durability) -> Durability {
+    if durability == Durability::Durable { Durability::Written } else { durability }
+}
+
 impl Opened {
-    /// Know the loss ids of all servers that an append may write to.
-    async fn note_losses(&self, o: &Operation, layout: &Layout) -> Result<(), Error> {
-        let unknown = layout.datafiles.iter().filter(|stream| !self.inode.knows_loss(stream.server()));
-        let asked = unknown.map(|&stream: &Handle| async move {
-            let told = self.client.core.ask(o, stream.server(), vec![Op::Streamstat { stream }]).await?;
-            self.inode.written(stream.server(), told.loss);
-            Ok(())
+    /// The loss ids of all servers but the metafile's that an append may write to, as they are before it.
+    async fn losses_of_others(&self, o: &Operation, layout: &Layout) -> Result<Vec<(ServerId, Loss)>, Error> {
+        let home = self.handle.server();
+        let others = layout.datafiles.iter().filter(|stream| stream.server() != home);
+        let durability = without_sync(o.durability);
+        let o = &o.with(durability);
+        let ids = others.map(|&stream| async move {
+            let server = stream.server();
+            let loss = match self.inode.loss_of(server, durability) {
+                Some(loss) => loss,
+                None => {
+                    let loss = self.client.core.ask(o, server, vec![Op::Streamstat { stream }]).await?.loss;
+                    self.inode.asked(server, durability, loss);
+                    loss
+                }
+            };
+            Ok((server, loss))
         });
-        join_all(asked).await.into_iter().collect()
+        join_all(ids).await.into_iter().collect()
     }
 
     /// Another client laid the file out: a sync has to know where its data is.
     async fn learn_layout(&self, o: &Operation) -> Result<(), Error> {
         self.refresh(o).await?;
-        match self.shape().layout {
-            Some(layout) => self.note_losses(o, &layout).await,
-            None => Ok(()),
+        if let Some(layout) = self.shape().layout {
+            let others = self.losses_of_others(o, &layout).await?;
+            others.iter().for_each(|&(server, loss)| self.inode.written_since(server, loss));
         }
+        Ok(())
     }
 }

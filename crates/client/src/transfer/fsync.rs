@@ -9,11 +9,12 @@
 //! out**: it carries the generation that this client knows, and the metafile's server refuses an older one (`StaleLayout`).
 
 use crate::core::Operation;
-use crate::file::Opened;
+use crate::file::{Opened, Shape};
 use crate::inodes::{Before, generation_known};
 use crate::{Error, OpenFile};
 use futures_util::future::join_all;
-use shoal_proto::{Generation, Handle, Op, Status};
+use shoal_proto::message::Loss;
+use shoal_proto::{Generation, Handle, Op, ServerId, Status};
 
 impl OpenFile {
     /// Make all data of the file durable, on all its datafiles at once, through whichever open file it was written.
@@ -21,20 +22,32 @@ impl OpenFile {
     /// # Errors
     /// `Io`: something that this client wrote to the file may be lost; said once through each open file.
     pub async fn fsync(&self) -> Result<(), Error> {
-        let file = &self.0;
-        let o = file.client.core.begin("fsync", Some(file.handle));
-        file.sync(&o).await?;
-        if file.report_loss() { Err(lost(&o)) } else { Ok(()) }
+        self.0.fsync(&[]).await
     }
 }
 
 impl Opened {
-    /// Sync all streams; losses are noted.
-    async fn sync(&self, o: &Operation) -> Result<(), Error> {
+    /// Make all data of the file durable. `own` are the loss ids of what the caller has just written.
+    ///
+    /// # Errors
+    /// `Io`: something of `own` may be lost, whether or not that loss was reported; or another loss that was not.
+    pub(super) async fn fsync(&self, own: &[(ServerId, Loss)]) -> Result<(), Error> {
+        let o = self.client.core.begin("fsync", Some(self.handle));
+        let synced = self.sync(&o).await?;
+        let is_lost = |&(server, loss): &(ServerId, Loss)| {
+            synced.iter().any(|&(of, since)| of == server && loss.is_lost(since))
+        };
+        let is_new = self.report_loss();
+        if is_new || own.iter().any(is_lost) { Err(lost(&o)) } else { Ok(()) }
+    }
+
+    /// Sync all streams; losses are noted. The loss ids that came back.
+    async fn sync(&self, o: &Operation) -> Result<Vec<(ServerId, Loss)>, Error> {
         let before = self.inode.before();
         let mut stale = 0;
         loop {
-            match self.sync_streams(o, &before).await {
+            let shape = self.shape();
+            match self.sync_streams(o, &before, &shape).await {
                 Err(error) if error.status == Status::StaleLayout => {
                     stale += 1;
                     if stale > 1 {
@@ -42,36 +55,45 @@ impl Opened {
                     }
                     self.refresh(o).await?;
                 }
+                Err(error) if error.status == Status::Stale && self.has_moved(o, &shape).await => {}
                 // What failed is to be judged by the next sync, so nothing counts as covered.
                 Err(error) => return Err(error),
-                Ok(()) => {
+                Ok(synced) => {
                     self.inode.covered(&before);
-                    return Ok(());
+                    return Ok(synced);
                 }
             }
         }
     }
 
-    async fn sync_streams(&self, o: &Operation, before: &Before) -> Result<(), Error> {
-        let (core, shape) = (&self.client.core, self.shape());
+    async fn sync_streams(
+        &self,
+        o: &Operation,
+        before: &Before,
+        shape: &Shape,
+    ) -> Result<Vec<(ServerId, Loss)>, Error> {
+        let core = &self.client.core;
         let others = shape.layout.iter().flat_map(|layout| layout.datafiles.iter());
         let others = others.filter(|&&stream| stream != self.handle).map(|&stream| (stream, Generation(0)));
-        let mut streams: Vec<(Handle, Generation)> = vec![(self.handle, generation_known(&shape))];
+        let mut streams: Vec<(Handle, Generation)> = vec![(self.handle, generation_known(shape))];
         streams.extend(others);
         let all = streams.iter().map(|&(stream, generation)| async move {
             let told = core.ask(o, stream.server(), vec![Op::Fsync { stream, generation }]).await?;
             Ok::<_, Error>((stream.server(), told.loss))
         });
-        let mut failed: Option<Error> = None;
+        let (mut ids, mut failed) = (Vec::new(), None::<Error>);
         for synced in join_all(all).await {
             match synced {
-                Ok((server, loss)) => self.inode.compare(before, server, loss),
+                Ok((server, loss)) => {
+                    self.inode.compare(before, server, loss);
+                    ids.push((server, loss));
+                }
                 // Another layout is another question: its answer counts.
                 Err(error) if failed.is_none() || error.status == Status::StaleLayout => failed = Some(error),
                 Err(_) => {}
             }
         }
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(ids), Err)
     }
 }
 

@@ -50,12 +50,17 @@ impl OpenFile {
 
 impl Opened {
     async fn read(&self, o: &Operation, pattern: &Pattern) -> Result<Bytes, Error> {
+        self.has_forgotten_pages();
         let Some((from, _)) = bounds(o, pattern)? else { return Ok(Bytes::new()) };
         self.with_shape(o, Rights::READ, async |shape| {
             let mut window = Window::all(pattern);
             // A stuffed file holds nothing beyond its first strip: one byte there is enough to learn that it still is.
             if shape.layout.is_none() && pattern.is_contiguous() {
                 window.len = window.len.min(shape.template.stuffed_max().saturating_sub(from).max(1));
+                if window.len < pattern.len() {
+                    // Pages behind the first strip depend on streams that the file does not have yet.
+                    self.client.core.with_pages(|pages| pages.spoil(self.handle));
+                }
             }
             self.read_shaped(o, &shape, pattern, window).await
         })
@@ -81,6 +86,7 @@ impl Opened {
                         .from(stream.server())
                         .because("no data in its answer"));
                 };
+                self.filled(stream, &facts);
                 let share = Share::of(plan.view(index, window)?, facts.size);
                 let got = told.bulk.len() as u64;
                 if got != u64::from(len) || got > want || got < share.needed {
@@ -97,6 +103,12 @@ impl Opened {
             pattern.len()
         };
         assemble(&plan, &fetched, len)
+    }
+
+    /// A part was read: the kernel's pages are filled with it, where there is a mount.
+    fn filled(&self, stream: Handle, facts: &StreamFacts) {
+        let (object, count) = (self.handle, facts.count);
+        self.client.core.note_pages(object, |pages| pages.filled(object, stream, count));
     }
 
     /// The file's size, from the facts that came with the data and those of the other datafiles.

@@ -6,6 +6,7 @@ use crate::file::{Opened, Shape};
 use crate::{Error, OpenFile};
 use bytes::{Bytes, BytesMut};
 use shoal_pattern::{Pattern, Window};
+use shoal_proto::op::Answer;
 use shoal_proto::{Durability, Handle, Op, Rights, Status};
 
 /// A message of at most so many pieces is sent from where they lie.
@@ -36,6 +37,20 @@ impl OpenFile {
         self.0.write(&o, &pattern, &data).await
     }
 
+    /// Write all of `data` at `offset`, of which the kernel's pages of the file have the bytes already.
+    ///
+    /// # Errors
+    /// As [`OpenFile::write`].
+    pub async fn write_pages(&self, offset: u64, data: Bytes) -> Result<(), Error> {
+        let (core, object) = (&self.0.client.core, self.0.handle);
+        let o = self.0.client.begin("write", Some(object));
+        let pattern = contiguous(&o, offset, data.len() as u64)?;
+        core.with_pages(|pages| pages.write_begins(object));
+        let written = self.0.write_by(&o, &pattern, &data, true).await;
+        core.note_pages(object, |pages| pages.write_ended(object, written.is_ok()));
+        written
+    }
+
     /// Write `data` to a pattern of the file: its bytes are those of the pattern, in its order.
     ///
     /// # Errors
@@ -52,11 +67,23 @@ impl OpenFile {
 
 impl Opened {
     async fn write(&self, o: &Operation, pattern: &Pattern, data: &Bytes) -> Result<(), Error> {
+        self.has_forgotten_pages();
+        self.write_by(o, pattern, data, false).await
+    }
+
+    /// `has_pages`: the kernel's pages have the bytes.
+    async fn write_by(
+        &self,
+        o: &Operation,
+        pattern: &Pattern,
+        data: &Bytes,
+        has_pages: bool,
+    ) -> Result<(), Error> {
         let Some((_, end)) = bounds(o, pattern)? else { return Ok(()) };
         let result = self
             .with_shape(o, Rights::WRITE, async |shape| {
                 let shape = self.room_to(o, shape, end).await?;
-                self.write_shaped(o, &shape, pattern, data).await
+                self.write_shaped(o, &shape, pattern, data, has_pages).await
             })
             .await;
         self.touched();
@@ -69,6 +96,7 @@ impl Opened {
         shape: &Shape,
         pattern: &Pattern,
         data: &Bytes,
+        has_pages: bool,
     ) -> Result<(), Error> {
         let plan = Plan::new(self, o, shape, pattern, Window::all(pattern));
         let sent = plan.each(async |index: u32, stream: Handle, window: Window| {
@@ -76,7 +104,10 @@ impl Opened {
             let transfer = plan.transfer(index, stream, window);
             let told =
                 plan.core.ask_with(o, stream.server(), vec![Op::Write { transfer, len }], bulk, 0).await?;
-            self.written(o, stream.server(), told.loss);
+            self.inode.written(stream.server(), told.loss);
+            if has_pages && let Some(Answer::Facts { moves, .. }) = told.answers.first() {
+                self.client.core.with_pages(|pages| pages.moved(self.handle, stream, moves));
+            }
             Ok(())
         });
         sent.await.map(drop)

@@ -15,12 +15,15 @@ use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
 /// Files hold users' data: nobody but their owner reads them.
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+/// The same of directories, those above them too, as far as they are made.
+const DIR_MODE: u32 = 0o700;
 
 /// The file system, for one environment.
 pub(super) struct RealFiles {
@@ -158,7 +161,7 @@ impl FileDoor for RealFiles {
     }
 
     fn create_dir(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<()>> {
-        self.call(path, |path| std::fs::create_dir_all(path))
+        self.call(path, |path| std::fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(path))
     }
 
     fn list(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<Vec<DirEntry>>> {

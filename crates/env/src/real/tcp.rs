@@ -4,11 +4,12 @@
 //! Listening sets `SO_REUSEADDR`, so a restarted server gets its port back at once.
 
 use super::Meter;
+use crate::address::is_loopback;
 use crate::{Address, Listener, ListenerImpl, Reader, ReaderImpl, Stream, Writer, WriterImpl};
 use bytes::{BufMut as _, BytesMut};
 use std::future::Future as _;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
@@ -85,11 +86,33 @@ pub(super) async fn connect(to: SocketAddr, meter: Meter) -> io::Result<Stream> 
 /// Listen.
 pub(super) fn listen(at: SocketAddr, meter: Meter) -> io::Result<Listener> {
     let socket = if at.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.set_reuseaddr(true)?;
-    socket.bind(at)?;
-    let listener = socket.listen(BACKLOG)?;
+    let listener = bound(socket, at)?;
     let address = Address::Tcp(listener.local_addr()?);
     Ok(Listener(Box::new(TcpAccept { listener, address, meter })))
+}
+
+/// Listen at a port of all addresses that this machine has, and will have: its name may get another one at any time.
+pub(super) fn listen_by_name(host: String, port: u16, meter: Meter) -> io::Result<Listener> {
+    let listener = if is_loopback(&host) {
+        bound(TcpSocket::new_v4()?, (Ipv4Addr::LOCALHOST, port).into())?
+    } else {
+        match TcpSocket::new_v6() {
+            Ok(socket) => {
+                rustix::net::sockopt::set_ipv6_v6only(&socket, false)?;
+                bound(socket, (Ipv6Addr::UNSPECIFIED, port).into())?
+            }
+            // A kernel without IPv6.
+            Err(_) => bound(TcpSocket::new_v4()?, (Ipv4Addr::UNSPECIFIED, port).into())?,
+        }
+    };
+    let address = Address::Host(host, listener.local_addr()?.port());
+    Ok(Listener(Box::new(TcpAccept { listener, address, meter })))
+}
+
+fn bound(socket: TcpSocket, at: SocketAddr) -> io::Result<TcpListener> {
+    socket.set_reuseaddr(true)?;
+    socket.bind(at)?;
+    socket.listen(BACKLOG)
 }
 
 struct TcpAccept {

@@ -9,7 +9,7 @@ use crate::{Address, Listener, ListenerImpl, Stream};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -58,6 +58,27 @@ struct SimListener {
     address: Address,
 }
 
+/// How a listener is found: by its address; one at all addresses of a machine by that and its port.
+fn key_of(address: &Address, machine: usize) -> String {
+    match address {
+        Address::Host(_, port) => format!("any of {machine}:{port}"),
+        address => address.to_string(),
+    }
+}
+
+/// A lookup at a name server takes as long.
+const RESOLVE_NS: u64 = 1_000_000;
+
+/// The addresses of a host; for ever, if name servers do not answer.
+pub(super) async fn resolve(core: Rc<Core>, host: String) -> io::Result<Vec<IpAddr>> {
+    Sleep::new(core.clone(), core.now() + RESOLVE_NS).await;
+    if core.net.borrow().is_nameless {
+        std::future::pending::<()>().await;
+    }
+    let found = core.net.borrow().names.get(&host).cloned();
+    found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("cannot find the host {host}")))
+}
+
 impl ListenerImpl for SimListener {
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
         let conn = self.listening.waiting.borrow_mut().pop_front();
@@ -75,7 +96,7 @@ impl ListenerImpl for SimListener {
 
 impl Drop for SimListener {
     fn drop(&mut self) {
-        let name = self.address.to_string();
+        let name = key_of(&self.address, self.listening.at.machine);
         let mut net = self.listening.core.net.borrow_mut();
         let registered =
             net.listeners.get(&name).is_some_and(|listening| Rc::ptr_eq(listening, &self.listening));
@@ -107,7 +128,7 @@ pub(super) fn listen(core: &Rc<Core>, at: Place, address: &Address) -> io::Resul
             net.next_port = net.next_port.wrapping_add(1);
         }
     }
-    let name = address.to_string();
+    let name = key_of(&address, at.machine);
     if net.listeners.contains_key(&name) {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, format!("{name} is taken")));
     }
@@ -149,7 +170,13 @@ async fn reachable(core: &Rc<Core>, from: usize, to: usize, until: u64) -> bool 
 pub(super) async fn connect(core: Rc<Core>, from: Place, address: Address) -> io::Result<Stream> {
     let name = address.to_string();
     let until = core.now().saturating_add(core.config.connect_ns_max);
-    let home = core.net.borrow().homes.get(&name).copied().unwrap_or(from.machine);
+    // Whose the address is, if that was said; else where somebody listened last.
+    let owner = match &address {
+        Address::Tcp(at) => core.net.borrow().addresses.get(&at.ip()).map(|machine| (*machine, at.port())),
+        _ => None,
+    };
+    let home = owner.map(|(machine, _)| machine);
+    let home = home.or_else(|| core.net.borrow().homes.get(&name).copied()).unwrap_or(from.machine);
     if !reachable(&core, from.machine, home, until).await {
         return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no way to {name}")));
     }
@@ -157,7 +184,11 @@ pub(super) async fn connect(core: Rc<Core>, from: Place, address: Address) -> io
     if !core.lives(from.process, from.incarnation) {
         return Err(dead());
     }
-    let listening = core.net.borrow().listeners.get(&name).cloned();
+    let any = owner.map(|(machine, port)| key_of(&Address::Host(String::new(), port), machine));
+    let listening = {
+        let net = core.net.borrow();
+        net.listeners.get(&name).or_else(|| net.listeners.get(&any?)).cloned()
+    };
     let stream = listening.and_then(|listening| {
         let to = listening.at;
         let near = End { process: from.process, incarnation: from.incarnation, machine: from.machine };

@@ -65,7 +65,7 @@ pub(super) struct DiskState {
     locks: BTreeMap<u64, (usize, u64)>,
     in_flight: BTreeMap<u64, InFlight>,
     next_call: u64,
-    pages_used: u64,
+    pub(super) pages_used: u64,
     /// This many syncs to come fail.
     pub(super) failing_syncs: u64,
     /// Syncs that failed and nobody has asked for yet, and who is told of each.
@@ -91,6 +91,17 @@ pub(super) struct Transfer {
 }
 
 impl DiskState {
+    /// What is on the two is exchanged, as if the disks were: files, and what is not synced of them. Nobody may have a file open.
+    pub(super) fn exchange(&mut self, other: &mut DiskState) {
+        self.boots += 1;
+        other.boots += 1;
+        std::mem::swap(&mut self.inodes, &mut other.inodes);
+        std::mem::swap(&mut self.next_inode, &mut other.next_inode);
+        std::mem::swap(&mut self.changes, &mut other.changes);
+        std::mem::swap(&mut self.pages_used, &mut other.pages_used);
+        std::mem::swap(&mut self.pages, &mut other.pages);
+    }
+
     /// Forget all that is on it.
     pub(super) fn wipe(&mut self) {
         self.boots += 1;
@@ -388,7 +399,7 @@ impl DiskState {
 }
 
 impl Inode {
-    fn pages(&self) -> u64 {
+    pub(super) fn pages(&self) -> u64 {
         match &self.kind {
             Kind::File(file) => file.cached.pages(),
             Kind::Dir(_) => 0,

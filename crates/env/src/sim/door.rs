@@ -9,6 +9,7 @@ use crate::{Address, Counters, Door, Env, FileDoor, Instant, Listener, Stream, T
 use futures_channel::oneshot;
 use futures_util::future::LocalBoxFuture;
 use std::io;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -102,6 +103,10 @@ impl Door for SimDoor {
 
     fn connect(&self, to: &Address) -> LocalBoxFuture<'static, io::Result<Stream>> {
         Box::pin(connect::connect(self.core.clone(), self.place, to.clone()))
+    }
+
+    fn resolve(&self, host: &str) -> LocalBoxFuture<'static, io::Result<Vec<IpAddr>>> {
+        Box::pin(connect::resolve(self.core.clone(), host.to_owned()))
     }
 
     fn files(&self) -> &dyn FileDoor {

@@ -325,6 +325,16 @@ impl FileImage {
         self.warm = Some(BTreeSet::new());
     }
 
+    /// What of it is durable, as a file that nobody has read yet.
+    pub(super) fn durable_copy(&self) -> FileImage {
+        FileImage {
+            cached: self.durable.clone(),
+            durable: self.durable.clone(),
+            warm: Some(BTreeSet::new()),
+            ..FileImage::default()
+        }
+    }
+
     /// Whether a range is in the page cache; afterwards it is.
     pub(super) fn warm_up(&mut self, offset: u64, len: u64) -> bool {
         let Some(warm) = &self.warm else { return true };

@@ -11,6 +11,7 @@ use super::rng::Rng;
 use super::stream::Conn;
 use crate::local::Notify;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 
 /// Not before the partition heals.
@@ -34,6 +35,12 @@ pub(super) struct Net {
     /// The machine that last listened at an address: where a connection attempt travels, listener or not.
     pub(super) homes: BTreeMap<String, usize>,
     pub(super) next_port: u16,
+    /// Whose machine an address is, for those who listen at all addresses of theirs.
+    pub(super) addresses: BTreeMap<IpAddr, usize>,
+    /// What names of hosts are resolved to.
+    pub(super) names: BTreeMap<String, Vec<IpAddr>>,
+    /// Name servers do not answer.
+    pub(super) is_nameless: bool,
     conns: BTreeMap<u64, Weak<Conn>>,
     conns_swept: usize,
     next_conn: u64,
@@ -52,6 +59,9 @@ impl Net {
             listeners: BTreeMap::new(),
             homes: BTreeMap::new(),
             next_port: 49_152,
+            addresses: BTreeMap::new(),
+            names: BTreeMap::new(),
+            is_nameless: false,
             conns: BTreeMap::new(),
             conns_swept: 0,
             next_conn: 0,

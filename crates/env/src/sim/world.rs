@@ -12,13 +12,14 @@ use crate::{Counters, Env, Instant};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A machine of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MachineId(usize);
+pub struct MachineId(pub(super) usize);
 
 /// A process of a world. It keeps its id over crashes and restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,7 +37,7 @@ pub enum Ended {
 /// A handle to a simulated world; cheap to clone. When the last one is dropped, all processes are.
 #[derive(Clone)]
 pub struct World {
-    core: Rc<Core>,
+    pub(super) core: Rc<Core>,
     /// Absent in the handle a scheduled call gets: that one keeps nothing alive.
     _life: Option<Rc<Life>>,
 }
@@ -60,6 +61,12 @@ impl World {
     pub fn new(seed: u64, config: Config) -> World {
         let core = Core::new(seed, config);
         World { _life: Some(Rc::new(Life(core.clone()))), core }
+    }
+
+    /// A handle for what is planned ahead: it does not keep the world from its end. One that does, within a fault that is never
+    /// carried out, would keep all of the world in memory.
+    pub fn for_plans(&self) -> World {
+        World { core: self.core.clone(), _life: None }
     }
 
     /// The seed it was made from.
@@ -200,6 +207,21 @@ impl World {
         self.core.cut_power(machine.0);
     }
 
+    /// From now on an address is this machine's: who listens at all addresses of it is reached there.
+    pub fn set_address(&self, machine: MachineId, ip: IpAddr) {
+        self.core.net.borrow_mut().addresses.insert(ip, machine.0);
+    }
+
+    /// From now on a host's name is resolved to these addresses.
+    pub fn set_name(&self, host: &str, found: &[IpAddr]) {
+        self.core.net.borrow_mut().names.insert(host.to_owned(), found.to_vec());
+    }
+
+    /// Whether name servers answer: what is asked while they do not is never answered.
+    pub fn set_names_answered(&self, on: bool) {
+        self.core.net.borrow_mut().is_nameless = !on;
+    }
+
     /// Cut (or heal) the way between two machines: what is sent is held, and arrives after it is healed.
     pub fn partition(&self, a: MachineId, b: MachineId, on: bool) {
         self.core.set_partition(a.0, b.0, on);
@@ -224,6 +246,19 @@ impl World {
     /// Set a machine's disk, for calls from now on. A capacity below what is used makes it full.
     pub fn set_disk(&self, machine: MachineId, disk: config::Disk) {
         self.core.machines.borrow_mut()[machine.0].disk.config = disk;
+    }
+
+    /// Exchange what is on the disks of two machines, all of whose processes are stopped. What is not synced of it goes along, and
+    /// so does the boot id that says whether it was lost.
+    pub fn exchange_disks(&self, a: MachineId, b: MachineId) {
+        let mut machines = self.core.machines.borrow_mut();
+        let (first, second) = (a.0.min(b.0), a.0.max(b.0));
+        if let (head, [last, ..]) = machines.split_at_mut(second)
+            && let Some(first) = head.get_mut(first)
+        {
+            first.disk.exchange(&mut last.disk);
+            std::mem::swap(&mut first.boot_id, &mut last.boot_id);
+        }
     }
 
     /// Set what computing costs a process.

@@ -1,7 +1,7 @@
 //! Results to replies.
 
-use super::convert::{attributes, dot_attributes, ino, kind};
-use crate::fs::{Errno, Fs, Result};
+use super::convert::{attributes, dot_attributes, ino, kind, no_attributes};
+use crate::fs::{Errno, Fs, Opening, Result};
 use bytes::Bytes;
 use fuser::{
     FileHandle, FopenFlags, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
@@ -24,12 +24,12 @@ pub(super) fn failed(errno: Errno) -> fuser::Errno {
 }
 
 /// How the kernel is to treat an open file.
-fn open_flags(direct: bool) -> FopenFlags {
-    match direct {
-        true => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
-        // Without FOPEN_KEEP_CACHE: the kernel forgets the pages it has of the file.
-        false => FopenFlags::empty(),
-    }
+fn open_flags(opening: Opening) -> FopenFlags {
+    let direct = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+    let mut flags = if opening.direct { direct } else { FopenFlags::empty() };
+    // Without it the kernel forgets the pages it has of the file.
+    flags.set(FopenFlags::FOPEN_KEEP_CACHE, opening.pages_stay);
+    flags
 }
 
 pub(super) fn empty(result: Result<()>, reply: ReplyEmpty) {
@@ -66,18 +66,25 @@ pub(super) fn data(result: Result<Bytes>, reply: ReplyData) {
     }
 }
 
-pub(super) fn opened(result: Result<(u64, bool)>, reply: ReplyOpen) {
+pub(super) fn opened(result: Result<Opening>, reply: ReplyOpen) {
     match result {
-        Ok((fh, direct)) => reply.opened(FileHandle(fh), open_flags(direct)),
+        Ok(opening) => reply.opened(FileHandle(opening.fh), open_flags(opening)),
         Err(errno) => reply.error(failed(errno)),
     }
 }
 
-pub(super) fn created(fs: &Fs, result: Result<(Attr, u64, bool)>, reply: ReplyCreate) {
+pub(super) fn opened_dir(result: Result<u64>, reply: ReplyOpen) {
     match result {
-        Ok((attr, fh, direct)) => {
+        Ok(fh) => reply.opened(FileHandle(fh), FopenFlags::empty()),
+        Err(errno) => reply.error(failed(errno)),
+    }
+}
+
+pub(super) fn created(fs: &Fs, result: Result<(Attr, Opening)>, reply: ReplyCreate) {
+    match result {
+        Ok((attr, opening)) => {
             let attr = attributes(&attr);
-            reply.created(&fs.cache(), &attr, GENERATION, FileHandle(fh), open_flags(direct));
+            reply.created(&fs.cache(), &attr, GENERATION, FileHandle(opening.fh), open_flags(opening));
         }
         Err(errno) => reply.error(failed(errno)),
     }
@@ -131,6 +138,7 @@ pub(super) async fn readdirplus(fs: &Fs, fh: u64, offset: u64, mut reply: ReplyD
     let listed = fs.readdir(fh, offset, true, |entry, believed| {
         let attr = match &entry.attr {
             Some((attr, _)) => attributes(attr),
+            None if entry.is_unknown => no_attributes(entry.handle, entry.kind),
             None => dot_attributes(entry.handle),
         };
         let name = OsStr::from_bytes(&entry.name);

@@ -11,8 +11,8 @@ use std::rc::Rc;
 
 /// What the client is sent.
 pub(crate) enum Message {
-    /// A request with its reply.
-    Run(Box<dyn FnOnce(Rc<Fs>) -> LocalBoxFuture<'static, ()> + Send>),
+    /// A request with its reply, and the thread that waits for it; 0: none that could be interrupted.
+    Run(u32, Box<dyn FnOnce(Rc<Fs>) -> LocalBoxFuture<'static, ()> + Send>),
     /// The kernel asks nothing more.
     End,
 }
@@ -29,12 +29,12 @@ pub(crate) fn queue() -> (Queue, mpsc::UnboundedReceiver<Message>) {
 
 impl Queue {
     /// Run a request in the client's world. If that is gone the request is dropped, and its reply with it.
-    pub(crate) fn run<F>(&self, request: impl FnOnce(Rc<Fs>) -> F + Send + 'static)
+    pub(crate) fn run<F>(&self, thread: u32, request: impl FnOnce(Rc<Fs>) -> F + Send + 'static)
     where
         F: Future<Output = ()> + 'static,
     {
         let request = Box::new(move |fs| Box::pin(request(fs)) as LocalBoxFuture<'static, ()>);
-        if self.0.unbounded_send(Message::Run(request)).is_err() {
+        if self.0.unbounded_send(Message::Run(thread, request)).is_err() {
             tracing::debug!("a request came after the client had ended");
         }
     }

@@ -124,15 +124,16 @@ impl Ahead {
         &self.known
     }
 
-    /// What a name leads to, if a listing told, and how long that may still be believed.
-    pub fn get(&self, dir: Handle, name: &[u8], now: Instant) -> Option<(Attr, Duration)> {
+    /// What a name leads to that this thread looks up, if a listing told, and how long that may still be believed.
+    pub fn get(&self, thread: u32, dir: Handle, name: &[u8], now: Instant) -> Option<(Attr, Duration)> {
         let mut state = lock(&self.state);
         let listed = state.directories.get_mut(&dir)?;
         let (attr, asked_at) = listed.entries.get(name)?;
         let left = self.believed.checked_sub(now.since(*asked_at)).filter(|left| !left.is_zero())?;
         let mut known = lock(&self.known);
         // What the kernel learned since, of this object by any name, it must not be made to forget.
-        if known.name_changed_since(dir, name, *asked_at)
+        if known.is_second_try(thread, now)
+            || known.name_changed_since(dir, name, *asked_at)
             || known.is_outdated(attr, *asked_at)
             || known.may_be_told_since(attr.handle, *asked_at)
         {
@@ -287,7 +288,7 @@ mod tests {
     }
 
     fn hit(ahead: &Ahead, n: u64, now: u64) -> Option<u64> {
-        ahead.get(DIR, &name(n), Instant(now)).map(|(attr, _)| attr.handle.0)
+        ahead.get(7, DIR, &name(n), Instant(now)).map(|(attr, _)| attr.handle.0)
     }
 
     #[test]
@@ -297,7 +298,7 @@ mod tests {
         assert!(!ahead.missed(DIR, Instant(20)), "it is under way");
         list(&ahead, 10, 7);
         assert!(!ahead.missed(DIR, Instant(30)), "it is believed");
-        let (attr, left) = ahead.get(DIR, b"f3", Instant(1006)).unwrap();
+        let (attr, left) = ahead.get(7, DIR, b"f3", Instant(1006)).unwrap();
         assert_eq!((attr.handle, left), (Handle(1003), Duration::from_nanos(1)));
         assert_eq!(hit(&ahead, 3, 1007), None);
         assert_eq!(hit(&ahead, 11, 10), None, "it was not listed");

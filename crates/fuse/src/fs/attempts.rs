@@ -5,16 +5,23 @@
 //! be replaced again: programs that replace a file all day (write a temporary one, rename it over) would fail others' opens.
 //!
 //! ```text
-//!   thread 7:  OPEN 51 ─▶ ESTALE        refused, with its flags
+//!   thread 7:  OPEN 51 ─▶ ESTALE        refused
 //!              LOOKUP dir "name"  ─▶    found: 52, looked up *and opened* at once, after the refusal
-//!              (LOOKUP dir "name" ─▶    found anew, in its place: the kernel asks twice where it believed something else)
-//!              OPEN 52 ─▶               that open file, though 53 may have replaced it meanwhile
+//!              (LOOKUP dir "name" ─▶    found anew: the kernel asks twice where it believed something else)
+//!              OPEN 52                  the server is asked: 53 may have replaced it meanwhile
+//!                         ─▶            then the file that was found, though it is gone by now
 //! ```
 //! Where the kernel caches nothing, it looks at a file before it opens it, and the look may be what is refused: the second lookup
-//! then opens the file for reading, and the open that follows finds it kept.
+//! then opens the file for reading, and the open that follows uses it.
 //!
-//! **Invariant: what was gone before an open began is not opened.** What is handed over was opened after a refusal of the same
-//! open: threads are told apart, one waits for one call, and what a thread does not come for within [`TRY_SPAN`] is dropped.
+//! **Invariant: a file that was gone before an open began is not opened.** A file that is gone at its open is opened only if
+//!
+//! - a lookup found it that was made after a refusal of the same thread, within [`TRY_SPAN`]. Threads of one mount share a lookup
+//!   of one name, so it may be another thread's. Meanwhile the kernel is to believe nothing of that name
+//!   ([`Known::doubt_name`](super::known::Known::doubt_name)), and each lookup of it opens what it finds: an open that begins
+//!   after the refused one has ended makes a lookup of its own;
+//! - or the same thread was refused the same object, and asked for no name since: the kernel opens it without a path
+//!   (`/proc/self/fd/7`), and the client has it open.
 
 use shoal_client::OpenFile;
 use shoal_env::Instant;
@@ -25,8 +32,8 @@ use std::time::Duration;
 
 /// A second try comes at once.
 pub(super) const TRY_SPAN: Duration = Duration::from_secs(1);
-/// Threads that are remembered at once, at most.
-const THREADS_MAX: usize = 1024;
+/// Threads, and found objects, that are remembered at once, at most.
+const REMEMBERED_MAX: usize = 1024;
 
 /// What was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,88 +44,103 @@ pub(super) enum Refused {
     Look,
 }
 
-enum Try {
-    Refused(Refused),
-    Found { refused: Refused, object: Handle, attr: Option<Box<Attr>>, file: Option<OpenFile> },
+struct Refusal {
+    refused: Refused,
+    object: Handle,
+    at: Instant,
+    /// The thread asked for a name since.
+    looked_up: bool,
 }
 
-/// By thread. See the module's page.
+/// What the lookup of a second try found.
+pub(super) struct Found {
+    /// When the lookup began.
+    pub asked_at: Instant,
+    /// What it found.
+    pub attr: Attr,
+    /// The same, opened.
+    pub file: Option<OpenFile>,
+}
+
+/// Refusals by thread, and what was found by object. See the module's page.
 #[derive(Default)]
-pub(super) struct Attempts(RefCell<BTreeMap<u32, (Instant, Try)>>);
+pub(super) struct Attempts {
+    refusals: RefCell<BTreeMap<u32, Refusal>>,
+    found: RefCell<BTreeMap<Handle, Found>>,
+}
 
 impl Attempts {
     /// A call of this thread met an object that is gone. The kernel does not say which thread (0): then nothing is remembered.
-    pub(super) fn refused(&self, thread: u32, refused: Refused, now: Instant) {
-        self.put(thread, Try::Refused(refused), now);
-    }
-
-    /// Whether a lookup of this thread belongs to a second try, and what of.
-    pub(super) fn second_try(&self, thread: u32, now: Instant) -> Option<Refused> {
-        let tries = self.0.borrow();
-        match tries.get(&thread) {
-            // The kernel may ask for a name twice: whether what it believes is true, and what is.
-            Some((at, Try::Refused(refused) | Try::Found { refused, .. })) if now.since(*at) < TRY_SPAN => {
-                Some(*refused)
-            }
-            _ => None,
-        }
-    }
-
-    /// A lookup of a second try found this.
-    pub(super) fn found(
-        &self,
-        thread: u32,
-        refused: Refused,
-        attr: &Attr,
-        file: Option<OpenFile>,
-        now: Instant,
-    ) {
-        let (object, attr) = (attr.handle, Some(Box::new(attr.clone())));
-        self.put(thread, Try::Found { refused, object, attr, file }, now);
-    }
-
-    /// The file that a second try opened, for the open that follows; once.
-    pub(super) fn take_file(&self, thread: u32, object: Handle, now: Instant) -> Option<OpenFile> {
-        if self.0.borrow().is_empty() {
-            return None;
-        }
-        match self.0.borrow_mut().remove(&thread) {
-            Some((at, Try::Found { object: found, file, .. }))
-                if found == object && now.since(at) < TRY_SPAN =>
-            {
-                file
-            }
-            _ => None,
-        }
-    }
-
-    /// The attributes that a second try found, for the look that follows; once.
-    pub(super) fn take_attr(&self, thread: u32, object: Handle, now: Instant) -> Option<Attr> {
-        let mut tries = self.0.borrow_mut();
-        match tries.get_mut(&thread) {
-            Some((at, Try::Found { object: found, attr, .. }))
-                if *found == object && now.since(*at) < TRY_SPAN =>
-            {
-                attr.take().map(|attr| *attr)
-            }
-            _ => None,
-        }
-    }
-
-    /// What nobody came for is dropped: its files are closed.
-    pub(super) fn forget_old(&self, now: Instant) {
-        self.0.borrow_mut().retain(|_, (at, _)| now.since(*at) < TRY_SPAN);
-    }
-
-    fn put(&self, thread: u32, what: Try, now: Instant) {
+    pub(super) fn refused(&self, thread: u32, refused: Refused, object: Handle, now: Instant) {
         if thread == 0 {
             return;
         }
         self.forget_old(now);
-        let mut tries = self.0.borrow_mut();
-        if tries.len() < THREADS_MAX || tries.contains_key(&thread) {
-            tries.insert(thread, (now, what));
+        let mut refusals = self.refusals.borrow_mut();
+        if refusals.len() < REMEMBERED_MAX || refusals.contains_key(&thread) {
+            refusals.insert(thread, Refusal { refused, object, at: now, looked_up: false });
         }
+    }
+
+    /// Whether a lookup of this thread belongs to a second try, and what of.
+    pub(super) fn second_try(&self, thread: u32, now: Instant) -> Option<Refused> {
+        let mut refusals = self.refusals.borrow_mut();
+        let refusal = refusals.get_mut(&thread).filter(|refusal| now.since(refusal.at) < TRY_SPAN)?;
+        refusal.looked_up = true;
+        Some(refusal.refused)
+    }
+
+    /// The call that was refused has ended.
+    pub(super) fn ended(&self, thread: u32) {
+        self.refusals.borrow_mut().remove(&thread);
+    }
+
+    /// A lookup of a second try found this.
+    pub(super) fn found(&self, found: Found, now: Instant) {
+        self.forget_old(now);
+        let mut all = self.found.borrow_mut();
+        let object = found.attr.handle;
+        let is_newer = all.get(&object).is_none_or(|former| former.asked_at <= found.asked_at);
+        if is_newer && (all.len() < REMEMBERED_MAX || all.contains_key(&object)) {
+            all.insert(object, found);
+        }
+    }
+
+    /// The file of an object that was found after this thread's refusal.
+    pub(super) fn file(&self, thread: u32, object: Handle, now: Instant) -> Option<OpenFile> {
+        self.since_refusal(thread, object, now, |found| found.file.clone())
+    }
+
+    /// The attributes of an object that was found after this thread's refusal.
+    pub(super) fn attr(&self, thread: u32, object: Handle, now: Instant) -> Option<Attr> {
+        self.since_refusal(thread, object, now, |found| Some(found.attr.clone()))
+    }
+
+    /// Whether this thread was refused this object, and asked for no name since.
+    pub(super) fn has_no_path(&self, thread: u32, object: Handle, now: Instant) -> bool {
+        let refusals = self.refusals.borrow();
+        let refusal = refusals.get(&thread).filter(|refusal| now.since(refusal.at) < TRY_SPAN);
+        refusal.is_some_and(|refusal| refusal.object == object && !refusal.looked_up)
+    }
+
+    fn since_refusal<T>(
+        &self,
+        thread: u32,
+        object: Handle,
+        now: Instant,
+        part: impl FnOnce(&Found) -> Option<T>,
+    ) -> Option<T> {
+        let (refusals, all) = (self.refusals.borrow(), self.found.borrow());
+        let refused_at = refusals.get(&thread)?.at;
+        let found = all.get(&object).filter(|found| found.asked_at >= refused_at)?;
+        (now.since(refused_at) < TRY_SPAN).then(|| part(found))?
+    }
+
+    /// Drop all that is too old for a second try: its files are closed.
+    pub(super) fn forget_old(&self, now: Instant) {
+        self.refusals.borrow_mut().retain(|_, refusal| now.since(refusal.at) < TRY_SPAN);
+        // Closing a file asks nobody at once.
+        self.found.borrow_mut().retain(|_, found| now.since(found.asked_at) < TRY_SPAN);
     }
 }
 
@@ -127,46 +149,74 @@ mod tests {
     use super::*;
     use shoal_proto::samples;
 
+    const OPEN: Refused = Refused::Open(2);
+
     fn at(ms: u64) -> Instant {
         Instant(0) + Duration::from_millis(ms)
     }
 
-    fn attr(object: u64) -> Attr {
-        Attr { handle: Handle(object), ..samples::attr() }
+    fn found(object: u64, ms: u64) -> Found {
+        let attr = Attr { handle: Handle(object), ..samples::attr() };
+        Found { asked_at: at(ms), attr, file: None }
     }
 
     #[test]
     fn a_second_try_is_the_same_threads_and_comes_at_once() {
         let attempts = Attempts::default();
-        attempts.refused(7, Refused::Open(2), at(0));
-        assert_eq!(attempts.second_try(7, at(1)), Some(Refused::Open(2)));
+        attempts.refused(7, OPEN, Handle(51), at(0));
+        assert_eq!(attempts.second_try(7, at(1)), Some(OPEN));
         assert_eq!(attempts.second_try(8, at(1)), None);
         assert_eq!(attempts.second_try(7, at(1000)), None);
-        attempts.refused(0, Refused::Look, at(0));
+        attempts.ended(7);
+        assert_eq!(attempts.second_try(7, at(1)), None);
+        attempts.refused(0, Refused::Look, Handle(51), at(0));
         assert_eq!(attempts.second_try(0, at(1)), None);
     }
 
     #[test]
-    fn what_a_second_try_found_is_for_one_look_of_its_thread_at_that_object() {
+    fn what_is_gone_is_given_only_to_threads_that_were_refused_before_it_was_found() {
         let attempts = Attempts::default();
-        let found = || attempts.found(7, Refused::Look, &attr(52), None, at(0));
-        found();
-        assert!(attempts.take_attr(7, Handle(51), at(1)).is_none());
-        assert!(attempts.take_attr(8, Handle(52), at(1)).is_none());
-        assert!(attempts.take_attr(7, Handle(52), at(1000)).is_none());
-        assert!(attempts.take_attr(7, Handle(52), at(1)).is_some());
-        assert!(attempts.take_attr(7, Handle(52), at(1)).is_none());
-        found();
-        attempts.refused(7, Refused::Look, at(1));
-        assert!(attempts.take_attr(7, Handle(52), at(1)).is_none(), "another call began");
+        let given = |thread, object, ms| attempts.attr(thread, Handle(object), at(ms)).is_some();
+        attempts.refused(7, OPEN, Handle(51), at(0));
+        attempts.refused(8, OPEN, Handle(51), at(2));
+        attempts.found(found(52, 1), at(1));
+        assert!(given(7, 52, 3) && !given(7, 51, 3), "another object was found");
+        assert!(!given(8, 52, 3), "it was found before the refusal");
+        assert!(!given(9, 52, 3), "nothing was refused");
+        attempts.found(found(52, 5), at(6));
+        assert!(given(7, 52, 6) && given(8, 52, 6), "two threads may share a lookup");
+        attempts.found(found(52, 1), at(6));
+        assert!(given(8, 52, 6), "an answer that comes late does not take the newer one's place");
+        attempts.refused(7, OPEN, Handle(51), at(7));
+        assert!(!given(7, 52, 8), "another call began");
+        assert!(!given(8, 52, 1002), "too late");
+        attempts.forget_old(at(1006));
+        assert!(attempts.found.borrow().is_empty() && attempts.refusals.borrow().len() == 1);
     }
 
     #[test]
-    fn no_more_threads_are_remembered_than_there_is_room_for() {
+    fn an_object_without_a_path_is_asked_for_again_with_no_name_between() {
         let attempts = Attempts::default();
-        (1..=2 * THREADS_MAX as u32).for_each(|thread| attempts.refused(thread, Refused::Look, at(0)));
-        assert_eq!(attempts.0.borrow().len(), THREADS_MAX);
-        attempts.refused(9999, Refused::Look, at(2000));
-        assert_eq!(attempts.0.borrow().len(), 1);
+        assert!(!attempts.has_no_path(7, Handle(51), at(0)));
+        attempts.refused(7, OPEN, Handle(51), at(0));
+        assert!(attempts.has_no_path(7, Handle(51), at(1)));
+        assert!(!attempts.has_no_path(7, Handle(52), at(1)) && !attempts.has_no_path(8, Handle(51), at(1)));
+        assert!(!attempts.has_no_path(7, Handle(51), at(1000)));
+        attempts.second_try(7, at(1));
+        assert!(!attempts.has_no_path(7, Handle(51), at(1)), "its path leads elsewhere");
+    }
+
+    #[test]
+    fn no_more_is_remembered_than_there_is_room_for() {
+        let attempts = Attempts::default();
+        for n in 1..=2 * REMEMBERED_MAX as u32 {
+            attempts.refused(n, Refused::Look, Handle(51), at(0));
+            attempts.found(found(u64::from(n), 0), at(0));
+        }
+        assert_eq!(attempts.refusals.borrow().len(), REMEMBERED_MAX);
+        assert_eq!(attempts.found.borrow().len(), REMEMBERED_MAX);
+        attempts.refused(9999, Refused::Look, Handle(51), at(2000));
+        assert_eq!(attempts.refusals.borrow().len(), 1);
+        assert!(attempts.found.borrow().is_empty());
     }
 }

@@ -84,14 +84,17 @@ impl Fs {
 
     /// The same, asked by this thread.
     pub async fn getattr_of(&self, thread: u32, object: Handle) -> Result<Attr> {
-        if let Some(attr) = self.attempts.take_attr(thread, object, self.now()) {
-            return Ok(self.saw(attr));
+        let asked = self.getattr(object).await;
+        if !matches!(asked, Err(Errno::STALE)) {
+            return asked;
         }
-        self.getattr(object).await.inspect_err(|errno| {
-            if *errno == Errno::STALE {
-                self.attempts.refused(thread, Refused::Look, self.now());
+        match self.attempts.attr(thread, object, self.now()) {
+            Some(attr) => Ok(attr),
+            None => {
+                self.refused(thread, Refused::Look, object);
+                asked
             }
-        })
+        }
     }
 
     /// Change attributes, all of them or (an error on the way) only the size.
@@ -101,6 +104,7 @@ impl Fs {
             let truncated = self.client.truncate(object, size, caller.uid != 0).await;
             // An error may follow a cut that was made.
             self.changed(object);
+            self.client.spoil_pages(object);
             attr = Some(truncated?);
         }
         let set = change.but_size(Time(self.env.wall().0));

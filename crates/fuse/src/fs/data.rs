@@ -1,7 +1,12 @@
 //! Open files and their bytes.
 //!
-//! A file is open in one of two ways, settled at open: through the kernel's page cache, written through and forgotten at
-//! the next open; or past it (*direct*), if the mount says so for all, or it was opened with `O_DIRECT` or for appending.
+//! A file is open in one of two ways, settled at open: through the kernel's page cache, and written through; or past it
+//! (*direct*), if the mount says so for all, or it was opened with `O_DIRECT` or for appending.
+//!
+//! **At an open the kernel forgets the pages of the file, unless they are as the servers have it**: the client keeps account of
+//! the change counts at which they were filled, and compares them at each open (`shoal_client`'s module `pages`). Of a change by
+//! another that an answer tells of in between it tells us, if somebody reads the pages; then [`stale`](super::stale) takes them
+//! from the kernel.
 //!
 //! **An append goes where the server says**, not where the kernel thinks the file ends: another mount may have appended
 //! since. Where the two differ the kernel's pages and attributes of the file are wrong, and are taken from it before the
@@ -21,7 +26,7 @@ use super::attempts::Refused;
 use super::{Errno, Fs, Result, Untrue};
 use bytes::Bytes;
 use futures_util::future::try_join;
-use shoal_client::{Error, OpenFile};
+use shoal_client::{Error, OpenFile, OpenedPages, StreamCounts};
 use shoal_proto::{Allocation, Handle, Rights};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -57,6 +62,17 @@ impl Opened {
     }
 }
 
+/// An open, as the kernel is told of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opening {
+    /// The number of the open file.
+    pub fh: u64,
+    /// Past the page cache.
+    pub direct: bool,
+    /// What the kernel has of the file in its page cache is as the servers have it, and stays.
+    pub pages_stay: bool,
+}
+
 /// A write, as the kernel asks for it.
 #[derive(Clone, Debug)]
 pub struct Write {
@@ -66,6 +82,8 @@ pub struct Write {
     pub data: Bytes,
     /// The descriptor is for appending.
     pub append: bool,
+    /// The descriptor is for direct writes (`O_DIRECT`).
+    pub direct: bool,
     /// The kernel writes a mapping's pages back.
     pub write_back: bool,
     /// The writer must not leave set-user-id and set-group-id behind.
@@ -75,36 +93,85 @@ pub struct Write {
 }
 
 impl Fs {
-    /// Open a file with `open(2)`'s flags; what it is open as, and whether past the page cache.
-    pub async fn open(&self, thread: u32, object: Handle, flags: i32) -> Result<(u64, bool)> {
+    /// Open a file with `open(2)`'s flags.
+    pub async fn open(&self, thread: u32, object: Handle, flags: i32) -> Result<Opening> {
         let rights = Opened::rights(flags);
-        let _kept = match self.attempts.take_file(thread, object, self.now()) {
-            Some(file) if file.rights() == rights => return Ok(self.opened(file, flags)),
-            // Open with other rights, it keeps the object until it is open with these.
-            other => other,
-        };
-        let opened = self.heard(object, self.client.open_sized(object, rights).await);
-        let (file, size) = opened.inspect_err(|errno| {
-            if *errno == Errno::STALE {
-                self.attempts.refused(thread, Refused::Open(flags), self.now());
+        let opened =
+            match self.goes_past_pages(flags) {
+                // The kernel writes stored bytes of mappings back when it forgets pages: what goes past them is to see those.
+                true => self.client.open_sized(object, rights).await.map(|(file, size, has_name)| {
+                    OpenedPages { file, size, has_name, counts: StreamCounts::default() }
+                }),
+                false => self.client.open_pages(object, rights).await,
+            };
+        let (file, size, counts) = match self.heard(object, opened) {
+            Ok(OpenedPages { file, size, has_name: true, counts }) => {
+                self.attempts.ended(thread);
+                (file, size, counts)
             }
-        })?;
-        let (fh, direct) = self.opened(file, flags);
+            Ok(OpenedPages { file, .. }) => {
+                let file = self.open_removed(thread, object, flags, Some(file)).await?;
+                (file, None, StreamCounts::default())
+            }
+            Err(Errno::STALE) => {
+                let file = self.open_removed(thread, object, flags, None).await?;
+                (file, None, StreamCounts::default())
+            }
+            Err(errno) => return Err(errno),
+        };
+        let pages_stay = file.keeps_pages(&counts);
+        let opening = self.opened(file, flags, pages_stay);
         // Who opens sees what was written before, also behind the end that the kernel still believes in.
-        if !direct && self.known().may_believe_another_size(object, size, self.now()) {
+        if !opening.direct && self.known().may_believe_another_size(object, size, self.now()) {
             // Nor is it told again what was listed before.
             self.changed(object);
             (self.invalidate)(object, Untrue::Attributes).await;
         }
-        Ok((fh, direct))
+        Ok(opening)
     }
 
-    pub(super) fn opened(&self, file: OpenFile, flags: i32) -> (u64, bool) {
+    /// Open a file that has no name any more. `file`: its server opened it, because this client has it open.
+    async fn open_removed(
+        &self,
+        thread: u32,
+        object: Handle,
+        flags: i32,
+        file: Option<OpenFile>,
+    ) -> Result<OpenFile> {
+        let (now, rights) = (self.now(), Opened::rights(flags));
+        let found = self.attempts.file(thread, object, now);
+        let has_no_path = self.attempts.has_no_path(thread, object, now);
+        // Without a thread there is no second try.
+        let may_be = found.is_some() || has_no_path || thread == 0;
+        let found = found.filter(|found| found.rights() == rights).map(|found| found.again());
+        let file = match file.filter(|_| may_be).or(found) {
+            None if has_no_path && self.client.has_open(object) => {
+                self.client.open_held(object, rights).await.ok()
+            }
+            file => file,
+        };
+        let Some(file) = file else {
+            self.refused(thread, Refused::Open(flags), object);
+            return Err(Errno::STALE);
+        };
+        self.attempts.ended(thread);
+        Ok(file)
+    }
+
+    pub(super) fn opened(&self, file: OpenFile, flags: i32, pages_stay: bool) -> Opening {
+        let direct = self.goes_past_pages(flags);
+        if !direct && Opened::rights(flags).contains(Rights::READ) {
+            file.reads_pages();
+        }
+        let opened = Opened { file, direct, unprivileged: Cell::new(!direct) };
+        Opening { fh: self.files.insert(opened), direct, pages_stay }
+    }
+
+    /// Whether a file opened with these flags is read and written past the page cache.
+    fn goes_past_pages(&self, flags: i32) -> bool {
         let writable = Opened::rights(flags).contains(Rights::WRITE);
         let appends = writable && flags & libc::O_APPEND != 0;
-        let direct = self.direct || appends || flags & libc::O_DIRECT != 0;
-        let opened = Opened { file, direct, unprivileged: Cell::new(!direct) };
-        (self.files.insert(opened), direct)
+        self.direct || appends || flags & libc::O_DIRECT != 0
     }
 
     /// The last descriptor of an open file is gone.
@@ -133,10 +200,17 @@ impl Fs {
         let durable = write.durable && opened.direct;
         let appends = write.append && !write.write_back;
         let end = write.offset + write.data.len() as u64;
+        let has_pages = write.write_back || !(opened.direct || write.direct);
         let written = if appends {
             self.append(&opened, write).await
         } else if durable {
             opened.file.write_durable(write.offset, write.data).await.map_err(Errno::from)
+        } else if has_pages {
+            // The kernel writes a mapping back through any open file, also through one that is about to be open.
+            if !write.write_back {
+                opened.file.has_forgotten_pages();
+            }
+            opened.file.write_pages(write.offset, write.data).await.map_err(Errno::from)
         } else {
             opened.file.write(write.offset, write.data).await.map_err(Errno::from)
         };
@@ -160,9 +234,11 @@ impl Fs {
     /// page cache, after that.
     async fn untrue(self: &Rc<Self>, opened: &Opened, untrue: Untrue) {
         let invalidated = (self.invalidate)(opened.file.handle(), untrue);
-        match opened.direct {
-            true => invalidated.await,
-            false => self.spawn(invalidated),
+        if opened.direct {
+            // Where the kernel waits for a page that a silent server is to fill, the write, which is done, does not wait too.
+            let _ = self.env.deadline(self.client.deadline(), invalidated).await;
+        } else {
+            self.spawn(invalidated);
         }
     }
 
@@ -238,6 +314,7 @@ impl Fs {
 
     /// Space: (bytes in all, bytes available, objects).
     pub async fn statfs(&self) -> Result<(u64, u64, u64)> {
+        shoal_env::mutant::panic_if_asked("mount");
         let space = self.client.statfs().await?;
         Ok((space.total, space.available, space.objects))
     }

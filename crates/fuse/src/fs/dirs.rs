@@ -6,16 +6,22 @@
 //! was last changed through this mount are asked for again**, and the time since is taken off the time the kernel may
 //! believe them. So with names: one that was made, removed or moved through this mount since its entry was asked for is
 //! given, but not to be believed.
+//!
+//! **A server that does not answer costs a listing a moment at most** ([`PATIENCE`]): entries of its objects are given without
+//! attributes. Who wants those has the kernel look the name up, and hears of the server then.
 
 use super::ahead::{PACE, PAUSES_MAX, Wanted};
-use super::listing::{Listed, Listing, Source};
+use super::listing::{Fetched, Listed, Listing, Source};
 use super::{Errno, Fs, Result};
 use bytes::Bytes;
 use shoal_client::{Client, DirStream};
-use shoal_env::{Instant, local::Semaphore};
+use shoal_env::local::Semaphore;
 use shoal_proto::{Entry, Handle, Kind};
 use std::cell::RefCell;
 use std::time::Duration;
+
+/// How long a listing waits for attributes.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// An open directory.
 pub(crate) struct OpenDir {
@@ -33,9 +39,10 @@ struct Stream {
 }
 
 impl Source for Stream {
-    async fn next(&mut self, plus: bool) -> Result<Option<(Entry, Instant)>> {
-        let entry = self.stream.next(plus).await?;
-        Ok(entry.map(|entry| (entry, self.stream.asked_at())))
+    async fn next(&mut self, plus: bool) -> Result<Option<Fetched>> {
+        let Some(entry) = self.stream.next(plus).await? else { return Ok(None) };
+        let (asked_at, is_unknown) = (self.stream.asked_at(), self.stream.lacks().is_some());
+        Ok(Some(Fetched { entry, asked_at, is_unknown }))
     }
 
     fn seek(&mut self, place: u64) {
@@ -43,7 +50,7 @@ impl Source for Stream {
     }
 
     fn rewind(&mut self) {
-        self.stream = self.client.opendir(self.dir);
+        self.stream = self.client.opendir(self.dir).attributes_within(PATIENCE);
     }
 }
 
@@ -55,14 +62,15 @@ impl Fs {
             return Err(Errno::NOTDIR);
         }
         let client = self.client.clone();
-        let stream = Stream { stream: client.opendir(dir), client, dir };
+        let stream = Stream { stream: client.opendir(dir).attributes_within(PATIENCE), client, dir };
         let listing = RefCell::new(Some(Listing::new(stream, dir, attr.parent)));
         Ok(self.dirs.insert(OpenDir { dir, listing, turn: Semaphore::new(1) }))
     }
 
     /// List a directory for the lookups that come; one that cannot be listed is looked up in name by name.
     pub(super) fn list_ahead(&self, dir: Handle) {
-        let (at_once, mut stream) = (self.at_once.clone(), self.client.opendir(dir));
+        let (at_once, mut stream) =
+            (self.at_once.clone(), self.client.opendir(dir).attributes_within(PATIENCE));
         let env = self.env.clone();
         self.env.spawn("list ahead", async move {
             let ahead = &at_once.ahead;
@@ -78,7 +86,7 @@ impl Fs {
                     Wanted::Later | Wanted::Never => break,
                 }
                 let Ok(Some(Entry { name, attr, .. })) = stream.next(true).await else { break };
-                // Gone meanwhile.
+                // Gone meanwhile, or of a server that does not answer.
                 let Some(attr) = attr else { continue };
                 ahead.add(dir, Bytes::copy_from_slice(name.as_bytes()), attr, stream.asked_at());
             }
@@ -123,7 +131,7 @@ impl Fs {
     ) -> Result<Option<bool>> {
         let Some(entry) = listing.peek(plus).await? else { return Ok(None) };
         let dot = matches!(&entry.name[..], b"." | b"..");
-        if plus && !dot && !self.refresh(entry).await? {
+        if plus && !dot && !entry.is_unknown && !self.refresh(entry).await {
             listing.pass();
             return Ok(Some(false));
         }
@@ -150,22 +158,22 @@ impl Fs {
         self.cache.saturating_sub(self.now().since(entry.asked_at))
     }
 
-    /// See that an entry has attributes that are not older than our own changes; `false`: the object is gone.
-    async fn refresh(&self, entry: &mut Listed) -> Result<bool> {
+    /// See that an entry has attributes that are not older than our own changes, or none; `false`: the object is gone.
+    async fn refresh(&self, entry: &mut Listed) -> bool {
         if let Some((attr, at)) = &entry.attr
             && !self.known().is_outdated(attr, *at)
         {
-            return Ok(true);
+            return true;
         }
         let asked_at = self.now();
-        match self.getattr_of_server(entry.handle).await {
-            Ok(attr) => {
-                entry.attr = Some((attr, asked_at));
-                Ok(true)
-            }
-            Err(Errno::STALE | Errno::NOENT) => Ok(false),
-            Err(errno) => Err(errno),
-        }
+        let asking = Box::pin(self.getattr_of_server(entry.handle));
+        let asked = self.env.deadline(asked_at + PATIENCE, asking).await;
+        (entry.attr, entry.is_unknown) = match asked {
+            Ok(Ok(attr)) => (Some((attr, asked_at)), false),
+            Ok(Err(Errno::STALE | Errno::NOENT)) => return false,
+            Ok(Err(_)) | Err(_) => (None, true),
+        };
+        true
     }
 
     /// The last descriptor of an open directory is gone.

@@ -62,6 +62,7 @@ impl From<Error> for Errno {
         {
             tracing::warn!("{error}");
         } else {
+            // Of a silent server too: it was told of by those who waited for it, and there may be thousands of calls a second.
             tracing::debug!("{error}");
         }
         errno

@@ -10,7 +10,9 @@
 //! - *changed*: when something was last changed through this mount, or a server said that it is gone. An entry of a listing
 //!   that was fetched before that must not take the kernel's newer view of the file back.
 //! - *names*: when one was last made, removed or moved through this mount. An entry that was asked for before that may lead
-//!   where the name does not lead any more: the kernel is given it, but is not to believe it.
+//!   where the name does not lead any more: the kernel is given it, but is not to believe it. The same holds for a while of a
+//!   name whose file another client replaces ([`attempts`](super::attempts)).
+//! - *second tries*: threads whose call met an object that is gone ([`attempts`](super::attempts)). Their next lookup asks a server.
 //! - *told*: its attributes as the kernel was told them last, for what is removed: see [`gone`](super::gone).
 //! - *size*: what the kernel was told, and from when that was, and what it made of it by its own writes. An open that finds
 //!   another one has the kernel ask again.
@@ -22,6 +24,7 @@
 use lru::LruCache;
 use shoal_env::Instant;
 use shoal_proto::{Attr, Handle, Kind, Shards};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -30,6 +33,8 @@ use std::time::Duration;
 const OBJECTS_MAX: NonZeroUsize = NonZeroUsize::new(16_384).expect("it is not zero");
 /// Changed names remembered.
 const NAMES_MAX: NonZeroUsize = OBJECTS_MAX;
+/// Threads on a second try remembered.
+const SECOND_TRIES_MAX: usize = 1024;
 /// Set-user-id and set-group-id.
 const PRIVILEGES: u32 = 0o6000;
 
@@ -57,6 +62,8 @@ pub(crate) struct Known {
     names: LruCache<u64, Instant>,
     /// The newest change of a name that fell out of the table.
     forgotten_name_at: Option<Instant>,
+    /// Until when a lookup of a thread belongs to a second try.
+    second_tries: BTreeMap<u32, Instant>,
     /// When a name was last taken away: what it led to may have other names.
     taken_at: Option<Instant>,
     /// Counts changes of extended attributes, so that a list fetched meanwhile is not believed.
@@ -72,6 +79,7 @@ impl Known {
             forgotten_size_at: None,
             names: LruCache::new(NAMES_MAX),
             forgotten_name_at: None,
+            second_tries: BTreeMap::new(),
             taken_at: None,
             xattr_changes: 0,
         }
@@ -222,12 +230,32 @@ impl Known {
     /// A name leads elsewhere since a change through this mount, or perhaps; so its directory was changed, too.
     pub(crate) fn name_changed(&mut self, dir: Handle, name: &[u8], now: Instant) {
         self.changed(dir, now);
+        self.doubt_name(dir, name, now);
+    }
+
+    /// What a name leads to is not to be believed if it was asked for at `until` or before.
+    pub(crate) fn doubt_name(&mut self, dir: Handle, name: &[u8], until: Instant) {
         let hash = name_hash(dir, name);
-        if let Some((old, at)) = self.names.push(hash, now)
+        let until = self.names.peek(&hash).map_or(until, |doubted| until.max(*doubted));
+        if let Some((old, at)) = self.names.push(hash, until)
             && old != hash
         {
             self.forgotten_name_at = self.forgotten_name_at.max(Some(at));
         }
+    }
+
+    /// A call of this thread met an object that is gone: what it looks up until then is asked for anew. Of more than
+    /// [`SECOND_TRIES_MAX`] threads at once the others may be answered from a listing.
+    pub(crate) fn tries_again(&mut self, thread: u32, now: Instant, until: Instant) {
+        self.second_tries.retain(|_, until| *until > now);
+        if self.second_tries.len() < SECOND_TRIES_MAX {
+            self.second_tries.insert(thread, until);
+        }
+    }
+
+    /// Whether a lookup of this thread belongs to a second try.
+    pub(super) fn is_second_try(&self, thread: u32, now: Instant) -> bool {
+        self.second_tries.get(&thread).is_some_and(|until| *until > now)
     }
 
     /// A name was taken from what it led to, or perhaps.

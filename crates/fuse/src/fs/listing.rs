@@ -25,12 +25,21 @@ const BEHIND_DOT_DOT: u64 = 2;
 
 /// Where entries come from: a client's stream, or a test's script.
 pub(crate) trait Source {
-    /// The next entry, and when it and its attributes were asked for.
-    async fn next(&mut self, plus: bool) -> Result<Option<(Entry, Instant)>>;
+    /// The next entry.
+    async fn next(&mut self, plus: bool) -> Result<Option<Fetched>>;
     /// Go on behind a place.
     fn seek(&mut self, place: u64);
     /// Begin again, with what the directory holds now.
     fn rewind(&mut self);
+}
+
+/// An entry as it comes.
+pub(crate) struct Fetched {
+    pub(crate) entry: Entry,
+    /// When it and its attributes were asked for.
+    pub(crate) asked_at: Instant,
+    /// It has no attributes because a server does not answer.
+    pub(crate) is_unknown: bool,
 }
 
 /// One entry, as the kernel is told of it.
@@ -48,6 +57,8 @@ pub struct Listed {
     pub asked_at: Instant,
     /// Its attributes and when they were true. Never of `.` and `..`.
     pub attr: Option<(Attr, Instant)>,
+    /// It is there, and its attributes could not be had.
+    pub is_unknown: bool,
 }
 
 /// A reader's place in a directory.
@@ -101,10 +112,10 @@ impl<S: Source> Listing<S> {
 
 fn dot(handle: Handle, name: &'static [u8], offset: u64) -> Listed {
     let (kind, name, asked_at) = (Kind::Directory, Bytes::from_static(name), Instant(0));
-    Listed { handle, kind, name, offset, asked_at, attr: None }
+    Listed { handle, kind, name, offset, asked_at, attr: None, is_unknown: false }
 }
 
-fn listed((entry, asked_at): (Entry, Instant)) -> Listed {
+fn listed(Fetched { entry, asked_at, is_unknown }: Fetched) -> Listed {
     Listed {
         handle: entry.handle,
         kind: entry.kind,
@@ -112,6 +123,7 @@ fn listed((entry, asked_at): (Entry, Instant)) -> Listed {
         offset: entry.place.max(BEHIND_DOT_DOT + 1),
         asked_at,
         attr: entry.attr.map(|attr| (attr, asked_at)),
+        is_unknown,
     }
 }
 
@@ -143,7 +155,7 @@ mod tests {
     }
 
     impl Source for Script {
-        async fn next(&mut self, _plus: bool) -> Result<Option<(Entry, Instant)>> {
+        async fn next(&mut self, _plus: bool) -> Result<Option<Fetched>> {
             let entries = self.entries.borrow();
             let next =
                 entries.iter().find(|(key, _)| self.behind.as_ref().is_none_or(|behind| *key > behind));
@@ -151,7 +163,7 @@ mod tests {
             self.behind = Some(key.clone());
             let name = Name::new(key.1.as_bytes()).unwrap();
             let entry = Entry { name, handle: Handle(*handle), kind: Kind::File, place: key.0, attr: None };
-            Ok(Some((entry, Instant(1))))
+            Ok(Some(Fetched { entry, asked_at: Instant(1), is_unknown: false }))
         }
 
         fn seek(&mut self, place: u64) {

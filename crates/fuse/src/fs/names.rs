@@ -8,11 +8,12 @@
 //! always exclusive, and one that need not have been is answered `ESTALE`: the kernel then looks the name up again, checks,
 //! and opens it.
 
-use super::attempts::{Refused, TRY_SPAN};
-use super::{Caller, Errno, Fs, Opened, Result};
+use super::attempts::{Found, Refused, TRY_SPAN};
+use super::{Caller, Errno, Fs, Opened, Opening, Result};
 use bytes::Bytes;
 use shoal_client::RenameFlags;
 use shoal_proto::{Attr, Handle, Kind, Name, Owner, Rights};
+use std::time::Duration;
 
 /// Permission bits of every symbolic link.
 const SYMLINK_MODE: u32 = 0o777;
@@ -38,24 +39,34 @@ fn owner(caller: Caller, mode: u32) -> Owner {
 }
 
 impl Fs {
-    /// What a name leads to, asked by this thread.
-    pub async fn lookup(&self, thread: u32, dir: Handle, bytes: &[u8]) -> Result<Attr> {
-        if let Some(refused) = self.attempts.second_try(thread, self.now()) {
-            return self.lookup_again(thread, refused, dir, bytes).await;
-        }
-        let found = self.client.lookup(dir, &name(bytes)?).await;
-        let attr = self.saw(self.heard(dir, found)?);
-        if self.stat_ahead && self.at_once.ahead.missed(dir, self.now()) {
-            self.list_ahead(dir);
-        }
-        Ok(attr)
+    /// What a name leads to, asked by this thread; and how long that may be believed.
+    pub async fn lookup(&self, thread: u32, dir: Handle, bytes: &[u8]) -> Result<(Attr, Duration)> {
+        let asked_at = self.now();
+        let is_doubted = |fs: &Fs| fs.known().name_changed_since(dir, bytes, asked_at);
+        let refused = self.attempts.second_try(thread, asked_at);
+        let found = match refused.or_else(|| is_doubted(self).then_some(Refused::Open(libc::O_RDONLY))) {
+            Some(tried) => {
+                let found = self.lookup_again(refused.is_some(), tried, dir, bytes).await;
+                found.inspect_err(|_| self.attempts.ended(thread))?
+            }
+            None => {
+                let found = self.client.lookup(dir, &name(bytes)?).await;
+                let attr = self.saw(self.heard(dir, found)?);
+                if self.stat_ahead && self.at_once.ahead.missed(dir, self.now()) {
+                    self.list_ahead(dir);
+                }
+                attr
+            }
+        };
+        let believed = if is_doubted(self) { Duration::ZERO } else { self.cache() };
+        Ok((found, believed))
     }
 
     /// What a name leads to, after what it led to was gone: a file is opened with that, before it can be replaced again. In a
     /// mount that caches nothing, after a look too: there the kernel looks at a file before each open, and does not say what the
-    /// look is for; and each later open looks its name up first, so that it gets nothing that was gone when it began.
-    async fn lookup_again(&self, thread: u32, refused: Refused, dir: Handle, bytes: &[u8]) -> Result<Attr> {
-        let name = name(bytes)?;
+    /// look is for. The name of such a file is doubted for a while if the refusal was this thread's.
+    async fn lookup_again(&self, is_own: bool, refused: Refused, dir: Handle, bytes: &[u8]) -> Result<Attr> {
+        let (asked_at, name) = (self.now(), name(bytes)?);
         let rights = match refused {
             Refused::Open(flags) => Some(Opened::rights(flags)),
             Refused::Look => self.cache().is_zero().then_some(Rights::READ),
@@ -63,9 +74,12 @@ impl Fs {
         if let Some(rights) = rights
             && let Ok(file) = self.client.open_name(dir, &name, rights).await
         {
+            if is_own {
+                self.known().doubt_name(dir, bytes, self.now() + TRY_SPAN);
+            }
             let object = file.handle();
             let attr = self.saw(self.heard(object, self.client.getattr(object).await)?);
-            self.attempts.found(thread, refused, &attr, Some(file), self.now());
+            self.attempts.found(Found { asked_at, attr: attr.clone(), file: Some(file) }, self.now());
             let (env, attempts) = (self.env.clone(), self.attempts.clone());
             self.env.spawn("second try", async move {
                 env.sleep(TRY_SPAN).await;
@@ -76,7 +90,7 @@ impl Fs {
         // A directory on the way, a link, or an error that the lookup says again.
         let attr = self.saw(self.heard(dir, self.client.lookup(dir, &name).await)?);
         if attr.kind == Kind::File {
-            self.attempts.found(thread, refused, &attr, None, self.now());
+            self.attempts.found(Found { asked_at, attr: attr.clone(), file: None }, self.now());
         }
         Ok(attr)
     }
@@ -86,7 +100,7 @@ impl Fs {
         self.heard(object, self.client.readlink(object).await)
     }
 
-    /// Make a regular file and open it with `open(2)`'s flags; what it is open as, and whether past the page cache.
+    /// Make a regular file and open it with `open(2)`'s flags.
     pub async fn create(
         &self,
         caller: Caller,
@@ -94,7 +108,7 @@ impl Fs {
         bytes: &[u8],
         mode: u32,
         flags: i32,
-    ) -> Result<(Attr, u64, bool)> {
+    ) -> Result<(Attr, Opening)> {
         let (name, rights) = (name(bytes)?, Opened::rights(flags));
         let made = self.client.create(dir, &name, owner(caller, mode), true, rights, None).await;
         self.name_changed(dir, bytes);
@@ -103,8 +117,9 @@ impl Fs {
             errno => errno,
         })?;
         self.made(&attr);
-        let (fh, direct) = self.opened(file, flags);
-        Ok((self.saw(attr), fh, direct))
+        self.client.made_without_pages(attr.handle);
+        let opening = self.opened(file, flags, false);
+        Ok((self.saw(attr), opening))
     }
 
     /// Make a FIFO, socket, device, or a regular file without opening it. `device`: as `makedev(3)` gives it.

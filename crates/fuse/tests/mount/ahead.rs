@@ -167,3 +167,20 @@ fn an_entry_listed_ahead_is_believed_no_longer_than_one_that_was_looked_up() {
     std::thread::sleep(CACHE.mul_f64(0.5));
     assert!(!walked.file(250).exists());
 }
+
+#[test]
+fn a_file_that_is_listed_ahead_and_replaced_is_opened() {
+    let walked = Walked::new();
+    let name = format!("f{}", FILES - 1);
+    let replace = |content: &[u8]| {
+        fs::write(walked.there("new"), content).unwrap();
+        fs::rename(walked.there("new"), walked.there(&name)).unwrap();
+    };
+    // The kernel believes the name of a file that is gone, and the listing has one that is gone, too.
+    assert_eq!(fs::metadata(walked.here(&name)).unwrap().len(), 10);
+    replace(b"second");
+    walked.walk();
+    (ASKED..FILES - 1).for_each(|n| assert!(walked.file(n).exists()));
+    replace(b"third");
+    assert_eq!(fs::read(walked.here(&name)).unwrap(), b"third");
+}

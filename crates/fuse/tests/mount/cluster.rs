@@ -1,15 +1,16 @@
-//! A file system in this process: servers on threads of their own, over in-process streams, keeping nothing.
+//! A file system in this process: servers on threads of their own, over in-process streams, keeping nothing, or on this disk.
 
-use futures_channel::oneshot;
+use futures_channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use futures_util::StreamExt;
 use shoal_env::{Address, real};
 use shoal_fuse::{Mount, MountError, MountHandle, MountOptions};
 use shoal_proto::op::Owner;
 use shoal_proto::{
     ClusterMap, CollectionId, Dist, Roles, SecretKey, ServerId, ServerInfo, Switches, Template, Text,
 };
-use shoal_server::{CollectionSetup, ServerConfig, Settings, serve};
+use shoal_server::{CollectionSetup, CounterSnapshot, ServerConfig, Settings, serve};
 use shoal_store::{CollectionConfig, Identity, ModuleKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -18,8 +19,27 @@ use std::time::Duration;
 /// A running file system.
 pub struct Cluster {
     map: ClusterMap,
-    servers: Vec<(oneshot::Sender<()>, JoinHandle<()>)>,
+    servers: Vec<Running>,
+    /// Where the servers have their folders; none: they keep nothing.
+    folder: Option<PathBuf>,
 }
+
+/// A server; it ends when nobody can ask it any more.
+struct Running {
+    asks: UnboundedSender<Ask>,
+    thread: JoinHandle<()>,
+}
+
+/// What a server is asked for.
+enum Ask {
+    /// Its counts.
+    Counts(mpsc::Sender<CounterSnapshot>),
+    /// Silence: it says that it begins, and lasts until the other end is dropped.
+    Silence(mpsc::Sender<()>, mpsc::Receiver<()>),
+}
+
+/// A server that does nothing and answers nothing until this is dropped, as if its process were stopped.
+pub struct Silenced(#[expect(dead_code, reason = "its end is what counts")] mpsc::Sender<()>);
 
 fn key() -> SecretKey {
     SecretKey::new([7; 32])
@@ -33,6 +53,11 @@ impl Cluster {
 
     /// The same, with other techniques.
     pub fn start_with(servers: u16, switches: Switches) -> Cluster {
+        Cluster::start_in(servers, switches, None)
+    }
+
+    /// The same, with the servers' folders in this one.
+    pub fn start_in(servers: u16, switches: Switches, folder: Option<PathBuf>) -> Cluster {
         static CLUSTERS: AtomicU32 = AtomicU32::new(1);
         let number = CLUSTERS.fetch_add(1, Ordering::Relaxed);
         let template = Template { dist: Dist::SimpleStripe { strip: 64 << 10 }, width: 0 };
@@ -46,16 +71,36 @@ impl Cluster {
             .collect();
         let (name, collection) = (Text::from("test"), CollectionId(1));
         let map = ClusterMap { fs_id, name, collection, epoch: 1, template, switches, servers: infos.into() };
-        let servers = (0..servers).map(|id| start_server(&map, ServerId(id))).collect();
-        Cluster { map, servers }
+        let servers = (0..servers).map(|id| start_server(&map, ServerId(id), folder.clone())).collect();
+        Cluster { map, servers, folder }
     }
 
     /// Stop a server and start it again: as it keeps nothing, it lost all.
     pub fn lose(&mut self, id: u16) {
-        let (stop, thread) = self.servers.remove(usize::from(id));
-        drop(stop);
+        let Running { asks, thread } = self.servers.remove(usize::from(id));
+        drop(asks);
         thread.join().expect("the server ends");
-        self.servers.insert(usize::from(id), start_server(&self.map, ServerId(id)));
+        let server = start_server(&self.map, ServerId(id), self.folder.clone());
+        self.servers.insert(usize::from(id), server);
+    }
+
+    /// What a server counted.
+    pub fn counts(&self, id: u16) -> CounterSnapshot {
+        let (send, receive) = mpsc::channel();
+        self.servers[usize::from(id)].asks.unbounded_send(Ask::Counts(send)).expect("the server runs");
+        receive.recv().expect("the server answers")
+    }
+
+    /// Let a server do nothing.
+    pub fn silence(&self, id: u16) -> Silenced {
+        let (begins, has_begun) = mpsc::channel();
+        let (end, lasts) = mpsc::channel();
+        self.servers[usize::from(id)]
+            .asks
+            .unbounded_send(Ask::Silence(begins, lasts))
+            .expect("the server runs");
+        has_begun.recv().expect("the server is silent");
+        Silenced(end)
     }
 
     /// How a client reaches it.
@@ -70,6 +115,13 @@ impl Cluster {
         Mount::start(self.client(), at, options)
     }
 
+    /// Mount it with a time limit, which needs FUSE.
+    pub fn mount_with_limit(&self, at: &Path, limit: Duration) -> MountHandle {
+        let client = shoal_client::Options { timeout: limit, ..self.client() };
+        Mount::start(client, at, &MountOptions::default())
+            .unwrap_or_else(|error| panic!("these tests need /dev/fuse, and root or fusermount3: {error}"))
+    }
+
     /// Mount it, which needs FUSE.
     pub fn mount(&self, at: &Path, options: &MountOptions) -> MountHandle {
         self.try_mount(at, options)
@@ -82,13 +134,18 @@ pub fn switches() -> Switches {
     std::env::var("SHOAL_TEST_SWITCHES").map_or(Switches::OURS, |words| words.parse().unwrap())
 }
 
-fn start_server(map: &ClusterMap, id: ServerId) -> (oneshot::Sender<()>, JoinHandle<()>) {
-    let (stop, stopped) = oneshot::channel();
+fn start_server(map: &ClusterMap, id: ServerId, folder: Option<PathBuf>) -> Running {
+    let (asks, mut asked): (_, UnboundedReceiver<Ask>) = unbounded();
     let (ready, is_ready) = mpsc::channel();
     let map = map.clone();
     let thread = real::spawn_roaming(&format!("server-{id}"), move |env| async move {
         let identity = Identity { fs: map.fs_id, collection: map.collection.0, server: id.0 };
-        let config = CollectionConfig::new("", ModuleKind::Memory, identity);
+        let config = match folder {
+            None => CollectionConfig::new("", ModuleKind::Memory, identity),
+            Some(folder) => {
+                CollectionConfig::new(folder.join(format!("server-{id}")), ModuleKind::Disk, identity)
+            }
+        };
         let store = shoal_store::open(env.clone(), config).await.unwrap();
         let listen = map.server(id).unwrap().addresses.iter().map(|text| text.0.parse().unwrap()).collect();
         let root = Owner { mode: 0o777, uid: 0, gid: 0 };
@@ -102,17 +159,27 @@ fn start_server(map: &ClusterMap, id: ServerId) -> (oneshot::Sender<()>, JoinHan
         };
         let server = serve(env, config).await.unwrap();
         ready.send(()).unwrap();
-        let _ = stopped.await;
+        while let Some(ask) = asked.next().await {
+            match ask {
+                // Who does not wait any more needs no answer.
+                Ask::Counts(send) => drop(send.send(server.shards()[0].counters.snapshot())),
+                Ask::Silence(begins, lasts) => {
+                    begins.send(()).unwrap();
+                    // All of the server is on this thread at the moment.
+                    let _ = lasts.recv();
+                }
+            }
+        }
         server.stop().await.unwrap();
     });
     is_ready.recv().expect("the server begins");
-    (stop, thread.unwrap())
+    Running { asks, thread: thread.unwrap() }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for (stop, thread) in self.servers.drain(..) {
-            drop(stop);
+        for Running { asks, thread } in self.servers.drain(..) {
+            drop(asks);
             if thread.join().is_err() && !std::thread::panicking() {
                 panic!("a server panicked");
             }

@@ -1,6 +1,7 @@
 //! The mount, by real system calls, over a whole file system in this process.
 
 mod ahead;
+mod attributes;
 mod cluster;
 mod counts;
 mod data;
@@ -8,6 +9,8 @@ mod gone;
 mod life;
 mod listing;
 mod names;
+mod pages;
+mod silent;
 #[path = "../../../../tests/skipped.rs"]
 mod skipped;
 mod sync;

@@ -1,11 +1,13 @@
 //! Two mounts of one file system.
 
 use crate::{Mounted, names_in};
-use shoal_fuse::MountOptions;
+use shoal_fuse::{MountHandle, MountOptions};
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{Read as _, Write};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
 /// Nothing is believed: each sees at once what the other did.
@@ -219,20 +221,27 @@ fn a_file_that_another_client_removes_or_replaces_can_be_used_by_those_that_have
 }
 
 /// How often a file is replaced, and how many of its readers there are in each mount.
-const REPLACED: usize = 300;
+const REPLACED: u16 = 300;
 const READERS: usize = 2;
 
-/// Opens, stats and reads a file, over and over, until told to end; each time it is a whole content.
-fn look_on(path: &std::path::Path, ended: &std::sync::atomic::AtomicBool) -> usize {
+/// Opens, stats and reads a file, over and over, until told to end; each time it is a whole content, and none that was replaced
+/// before the open began.
+fn look_on(path: &Path, ended: &AtomicBool, published: &AtomicU16) -> usize {
     let mut looks = 0;
-    while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+    while !ended.load(Ordering::Relaxed) {
+        let oldest = published.load(Ordering::SeqCst);
         let file = File::open(path).unwrap_or_else(|error| panic!("open after {looks} looks: {error}"));
         let len = file.metadata().unwrap_or_else(|error| panic!("fstat after {looks} looks: {error}")).len();
         let mut read = vec![0; 100];
         let got =
             file.read_at(&mut read, 0).unwrap_or_else(|error| panic!("read after {looks} looks: {error}"));
         assert_eq!((len, got), (50, 50), "after {looks} looks");
-        assert!(read[..50].iter().all(|byte| *byte == read[0]), "after {looks} looks");
+        assert!(read[..50].chunks(2).all(|number| *number == read[..2]), "after {looks} looks");
+        let number = u16::from_le_bytes([read[0], read[1]]);
+        assert!(
+            number >= oldest,
+            "content {number}, and {oldest} was there before the open, after {looks} looks"
+        );
         let stat = fs::metadata(path).unwrap_or_else(|error| panic!("stat after {looks} looks: {error}"));
         assert_eq!(stat.len(), 50);
         looks += 1;
@@ -243,20 +252,23 @@ fn look_on(path: &std::path::Path, ended: &std::sync::atomic::AtomicBool) -> usi
 fn replaced_under_readers(options: &MountOptions) {
     let one = Mounted::with(options);
     let two = one.second(options);
-    let replace = |round: usize| {
-        fs::write(one.path("new"), [b'a' + (round % 26) as u8; 50]).unwrap();
+    let (ended, published) = (AtomicBool::new(false), AtomicU16::new(0));
+    let replace = |round: u16| {
+        fs::write(one.path("new"), round.to_le_bytes().repeat(25)).unwrap();
         fs::rename(one.path("new"), one.path("f")).unwrap();
+        published.store(round, Ordering::SeqCst);
     };
     replace(0);
-    let (ended, paths) =
-        (std::sync::atomic::AtomicBool::new(false), [one.path("f"), two.mountpoint().join("f")]);
+    let paths = [one.path("f"), two.mountpoint().join("f")];
     std::thread::scope(|scope| {
-        let ended = &ended;
-        let readers: Vec<_> =
-            (0..READERS).flat_map(|_| &paths).map(|path| scope.spawn(move || look_on(path, ended))).collect();
+        let (ended, published) = (&ended, &published);
+        let readers: Vec<_> = (0..READERS)
+            .flat_map(|_| &paths)
+            .map(|path| scope.spawn(move || look_on(path, ended, published)))
+            .collect();
         let replacing =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (1..REPLACED).for_each(replace)));
-        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        ended.store(true, Ordering::Relaxed);
         let looks: usize = readers.into_iter().map(|reader| reader.join().unwrap()).sum();
         replacing.unwrap();
         assert!(looks > 20, "{looks} looks show nothing");
@@ -421,4 +433,63 @@ fn inotify_tells_of_what_was_done_through_the_same_mount() {
     assert_eq!(told(), None);
     fs::write(one.path("here"), b"x").unwrap();
     assert_eq!(told().as_deref(), Some("here"));
+}
+
+/// Two mounts whose kernels believe names for nearly a second, and the same name in both.
+fn believing() -> (Mounted, MountHandle, PathBuf, PathBuf) {
+    let options = MountOptions { cache: Duration::from_millis(900), ..MountOptions::default() };
+    let one = Mounted::with(&options);
+    let two = one.second(&options);
+    let (here, there) = (one.path("f"), two.mountpoint().join("f"));
+    fs::write(&here, b"first").unwrap();
+    assert_eq!(fs::metadata(&there).unwrap().len(), 5);
+    (one, two, here, there)
+}
+
+/// Write another file, and rename it to this name.
+fn replace(path: &Path, content: &[u8]) {
+    let new = path.with_extension("new");
+    fs::write(&new, content).unwrap();
+    fs::rename(&new, path).unwrap();
+}
+
+#[test]
+fn a_refused_open_that_found_nothing_does_not_have_a_later_open_get_what_was_gone_before_it_began() {
+    let (_one, _two, here, there) = believing();
+    // The open is refused, looks again, finds nothing.
+    fs::remove_file(&here).unwrap();
+    assert!(File::open(&there).is_err());
+    // Made anew, and only looked at.
+    fs::write(&here, b"old").unwrap();
+    assert_eq!(fs::metadata(&there).unwrap().len(), 3);
+    // What was looked at is gone before the next open begins.
+    replace(&here, b"newer");
+    assert_eq!(fs::read(&there).unwrap(), b"newer");
+}
+
+#[test]
+fn a_refused_open_that_found_nothing_does_not_have_a_later_open_miss_what_was_written_before_it_began() {
+    let (_one, _two, here, there) = believing();
+    fs::remove_file(&here).unwrap();
+    assert!(File::open(&there).is_err());
+    fs::write(&here, b"old").unwrap();
+    assert_eq!(fs::metadata(&there).unwrap().len(), 3);
+    OpenOptions::new().append(true).open(&here).unwrap().write_all(b"er and longer").unwrap();
+    assert_eq!(fs::read(&there).unwrap(), b"older and longer");
+}
+
+#[test]
+fn a_replaced_file_that_a_mount_has_open_is_not_opened_again_there_by_the_name_that_it_had() {
+    let (_one, _two, here, there) = believing();
+    let held = File::open(&there).unwrap();
+    for content in [&b"second"[..], b"third"] {
+        assert!(fs::metadata(&there).is_ok());
+        replace(&here, content);
+        assert_eq!(fs::read(&there).unwrap(), content);
+    }
+    // Without a path it is.
+    let mut again = String::new();
+    let by_number = format!("/proc/self/fd/{}", held.as_raw_fd());
+    File::open(by_number).unwrap().read_to_string(&mut again).unwrap();
+    assert_eq!(again, "first");
 }

@@ -22,7 +22,9 @@ use crate::stores;
 use shoal_env::{Env, Reader, Writer};
 use shoal_proto::codec::Codec;
 use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, VERSIONS, proof};
-use shoal_proto::{ClientId, Frame, FrameKind, Peer, SecretKey, ServerId, SessionId, Status, limits};
+use shoal_proto::{
+    ClientId, Frame, FrameKind, Peer, SecretKey, ServerId, SessionId, Status, StoreId, limits,
+};
 use shoal_store::Changes;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -249,8 +251,10 @@ pub struct Own {
 
 /// A peer's side: introduce this server to another.
 ///
+/// The connection, and the epoch of the other's map.
+///
 /// `OtherStore` is the verdict of a peer that may judge. One with an older map may not: it does not know which stores were given up
-/// since. Where this server finds the peer's store wrong as well, with the same map, the server that begins gives way.
+/// since; that this server's store was given up (`Forbidden`) counts always. Where this server finds the peer's store wrong as well, with the same map, the server that begins gives way.
 ///
 /// # Errors
 /// Why not, in words.
@@ -261,32 +265,19 @@ pub async fn introduce(
     server: ServerId,
     name: &str,
     parts: (&mut Reader, &mut Writer, &mut Frames),
-) -> Result<Rc<Line>, Refused> {
+) -> Result<(Rc<Line>, u32), Refused> {
     let (reader, writer, frames) = parts;
     let line = Line::new(name.to_owned(), VERSIONS.1);
-    let mut nonce = [0; 32];
-    env.random(&mut nonce);
-    let hello = Hello { version_min: VERSIONS.0, version_max: VERSIONS.1, fs_id: identity.map.fs_id, nonce };
-    line.send(FrameKind::Hello, 0, &hello, &[]);
-    flush(&line, writer).await.map_err(|_| Refused::lost())?;
-    // Nobody has proven yet that it is a server: it has no say.
-    let challenge: Challenge =
-        expect(reader, frames, FrameKind::Challenge).await.map_err(Refused::without_say)?;
+    let (nonce, challenge) =
+        challenged(env, identity, &line, (&mut *reader, &mut *writer, &mut *frames)).await?;
     let version = challenge.version;
-    if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
-        return Err(Refused::new(Status::BadVersion, "it speaks no version that this server speaks"));
-    }
-    let expected = proof(&identity.key, true, version, &nonce, &challenge.nonce);
-    if !SecretKey::equal(&challenge.proof, &expected) {
-        return Err(Refused::new(Status::BadKey, "it has not the file system's key"));
-    }
     if challenge.server != server {
         let words = format!("it is server {}, not {server}", challenge.server);
         return Err(Refused::new(Status::WrongServer, words));
     }
     // Its verdict is heard all the same: it may be this server that has an older copy.
     let fits = stores::check(identity, Peer { server, store: challenge.store, position: 0 })
-        .map_err(|words| Refused::new(Status::NoStore, words));
+        .map_err(|unmet| Refused::new(Status::NoStore, unmet.words));
     let attach = Attach {
         proof: proof(&identity.key, false, version, &nonce, &challenge.nonce),
         collection: identity.collection,
@@ -300,12 +291,62 @@ pub async fn introduce(
     let attached: Result<Attached, Refused> = expect(reader, frames, FrameKind::Attached).await;
     let epoch = identity.map.epoch;
     match (attached, fits) {
-        (Ok(_), fits) => fits.map(|()| line),
+        (Ok(attached), fits) => fits.map(|()| (line, attached.map_epoch)),
+        // A store that was given up stays so, whatever the peer does not know else.
+        (Err(refused), _) if refused.status == Status::Forbidden => {
+            Err(Refused::new(Status::OtherStore, refused.words))
+        }
         (Err(refused), _) if refused.status != Status::OtherStore => Err(refused),
         (Err(refused), _) if challenge.map_epoch < epoch => Err(refused.without_say()),
         (Err(refused), Err(_)) if challenge.map_epoch == epoch && own.serves => Err(refused.without_say()),
         (Err(refused), _) => Err(refused),
     }
+}
+
+/// Which server of this file system listens there, and from which store it is served.
+///
+/// # Errors
+/// Why it is none, in words.
+pub async fn who_listens(
+    env: &Env,
+    identity: &Identity,
+    name: &str,
+    parts: (&mut Reader, &mut Writer, &mut Frames),
+) -> Result<(ServerId, StoreId), Refused> {
+    let line = Line::new(name.to_owned(), VERSIONS.1);
+    let (_, challenge) = challenged(env, identity, &line, parts).await?;
+    Ok((challenge.server, challenge.store))
+}
+
+/// Say hello; the nonce of this side, and the challenge of one that has the key.
+async fn challenged(
+    env: &Env,
+    identity: &Identity,
+    line: &Rc<Line>,
+    (reader, writer, frames): (&mut Reader, &mut Writer, &mut Frames),
+) -> Result<([u8; 32], Challenge), Refused> {
+    let mut nonce = [0; 32];
+    env.random(&mut nonce);
+    let hello = Hello { version_min: VERSIONS.0, version_max: VERSIONS.1, fs_id: identity.map.fs_id, nonce };
+    line.send(FrameKind::Hello, 0, &hello, &[]);
+    flush(line, writer).await.map_err(|_| Refused::lost())?;
+    // Nobody has proven yet that it is a server: it has no say.
+    let challenge: Challenge =
+        expect(reader, frames, FrameKind::Challenge).await.map_err(Refused::without_say)?;
+    let version = challenge.version;
+    if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
+        return Err(Refused::new(Status::BadVersion, "it speaks no version that this server speaks"));
+    }
+    let expected = proof(&identity.key, true, version, &nonce, &challenge.nonce);
+    if !SecretKey::equal(&challenge.proof, &expected) {
+        let words = "it has not the file system's key";
+        // So that its log has it too: only one of the two sides has the wrong key.
+        let told = Refusal { status: Status::BadKey, words: "your key is not this file system's".into() };
+        line.send(FrameKind::Refusal, 0, &told, &[]);
+        let _ = flush(line, writer).await;
+        return Err(Refused::new(Status::BadKey, words));
+    }
+    Ok((nonce, challenge))
 }
 
 /// The next frame, which must be of this kind.

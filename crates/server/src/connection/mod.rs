@@ -12,7 +12,7 @@ mod handshake;
 mod line;
 
 pub use frames::{Frames, Scratch};
-pub use handshake::{Own, Refused, greet, hear, introduce};
+pub use handshake::{Own, Refused, greet, hear, introduce, who_listens};
 pub use line::Line;
 
 use crate::counters::add;

@@ -256,7 +256,9 @@ impl Append<'_> {
             engine.env.deadline(*deadline, admitting).await.map_err(|_| Status::TimedOut)??;
             let runs = super::share_of(&transfer)?.runs;
             let stream = transfer.stream;
+            let changing = engine.changes.begin(stream);
             let written = engine.collection.write(stream, transfer.generation.0, runs, dense, *at).await;
+            changing.end();
             return written.map(|_| end).map_err(status_of);
         }
         let (server, len) = (transfer.stream.server(), dense.len() as u32);
@@ -268,7 +270,7 @@ async fn facts_of(engine: &Engine, stream: Handle, deadline: Instant) -> Result<
     if stream.server() != engine.identity.id {
         let asked = engine.peers.ask(stream.server(), Op::Streamstat { stream }, Bytes::new(), deadline);
         return match asked.await? {
-            (Answer::Facts { facts }, _) => Ok(facts),
+            (Answer::Facts { facts, .. }, _) => Ok(facts),
             _ => Err(Status::BadMessage),
         };
     }
@@ -276,7 +278,7 @@ async fn facts_of(engine: &Engine, stream: Handle, deadline: Instant) -> Result<
     loop {
         if let Ok(found) = engine.collection.stream(stream, &loaded) {
             let (info, _) = found.ok_or(Status::Stale)?;
-            return Ok(crate::inode::facts_of(&info));
+            return Ok(crate::inode::facts_of(&info, engine.changes.of(stream)));
         }
         let needs = shoal_store::Needs {
             keys: vec![engine.collection.stream_key(stream)],

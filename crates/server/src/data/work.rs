@@ -2,12 +2,14 @@
 
 use super::Peers;
 use super::append::{self, Place};
+use crate::change_counts::ChangeCounts;
+use crate::inode::facts_of;
 use crate::lingering::Lingering;
 use crate::shard::Identity;
 use bytes::Bytes;
 use shoal_env::{Env, Instant, WallTime};
 use shoal_pattern::ViewRun;
-use shoal_proto::{Allocation, Handle, Status};
+use shoal_proto::{Allocation, Answer, ChangeCount, Handle, Move, Status, StreamFacts};
 use shoal_store::{Admission, Ask, Collection, StoreError, StreamInfo};
 use std::rc::Rc;
 
@@ -76,6 +78,22 @@ pub struct Done {
     pub data: Bytes,
     /// Where an append went.
     pub offset: u64,
+    /// The stream's change count: of a read, as of before its first byte.
+    pub count: ChangeCount,
+    /// What a change did to it.
+    pub moves: Vec<Move>,
+}
+
+impl Done {
+    /// The stream's facts after it.
+    pub fn facts(&self) -> StreamFacts {
+        facts_of(&self.info, self.count)
+    }
+
+    /// The answer to a change.
+    pub fn answer(self) -> Answer {
+        Answer::Facts { facts: self.facts(), moves: self.moves.into() }
+    }
 }
 
 /// Pause between two looks for space that removed files give back, and how many of them may find none.
@@ -85,6 +103,8 @@ const LOOKS_FOR_SPACE: u32 = 20;
 /// What bulk work is done with.
 #[derive(Clone)]
 pub struct Engine {
+    /// How far the streams' bytes have changed.
+    pub changes: ChangeCounts,
     /// The world.
     pub env: Env,
     /// The store.
@@ -146,33 +166,49 @@ pub async fn carry_out(engine: Engine, begun: Begun) -> Result<Done, Status> {
     let at = engine.env.wall();
     let store = &engine.collection;
     let nothing = StreamInfo { generation: 0, size: 0, space: 0, written_at: None, small: false };
-    let facts = |info| Done { info, data: Bytes::new(), offset: 0 };
+    let count = engine.changes.of(stream);
+    let unchanged = |info, data| Done { info, data, offset: 0, count, moves: Vec::new() };
     match work {
         Work::Read { generation, runs, len } => {
             let (data, info) = store.read(stream, generation, runs, len).await.map_err(status_of)?;
-            Ok(Done { info, data, offset: 0 })
+            Ok(unchanged(info, data))
         }
         Work::Write { generation, runs, data } => {
-            store.write(stream, generation, runs, data, at).await.map(facts).map_err(status_of)
+            changed(&engine, stream, async {
+                Ok((0, store.write(stream, generation, runs, data, at).await?))
+            })
+            .await
         }
         Work::Append { layout: None, generation, end_max, data } => {
-            let (offset, info) =
-                store.append(stream, generation, end_max, data, at).await.map_err(status_of)?;
-            Ok(Done { info, data: Bytes::new(), offset })
+            changed(&engine, stream, store.append(stream, generation, end_max, data, at)).await
         }
         Work::Append { layout: Some(layout), data, .. } => {
             let place = place.ok_or(Status::Io)?;
             let (offset, size) = append::at_place(&engine, stream, &layout, place, data, at).await?;
-            Ok(Done { info: StreamInfo { size, ..nothing }, data: Bytes::new(), offset })
+            Ok(Done { offset, ..unchanged(StreamInfo { size, ..nothing }, Bytes::new()) })
         }
         Work::Allocate { generation, from, len, mode } => {
-            allocate(store, stream, generation, from, len, mode, at).await.map(facts).map_err(status_of)
+            let allocated = allocate(store, stream, generation, from, len, mode, at);
+            changed(&engine, stream, async { Ok((0, allocated.await?)) }).await
         }
         Work::Fsync => {
             fsync(store, stream).await.map_err(status_of)?;
-            Ok(facts(nothing))
+            Ok(unchanged(nothing, Bytes::new()))
         }
     }
+}
+
+/// Change bytes of a stream, in the store and not by a batch. Gives where they went.
+async fn changed(
+    engine: &Engine,
+    stream: Handle,
+    change: impl Future<Output = Result<(u64, StreamInfo), StoreError>>,
+) -> Result<Done, Status> {
+    let changing = engine.changes.begin(stream);
+    let changed = change.await;
+    let moves = changing.end();
+    let (offset, info) = changed.map_err(status_of)?;
+    Ok(Done { info, data: Bytes::new(), offset, count: moves[1].to, moves: moves.into() })
 }
 
 /// Ask for the space of data before it is written: `NoSpace` is an answer, not an accident.

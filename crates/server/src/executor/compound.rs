@@ -83,7 +83,26 @@ pub struct Compound {
 enum Ran {
     Failed(Status, Vec<Answer>, Lsn),
     Halted(Halt, Needs, Resume),
-    Done(Vec<Answer>, Vec<Bytes>, Outcome, Lsn),
+    Done(Vec<Answer>, Vec<Bytes>, Outcome, Seen),
+}
+
+/// The newest changes that a run saw.
+#[derive(Clone, Copy)]
+struct Seen {
+    /// Of others, or all that its answers must not show before they are durable.
+    others: Lsn,
+    /// The asker's own deferred ones ([`crate::deferred`]).
+    own: Lsn,
+}
+
+impl Seen {
+    fn of(view: &View<'_>, before: Lsn) -> Seen {
+        Seen { others: view.depends_on().max(before), own: view.excused() }
+    }
+
+    fn all(self) -> Lsn {
+        self.others.max(self.own)
+    }
 }
 
 impl Compound {
@@ -186,6 +205,11 @@ impl Compound {
         self.ops().iter().any(Op::changes)
     }
 
+    /// Whether a client changes nothing but attributes by it: its answer may show what that client changed so before.
+    fn is_of_attributes(&self) -> bool {
+        self.place.is_some() && self.asker.peer.is_none() && self.ops().iter().all(Op::is_of_attributes)
+    }
+
     fn group(&mut self) -> Option<Wait> {
         if self.runs == 0 {
             let map = self.shard.identity().map.clone();
@@ -216,8 +240,16 @@ impl Compound {
                         self.collected.loss = loss;
                     }
                     self.collect(reply.into(), Vec::new());
-                    // Where data is durable at reply, what was done is among what is applied, and perhaps not durable yet.
-                    self.depend(seen, Some((self.shard.collection.applied(), Strength::Weak)));
+                    let made = self.collected.made;
+                    let done = match self.is_of_attributes() {
+                        true => (seen.own, Strength::Deferred),
+                        // Where data is durable at reply, what was done is among what is applied, and perhaps not durable yet.
+                        false => (self.shard.collection.applied(), Strength::Weak),
+                    };
+                    self.depend(seen.others, Some(done));
+                    if !self.ops().iter().any(Op::is_data) {
+                        self.collected.made = made.max(seen.all());
+                    }
                     self.next_group();
                     return None;
                 }
@@ -341,13 +373,28 @@ impl Compound {
     fn run(&self) -> Ran {
         let shard = &self.shard;
         let identity = shard.identity();
-        let view = View::new(&shard.collection, &self.loaded);
+        let excuse = |lsn| shard.deferred.of(lsn, self.asker.client);
+        let mut view = View::new(&shard.collection, &self.loaded);
+        if self.is_of_attributes() {
+            view = view.excusing(&excuse);
+        }
         let now = Time(shard.env.wall().0);
         let own = self.own.as_ref().map(Undecided::tx);
         let bulk = self.group_bulk();
         let (facts, lent, client) = (&self.facts, &shard.pools, self.asker.client);
-        let mut ctx =
-            Ctx::new(view, &identity, &shard.locks, facts, lent, &shard.sessions, own, now, client, bulk);
+        let mut ctx = Ctx::new(
+            view,
+            &identity,
+            &shard.locks,
+            facts,
+            lent,
+            &shard.sessions,
+            &shard.changes,
+            own,
+            now,
+            client,
+            bulk,
+        );
         let mut answers = Vec::with_capacity(self.ops().len());
         let (mut from, mut before) = (0, Lsn(0));
         if let Some(resume) = &self.facts.resume {
@@ -356,7 +403,7 @@ impl Compound {
         }
         let halt = run_ops(&mut ctx, self.ops(), from, &mut answers);
         self.copied(ctx.copied);
-        let seen = ctx.view().depends_on().max(before);
+        let seen = Seen::of(ctx.view(), before).all();
         match halt {
             None => {}
             Some(Halt::Status(status)) => return Ran::Failed(status, answers, seen),
@@ -372,10 +419,10 @@ impl Compound {
         }
         match ctx.finish() {
             Ok(outcome) => {
-                let seen = ctx.view().depends_on().max(before);
+                let seen = Seen::of(ctx.view(), before);
                 Ran::Done(answers, std::mem::take(&mut ctx.bulk_out), outcome, seen)
             }
-            Err(Halt::Status(status)) => Ran::Failed(status, Vec::new(), ctx.view().depends_on().max(before)),
+            Err(Halt::Status(status)) => Ran::Failed(status, Vec::new(), Seen::of(ctx.view(), before).all()),
             Err(halt) => {
                 let stopped = Resume { at: 0, answers: Vec::new(), current: None, seen };
                 Ran::Halted(halt, ctx.into_needs(), stopped)
@@ -399,6 +446,7 @@ impl Compound {
                 facts,
                 lent,
                 &shard.sessions,
+                &shard.changes,
                 None,
                 now,
                 client,
@@ -458,12 +506,12 @@ impl Compound {
         }
     }
 
-    fn done(&mut self, answers: Vec<Answer>, bulk: Vec<Bytes>, outcome: Outcome, seen: Lsn) -> Option<Wait> {
+    fn done(&mut self, answers: Vec<Answer>, bulk: Vec<Bytes>, outcome: Outcome, seen: Seen) -> Option<Wait> {
         if let Some(dir) = outcome.to_split {
             self.shard.splits.want(dir);
         }
         if !(outcome.remote.is_empty() && outcome.local.is_empty()) {
-            return self.plan(answers, outcome, seen);
+            return self.plan(answers, outcome, seen.all());
         }
         let mut changes = outcome.changes;
         let is_kept = self.changes() && !(changes.is_empty() && self.facts.done.is_empty());
@@ -471,7 +519,8 @@ impl Compound {
             self.end_group(Err(status), Vec::new(), Vec::new());
             return None;
         }
-        self.depend(seen, None);
+        self.depend(seen.others, None);
+        self.show_own(seen.own);
         if changes.is_empty() {
             self.end_group(Ok(()), answers, bulk);
             return None;
@@ -482,6 +531,9 @@ impl Compound {
         match self.shard.collection.apply_over(changes, &self.loaded) {
             Ok(lsn) => {
                 self.depend(Lsn(0), Some((lsn, strength)));
+                if strength == Strength::Deferred {
+                    self.shard.deferred.made(lsn, self.asker.client, seen.others);
+                }
                 if !notice.pools.is_empty() || self.ops().iter().any(Op::is_apart) {
                     // Other servers' datafiles are this file's now, or this is a step of a change over several servers: as
                     // durable as the commit of a transaction.

@@ -19,6 +19,7 @@ pub fn is_direct(op: &Op) -> bool {
             | Op::Finish { .. }
             | Op::Outcome { .. }
             | Op::Setmap { .. }
+            | Op::Moveserver { .. }
             | Op::Renew { .. }
             | Op::Yield { .. }
             | Op::Remember { .. }
@@ -50,7 +51,10 @@ pub async fn run(shard: &Rc<Shard>, asker: Asker, op: Op) -> Result<Answer, Stat
         }
         Op::Outcome { tx } => ops::outcome::run(shard, tx),
         Op::Setmap { map } => ops::setmap::run(shard, map).await,
-        Op::Renew { servers, map, keeps } => ops::renew::run(shard, &servers, map, keeps).await,
+        Op::Moveserver { server, addresses, moved } => {
+            ops::moveserver::run(shard, server, addresses, moved).await
+        }
+        Op::Renew { servers, map } => ops::renew::run(shard, &servers, map).await,
         Op::Yield { bytes } => Ok(Box::pin(ops::yielding::run(shard, bytes)).await),
         Op::Remember { position } => {
             let server = asker.peer.ok_or(Status::Forbidden)?;

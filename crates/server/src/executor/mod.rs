@@ -125,6 +125,9 @@ fn deliver(shard: &Rc<Shard>, waiters: Vec<Waiter>, collected: Collected) {
         return send(shard, &waiters, &collected, true);
     }
     let target = collected.target;
+    if target.durable > shard.collection.durable() {
+        add(&shard.counters.sync_waits, 1);
+    }
     let own = shard.clone();
     let leave = move |well| send(&own, &waiters, &collected, well);
     shard.gate.wait(&shard.collection, target, Box::new(leave));
@@ -138,7 +141,12 @@ fn send(shard: &Shard, waiters: &[Waiter], collected: &Collected, well: bool) {
         poisoned = encode_reply(Status::Poisoned, &[]).repeat(collected.count);
         (&poisoned, &[])
     };
-    let loss = collected.loss.unwrap_or_else(|| shard.loss(collected.with_start));
+    let is_durable = collected.made <= shard.collection.durable() && shard.collection.keeps();
+    let loss = match collected.loss {
+        Some(loss) => loss,
+        None if collected.is_compared || !is_durable => shard.loss(collected.with_start),
+        None => Loss::default(),
+    };
     let map_epoch = shard.identity().map.epoch;
     let reply = EncodedReply { loss, map_epoch, count: collected.count, groups };
     let now = shard.env.now();

@@ -14,7 +14,7 @@ use crate::tx::{self, Plan};
 use futures_util::future::{Either, select};
 use shoal_env::local::NotifyWait;
 use shoal_proto::{Answer, Durability, Handle, Op, ServerId, Status};
-use shoal_store::{Ask, Needs};
+use shoal_store::{Ask, DataSync, Needs};
 use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
@@ -175,6 +175,8 @@ async fn bulk(compound: &mut Compound, bulk: data::Bulk) -> Result<(), Status> {
         Ok(begun) => {
             if writes {
                 compound.facts.resume = Some(stopped);
+                let is_synced = makes_durable || shard.collection.sync_modes().data == DataSync::AtReply;
+                compound.collected.is_compared |= !is_synced;
             }
             let outlives = begun.outlives_connection();
             if outlives {
@@ -335,7 +337,7 @@ async fn fact(compound: &mut Compound, key: FactKey) -> Result<(), Status> {
         }
         answer => match key {
             FactKey::Attr(_) => Fact::Attr(answer.and_then(|a| match a {
-                Answer::Attr { attr } => Ok(attr),
+                Answer::Attr { attr, .. } => Ok(attr),
                 _ => Err(Status::BadMessage),
             })),
             FactKey::Entry(server, dir, _) => match answer {
@@ -347,7 +349,7 @@ async fn fact(compound: &mut Compound, key: FactKey) -> Result<(), Status> {
                 Err(status) => Fact::Entry(Err(status)),
             },
             FactKey::Stream(_) => Fact::Stream(answer.and_then(|a| match a {
-                Answer::Facts { facts } => Ok(facts),
+                Answer::Facts { facts, .. } => Ok(facts),
                 _ => Err(Status::BadMessage),
             })),
         },

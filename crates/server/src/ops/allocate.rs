@@ -2,7 +2,6 @@
 
 use crate::ctx::{Ctx, Halt};
 use crate::data::{self, Work};
-use crate::inode::facts_of;
 use shoal_proto::{Allocation, Answer, Capability, Generation, Handle, Rights, Share, Status, limits};
 
 /// Reserve, punch or zero `from..from+len` of the stream.
@@ -16,7 +15,7 @@ pub fn run(
     mode: Allocation,
 ) -> Result<Answer, Halt> {
     if let Some(done) = ctx.done(ctx.object(stream)?) {
-        return Ok(Answer::Facts { facts: facts_of(&done?.info) });
+        return Ok(done?.answer());
     }
     let access = data::access(ctx, stream, generation, capability, Rights::WRITE)?;
     let (stream, info) = (access.stream, access.info);

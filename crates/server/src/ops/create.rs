@@ -1,7 +1,8 @@
 //! create: a regular file, made and opened in one.
 //!
-//! As `open(O_CREAT)`: without `exclusive` a name that exists is opened, wherever its object is; a symbolic link is
-//! answered as it is, for the client to follow. The paper's augmented create (metafile, stuffed first strip and entry at
+//! As `open(O_CREAT)`: without `exclusive` a name that exists is opened; a symbolic link is answered as it is, for the client
+//! to follow. Where the object is on another server the answer says where, and the client opens it there: only its own server
+//! can know that it is open. The paper's augmented create (metafile, stuffed first strip and entry at
 //! once) is what every create does here.
 
 use super::{make, open};
@@ -36,13 +37,18 @@ pub fn run(
     let attr = make::colocated(ctx, dir, name, inode, rights)?;
     ctx.opened(attr.handle);
     let capability = open::capability(ctx, attr.handle, rights);
-    Ok(Answer::Made { attr, capability, created: true })
+    let count = ctx.count_in(&attr);
+    Ok(Answer::Made { attr, capability, created: true, count })
 }
 
 fn opened(ctx: &mut Ctx<'_>, found: &Dirent, rights: Rights) -> Result<Answer, Halt> {
     if found.kind == Kind::Directory {
         return Err(Halt::Status(Status::IsDirectory));
     }
-    let attr = ctx.fact_attr(found.handle)?;
+    if found.handle.server() != ctx.identity.id {
+        ctx.current = Some((found.handle, Rights::empty()));
+        return Ok(Answer::Looked { resolved: 1, handle: found.handle, kind: found.kind, attr: None });
+    }
+    let attr = ctx.attr(found.handle)?;
     open::opened(ctx, attr, rights)
 }

@@ -37,6 +37,8 @@ pub fn run(
     let new = New { client: ctx.client, place: dir, name: Some(name.clone()) };
     ctx.put(keys::new(handle), &new)?;
     let attr = ctx.attr(handle)?;
+    ctx.opened(handle);
     let capability = open::capability(ctx, handle, rights);
-    Ok(Answer::Made { attr, capability, created: true })
+    let count = ctx.count_in(&attr);
+    Ok(Answer::Made { attr, capability, created: true, count })
 }

@@ -6,5 +6,7 @@ use shoal_proto::{Answer, Handle};
 /// Attributes.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Halt> {
     let object = ctx.object(object)?;
-    Ok(Answer::Attr { attr: ctx.attr_here(object)? })
+    let attr = ctx.attr_here(object)?;
+    let count = ctx.count_in(&attr);
+    Ok(Answer::Attr { attr, count })
 }

@@ -26,5 +26,5 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle, datafiles: &[Handle]) -> Result<An
     let (dist, generation) = (inode.template.dist, Generation(info.generation));
     inode.layout = Some(Layout { dist, datafiles: datafiles.to_vec().into(), generation });
     ctx.put(keys::inode(object), &inode)?;
-    Ok(Answer::Attr { attr: ctx.attr(object)? })
+    ctx.attr_answer(object)
 }

@@ -35,5 +35,6 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle, dir: Handle, name: &Name) -> Resul
     actions::carry_out(ctx, plan)?;
     attr.nlink += 1;
     attr.ctime = time;
-    Ok(Answer::Attr { attr })
+    let count = ctx.count_in(&attr);
+    Ok(Answer::Attr { attr, count })
 }

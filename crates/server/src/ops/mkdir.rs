@@ -3,7 +3,7 @@
 use super::make;
 use crate::ctx::{Ctx, Halt};
 use crate::inode::made_in;
-use shoal_proto::{Answer, Handle, Kind, Name, Owner};
+use shoal_proto::{Answer, ChangeCount, Handle, Kind, Name, Owner};
 
 /// Make it. It becomes current.
 ///
@@ -14,5 +14,5 @@ pub fn run(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, owner: &Owner) -> Result
     let parent = make::free_in(ctx, dir, name)?;
     let inode = made_in(dir, &parent, Kind::Directory, owner, ctx.now);
     let attr = make::directory(ctx, dir, name, &inode)?;
-    Ok(Answer::Made { attr, capability: None, created: true })
+    Ok(Answer::Made { attr, capability: None, created: true, count: ChangeCount::NONE })
 }

@@ -3,7 +3,7 @@
 use super::make;
 use crate::ctx::{Ctx, Halt};
 use crate::inode::made_in;
-use shoal_proto::{Answer, Handle, Kind, Name, Owner, Rights, Status};
+use shoal_proto::{Answer, ChangeCount, Handle, Kind, Name, Owner, Rights, Status};
 
 /// Make it.
 ///
@@ -27,5 +27,5 @@ pub fn run(
     let mut inode = made_in(dir, &parent, kind, owner, ctx.now);
     inode.rdev = rdev;
     let attr = make::colocated(ctx, dir, name, inode, Rights::empty())?;
-    Ok(Answer::Made { attr, capability: None, created: true })
+    Ok(Answer::Made { attr, capability: None, created: true, count: ChangeCount::NONE })
 }

@@ -30,6 +30,7 @@ mod make;
 mod map;
 mod mkdir;
 mod mknod;
+pub(crate) mod moveserver;
 mod open;
 pub(crate) mod outcome;
 mod ping;
@@ -173,6 +174,7 @@ pub fn run(ctx: &mut Ctx<'_>, op: &Op) -> Result<Answer, Halt> {
         | Op::Finish { .. }
         | Op::Outcome { .. }
         | Op::Setmap { .. }
+        | Op::Moveserver { .. }
         | Op::Renew { .. }
         | Op::Yield { .. }
         | Op::Remember { .. }

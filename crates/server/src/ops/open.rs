@@ -29,7 +29,8 @@ pub fn opened(ctx: &mut Ctx<'_>, attr: Attr, rights: Rights) -> Result<Answer, H
     }
     ctx.current = Some((attr.handle, rights));
     let capability = capability(ctx, attr.handle, rights);
-    Ok(Answer::Made { attr, capability, created: false })
+    let count = ctx.count_in(&attr);
+    Ok(Answer::Made { attr, capability, created: false, count })
 }
 
 /// A capability for a file, if any right is asked for.

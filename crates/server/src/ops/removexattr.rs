@@ -18,7 +18,9 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle, name: &[u8]) -> Result<Answer, Hal
     }
     inode.xattr_bytes = inode.xattr_bytes.saturating_sub(listed_bytes(name));
     inode.ctime = ctx.now;
-    ctx.remove(key)?;
-    ctx.put(keys::inode(object), &inode)?;
+    ctx.deferring(|ctx| {
+        ctx.remove(key)?;
+        ctx.put(keys::inode(object), &inode)
+    })?;
     Ok(Answer::Done {})
 }

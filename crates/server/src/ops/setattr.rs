@@ -3,6 +3,8 @@
 //! An explicit mtime must win over the newest write, and lose to the next one: so it begins a new generation of the file's
 //! streams, which forget when they were written (design §4.5). On a stuffed file that is one change with its row; on a
 //! laid-out one a transaction over its datafiles, whose generations always go together with the metafile's.
+//!
+//! What is one change on this server is deferred: its own answer does not wait for the disk ([`crate::gate`]).
 
 use crate::actions;
 use crate::ctx::{Ctx, Halt};
@@ -11,7 +13,7 @@ use crate::keys;
 use crate::rows::Inode;
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::{
-    Action, Answer, Attr, Generation, Handle, Kind, Layout, SetAttr, Shards, Status, Template,
+    Action, Answer, Attr, ChangeCount, Generation, Handle, Kind, Layout, SetAttr, Shards, Status, Template,
 };
 use shoal_store::{StreamChange, StreamInfo};
 
@@ -22,21 +24,28 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle, set: &SetAttr) -> Result<Answer, H
     crate::inode::set(&mut inode, set, ctx.now);
     if inode.shards.is_split() {
         set_shards(ctx, object, &inode.shards, set, None)?;
-        return Ok(Answer::Attr { attr: attr_of(object, &inode, None) });
+        let attr = attr_of(object, &inode, None);
+        return Ok(Answer::Attr { attr, count: ChangeCount::NONE });
     }
+    let mut advance = None;
     if inode.kind == Kind::File && set.mtime.is_some() {
         let info = ctx.stream(object)?.ok_or(Halt::Status(Status::Stale))?;
         if let Some(layout) = inode.layout.clone() {
             let attr = advance_all(ctx, object, &inode, &layout, info)?;
-            return Ok(Answer::Attr { attr });
+            let count = ctx.count_in(&attr);
+            return Ok(Answer::Attr { attr, count });
         }
-        ctx.change_stream(object, StreamChange::Advance { generation: info.generation + 1 })?;
+        advance = Some(StreamChange::Advance { generation: info.generation + 1 });
     }
+    let change = |ctx: &mut Ctx<'_>| {
+        advance.map_or(Ok(()), |advance| ctx.change_stream(object, advance))?;
+        ctx.put(keys::inode(object), &inode)
+    };
     match mutant::is(Mutant::SetattrEarly) {
-        true => ctx.weakly(|ctx| ctx.put(keys::inode(object), &inode))?,
-        false => ctx.put(keys::inode(object), &inode)?,
+        true => ctx.weakly(change)?,
+        false => ctx.deferring(change)?,
     }
-    Ok(Answer::Attr { attr: ctx.attr(object)? })
+    ctx.attr_answer(object)
 }
 
 /// Set attributes of a split directory alike on all its shards: one transaction.

@@ -38,8 +38,10 @@ pub fn run(
         return Err(Halt::Status(Status::NoSpace));
     }
     inode.ctime = ctx.now;
-    ctx.put_raw(key, Some(value.0.clone()))?;
-    ctx.put(keys::inode(object), &inode)?;
+    ctx.deferring(|ctx| {
+        ctx.put_raw(key, Some(value.0.clone()))?;
+        ctx.put(keys::inode(object), &inode)
+    })?;
     Ok(Answer::Done {})
 }
 

@@ -2,12 +2,13 @@
 
 use crate::batches;
 use crate::ctx::{Ctx, Halt};
-use crate::inode::facts_of;
 use shoal_proto::{Answer, Generation, Handle, Status};
+use shoal_store::StreamInfo;
 
 /// Facts of a stuffed metafile's or a datafile's stream.
 pub fn run(ctx: &mut Ctx<'_>, stream: Handle) -> Result<Answer, Halt> {
     let stream = ctx.object(stream)?;
+    ctx.stream_must_be_readable(stream)?;
     let Some(info) = ctx.stream(stream)? else {
         // Another server may know of it already: a file or datafile is created by a transaction, and this server's part of
         // that may not be finished. Its rows' locks say so, and are waited for.
@@ -17,9 +18,13 @@ pub fn run(ctx: &mut Ctx<'_>, stream: Handle) -> Result<Answer, Halt> {
         }
         // Made ahead of need and never written, it is empty, and of no generation yet.
         return match batches::pool_of(ctx, stream)? {
-            Some(_) => Ok(Answer::Facts { facts: facts_of(&batches::empty(Generation::default())) }),
+            Some(_) => Ok(answer(ctx, stream, &batches::empty(Generation::default()))),
             None => Err(Halt::Status(Status::Stale)),
         };
     };
-    Ok(Answer::Facts { facts: facts_of(&info) })
+    Ok(answer(ctx, stream, &info))
+}
+
+fn answer(ctx: &Ctx<'_>, stream: Handle, info: &StreamInfo) -> Answer {
+    Answer::Facts { facts: ctx.facts_of(stream, info), moves: Vec::new().into() }
 }

@@ -4,7 +4,7 @@ use super::make;
 use crate::ctx::{Ctx, Halt};
 use crate::inode::made_in;
 use shoal_proto::op::PathBytes;
-use shoal_proto::{Answer, Handle, Kind, Name, Owner, Rights, Status};
+use shoal_proto::{Answer, ChangeCount, Handle, Kind, Name, Owner, Rights, Status};
 
 /// Mode of every symbolic link: it is never looked at.
 const SYMLINK_MODE: u32 = 0o777;
@@ -32,5 +32,5 @@ pub fn run(
     inode.mode = SYMLINK_MODE;
     inode.target = Some(target.clone());
     let attr = make::colocated(ctx, dir, name, inode, Rights::empty())?;
-    Ok(Answer::Made { attr, capability: None, created: true })
+    Ok(Answer::Made { attr, capability: None, created: true, count: ChangeCount::NONE })
 }

@@ -5,16 +5,15 @@
 
 use crate::ctx::{Ctx, Halt};
 use crate::data::{self, Work};
-use crate::inode::facts_of;
 use shoal_env::WallTime;
-use shoal_proto::{Answer, Handle, Rights, Status, Transfer};
+use shoal_proto::{Answer, Handle, Move, Rights, Status, Transfer};
 use shoal_store::{Changes, StreamChange};
 
 /// Write `len` bytes of the request's bulk data.
 pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer, len: u32) -> Result<Answer, Halt> {
     let data = ctx.take_bulk(len as usize)?;
     if let Some(done) = ctx.done(ctx.object(transfer.stream)?) {
-        return Ok(Answer::Facts { facts: facts_of(&done?.info) });
+        return Ok(done?.answer());
     }
     let capability = transfer.capability.as_ref();
     let access = data::access(ctx, transfer.stream, transfer.generation, capability, Rights::WRITE)?;
@@ -37,7 +36,8 @@ pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer, len: u32) -> Result<Answer, H
         access.touch(ctx)?;
         ctx.write_stream(stream, change)?;
         let after = ctx.stream(stream)?.ok_or(Halt::Status(Status::Stale))?;
-        return Ok(Answer::Facts { facts: facts_of(&after) });
+        let moves = ctx.move_of(stream).into_iter().collect::<Vec<Move>>().into();
+        return Ok(Answer::Facts { facts: ctx.facts_of(stream, &after), moves });
     }
     if !ctx.is_unchanged() {
         return Err(Halt::Status(Status::NotSupported));

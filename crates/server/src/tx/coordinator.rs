@@ -328,6 +328,7 @@ pub(super) fn apply_all(
         &facts,
         &shard.pools,
         &shard.sessions,
+        &shard.changes,
         Some(tx),
         now,
         client,

@@ -173,6 +173,7 @@ fn validate(shard: &Rc<Shard>, tx: TxId, list: &[Action], loaded: &Loaded) -> Re
         &facts,
         &shard.pools,
         &shard.sessions,
+        &shard.changes,
         Some(tx),
         now,
         client,

@@ -22,6 +22,10 @@ pub struct Held {
     poisoned: Cell<bool>,
     durables: Reached,
     pub pushes: Cell<u32>,
+    /// What it calls durable is said to outlive its process.
+    pub keeps: Cell<bool>,
+    /// The record that was last waited for without a push.
+    pub wanted: Cell<Lsn>,
     /// So many writes to come are held until [`Held::release`]: writes before they are done, appends behind it.
     pub stalls: Cell<u32>,
     /// So many further writes to come are held behind being done.
@@ -40,6 +44,8 @@ impl Held {
             poisoned: Cell::new(false),
             durables: Reached::default(),
             pushes: Cell::new(0),
+            keeps: Cell::new(false),
+            wanted: Cell::default(),
             stalls: Cell::new(0),
             stalls_behind: Cell::new(0),
             done: Rc::default(),
@@ -102,6 +108,10 @@ impl Module for Held {
         self.pushes.set(self.pushes.get() + 1);
     }
 
+    fn want_durable(&self, lsn: Lsn) {
+        self.wanted.set(lsn);
+    }
+
     fn health(&self) -> Result<(), StoreError> {
         if self.poisoned.get() { Err(StoreError::Poisoned("by the test".into())) } else { Ok(()) }
     }
@@ -156,6 +166,10 @@ impl Module for Held {
 
     fn durables(&self) -> Reached {
         self.durables.clone()
+    }
+
+    fn keeps(&self) -> bool {
+        self.keeps.get()
     }
 
     fn loss_id(&self) -> LossId {

@@ -365,7 +365,7 @@ pub fn entry(dir: Handle, name: &Name) -> Op {
 pub fn handle_of(reply: &GroupReply) -> Handle {
     assert_eq!(reply.status, Status::Ok);
     match &reply.answers[0] {
-        Answer::Made { attr, .. } | Answer::Attr { attr } => attr.handle,
+        Answer::Made { attr, .. } | Answer::Attr { attr, .. } => attr.handle,
         Answer::Looked { handle, .. } => *handle,
         other => panic!("{other:?}"),
     }

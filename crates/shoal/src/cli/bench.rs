@@ -294,6 +294,9 @@ pub struct BenchMount {
     /// Files in each repetition, all processes together.
     #[arg(long, default_value_t = 4000)]
     pub files: usize,
+    /// Instead: files of 4 to 30 KiB are read in random order, twice, beside a pass-through that leaves the kernel its pages.
+    #[arg(long)]
+    pub epochs: bool,
     /// When metadata is durable, several to be measured one after the other.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "reply,fsync")]
     pub sync: Vec<MetadataSyncName>,

@@ -1,4 +1,5 @@
-//! What begins and ends a file system and its mounts: `shoal up`, `init`, `serve`, `mount`, `umount`, `add-server`.
+//! What begins and ends a file system and its mounts: `shoal up`, `init`, `serve`, `mount`, `umount`, `add-server`,
+//! `move-server`.
 
 use super::Key;
 use crate::bytes_size::ByteSize;
@@ -168,7 +169,9 @@ pub struct MountOptions {
 #[command(after_help = "\
 Example:  shoal mount shoal://127.0.0.1:7441/demo ./mnt --key ./shoal-data/key
           shoal mount shoal://10.0.0.1:7441/demo /mnt/demo -o ro,noexec,key=/etc/shoal/key
-Stays in the foreground; Ctrl-C, SIGTERM or `shoal umount` end it. --background returns when it is mounted.
+Stays in the foreground; Ctrl-C, SIGTERM or `shoal umount` end it. --background returns when it is mounted, and names the log:
+in /var/log/shoal for root, else in ~/.local/state/shoal (or $XDG_STATE_HOME/shoal), two files of 8 MiB at most (or
+SHOAL_LOG_BYTES each).
 
 For `mount` and /etc/fstab:  ln -s \"$(command -v shoal)\" /sbin/mount.fuse.shoal
   shoal://10.0.0.1:7441/demo  /mnt/demo  fuse.shoal  key=/etc/shoal/key,_netdev,nofail  0 0")]
@@ -223,6 +226,36 @@ pub struct AddServer {
     /// What it holds [default: both].
     #[arg(long, value_enum)]
     pub role: Vec<Role>,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `shoal move-server`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:  shoal move-server ./cluster 2 tcp:10.0.0.9:7441
+          shoal move-server ./cluster 2 tcp:node9:7441       (by name: clients resolve it for each connection)
+The new address is written to the maps of all servers that answer, durably, and then to the cluster file. Mounted clients and
+the other servers take it over by themselves; a server that does not answer takes it over when it is back.
+The order does not matter, but two servers with one identity must never run:
+  1. run this command, while the server runs at its old address or while it is stopped
+  2. stop the server there; bring its disk, the new cluster file and its store-ID.toml here, with the same folder names
+  3. start it here:  shoal serve --config FILE --server ID
+Of a file system with one server do step 1 while it runs: its clients hear of the new address within 30 seconds, from it alone.
+A command that was interrupted is run again. It moves no data.")]
+pub struct MoveServer {
+    /// The cluster file or its folder; or an address (shoal://HOST:PORT/NAME) or a path on a mount: then no cluster file is written.
+    #[arg(value_name = "FILE-OR-ADDRESS")]
+    pub place: String,
+    /// Which server.
+    pub id: u16,
+    /// Where it is reached from now on: tcp:IP:PORT or tcp:HOST:PORT. These take the place of all addresses of its machine.
+    #[arg(required = true, value_name = "NEW-ADDRESS")]
+    pub addresses: Vec<String>,
+    /// Which key, if no cluster file names it.
+    #[command(flatten)]
+    pub key: Key,
     /// As JSON.
     #[arg(long)]
     pub json: bool,

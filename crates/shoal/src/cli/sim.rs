@@ -28,8 +28,9 @@ Exit status: 0 every promise was kept, 1 one was broken.")]
 Example:  shoal sim soak --seeds 1000
           shoal sim soak --seeds 5000..9000 --jobs 2 --minutes 30 --keep-going
 Each run that breaks a promise is told with the command that repeats it and the end of its timeline.
-A table tells of each step of what must survive a stop how many stops fell just behind it.
-Exit status: 0 every promise was kept, 1 one was broken (or, with --covered, a step was not met).")]
+A table tells of each step of what must survive a stop how many stops fell just behind it, and how often faults came to what they
+are for: a start refused with an older copy of its folder, something made on a server that was added.
+Exit status: 0 every promise was kept, 1 one was broken (or, with --covered, something of the table was not met).")]
     Soak(SimSoak),
     /// Bugs planted on purpose: how many seeds it takes until each is caught.
     #[cfg(feature = "mutants")]
@@ -133,7 +134,7 @@ pub struct SimSoak {
     /// Go on after a run that breaks a promise.
     #[arg(long)]
     pub keep_going: bool,
-    /// Fail also if there is a step that no stop has fallen behind.
+    /// Fail also if there is a step that no stop has fallen behind, or something that no fault has come to.
     #[arg(long)]
     pub covered: bool,
     /// What is run.

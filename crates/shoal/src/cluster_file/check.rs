@@ -125,7 +125,10 @@ pub fn check_servers(count: usize) -> Result<()> {
 }
 
 /// Clients are told these addresses as they are: each must lead to the server.
-fn check_address(id: usize, address: &Address) -> Result<()> {
+pub fn check_address(id: usize, address: &Address) -> Result<()> {
+    if matches!(address, Address::Host(_, 0)) {
+        bail!("server {id} listens at {address}: clients must know the port, name one that is free");
+    }
     let Address::Tcp(at) = address else { return Ok(()) };
     if at.port() == 0 {
         bail!("server {id} listens at {address}: clients must know the port, name one that is free");

@@ -14,9 +14,11 @@ use std::process::ExitCode;
 /// Add it to each file system of the cluster, then to the file.
 pub fn run(args: AddServer) -> Result<ExitCode> {
     let mut cluster = ClusterFile::load(&args.config)?;
+    let _lock = cluster.lock()?;
+    cluster = ClusterFile::load(&args.config)?;
     let id = cluster.server.len();
     let roles = if args.role.is_empty() { vec![Role::Metadata, Role::Data] } else { args.role.clone() };
-    let entry = ServerEntry { listen: args.listen.clone(), roles, folder: args.folder.clone() };
+    let entry = ServerEntry { moved: 0, listen: args.listen.clone(), roles, folder: args.folder.clone() };
     let bits = entry.role_bits();
     let before = cluster.clone();
     cluster.server.push(entry);
@@ -45,7 +47,7 @@ pub fn run(args: AddServer) -> Result<ExitCode> {
             bail!("file system `{}` knows this address as server {given}, here it would be {id}", one.name);
         }
     }
-    cluster.save()?;
+    cluster.save_to(&ClusterFile::path_of(&args.config))?;
     let config = args.config.display();
     if args.json {
         let names: Vec<&str> = cluster.collection.iter().map(|one| one.name.as_str()).collect();

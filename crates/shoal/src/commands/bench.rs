@@ -205,13 +205,14 @@ struct Through {
 }
 
 impl Through {
-    /// Over a new folder in `base`; the kernel believes names and attributes so many milliseconds.
-    fn new(base: Option<&Path>, attr_timeout: u64) -> Result<Through> {
+    /// Over a new folder in `base`; the kernel believes names and attributes so many milliseconds, and keeps a file's pages over
+    /// opens, or not.
+    fn new(base: Option<&Path>, attr_timeout: u64, keep_cache: bool) -> Result<Through> {
         let folder = Scratch::new(base)?;
         // Beside each other: a mount must not lie in what it shows.
         let (source, at) = (folder.folder("source")?, folder.folder("mount")?);
         let ttl = Duration::from_millis(attr_timeout);
-        let options = PassthroughOptions { ttl, ..PassthroughOptions::default() };
+        let options = PassthroughOptions { ttl, keep_cache, ..PassthroughOptions::default() };
         let mounted = shoal_bench::passthrough::spawn(&source, &at, &options)?;
         Ok(Through { _mounted: mounted, at, _folder: folder })
     }
@@ -245,7 +246,7 @@ fn open(text: &str, common: &BenchCommon) -> Result<Opened> {
             Ok(Opened { target, native: Some(place), _through: None })
         }
         "passthrough" => {
-            let through = Through::new(Some(Path::new(place)), common.attr_timeout)?;
+            let through = Through::new(Some(Path::new(place)), common.attr_timeout, false)?;
             let target = Box::new(through.target(text));
             Ok(Opened { target, native: None, _through: Some(through) })
         }

@@ -75,6 +75,7 @@ fn server(text: &str) -> Result<ServerEntry> {
         bail!("`{text}` is not a server: write ADDRESS=FOLDER, e.g. tcp:10.0.0.1:7441=/srv/shoal");
     };
     Ok(ServerEntry {
+        moved: 0,
         listen: vec![address.to_owned()],
         roles: vec![Role::Metadata, Role::Data],
         folder: folder.into(),

@@ -3,13 +3,13 @@
 use crate::address::{Place, log_path};
 use crate::cli::Mount;
 use crate::embed::Embedded;
+use crate::log_file::{self, LogFile};
 use crate::{connect, out};
 use crate::{mount_options, stop};
 use anyhow::{Context as _, Result, bail};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use shoal_proto::ServerInfo;
-use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
@@ -58,12 +58,14 @@ fn say_degraded(place: &Place) {
 /// The same program again, without `--background`; its first line says that it is ready.
 fn in_background(args: &Mount) -> Result<ExitCode> {
     let log = log_path(&args.mountpoint)?;
-    let said = File::create(&log).with_context(|| format!("cannot make {}", log.display()))?;
+    let said = LogFile::at(&log).open()?;
+    let before = said.metadata().map_or(0, |meta| meta.len());
     let program = std::env::current_exe().context("cannot find this program to start it again")?;
     let own: Vec<_> = std::env::args_os().skip(1).filter(|arg| arg != "--background").collect();
     let mut child = Command::new(program)
         .args(own)
         .env_remove(stop::ENDS_WITH_INPUT)
+        .env(log_file::FILE, &log)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(said)
@@ -76,8 +78,10 @@ fn in_background(args: &Mount) -> Result<ExitCode> {
     }
     if line.is_empty() {
         let _ = child.wait();
-        let words = std::fs::read_to_string(&log).unwrap_or_default();
-        bail!("the mount in the background failed: {}", words.trim().trim_start_matches("shoal: "));
+        let all = std::fs::read(&log).unwrap_or_default();
+        let said = all.get(usize::try_from(before).unwrap_or(usize::MAX)..).unwrap_or(&all);
+        let words = String::from_utf8_lossy(said).trim().trim_start_matches("shoal: ").to_owned();
+        bail!("the mount in the background failed: {words} (its log is {})", log.display());
     }
     let (line, log) = (line.trim_end(), log.display().to_string());
     if args.json {

@@ -2,6 +2,7 @@
 
 mod fits;
 mod ground;
+mod origin;
 
 use super::bounds::shelf;
 use crate::cli::Paper;
@@ -190,6 +191,8 @@ impl Work<'_> {
                 outcomes.push(run.go(ground.as_mut(), &mut self.memo, &mut self.draw)?);
             }
         }
+        let here = origin::here();
+        outcomes.iter_mut().for_each(|outcome| outcome.provenance = Some(here.clone()));
         self.beside(&experiment, &mut outcomes, &mut without);
         let mut told = Vec::new();
         for outcome in outcomes {
@@ -277,7 +280,7 @@ impl Work<'_> {
             return Ok(());
         }
         out::line(format!("{}: {}\n{}\n", experiment.name, experiment.title, experiment.claim.trim()))?;
-        out::line(format!("{} ({:.1} s)", tell::how(outcome), outcome.seconds))?;
+        out::line(format!("{} ({:.1} s)\n{}", tell::how(outcome), outcome.seconds, tell::of(outcome)))?;
         let mut header = tell::COLUMNS;
         header[1] = &experiment.axis.label;
         let mut table = words::table(&header);

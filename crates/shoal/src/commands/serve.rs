@@ -34,11 +34,8 @@ pub fn run(args: Serve) -> Result<ExitCode> {
     let serves = |id: &u16| node.missing().iter().all(|missing| missing.server != *id);
     let serving: Vec<u16> = ids.iter().copied().filter(serves).collect();
     let tcp = cluster.server.iter().map(|s| s.addresses()).collect::<Result<Vec<_>>>()?;
-    let tcp: Vec<String> = tcp
-        .into_iter()
-        .flatten()
-        .filter_map(|a| if let Address::Tcp(at) = a { Some(at.to_string()) } else { None })
-        .collect();
+    let tcp: Vec<String> =
+        tcp.into_iter().flatten().filter(Address::is_tcp).map(|at| crate::address::host_of(&at)).collect();
     say_ready(&args, &cluster, &serving, &tcp.join(","));
     let event = happened.recv();
     let stopped = node.stop();

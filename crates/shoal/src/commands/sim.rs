@@ -9,7 +9,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use shoal_proto::Switches;
-use shoal_sim::{Faults, Met, Point, RunConfig, RunReport, point};
+use shoal_sim::{Faults, Met, Outcome, Point, RunConfig, RunReport, point};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
@@ -226,6 +226,7 @@ struct Total {
     unknown: u64,
     faults: BTreeMap<&'static str, u64>,
     points: BTreeMap<Point, Met>,
+    outcomes: BTreeMap<Outcome, u64>,
     broken: Vec<RunReport>,
 }
 
@@ -244,6 +245,9 @@ impl Total {
             total.hits += met.hits;
             total.stops += met.stops;
         }
+        for (outcome, count) in &report.outcomes {
+            *self.outcomes.entry(*outcome).or_default() += count;
+        }
         if !report.violations.is_empty() {
             report.timeline.clear();
             self.broken.push(report);
@@ -255,6 +259,18 @@ impl Total {
 fn steps(total: &Total) -> Vec<(Point, Met)> {
     let gaps = point::ALL.iter().filter(|point| !point.last);
     gaps.map(|point| (*point, total.points.get(point).copied().unwrap_or_default())).collect()
+}
+
+/// What faults are to come to, and how often they did.
+fn outcomes(total: &Total) -> impl Iterator<Item = (Outcome, u64)> {
+    Outcome::ALL
+        .into_iter()
+        .map(|outcome| (outcome, total.outcomes.get(&outcome).copied().unwrap_or_default()))
+}
+
+/// Whether all was met that is to be: each step by a stop, and each outcome.
+fn is_covered(total: &Total) -> bool {
+    unmet(total).is_empty() && outcomes(total).all(|(_, count)| count > 0)
 }
 
 /// Steps that no stop has ever fallen behind.
@@ -280,7 +296,7 @@ fn many(args: &SimSoak) -> Result<bool> {
         true => out::json(&total_json(&total, args, began.elapsed()))?,
         false => show(&total, args, began.elapsed())?,
     }
-    let covered = !args.covered || unmet(&total).is_empty();
+    let covered = !args.covered || is_covered(&total);
     Ok(total.broken.is_empty() && covered)
 }
 
@@ -308,6 +324,9 @@ fn total_json(total: &Total, args: &SimSoak, took: Duration) -> Value {
         "faults": total.faults,
         "points": steps(total).iter().map(|(point, met)| json!({
             "activity": point.activity, "step": point.step, "times": met.hits, "stops": met.stops,
+        })).collect::<Vec<_>>(),
+        "outcomes": outcomes(total).map(|(outcome, count)| json!({
+            "outcome": outcome.words(), "times": count,
         })).collect::<Vec<_>>(),
         "took_s": took.as_secs_f64(),
         "broken": total.broken.iter().map(|report| as_json(report, &args.setup)).collect::<Vec<_>>(),
@@ -353,7 +372,15 @@ fn show_points(total: &Total) -> Result<()> {
         let name = format!("{}: {}", point.activity, point.step);
         table.add_row([name, words::count(met.stops), words::count(met.hits)]);
     }
+    for (outcome, count) in outcomes(total) {
+        table.add_row([outcome.words().to_owned(), String::new(), words::count(count)]);
+    }
     out::line(words::plain(&table))?;
+    let missing: Vec<&str> =
+        outcomes(total).filter(|(_, count)| *count == 0).map(|(outcome, _)| outcome.words()).collect();
+    if !missing.is_empty() {
+        out::line(format!("there were none of: {}", missing.join(", ")))?;
+    }
     let unmet: Vec<String> =
         unmet(total).iter().map(|point| format!("{}: {}", point.activity, point.step)).collect();
     if unmet.is_empty() {

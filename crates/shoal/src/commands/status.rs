@@ -81,6 +81,9 @@ fn show(client: &Client, args: &Status, before: &[Sample], now: &[Sample], span:
     if let Some(space) = Space::of(now) {
         out::line(space.words())?;
     }
+    if let Some(words) = full_words(&full(now)) {
+        out::line(format!("{}: {words}", words::alarm("FULL")))?;
+    }
     sync_modes(now).iter().try_for_each(out::line)?;
     out::line(words::plain(&rates_table(before, now, span)))?;
     for (id, sample) in now.iter().enumerate() {
@@ -145,6 +148,29 @@ impl Space {
             human(self.available)
         )
     }
+}
+
+/// The servers whose disks have no room for anything new: each keeps a reserve free, out of which removals are written.
+fn full(now: &[Sample]) -> Vec<usize> {
+    let is_full = |sample: &Sample| {
+        sample.as_ref().is_ok_and(|value| {
+            let of = |name: &str| value["space"][name].as_u64();
+            of("available_bytes") == Some(0) && of("total_bytes") > Some(0)
+        })
+    };
+    (0..now.len()).filter(|&id| is_full(&now[id])).collect()
+}
+
+fn full_words(full: &[usize]) -> Option<String> {
+    let ids: Vec<String> = full.iter().map(usize::to_string).collect();
+    let of = match ids.as_slice() {
+        [] => return None,
+        [id] => format!("server {id} has"),
+        ids => format!("servers {} have", ids.join(", ")),
+    };
+    Some(format!(
+        "{of} no room for new files or data (reading and removing go on);\n      remove files, or give the folder a larger disk"
+    ))
 }
 
 /// When changes are durable: a line for each mode that servers have.
@@ -254,6 +280,7 @@ fn as_json(client: &Client, before: &[Sample], now: &[Sample], span: f64, well: 
         "epoch": map.epoch,
         "well": well,
         "degraded": degraded(now),
+        "full": full(now),
         "seconds": span,
         "space": Space::of(now).map(|space| json!({
             "disks": space.disks,
@@ -312,6 +339,15 @@ mod tests {
             [server(5, 100, 40), server(5, 100, 39), Err("away".into()), server(0, 10, 1), server(0, 10, 1)];
         assert_eq!(Space::of(&now), Some(Space { disks: 3, total: 120, available: 42 }));
         assert_eq!(Space::of(&[Err("away".into())]), None);
+    }
+
+    #[test]
+    fn servers_without_room_are_named_though_they_are_well() {
+        let now =
+            [server(5, 100, 0), Err("away".into()), server(6, 100, 1), server(0, 0, 0), server(7, 9, 0)];
+        assert_eq!(full(&now), [0, 4]);
+        assert!(full_words(&[0, 4]).unwrap().starts_with("servers 0, 4 have no room"));
+        assert_eq!(full_words(&[]), None);
     }
 
     #[test]

@@ -17,7 +17,6 @@ use anyhow::{Context as _, Result, bail};
 use clap::parser::ValueSource;
 use rustix::fs::FlockOperation;
 use serde_json::json;
-use shoal_env::Address;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
@@ -89,7 +88,9 @@ fn wait(happened: &Receiver<Event>, mut mount: Option<Embedded>) -> (Option<Embe
                         "shoal: {} was unmounted; the servers go on (Ctrl-C stops)",
                         gone.mountpoint().display()
                     );
-                    let _ = gone.stop();
+                    if let Err(error) = gone.stop() {
+                        return (None, Some(format!("{error:#}")));
+                    }
                 }
             }
             Ok(Event::Failed(id, words)) => return (mount, Some(format!("server {id} failed: {words}"))),
@@ -319,13 +320,16 @@ fn grow(cluster: &mut ClusterFile, wanted: u16) -> Result<()> {
         let name = format!("server-{id}");
         let mut listen = vec![format!("local:{fs_id}-{id}")];
         if let Some(socket) = socket(cluster, usize::from(id)) {
-            std::fs::create_dir_all(cluster.base.join(&name)).context("cannot make the server's folder")?;
+            let folder = cluster.base.join(&name);
+            let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+            made.context("cannot make the server's folder")?;
             listen.push(socket);
         }
         let port = free_port()?;
         listen.push(format!("tcp:{}", port.local_addr()?));
         held.push(port);
         cluster.server.push(crate::cluster_file::ServerEntry {
+            moved: 0,
             listen,
             roles: vec![crate::cluster_file::Role::Metadata, crate::cluster_file::Role::Data],
             folder: name.into(),
@@ -348,7 +352,7 @@ fn place(cluster: &ClusterFile, missing: &[Missing]) -> Result<Place> {
     let serves = |id: &u16| missing.iter().all(|missing| missing.server != *id);
     let first = (0..cluster.server.len() as u16).find(serves).unwrap_or(0);
     let first = cluster.server[usize::from(first)].addresses()?;
-    let tcp = first.iter().find(|a| matches!(a, Address::Tcp(_))).or(first.first());
+    let tcp = first.iter().find(|at| at.is_tcp()).or(first.first());
     let servers = tcp.cloned().into_iter().collect();
     let address = ShoalAddress { servers, name: cluster.collection[0].name.clone(), path: "/".to_owned() };
     Ok(Place { address, key: cluster.path(&cluster.key) })

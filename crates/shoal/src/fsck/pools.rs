@@ -97,6 +97,33 @@ fn shared_or_behind(tables: &Tables, datafile: Handle, objects: &[Handle], found
     }
 }
 
+/// Datafiles of one batch in no pool, that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unowned {
+    pub pool: ServerId,
+    pub first: Handle,
+    pub count: u16,
+}
+
+/// The datafiles that were made ahead of need and lie in no pool.
+pub fn unowned_runs(problems: &BTreeSet<Problem>) -> Vec<Unowned> {
+    let mut runs: Vec<Unowned> = Vec::new();
+    for problem in problems {
+        let Problem::PrecreatedUnowned { datafile, pool } = *problem else { continue };
+        match runs.last_mut() {
+            Some(run)
+                if run.pool == pool
+                    && run.first.0 + u64::from(run.count) == datafile.0
+                    && batches::first_of(run.first) == batches::first_of(datafile) =>
+            {
+                run.count += 1;
+            }
+            _ => runs.push(Unowned { pool, first: datafile, count: 1 }),
+        }
+    }
+    runs
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,6 +174,28 @@ mod tests {
 
     fn pool(tables: &mut Tables) -> &mut Pool {
         tables.pools.get_mut(&(ZERO, ONE)).unwrap()
+    }
+
+    #[test]
+    fn unused_datafiles_go_by_batch_where_they_follow_each_other() {
+        let of = |counter, pool| Problem::PrecreatedUnowned { datafile: at(counter), pool };
+        let next = batches::BLOCK * 2;
+        let problems = [
+            of(1024, ZERO),
+            of(1025, ZERO),
+            of(1027, ZERO),
+            of(next - 1, ZERO),
+            of(next, ZERO),
+            of(next + 1, ONE),
+        ];
+        let problems: BTreeSet<Problem> = problems.into_iter().chain([Problem::RootMissing]).collect();
+        let runs: Vec<_> =
+            unowned_runs(&problems).iter().map(|run| (run.first, run.count, run.pool)).collect();
+        let one = |counter, pool| (at(counter), 1, pool);
+        assert_eq!(
+            runs,
+            [(at(1024), 2, ZERO), one(1027, ZERO), one(next - 1, ZERO), one(next, ZERO), one(next + 1, ONE)]
+        );
     }
 
     #[test]

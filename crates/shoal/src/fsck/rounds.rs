@@ -2,6 +2,7 @@
 
 use super::aside::Aside;
 use super::mend::{Offer, Site, Step, mend, server_of};
+use super::pools::{Unowned, unowned_runs};
 use super::{Problem, Tables, check, collect, undecided};
 use crate::words;
 use anyhow::{Context as _, Result};
@@ -39,6 +40,9 @@ pub enum Mending {
     /// It could not be done.
     Failed(String),
 }
+
+/// Repairs between two words of how far they are.
+const WORDS_EVERY: usize = 64;
 
 /// A check of a running file system.
 pub struct Checker<'a> {
@@ -106,7 +110,14 @@ impl Checker<'_> {
                 progressed |= self.mend_one(&Problem::RootMissing, &tables, &site, aside, mended).await;
             }
             site.lost_and_found = self.lost_and_found(site.owner).await?;
-            for problem in problems.iter().filter(|problem| **problem != Problem::RootMissing) {
+            progressed |= self.retire(&problems, mended).await;
+            let is_done = |problem: &Problem| {
+                matches!(problem, Problem::RootMissing | Problem::PrecreatedUnowned { .. })
+            };
+            for (at, problem) in problems.iter().filter(|problem| !is_done(problem)).enumerate() {
+                if at % WORDS_EVERY == 0 {
+                    self.bar.set_message(format!("mending {at} of {}", problems.len()));
+                }
                 progressed |= self.mend_one(problem, &tables, &site, aside, mended).await;
             }
             if !progressed {
@@ -118,6 +129,30 @@ impl Checker<'_> {
             }
         }
         Ok(problems)
+    }
+
+    /// Use up the datafiles that were made ahead of need and lie in no pool: an older copy that was accepted leaves tens of
+    /// thousands. Those of one batch that follow each other go by one message. Whether something was done.
+    async fn retire(&self, problems: &BTreeSet<Problem>, mended: &mut BTreeMap<Problem, Mending>) -> bool {
+        let (mut done, mut seen) = (false, 0);
+        let runs = unowned_runs(problems);
+        let all: usize = runs.iter().map(|run| usize::from(run.count)).sum();
+        for run in runs {
+            self.bar.set_message(format!("removing unused datafiles, {seen} of {all}"));
+            let Unowned { pool, first, count } = run;
+            let retired =
+                self.client.repair(first.server(), vec![Action::Retire { pool, first, count }]).await;
+            let outcome = match retired {
+                Ok(()) => Mending::Mended(None),
+                Err(error) => Mending::Failed(format!("{error:#}")),
+            };
+            done |= matches!(outcome, Mending::Mended(_));
+            for datafile in (0..u64::from(count)).map(|step| Handle(first.0 + step)) {
+                mended.insert(Problem::PrecreatedUnowned { datafile, pool }, outcome.clone());
+            }
+            seen += usize::from(count);
+        }
+        done
     }
 
     async fn look_between(&self) -> Result<(Tables, BTreeSet<Problem>)> {

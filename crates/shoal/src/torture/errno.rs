@@ -14,3 +14,7 @@ pub const ENOSPC: i32 = Errno::NOSPC.raw_os_error();
 pub const ENOTEMPTY: i32 = Errno::NOTEMPTY.raw_os_error();
 /// The object is gone.
 pub const ESTALE: i32 = Errno::STALE.raw_os_error();
+/// The disk or a server failed.
+pub const EIO: i32 = Errno::IO.raw_os_error();
+/// A server did not answer.
+pub const ETIMEDOUT: i32 = Errno::TIMEDOUT.raw_os_error();

@@ -46,13 +46,18 @@ pub fn site(wish: &Wish, name: &str, mounts: usize) -> Result<Site> {
 
 /// The same of several servers.
 pub fn site_of(wish: &Wish, name: &str, servers: usize, mounts: usize) -> Result<Site> {
+    site_with(&Wish { lease_s: LEASE_S, ..wish.clone() }, name, servers, mounts)
+}
+
+/// The same with the lease that is wished for.
+pub fn site_with(wish: &Wish, name: &str, servers: usize, mounts: usize) -> Result<Site> {
     let folder = wish.folder.join(name);
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let ports = (0..servers).map(|_| free_port()).collect::<Result<Vec<_>>>()?;
     let listen = ports.iter().map(|port| Ok(format!("tcp:{}", port.local_addr()?)));
     let listen = listen.collect::<Result<Vec<_>>>()?;
     drop(ports);
-    let wish = Wish { folder, mounts, lease_s: LEASE_S, ..wish.clone() };
+    let wish = Wish { folder, mounts, ..wish.clone() };
     Site::begin(&wish, &listen, None)
 }
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   mount 1:  write "new", rename it over "settings" ...............................
-//!   mounts 0, 1: open "settings", fstat, read all, again and again: each gets one of the contents whole, and no error
+//!   mounts 0, 1: open "settings", fstat, read all, again and again: each gets one of the contents whole, no error, and none
+//!                that is older than the one that was there when its open began
 //!   then: mount 0 has it open, mount 1 replaces it, its server is killed and starts, nobody asks anything for some leases:
 //!   it can be read, written and synced all the same
 //! ```
@@ -18,8 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often the file is replaced.
-const ROUNDS: usize = 400;
-/// Bytes of each content, all of them one letter.
+const ROUNDS: u64 = 400;
+/// Bytes of each content: its number, over and over.
 const LEN: usize = 5_000;
 /// Readers of each mount.
 const READERS: usize = 2;
@@ -42,7 +43,7 @@ fn replaced(wish: &Wish) -> Result<()> {
     let (here, there) = (site.mountpoint(0).join("held"), site.mountpoint(1));
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(here)?;
     idle::write_content(&file)?;
-    replace(&there, "held", b'y')?;
+    replace(&there, "held", 1)?;
     site.kill_server(0);
     site.start_server(0)?;
     site.await_server(0)?;
@@ -56,12 +57,12 @@ fn replaced(wish: &Wish) -> Result<()> {
 fn under_readers(site: &Site) -> Result<()> {
     let mounts = [site.mountpoint(0), site.mountpoint(1)];
     let [first, second] = &mounts;
-    replace(second, "settings", b'a')?;
-    let (ended, looks) = (AtomicBool::new(false), AtomicU64::new(0));
+    replace(second, "settings", 0)?;
+    let (ended, looks, published) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let read = |mount: &Path| -> Result<()> {
             while !ended.load(Ordering::Relaxed) {
-                look(&mount.join("settings"))?;
+                look(&mount.join("settings"), published.load(Ordering::SeqCst))?;
                 looks.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())
@@ -70,8 +71,11 @@ fn under_readers(site: &Site) -> Result<()> {
             .flat_map(|_| [first, second])
             .map(|mount| scope.spawn(move || read(mount)))
             .collect();
-        let replaced =
-            (0..ROUNDS).try_for_each(|round| replace(second, "settings", b'a' + (round % 26) as u8));
+        let replaced = (1..=ROUNDS).try_for_each(|round| {
+            replace(second, "settings", round)?;
+            published.store(round, Ordering::SeqCst);
+            anyhow::Ok(())
+        });
         ended.store(true, Ordering::Relaxed);
         for reader in readers {
             reader.join().map_err(|_| anyhow::anyhow!("a reader panicked"))??;
@@ -85,21 +89,27 @@ fn under_readers(site: &Site) -> Result<()> {
     Ok(())
 }
 
-fn replace(dir: &Path, name: &str, letter: u8) -> Result<()> {
+fn replace(dir: &Path, name: &str, number: u64) -> Result<()> {
     let temporary = dir.join(format!("{name}.new"));
-    fs::write(&temporary, [letter; LEN]).with_context(|| format!("writing {}", temporary.display()))?;
+    fs::write(&temporary, number.to_le_bytes().repeat(LEN / 8))
+        .with_context(|| format!("writing {}", temporary.display()))?;
     fs::rename(&temporary, dir.join(name)).with_context(|| format!("renaming {}", temporary.display()))
 }
 
-/// One look of a reader: whatever content it gets is a whole one.
-fn look(path: &Path) -> Result<()> {
+/// One look of a reader: whatever content it gets is a whole one, and none older than this.
+fn look(path: &Path, oldest: u64) -> Result<()> {
     let at = |what: &str| format!("{what} {}, which is replaced all the time", path.display());
     let mut file = File::open(path).with_context(|| at("open"))?;
     let len = file.metadata().with_context(|| at("fstat of"))?.len();
     let mut found = Vec::new();
     file.read_to_end(&mut found).with_context(|| at("read of"))?;
-    if len != LEN as u64 || found.len() != LEN || found.iter().any(|byte| Some(byte) != found.first()) {
+    let numbers: Vec<&[u8]> = found.chunks(8).collect();
+    if len != LEN as u64 || found.len() != LEN || numbers.iter().any(|number| *number != numbers[0]) {
         bail!("{}: {len} bytes by fstat, {} read, of several contents", path.display(), found.len());
+    }
+    let number = numbers[0].try_into().map_or(0, u64::from_le_bytes);
+    if number < oldest {
+        bail!("{}: content {number}, and content {oldest} was there before its open", path.display());
     }
     fs::metadata(path).with_context(|| at("stat of"))?;
     Ok(())

@@ -72,6 +72,7 @@ impl Site {
                 .with_context(|| format!("cannot make {}/{name}", folder.display()))?;
         }
         let server = |(id, at): (usize, &String)| ServerEntry {
+            moved: 0,
             listen: vec![at.clone()],
             roles: vec![Role::Metadata, Role::Data],
             folder: match &last {
@@ -216,9 +217,12 @@ impl Site {
     /// A command of this program on this file system: whether it succeeded, and what it said.
     pub fn command(&self, args: &[&str]) -> Result<(ExitStatus, String)> {
         let program = std::env::current_exe().context("cannot find this program to start it again")?;
+        let key = std::path::absolute(&self.key)?;
+        // Files that a command leaves, such as the rows that a repair removed, stay in the folder.
         let done = Command::new(program)
             .args(args)
-            .args(["--key", &self.key.to_string_lossy()])
+            .args(["--key", &key.to_string_lossy()])
+            .current_dir(&self.wish.folder)
             .output()
             .context("cannot start a command")?;
         let words =

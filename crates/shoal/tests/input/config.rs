@@ -74,7 +74,7 @@ fn contradictions_are_named_with_the_remedy_and_nothing_is_begun() {
         (&[("\"s1\"", "\"s0/below\"")], &["s0/below", "lie within each other"]),
         (&[(&second, "0")], &["server 1", "clients must know the port"]),
         (&[("127.0.0.1", "0.0.0.0")], &["server 0", "leads nowhere", "name the address"]),
-        (&[("tcp:127.0.0.1", "somewhere")], &["is not an address", "tcp:IP:PORT"]),
+        (&[("tcp:127.0.0.1", "10.0.0.300")], &["is not an address", "tcp:IP:PORT", "tcp:HOST:PORT"]),
         (&[("strip = \"1M\"", "strip = \"0\"")], &["`demo`", "a strip of 0 is outside 4K to 1G"]),
         (&[("width = 0", "width = 300")], &["`demo`", "over the limit of 256"]),
         (&[("number = 1", "number = 0")], &["`demo`", "numbers begin at 1"]),

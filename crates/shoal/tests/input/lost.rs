@@ -4,9 +4,10 @@
 use crate::program::*;
 use shoal_client::Client;
 use shoal_proto::{Answer, Op, ServerId};
+use shoal_server::stores;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Files of a tree over several servers: small ones in several directories, and a large one over all servers.
 struct Tree {
@@ -379,10 +380,16 @@ fn an_older_copy_of_a_folder_is_refused_by_the_record_and_by_the_other_servers()
     for at in ["one", "two"] {
         said(&["cp", "-r", &tree.home.text("tree"), &tree.at(at), "--key", &tree.key(), "--quiet"]);
     }
+    let remembered = tree.remembered_by_the_first(1);
     up.stop();
-    // One more start, with which the others hear how far it is: at the latest when they work together.
+    // One more start, after which the other server remembers a later position.
     let up = Serving::start(&["up", &data]);
     said(&["cp", "-r", &tree.home.text("tree"), &tree.at("three"), "--key", &tree.key(), "--quiet"]);
+    let begin = Instant::now();
+    while tree.remembered_by_the_first(1) <= remembered {
+        assert!(begin.elapsed() < HANGS, "server 0 remembers no more of server 1");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     up.stop();
     remove(&folder);
     copy(&old, &folder);
@@ -401,6 +408,16 @@ fn record(tree: &Tree, server: usize) -> toml::Table {
 }
 
 impl Tree {
+    /// How far server 0 remembers that the store of another one was durable.
+    fn remembered_by_the_first(&self, server: u16) -> Option<u64> {
+        let port = self.root.rsplit(':').next().and_then(|rest| rest.split('/').next()?.parse().ok());
+        let key = stores::key_of(ServerId(server));
+        with_map(port.expect("a port"), &self.home.path("data/key"), async |client, _| {
+            let (rows, _) = client.rows(ServerId(0), &key, b"", 1).await.expect("it answers");
+            rows.first().and_then(|row| stores::remembered(&row.value)).map(|(_, position)| position)
+        })
+    }
+
     /// Copies of the tree, each read again.
     fn add(&self, name: &str, count: usize) {
         for copy in 0..count {
@@ -771,9 +788,9 @@ fn a_new_store_that_was_interrupted_is_completed_by_the_same_command() {
     let others = Serving::start(&["serve", "--config", &cluster, "--server", "0", "--server", "2"]);
     // Server 0 has taken the map, and the command was killed then.
     let store = with_map(ports[0], &key, async |client, mut map| {
-        map.servers.0[1].renew(shoal_proto::StoreId(77)).unwrap();
+        map.servers.0[1].renew(shoal_proto::StoreId(77), false).unwrap();
         map.epoch += 1;
-        client.renew(ServerId(0), &[ServerId(1)], &map, false).await.unwrap();
+        client.renew(ServerId(0), &[ServerId(1)], &map).await.unwrap();
         map.servers[1].store
     });
     refused(&["serve", "--config", &cluster, "--server", "1"], &["the store of server 1", "--new-store 1"]);

@@ -7,6 +7,8 @@ mod folders;
 mod frames;
 mod full;
 mod lost;
+mod month;
+mod moved;
 mod network;
 mod program;
 mod sizes;

@@ -17,6 +17,8 @@ pub const HANGS: Duration = Duration::from_secs(120);
 pub fn shoal() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
     command.env_remove("SHOAL_KEY").env_remove("SHOAL_LOG").env("NO_COLOR", "1").stdin(Stdio::null());
+    // Logs of mounts in the background.
+    command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command
 }
 

@@ -261,7 +261,11 @@ fn a_few_foreign_bytes_are_not_an_end_of_one_append_and_the_beginning_of_another
 /// Strips of 100 bytes on the servers 2, 0 and 1, of which the first was the metafile's alone.
 fn dealt(acts: &[Act]) -> Contents {
     let places = Places { home: Some(2), stuffed: 100, strip: 100, dealt: vec![2, 0, 1] };
-    Contents { acts: acts.to_vec(), places }
+    let mut contents = Contents { places, ..Contents::default() };
+    acts.iter().for_each(|act| {
+        contents.begin(act.clone());
+    });
+    contents
 }
 
 /// All servers are well but this one, which had a power cut, or was killed.

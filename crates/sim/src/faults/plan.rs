@@ -6,12 +6,15 @@
 //! **Invariant: the checks are told of what may be lost before it can be lost.** What a run is judged by would else be too strict;
 //! told of more than was done it would be too lax.
 
-use super::{Fault, Faults};
+use super::{Fault, Faults, Operators};
 use crate::cluster::{Cluster, Server};
 use crate::rng::Rng;
 use shoal_env::Instant;
 use shoal_env::point::{self, Point};
 use shoal_env::sim::{Config, Link, MachineId, World};
+use shoal_proto::Switches;
+use shoal_store::SyncModes;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -20,6 +23,9 @@ const CLOCKS_APART_S_MAX: i64 = 600;
 
 /// What a message takes from server to server, about.
 const ONE_WAY: Duration = Duration::from_micros(25);
+
+/// A server is silent for more than a client's time limit (30 s), by so much more at most, and for less than a lease.
+const SILENCE: (Duration, Duration) = (Duration::from_secs(31), Duration::from_secs(12));
 
 /// What the checks must know of, told before it is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,23 +48,29 @@ pub(crate) struct Plan<'a> {
     pub cluster: &'a Cluster,
     pub hardware: &'a Config,
     pub clients: u16,
+    /// Which techniques the file system uses.
+    pub switches: Switches,
     /// Faults begin within this span from now.
     pub span: Duration,
     /// Starts a client's next life.
     pub restart_client: Restart,
+    /// The file system's sync modes at a moment.
+    pub modes: Rc<dyn Fn() -> SyncModes>,
+    /// Faults that are stories of their own.
+    pub operators: Rc<Operators>,
     /// Called before something is done that the checks must know of.
     pub tell: Rc<dyn Fn(Told)>,
 }
 
 /// One fault, drawn.
-struct Draw<'a> {
-    plan: &'a Plan<'a>,
-    at: Instant,
-    lasts: Duration,
-    server: u16,
+pub(super) struct Draw<'a> {
+    pub(super) plan: &'a Plan<'a>,
+    pub(super) at: Instant,
+    pub(super) lasts: Duration,
+    pub(super) server: u16,
     other: MachineId,
     other_words: String,
-    rng: Rng,
+    pub(super) rng: Rng,
 }
 
 impl Plan<'_> {
@@ -96,11 +108,14 @@ impl Plan<'_> {
 
 /// Stop a server with its process, or with its machine's power. One whose disk failed a sync since it was started loses with
 /// its memory also what was written behind that: nothing is said of the moment of its end but by its stop.
-fn stop(world: &World, target: &Server, power: bool, tell: &dyn Fn(Told)) {
+pub(super) fn stop(world: &World, target: &Server, power: bool, tell: &dyn Fn(Told)) {
     target.keep_stopped();
     let has_failed = world.take_failed_syncs(target.machine) > 0;
     if power {
         tell(Told::PowerCut(target.id()));
+        if target.holds() != target.id() {
+            tell(Told::PowerCut(target.holds()));
+        }
         return world.power_cut(target.machine);
     }
     if has_failed {
@@ -110,8 +125,14 @@ fn stop(world: &World, target: &Server, power: bool, tell: &dyn Fn(Told)) {
     world.crash(target.process);
 }
 
+fn exchange_folders(world: &World, both: &[Server; 2], tell: &dyn Fn(Told)) {
+    both.iter().for_each(|server| stop(world, server, false, tell));
+    both[0].exchange_folders(&both[1], world);
+    both.iter().for_each(|server| server.start(world));
+}
+
 /// Two faults may fall together: the first restart counts.
-fn restarts(target: Server) -> impl FnOnce(&World) + 'static {
+pub(super) fn restarts(target: Server) -> impl FnOnce(&World) + 'static {
     move |world| {
         if !world.is_alive(target.process) {
             target.start(world);
@@ -120,12 +141,12 @@ fn restarts(target: Server) -> impl FnOnce(&World) + 'static {
 }
 
 impl Draw<'_> {
-    fn target(&self) -> Server {
+    pub(super) fn target(&self) -> Server {
         self.plan.cluster.server(self.server).clone()
     }
 
     /// Do something at the fault's moment, told in the timeline.
-    fn begin(&self, words: &str, then: impl FnOnce(&World) + 'static) {
+    pub(super) fn begin(&self, words: &str, then: impl FnOnce(&World) + 'static) {
         let words = format!("fault: {words}");
         self.plan.cluster.world.at(self.at, move |world| {
             world.log(words);
@@ -156,6 +177,10 @@ impl Draw<'_> {
             Fault::StopAt => self.stop_at(),
             Fault::ClientCrash => self.client_crash(),
             Fault::LostFolder => self.lost_folder(),
+            Fault::SwappedFolders => self.swapped_folders(),
+            Fault::Silence => self.silence(),
+            Fault::OlderCopy => self.older_copy(),
+            Fault::AddServer => self.add_server(),
         }
     }
 
@@ -188,6 +213,11 @@ impl Draw<'_> {
             }
         });
         words
+    }
+
+    fn silence(&mut self) -> String {
+        self.lasts = SILENCE.0 + Duration::from_millis(self.rng.below(SILENCE.1.as_millis() as u64));
+        self.pause()
     }
 
     fn partition(&self) -> String {
@@ -291,21 +321,30 @@ impl Draw<'_> {
     /// Killed or without power, at the moment of a step or a little later.
     fn stop_at(&mut self) -> String {
         let steps: Vec<Point> = point::ALL.iter().copied().filter(|point| !point.last).collect();
-        let Some(&step) = self.rng.pick(&steps) else { return String::new() };
+        let Some(&picked) = self.rng.pick(&steps) else { return String::new() };
+        // Only clients that work step by step leave something unfinished, and seldom.
+        let is_apart = !self.plan.switches.compound && self.rng.below(4) == 0;
+        let step = if is_apart { point::UNFINISHED_ASKED } else { picked };
         let power = self.rng.below(2) == 0;
         let passes = [0, 0, 1, 4][self.rng.below(4) as usize];
         let delay = Duration::from_micros(self.rng.below(2) * self.rng.below(200));
         let how = if power { "loses its power" } else { "is killed" };
-        let words = format!("server {} {how} when its {} {}", self.server, step.activity, step.step);
-        let (target, tell, lasts) = (self.target(), self.plan.tell.clone(), self.lasts);
-        let sprung = words.clone();
-        let spring = move |world: &World| {
-            if !world.is_alive(target.process) {
-                return;
+        let words_of = |id: u16| format!("server {id} {how} when its {} {}", step.activity, step.step);
+        let words = words_of(self.server);
+        let (lasts, is_sprung) = (self.lasts, Rc::new(Cell::new(false)));
+        let spring = |target: Server| {
+            let (sprung, is_sprung) = (words_of(target.id()), is_sprung.clone());
+            let (tell, all) = (self.plan.tell.clone(), self.plan.cluster.servers());
+            move |world: &World| {
+                // Whoever may refuse an older copy is there as long as there is one.
+                let refuses = all.iter().any(|other| other.is_older() && other.id() != target.id());
+                if refuses || !world.is_alive(target.process) || is_sprung.replace(true) {
+                    return;
+                }
+                world.log(format!("fault: {sprung}"));
+                stop(world, &target, power, &*tell);
+                world.at(world.now() + lasts, restarts(target));
             }
-            world.log(format!("fault: {sprung}"));
-            stop(world, &target, power, &*tell);
-            world.at(world.now() + lasts, restarts(target));
         };
         // Some steps are come to only where another stop was before.
         let (before, delay_before) = match step {
@@ -318,13 +357,21 @@ impl Draw<'_> {
             _ if step.activity == "start" => (Some((self.target(), point::JOURNAL_WRITES)), Duration::ZERO),
             _ => (None, Duration::ZERO),
         };
-        // A directory splits once, when it has its first entries.
-        let is_split = step.activity == "split";
-        let at = if is_split { Instant(self.at.0 / 8) } else { self.at };
-        let passes = if is_split || before.is_some() { 0 } else { passes };
-        let (target, tell) = (self.target(), self.plan.tell.clone());
+        // A directory splits once, when it has its first entries. Little is unfinished, so whichever server has some is stopped.
+        let is_rare = ["split", "unfinished"].contains(&step.activity);
+        let at = if is_rare { Instant(self.at.0 / 8) } else { self.at };
+        let passes = if is_rare || before.is_some() { 0 } else { passes };
+        let targets = match step.activity {
+            "unfinished" => (0..self.plan.cluster.server_count()).collect(),
+            _ => vec![self.server],
+        };
+        let targets = targets.into_iter().map(|id| self.plan.cluster.server(id).clone());
+        let traps: Vec<_> = targets.map(|target| (target.process, spring(target))).collect();
+        let tell = self.plan.tell.clone();
         self.plan.cluster.world.at(at, move |world| {
-            world.trap(target.process, step, passes, delay, spring);
+            for (process, spring) in traps {
+                world.trap(process, step, passes, delay, spring);
+            }
             let Some((first, at)) = before else { return };
             world.trap(first.process, at, 0, delay_before, move |world| {
                 world.log(format!(
@@ -375,6 +422,29 @@ impl Draw<'_> {
         words
     }
 
+    /// Each of the two servers must see that the folder is another's, and leave it as it is.
+    fn swapped_folders(&mut self) -> String {
+        let servers = u64::from(self.plan.cluster.server_count());
+        if servers < 2 {
+            return String::new();
+        }
+        let id = (u64::from(self.server) + 1 + self.rng.below(servers - 1)) % servers;
+        let both = [self.target(), self.plan.cluster.server(id as u16).clone()];
+        let (tell, lasts) = (self.plan.tell.clone(), self.lasts);
+        let words = format!(
+            "servers {} and {id} are killed, and start with each other's folder for {lasts:?}",
+            self.server
+        );
+        self.begin(&words, move |world| {
+            if both.iter().any(|server| server.holds() != server.id()) {
+                return;
+            }
+            exchange_folders(world, &both, &*tell);
+            world.at(world.now() + lasts, move |world| exchange_folders(world, &both, &*tell));
+        });
+        words
+    }
+
     fn clock_jump(&mut self) -> String {
         let (mut machine, mut who) = (self.target().machine, format!("server {}", self.server));
         if self.rng.below(3) == 0 {
@@ -411,13 +481,16 @@ mod tests {
         assert!(world.run_until_true(world.now() + Duration::from_secs(10), || cluster.is_ready()));
         world.run_for(Duration::from_secs(5));
         let told = Rc::new(RefCell::new(Vec::new()));
-        let (tell, clock) = (told.clone(), world.clone());
+        let (tell, clock) = (told.clone(), world.for_plans());
         let plan = Plan {
             cluster: &cluster,
             hardware: &config.world,
             clients: 1,
+            switches: Switches::OURS,
             span: Duration::from_millis(1),
             restart_client: Rc::new(|_, _| ()),
+            modes: Rc::new(SyncModes::default),
+            operators: Rc::default(),
             tell: Rc::new(move |what| tell.borrow_mut().push((clock.now().0, what))),
         };
         let words = plan.all(4, &Faults::of(&[(Fault::FailingSync, 1)])).remove(0);

@@ -1,7 +1,8 @@
 //! Attributes of own objects, and contended extended attributes of shared ones.
 
 use super::{End, Worker};
-use crate::facts::Facts;
+use crate::contents::{ATTRIBUTES, Act};
+use crate::facts::{Facts, Look};
 use crate::ledger::{ObjectId, Slot};
 use crate::losses::{Held, Stamp};
 use crate::register::{Event, Seen};
@@ -29,8 +30,34 @@ impl Worker {
 
     /// A change that was asked for after these faults, when what it is held by was `held`, was acknowledged.
     fn facts_changed(&self, object: ObjectId, (stamp, held): (&Stamp, Held)) {
-        let held = held.min(self.held_metadata());
-        self.with_facts(object, |facts| facts.changed(stamp, held));
+        let (held, now) = (held.min(self.held_attributes()), self.now());
+        self.with_facts(object, |facts| facts.changed(stamp, held, self.client_number(), now));
+        self.note_attributes(object, (stamp, held));
+    }
+
+    /// This client's fsyncs of the object tell of a loss of that change.
+    fn note_attributes(&self, object: ObjectId, (stamp, held): (&Stamp, Held)) {
+        let (client, scope, now) = (self.id, self.scope, self.now());
+        let act = Act {
+            kind: ATTRIBUTES,
+            client,
+            scope,
+            called: now,
+            stamp: stamp.clone(),
+            held,
+            noted: held,
+            returned: Some(now),
+            ..Act::default()
+        };
+        self.with_contents(object, |contents| contents.begin(act));
+    }
+
+    /// Attributes that were asked of the server then were told: what is told is durable.
+    pub(super) fn attributes_seen(&self, object: ObjectId, called: u64, was_durable: bool) {
+        let mut ledger = self.shared.ledger.borrow_mut();
+        if was_durable && self.sees_durable() && ledger.objects[object].facts.ended_before(called) {
+            ledger.facts(object, true);
+        }
     }
 
     /// Ask for it, and end what was noted of it.
@@ -38,7 +65,7 @@ impl Worker {
         let (handle, called) = (self.handle(object), self.now());
         let words = format!("setattr of {handle}: {set:?}");
         let gone = [Status::Stale, Status::NotFound];
-        let (stamp, held) = (self.shared.now(), self.held_metadata());
+        let (stamp, held) = (self.shared.now(), self.held_attributes());
         match self.run("setattr", &words, &gone, self.client.setattr(handle, set)).await {
             End::Done(attr) => {
                 self.with_facts(object, |facts| ended(facts, true, called));
@@ -49,7 +76,7 @@ impl Worker {
                 self.with_facts(object, |facts| ended(facts, false, called));
                 self.wrong_of(&words, object, status);
             }
-            End::Unknown(_) => {}
+            End::Unknown(_) => self.note_attributes(object, (&stamp, held)),
         }
     }
 
@@ -107,7 +134,7 @@ impl Worker {
         self.with_facts(object, |facts| facts.xattr(xattr).begin(Some(value.clone())));
         let (client, refusals) = (self.client.clone(), [Status::Exists, Status::NoAttribute]);
         let set = client.setxattr(handle, xattr, &value, create, replace);
-        let (stamp, held) = (self.shared.now(), self.held_metadata());
+        let (stamp, held) = (self.shared.now(), self.held_attributes());
         let end = self.run("setxattr", &words, &refusals, set).await;
         let is_done = matches!(end, End::Done(()));
         let judged = self.with_facts(object, |facts| match end {
@@ -119,7 +146,7 @@ impl Worker {
                 let fact = facts.xattr(xattr);
                 fact.refused();
                 let excuse = if status == Status::Exists { create } else { replace };
-                let was_there = fact.judge("", &None).is_err();
+                let was_there = fact.judge("", &None, Look::LAST).is_err();
                 let right = excuse && (status == Status::NoAttribute) != was_there;
                 // With an earlier change of unknown outcome either may be.
                 let open = fact.is_open();
@@ -141,7 +168,7 @@ impl Worker {
         let words = format!("removexattr of {handle}: {}", String::from_utf8_lossy(xattr));
         self.with_facts(object, |facts| facts.xattr(xattr).begin(None));
         let client = self.client.clone();
-        let (stamp, held) = (self.shared.now(), self.held_metadata());
+        let (stamp, held) = (self.shared.now(), self.held_attributes());
         let end =
             self.run("removexattr", &words, &[Status::NoAttribute], client.removexattr(handle, xattr)).await;
         let is_done = matches!(end, End::Done(()));
@@ -167,7 +194,7 @@ impl Worker {
     async fn getxattrs(&mut self, object: ObjectId) {
         let handle = self.handle(object);
         let words = format!("listxattr of {handle}");
-        let client = self.client.clone();
+        let (client, called, is_durable) = (self.client.clone(), self.now(), self.sees_durable());
         let End::Done(names) = self.run("listxattr", &words, &[], client.listxattr(handle)).await else {
             return;
         };
@@ -175,6 +202,7 @@ impl Worker {
         if let Err(wrong) = self.with_facts(object, |facts| facts.judge_xattr_names(&names)) {
             self.violation(&words, wrong);
         }
+        self.attributes_seen(object, called, is_durable);
         for xattr in names {
             let words = format!("getxattr of {handle}: {}", String::from_utf8_lossy(&xattr));
             let got = client.getxattr(handle, &xattr);
@@ -183,7 +211,9 @@ impl Worker {
                 End::Refused(_) => None,
                 End::Unknown(_) => continue,
             };
-            if let Err(wrong) = self.with_facts(object, |facts| facts.xattr(&xattr).judge("value", &value)) {
+            if let Err(wrong) =
+                self.with_facts(object, |facts| facts.xattr(&xattr).judge("value", &value, Look::LAST))
+            {
                 self.violation(&words, wrong);
             }
         }
@@ -215,6 +245,7 @@ impl Worker {
             history.push(event);
             history.len() - 1
         };
+        let (stamp, held) = (self.shared.now(), self.held_attributes());
         let xattr = xattr.as_bytes();
         let end = match which {
             0 | 1 => {
@@ -242,6 +273,9 @@ impl Worker {
                 End::Unknown(_) => None,
             },
         };
+        if let Some(Seen::Made(_) | Seen::Put(_) | Seen::Removed) = end {
+            self.note_attributes(object, (&stamp, held.min(self.held_attributes())));
+        }
         let mut values = self.shared.values.borrow_mut();
         if let (Some(seen), Some(event)) = (end, values.get_mut(&slot).and_then(|h| h.get_mut(event))) {
             (event.seen, event.returned) = (seen, self.now());

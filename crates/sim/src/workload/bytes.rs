@@ -263,12 +263,18 @@ impl Worker {
                     self.violation(&words, wrong);
                 }
             }
-            // A durable one ends with an fsync.
-            End::Unknown(error) if is_loss(&error) => {
-                // Its fsync covers the append itself, which is not acknowledged.
-                self.told_of_loss(&words, object, by, (called, began));
+            End::Unknown(error) => {
+                let (stamp, reach) = (self.shared.now(), self.with_contents(object, |c| c.reach()));
+                let was_killed = self.with_contents(object, |contents| contents.was_killed(&before, &stamp));
+                if was_killed && self.may_be_twice(object, reach, len) {
+                    self.with_contents(object, |contents| contents.may_be_twice(act));
+                }
+                // A durable one ends with an fsync, which covers the append itself; that is not acknowledged.
+                if is_loss(&error) {
+                    self.told_of_loss(&words, object, by, (called, began));
+                }
             }
-            End::Refused(Status::NoSpace) | End::Unknown(_) => {}
+            End::Refused(Status::NoSpace) => {}
             End::Refused(status) => self.wrong_if_mine(&words, object, status),
         }
     }
@@ -290,10 +296,10 @@ impl Worker {
         self.truncate_as(object, act, size).await;
     }
 
-    /// A truncation is about to be asked for. It is a change of metadata, of which no fsync tells that it is lost.
+    /// A truncation is about to be asked for. It is a change of metadata.
     pub(super) fn draw_truncation(&mut self, object: ObjectId, size: u64) -> usize {
         let mut act = self.act("truncate", self.asks);
-        (act.tag, act.length, act.held, act.scope) = (0, Length::Becomes(size), self.held_metadata(), 0);
+        (act.tag, act.length, act.held) = (0, Length::Becomes(size), self.held_metadata());
         self.with_contents(object, |contents| contents.begin(act))
     }
 

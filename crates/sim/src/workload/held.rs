@@ -9,6 +9,8 @@ use std::time::Duration;
 const GONE: [Status; 2] = [Status::Stale, Status::NotFound];
 /// A session that is silent for a minute ends, and what it held with it.
 const SESSION_LASTS: Duration = Duration::from_secs(50);
+/// Pauses before the looks at a removed file that everybody has closed.
+const LOOKS_S: [u64; 6] = [0, 1, 10, 60, 60, 60];
 
 impl Worker {
     pub(super) async fn remove_held(&mut self) {
@@ -43,7 +45,7 @@ impl Worker {
     }
 
     /// Rename another own file over it; whether that was acknowledged.
-    async fn replace(&mut self, to: &Slot, object: ObjectId) -> bool {
+    pub(super) async fn replace(&mut self, to: &Slot, object: ObjectId) -> bool {
         let other = self.own(|object| object.kind == Kind::File && !object.is_public);
         let Some((from, moved)) = other.filter(|(from, moved)| from != to && *moved != object) else {
             return false;
@@ -66,8 +68,8 @@ impl Worker {
         }
     }
 
-    /// With its last close it is gone for everybody.
-    async fn close_removed(&mut self, object: ObjectId) {
+    /// With its last close it is gone for everybody, sooner or later.
+    pub(super) async fn close_removed(&mut self, object: ObjectId) {
         let handle = self.handle(object);
         while let Some(at) = self.held.iter().position(|held| held.object == object) {
             let held = self.held.swap_remove(at);
@@ -80,10 +82,14 @@ impl Worker {
         }
         let words = format!("open {handle}, removed and closed");
         let client = self.client.clone();
-        if let End::Done(_) = self.run("open", &words, &GONE, client.open(handle, Rights::READ)).await
-            && self.shared.ledger.borrow().links(object) == Some(0)
-        {
-            self.violation(&words, "expected it to be gone, found it");
+        // At once, unless another client may have it open: then a lease later.
+        for pause_s in LOOKS_S {
+            self.env.sleep(Duration::from_secs(pause_s)).await;
+            let looked = self.run("open", &words, &GONE, client.open(handle, Rights::READ)).await;
+            if !matches!(looked, End::Done(_)) || self.shared.ledger.borrow().links(object) != Some(0) {
+                return;
+            }
         }
+        self.violation(&words, "expected it to be gone, found it");
     }
 }

@@ -66,6 +66,8 @@ families! {
     InUse = 8,
     /// Other sync modes.
     Modes = 1,
+    /// Files that are open in one client and removed or replaced by another.
+    Offered = 6,
 }
 
 impl Family {

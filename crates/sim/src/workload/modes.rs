@@ -31,7 +31,7 @@ pub fn words(modes: SyncModes) -> String {
 
 impl Worker {
     pub(super) async fn change_modes(&mut self) {
-        if self.id != WHO {
+        if self.id != WHO || !self.shared.operators.may_change_modes() {
             return;
         }
         let (metadata, at) = METADATA[self.rng.below(3) as usize];

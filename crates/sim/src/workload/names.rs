@@ -153,22 +153,15 @@ impl Worker {
 
     /// One own name onto another.
     async fn rename_onto_own(&mut self, a: (Slot, ObjectId), b: (Slot, ObjectId), flags: RenameFlags) {
-        let ((from, moved), (to, replaced)) = (a, b);
+        let ((from, moved), (to, replaced)) = (a.clone(), b.clone());
         if from == to {
             return;
         }
+        let changes = onto_own(&a, &b, flags);
         if flags.no_replace {
-            self.rename_own(&from, &to, flags, Vec::new(), &[Status::Exists]).await;
+            self.rename_own(&from, &to, flags, changes, &[Status::Exists]).await;
             return;
         }
-        let changes = if moved == replaced {
-            // Two names of one object: both stay.
-            Vec::new()
-        } else if flags.exchange {
-            vec![(from.clone(), Some(replaced)), (to.clone(), Some(moved))]
-        } else {
-            vec![(from.clone(), None), (to.clone(), Some(moved))]
-        };
         let is_lost = moved != replaced && !flags.exchange;
         if self.rename_own(&from, &to, flags, changes, &[]).await && is_lost {
             self.lost_name(replaced);
@@ -277,5 +270,37 @@ impl Worker {
         {
             self.violation(&words, "expected it to be gone, found it");
         }
+    }
+}
+
+/// What a rename of one name onto another that leads to something may change.
+fn onto_own(
+    (from, moved): &(Slot, ObjectId),
+    (to, replaced): &(Slot, ObjectId),
+    flags: RenameFlags,
+) -> Vec<(Slot, Option<ObjectId>)> {
+    if moved == replaced && !flags.no_replace {
+        // Two names of one object: both stay.
+        Vec::new()
+    } else if flags.exchange {
+        vec![(from.clone(), Some(*replaced)), (to.clone(), Some(*moved))]
+    } else {
+        // With no_replace it is refused; where no answer comes it may be done late, when its target has moved away.
+        vec![(from.clone(), None), (to.clone(), Some(*moved))]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rename_that_must_be_refused_and_is_not_answered_may_be_done_late() {
+        let (from, to) = ((1, "from".to_owned()), (1, "to".to_owned()));
+        for replaced in [0, 1] {
+            let changes = onto_own(&(from.clone(), 0), &(to.clone(), replaced), NO_REPLACE);
+            assert_eq!(changes, [(from.clone(), None), (to.clone(), Some(0))]);
+        }
+        assert!(onto_own(&(from.clone(), 0), &(to.clone(), 0), REPLACE).is_empty());
     }
 }

@@ -75,8 +75,13 @@ impl Worker {
         match self.run("walk", &words, &GONE, self.client.walk(path.as_bytes(), true)).await {
             End::Done(attr) => drop(self.led_to(&words, &slot, called, attr.handle)),
             End::Refused(status) => {
-                let possible = self.shared.ledger.borrow().possible(&slot, called, self.now());
-                if possible.iter().all(Option::is_some) {
+                // The link's own name may be lost, too.
+                let ledger = self.shared.ledger.borrow();
+                let mut names = [Some(slot), self.slot_of(path.as_bytes())].into_iter().flatten();
+                let is_there =
+                    |name: Slot| ledger.possible(&name, called, self.now()).iter().all(Option::is_some);
+                if names.all(is_there) {
+                    drop(ledger);
                     self.wrong(&words, status);
                 }
             }

@@ -2,6 +2,7 @@
 
 use super::{End, Worker, name};
 use crate::contents::Read;
+use crate::facts::Look;
 use crate::ledger::{ObjectId, Slot};
 use bytes::Bytes;
 use shoal_pattern::Pattern;
@@ -137,11 +138,16 @@ impl Worker {
     /// Attributes of an own object.
     pub(super) async fn stat(&mut self) {
         let Some((_, object)) = self.own(|_| true) else { return };
-        let (handle, called) = (self.handle(object), self.now());
+        let (handle, called, is_durable) = (self.handle(object), self.now(), self.sees_durable());
         let words = format!("getattr {handle}");
         let client = self.client.clone();
         match self.run("getattr", &words, &GONE, client.getattr(handle)).await {
-            End::Done(attr) => self.judge_attr(&words, object, called, &attr),
+            End::Done(attr) => {
+                self.judge_attr(&words, object, called, &attr);
+                // It may be one that the client believed.
+                let asked = called.saturating_sub(self.shared.cache.as_nanos() as u64);
+                self.attributes_seen(object, asked, is_durable);
+            }
             End::Refused(status) if !self.with_object(object, |object| object.is_public) => {
                 self.wrong_if_named(&words, object, status)
             }
@@ -152,14 +158,16 @@ impl Worker {
     pub(super) fn judge_attr(&self, words: &str, object: ObjectId, called: u64, attr: &Attr) {
         let (returned, now, client) = (self.now(), &self.shared.now(), self.id);
         self.shared.ledger.borrow_mut().facts(object, false);
-        let called = called.saturating_sub(self.shared.cache.as_nanos() as u64);
+        let believed_since = called.saturating_sub(self.shared.cache.as_nanos() as u64);
+        let look = Look { client: self.client_number(), called, believed_since };
+        let called = believed_since;
         let judged = self.with_object(object, |object| {
             let read = Read { client, called, returned, now, from: 0, len: 0, content: &[] };
             if object.kind == Kind::File {
                 object.contents.learn(attr);
                 object.contents.judge_size(attr.size, &read)?;
             }
-            object.facts.judge(object.kind, attr, |since| object.contents.touched_since(since))
+            object.facts.judge(object.kind, attr, look, |since| object.contents.touched_since(since))
         });
         if let Err(wrong) = judged {
             self.violation(words, wrong);

@@ -66,7 +66,7 @@ impl Scene {
         let may_be_split = map.switches.split_entries < SPLIT_FAR && map.switches.compound;
         ledger.splits = may_be_split.then(|| Splits {
             key: PlaceKey::new(key.mac("place of a name", &[&map.fs_id])),
-            shards: Shards::over(map.with_roles(Roles::METADATA)),
+            shards: vec![Shards::over(map.with_roles(Roles::METADATA))],
         });
         ledger.now = Stamp::new(map.servers.len() as u16);
         Ok((Scene { directories, wanderers, records, logs, all_hold_data }, ledger))

@@ -136,7 +136,8 @@ impl Shared {
         self.copied(len);
         self.env.work(Work::Record, 1);
         let strong = strength == Strength::Strong;
-        let urgent = manner.urgent || strong;
+        let deferred = strength == Strength::Deferred;
+        let urgent = manner.urgent || strong || deferred;
         let mut journal = self.journal.borrow_mut();
         let room = journal.reserve(len, urgent, strong)?;
         let (lsn, place) = (room.lsn, (room.segment, room.generation));
@@ -153,7 +154,7 @@ impl Shared {
         }
         record.rows(rows.len() + staged.len() + intents.len());
         let mut table = self.rows.borrow_mut();
-        let strong = strong.then_some(lsn);
+        let strong = (strong || deferred).then_some(lsn);
         for (key, value) in rows {
             record.row(&key, value.as_deref());
             table.put(key, value, strong);
@@ -170,6 +171,9 @@ impl Shared {
         }
         drop(table);
         journal.filled(len);
+        if deferred {
+            journal.defer();
+        }
         for (_, content) in &moved {
             journal.segments.settle(place, content.len() as u64);
         }
@@ -182,6 +186,9 @@ impl Shared {
         self.contents.borrow_mut().pin(lsn, place, moved);
         self.afterwards(lsn, staged);
         self.freeze_if_due();
+        if deferred {
+            self.deferred.wake_all();
+        }
         if urgent {
             self.work.wake_all();
         } else {

@@ -5,7 +5,7 @@ use super::journal::segments;
 use super::rows::FROZEN_MAX;
 use super::table::{Applied, Entry, Part, TableRows};
 use crate::stream_row::{StreamRow, stream_key};
-use crate::{Loaded, Lookup, Lsn, RangeNeed, StoreCounters, StoreError};
+use crate::{Loaded, Lookup, Lsn, MetadataSync, RangeNeed, StoreCounters, StoreError};
 use bytes::Bytes;
 use futures_util::future::{Either, select};
 use shoal_env::{Env, File, point};
@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// What is written without haste waits this long for company.
 const IDLE_SPAN: Duration = Duration::from_millis(20);
+/// A deferred change waits this long for somebody who needs it durable. Half of the second that is promised: the sync takes time.
+const DEFERRED_SPAN: Duration = Duration::from_millis(500);
 /// Before something that found no space is tried again.
 const RETRY_SPAN: Duration = Duration::from_millis(100);
 /// Keys that are read for the filter at once.
@@ -132,6 +134,26 @@ pub(super) async fn idle_work(shared: Rc<Shared>) {
         shared.flush_weak();
         shared.journal.borrow_mut().hurry();
         shared.work.wake_all();
+    }
+}
+
+/// Make deferred changes durable a while after the first of them, unless somebody asks for that before.
+pub(super) async fn deferred(shared: Rc<Shared>) {
+    loop {
+        let woken = shared.deferred.wait();
+        if shared.health().is_err() {
+            return;
+        }
+        let at_reply = shared.modes.get().metadata == MetadataSync::AtReply;
+        if !at_reply || shared.journal.borrow().unasked().is_none() {
+            woken.await;
+            continue;
+        }
+        shared.env.sleep(DEFERRED_SPAN).await;
+        let unasked = shared.journal.borrow().unasked();
+        if let Some(lsn) = unasked {
+            shared.push_to(lsn);
+        }
     }
 }
 

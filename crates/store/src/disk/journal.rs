@@ -65,6 +65,8 @@ pub(super) struct Journal {
     pub durable: Lsn,
     /// The newest strong record.
     strong: Lsn,
+    /// The newest deferred record.
+    deferred: Lsn,
     /// Durability was asked for up to here.
     pub push: Lsn,
     pub segments: Segments,
@@ -125,6 +127,7 @@ impl Journal {
             written: last,
             durable: last,
             strong: Lsn(0),
+            deferred: Lsn(0),
             push: last,
             segments,
             groups: VecDeque::new(),
@@ -231,6 +234,21 @@ impl Journal {
             self.queues.enter();
         }
         self.strong
+    }
+
+    /// The record that was reserved last is deferred.
+    pub fn defer(&mut self) {
+        self.deferred = self.applied;
+    }
+
+    /// Whether a record is not durable, and no strong one at or behind it makes it so by itself.
+    pub fn is_deferred(&self, lsn: Lsn) -> bool {
+        lsn > self.durable && lsn > self.strong
+    }
+
+    /// The newest deferred record, if nobody has asked yet that it becomes durable and it is not.
+    pub fn unasked(&self) -> Option<Lsn> {
+        (self.deferred > self.push.max(self.durable)).then_some(self.deferred)
     }
 
     fn fits_last(&self, len: usize, strong: bool) -> bool {

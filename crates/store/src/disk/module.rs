@@ -102,6 +102,10 @@ impl Module for Disk {
         self.shared.journal.borrow().durable
     }
 
+    fn opened_at(&self) -> Lsn {
+        self.shared.opened_at
+    }
+
     fn progress(&self) -> Notify {
         self.shared.progress.clone()
     }
@@ -119,6 +123,13 @@ impl Module for Disk {
         self.shared.flush_weak();
         let all = self.applied();
         self.shared.push_to(all);
+    }
+
+    fn want_durable(&self, lsn: Lsn) {
+        let asks = self.shared.journal.borrow().is_deferred(lsn);
+        if asks {
+            self.shared.push_to(lsn);
+        }
     }
 
     fn health(&self) -> Result<(), StoreError> {

@@ -53,6 +53,7 @@ pub(crate) async fn open(env: Env, config: CollectionConfig) -> Result<Collectio
         env.spawn("store checkpoints", chores::checkpoints(shared.clone())),
         env.spawn("store segments", chores::segments(shared.clone())),
         env.spawn("store idle work", chores::idle_work(shared.clone())),
+        env.spawn("store deferred", chores::deferred(shared.clone())),
         env.spawn("store cleaning", clean::run(shared.clone())),
         env.spawn("store absence", chores::learn_keys(shared.clone())),
     ];
@@ -175,6 +176,7 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
         rows: RefCell::new(rows),
         table,
         journal: RefCell::new(journal),
+        opened_at: replayed.last,
         checkpointed: Cell::new(checkpoint),
         files: StreamFiles::new(env.clone(), config.dir.join("streams"), config.open_files),
         gates: Gates::default(),
@@ -198,6 +200,7 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
         chores: Default::default(),
         room: Default::default(),
         idle_work: Default::default(),
+        deferred: Default::default(),
         identity: kept,
         env,
         config,
@@ -238,15 +241,22 @@ async fn count_live(
     Ok(())
 }
 
-/// How often the store was poisoned. If a count was kept and cannot be read, it is one that nobody was ever told: what was
-/// written before and not synced counts as lost.
+/// How often the store was poisoned. A count that was kept and cannot be read is replaced by one that no client knows, so what was
+/// written before and not synced counts as lost. The new count is kept: what is written from now on is not lost by the next start.
 async fn poisonings(env: &Env, dir: &Path) -> u64 {
-    let text = match env.read_file(dir.join("poisonings"), 32).await {
+    let path = dir.join("poisonings");
+    let text = match env.read_file(&path, 32).await {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return 0,
         text => text.unwrap_or_default(),
     };
-    let count = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
-    count.unwrap_or_else(|| env.random_u64() >> 1)
+    if let Some(count) = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok()) {
+        return count;
+    }
+    let count = env.random_u64() >> 1;
+    if let Err(error) = env.replace_file(&path, Bytes::from(count.to_string())).await {
+        tracing::warn!(%error, path = %path.display(), "the count of poisonings is not durable");
+    }
+    count
 }
 
 impl Shared {

@@ -1,4 +1,4 @@
-//! Attributes of many objects: one request a server.
+//! Attributes of many objects: one request a server. Each server's objects fail by themselves.
 
 use crate::Error;
 use crate::core::{Core, Operation};
@@ -8,22 +8,25 @@ use shoal_proto::{Attr, GroupReply, Handle, Op, ServerId, Status, StreamFacts, l
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+/// Objects that are there, whose attributes could not be had; and why.
+pub(in crate::ops) type Lacks = BTreeMap<Handle, Error>;
+
+/// What an object's server said; an error: it said nothing.
+type Said = Result<Result<Answer, Status>, Error>;
+
 impl Core {
     /// Attributes of many objects, merged: each by itself. What is gone is left out.
     pub(super) async fn getattr_each(
         self: &Rc<Core>,
         o: &Operation,
         objects: &[Handle],
-    ) -> Result<BTreeMap<Handle, Attr>, Error> {
+        lacks: &mut Lacks,
+    ) -> BTreeMap<Handle, Attr> {
         let mut found = BTreeMap::new();
         for &object in objects {
-            match self.getattr_anew(o, object).await {
-                Ok(attr) => drop(found.insert(object, attr)),
-                Err(error) if error.status == Status::Stale => {}
-                Err(error) => return Err(error),
-            }
+            take(object, self.getattr_anew(o, object).await, &mut found, lacks);
         }
-        Ok(found)
+        found
     }
 
     /// Attributes of many objects, unmerged: one request a server. What is gone is left out.
@@ -31,36 +34,29 @@ impl Core {
         self: &Rc<Core>,
         o: &Operation,
         objects: &[Handle],
-    ) -> Result<BTreeMap<Handle, Attr>, Error> {
+        lacks: &mut Lacks,
+    ) -> BTreeMap<Handle, Attr> {
         let mut found = BTreeMap::new();
-        for (object, answer) in self.ask_each(o, objects, |object| Op::Getattr { object }).await? {
-            let attr = match answer {
-                Ok(Answer::Attr { attr }) => attr,
-                Err(Status::Stale | Status::NotFound) => continue,
+        for (object, said) in self.ask_each(o, objects, |object| Op::Getattr { object }).await {
+            let attr = match said {
+                Ok(Ok(Answer::Attr { attr, .. })) => Ok(attr),
+                Ok(Err(Status::Stale | Status::NotFound)) => continue,
                 // It is there, and a transaction is in the way: this one by itself.
-                Ok(_) | Err(_) => match self.getattr_raw(o, object).await {
-                    Err(error) if error.status == Status::Stale => continue,
-                    other => other?,
-                },
+                Ok(Ok(_) | Err(_)) => self.getattr_raw(o, object).await,
+                Err(error) => Err(error),
             };
-            found.insert(object, attr);
+            take(object, attr, &mut found, lacks);
         }
-        Ok(found)
+        found
     }
 
-    /// Merge the datafiles' facts into many attributes: one request a server.
-    pub(in crate::ops) async fn merge_many(
-        self: &Rc<Core>,
-        o: &Operation,
-        attrs: Vec<&mut Attr>,
-    ) -> Result<(), Error> {
+    /// Merge the datafiles' facts into many attributes: one request a server. Those that could not be merged are returned.
+    pub(in crate::ops) async fn merge_many(self: &Rc<Core>, o: &Operation, attrs: Vec<&mut Attr>) -> Lacks {
+        let mut lacks = Lacks::new();
         let (split, attrs): (Vec<&mut Attr>, Vec<&mut Attr>) =
             attrs.into_iter().partition(|attr| attr.shards.is_split());
         for attr in split {
-            *attr = match self.merged(o, attr.clone()).await {
-                Err(error) if error.status == Status::Stale => continue,
-                other => other?,
-            };
+            replace(attr, self.merged(o, attr.clone()).await, &mut lacks);
         }
         let streams: Vec<Handle> = attrs
             .iter()
@@ -68,33 +64,33 @@ impl Core {
             .flat_map(|l| l.datafiles.iter().copied())
             .collect();
         if streams.is_empty() {
-            return Ok(());
+            return lacks;
         }
-        let facts: BTreeMap<Handle, StreamFacts> = self
-            .ask_each(o, &streams, |stream| Op::Streamstat { stream })
-            .await?
-            .into_iter()
-            .filter_map(|(stream, answer)| match answer {
-                Ok(Answer::Facts { facts }) => Some((stream, facts)),
-                _ => None,
-            })
-            .collect();
+        let (mut facts, mut unheard) = (BTreeMap::<Handle, StreamFacts>::new(), Lacks::new());
+        for (stream, said) in self.ask_each(o, &streams, |stream| Op::Streamstat { stream }).await {
+            match said {
+                Ok(Ok(Answer::Facts { facts: own, .. })) => drop(facts.insert(stream, own)),
+                Ok(_) => {}
+                Err(error) => drop(unheard.insert(stream, error)),
+            }
+        }
         for attr in attrs {
             let Some(layout) = &attr.layout else { continue };
+            if let Some(error) = layout.datafiles.iter().find_map(|stream| unheard.get(stream)) {
+                lacks.insert(attr.handle, error.clone());
+                continue;
+            }
             let own: Option<Vec<StreamFacts>> =
                 layout.datafiles.iter().map(|s| facts.get(s).copied()).collect();
-            *attr = match own {
+            match own {
                 Some(own) if crate::ops::getattr::fit(&own, attr.generation) => {
-                    crate::ops::getattr::merge(attr.clone(), &own)
+                    *attr = crate::ops::getattr::merge(attr.clone(), &own);
                 }
                 // It is being truncated, unstuffed or removed: this one by itself.
-                _ => match self.getattr_anew(o, attr.handle).await {
-                    Err(error) if error.status == Status::Stale => continue,
-                    other => other?,
-                },
-            };
+                _ => replace(attr, self.getattr_anew(o, attr.handle).await, &mut lacks),
+            }
         }
-        Ok(())
+        lacks
     }
 
     /// Ask one thing of each object at its server, many in one request, all servers at once.
@@ -103,7 +99,7 @@ impl Core {
         o: &Operation,
         objects: &[Handle],
         op: impl Fn(Handle) -> Op,
-    ) -> Result<Vec<(Handle, Result<Answer, Status>)>, Error> {
+    ) -> Vec<(Handle, Said)> {
         let mut by_server: BTreeMap<ServerId, Vec<Handle>> = BTreeMap::new();
         for &object in objects {
             by_server.entry(object.server()).or_default().push(object);
@@ -121,8 +117,32 @@ impl Core {
                 Status::Ok => reply.answers.0.into_iter().next().ok_or(Status::BadMessage),
                 status => Err(status),
             };
-            answers.extend(some.iter().zip(replies?).map(|(&object, reply)| (object, first(reply))));
+            match replies {
+                Ok(replies) => {
+                    answers
+                        .extend(some.iter().zip(replies).map(|(&object, reply)| (object, Ok(first(reply)))));
+                }
+                Err(error) => answers.extend(some.iter().map(|&object| (object, Err(error.clone())))),
+            }
         }
-        Ok(answers)
+        answers
+    }
+}
+
+/// What was found of an object; one that is gone is left out.
+fn take(object: Handle, attr: Result<Attr, Error>, found: &mut BTreeMap<Handle, Attr>, lacks: &mut Lacks) {
+    match attr {
+        Ok(attr) => drop(found.insert(object, attr)),
+        Err(error) if error.status == Status::Stale => {}
+        Err(error) => drop(lacks.insert(object, error)),
+    }
+}
+
+/// Newer attributes of an object; one that is gone keeps those it had.
+fn replace(attr: &mut Attr, newer: Result<Attr, Error>, lacks: &mut Lacks) {
+    match newer {
+        Ok(newer) => *attr = newer,
+        Err(error) if error.status == Status::Stale => {}
+        Err(error) => drop(lacks.insert(attr.handle, error)),
     }
 }

@@ -1,5 +1,6 @@
 //! One batch of a listing: one message, but where a shard has nothing (more) to list, or the directory was split since.
 
+use super::attributes::Lacks;
 use crate::cache::Stamp;
 use crate::{Client, Error};
 use bytes::Bytes;
@@ -61,6 +62,8 @@ pub(super) struct Batch {
     pub(super) entries: Vec<Entry>,
     /// Contents of the files, as far as they came along.
     pub(super) data: Vec<Option<Bytes>>,
+    /// Entries that have no attributes although they are there.
+    pub(super) lacks: Lacks,
     /// Where the next one begins; `None` at the end.
     pub(super) then: Option<Begin>,
     /// When it was asked for, by the clock and by the cache's stamp.
@@ -82,7 +85,8 @@ impl Batch {
     /// One without entries, before all others.
     pub(super) fn none(client: &Client, then: Begin) -> Batch {
         let asked = (client.core.world.now(), client.core.cache.borrow().stamp());
-        Batch { entries: Vec::new(), data: Vec::new(), then: Some(then), asked, has: Has::Contents }
+        let (entries, data, lacks) = (Vec::new(), Vec::new(), Lacks::new());
+        Batch { entries, data, lacks, then: Some(then), asked, has: Has::Contents }
     }
 
     /// Ask for one. It has entries, or is the last.
@@ -168,7 +172,8 @@ impl Batch {
                 data.push(len.map(|len| bulk.split_to(len)));
             }
             let then = (!end).then_some(begin);
-            return Ok(Batch { entries: entries.0, data, then, asked, has: Has::Entries });
+            let (entries, lacks) = (entries.0, Lacks::new());
+            return Ok(Batch { entries, data, lacks, then, asked, has: Has::Entries });
         }
     }
 }

@@ -41,7 +41,7 @@ impl Notice {
         }
         if let Some(map) = self.map {
             shard.adopt_map(map);
-            crate::ops::setmap::push_to_all(shard);
+            crate::maps::push_to_all(shard);
         }
         if shard.handles.is_low() {
             shard.grow_handles();

@@ -7,7 +7,7 @@
 //! **Invariant: the reply of a group that changed something is never refused for its size**: room for it is kept while groups that
 //! only read answer.
 
-use super::Compound;
+use super::{Compound, Seen};
 use crate::counters::add;
 use crate::gate::{self, Target};
 use crate::keys;
@@ -39,17 +39,26 @@ pub struct Collected {
     pub loss: Option<Loss>,
     /// A kill of this server would take what was done; or the reply says whether one did.
     pub with_start: bool,
+    /// The newest change that was made.
+    pub made: Lsn,
+    /// A loss id is needed however durable that is: bytes lie beside the records, or the reply is what others are compared with.
+    pub is_compared: bool,
 }
 
 impl Compound {
     /// The kept reply of the present group.
-    pub(super) fn kept(&self) -> Result<Option<(Bytes, Option<Loss>, Lsn)>, Needs> {
+    pub(super) fn kept(&self) -> Result<Option<(Bytes, Option<Loss>, Seen)>, Needs> {
         let Some((session, slot_use)) = &self.place else { return Ok(None) };
         let key = keys::kept(session.id, slot_use.slot, self.at as u8);
-        let view = View::new(&self.shard.collection, &self.loaded);
+        let excuse = |lsn| self.shard.deferred.of(lsn, self.asker.client);
+        let mut view = View::new(&self.shard.collection, &self.loaded);
+        if self.is_of_attributes() {
+            view = view.excusing(&excuse);
+        }
         let Ok(row) = view.get(&key) else { return Err(view.into_needs()) };
         let kept = row.and_then(|row| Kept::from_row(&row).ok());
-        Ok(kept.filter(|k| k.sequence == slot_use.sequence).map(|k| (k.reply.0, k.loss, view.depends_on())))
+        let seen = Seen::of(&view, Lsn(0));
+        Ok(kept.filter(|k| k.sequence == slot_use.sequence).map(|k| (k.reply.0, k.loss, seen)))
     }
 
     /// Add the row that keeps this group's reply for a retry (and remove those of the slot's former compound that it
@@ -90,8 +99,11 @@ impl Compound {
 
     fn keep(&mut self, changes: &mut Changes, reply: Vec<u8>) {
         let Some((session, slot_use)) = &self.place else { return };
-        let with_start = self.is_lost_by_a_kill(Some(changes.strength));
-        let loss = (!self.facts.done.is_empty()).then(|| self.shard.loss(with_start));
+        let modes = gate::modes_for(self.shard.collection.sync_modes(), self.durability);
+        let with_start = gate::is_lost_by_a_kill(modes, Some(changes.strength));
+        // Bytes that were synced before this record are as durable as it is.
+        let lies_beside = !self.facts.done.is_empty() && self.collected.is_compared;
+        let loss = lies_beside.then(|| self.shard.loss(with_start));
         let kept = Kept { sequence: slot_use.sequence, reply: Blob(reply.into()), loss };
         changes.put(keys::kept(session.id, slot_use.slot, self.at as u8), kept.to_row());
         let groups = self.groups.len();
@@ -110,19 +122,24 @@ impl Compound {
         let seen = if mutant::is(Mutant::ReadEarly) { Lsn(0) } else { seen };
         let target = Target::of(modes, self.durability, seen, made);
         self.collected.target = self.collected.target.and(target);
-        self.collected.with_start |= self.is_lost_by_a_kill(made.map(|(_, strength)| strength));
+        self.collected.with_start |= gate::is_lost_by_a_kill(
+            gate::modes_for(modes, self.durability),
+            made.map(|(_, strength)| strength),
+        );
+        self.collected.made = self.collected.made.max(made.map_or(Lsn(0), |(lsn, _)| lsn));
     }
 
-    /// Whether a kill of this server alone would take what this group did. An fsync, which does nothing, asks whether one took what
-    /// others did.
-    fn is_lost_by_a_kill(&self, made: Option<Strength>) -> bool {
-        let asks = self.ops().iter().any(|op| matches!(op, Op::Fsync { .. } | Op::Sync {}));
+    /// The reply shows the asker's own deferred changes, up to this one.
+    pub(super) fn show_own(&mut self, own: Lsn) {
         let modes = gate::modes_for(self.shard.collection.sync_modes(), self.durability);
-        asks || gate::is_lost_by_a_kill(modes, made)
+        self.collected.target = self.collected.target.and(Target::of_deferred(modes, own));
     }
 
     /// The present group has ended.
     pub(crate) fn end_group(&mut self, result: Result<(), Status>, answers: Vec<Answer>, bulk: Vec<Bytes>) {
+        let asks = self.ops().iter().any(|op| matches!(op, Op::Fsync { .. } | Op::Sync {}));
+        self.collected.with_start |= asks;
+        self.collected.is_compared |= asks || !self.changes();
         let bulk_bytes: usize = bulk.iter().map(Bytes::len).sum();
         let entries = |answer: &Answer| match answer {
             Answer::Entries { entries, .. } => entries.len() as u64,

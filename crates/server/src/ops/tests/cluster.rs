@@ -6,6 +6,7 @@ mod words;
 use super::forgetful::Forgetful;
 use crate::actions;
 use crate::batches;
+use crate::change_counts::ChangeCounts;
 use crate::ctx::{Ctx, Fact, FactKey, Facts, Halt, Outcome};
 use crate::data::Turns;
 use crate::keys;
@@ -35,6 +36,7 @@ pub struct Server {
     pub locks: Locks,
     pub pools: Pools,
     pub sessions: Sessions,
+    changes: ChangeCounts,
     drawn: Cell<u64>,
 }
 
@@ -101,6 +103,7 @@ impl Cluster {
             locks: Locks::default(),
             pools: Pools::new(Sizes::DEFAULT),
             sessions: Sessions::default(),
+            changes: ChangeCounts::new(u64::from(id) << 40),
             drawn: Cell::new(100),
         };
         let servers = (0..roles.len() as u16).map(server).collect();
@@ -200,6 +203,7 @@ impl Cluster {
                 &facts,
                 &here.pools,
                 &here.sessions,
+                &here.changes,
                 *own,
                 now,
                 client,
@@ -266,7 +270,7 @@ impl Cluster {
     }
 
     fn next_place(&self, server: ServerId) -> ServerId {
-        let in_turn = || self.rotation.next(&self.server(server).identity, || 0);
+        let in_turn = || self.rotation.next(&self.server(server).identity, |_| false, || 0);
         self.place.get().unwrap_or_else(in_turn)
     }
 
@@ -345,6 +349,7 @@ impl Cluster {
                 &facts,
                 &here.pools,
                 &here.sessions,
+                &here.changes,
                 Some(tx),
                 self.now(),
                 client,
@@ -376,7 +381,7 @@ impl Cluster {
         };
         Ok(match key {
             FactKey::Attr(_) => Fact::Attr(answer.map(|answer| match answer {
-                Answer::Attr { attr } => attr,
+                Answer::Attr { attr, .. } => attr,
                 other => panic!("{other:?}"),
             })),
             FactKey::Entry(..) => match answer {
@@ -386,7 +391,7 @@ impl Cluster {
                 Err(status) => Fact::Entry(Err(status)),
             },
             FactKey::Stream(_) => Fact::Stream(answer.map(|answer| match answer {
-                Answer::Facts { facts } => facts,
+                Answer::Facts { facts, .. } => facts,
                 other => panic!("{other:?}"),
             })),
         })

@@ -2,7 +2,9 @@
 
 use super::cluster::{ALL, Cluster, OWNER, name};
 use crate::ctx::Halt;
-use shoal_proto::{Action, ClientId, Handle, Held, Kind, Op, ServerId, SetAttr, Status, Time};
+use shoal_proto::{
+    Action, Answer, ClientId, Generation, Handle, Held, Kind, Op, ServerId, SetAttr, Status, Time,
+};
 
 const ROOT: Handle = Handle::ROOT;
 const HERE: ServerId = ServerId(0);
@@ -47,6 +49,29 @@ fn a_directory_that_is_being_removed_gets_no_entries() {
     assert!(halts(&cluster, Op::Getattr { object: dir }));
     cluster.finish(tx, HERE, &actions);
     assert_eq!(cluster.group(HERE, &[create(dir, "x")]), Err(Status::Stale.into()));
+}
+
+#[test]
+fn the_size_of_a_stream_that_is_being_cut_is_told_when_it_is_cut() {
+    let (cluster, _, file) = world();
+    let facts = || match cluster.op(HERE, Op::Streamstat { stream: file }) {
+        Ok(Answer::Facts { facts, .. }) => facts,
+        other => panic!("{other:?}"),
+    };
+    let expect = facts().generation;
+    let tx = cluster.transaction(HERE);
+    let cut = Action::StreamAdvance {
+        stream: file,
+        owner: file,
+        expect,
+        generation: Generation(expect.0 + 1),
+        size: Some(5),
+        written_at: None,
+    };
+    cluster.prepare(tx, HERE, std::slice::from_ref(&cut)).unwrap();
+    assert!(halts(&cluster, Op::Streamstat { stream: file }));
+    cluster.finish(tx, HERE, &[cut]);
+    assert_eq!(facts().size, 5);
 }
 
 #[test]

@@ -128,7 +128,8 @@ fn explicit_times_of_an_unstuffed_file_reach_all_its_datafiles() {
     assert_eq!((after.mtime, after.mode, after.generation.0, after.size), (Time(9), 0o640, 3, 3));
     assert_eq!(cluster.attr(file), Ok(after));
     for &stream in layout.datafiles.iter() {
-        let Answer::Facts { facts } = cluster.op(stream.server(), Op::Streamstat { stream }).unwrap() else {
+        let Answer::Facts { facts, .. } = cluster.op(stream.server(), Op::Streamstat { stream }).unwrap()
+        else {
             panic!()
         };
         assert_eq!((facts.generation.0, facts.written_at), (3, None));
@@ -142,7 +143,7 @@ fn explicit_times_of_an_unstuffed_file_reach_all_its_datafiles() {
 fn an_open_gives_the_right_that_was_asked_for_and_only_to_data() {
     let cluster = Cluster::new(&[ALL]);
     let open = |object: Handle, rights: Rights| match cluster.op(HERE, Op::Open { object, rights })? {
-        Answer::Made { attr, capability, created: false } => Ok((attr.handle, capability)),
+        Answer::Made { attr, capability, created: false, .. } => Ok((attr.handle, capability)),
         other => panic!("{other:?}"),
     };
     let file = cluster.create(ROOT, "a").unwrap().handle;

@@ -18,8 +18,8 @@ use shoal_bench::demands::{self, Mount, Verdict};
 use shoal_bench::probe::layout::{Connection, Servers};
 use shoal_bench::workload::WORKERS_MAX;
 use shoal_bench::{
-    CompareOptions, Concurrency, Counts, Directory, Edge, Report, Target, Team, WholeOptions, Worker,
-    WorkerCommand, Workload, compare,
+    CompareOptions, Concurrency, Counts, Directory, Edge, EpochsOptions, Report, Target, Team, WholeOptions,
+    Worker, WorkerCommand, Workload, compare,
 };
 use std::process::ExitCode;
 
@@ -40,7 +40,7 @@ pub fn run(args: BenchMount) -> Result<ExitCode> {
         let sync = sync.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
         measured.extend(measure(&args, &sync)?);
     }
-    let verdicts: Vec<Verdict> = measured.iter().flat_map(judge).collect();
+    let verdicts: Vec<Verdict> = measured.iter().flat_map(|one| judge(one, args.epochs)).collect();
     if args.own.tell.json {
         let one = |(mount, sync, report): &Measured| json!({ "processes": mount.processes, "sync": sync, "report": report });
         let runs: Vec<_> = measured.iter().map(one).collect();
@@ -62,10 +62,13 @@ pub fn run(args: BenchMount) -> Result<ExitCode> {
 /// What was measured; of its two mounts the embedded one stands for both.
 type Measured = (Mount, String, Report);
 
-fn judge((mount, _, report): &Measured) -> Vec<Verdict> {
+fn judge((mount, _, report): &Measured, epochs: bool) -> Vec<Verdict> {
     let of = |name: &str| {
         let mount = Mount { is_embedded: name == NAMES[0], ..*mount };
-        demands::mount(report, name, mount)
+        match epochs {
+            true => demands::epochs(report, name, mount).into_iter().collect(),
+            false => demands::mount(report, name, mount),
+        }
     };
     NAMES.iter().flat_map(|name| of(name)).collect()
 }
@@ -79,7 +82,7 @@ fn measure(args: &BenchMount, sync: &str) -> Result<Vec<Measured>> {
         Cluster::embedded(&this_program()?, base, args.servers, &[settings, how].concat())?,
         Cluster::remote(base, args.servers, &settings, &how)?,
     ];
-    let through = Through::new(args.through.as_deref().or(base), args.attr_timeout)?;
+    let through = Through::new(args.through.as_deref().or(base), args.attr_timeout, args.epochs)?;
     let mut targets: Vec<Box<dyn Target>> = vec![Box::new(through.target(PASS_THROUGH))];
     let mut beside = Vec::new();
     for ((name, cluster), connection) in NAMES.iter().zip(&clusters).zip([Connection::Queue, Connection::Tcp])
@@ -111,7 +114,10 @@ fn one(
     processes: usize,
 ) -> Result<Report> {
     let files = (args.files / processes).max(1) as u64;
-    let workload = Workload::Whole(WholeOptions { files, bytes: 0 });
+    let workload = match args.epochs {
+        true => Workload::Epochs(EpochsOptions { files, ..EpochsOptions::default() }),
+        false => Workload::Whole(WholeOptions { files, bytes: 0 }),
+    };
     let concurrency = Concurrency::Processes(WorkerCommand::this_program(&["bench-worker"])?);
     let options = CompareOptions {
         team: Team { workers: processes, concurrency },

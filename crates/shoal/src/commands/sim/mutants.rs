@@ -47,13 +47,16 @@ pub fn run(args: &SimMutants) -> Result<bool> {
 }
 
 /// Those that only a run of their own can catch: the workload leaves the sync modes as they are, its clients are never idle for
-/// long, and no two of them move directories into each other while a server is cut off.
+/// long, no two of them move directories into each other while a server is cut off, and none has a kernel that keeps pages.
 fn directed(mutant: Mutant) -> Option<fn(u64, Option<Mutant>) -> RunReport> {
     match mutant {
+        Mutant::SetattrEarly | Mutant::ReadEarly => Some(shoal_sim::deferred::deferred_changes),
         Mutant::HomeShardOnly => Some(shoal_sim::directed::fsync_of_a_split_directory),
         Mutant::LingeringFreedEarly => Some(shoal_sim::removed::removed_by_another_client),
         Mutant::LockVotesEarly | Mutant::VoteWithoutLock => Some(shoal_sim::crossing::crossing_moves),
+        Mutant::StayAtAddress => Some(shoal_sim::moving::a_server_moves),
         Mutant::LeaseNotRenewed => Some(shoal_sim::idle::removed_file_of_an_idle_client),
+        Mutant::CountStandsStill => Some(shoal_sim::pages::pages_over_opens),
         _ => None,
     }
 }

@@ -70,7 +70,7 @@ impl Scene {
         };
         let mut servers: Vec<ServerInfo> = (0..3).map(info).collect();
         servers[1].store = StoreId(5);
-        servers[1].renew(StoreId(6)).unwrap();
+        servers[1].renew(StoreId(6), false).unwrap();
         let map = ClusterMap {
             fs_id: [5; 16],
             name: "undecided".into(),

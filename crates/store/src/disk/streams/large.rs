@@ -101,8 +101,33 @@ impl Shared {
             Bulk::Allocate { .. } | Bulk::Punch { .. } => file.space().await.ok(),
             Bulk::Write { .. } | Bulk::Append { .. } => None,
         };
-        let touched = self.touch(handle, row.generation, end, space, at).await?;
-        Ok(touched.map(|info| (offset, info)))
+        let touched = self.touch(handle, row.generation, end, space, at).await;
+        if let (Bulk::Append { .. }, Err(StoreError::Stale { .. })) = (bulk, &touched) {
+            self.take_back(handle, &file, (offset, end)).await?;
+        }
+        Ok(touched?.map(|info| (offset, info)))
+    }
+
+    /// An append goes elsewhere, because a new generation began while its bytes were written. The stream may have grown over
+    /// them: what is there are zeros then. Its caller is still alone at the gate, so nobody else has written there.
+    async fn take_back(
+        self: &Rc<Self>,
+        handle: Handle,
+        file: &File,
+        (from, to): (u64, u64),
+    ) -> Result<(), StoreError> {
+        let punched = async {
+            file.punch(from, to - from).await?;
+            // Else a power cut could take the punch and leave the bytes.
+            file.sync().await
+        };
+        let punched = punched.await;
+        self.files.changed(handle, file);
+        punched.map_err(|error| {
+            let error = StoreError::io(format!("taking an append to stream {handle} back"), &error);
+            self.poison(&error);
+            error
+        })
     }
 
     /// A write of `generation` reached to `end`.

@@ -74,7 +74,7 @@ impl Cluster {
 
     pub fn link(&self, object: Handle, dir: Handle, to: &str) -> Result<Attr, Status> {
         match self.op(dir.server(), Op::Link { object, dir, name: name(to) })? {
-            Answer::Attr { attr } => Ok(attr),
+            Answer::Attr { attr, .. } => Ok(attr),
             other => panic!("{other:?}"),
         }
     }
@@ -124,7 +124,7 @@ impl Cluster {
     /// Attributes as one server has them.
     pub fn attr_at(&self, server: ServerId, object: Handle) -> Result<Attr, Status> {
         match self.peek(server, &Op::Getattr { object }) {
-            Ok(Answer::Attr { attr }) => Ok(attr),
+            Ok(Answer::Attr { attr, .. }) => Ok(attr),
             Err(Halt::Status(status)) => Err(status),
             other => panic!("{other:?}"),
         }
@@ -159,7 +159,7 @@ impl Cluster {
 
     pub fn setattr(&self, object: Handle, set: SetAttr) -> Result<Attr, Status> {
         match self.op(object.server(), Op::Setattr { object, set })? {
-            Answer::Attr { attr } => Ok(attr),
+            Answer::Attr { attr, .. } => Ok(attr),
             other => panic!("{other:?}"),
         }
     }

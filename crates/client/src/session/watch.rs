@@ -1,0 +1,115 @@
+//! The watch over those who wait for a server, and over the server's silence.
+//!
+//! **A server that let a whole time limit pass without a sign of life is silent**: what is not sent yet fails at once, reads too,
+//! and nothing new is taken in, so that nothing of it was done. A short time in which nothing is asked does not count. An answer, a handshake, and a connection that is refused (the
+//! server is not running, or starts) are signs of life; a connection that cannot be made is none.
+//!
+//! ```text
+//!              asked, and for a time limit no sign of life
+//!   answers ───────────────────────────────────────────────▶ silent: its link connects again, once a second
+//!      ▲                                                        │
+//!      └──────── an answer, a handshake, a refusal ─────────────┘
+//! ```
+
+use super::{Pending, Session, Waiter};
+use crate::Error;
+use crate::call::Call;
+use shoal_env::Instant;
+use shoal_proto::Status;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A server that was asked and has not answered for so long is looked at: whether those who wait were interrupted.
+pub(crate) const QUIET: Duration = Duration::from_secs(1);
+/// How often it is looked at from then on.
+const GLANCE: Duration = Duration::from_millis(200);
+
+impl Session {
+    /// Whether the server let a whole time limit pass without a sign of life.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent
+    }
+
+    /// A sign of life came.
+    pub(super) fn answers(&mut self) {
+        self.unanswered_since = None;
+        self.given_up = None;
+        self.silent = false;
+    }
+
+    /// The server's machine says that the server does not serve at the moment: who asks waits for it.
+    pub(crate) fn not_serving(&mut self, now: Instant) {
+        self.refused_at = Some(now);
+        self.given_up = None;
+        self.silent = false;
+    }
+
+    /// Look at those who wait. Callers whose time is over are answered, and where the server has become silent all whose request
+    /// leaves nothing behind; what the server did not answer for a second is put into `quiet`. When to look next.
+    pub(crate) fn look(
+        &mut self,
+        now: Instant,
+        timeout: Duration,
+        quiet: &mut Vec<Rc<Call>>,
+    ) -> Option<Instant> {
+        if self.pending.0.is_empty() {
+            return None;
+        }
+        let since = *self.unanswered_since.get_or_insert(now);
+        self.silent |= since.max(self.refused_at.unwrap_or(since)) + timeout <= now;
+        let late = self.pending.tags(|pending| pending.has_caller() && pending.deadline <= now);
+        for tag in late {
+            let error = Error::new(Status::TimedOut, "").because(self.silence(timeout));
+            self.give_up(tag, error, now);
+        }
+        if self.silent {
+            for tag in self.pending.tags(|pending| pending.has_caller() && pending.leaves_nothing()) {
+                self.give_up(tag, self.silent_error(""), now);
+            }
+        }
+        let waiting = || self.pending.0.iter().filter(|pending| pending.has_caller());
+        let first = waiting().map(|pending| pending.deadline).min()?;
+        let is_quiet = since + QUIET <= now;
+        let asked_long_ago = |pending: &&Pending| is_quiet && pending.asked_at + QUIET <= now;
+        let calls = waiting().filter(asked_long_ago).filter_map(|pending| pending.call.clone());
+        let before = quiet.len();
+        quiet.extend(calls);
+        let pause = if quiet.len() > before { GLANCE } else { QUIET };
+        Some(first.min(now + pause))
+    }
+
+    /// End the requests of calls that were interrupted.
+    pub(crate) fn interrupt(&mut self, now: Instant) {
+        let is_interrupted =
+            |pending: &Pending| pending.call.as_ref().is_some_and(|call| call.is_interrupted());
+        for tag in self.pending.tags(|pending| pending.has_caller() && is_interrupted(pending)) {
+            let words = "the program was interrupted while the server did not answer";
+            self.give_up(tag, Error::new(Status::Interrupted, "").because(words), now);
+        }
+    }
+
+    /// Answer a caller that its request was given up.
+    fn give_up(&mut self, tag: u64, error: Error, now: Instant) {
+        let Some(pending) = self.pending.get_mut(tag) else { return };
+        let error = Error { op: pending.op, ..error.from(self.server) };
+        if let Waiter::Caller(waiter) = std::mem::replace(&mut pending.waiter, Waiter::Nobody) {
+            waiter.send(Err(error));
+        }
+        self.abandon(tag, now);
+    }
+
+    /// Why a silent server is not asked.
+    pub(crate) fn silent_error(&self, op: &'static str) -> Error {
+        let trouble = if self.trouble.is_empty() { "no answer" } else { &self.trouble };
+        let words = format!("{trouble}; it is tried once a second");
+        Error::new(Status::Silent, op).from(self.server).because(words)
+    }
+
+    /// Why there was no answer.
+    fn silence(&self, timeout: Duration) -> String {
+        match self.trouble.as_str() {
+            "" => format!("no answer within {timeout:?}; is the server overloaded or cut off?"),
+            trouble => format!("not reached within {timeout:?}: {trouble}; is the server running?"),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! An fsync finds that a change of its object was lost, whatever change that was.
+
+use crate::fake::{FakeCluster, Hand, OWNER, name};
+use crate::{NewFile, Piece, Which};
+use shoal_proto::{Durability, Handle, Rights, SetAttr, Status};
+
+const STRIP: u64 = 4096;
+const ROOT: Handle = Handle::ROOT;
+
+/// Server 0 loses its memory.
+fn forget(hand: &Hand) {
+    hand.cluster.borrow_mut().loss[0] += 1;
+}
+
+fn io<T>(result: Result<T, crate::Error>) -> bool {
+    match result {
+        Ok(_) => false,
+        Err(error) => error.status == Status::Io,
+    }
+}
+
+#[test]
+fn a_lost_change_of_an_entry_is_told_once_by_the_next_fsync_of_its_directory() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let object = hand.run(hand.client.mkdir(ROOT, &name("other"), OWNER)).unwrap().handle;
+    hand.run(hand.client.fsync_directory(ROOT)).unwrap();
+    let create = async |text: &str| {
+        let made = hand.client.create(ROOT, &name(text), OWNER, true, Rights::READ, None).await;
+        made.map(|(attr, ..)| attr.handle)
+    };
+    let file = hand.run(create("file")).unwrap();
+    let changes: [(&str, &dyn Fn() -> bool); 6] = [
+        ("create", &|| hand.run(create("created")).is_ok()),
+        ("mkdir", &|| hand.run(hand.client.mkdir(ROOT, &name("dir"), OWNER)).is_ok()),
+        ("link", &|| hand.run(hand.client.link(file, ROOT, &name("link"))).is_ok()),
+        ("unlink", &|| hand.run(hand.client.unlink(ROOT, &name("link"))).is_ok()),
+        ("setattr", &|| hand.run(hand.client.setattr(ROOT, SetAttr::default())).is_ok()),
+        ("create_many", &|| {
+            let files = ["a", "b"].map(|text| NewFile { dir: ROOT, name: name(text), data: "x".into() });
+            hand.run(hand.client.create_many(files.to_vec(), OWNER, None)).iter().all(Result::is_ok)
+        }),
+    ];
+    for (what, change) in changes {
+        hand.run(hand.client.fsync_directory(ROOT)).unwrap();
+        assert!(change(), "{what}");
+        forget(&hand);
+        assert!(!io(hand.run(hand.client.fsync_directory(object))), "{what}: another directory");
+        assert!(io(hand.run(hand.client.fsync_directory(ROOT))), "{what}");
+        hand.run(hand.client.fsync_directory(ROOT)).unwrap();
+    }
+}
+
+#[test]
+fn a_lost_change_of_a_file_through_no_open_file_is_told_by_the_next_fsync_of_it() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let data = |text: &'static str| bytes::Bytes::from(text);
+    let made = hand.run(hand.client.create_write(ROOT, &name("file"), OWNER, data("first"), None)).unwrap();
+    let object = made.handle;
+    let fsync = || {
+        let file = hand.run(hand.client.open(object, Rights::READ)).unwrap();
+        io(hand.run(file.fsync()))
+    };
+    forget(&hand);
+    assert!(fsync(), "what was written as it was made");
+    assert!(!fsync());
+    let piece = || Piece { which: Which::Entry(ROOT, name("file")), offset: 0, data: data("again") };
+    let changes: [(&str, &dyn Fn() -> bool); 2] = [
+        ("setattr", &|| hand.run(hand.client.setattr(object, SetAttr::default())).is_ok()),
+        ("write_many", &|| hand.run(hand.client.write_many(vec![piece()], false)).iter().all(Result::is_ok)),
+    ];
+    for (what, change) in changes {
+        assert!(change(), "{what}");
+        forget(&hand);
+        assert!(fsync(), "{what}");
+        assert!(!fsync(), "{what}");
+    }
+}
+
+#[test]
+fn of_what_is_durable_when_it_is_answered_no_fsync_tells_that_it_is_lost() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let client = hand.client.with_durability(Durability::Durable);
+    let (.., file) = hand.run(client.create(ROOT, &name("file"), OWNER, true, Rights::WRITE, None)).unwrap();
+    hand.run(file.write(0, "durable".into())).unwrap();
+    hand.run(client.setattr(file.handle(), SetAttr::default())).unwrap();
+    forget(&hand);
+    hand.run(file.fsync()).unwrap();
+    hand.run(client.fsync_directory(ROOT)).unwrap();
+    hand.run(client.sync_all()).unwrap();
+}

@@ -1,0 +1,126 @@
+//! Names of hosts.
+//!
+//! The C library's resolver blocks its caller, for minutes where name servers do not answer. So each lookup has a thread, which
+//! nobody joins: an environment ends without it. **A name is looked up once at a time in the process**, and whoever asks
+//! meanwhile gets the same answer, so a caller that asks again and again does not gather threads. Nothing is kept: the next
+//! lookup asks again.
+
+use futures_channel::oneshot;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Names looked up at once, at most.
+const UNDER_WAY_MAX: usize = 32;
+/// Addresses of one host that are of use, at most.
+const ADDRESSES_MAX: usize = 8;
+
+type Found = Result<Vec<IpAddr>, String>;
+type UnderWay = BTreeMap<String, Vec<oneshot::Sender<Found>>>;
+
+static UNDER_WAY: Mutex<UnderWay> = Mutex::new(BTreeMap::new());
+
+/// Nothing panics under the lock, so a poisoned one guards a sound state.
+fn under_way() -> MutexGuard<'static, UnderWay> {
+    UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The addresses of a host.
+pub(super) fn resolve(host: &str) -> impl Future<Output = io::Result<Vec<IpAddr>>> + use<> {
+    resolve_by(host, look_up)
+}
+
+fn look_up(host: &str) -> io::Result<Vec<IpAddr>> {
+    let mut found: Vec<IpAddr> = Vec::new();
+    for address in (host, 0).to_socket_addrs()? {
+        if !found.contains(&address.ip()) {
+            found.push(address.ip());
+        }
+    }
+    found.truncate(ADDRESSES_MAX);
+    Ok(found)
+}
+
+fn resolve_by(
+    host: &str,
+    look_up: fn(&str) -> io::Result<Vec<IpAddr>>,
+) -> impl Future<Output = io::Result<Vec<IpAddr>>> + use<> {
+    let (send, receive) = oneshot::channel();
+    let begun = begin(host, send, look_up);
+    let host = host.to_owned();
+    async move {
+        begun?;
+        let found = receive.await.unwrap_or_else(|_| Err("its lookup was given up".to_owned()));
+        found.map_err(|why| {
+            io::Error::new(io::ErrorKind::NotFound, format!("cannot find the host {host}: {why}"))
+        })
+    }
+}
+
+fn begin(
+    host: &str,
+    send: oneshot::Sender<Found>,
+    look_up: fn(&str) -> io::Result<Vec<IpAddr>>,
+) -> io::Result<()> {
+    let mut all = under_way();
+    if let Some(waiting) = all.get_mut(host) {
+        waiting.retain(|waiting| !waiting.is_canceled());
+        waiting.push(send);
+        return Ok(());
+    }
+    if all.len() >= UNDER_WAY_MAX {
+        return Err(io::Error::other(format!("{UNDER_WAY_MAX} names are being looked up, none is answered")));
+    }
+    let own = host.to_owned();
+    let work = move || {
+        let found = look_up(&own).map_err(|error| error.to_string());
+        for waiting in under_way().remove(&own).into_iter().flatten() {
+            // Who has given up needs no answer.
+            let _ = waiting.send(found.clone());
+        }
+    };
+    std::thread::Builder::new().name("resolve".to_owned()).spawn(work)?;
+    all.insert(host.to_owned(), vec![send]);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::future::join;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn wait_for<T>(future: impl Future<Output = T>) -> T {
+        crate::real::run("test", |_| future)
+    }
+
+    #[test]
+    fn a_name_is_looked_up_once_for_all_who_ask_meanwhile_and_anew_later() {
+        static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
+        static BOTH_ASKED: Mutex<()> = Mutex::new(());
+        fn counted(_: &str) -> io::Result<Vec<IpAddr>> {
+            drop(BOTH_ASKED.lock());
+            let count = LOOKUPS.fetch_add(1, Ordering::SeqCst) as u8;
+            Ok(vec![IpAddr::from([10, 0, 0, count])])
+        }
+        let held = BOTH_ASKED.lock().unwrap();
+        let both = join(resolve_by("once.example", counted), resolve_by("once.example", counted));
+        drop(held);
+        let (one, two) = wait_for(both);
+        assert_eq!(one.unwrap(), two.unwrap());
+        assert_eq!(LOOKUPS.load(Ordering::SeqCst), 1);
+        let later = wait_for(resolve_by("once.example", counted)).unwrap();
+        assert_eq!(later, [IpAddr::from([10, 0, 0, 1])]);
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_found_is_an_error_that_names_it() {
+        fn fails(_: &str) -> io::Result<Vec<IpAddr>> {
+            Err(io::Error::other("no such name"))
+        }
+        let error = wait_for(resolve_by("nowhere.example", fails)).unwrap_err();
+        assert_eq!(error.to_string(), "cannot find the host nowhere.example: no such name");
+    }
+}

@@ -1,0 +1,52 @@
+//! Copies of disks: what a machine's disk was, put in its place later.
+
+use super::disk::{DiskState, Inode, Kind};
+use super::process::Machine;
+use super::rng::Rng;
+use super::world::{MachineId, World};
+
+/// What is on a disk that no machine has.
+pub struct SpareDisk {
+    disk: DiskState,
+    boot_id: [u8; 16],
+}
+
+impl World {
+    /// A copy of what is durable on a machine's disk.
+    pub fn copy_disk(&self, machine: MachineId) -> SpareDisk {
+        let machines = self.core.machines.borrow();
+        let Machine { disk, boot_id, .. } = &machines[machine.0];
+        // What was not synced is not in it, as after a power cut: another boot id says so.
+        SpareDisk { disk: disk.durable_copy(), boot_id: boot_id.map(|byte| !byte) }
+    }
+
+    /// Exchange what is on a machine's disk and what is on a spare one. All processes of the machine are stopped. What is not synced
+    /// goes along, and so does the boot id that says whether it was lost.
+    pub fn exchange_disk(&self, machine: MachineId, spare: &mut SpareDisk) {
+        let mut machines = self.core.machines.borrow_mut();
+        let Machine { disk, boot_id, .. } = &mut machines[machine.0];
+        disk.exchange(&mut spare.disk);
+        std::mem::swap(boot_id, &mut spare.boot_id);
+    }
+}
+
+impl DiskState {
+    fn durable_copy(&self) -> DiskState {
+        let mut copy = DiskState::new(self.config, Rng::new(0, 0));
+        copy.next_inode = self.next_inode;
+        copy.inodes = self.inodes.iter().map(|(number, inode)| (*number, inode.durable_copy())).collect();
+        copy.forget_the_unreachable();
+        copy.pages_used = copy.inodes.values().map(Inode::pages).sum();
+        copy
+    }
+}
+
+impl Inode {
+    fn durable_copy(&self) -> Inode {
+        let kind = match &self.kind {
+            Kind::File(file) => Kind::File(file.durable_copy()),
+            Kind::Dir(dir) => Kind::Dir(dir.clone()),
+        };
+        Inode { kind, refs: self.refs }
+    }
+}

@@ -1,0 +1,58 @@
+//! Pages that others have changed, taken from the kernel while their file stays open.
+//!
+//! Answers to whatever is asked of a file tell that another changed it. Its pages are then taken in the background: the kernel
+//! may first have to wait for pages that reads under way are to fill. **One file's pages are taken once at a time, and not again
+//! within the time for which names and attributes are believed**, however often others write.
+
+use super::{Invalidate, Untrue};
+use shoal_env::Env;
+use shoal_proto::Handle;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Shortest pause, where nothing is believed.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+
+/// See the module's page. Clones share it.
+#[derive(Clone)]
+pub(super) struct StalePages {
+    env: Env,
+    invalidate: Invalidate,
+    pause: Duration,
+    /// Whose pages are being taken, and whether they were changed again since that began.
+    busy: Rc<RefCell<HashMap<Handle, bool>>>,
+}
+
+impl StalePages {
+    pub(super) fn new(env: Env, invalidate: Invalidate, pause: Duration) -> StalePages {
+        StalePages { env, invalidate, pause: pause.max(PAUSE_MIN), busy: Rc::default() }
+    }
+
+    /// Another changed a file whose pages are read.
+    pub(super) fn found(&self, object: Handle) {
+        if let Some(again) = self.busy.borrow_mut().get_mut(&object) {
+            *again = true;
+            return;
+        }
+        self.busy.borrow_mut().insert(object, false);
+        let own = self.clone();
+        self.env.spawn("stale pages", async move { own.take(object).await });
+    }
+
+    async fn take(&self, object: Handle) {
+        loop {
+            (self.invalidate)(object, Untrue::Pages).await;
+            self.env.sleep(self.pause).await;
+            let mut busy = self.busy.borrow_mut();
+            match busy.get_mut(&object) {
+                Some(again) if *again => *again = false,
+                _ => {
+                    busy.remove(&object);
+                    return;
+                }
+            }
+        }
+    }
+}

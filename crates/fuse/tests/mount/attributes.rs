@@ -1,0 +1,108 @@
+//! What `cp -a` and `tar -x` wait for: a change of attributes alone waits for no sync of the servers' disks.
+
+use crate::cluster::{Cluster, switches};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags};
+use shoal_fuse::{MountHandle, MountOptions};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// Small files of one measurement.
+const FILES: usize = 60;
+
+struct Scene {
+    // Dropped in this order.
+    handle: MountHandle,
+    cluster: Cluster,
+    dir: TempDir,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let dir = TempDir::new().unwrap();
+        let cluster = Cluster::start_in(1, switches(), Some(dir.path().join("servers")));
+        let handle = cluster.mount(&dir.path().join("mnt"), &MountOptions::default());
+        Scene { handle, cluster, dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.handle.mountpoint().join(name)
+    }
+
+    /// Replies that waited for a sync while this was done, and all changes of attributes meanwhile.
+    fn waits(&self, body: impl FnOnce()) -> (u64, u64) {
+        let counts = || {
+            let shard = self.cluster.counts(0);
+            let of = |op| shard.ops.get(op).copied().unwrap_or(0);
+            (shard.sync_waits, of("setattr") + of("setxattr"))
+        };
+        let before = counts();
+        body();
+        let after = counts();
+        (after.0 - before.0, after.1 - before.1)
+    }
+}
+
+/// Small files with modes, times and extended attributes of their own, in two folders.
+fn make_source(at: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for n in 0..FILES {
+        let folder = PathBuf::from(format!("d{}", n % 2));
+        fs::create_dir_all(at.join(&folder)).unwrap();
+        let file = folder.join(format!("f{n}"));
+        let path = at.join(&file);
+        fs::write(&path, vec![7; 100 + 50 * n]).unwrap();
+        rustix::fs::setxattr(&path, "user.a", format!("{n}").as_bytes(), XattrFlags::empty()).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600 + (n as u32 % 0o70))).unwrap();
+        let then = Timespec { tv_sec: 1_000_000 + n as i64, tv_nsec: 17 };
+        let times = Timestamps { last_access: then, last_modification: then };
+        rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
+        files.push(file);
+    }
+    files
+}
+
+fn run(command: &mut Command) {
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
+}
+
+fn assert_same(source: &Path, copy: &Path, files: &[PathBuf], has_xattrs: bool) {
+    for file in files {
+        let [source, copy] = [source, copy].map(|at| at.join(file));
+        let of = |path: &Path| {
+            let stat = fs::metadata(path).unwrap();
+            (stat.mode(), stat.uid(), stat.gid(), stat.mtime(), stat.mtime_nsec(), stat.len())
+        };
+        assert_eq!(of(&source), of(&copy), "{}", copy.display());
+        if has_xattrs {
+            assert_eq!(xattr::get(&copy, "user.a").unwrap(), xattr::get(&source, "user.a").unwrap());
+        }
+        assert_eq!(fs::read(&source).unwrap(), fs::read(&copy).unwrap());
+    }
+}
+
+#[test]
+fn a_copy_of_small_files_with_their_attributes_waits_for_one_sync_a_file_and_a_half_at_most() {
+    let scene = Scene::new();
+    let (source, copy) = (scene.dir.path().join("source"), scene.path("copy"));
+    let files = make_source(&source);
+    let archive = scene.dir.path().join("archive");
+    run(Command::new("tar").arg("-C").arg(&source).args(["--format=posix", "-cf"]).arg(&archive).arg("."));
+    let most = FILES as u64 * 3 / 2;
+    for (what, at) in [("cp -a", copy), ("tar -x", scene.path("untarred"))] {
+        let (waits, changes) = scene.waits(|| match what {
+            "cp -a" => run(Command::new("cp").arg("-a").arg(&source).arg(&at)),
+            _ => {
+                fs::create_dir(&at).unwrap();
+                run(Command::new("tar").arg("-C").arg(&at).args(["-pxf"]).arg(&archive));
+            }
+        });
+        println!("{what}: {waits} waits for a sync, {changes} changes of attributes for {FILES} files");
+        assert!(changes >= 2 * FILES as u64, "{what}: {changes}: this test says nothing");
+        assert!(waits <= most, "{what}: {waits} waits for a sync for {FILES} files");
+        assert_same(&source, &at, &files, what == "cp -a");
+    }
+}

@@ -1,0 +1,74 @@
+//! Changes of attributes whose makers were answered before they were durable (`shoal_store::Strength::Deferred`).
+//!
+//! ```text
+//!   chmod by A     answered when it is written
+//!   chown by A     of the same object: reads the row that the chmod changed, and is answered when both are written
+//!   chown by B     is answered when the chmod is durable: its answer shows the mode
+//!   anything else  is answered when the chmod is durable
+//! ```
+//! So a change is remembered with its maker, and with what its own answer waited for, until it is durable. What is forgotten before
+//! that costs its maker a wait, and nothing else.
+
+use shoal_proto::ClientId;
+use shoal_store::Lsn;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// Changes remembered, at most.
+const CHANGES_MAX: usize = 65_536;
+
+/// A change that is remembered.
+struct Change {
+    maker: ClientId,
+    /// What others changed, up to here, had to be durable when its maker was answered.
+    rests_on: Lsn,
+}
+
+/// See the module's page.
+#[derive(Default)]
+pub struct Deferred {
+    changes: RefCell<BTreeMap<Lsn, Change>>,
+}
+
+impl Deferred {
+    /// This client's change was applied, which rests on what others changed up to `rests_on`.
+    pub fn made(&self, lsn: Lsn, maker: ClientId, rests_on: Lsn) {
+        let mut changes = self.changes.borrow_mut();
+        changes.insert(lsn, Change { maker, rests_on });
+        if changes.len() > CHANGES_MAX {
+            changes.pop_first();
+        }
+    }
+
+    /// Everything up to here is durable.
+    pub fn durable(&self, upto: Lsn) {
+        let mut changes = self.changes.borrow_mut();
+        while changes.first_key_value().is_some_and(|(lsn, _)| *lsn <= upto) {
+            changes.pop_first();
+        }
+    }
+
+    /// What an answer to this client depends on that shows the change `lsn`, if it is its own.
+    pub fn of(&self, lsn: Lsn, client: ClientId) -> Option<Lsn> {
+        let changes = self.changes.borrow();
+        changes.get(&lsn).filter(|change| change.maker == client).map(|change| change.rests_on)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_its_makers_until_it_is_durable_and_so_many_are_remembered() {
+        let (deferred, [maker, other]) = (Deferred::default(), [1, 2].map(|n| ClientId([n; 16])));
+        deferred.made(Lsn(5), maker, Lsn(3));
+        deferred.made(Lsn(7), maker, Lsn(3));
+        let of = |lsn, client| deferred.of(Lsn(lsn), client);
+        assert_eq!((of(5, maker), of(5, other), of(6, maker)), (Some(Lsn(3)), None, None));
+        deferred.durable(Lsn(5));
+        assert_eq!((of(5, maker), of(7, maker)), (None, Some(Lsn(3))));
+        (0..CHANGES_MAX as u64).for_each(|n| deferred.made(Lsn(8 + n), maker, Lsn(3)));
+        assert_eq!((of(7, maker), of(8, maker)), (None, Some(Lsn(3))));
+    }
+}

@@ -1,0 +1,44 @@
+//! Peers that let requests pass without an answer.
+//!
+//! ```text
+//!   a request waited SILENT_AFTER for nothing ──▶ silent: asked once in PROBE_EVERY, new directories go to other servers
+//!   any answer, or a handshake ─────────────────▶ answers
+//! ```
+//! A request to a silent peer is sent as ever: only what may as well be done elsewhere is not begun with it. Else each new
+//! directory whose turn it is there would wait for it.
+
+use shoal_proto::ServerId;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A request that waited so long for nothing shows that its server is silent.
+pub const SILENT_AFTER: Duration = Duration::from_secs(2);
+/// How often a silent peer is asked whether it answers again.
+pub const PROBE_EVERY: Duration = Duration::from_secs(1);
+/// How long an answer to that may take.
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The silent peers. See the module's page.
+#[derive(Default)]
+pub struct Silence(RefCell<BTreeSet<ServerId>>);
+
+impl Silence {
+    /// A request to the peer waited for nothing; whether that is news.
+    pub fn begins(&self, server: ServerId) -> bool {
+        self.0.borrow_mut().insert(server)
+    }
+
+    /// The peer said something.
+    pub fn ends(&self, server: ServerId) {
+        // Every answer comes here.
+        if !self.0.borrow().is_empty() {
+            self.0.borrow_mut().remove(&server);
+        }
+    }
+
+    /// Whether the peer is silent.
+    pub fn is(&self, server: ServerId) -> bool {
+        self.0.borrow().contains(&server)
+    }
+}

@@ -1,0 +1,48 @@
+//! What becomes of a panic: a server, or a mount, that is dead ends its process, so that whoever watches over it starts it again.
+//!
+//! The panic itself is caught where the world is driven (`shoal_env::real`); here is what it said, for the last words of the
+//! process.
+
+use std::panic::PanicHookInfo;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// What ends by itself after a panic has so long; then the process ends as it is.
+const END_MAX: Duration = Duration::from_secs(60);
+
+static LAST: Mutex<Option<String>> = Mutex::new(None);
+
+/// From now on what panics say is kept, too.
+pub fn watch() {
+    let customary = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(words(info));
+        customary(info);
+    }));
+}
+
+fn words(info: &PanicHookInfo<'_>) -> String {
+    let said = info.payload_as_str().unwrap_or("no words");
+    let at = info.location().map_or_else(String::new, |at| format!(" at {}:{}", at.file(), at.line()));
+    format!("a panic{at}: {said}")
+}
+
+/// What the last panic said.
+pub fn last() -> String {
+    let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    last.clone().unwrap_or_else(|| "a panic".to_owned())
+}
+
+/// Something is dead: what else runs in this process may end well, for a while.
+pub fn end_soon() {
+    let end = || {
+        std::thread::sleep(END_MAX);
+        eprintln!(
+            "shoal: the rest does not end within {END_MAX:?} after a panic: this process ends as it is"
+        );
+        std::process::exit(1);
+    };
+    if std::thread::Builder::new().name("end".to_owned()).spawn(end).is_err() {
+        std::process::exit(1);
+    }
+}
