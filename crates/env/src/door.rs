@@ -1,6 +1,6 @@
 //! The handle through which all code above reaches the world.
 
-use crate::point::Point;
+use crate::crash_point::CrashPoint;
 use crate::{
     Address, Counters, DirEntry, DiskSpace, File, FileDoor, Instant, Listener, OpenOptions, Stream, WallTime,
     Work,
@@ -58,8 +58,8 @@ pub trait Door {
     fn note(&self, _words: &dyn Fn() -> String) {}
     /// See [`Env::work`].
     fn work(&self, _work: Work, _count: u64) {}
-    /// See [`Env::point`].
-    fn point(&self, _point: Point, _which: u64) {}
+    /// See [`Env::crash_point`].
+    fn crash_point(&self, _point: CrashPoint, _which: u64) {}
 }
 
 /// A running task. Dropping it lets the task go on; [`Task::cancel`] ends it at its next await.
@@ -296,9 +296,9 @@ impl Env {
         self.0.work(work, count);
     }
 
-    /// An activity has come to a step (see [`point`](crate::point)); `which` tells it from others of its kind.
-    pub fn point(&self, point: Point, which: u64) {
-        self.0.point(point, which);
+    /// An activity has come to a step (see [`point`](crate::crash_point)); `which` tells it from others of its kind.
+    pub fn crash_point(&self, point: CrashPoint, which: u64) {
+        self.0.crash_point(point, which);
     }
 
     /// Keep polling for up to `span` before the thread sleeps.

@@ -17,11 +17,11 @@
 mod address;
 mod clock;
 mod counters;
+pub mod crash_point;
 mod door;
 mod file;
 pub mod local;
 pub mod mutant;
-pub mod point;
 pub mod real;
 pub mod sim;
 mod stream;

@@ -16,21 +16,21 @@ mod dir;
 mod file;
 mod inline;
 mod local;
+mod migratable;
 mod names;
 mod pause;
 mod polling;
 mod pool;
-mod roaming;
 mod tasks;
 mod tcp;
 mod unix;
 
 use crate::{Address, Counters, Door, Env, FileDoor, Instant, Listener, Stream, Task, WallTime};
 use futures_util::future::LocalBoxFuture;
+use migratable::World;
+pub use migratable::run_woken;
 use polling::Polling;
 use pool::Pool;
-use roaming::World;
-pub use roaming::here;
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
@@ -113,8 +113,8 @@ impl Runtime {
         self.runtime.block_on(unconstrained(root))
     }
 
-    /// The same for a body that makes all it needs by itself, polled by whoever wakes it ([`roaming`]).
-    fn roam<T, F>(&self, body: impl FnOnce(Env) -> F + 'static) -> T
+    /// The same for a body that makes all it needs by itself, polled by whoever wakes it ([`migratable`]).
+    fn run_migratable<T, F>(&self, body: impl FnOnce(Env) -> F + 'static) -> T
     where
         T: 'static,
         F: Future<Output = T> + 'static,
@@ -151,7 +151,7 @@ where
     std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&own_name, body))
 }
 
-/// As [`spawn_thread`], but what another thread wakes may run on that one, if it says so by [`here`] (as the pools' threads
+/// As [`spawn_thread`], but what another thread wakes may run on that one, if it says so by [`run_woken`] (as the pools' threads
 /// do): one wake-up less.
 ///
 /// `body`, and all that runs in the new world, keeps nothing in variables of a thread, and blocks no thread for long.
@@ -159,7 +159,7 @@ where
 /// # Errors
 ///
 /// When the thread cannot be made.
-pub fn spawn_roaming<T, F>(
+pub fn spawn_migratable<T, F>(
     name: &str,
     body: impl FnOnce(Env) -> F + Send + 'static,
 ) -> io::Result<std::thread::JoinHandle<T>>
@@ -168,7 +168,7 @@ where
     F: Future<Output = T> + 'static,
 {
     let own_name = name.to_owned();
-    let own = move || Runtime::new(&own_name).roam(body);
+    let own = move || Runtime::new(&own_name).run_migratable(body);
     std::thread::Builder::new().name(name.to_owned()).spawn(own)
 }
 

@@ -24,7 +24,7 @@ macro_rules! in_the_real_world {
                 let case = |env| suite::$case(env, Place { address, root });
                 match roams {
                     false => real::run(stringify!($case), case),
-                    true => real::spawn_roaming(stringify!($case), case).unwrap().join().expect("as on one thread"),
+                    true => real::spawn_migratable(stringify!($case), case).unwrap().join().expect("as on one thread"),
                 }
             }
         })*

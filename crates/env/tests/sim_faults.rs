@@ -1,8 +1,8 @@
 //! The simulated world's further faults: connections that break with what is on its way, ends that learn it late, and stops in
 //! the gap behind a step.
 
-use shoal_env::point::{CHECKPOINT_DONE, CHECKPOINT_WRITES, JOURNAL_WRITES, JOURNAL_WROTE};
-use shoal_env::sim::{Config, Met, ProcessId, World};
+use shoal_env::crash_point::{CHECKPOINT_DONE, CHECKPOINT_WRITES, JOURNAL_WRITES, JOURNAL_WROTE};
+use shoal_env::sim::{Config, CrashPointCounts, ProcessId, World};
 use shoal_env::{Address, Env};
 use std::cell::RefCell;
 use std::io::{ErrorKind, IoSlice};
@@ -79,19 +79,19 @@ fn a_stop_falls_just_behind_the_step_it_waits_for_and_is_counted_there() {
     let came = Rc::new(RefCell::new(0));
     let count = came.clone();
     world.start(process, |env| async move {
-        env.point(JOURNAL_WRITES, 0);
-        env.point(JOURNAL_WROTE, 0);
+        env.crash_point(JOURNAL_WRITES, 0);
+        env.crash_point(JOURNAL_WROTE, 0);
         loop {
-            env.point(CHECKPOINT_WRITES, 0);
+            env.crash_point(CHECKPOINT_WRITES, 0);
             env.sleep(ms(1)).await;
             *count.borrow_mut() += 1;
-            env.point(CHECKPOINT_DONE, 0);
+            env.crash_point(CHECKPOINT_DONE, 0);
         }
     });
     world.run_for(ms(10));
     assert!(!world.is_alive(process));
     assert_eq!(*came.borrow(), 1, "it was stopped the second time, before it went on");
     let points = world.points();
-    assert_eq!(points[&CHECKPOINT_WRITES], Met { hits: 2, stops: 1 });
-    assert_eq!(points[&JOURNAL_WRITES], Met { hits: 1, stops: 0 }, "that was over");
+    assert_eq!(points[&CHECKPOINT_WRITES], CrashPointCounts { hits: 2, stops: 1 });
+    assert_eq!(points[&JOURNAL_WRITES], CrashPointCounts { hits: 1, stops: 0 }, "that was over");
 }

@@ -81,7 +81,7 @@ impl Adapter {
     {
         self.counts.add(verb);
         // The client's own thread is not woken where this one may run the client.
-        real::here(|| self.queue.run(thread, request));
+        real::run_woken(|| self.queue.run(thread, request));
     }
 }
 

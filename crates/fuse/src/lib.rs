@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A client is on one thread at a time, so every request is handed to it by a queue. The event loop that did so runs the client
-//! itself, unless another thread is at it ([`here`](shoal_env::real::here)); what comes later, from a socket, is the client's own
+//! itself, unless another thread is at it ([`here`](shoal_env::real::run_woken)); what comes later, from a socket, is the client's own
 //! thread's. The event loops answer by themselves what [`AtOnce`](fs::AtOnce) has. [`fs`] knows no FUSE: it speaks in handles
 //! and attributes, and its errors are error numbers. [`adapter`] knows nothing but FUSE. [`session`] starts and ends both,
 //! [`mounts`] deals with mount points, `attach` with the mount of this process.

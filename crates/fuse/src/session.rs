@@ -120,7 +120,7 @@ impl Mount {
             taken_away,
             at_once: at_once.clone(),
         };
-        let client_thread = real::spawn_roaming("shoal-client", move |env| serve(env, client, serving))
+        let client_thread = real::spawn_migratable("shoal-client", move |env| serve(env, client, serving))
             .map_err(|error| MountError::io("cannot start the client's thread", error))?;
         let connected = answer.recv().unwrap_or_else(|_| Err(Error::new(shoal_proto::Status::Io, "connect")));
         let readdirplus = connected.map_err(MountError::Client)?;

@@ -12,7 +12,7 @@ use crate::session::Session;
 use crate::shard::{Shard, apply_own};
 use crate::unfinished;
 use bytes::Bytes;
-use shoal_env::point;
+use shoal_env::crash_point;
 use shoal_proto::message::Refusal;
 use shoal_proto::{ClientId, FrameKind, Group, Handle, Op, Status};
 use shoal_store::{Changes, Strength, look};
@@ -58,7 +58,7 @@ pub async fn run(shard: Rc<Shard>) {
 
 /// End one session.
 pub async fn end_session(shard: &Rc<Shard>, session: &Rc<Session>) {
-    shard.env.point(point::LEASE_ENDS, session.id.0);
+    shard.env.crash_point(crash_point::LEASE_ENDS, session.id.0);
     shard.sessions.remove(session.id);
     add(&shard.counters.sessions_ended, 1);
     if let Some(line) = session.line.take() {
@@ -69,12 +69,12 @@ pub async fn end_session(shard: &Rc<Shard>, session: &Rc<Session>) {
     if !shard.sessions.has_client(session.client) {
         release_all(shard, session.client).await;
     }
-    shard.env.point(point::LEASE_RELEASED, session.id.0);
+    shard.env.crash_point(crash_point::LEASE_RELEASED, session.id.0);
     if let Err(status) = forget_rows(shard, session).await {
         // The row is still there: the next start ends the session again.
         tracing::warn!(session = %session.id, %status, "a session's rows could not all be removed");
     }
-    shard.env.point(point::LEASE_FORGOTTEN, session.id.0);
+    shard.env.crash_point(crash_point::LEASE_FORGOTTEN, session.id.0);
 }
 
 async fn forget_rows(shard: &Rc<Shard>, session: &Session) -> Result<(), Status> {

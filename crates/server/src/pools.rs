@@ -38,9 +38,9 @@ use crate::rows::{Pool, Range, Reap, RowValue};
 use crate::shard::Shard;
 use bytes::Bytes;
 use shoal_env::Instant;
+use shoal_env::crash_point::{self, CrashPoint};
 use shoal_env::local::{Notify, NotifyWait};
 use shoal_env::mutant::{self, Mutant};
-use shoal_env::point::{self, Point};
 use shoal_proto::{Answer, Handle, Op, Roles, ServerId, Status, limits};
 use shoal_store::{Ask, Changes, Loaded, StoreError, look, settle};
 use std::cell::{Cell, RefCell};
@@ -393,14 +393,14 @@ async fn step(shard: &Rc<Shard>, peer: ServerId) -> Result<bool, Status> {
             change(shard, peer, None, |present| present.is_none().then(|| Pool::new(id))).await
         }
         Some(_) if known.lends_more(shard.pools.sizes) => {
-            shard.env.point(point::POOL_LENDS, u64::from(peer.0));
+            shard.env.crash_point(crash_point::POOL_LENDS, u64::from(peer.0));
             let lent = change(shard, peer, None, |present| {
                 let mut pool = present?;
                 pool.lend(known.lends(shard.pools.sizes));
                 Some(pool)
             });
             let lent = lent.await;
-            shard.env.point(point::POOL_LENT, u64::from(peer.0));
+            shard.env.crash_point(crash_point::POOL_LENT, u64::from(peer.0));
             lent
         }
         Some(pool)
@@ -418,7 +418,7 @@ async fn refill(shard: &Rc<Shard>, peer: ServerId, pool: &Pool) -> Result<bool, 
     // The row that was read may be one that a failed store did not make durable. The next start would draw another id, and nobody
     // would ask for this batch again.
     shard.collection.health().map_err(status_of)?;
-    shard.env.point(point::POOL_ASKS, u64::from(peer.0));
+    shard.env.crash_point(crash_point::POOL_ASKS, u64::from(peer.0));
     let deadline = shard.env.now() + TIMEOUT;
     let op = Op::Batchcreate { pool: id, sequence, count: shard.pools.sizes.batch };
     let answer = shard.peers.call(peer, op, deadline).await?;
@@ -426,8 +426,8 @@ async fn refill(shard: &Rc<Shard>, peer: ServerId, pool: &Pool) -> Result<bool, 
     if first.server() != peer || count == 0 || usize::from(count) > limits::BATCH_MAX {
         return Err(Status::BadMessage);
     }
-    shard.env.point(point::POOL_HEARS, u64::from(peer.0));
-    let stored = change(shard, peer, Some(point::POOL_STORES), |present| {
+    shard.env.crash_point(crash_point::POOL_HEARS, u64::from(peer.0));
+    let stored = change(shard, peer, Some(crash_point::POOL_STORES), |present| {
         let mut pool = present.filter(|pool| pool.id == id && pool.sequence + 1 == sequence)?;
         pool.add(sequence, Range { first, count });
         pool.lend(shard.pools.of(peer).lends(shard.pools.sizes));
@@ -436,7 +436,7 @@ async fn refill(shard: &Rc<Shard>, peer: ServerId, pool: &Pool) -> Result<bool, 
     stored.await?;
     add(&shard.counters.pool_refills, 1);
     shard.pools.of(peer).failure.set(None);
-    shard.env.point(point::POOL_FILLED, u64::from(peer.0));
+    shard.env.crash_point(crash_point::POOL_FILLED, u64::from(peer.0));
     Ok(true)
 }
 
@@ -454,7 +454,7 @@ async fn read(shard: &Rc<Shard>, peer: ServerId) -> Result<Option<Pool>, Status>
 async fn change(
     shard: &Rc<Shard>,
     peer: ServerId,
-    step: Option<Point>,
+    step: Option<CrashPoint>,
     how: impl FnOnce(Option<Pool>) -> Option<Pool>,
 ) -> Result<bool, Status> {
     let ask = Ask { journal_bytes: JOURNAL_BYTES, stream_bytes: 0, frees: true };
@@ -466,7 +466,7 @@ async fn change(
     changes.put(keys::pool(peer), pool.to_row());
     shard.collection.apply_over(changes, &Loaded::default()).map_err(status_of)?;
     if let Some(step) = step {
-        shard.env.point(step, u64::from(peer.0));
+        shard.env.crash_point(step, u64::from(peer.0));
     }
     let known = shard.pools.of(peer);
     let before = if known.id.get() == pool.id { known.lent.get() } else { 0 };

@@ -8,7 +8,7 @@ use crate::rows::{Inode, Reap, RowValue};
 use crate::shard::{Shard, apply_own};
 use bytes::Bytes;
 use futures_util::future::join_all;
-use shoal_env::point;
+use shoal_env::crash_point;
 use shoal_proto::{Dead, Handle, Op, ServerId, Status, limits};
 use shoal_store::{Changes, Strength, look};
 use std::collections::{BTreeMap, BTreeSet};
@@ -130,7 +130,7 @@ async fn reap(shard: &Rc<Shard>, server: ServerId, dead: Vec<Row>) -> Result<Rea
     let ops = ops.collect();
     let deadline = shard.env.now() + TIMEOUT;
     let first = dead.first().map_or(0, |row| row.dead.datafile.0);
-    shard.env.point(point::REAPER_ASKS, first);
+    shard.env.crash_point(crash_point::REAPER_ASKS, first);
     add(&shard.counters.reap_messages, 1);
     let Ok((replies, _)) = shard.peers.call_all(server, ops, Bytes::new(), deadline).await else {
         return Ok(Reaped::Away);
@@ -148,6 +148,6 @@ async fn reap(shard: &Rc<Shard>, server: ServerId, dead: Vec<Row>) -> Result<Rea
         }
     }
     apply_own(&shard.collection, changes).await.map_err(status_of)?;
-    shard.env.point(point::REAPER_DONE, first);
+    shard.env.crash_point(crash_point::REAPER_DONE, first);
     Ok(all)
 }

@@ -14,7 +14,7 @@ use crate::tx::{self, Prepared};
 use crate::{claims, format, lease, lingering, maps, older, pools, reaper, splits, stores};
 use bytes::Bytes;
 use shoal_env::mutant::{self, Mutant};
-use shoal_env::{Instant, point};
+use shoal_env::{Instant, crash_point};
 use shoal_proto::codec::Codec;
 use shoal_proto::op::Owner;
 use shoal_proto::wire::Many;
@@ -52,11 +52,11 @@ pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
     }
     shard.handles.grow(&shard.collection).await?;
     find_transactions(shard).await?;
-    shard.env.point(point::START_TRANSACTIONS, 0);
+    shard.env.crash_point(crash_point::START_TRANSACTIONS, 0);
     find_sessions(shard).await?;
-    shard.env.point(point::START_SESSIONS, 0);
+    shard.env.crash_point(crash_point::START_SESSIONS, 0);
     pools::open(shard, table(shard, Table::Pool).await?).await?;
-    shard.env.point(point::START_POOLS, 0);
+    shard.env.crash_point(crash_point::START_POOLS, 0);
     let spawn = |name, task: futures_util::future::LocalBoxFuture<'static, ()>| {
         shard.tasks.spawn(&shard.env, name, task);
     };
@@ -264,12 +264,12 @@ async fn find_transactions(shard: &Rc<Shard>) -> Result<(), StoreError> {
                         "two transactions hold one lock, one of them {tx}"
                     )));
                 }
-                shard.env.point(point::PARTICIPANT_FOUND, tx.0);
+                shard.env.crash_point(crash_point::PARTICIPANT_FOUND, tx.0);
                 // In doubt since long ago: its coordinator is asked soon.
                 shard.book.add_prepared(tx, Prepared::new(list, participants, Instant(0)));
             }
             TxState::Committed { unfinished } => {
-                shard.env.point(point::COORDINATOR_FOUND, tx.0);
+                shard.env.crash_point(crash_point::COORDINATOR_FOUND, tx.0);
                 let own = shard.clone();
                 shard.book.begin_finishing(tx, unfinished.clone());
                 let task = async move { tx::finish_committed(own, tx, unfinished).await };

@@ -35,8 +35,8 @@ use crate::keys;
 use crate::rows::{Inode, RowValue};
 use crate::shard::Shard;
 use futures_util::future::join_all;
+use shoal_env::crash_point;
 use shoal_env::local::Notify;
-use shoal_env::point;
 use shoal_proto::{ClientId, Group, Handle, Op, Roles, Status};
 use shoal_store::look;
 use std::cell::RefCell;
@@ -81,7 +81,7 @@ pub async fn run(shard: Rc<Shard>) {
         };
         let end = split(&shard, dir).await;
         shard.splits.wanted.borrow_mut().remove(&dir);
-        shard.env.point(point::SPLIT_DONE, dir.0);
+        shard.env.crash_point(crash_point::SPLIT_DONE, dir.0);
         match end {
             Ok(()) => pause = PAUSES.0,
             Err(Status::OverLimit) => {
@@ -106,7 +106,7 @@ async fn split(shard: &Rc<Shard>, dir: Handle) -> Result<(), Status> {
     if inode.shards.is_split() {
         return Ok(());
     }
-    shard.env.point(point::SPLIT_ASKS, dir.0);
+    shard.env.crash_point(crash_point::SPLIT_ASKS, dir.0);
     let until = shard.env.now() + ANSWER_TIMEOUT;
     let map = shard.identity().map.clone();
     let others = map.with_roles(Roles::METADATA).filter(|&server| server != shard.id());

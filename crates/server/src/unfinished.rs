@@ -26,7 +26,7 @@ use crate::rows::{New, RowValue, Unnamed, Void};
 use crate::shard::{Shard, apply_own};
 use bytes::Bytes;
 use futures_util::future::join_all;
-use shoal_env::point;
+use shoal_env::crash_point;
 use shoal_proto::{Answer, ClientId, Group, GroupReply, Handle, Op, ServerId, Status, Vouched, limits};
 use shoal_store::{Changes, Strength, look};
 use std::cell::RefCell;
@@ -88,9 +88,9 @@ async fn places(shard: &Rc<Shard>, away: &Away) -> Result<(), Status> {
     if never.is_empty() {
         return Ok(());
     }
-    shard.env.point(point::UNFINISHED_ASKED, 0);
+    shard.env.crash_point(crash_point::UNFINISHED_ASKED, 0);
     own(shard, never.into_iter().map(|object| Op::Discard { object }).collect()).await;
-    shard.env.point(point::UNFINISHED_DISCARDED, 0);
+    shard.env.crash_point(crash_point::UNFINISHED_DISCARDED, 0);
     Ok(())
 }
 
@@ -123,7 +123,7 @@ async fn links(shard: &Rc<Shard>, away: &Away) -> Result<(), Status> {
     }
     remove(shard, done).await?;
     own(shard, settle).await;
-    shard.env.point(point::UNFINISHED_SETTLED, 0);
+    shard.env.crash_point(crash_point::UNFINISHED_SETTLED, 0);
     Ok(())
 }
 

@@ -176,7 +176,7 @@ impl Node {
             let (stop, stopped) = oneshot::channel();
             let (begun, begin) = std::sync::mpsc::channel();
             let events = events.clone();
-            let thread = real::spawn_roaming(&format!("shoal-{id}"), move |env| async move {
+            let thread = real::spawn_migratable(&format!("shoal-{id}"), move |env| async move {
                 let id = plan.id;
                 let mut unfinished = Unfinished { id, events: events.clone(), is_finished: false };
                 let done = plan.run(env, stopped, begun).await;

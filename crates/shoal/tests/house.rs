@@ -238,9 +238,9 @@ fn the_world_is_reached_through_env_alone() {
 
 #[test]
 fn code_in_worlds_keeps_nothing_in_variables_of_a_thread() {
-    // A world may be polled by one thread after the other (`env::real::roaming`).
+    // A world may be polled by one thread after the other (`env::real::migratable`).
     let known = [
-        ("env/src/real/roaming.rs", "thread_local!"),
+        ("env/src/real/migratable.rs", "thread_local!"),
         // A pool's threads are in no world.
         ("env/src/real/pool.rs", "thread::current"),
         // Simulations stay on their thread.

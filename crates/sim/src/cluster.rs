@@ -482,7 +482,7 @@ impl Plan {
             table_bytes_max: 128 << 10,
             part_rows_max: 100,
             row_cache_rows: 100,
-            absence_filter_bytes: 16 << 10,
+            bloom_filter_bytes: 16 << 10,
             data_cache_bytes: 32 << 10,
             open_files: 8,
             ..CollectionConfig::new(dir, ModuleKind::Disk, identity)

@@ -15,7 +15,7 @@ use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::run::RunReport;
 use shoal_client::{Client, Error, Options, RenameFlags};
 use shoal_env::sim::World;
-use shoal_env::{Instant, point};
+use shoal_env::{Instant, crash_point};
 use shoal_proto::op::Owner;
 use shoal_proto::{Handle, Name, ServerId};
 use std::cell::Cell;
@@ -117,7 +117,7 @@ fn while_it_cannot_vote(cluster: &Cluster, seed: u64, dirs: Dirs) -> Result<(), 
     let is_cut = Rc::new(Cell::new(false));
     let told = is_cut.clone();
     let process = cluster.server(COORDINATOR).process;
-    world.trap(process, point::COORDINATOR_ASKS, 0, Duration::ZERO, move |world| {
+    world.trap(process, crash_point::COORDINATOR_ASKS, 0, Duration::ZERO, move |world| {
         cut(world, true);
         told.set(true);
     });

@@ -40,7 +40,7 @@ pub enum Fault {
     FailingSync,
     /// A machine's wall clock jumps.
     ClockJump,
-    /// A server is stopped just behind a step of what goes on in it ([`shoal_env::point`]), and starts again.
+    /// A server is stopped just behind a step of what goes on in it ([`shoal_env::crash_point`]), and starts again.
     StopAt,
     /// A client is killed, and another one takes its place.
     ClientCrash,

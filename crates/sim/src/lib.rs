@@ -59,10 +59,10 @@ mod workload;
 pub use cluster::{Cluster, ClusterConfig};
 pub use faults::{Fault, Faults, Outcome};
 pub use run::{RunConfig, RunReport, run, run_with};
+pub use shoal_env::crash_point::{self, CrashPoint};
 #[cfg(feature = "mutants")]
 pub use shoal_env::mutant::Mutant;
-pub use shoal_env::point::{self, Point};
-pub use shoal_env::sim::Met;
+pub use shoal_env::sim::CrashPointCounts;
 pub use shoal_store::{DataSync, MetadataSync, SyncModes};
 pub use soak::{guarded, soak};
 pub use workload::modes_words;

@@ -9,8 +9,8 @@ use crate::rng::Rng;
 use crate::workload::{LANES_MAX, Made, Scene, Seat, Shared, Worker, drawn_modes};
 use futures_util::future::join_all;
 use shoal_env::Instant;
-use shoal_env::point::Point;
-use shoal_env::sim::{Met, ProcessId, World};
+use shoal_env::crash_point::CrashPoint;
+use shoal_env::sim::{CrashPointCounts, ProcessId, World};
 use shoal_proto::Switches;
 use shoal_store::SyncModes;
 use std::cell::RefCell;
@@ -86,7 +86,7 @@ pub struct RunReport {
     /// Each fault: when it began, and what it was.
     pub faults: Vec<String>,
     /// How often the steps that must survive a stop were come to, and how often a stop fell just behind them.
-    pub points: BTreeMap<Point, Met>,
+    pub points: BTreeMap<CrashPoint, CrashPointCounts>,
     /// What faults came to, and how often.
     pub outcomes: BTreeMap<Outcome, u64>,
     /// The end of the timeline: virtual nanoseconds, and what happened.

@@ -49,7 +49,7 @@ pub struct CollectionConfig {
     /// Bytes they may take.
     pub row_cache_bytes: usize,
     /// Bytes of the filter that knows which keys are surely not checkpointed; about one a key is good.
-    pub absence_filter_bytes: usize,
+    pub bloom_filter_bytes: usize,
     /// Bytes of contents of small streams kept in memory.
     pub data_cache_bytes: usize,
     /// Local files of streams kept open.
@@ -101,7 +101,7 @@ impl CollectionConfig {
             queue_bytes_max: 16 << 20,
             row_cache_rows: 200_000,
             row_cache_bytes: 64 << 20,
-            absence_filter_bytes: 8 << 20,
+            bloom_filter_bytes: 8 << 20,
             data_cache_bytes: 64 << 20,
             open_files: 512,
             reserve_bytes: 128 << 20,

@@ -1,9 +1,9 @@
 //! Module `disk`: journal, memory tables, checkpointed tables, byte streams with three homes.
 //!
-//! The path of a change: a handler looked at the rows in memory ([`rows`]); its batch is encoded straight into the group
+//! The path of a change: a handler looked at the rows in memory ([`row_layers`]); its batch is encoded straight into the group
 //! that gathers ([`apply`], [`journal`]) and entered into the active table; the writer makes the group durable; the table
-//! is frozen and checkpointed ([`chores`]), and the journal's segment is used again when nothing in it lives any more
-//! ([`journal::segments`], [`clean`]). Bytes of streams ride in the journal, lie in a row, or in a local file
+//! is frozen and checkpointed ([`background`]), and the journal's segment is used again when nothing in it lives any more
+//! ([`journal::segments`], [`value_log_gc`]). Bytes of streams ride in the journal, lie in a row, or in a local file
 //! ([`streams`]). What a restart does is in [`open`].
 //!
 //! The folder:
@@ -19,21 +19,21 @@
 //!
 //! Everything here belongs to the shard's thread; `RefCell`s are borrowed for a moment and never over an await.
 
-mod absence;
 mod admit;
 pub mod aged;
 mod apply;
-mod chores;
-mod clean;
+mod background;
+mod bloom;
 pub mod hostile;
 pub(crate) mod identity;
 mod journal;
 mod load;
 mod module;
 mod open;
-mod rows;
+mod row_layers;
 mod streams;
 mod table;
+mod value_log_gc;
 
 pub(crate) use identity::succeed;
 pub(crate) use open::open;
@@ -43,7 +43,7 @@ use admit::Ledger;
 use bytes::Bytes;
 use journal::Journal;
 use load::Loads;
-use rows::Rows;
+use row_layers::RowLayers;
 use shoal_env::local::{Notify, Reached};
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Env, OpenOptions, Task};
@@ -65,13 +65,13 @@ const PARTS: [&str; 3] = ["journal", "tables", "streams"];
 
 /// An open collection. Dropping it without [`close`](crate::Module::close) is a crash: background work ends where it is.
 pub(crate) struct Disk {
-    shared: Rc<Shared>,
+    collection: Rc<CollectionState>,
     tasks: Vec<Task>,
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        self.shared.closed.set(true);
+        self.collection.closed.set(true);
         for task in &self.tasks {
             task.cancel();
         }
@@ -79,11 +79,11 @@ impl Drop for Disk {
 }
 
 /// What the tasks and operations of a collection share.
-struct Shared {
+struct CollectionState {
     env: Env,
     config: CollectionConfig,
     identity: identity::Kept,
-    rows: RefCell<Rows>,
+    rows: RefCell<RowLayers>,
     table: Box<dyn Table>,
     journal: RefCell<Journal>,
     /// The newest record that lay in the folder. What recovery itself wrote comes after it.
@@ -118,7 +118,7 @@ struct Shared {
     /// There may be a table to checkpoint.
     freezes: Notify,
     /// There may be a segment to prepare, to free or to clean.
-    chores: Notify,
+    segment_work: Notify,
     /// There is more room: a table was checkpointed, a segment is ready.
     room: Notify,
     /// Something waits without haste to be written.
@@ -150,7 +150,7 @@ async fn keep_poisonings(env: &Env, path: &Path, count: Bytes) {
     }
 }
 
-impl Shared {
+impl CollectionState {
     fn health(&self) -> Result<(), StoreError> {
         match &*self.poisoned.borrow() {
             None => Ok(()),
@@ -166,7 +166,8 @@ impl Shared {
         tracing::error!(%error, dir = %self.config.dir.display(), "the store is poisoned");
         *self.poisoned.borrow_mut() = Some(error.to_string());
         self.poisonings.set(self.poisonings.get() + 1);
-        let waiting = [&self.progress, &self.work, &self.syncs, &self.freezes, &self.chores, &self.room];
+        let waiting =
+            [&self.progress, &self.work, &self.syncs, &self.freezes, &self.segment_work, &self.room];
         for notify in waiting.into_iter().chain([&self.idle_work, &self.deferred]) {
             notify.wake_all();
         }
@@ -191,7 +192,7 @@ impl Shared {
         };
         self.contents.borrow_mut().written(written);
         if self.journal.borrow_mut().segments.durable(durable) {
-            self.chores.wake_all();
+            self.segment_work.wake_all();
         }
         self.progress.wake_all();
         self.durables.wake_to(durable.0);
@@ -237,7 +238,7 @@ impl Shared {
         let mut journal = self.journal.borrow_mut();
         let is_due = match rows.frozen.len() {
             0 => journal.rolls > 0 || self.active_is_full(&rows, &journal),
-            frozen => frozen < rows::FROZEN_MAX && self.active_is_full(&rows, &journal),
+            frozen => frozen < row_layers::FROZEN_MAX && self.active_is_full(&rows, &journal),
         };
         if is_due {
             journal.rolls = 0;
@@ -247,7 +248,7 @@ impl Shared {
     }
 
     /// Whether the active table takes no more changes until it can be frozen.
-    fn active_is_full(&self, rows: &Rows, journal: &Journal) -> bool {
+    fn active_is_full(&self, rows: &RowLayers, journal: &Journal) -> bool {
         rows.active_rows() >= self.config.table_rows_max
             || rows.active_bytes() >= self.config.table_bytes_max
             || journal.rolls >= ROLLS_MAX

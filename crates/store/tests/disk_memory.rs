@@ -28,7 +28,7 @@ fn however_fast_changes_come_what_is_kept_in_memory_stays_within_the_limits() {
         // Active, two frozen, two checkpointed; a table takes one batch more than its limit, and a filter of two bytes a row.
         let filter_max = (2 * config.table_rows_max).next_power_of_two();
         let tables_max = 5 * (config.table_bytes_max + 8_192 + filter_max);
-        let rows_max = (tables_max + config.row_cache_bytes + config.absence_filter_bytes) as u64;
+        let rows_max = (tables_max + config.row_cache_bytes + config.bloom_filter_bytes) as u64;
         let contents_max = (config.data_cache_bytes + config.queue_bytes_max + 64 * 1024) as u64;
         let queue_max = (config.queue_bytes_max + 64 * 1024) as u64;
         let store = open(env, config).await.unwrap();

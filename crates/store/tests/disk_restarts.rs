@@ -481,7 +481,7 @@ async fn agrees(store: &shoal_store::Collection, model: &Model) {
 #[test]
 fn a_name_that_is_free_is_known_without_a_load() {
     let dir = tempfile::tempdir().unwrap();
-    let config = CollectionConfig { absence_filter_bytes: 64 << 10, ..common::config(dir.path()) };
+    let config = CollectionConfig { bloom_filter_bytes: 64 << 10, ..common::config(dir.path()) };
     for life in 0..2 {
         let config = config.clone();
         common::life(|env| async move {

@@ -4,7 +4,7 @@
 //! environment. Jobs start in the order given; nothing orders their ends. **Of idle threads the one that worked last is
 //! woken**: its stack and its core's caches are warm.
 
-use super::roaming::here;
+use super::migratable::run_woken;
 use futures_channel::oneshot;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -134,7 +134,7 @@ fn serve(shared: &Shared, goes_on: bool) {
             drop(state);
             let job = || drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)));
             if goes_on {
-                here(job)
+                run_woken(job)
             } else {
                 job()
             }

@@ -221,7 +221,7 @@ impl<F: Future> Future for Root<'_, F> {
                 }
                 Some(at) => tasks.poll_task(at),
             }
-            super::roaming::between_turns();
+            super::migratable::between_turns();
         }
         cx.waker().wake_by_ref();
         Poll::Pending

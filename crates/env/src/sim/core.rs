@@ -5,8 +5,8 @@
 
 use super::config::Config;
 use super::cores::Runner;
+use super::crash_points::CrashPoints;
 use super::net::{NEVER, Net};
-use super::points::Points;
 use super::process::{Machine, Process};
 use super::rng::Rng;
 use super::stream::Conn;
@@ -160,7 +160,7 @@ pub(super) struct Core {
     pub(super) machines: RefCell<Vec<Machine>>,
     pub(super) net: RefCell<Net>,
     pub(super) trace: Trace,
-    pub(super) points: Points,
+    pub(super) points: CrashPoints,
 }
 
 impl Core {
@@ -181,7 +181,7 @@ impl Core {
             machines: RefCell::default(),
             net: RefCell::new(Net::new(Rng::new(seed, 2))),
             trace: Trace::new(config.timeline),
-            points: Points::default(),
+            points: CrashPoints::default(),
             config,
         })
     }

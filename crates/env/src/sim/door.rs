@@ -4,7 +4,7 @@ use super::connect;
 use super::core::Core;
 use super::files::SimFiles;
 use super::timer::Sleep;
-use crate::point::Point;
+use crate::crash_point::CrashPoint;
 use crate::{Address, Counters, Door, Env, FileDoor, Instant, Listener, Stream, Task, WallTime, Work};
 use futures_channel::oneshot;
 use futures_util::future::LocalBoxFuture;
@@ -120,10 +120,10 @@ impl Door for SimDoor {
     /// Virtual time polls for nothing.
     fn set_polling(&self, _span: Duration) {}
 
-    fn point(&self, point: Point, which: u64) {
+    fn crash_point(&self, point: CrashPoint, which: u64) {
         let Place { process, incarnation, .. } = self.place;
         if self.core.lives(process, incarnation) {
-            self.core.point(process, point, which);
+            self.core.crash_point(process, point, which);
         }
     }
 

@@ -2,12 +2,12 @@
 
 use super::config::{self, Config, Cpu, Link};
 use super::core::{Core, Event, Step};
+use super::crash_points::CrashPointCounts;
 use super::door;
-use super::points::Met;
 use super::process::{Machine, Process};
 use super::rng::Rng;
 use super::trace::Kind;
-use crate::point::Point;
+use crate::crash_point::CrashPoint;
 use crate::{Counters, Env, Instant};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -180,7 +180,7 @@ impl World {
     pub fn trap(
         &self,
         process: ProcessId,
-        point: Point,
+        point: CrashPoint,
         passes: u32,
         delay: Duration,
         then: impl FnOnce(&World) + 'static,
@@ -191,7 +191,7 @@ impl World {
     }
 
     /// What was come to of the points, and where stops fell.
-    pub fn points(&self) -> BTreeMap<Point, Met> {
+    pub fn points(&self) -> BTreeMap<CrashPoint, CrashPointCounts> {
         self.core.points.met()
     }
 

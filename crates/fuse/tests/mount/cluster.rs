@@ -138,7 +138,7 @@ fn start_server(map: &ClusterMap, id: ServerId, folder: Option<PathBuf>) -> Runn
     let (asks, mut asked): (_, UnboundedReceiver<Ask>) = unbounded();
     let (ready, is_ready) = mpsc::channel();
     let map = map.clone();
-    let thread = real::spawn_roaming(&format!("server-{id}"), move |env| async move {
+    let thread = real::spawn_migratable(&format!("server-{id}"), move |env| async move {
         let identity = Identity { fs: map.fs_id, collection: map.collection.0, server: id.0 };
         let config = match folder {
             None => CollectionConfig::new("", ModuleKind::Memory, identity),

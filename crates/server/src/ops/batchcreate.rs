@@ -10,8 +10,8 @@ use crate::data::status_of;
 use crate::keys;
 use crate::rows::{Batch, Grant, Range, RowValue};
 use crate::shard::Shard;
+use shoal_env::crash_point;
 use shoal_env::mutant::{self, Mutant};
-use shoal_env::point;
 use shoal_proto::{Answer, Roles, ServerId, Status, limits};
 use shoal_store::{Ask, Changes, Loaded, look, settle};
 use std::rc::Rc;
@@ -64,9 +64,9 @@ pub async fn run(
                 range
             }
         };
-        shard.env.point(point::BATCH_WRITES, sequence);
+        shard.env.crash_point(crash_point::BATCH_WRITES, sequence);
         settle(&shard.collection).await.map_err(status_of)?;
-        shard.env.point(point::BATCH_MADE, sequence);
+        shard.env.crash_point(crash_point::BATCH_MADE, sequence);
         return Ok(Answer::Batch { first: range.first, count: range.count });
     }
 }

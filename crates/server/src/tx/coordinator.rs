@@ -14,7 +14,7 @@ use crate::shard::{Shard, apply_own};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use shoal_env::mutant::{self, Mutant};
-use shoal_env::{Instant, point};
+use shoal_env::{Instant, crash_point};
 use shoal_proto::{Action, Answer, ClientId, Decision, Handle, Op, ServerId, Status, Time, TxId};
 use shoal_store::{Changes, Loaded, Lsn, Strength, View};
 use std::collections::BTreeMap;
@@ -69,9 +69,9 @@ impl Undecided {
     pub(super) async fn give_up(mut self) {
         self.armed = false;
         self.forget();
-        self.shard.env.point(point::COORDINATOR_GIVES_UP, self.tx.0);
+        self.shard.env.crash_point(crash_point::COORDINATOR_GIVES_UP, self.tx.0);
         tell_abort(&self.shard, self.tx, std::mem::take(&mut self.asked)).await;
-        self.shard.env.point(point::COORDINATOR_GAVE_UP, self.tx.0);
+        self.shard.env.crash_point(crash_point::COORDINATOR_GAVE_UP, self.tx.0);
     }
 
     fn forget(&self) {
@@ -87,7 +87,7 @@ impl Drop for Undecided {
             return;
         }
         self.forget();
-        self.shard.env.point(point::COORDINATOR_GAVE_UP, self.tx.0);
+        self.shard.env.crash_point(crash_point::COORDINATOR_GAVE_UP, self.tx.0);
         let (shard, tx, asked) = (self.shard.clone(), self.tx, std::mem::take(&mut self.asked));
         if !asked.is_empty() {
             let env = shard.env.clone();
@@ -160,7 +160,7 @@ pub async fn carry_out(compound: &mut Compound, mut plan: Plan) -> End {
     let shard = compound.shard().clone();
     let splits = plan.splits();
     if let Some(dir) = splits {
-        shard.env.point(point::SPLIT_FREEZES, dir.0);
+        shard.env.crash_point(crash_point::SPLIT_FREEZES, dir.0);
     }
     if let Err(status) = prepare_all(&shard, compound.deadline, &mut plan).await {
         plan.undecided.give_up().await;
@@ -177,7 +177,7 @@ pub async fn carry_out(compound: &mut Compound, mut plan: Plan) -> End {
     };
     add(&shard.counters.commits, 1);
     if let Some(dir) = splits {
-        shard.env.point(point::SPLIT_DECIDED, dir.0);
+        shard.env.crash_point(crash_point::SPLIT_DECIDED, dir.0);
     }
     spawn_finish(&shard, tx, servers);
     if seen_elsewhere {
@@ -197,7 +197,7 @@ async fn prepare_all(shard: &Rc<Shard>, deadline: Instant, plan: &mut Plan) -> R
         plan.undecided.ask(server);
     }
     add(&shard.counters.prepares, plan.remote.len() as u64);
-    shard.env.point(point::COORDINATOR_ASKS, tx.0);
+    shard.env.crash_point(crash_point::COORDINATOR_ASKS, tx.0);
     // The rename lock's server votes when all others have prepared: with its vote it passes the lock on.
     let votes_last = |actions: &Vec<Action>| {
         actions.contains(&Action::RenameLock {}) && !mutant::is(Mutant::LockVotesEarly)
@@ -282,12 +282,12 @@ async fn decide(
     };
     // Decided. Whoever sees the local changes waits for their record; nobody is told before it is durable.
     undecided.armed = false;
-    shard.env.point(point::COORDINATOR_DECIDES, tx.0);
+    shard.env.crash_point(crash_point::COORDINATOR_DECIDES, tx.0);
     shard.locks.release(tx);
     if !mutant::is(Mutant::CommitEarly) {
         durable(&shard.collection, lsn).await.map_err(status_of)?;
     }
-    shard.env.point(point::COORDINATOR_DECIDED, tx.0);
+    shard.env.crash_point(crash_point::COORDINATOR_DECIDED, tx.0);
     shard.book.deciding.borrow_mut().remove(&tx);
     shard.book.finishing.borrow_mut().insert(tx, servers.to_vec());
     if reaps {
@@ -373,7 +373,7 @@ pub async fn finish_committed(shard: Rc<Shard>, tx: TxId, servers: Vec<ServerId>
         // The row stays, and at the next start all participants answer that they have finished.
         tracing::warn!(%tx, %error, "a finished transaction's row could not be removed");
     }
-    shard.env.point(point::COORDINATOR_FORGETS, tx.0);
+    shard.env.crash_point(crash_point::COORDINATOR_FORGETS, tx.0);
     shard.book.finishing.borrow_mut().remove(&tx);
     shard.book.found.borrow_mut().remove(&tx);
     shard.book.finished.wake_all();

@@ -14,7 +14,7 @@ use crate::shard::{Identity, Shard, apply_own};
 use bytes::Bytes;
 use shoal_env::local::Semaphore;
 use shoal_env::mutant::{self, Mutant};
-use shoal_env::{Instant, point};
+use shoal_env::{Instant, crash_point};
 use shoal_proto::{Action, ClientId, Decision, ServerId, Status, Time, TxId};
 use shoal_store::{Ask, Changes, Loaded, Lsn, Needs, Strength, View, settle};
 use std::cell::{Cell, RefCell};
@@ -91,7 +91,7 @@ pub async fn prepare(
         false => lock_and_write(shard, tx, &entry, list, participants).await,
     };
     if result.is_err() && entry.actions.borrow().is_empty() {
-        shard.env.point(point::PARTICIPANT_REFUSES, tx.0);
+        shard.env.crash_point(crash_point::PARTICIPANT_REFUSES, tx.0);
         shard.locks.release(tx);
         shard.book.prepared.borrow_mut().remove(&tx);
     }
@@ -147,9 +147,9 @@ async fn lock_and_write(
     *entry.participants.borrow_mut() = participants;
     entry.lsn.set(lsn);
     entry.since.set(shard.env.now());
-    shard.env.point(point::PARTICIPANT_WRITES, tx.0);
+    shard.env.crash_point(crash_point::PARTICIPANT_WRITES, tx.0);
     durable(&shard.collection, lsn).await.map_err(status_of)?;
-    shard.env.point(point::PARTICIPANT_PREPARED, tx.0);
+    shard.env.crash_point(crash_point::PARTICIPANT_PREPARED, tx.0);
     if passes_lock {
         shard.locks.release_one(tx, &keys::rename_lock());
     }
@@ -208,7 +208,7 @@ pub async fn take_back(shard: &Rc<Shard>, tx: TxId) -> Result<(), Status> {
     let mut changes = Changes { strength: Strength::Strong, ..Changes::default() };
     changes.remove(keys::tx(tx));
     apply_own(&shard.collection, changes).await.map_err(status_of)?;
-    shard.env.point(point::PARTICIPANT_ABORTS, tx.0);
+    shard.env.crash_point(crash_point::PARTICIPANT_ABORTS, tx.0);
     shard.locks.release(tx);
     shard.book.prepared.borrow_mut().remove(&tx);
     drop(turn);
@@ -236,14 +236,14 @@ pub async fn finish(shard: &Rc<Shard>, tx: TxId, decision: Decision) -> Result<(
         Decision::Commit => {
             let is_shared = entry.participants.borrow().len() > 1;
             let lsn = commit(shard, tx, &list, is_shared).await?;
-            shard.env.point(point::PARTICIPANT_COMMITS, tx.0);
+            shard.env.crash_point(crash_point::PARTICIPANT_COMMITS, tx.0);
             lsn
         }
         Decision::Abort => {
             let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
             changes.remove(keys::tx(tx));
             let lsn = apply_own(&shard.collection, changes).await.map_err(status_of)?;
-            shard.env.point(point::PARTICIPANT_ABORTS, tx.0);
+            shard.env.crash_point(crash_point::PARTICIPANT_ABORTS, tx.0);
             lsn
         }
     };
@@ -255,7 +255,7 @@ pub async fn finish(shard: &Rc<Shard>, tx: TxId, decision: Decision) -> Result<(
             if !mutant::is(Mutant::FinishEarly) {
                 durable(&shard.collection, lsn).await.map_err(status_of)?;
             }
-            shard.env.point(point::PARTICIPANT_COMMITTED, tx.0);
+            shard.env.crash_point(crash_point::PARTICIPANT_COMMITTED, tx.0);
             Ok(())
         }
         // If the removal is lost, the coordinator is asked again and says the same.

@@ -7,7 +7,7 @@ use super::{Prepared, finish, take_back};
 use crate::shard::Shard;
 use crate::stores;
 use futures_util::future::join_all;
-use shoal_env::point;
+use shoal_env::crash_point;
 use shoal_proto::{Answer, Op, TxId};
 use std::rc::Rc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub async fn resolve(shard: Rc<Shard>) {
 }
 
 async fn ask(shard: &Rc<Shard>, tx: TxId) {
-    shard.env.point(point::PARTICIPANT_IN_DOUBT, tx.0);
+    shard.env.crash_point(crash_point::PARTICIPANT_IN_DOUBT, tx.0);
     let deadline = shard.env.now() + shard.settings.doubt.max(ASK_TIMEOUT);
     let asked = shard.peers.call(tx.coordinator(), Op::Outcome { tx }, deadline).await;
     let done = match asked {

@@ -42,7 +42,7 @@ pub fn run(args: BenchTail) -> Result<ExitCode> {
     let (stop, stopped) = oneshot::channel();
     let (begun, begin) = std::sync::mpsc::channel();
     let server = setup.clone();
-    let server = real::spawn_roaming("tail-server", move |env| server.serve(env, stopped, begun))
+    let server = real::spawn_migratable("tail-server", move |env| server.serve(env, stopped, begun))
         .context("cannot start the server's thread")?;
     let measured = match begin.recv() {
         Ok(()) => measure(&args, &setup, &scratch.0),

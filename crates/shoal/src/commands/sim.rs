@@ -9,7 +9,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use shoal_proto::Switches;
-use shoal_sim::{Faults, Met, Outcome, Point, RunConfig, RunReport, point};
+use shoal_sim::{CrashPoint, CrashPointCounts, Faults, Outcome, RunConfig, RunReport, crash_point};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
@@ -225,7 +225,7 @@ struct Total {
     refused: u64,
     unknown: u64,
     faults: BTreeMap<&'static str, u64>,
-    points: BTreeMap<Point, Met>,
+    points: BTreeMap<CrashPoint, CrashPointCounts>,
     outcomes: BTreeMap<Outcome, u64>,
     broken: Vec<RunReport>,
 }
@@ -256,8 +256,8 @@ impl Total {
 }
 
 /// Each step that a stop can fall behind, in order.
-fn steps(total: &Total) -> Vec<(Point, Met)> {
-    let gaps = point::ALL.iter().filter(|point| !point.last);
+fn steps(total: &Total) -> Vec<(CrashPoint, CrashPointCounts)> {
+    let gaps = crash_point::ALL.iter().filter(|point| !point.last);
     gaps.map(|point| (*point, total.points.get(point).copied().unwrap_or_default())).collect()
 }
 
@@ -274,7 +274,7 @@ fn is_covered(total: &Total) -> bool {
 }
 
 /// Steps that no stop has ever fallen behind.
-fn unmet(total: &Total) -> Vec<Point> {
+fn unmet(total: &Total) -> Vec<CrashPoint> {
     steps(total).into_iter().filter(|(_, met)| met.stops == 0).map(|(point, _)| point).collect()
 }
 

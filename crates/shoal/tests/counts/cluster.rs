@@ -130,7 +130,7 @@ impl Running {
         let (asks, mut asked) = mpsc::unbounded::<oneshot::Sender<ServerCounts>>();
         let (ready, is_ready) = std::sync::mpsc::channel();
         let (map, folder) = (map.clone(), dir.join(format!("server-{id}")));
-        let thread = real::spawn_roaming(&format!("server-{id}"), move |env| async move {
+        let thread = real::spawn_migratable(&format!("server-{id}"), move |env| async move {
             let counters = env.counters().clone();
             let server = begin(env, map, id, CollectionSetupOf { module, folder: &folder }).await;
             ready.send(()).unwrap();

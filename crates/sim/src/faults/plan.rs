@@ -10,7 +10,7 @@ use super::{Fault, Faults, Operators};
 use crate::cluster::{Cluster, Server};
 use crate::rng::Rng;
 use shoal_env::Instant;
-use shoal_env::point::{self, Point};
+use shoal_env::crash_point::{self, CrashPoint};
 use shoal_env::sim::{Config, Link, MachineId, World};
 use shoal_proto::Switches;
 use shoal_store::SyncModes;
@@ -320,11 +320,11 @@ impl Draw<'_> {
 
     /// Killed or without power, at the moment of a step or a little later.
     fn stop_at(&mut self) -> String {
-        let steps: Vec<Point> = point::ALL.iter().copied().filter(|point| !point.last).collect();
+        let steps: Vec<CrashPoint> = crash_point::ALL.iter().copied().filter(|point| !point.last).collect();
         let Some(&picked) = self.rng.pick(&steps) else { return String::new() };
         // Only clients that work step by step leave something unfinished, and seldom.
         let is_apart = !self.plan.switches.compound && self.rng.below(4) == 0;
-        let step = if is_apart { point::UNFINISHED_ASKED } else { picked };
+        let step = if is_apart { crash_point::UNFINISHED_ASKED } else { picked };
         let power = self.rng.below(2) == 0;
         let passes = [0, 0, 1, 4][self.rng.below(4) as usize];
         let delay = Duration::from_micros(self.rng.below(2) * self.rng.below(200));
@@ -348,13 +348,19 @@ impl Draw<'_> {
         };
         // Some steps are come to only where another stop was before.
         let (before, delay_before) = match step {
-            point::COORDINATOR_FOUND => (Some((self.target(), point::COORDINATOR_DECIDED)), Duration::ZERO),
-            point::PARTICIPANT_FOUND => (Some((self.target(), point::PARTICIPANT_PREPARED)), Duration::ZERO),
-            point::PARTICIPANT_IN_DOUBT => {
-                let id = (self.server + 1) % self.plan.cluster.server_count();
-                (Some((self.plan.cluster.server(id).clone(), point::COORDINATOR_ASKS)), 2 * ONE_WAY)
+            crash_point::COORDINATOR_FOUND => {
+                (Some((self.target(), crash_point::COORDINATOR_DECIDED)), Duration::ZERO)
             }
-            _ if step.activity == "start" => (Some((self.target(), point::JOURNAL_WRITES)), Duration::ZERO),
+            crash_point::PARTICIPANT_FOUND => {
+                (Some((self.target(), crash_point::PARTICIPANT_PREPARED)), Duration::ZERO)
+            }
+            crash_point::PARTICIPANT_IN_DOUBT => {
+                let id = (self.server + 1) % self.plan.cluster.server_count();
+                (Some((self.plan.cluster.server(id).clone(), crash_point::COORDINATOR_ASKS)), 2 * ONE_WAY)
+            }
+            _ if step.activity == "start" => {
+                (Some((self.target(), crash_point::JOURNAL_WRITES)), Duration::ZERO)
+            }
             _ => (None, Duration::ZERO),
         };
         // A directory splits once, when it has its first entries. Little is unfinished, so whichever server has some is stopped.

@@ -3,8 +3,8 @@
 //! The file system is asked rarely; in between, what was granted since counts as taken. The reserve is for removals and
 //! recovery. Changes, removals too, also wait while the tables are full or no segment is ready; reads never do.
 
-use super::Shared;
-use super::rows::FROZEN_MAX;
+use super::CollectionState;
+use super::row_layers::FROZEN_MAX;
 use crate::{Admission, Ask, Space, StoreError};
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
@@ -55,15 +55,15 @@ enum Judged {
     Wait,
 }
 
-impl Shared {
+impl CollectionState {
     pub(super) fn admit(self: &Rc<Self>, ask: Ask) -> LocalBoxFuture<'static, Result<Admission, StoreError>> {
         let known = self.ledger.borrow().sampled.is_some();
         if known && let Judged::Granted = self.judge_ask(&ask) {
             self.sample_later();
             return ready(self.health().map(|()| self.grant(&ask))).boxed_local();
         }
-        let shared = self.clone();
-        Box::pin(async move { shared.admit_slowly(ask).await })
+        let collection = self.clone();
+        Box::pin(async move { collection.admit_slowly(ask).await })
     }
 
     async fn admit_slowly(self: Rc<Self>, ask: Ask) -> Result<Admission, StoreError> {
@@ -83,7 +83,7 @@ impl Shared {
                 }
                 Judged::Refused(error) => return Err(error),
                 Judged::Wait => {
-                    self.chores.wake_all();
+                    self.segment_work.wake_all();
                     self.freezes.wake_all();
                     moved.await;
                 }
@@ -132,15 +132,15 @@ impl Shared {
             ledger.room_outstanding += room;
             ledger.room_wanted = 0;
         }
-        let shared = self.clone();
+        let collection = self.clone();
         Admission(Some(Box::new(move || {
-            let mut ledger = shared.ledger.borrow_mut();
+            let mut ledger = collection.ledger.borrow_mut();
             ledger.outstanding = ledger.outstanding.saturating_sub(asked);
             ledger.room_outstanding = ledger.room_outstanding.saturating_sub(room);
             ledger.taken = ledger.taken.saturating_add(asked);
             if ledger.room_wanted > 0 {
                 drop(ledger);
-                shared.room.wake_all();
+                collection.room.wake_all();
             }
         })))
     }
@@ -152,11 +152,11 @@ impl Shared {
             return;
         }
         ledger.sampling = true;
-        let shared = self.clone();
+        let collection = self.clone();
         self.env.spawn("store space", async move {
             // An estimate that could not be renewed stays, and is asked for again by the next admission.
-            drop(shared.sample().await);
-            shared.ledger.borrow_mut().sampling = false;
+            drop(collection.sample().await);
+            collection.ledger.borrow_mut().sampling = false;
         });
     }
 

@@ -5,7 +5,7 @@
 //! of the table, as those of a real one are. Nothing names these contents, so nothing reads them. Generations and LSNs are older
 //! than any of the journal, so that recovery passes them by.
 
-use super::absence::AbsenceFilter;
+use super::bloom::BloomFilter;
 use super::identity;
 use super::journal::group::{BLOCK, Header};
 use super::journal::segments::file_name;
@@ -40,7 +40,7 @@ pub async fn add_segments(env: &Env, config: &CollectionConfig, count: u64) -> R
     if lsn == Lsn(0) {
         return Err(StoreError::Refused(format!("{} was never checkpointed", config.dir.display())));
     }
-    let hashes = AbsenceFilter::new(0, 0, true);
+    let hashes = BloomFilter::new(0, 0, true);
     let mut rows = TableRows::for_rows(count as usize);
     for place in (0..count).map(|at| (FIRST + at, 1 + at)) {
         let file =

@@ -1,7 +1,7 @@
 //! Applying a batch: staged first, so that an impossible one changes nothing; then encoded straight into the group that
 //! gathers, and entered into the active table.
 
-use super::Shared;
+use super::CollectionState;
 use super::journal::group::{self, RecordWriter};
 use super::streams::after::{Afterwards, Cuts};
 use crate::stream_row::{Home, LOG_ROW, StreamRow, stream_key};
@@ -41,7 +41,7 @@ pub(super) struct Manner {
     pub urgent: bool,
 }
 
-impl Shared {
+impl CollectionState {
     /// The row of a stream, as far as it is in memory.
     pub(super) fn stream_row(&self, handle: Handle, loaded: &Loaded) -> Result<Option<StreamRow>, NotLoaded> {
         match self.rows.borrow().lookup(&stream_key(handle), loaded) {

@@ -15,7 +15,7 @@ pub(super) mod segments;
 pub(super) mod writer;
 
 use crate::{Lsn, StoreError};
-use coalesce::{Company, Queues};
+use coalesce::{AdaptiveDelay, Queues};
 use gathering::Gathering;
 use group::{BLOCK, HEADER};
 use segments::Segments;
@@ -86,7 +86,7 @@ pub(super) struct Journal {
     /// Which operations share a sync.
     pub queues: Queues,
     /// How long a group waits for more of them.
-    pub company: Company,
+    pub delay: AdaptiveDelay,
     spare: Vec<AlignedBuf>,
     segment_bytes: u64,
     group_bytes: usize,
@@ -100,7 +100,7 @@ pub(super) struct Journal {
     pub bytes_written: u64,
     pub batches: u64,
     /// Syncs that completed operations, by how many; and how many that were in all.
-    pub shared: [u64; coalesce::SHARED_BUCKETS],
+    pub collection: [u64; coalesce::SHARED_BUCKETS],
     pub operations_synced: u64,
     /// Segments begun since the active table was: none of these is free before that is checkpointed.
     pub rolls: u32,
@@ -138,7 +138,7 @@ impl Journal {
             unsynced_operations: 0,
             syncing: false,
             queues,
-            company: Company::default(),
+            delay: AdaptiveDelay::default(),
             spare: Vec::new(),
             segment_bytes,
             group_bytes: group_bytes.next_multiple_of(BLOCK).max(BLOCK),
@@ -149,7 +149,7 @@ impl Journal {
             bytes: 0,
             bytes_written: 0,
             batches: 0,
-            shared: [0; coalesce::SHARED_BUCKETS],
+            collection: [0; coalesce::SHARED_BUCKETS],
             operations_synced: 0,
             rolls: 0,
         }
@@ -332,11 +332,11 @@ impl Journal {
     }
 
     /// How long the next group may wait for company, from when it began to; `None`: it is written now.
-    pub fn wait_for_company(&self) -> Option<Duration> {
+    pub fn delay(&self) -> Option<Duration> {
         let group = self.groups.front().filter(|_| self.groups.len() == 1)?;
         let is_asked_for = self.push >= group.first;
         match group.strong && !is_asked_for && !self.queues.one_by_one() {
-            true => self.company.wait(group.operations),
+            true => self.delay.wait(group.operations),
             false => None,
         }
     }
@@ -354,7 +354,7 @@ impl Journal {
     /// A sync completed so many operations.
     pub fn completed(&mut self, operations: u64) {
         if operations > 0 {
-            self.shared[coalesce::shared_bucket(operations)] += 1;
+            self.collection[coalesce::shared_bucket(operations)] += 1;
             self.operations_synced += operations;
         }
     }

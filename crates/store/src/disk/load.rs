@@ -3,7 +3,7 @@
 //! Requests that come in one turn are read by one closure and one transaction; a few closures run at once, so that one
 //! cold page holds up only those read with it. A load that a checkpoint overtook is done again.
 
-use super::Shared;
+use super::CollectionState;
 use super::apply::NotLoaded;
 use super::table::Fetched;
 use crate::stream_row::{Home, StreamRow, stream_key, stream_of_key};
@@ -61,7 +61,7 @@ impl Loads {
     }
 }
 
-impl Shared {
+impl CollectionState {
     async fn fetch(self: &Rc<Self>, keys: Vec<Bytes>, ranges: Vec<RangeNeed>) -> Result<Fetched, StoreError> {
         let (send, receive) = oneshot::channel();
         let start = {
@@ -72,8 +72,8 @@ impl Shared {
             start
         };
         if start {
-            let shared = self.clone();
-            self.env.spawn("store load", async move { shared.run_loads().await });
+            let collection = self.clone();
+            self.env.spawn("store load", async move { collection.run_loads().await });
         }
         receive.await.unwrap_or_else(|_| Err(StoreError::invalid("the store was closed")))
     }

@@ -1,7 +1,7 @@
 //! The face of the module: each operation goes where it is done.
 
 use super::streams::bulk::Bulk;
-use super::{Disk, Shared, identity};
+use super::{CollectionState, Disk, identity};
 use crate::stream_row::{StreamRow, stream_key};
 use crate::{
     Admission, Ask, Changes, Loaded, Lookup, LossId, Lsn, Module, ModuleKind, Needs, Scan, Space,
@@ -19,16 +19,16 @@ type Answer<T> = LocalBoxFuture<'static, Result<T, StoreError>>;
 
 impl Disk {
     fn change(&self, handle: Handle, generation: u64, bulk: Bulk, at: WallTime) -> Answer<(u64, StreamInfo)> {
-        Box::pin(self.shared.clone().change(handle, generation, bulk, at))
+        Box::pin(self.collection.clone().change(handle, generation, bulk, at))
     }
 
     fn change_only(&self, handle: Handle, generation: u64, bulk: Bulk, at: WallTime) -> Answer<StreamInfo> {
-        let change = self.shared.clone().change(handle, generation, bulk, at);
+        let change = self.collection.clone().change(handle, generation, bulk, at);
         Box::pin(async move { change.await.map(|(_, info)| info) })
     }
 
-    fn shared(&self) -> Rc<Shared> {
-        self.shared.clone()
+    fn collection(&self) -> Rc<CollectionState> {
+        self.collection.clone()
     }
 }
 
@@ -38,11 +38,11 @@ impl Module for Disk {
     }
 
     fn lookup(&self, key: &[u8], loaded: &Loaded) -> Lookup {
-        self.shared.rows.borrow().lookup(key, loaded)
+        self.collection.rows.borrow().lookup(key, loaded)
     }
 
     fn look(&self, key: &[u8], loaded: &Loaded, look: &mut dyn FnMut(&[u8])) -> Option<Lsn> {
-        let rows = self.shared.rows.borrow();
+        let rows = self.collection.rows.borrow();
         let (value, lsn) = rows.find(key, loaded)?;
         if let Some(value) = value {
             look(value);
@@ -51,11 +51,11 @@ impl Module for Disk {
     }
 
     fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize, loaded: &Loaded) -> Option<Scan> {
-        self.shared.rows.borrow().scan(prefix, after, limit, loaded)
+        self.collection.rows.borrow().scan(prefix, after, limit, loaded)
     }
 
     fn stream(&self, handle: Handle, loaded: &Loaded) -> Result<Option<(StreamInfo, Lsn)>, ()> {
-        match self.shared.rows.borrow().find(&stream_key(handle), loaded) {
+        match self.collection.rows.borrow().find(&stream_key(handle), loaded) {
             // A row of an unknown form cannot pass for absent: whoever loads it gets the error.
             Some((Some(value), lsn)) => {
                 StreamRow::decode(value).map(|row| Some((row.info(), lsn))).map_err(drop)
@@ -66,7 +66,7 @@ impl Module for Disk {
     }
 
     fn small_content(&self, handle: Handle, loaded: &Loaded) -> Option<Bytes> {
-        self.shared.small_content(handle, loaded)
+        self.collection.small_content(handle, loaded)
     }
 
     fn stream_key(&self, handle: Handle) -> Bytes {
@@ -74,87 +74,87 @@ impl Module for Disk {
     }
 
     fn load(&self, needs: Needs, loaded: Loaded) -> Answer<Loaded> {
-        let shared = self.shared();
-        Box::pin(async move { shared.load(needs, loaded).await })
+        let collection = self.collection();
+        Box::pin(async move { collection.load(needs, loaded).await })
     }
 
     fn apply_over(&self, changes: Changes, loaded: &Loaded) -> Result<Lsn, StoreError> {
-        self.shared.apply(changes, loaded)
+        self.collection.apply(changes, loaded)
     }
 
     fn apply_failed(&self) -> Lsn {
-        self.shared.journal.borrow_mut().failed()
+        self.collection.journal.borrow_mut().failed()
     }
 
     fn admit(&self, ask: Ask) -> Answer<Admission> {
-        self.shared.admit(ask)
+        self.collection.admit(ask)
     }
 
     fn applied(&self) -> Lsn {
-        self.shared.journal.borrow().applied
+        self.collection.journal.borrow().applied
     }
 
     fn written(&self) -> Lsn {
-        self.shared.journal.borrow().written
+        self.collection.journal.borrow().written
     }
 
     fn durable(&self) -> Lsn {
-        self.shared.journal.borrow().durable
+        self.collection.journal.borrow().durable
     }
 
     fn opened_at(&self) -> Lsn {
-        self.shared.opened_at
+        self.collection.opened_at
     }
 
     fn progress(&self) -> Notify {
-        self.shared.progress.clone()
+        self.collection.progress.clone()
     }
 
     fn durables(&self) -> Reached {
-        self.shared.durables.clone()
+        self.collection.durables.clone()
     }
 
     fn push_written(&self) {
-        self.shared.journal.borrow_mut().hurry();
-        self.shared.work.wake_all();
+        self.collection.journal.borrow_mut().hurry();
+        self.collection.work.wake_all();
     }
 
     fn push_durable(&self) {
-        self.shared.flush_weak();
+        self.collection.flush_weak();
         let all = self.applied();
-        self.shared.push_to(all);
+        self.collection.push_to(all);
     }
 
     fn want_durable(&self, lsn: Lsn) {
-        let asks = self.shared.journal.borrow().is_deferred(lsn);
+        let asks = self.collection.journal.borrow().is_deferred(lsn);
         if asks {
-            self.shared.push_to(lsn);
+            self.collection.push_to(lsn);
         }
     }
 
     fn health(&self) -> Result<(), StoreError> {
-        self.shared.health()
+        self.collection.health()
     }
 
     fn store_id(&self) -> shoal_proto::StoreId {
-        self.shared.identity.store
+        self.collection.identity.store
     }
 
     fn loss_id(&self) -> LossId {
-        self.shared.loss_id()
+        self.collection.loss_id()
     }
 
     fn sync_modes(&self) -> SyncModes {
-        self.shared.modes.get()
+        self.collection.modes.get()
     }
 
     fn set_sync_modes(&self, modes: SyncModes) -> Answer<()> {
-        let shared = self.shared();
+        let collection = self.collection();
         Box::pin(async move {
-            let kept = identity::Kept { modes, ..shared.identity };
-            identity::write(&shared.env, &shared.config.dir, &kept).await?;
-            shared.modes.set(modes);
-            shared.journal.borrow_mut().queues.follow(modes.coalescing);
+            let kept = identity::Kept { modes, ..collection.identity };
+            identity::write(&collection.env, &collection.config.dir, &kept).await?;
+            collection.modes.set(modes);
+            collection.journal.borrow_mut().queues.follow(modes.coalescing);
             Ok(())
         })
     }
@@ -166,7 +166,7 @@ impl Module for Disk {
         runs: Vec<ViewRun>,
         len: usize,
     ) -> Answer<(Bytes, StreamInfo)> {
-        Box::pin(self.shared().read(handle, generation, runs, len))
+        Box::pin(self.collection().read(handle, generation, runs, len))
     }
 
     fn write(
@@ -215,31 +215,31 @@ impl Module for Disk {
     }
 
     fn fsync(&self, handle: Handle) -> Answer<LossId> {
-        let shared = self.shared();
-        Box::pin(async move { shared.fsync(handle).await })
+        let collection = self.collection();
+        Box::pin(async move { collection.fsync(handle).await })
     }
 
     fn sync(&self) -> Answer<LossId> {
-        let shared = self.shared();
-        Box::pin(async move { shared.sync_whole().await })
+        let collection = self.collection();
+        Box::pin(async move { collection.sync_whole().await })
     }
 
     fn space(&self) -> Answer<Space> {
-        let shared = self.shared();
-        Box::pin(async move { shared.space().await })
+        let collection = self.collection();
+        Box::pin(async move { collection.space().await })
     }
 
     fn counters(&self) -> StoreCounters {
-        self.shared.counters()
+        self.collection.counters()
     }
 
     fn checkpoint(&self) -> Answer<()> {
-        let shared = self.shared();
-        Box::pin(async move { shared.checkpoint().await })
+        let collection = self.collection();
+        Box::pin(async move { collection.checkpoint().await })
     }
 
     fn close(&self) -> Answer<()> {
-        let shared = self.shared();
-        Box::pin(async move { shared.close().await })
+        let collection = self.collection();
+        Box::pin(async move { collection.close().await })
     }
 }

@@ -7,16 +7,16 @@
 //! 5. Local files: one whose stream is gone or lives elsewhere is removed; where a file is longer than its stream's size,
 //!    the size is the file's (the record of a size follows its write; a killed server may not have come to it).
 
-use super::absence::AbsenceFilter;
 use super::admit::Ledger;
 use super::apply::INTENT_PREFIX;
-use super::chores::entry;
+use super::background::entry;
+use super::bloom::BloomFilter;
 use super::journal::Journal;
 use super::journal::coalesce::Queues;
 use super::journal::recover::Reader;
 use super::journal::segments;
 use super::load::Loads;
-use super::rows::Rows;
+use super::row_layers::RowLayers;
 use super::streams::contents::Contents;
 use super::streams::files::StreamFiles;
 use super::streams::gates::Gates;
@@ -24,12 +24,12 @@ use super::table::file::FileTable;
 use super::table::live::Live;
 use super::table::lmdb::LmdbTable;
 use super::table::{LIVE_PREFIX, LSN_KEY, Table, decode_lsn};
-use super::{Disk, Shared, chores, clean, identity, journal};
+use super::{CollectionState, Disk, background, identity, journal, value_log_gc};
 use crate::stream_row::{Home, STREAM_PREFIX, StreamRow, stream_key};
 use crate::{Collection, CollectionConfig, Lsn, Needs, RangeNeed, StoreCounters, StoreError};
 use bytes::Bytes;
 use shoal_env::mutant::{self, Mutant};
-use shoal_env::{Env, point};
+use shoal_env::{Env, crash_point};
 use shoal_proto::Handle;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -45,26 +45,26 @@ const FILES_AT_ONCE: usize = 1024;
 
 pub(crate) async fn open(env: Env, config: CollectionConfig) -> Result<Collection, StoreError> {
     let kept = prepare_folder(&env, &config).await?;
-    env.point(point::START_BEGINS, 0);
-    let shared = recover(env.clone(), config, kept).await?;
+    env.crash_point(crash_point::START_BEGINS, 0);
+    let collection = recover(env.clone(), config, kept).await?;
     let tasks = vec![
-        env.spawn("store journal", journal::writer::run(shared.clone())),
-        env.spawn("store syncs", journal::writer::syncs(shared.clone())),
-        env.spawn("store checkpoints", chores::checkpoints(shared.clone())),
-        env.spawn("store segments", chores::segments(shared.clone())),
-        env.spawn("store idle work", chores::idle_work(shared.clone())),
-        env.spawn("store deferred", chores::deferred(shared.clone())),
-        env.spawn("store cleaning", clean::run(shared.clone())),
-        env.spawn("store absence", chores::learn_keys(shared.clone())),
+        env.spawn("store journal", journal::writer::run(collection.clone())),
+        env.spawn("store syncs", journal::writer::syncs(collection.clone())),
+        env.spawn("store checkpoints", background::checkpoints(collection.clone())),
+        env.spawn("store segments", background::segments(collection.clone())),
+        env.spawn("store idle work", background::idle_work(collection.clone())),
+        env.spawn("store deferred", background::deferred(collection.clone())),
+        env.spawn("store value log gc", value_log_gc::run(collection.clone())),
+        env.spawn("store bloom", background::learn_keys(collection.clone())),
     ];
-    let disk = Disk { shared: shared.clone(), tasks };
-    shared.sample().await?;
+    let disk = Disk { collection: collection.clone(), tasks };
+    collection.sample().await?;
     if !mutant::is(Mutant::ForgetCut) {
-        shared.redo_cuts().await?;
+        collection.redo_cuts().await?;
     }
-    env.point(point::START_CUTS, 0);
-    shared.settle_files().await?;
-    env.point(point::START_FILES, 0);
+    env.crash_point(crash_point::START_CUTS, 0);
+    collection.settle_files().await?;
+    env.crash_point(crash_point::START_FILES, 0);
     Ok(Rc::new(disk))
 }
 
@@ -117,9 +117,13 @@ pub(crate) async fn open_table(env: &Env, config: &CollectionConfig) -> Result<B
     Ok(Box::new(FileTable::open(env.clone(), &dir).await?))
 }
 
-async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Result<Rc<Shared>, StoreError> {
+async fn recover(
+    env: Env,
+    config: CollectionConfig,
+    kept: identity::Kept,
+) -> Result<Rc<CollectionState>, StoreError> {
     let table = open_table(&env, &config).await?;
-    env.point(point::START_TABLES, 0);
+    env.crash_point(crash_point::START_TABLES, 0);
     let lsn = table.fetch(vec![Bytes::from_static(LSN_KEY)], Vec::new()).await?.values.pop().flatten();
     let checkpoint = decode_lsn(lsn.as_deref())?;
     let mut live = checkpointed_live(table.as_ref()).await?;
@@ -134,7 +138,7 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
         )));
     }
     let replayed = reader.replay(checkpoint).await?;
-    env.point(point::START_REPLAYED, 0);
+    env.crash_point(crash_point::START_REPLAYED, 0);
     count_live(table.as_ref(), &replayed.rows, &mut live).await?;
     let unfinished = std::mem::take(&mut reader.unfinished);
     let mut segments = reader.segments(&live, checkpoint, &replayed)?;
@@ -154,9 +158,9 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
     }
 
     let table_empty = checkpoint == Lsn(0);
-    let absence = AbsenceFilter::new(config.absence_filter_bytes, env.random_u64(), table_empty);
+    let bloom = BloomFilter::new(config.bloom_filter_bytes, env.random_u64(), table_empty);
     let (cache_rows, cache_bytes) = (config.row_cache_rows, config.row_cache_bytes);
-    let mut rows = Rows::new(cache_rows, cache_bytes, table_empty, absence);
+    let mut rows = RowLayers::new(cache_rows, cache_bytes, table_empty, bloom);
     for (key, value) in replayed.rows {
         rows.replay(key, entry(value));
     }
@@ -172,7 +176,7 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
         Queues::new(kept.modes.coalescing),
     );
     let poisonings = poisonings(&env, &config.dir).await;
-    Ok(Rc::new(Shared {
+    Ok(Rc::new(CollectionState {
         rows: RefCell::new(rows),
         table,
         journal: RefCell::new(journal),
@@ -197,7 +201,7 @@ async fn recover(env: Env, config: CollectionConfig, kept: identity::Kept) -> Re
         work: Default::default(),
         syncs: Default::default(),
         freezes: Default::default(),
-        chores: Default::default(),
+        segment_work: Default::default(),
         room: Default::default(),
         idle_work: Default::default(),
         deferred: Default::default(),
@@ -259,7 +263,7 @@ async fn poisonings(env: &Env, dir: &Path) -> u64 {
     count
 }
 
-impl Shared {
+impl CollectionState {
     async fn redo_cuts(self: &Rc<Self>) -> Result<(), StoreError> {
         let prefix = Bytes::from_static(INTENT_PREFIX);
         let mut after: Option<Bytes> = None;

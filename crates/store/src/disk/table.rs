@@ -142,12 +142,12 @@ pub(super) fn decode_lsn(value: Option<&[u8]>) -> Result<Lsn, StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::absence::AbsenceFilter;
+    use super::super::bloom::BloomFilter;
     use super::*;
 
     #[test]
     fn parts_have_rows_of_one_kind_and_together_all_rows_in_order() {
-        let filter = AbsenceFilter::new(64, 7, true);
+        let filter = BloomFilter::new(64, 7, true);
         let (mut rows, keys) = (TableRows::default(), ["a1", "a2", "a3", "d1", "d2", "x1"]);
         for key in keys.iter().rev() {
             let entry = Entry { value: None, strong: Lsn(1) };

@@ -19,7 +19,7 @@ pub fn config(dir: &Path) -> CollectionConfig {
         group_bytes_max: 64 << 10,
         table_rows_max: 200,
         row_cache_rows: 64,
-        absence_filter_bytes: 256,
+        bloom_filter_bytes: 256,
         data_cache_bytes: 64 << 10,
         open_files: 4,
         reserve_bytes: 1 << 20,

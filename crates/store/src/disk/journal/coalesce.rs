@@ -16,7 +16,7 @@
 //!
 //! *Per-op* is the same with every operation synced on its own, one behind the other: what PVFS does without coalescing.
 //! *Pipelined* is what the journal does by itself: whatever arrived during the last sync goes into the next; and a group waits
-//! for [`Company`] where that pays.
+//! for [`AdaptiveDelay`] where that pays.
 //!
 //! Records have their place in a group from the moment they are applied, so the groups are cut to what one sync may hold:
 //! `high` + 1 operations. Only with `low` above 1 is it known too late which of them sync alone; then each operation has a
@@ -135,7 +135,7 @@ const WAIT_MAX: Duration = Duration::from_micros(500);
 /// alone so waits once in 512 groups; clients that are together come to share their syncs, and go on doing so, because those
 /// who were answered together ask again together.
 #[derive(Debug)]
-pub(crate) struct Company {
+pub(crate) struct AdaptiveDelay {
     /// Operations a group waits for.
     wanted: u32,
     /// Groups until the next trial.
@@ -146,13 +146,13 @@ pub(crate) struct Company {
     write: Duration,
 }
 
-impl Default for Company {
-    fn default() -> Company {
-        Company { wanted: 1, until_trial: TRIAL_MIN, between: TRIAL_MIN, write: Duration::ZERO }
+impl Default for AdaptiveDelay {
+    fn default() -> AdaptiveDelay {
+        AdaptiveDelay { wanted: 1, until_trial: TRIAL_MIN, between: TRIAL_MIN, write: Duration::ZERO }
     }
 }
 
-impl Company {
+impl AdaptiveDelay {
     /// How long a group of so many operations may wait, from when it began to; `None`: it is written now.
     pub fn wait(&self, operations: u32) -> Option<Duration> {
         (operations < self.asked() && !self.write.is_zero()).then(|| self.write.min(WAIT_MAX))
@@ -251,15 +251,15 @@ mod tests {
     }
 
     /// Groups of a company that comes whenever it is waited for, up to so many; how many waited in vain.
-    fn vain(company: &mut Company, comes: u32, groups: u32) -> u32 {
+    fn vain(delay: &mut AdaptiveDelay, comes: u32, groups: u32) -> u32 {
         (0..groups)
             .filter(|_| {
                 let mut operations = 1;
-                while company.wait(operations).is_some() && operations < comes {
+                while delay.wait(operations).is_some() && operations < comes {
                     operations += 1;
                 }
-                let vain = company.wait(operations).is_some();
-                company.taken(operations);
+                let vain = delay.wait(operations).is_some();
+                delay.taken(operations);
                 vain
             })
             .count() as u32
@@ -267,34 +267,34 @@ mod tests {
 
     #[test]
     fn a_client_alone_waits_ever_more_seldom() {
-        let mut company = Company::default();
-        company.wrote(Duration::from_micros(200));
-        assert!(vain(&mut company, 1, 2000) <= 10);
-        assert_eq!(vain(&mut company, 1, 5130), 10, "once in 512");
+        let mut delay = AdaptiveDelay::default();
+        delay.wrote(Duration::from_micros(200));
+        assert!(vain(&mut delay, 1, 2000) <= 10);
+        assert_eq!(vain(&mut delay, 1, 5130), 10, "once in 512");
     }
 
     #[test]
     fn company_is_found_and_lost_again() {
-        let mut company = Company::default();
-        company.wrote(Duration::from_micros(200));
-        vain(&mut company, 4, 200);
-        assert_eq!((company.wait(3).is_some(), company.wanted), (true, 4));
+        let mut delay = AdaptiveDelay::default();
+        delay.wrote(Duration::from_micros(200));
+        vain(&mut delay, 4, 200);
+        assert_eq!((delay.wait(3).is_some(), delay.wanted), (true, 4));
         // It goes: one wait in vain tells.
-        assert!(vain(&mut company, 1, 100) <= 5);
-        assert_eq!(company.wanted, 1);
+        assert!(vain(&mut delay, 1, 100) <= 5);
+        assert_eq!(delay.wanted, 1);
         // Many operations of one message are not waited for again.
-        company.taken(64);
-        assert!(company.wanted <= 2);
+        delay.taken(64);
+        assert!(delay.wanted <= 2);
     }
 
     #[test]
     fn nobody_waits_longer_than_a_sync_takes() {
-        let mut company = Company::default();
-        assert_eq!(company.wait(0), None, "before anything is known");
-        company.wrote(Duration::from_micros(100));
-        company.wrote(Duration::from_micros(900));
-        assert_eq!(company.wait(0), Some(Duration::from_micros(200)));
-        (0..20).for_each(|_| company.wrote(Duration::from_millis(9)));
-        assert_eq!(company.wait(0), Some(WAIT_MAX));
+        let mut delay = AdaptiveDelay::default();
+        assert_eq!(delay.wait(0), None, "before anything is known");
+        delay.wrote(Duration::from_micros(100));
+        delay.wrote(Duration::from_micros(900));
+        assert_eq!(delay.wait(0), Some(Duration::from_micros(200)));
+        (0..20).for_each(|_| delay.wrote(Duration::from_millis(9)));
+        assert_eq!(delay.wait(0), Some(WAIT_MAX));
     }
 }

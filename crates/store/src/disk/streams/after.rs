@@ -3,12 +3,12 @@
 //! The place at the stream's gate is taken when the batch is applied, so data operations that come later wait until it is
 //! done. Nothing is done before the batch is durable: until then the old home lives.
 
-use super::super::Shared;
+use super::super::CollectionState;
 use super::super::apply::{Manner, intent_key};
 use crate::stream_row::Home;
 use crate::{Changes, Loaded, Lsn, StoreError, Strength};
 use bytes::Bytes;
-use shoal_env::point;
+use shoal_env::crash_point;
 use shoal_proto::Handle;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -61,22 +61,22 @@ impl Cuts {
     }
 }
 
-impl Shared {
+impl CollectionState {
     pub(crate) fn follow(self: &Rc<Self>, handle: Handle, lsn: Lsn, what: Afterwards) {
         let turn = self.gates.ask(handle, true);
         let begun = match what {
-            Afterwards::Unlink => point::UNLINK_WAITS,
-            Afterwards::Cut(_) => point::CUT_INTENDED,
+            Afterwards::Unlink => crash_point::UNLINK_WAITS,
+            Afterwards::Cut(_) => crash_point::CUT_INTENDED,
         };
-        self.env.point(begun, handle.0);
+        self.env.crash_point(begun, handle.0);
         if let Afterwards::Cut(size) = what {
             self.cuts.borrow_mut().begin(handle, size);
         }
-        let shared = self.clone();
+        let collection = self.clone();
         self.env.spawn("store stream", async move {
             let Some(_alone) = turn.pass().await else { return };
-            if let Err(error) = shared.do_afterwards(handle, lsn, what).await {
-                shared.poison(&error);
+            if let Err(error) = collection.do_afterwards(handle, lsn, what).await {
+                collection.poison(&error);
             }
         });
     }
@@ -90,9 +90,9 @@ impl Shared {
         self.wait_durable(lsn).await?;
         match what {
             Afterwards::Unlink => {
-                self.env.point(point::UNLINK_BEGINS, handle.0);
+                self.env.crash_point(crash_point::UNLINK_BEGINS, handle.0);
                 self.files.remove(handle).await?;
-                self.env.point(point::UNLINK_DONE, handle.0);
+                self.env.crash_point(crash_point::UNLINK_DONE, handle.0);
                 Ok(())
             }
             Afterwards::Cut(size) => self.cut(handle, size).await,
@@ -102,7 +102,7 @@ impl Shared {
     /// Cut the file, durably, then record that it is done; the record is written before any write behind it is admitted.
     /// Also the redo of an intent found at open.
     pub(crate) async fn cut(self: &Rc<Self>, handle: Handle, size: u64) -> Result<(), StoreError> {
-        self.env.point(point::CUT_DURABLE, handle.0);
+        self.env.crash_point(crash_point::CUT_DURABLE, handle.0);
         let key = intent_key(handle);
         // Another batch may have given the stream a new home in the meantime.
         let row = match self.wait_row(handle).await {
@@ -122,7 +122,7 @@ impl Shared {
             };
             cut.await.map_err(|error| StoreError::io(format!("cutting stream {handle}"), &error))?;
         }
-        self.env.point(point::CUT_FILE, handle.0);
+        self.env.crash_point(crash_point::CUT_FILE, handle.0);
         let last = self.cuts.borrow_mut().done(handle);
         if last {
             let done = self.record_done(key)?;
@@ -130,7 +130,7 @@ impl Shared {
             // no fsync has covered, as an fsync waits for this record too.
             self.wait_written(done).await?;
         }
-        self.env.point(point::CUT_DONE, handle.0);
+        self.env.crash_point(crash_point::CUT_DONE, handle.0);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Bulk operations: the turn at the gate, the check of the generation, and which home they meet.
 
-use super::super::Shared;
+use super::super::CollectionState;
 use super::gates::Pass;
 use crate::runs::{OFFSET_MAX, check_runs, runs_end};
 use crate::stream_row::{Home, StreamRow};
@@ -66,7 +66,7 @@ impl Bulk {
 /// What a bulk change answers: the offset an append got, and the facts.
 pub(crate) type Done = (u64, StreamInfo);
 
-impl Shared {
+impl CollectionState {
     /// Count bytes that were copied from buffer to buffer.
     pub(in super::super) fn copied(&self, bytes: usize) {
         Counters::add(&self.env.counters().copied_bytes, bytes as u64);

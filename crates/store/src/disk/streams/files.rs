@@ -5,7 +5,7 @@
 //! closed with unwritten bytes could lose them without anybody hearing of it; an `fsync` through a new descriptor would
 //! then succeed. While it is open, its inode stays.
 
-use super::super::Shared;
+use super::super::CollectionState;
 use crate::StoreError;
 use futures_util::future::join_all;
 use lru::LruCache;
@@ -255,7 +255,7 @@ impl StreamFiles {
     }
 }
 
-impl Shared {
+impl CollectionState {
     /// See [`StreamFiles::sync_whole`]; what fell out of the open files is synced too.
     pub(crate) async fn sync_files(self: &Rc<Self>) -> Result<(), StoreError> {
         self.let_go().await;
@@ -287,11 +287,11 @@ impl Shared {
         loop {
             let Some(Leaving { handle, file, state }) = self.files.leaving.borrow_mut().pop() else { return };
             let turn = self.files.leaving_turns.acquire(1).await;
-            let shared = self.clone();
+            let collection = self.clone();
             self.env.spawn("store leaving", async move {
-                let synced = shared.files.sync_as(handle, &file, state).await;
+                let synced = collection.files.sync_as(handle, &file, state).await;
                 if let Err(error) = synced {
-                    shared.poison(&StoreError::io(format!("syncing stream {handle}"), &error));
+                    collection.poison(&StoreError::io(format!("syncing stream {handle}"), &error));
                 }
                 drop(turn);
             });

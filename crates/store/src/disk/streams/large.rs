@@ -3,7 +3,7 @@
 //! The size's row follows a write in a later group; until then the file itself is the witness: recovery takes the larger.
 //! So nothing may stand behind the stream's end that the stream does not own: what a failed write left there is cut.
 
-use super::super::Shared;
+use super::super::CollectionState;
 use super::bulk::{Bulk, Done};
 use crate::runs::{OFFSET_MAX, runs_end};
 use crate::stream_row::{Home, StreamRow};
@@ -23,7 +23,7 @@ const GAP_MAX: u64 = 16 << 10;
 /// Bytes of one read.
 const READ_MAX: u64 = 4 << 20;
 
-impl Shared {
+impl CollectionState {
     pub(crate) async fn read_file(
         self: &Rc<Self>,
         handle: Handle,

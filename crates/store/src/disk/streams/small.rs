@@ -3,18 +3,18 @@
 //! The bytes ride in the journal like those of a `Put`. The answer waits for the write of their group: a killed server has
 //! them; a power cut may take them until the next sync, as with any data in mode *at fsync*.
 
-use super::super::Shared;
+use super::super::CollectionState;
 use super::super::apply::Manner;
 use super::bulk::{Bulk, Done};
 use crate::stream_row::{Home, StreamRow};
 use crate::{Changes, DataSync, Loaded, StoreError, StreamChange, Strength};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::join;
-use shoal_env::{WallTime, point};
+use shoal_env::{WallTime, crash_point};
 use shoal_proto::Handle;
 use std::rc::Rc;
 
-impl Shared {
+impl CollectionState {
     /// `None`: the stream changed while its content was loaded.
     pub(crate) async fn change_small(
         self: &Rc<Self>,
@@ -62,7 +62,7 @@ impl Shared {
         let Some(_alone) = self.gates.ask(handle, true).pass().await else { return Ok(()) };
         let mut made = false;
         let moved = self.try_move(handle, &mut made).await;
-        self.env.point(point::MOVE_DONE, handle.0);
+        self.env.crash_point(crash_point::MOVE_DONE, handle.0);
         if moved.is_err() && made && self.health().is_ok() {
             // No space, or the stream was removed meanwhile: the file is nobody's home. It goes, durably, as no row knows
             // that there was one.
@@ -85,7 +85,7 @@ impl Shared {
             // Nor may a copy that was overtaken by another change come back, which has emptied the stream.
             let loose = content.is_empty() && !row.had_file && !*made;
             *made = true;
-            self.env.point(point::MOVE_COPIES, handle.0);
+            self.env.crash_point(crash_point::MOVE_COPIES, handle.0);
             let copied = match loose {
                 true => self.new_file(handle).await.map(drop),
                 false => self.copy_to_file(handle, &content).await,
@@ -100,7 +100,7 @@ impl Shared {
                 let after = StreamRow { home, tiny, valid: 0, space, loose, ..row.clone() };
                 let lsn =
                     self.commit_row(handle, row, after, None, Strength::Weak, Manner { urgent: true })?;
-                self.env.point(point::MOVE_RECORDS, handle.0);
+                self.env.crash_point(crash_point::MOVE_RECORDS, handle.0);
                 return self.wait_written(lsn).await;
             }
         }

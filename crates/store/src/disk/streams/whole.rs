@@ -4,12 +4,12 @@
 //! has them. So the first such sync after a start asks the kernel for all (`syncfs(2)`), and later ones do whenever a file
 //! was changed in between; where none was, they cost what a sync of the journal costs.
 
-use super::super::Shared;
+use super::super::CollectionState;
 use crate::{LossId, StoreError};
 use futures_util::future::join;
 use std::rc::Rc;
 
-impl Shared {
+impl CollectionState {
     pub(crate) async fn sync_whole(self: &Rc<Self>) -> Result<LossId, StoreError> {
         self.health()?;
         self.flush_weak();

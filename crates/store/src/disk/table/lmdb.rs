@@ -293,7 +293,7 @@ impl Table for LmdbTable {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::absence::AbsenceFilter;
+    use super::super::super::bloom::BloomFilter;
     use super::super::TableRows;
     use super::*;
     use shoal_env::real::Runtime;
@@ -337,7 +337,7 @@ mod tests {
             (Bytes::from(n.to_be_bytes().to_vec()), Entry { value, strong: Lsn(1) })
         };
         let mut table = TableRows::default();
-        let filter = AbsenceFilter::new(64, 7, true);
+        let filter = BloomFilter::new(64, 7, true);
         for (key, entry) in (1..=rows).map(row) {
             let hash = filter.hash(&key);
             table.insert(key, hash, entry);

@@ -9,7 +9,7 @@
 //! each that it had to go to memory for would cost more than all the rest. The first sixteen bytes tell objects' keys apart
 //! altogether, and those of entries nearly always.
 
-use super::super::absence::KeyHash;
+use super::super::bloom::KeyHash;
 use super::Entry;
 use bytes::Bytes;
 use hashbrown::HashTable;
@@ -201,7 +201,7 @@ fn row_mut(rows: &mut [Vec<(Bytes, Entry)>], at: u32) -> &mut (Bytes, Entry) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::absence::AbsenceFilter;
+    use super::super::super::bloom::BloomFilter;
     use super::*;
     use crate::Lsn;
     use proptest::prelude::*;
@@ -214,7 +214,7 @@ mod tests {
     fn rows_are_in_the_order_of_their_keys_whatever_those_begin_with() {
         let keys = proptest::collection::vec(proptest::collection::vec(0_u8..3, 0..20), 0..60);
         proptest!(|(keys in keys, asked in proptest::collection::vec(0_u8..3, 0..20))| {
-            let filter = AbsenceFilter::new(64, 7, true);
+            let filter = BloomFilter::new(64, 7, true);
             let (mut rows, mut model) = (TableRows::default(), BTreeMap::new());
             for (lsn, key) in (1..).zip(keys) {
                 let hash = filter.hash(&key);
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_row_is_found_by_its_key_though_others_have_its_hash() {
-        let hash = AbsenceFilter::new(64, 7, true).hash(b"one");
+        let hash = BloomFilter::new(64, 7, true).hash(b"one");
         let mut rows = TableRows::default();
         for (n, lsn) in (0..3000_u32).zip(1..) {
             assert_eq!(rows.insert(n.to_be_bytes().to_vec().into(), hash, entry(lsn)), None);

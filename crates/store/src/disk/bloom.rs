@@ -18,7 +18,7 @@ const BITS: u32 = 4;
 const BLOCK_WORDS: usize = 512;
 
 /// See the module. Its owner asks; whoever shares the [`Noted`] keys may put more in.
-pub(super) struct AbsenceFilter {
+pub(super) struct BloomFilter {
     noted: Arc<Noted>,
     /// All keys of the table are in it.
     pub complete: bool,
@@ -32,12 +32,12 @@ pub(super) struct Noted {
     seed: u64,
 }
 
-impl AbsenceFilter {
+impl BloomFilter {
     /// A filter of about `bytes` of memory (which is only taken where keys fall).
-    pub fn new(bytes: usize, seed: u64, complete: bool) -> AbsenceFilter {
+    pub fn new(bytes: usize, seed: u64, complete: bool) -> BloomFilter {
         let blocks = (bytes / 8 / BLOCK_WORDS).next_power_of_two();
         let blocks = (0..blocks).map(|_| OnceLock::new()).collect();
-        AbsenceFilter { noted: Arc::new(Noted { blocks, blocks_taken: AtomicUsize::new(0), seed }), complete }
+        BloomFilter { noted: Arc::new(Noted { blocks, blocks_taken: AtomicUsize::new(0), seed }), complete }
     }
 
     /// What keys are put into.
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn no_key_that_is_there_is_ever_called_absent_and_few_others_are_not() {
-        let filter = AbsenceFilter::new(64 << 10, 7, true);
+        let filter = BloomFilter::new(64 << 10, 7, true);
         let key = |n: u32| format!("D{n:08x}name").into_bytes();
         // By two threads, as the rows of a checkpoint and what a start finds may be.
         let noted = filter.noted();
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_filter_takes_memory_where_keys_fell_and_no_more_than_it_was_given() {
-        let filter = AbsenceFilter::new(64 << 10, 7, true);
+        let filter = BloomFilter::new(64 << 10, 7, true);
         assert_eq!(filter.bytes(), 0);
         filter.noted().insert(b"one");
         assert_eq!(filter.bytes(), 4096);
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_filter_that_is_not_complete_answers_nothing() {
-        let filter = AbsenceFilter::new(64, 7, false);
+        let filter = BloomFilter::new(64, 7, false);
         assert!(!filter.absent(filter.hash(b"anything")));
     }
 }

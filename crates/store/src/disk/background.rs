@@ -1,14 +1,14 @@
 //! Background work: checkpoints, segments made ready and freed, and what is written without haste.
 
-use super::Shared;
+use super::CollectionState;
 use super::journal::segments;
-use super::rows::FROZEN_MAX;
+use super::row_layers::FROZEN_MAX;
 use super::table::{Applied, Entry, Part, TableRows};
 use crate::stream_row::{StreamRow, stream_key};
 use crate::{Loaded, Lookup, Lsn, MetadataSync, RangeNeed, StoreCounters, StoreError};
 use bytes::Bytes;
 use futures_util::future::{Either, select};
-use shoal_env::{Env, File, point};
+use shoal_env::{Env, File, crash_point};
 use shoal_proto::Handle;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -52,107 +52,107 @@ fn rows_learnt(rows_max: usize, rows: usize, bytes: u64) -> usize {
 }
 
 /// Checkpoint frozen tables, oldest first, each when it is durable.
-pub(super) async fn checkpoints(shared: Rc<Shared>) {
+pub(super) async fn checkpoints(collection: Rc<CollectionState>) {
     loop {
-        let woken = shared.freezes.wait();
-        if shared.health().is_err() {
+        let woken = collection.freezes.wait();
+        if collection.health().is_err() {
             return;
         }
-        let oldest = shared.rows.borrow().frozen.front().map(|frozen| (frozen.rows.clone(), frozen.last));
+        let oldest = collection.rows.borrow().frozen.front().map(|frozen| (frozen.rows.clone(), frozen.last));
         let Some((rows, last)) = oldest else {
             woken.await;
             continue;
         };
-        if shared.wait_durable(last).await.is_err() {
+        if collection.wait_durable(last).await.is_err() {
             return;
         }
-        match shared.checkpoint_table(rows, last).await {
+        match collection.checkpoint_table(rows, last).await {
             Ok(()) => {
-                shared.checkpoint_ended(last);
-                shared.env.point(point::CHECKPOINT_DONE, 0);
+                collection.checkpoint_ended(last);
+                collection.env.crash_point(crash_point::CHECKPOINT_DONE, 0);
             }
             Err(error) if is_no_space(&error) => {
-                shared.ledger.borrow_mut().stuck = true;
-                shared.room.wake_all();
-                shared.env.sleep(RETRY_SPAN).await;
+                collection.ledger.borrow_mut().stuck = true;
+                collection.room.wake_all();
+                collection.env.sleep(RETRY_SPAN).await;
             }
-            Err(error) => shared.poison(&error),
+            Err(error) => collection.poison(&error),
         }
     }
 }
 
 /// After a start: read which keys the table holds, page by page. Those checkpointed meanwhile are noted by themselves.
-pub(super) async fn learn_keys(shared: Rc<Shared>) {
+pub(super) async fn learn_keys(collection: Rc<CollectionState>) {
     let mut after: Option<Bytes> = None;
-    while !shared.rows.borrow().absence.complete {
+    while !collection.rows.borrow().bloom.complete {
         let key = after.take();
         let range = RangeNeed { prefix: Bytes::new(), after: key, limit: KEYS_AT_ONCE, follow: None };
-        let Ok(mut fetched) = shared.table.fetch(Vec::new(), vec![range]).await else {
+        let Ok(mut fetched) = collection.table.fetch(Vec::new(), vec![range]).await else {
             // Then everything is looked up in the table itself.
             return;
         };
         let Some(page) = fetched.ranges.pop() else { return };
-        let mut rows = shared.rows.borrow_mut();
-        page.rows.iter().for_each(|(key, _)| rows.absence.noted().insert(key));
-        rows.absence.complete = page.complete;
+        let mut rows = collection.rows.borrow_mut();
+        page.rows.iter().for_each(|(key, _)| rows.bloom.noted().insert(key));
+        rows.bloom.complete = page.complete;
         after = page.rows.last().map(|(key, _)| key.clone());
     }
 }
 
 /// Keep a free segment ready; free what is dead.
-pub(super) async fn segments(shared: Rc<Shared>) {
+pub(super) async fn segments(collection: Rc<CollectionState>) {
     loop {
-        let woken = shared.chores.wait();
-        if shared.health().is_err() {
+        let woken = collection.segment_work.wait();
+        if collection.health().is_err() {
             return;
         }
-        let checkpointed = shared.checkpointed.get();
-        let (freed, surplus) = shared.journal.borrow_mut().segments.recycle(checkpointed);
+        let checkpointed = collection.checkpointed.get();
+        let (freed, surplus) = collection.journal.borrow_mut().segments.recycle(checkpointed);
         for path in surplus {
             // A file that stays is found and used at the next start.
-            drop(shared.env.remove(path).await);
+            drop(collection.env.remove(path).await);
         }
         // Only then: who waits for room wakes this task in turn.
         if freed {
-            shared.room.wake_all();
+            collection.room.wake_all();
         }
-        match shared.segment_to_prepare() {
+        match collection.segment_to_prepare() {
             None => woken.await,
-            Some(number) => shared.prepare(number).await,
+            Some(number) => collection.prepare(number).await,
         }
     }
 }
 
 /// Write what nobody waits for, a little later.
-pub(super) async fn idle_work(shared: Rc<Shared>) {
+pub(super) async fn idle_work(collection: Rc<CollectionState>) {
     loop {
-        shared.idle_work.wait().await;
-        shared.env.sleep(IDLE_SPAN).await;
-        if shared.health().is_err() {
+        collection.idle_work.wait().await;
+        collection.env.sleep(IDLE_SPAN).await;
+        if collection.health().is_err() {
             return;
         }
-        shared.flush_weak();
-        shared.journal.borrow_mut().hurry();
-        shared.work.wake_all();
+        collection.flush_weak();
+        collection.journal.borrow_mut().hurry();
+        collection.work.wake_all();
     }
 }
 
 /// Make deferred changes durable a while after the first of them, unless somebody asks for that before.
-pub(super) async fn deferred(shared: Rc<Shared>) {
+pub(super) async fn deferred(collection: Rc<CollectionState>) {
     loop {
-        let woken = shared.deferred.wait();
-        if shared.health().is_err() {
+        let woken = collection.deferred.wait();
+        if collection.health().is_err() {
             return;
         }
-        let at_reply = shared.modes.get().metadata == MetadataSync::AtReply;
-        if !at_reply || shared.journal.borrow().unasked().is_none() {
+        let at_reply = collection.modes.get().metadata == MetadataSync::AtReply;
+        if !at_reply || collection.journal.borrow().unasked().is_none() {
             woken.await;
             continue;
         }
-        shared.env.sleep(DEFERRED_SPAN).await;
-        let unasked = shared.journal.borrow().unasked();
+        collection.env.sleep(DEFERRED_SPAN).await;
+        let unasked = collection.journal.borrow().unasked();
         if let Some(lsn) = unasked {
-            shared.push_to(lsn);
+            collection.push_to(lsn);
         }
     }
 }
@@ -161,10 +161,10 @@ async fn drop_elsewhere<T: Send + 'static>(env: &Env, value: T) {
     drop(env.offload(move || drop(value)).await);
 }
 
-impl Shared {
+impl CollectionState {
     async fn checkpoint_table(self: &Rc<Self>, rows: Arc<TableRows>, lsn: Lsn) -> Result<(), StoreError> {
         self.note_keys(rows.clone()).await?;
-        self.env.point(point::CHECKPOINT_WRITES, 0);
+        self.env.crash_point(crash_point::CHECKPOINT_WRITES, 0);
         self.apply_in_parts(rows, lsn).await
     }
 
@@ -183,7 +183,7 @@ impl Shared {
             self.part_rows.borrow_mut().insert(kind, learnt);
             let Some(next) = next else { return Ok(()) };
             part.from = Some(next);
-            self.env.point(point::CHECKPOINT_PART, 0);
+            self.env.crash_point(crash_point::CHECKPOINT_PART, 0);
             self.health()?;
             self.rest(self.env.now().since(begun)).await;
         }
@@ -214,7 +214,7 @@ impl Shared {
 
     /// The keys of a table that is about to be checkpointed. Each is a cache miss or two, of a hundred thousand: elsewhere.
     async fn note_keys(&self, table: Arc<TableRows>) -> Result<(), StoreError> {
-        let noted = self.rows.borrow().absence.noted().clone();
+        let noted = self.rows.borrow().bloom.noted().clone();
         let note = move || {
             let keys = table.iter().filter(|(_, entry)| entry.value.is_some()).map(|(key, _)| key);
             keys.for_each(|key| noted.insert(key));
@@ -236,7 +236,7 @@ impl Shared {
         }
         self.freeze_if_due();
         self.room.wake_all();
-        self.chores.wake_all();
+        self.segment_work.wake_all();
         self.freezes.wake_all();
     }
 
@@ -250,7 +250,7 @@ impl Shared {
     async fn prepare(self: &Rc<Self>, number: u64) {
         let path = self.journal.borrow().segments.path(number);
         let bytes = self.identity.segment_bytes;
-        self.env.point(point::SEGMENT_PREWRITES, number);
+        self.env.crash_point(crash_point::SEGMENT_PREWRITES, number);
         let (begun, applied) = (Cell::new(self.env.now()), Cell::new(self.journal.borrow().applied));
         let between = async |file: &File| {
             let now_applied = self.journal.borrow().applied;
@@ -268,7 +268,7 @@ impl Shared {
         };
         match segments::prepare(&self.env, &path, bytes, PART_BYTES, between).await {
             Ok(()) => {
-                self.env.point(point::SEGMENT_READY, number);
+                self.env.crash_point(crash_point::SEGMENT_READY, number);
                 self.counters.borrow_mut().prewritten_bytes += bytes;
                 self.ledger.borrow_mut().stuck = false;
                 self.journal.borrow_mut().segments.prepared(number);
@@ -404,9 +404,9 @@ impl Shared {
             queue_depth_max: journal.queues.scheduled_max,
             queue_bytes: journal.waiting_bytes() as u64,
             coalescing_depth_max: journal.queues.coalescing_max,
-            operation_syncs: journal.shared.iter().sum(),
+            operation_syncs: journal.collection.iter().sum(),
             operations_synced: journal.operations_synced,
-            operations_per_sync: journal.shared,
+            operations_per_sync: journal.collection,
             written_bytes: journal.bytes_written,
             table_rows: self.rows.borrow().len() as u64,
             row_bytes: self.rows.borrow().bytes() as u64,
@@ -418,12 +418,12 @@ impl Shared {
 }
 
 /// Somebody waits for background work to end.
-struct Hurried(Rc<Shared>);
+struct Hurried(Rc<CollectionState>);
 
 impl Hurried {
-    fn new(shared: &Rc<Shared>) -> Hurried {
-        shared.hurried.set(shared.hurried.get() + 1);
-        Hurried(shared.clone())
+    fn new(collection: &Rc<CollectionState>) -> Hurried {
+        collection.hurried.set(collection.hurried.get() + 1);
+        Hurried(collection.clone())
     }
 }
 

@@ -4,7 +4,7 @@
 //!
 //! 1. the *active* table: what was applied since the last freeze;
 //! 2. the *frozen* ones, at most two, newest first, on their way into the checkpointed table;
-//! 3. the filter of keys that are surely not checkpointed ([`absence`](super::absence)): a create's name is not looked for any
+//! 3. the filter of keys that are surely not checkpointed ([`absence`](super::bloom)): a create's name is not looked for any
 //!    further;
 //! 4. the *recent* tables: frozen once, checkpointed since, kept whole as a cache, all together no larger than the cache of 6;
 //! 5. what the request loaded, if no checkpoint has ended since (its *epoch* is the present one);
@@ -15,7 +15,7 @@
 //! A finished checkpoint is one step: the frozen table becomes a recent one and the epoch moves. **A cached row is never
 //! older than the tables above it**: an apply drops the key from the cache, and a load enters only what no table knows.
 
-use super::absence::{AbsenceFilter, KeyHash};
+use super::bloom::{BloomFilter, KeyHash};
 use super::table::{Entry, TableRows};
 use crate::{Loaded, Lookup, Lsn, Row, Scan};
 use bytes::Bytes;
@@ -44,7 +44,7 @@ pub(super) struct Frozen {
     bytes: usize,
 }
 
-pub(super) struct Rows {
+pub(super) struct RowLayers {
     active: TableRows,
     active_bytes: usize,
     /// Oldest first.
@@ -59,13 +59,18 @@ pub(super) struct Rows {
     /// Every row there is was applied since the collection was made: nothing needs to be loaded.
     pub table_empty: bool,
     /// What is surely not in the checkpointed table.
-    pub absence: AbsenceFilter,
+    pub bloom: BloomFilter,
 }
 
-impl Rows {
-    pub fn new(cache_rows: usize, cache_bytes_max: usize, table_empty: bool, absence: AbsenceFilter) -> Rows {
+impl RowLayers {
+    pub fn new(
+        cache_rows: usize,
+        cache_bytes_max: usize,
+        table_empty: bool,
+        bloom: BloomFilter,
+    ) -> RowLayers {
         let capacity = NonZeroUsize::new(cache_rows).unwrap_or(NonZeroUsize::MIN);
-        Rows {
+        RowLayers {
             active: TableRows::default(),
             active_bytes: 0,
             frozen: VecDeque::new(),
@@ -76,7 +81,7 @@ impl Rows {
             cache_bytes_max,
             epoch: 1,
             table_empty,
-            absence,
+            bloom,
         }
     }
 
@@ -95,7 +100,7 @@ impl Rows {
         self.active_bytes
             + kept.map(|table| table.bytes).sum::<usize>()
             + self.cache_bytes
-            + self.absence.bytes()
+            + self.bloom.bytes()
     }
 
     pub fn active_bytes(&self) -> usize {
@@ -104,7 +109,7 @@ impl Rows {
 
     /// Put or remove a row. A weak change keeps the row's dependency.
     pub fn put(&mut self, key: Bytes, value: Option<Bytes>, lsn: Option<Lsn>) {
-        let hash = self.absence.hash(&key);
+        let hash = self.bloom.hash(&key);
         let strong = match lsn {
             Some(lsn) => lsn,
             None => self.pending(&key, hash).map_or(Lsn(0), |entry| entry.strong),
@@ -128,7 +133,7 @@ impl Rows {
 
     /// A row as the journal had it at open.
     pub fn replay(&mut self, key: Bytes, entry: Entry) {
-        let hash = self.absence.hash(&key);
+        let hash = self.bloom.hash(&key);
         self.enter_active(key, hash, entry);
     }
 
@@ -146,14 +151,14 @@ impl Rows {
         }
     }
 
-    /// [`Rows::lookup`], with the value where it lies; `None`: unknown.
+    /// [`RowLayers::lookup`], with the value where it lies; `None`: unknown.
     pub fn find<'a>(&'a self, key: &[u8], loaded: &'a Loaded) -> Option<(Option<&'a Bytes>, Lsn)> {
-        let hash = self.absence.hash(key);
+        let hash = self.bloom.hash(key);
         if let Some(entry) = self.pending(key, hash) {
             return Some((entry.value.as_ref(), entry.strong));
         }
         // A recent table's keys are in the filter since its checkpoint began. From here on all is durable.
-        if self.table_empty || self.absence.absent(hash) {
+        if self.table_empty || self.bloom.absent(hash) {
             return Some((None, Lsn(0)));
         }
         if let Some(entry) = self.recent.iter().find_map(|recent| recent.rows.get(key, hash)) {
@@ -170,8 +175,7 @@ impl Rows {
     /// A row was read from the checkpointed table, in the present epoch.
     pub fn enter(&mut self, key: &Bytes, value: Option<&Bytes>) {
         // No recent table had it when it was asked for. One may have it by now, the same row: it is then kept twice.
-        if self.pending(key, self.absence.hash(key)).is_some() || row_bytes(key, value) > self.cache_bytes_max
-        {
+        if self.pending(key, self.bloom.hash(key)).is_some() || row_bytes(key, value) > self.cache_bytes_max {
             return;
         }
         self.cache_bytes += row_bytes(key, value);
@@ -315,12 +319,12 @@ mod tests {
 
     const CACHE_ROWS: usize = 1000;
 
-    fn rows() -> Rows {
-        Rows::new(CACHE_ROWS, 1 << 20, false, AbsenceFilter::new(64, 7, false))
+    fn rows() -> RowLayers {
+        RowLayers::new(CACHE_ROWS, 1 << 20, false, BloomFilter::new(64, 7, false))
     }
 
     /// Apply `count` rows from a number on, and checkpoint them; the tables given back.
-    fn checkpoint(rows: &mut Rows, from: u32, count: u32) -> usize {
+    fn checkpoint(rows: &mut RowLayers, from: u32, count: u32) -> usize {
         for n in from..from + count {
             rows.put(n.to_be_bytes().to_vec().into(), Some(Bytes::from_static(b"row")), Some(Lsn(1)));
         }
@@ -328,7 +332,7 @@ mod tests {
         rows.checkpointed().len()
     }
 
-    fn is_known(rows: &Rows, n: u32) -> bool {
+    fn is_known(rows: &RowLayers, n: u32) -> bool {
         rows.lookup(&n.to_be_bytes(), &Loaded::default()) != Lookup::Unknown
     }
 
@@ -353,9 +357,9 @@ mod tests {
 
     #[test]
     fn what_the_filter_says_is_absent_is_what_no_checkpointed_table_has() {
-        let mut rows = Rows::new(CACHE_ROWS, 1 << 20, false, AbsenceFilter::new(1 << 16, 7, true));
+        let mut rows = RowLayers::new(CACHE_ROWS, 1 << 20, false, BloomFilter::new(1 << 16, 7, true));
         for n in 0..100_u32 {
-            rows.absence.noted().insert(&n.to_be_bytes());
+            rows.bloom.noted().insert(&n.to_be_bytes());
         }
         checkpoint(&mut rows, 0, 100);
         let found = |n: u32| rows.lookup(&n.to_be_bytes(), &Loaded::default());

@@ -1,8 +1,8 @@
 //! Worlds that run on the thread that wakes them.
 //!
 //! Waking a thread costs more than most of what it is woken for: 20 to 40 µs where a stat's work is five. A world made by
-//! [`spawn_roaming`](super::spawn_roaming) has a thread of its own, which waits for its sockets and timers; but what is to be
-//! done because *another* thread brought something may be done by that thread, if it says so ([`here`]): an event loop
+//! [`spawn_migratable`](super::spawn_migratable) has a thread of its own, which waits for its sockets and timers; but what is to be
+//! done because *another* thread brought something may be done by that thread, if it says so ([`run_woken`]): an event loop
 //! that hands over a request, a thread of a pool that made a record durable.
 //!
 //! ```text
@@ -23,7 +23,7 @@
 //!
 //! **Invariant: one thread at a time polls a world**, the one that moved it from `QUEUED` to `RUNNING`; the move to and from
 //! `RUNNING` orders what one thread did before what the next does. **Invariant: a queued world is polled**: it is either the
-//! one that a thread within [`here`] polls next, or hands to its own thread however it ends, or its own thread is woken. A
+//! one that a thread within [`run_woken`] polls next, or hands to its own thread however it ends, or its own thread is woken. A
 //! world is polled once for a wake elsewhere; what is left to do then is its own thread's.
 //!
 //! **A thread polls one after the other, never several in its turn**: of two worlds that are woken the second is its own
@@ -53,17 +53,17 @@ const RUNNING: u8 = 2;
 const AGAIN: u8 = 3;
 const ENDED: u8 = 4;
 
-/// Worlds that a thread polls for one [`here`], at most: two worlds may wake each other for ever.
+/// Worlds that a thread polls for one [`run_woken`], at most: two worlds may wake each other for ever.
 const RUNS_MAX: usize = 16;
 /// A world that waits for longer than this, several wake-ups, for the end of another's poll is its own thread's.
 const WAIT_MAX: Duration = Duration::from_micros(200);
 
 thread_local! {
-    /// The world that this thread woke within [`here`], and is to poll next; `None`: it is not within.
+    /// The world that this thread woke within [`run_woken`], and is to poll next; `None`: it is not within.
     static WOKEN: RefCell<Option<Woken>> = const { RefCell::new(None) };
 }
 
-/// What a thread within [`here`] is to do.
+/// What a thread within [`run_woken`] is to do.
 #[derive(Default)]
 struct Woken {
     /// One, and no more: others can be polled on other cores at once.
@@ -207,9 +207,9 @@ impl Future for Own<'_> {
     }
 }
 
-/// Run `body`, and then, on this thread, the worlds of [`spawn_roaming`](super::spawn_roaming) that it woke and that nobody
+/// Run `body`, and then, on this thread, the worlds of [`spawn_migratable`](super::spawn_migratable) that it woke and that nobody
 /// else runs. Not for a thread on which something waits for one of them.
-pub fn here<T>(body: impl FnOnce() -> T) -> T {
+pub fn run_woken<T>(body: impl FnOnce() -> T) -> T {
     let is_outermost = WOKEN.with_borrow_mut(|woken| match woken {
         Some(_) => false,
         None => {
@@ -239,7 +239,7 @@ pub(super) fn between_turns() {
     }
 }
 
-/// Leaves [`here`]: what is still to be polled is for its own thread.
+/// Leaves [`run_woken`]: what is still to be polled is for its own thread.
 struct Left;
 
 impl Drop for Left {
@@ -253,8 +253,8 @@ impl Drop for Left {
 
 #[cfg(test)]
 mod tests {
-    use super::super::spawn_roaming;
-    use super::{RUNS_MAX, here};
+    use super::super::spawn_migratable;
+    use super::{RUNS_MAX, run_woken};
     use crate::{Address, Env};
     use futures_channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
     use futures_util::StreamExt;
@@ -269,7 +269,7 @@ mod tests {
         mut each: impl FnMut(&Env, T) + Send + 'static,
     ) -> (UnboundedSender<T>, JoinHandle<u64>) {
         let (send, mut receive): (_, UnboundedReceiver<T>) = unbounded();
-        let thread = spawn_roaming("roams", move |env| async move {
+        let thread = spawn_migratable("roams", move |env| async move {
             let mut done = 0;
             while let Some(message) = receive.next().await {
                 each(&env, message);
@@ -288,11 +288,11 @@ mod tests {
         assert_eq!(threads.recv().unwrap(), thread.thread().id());
         // It may not have gone to sleep yet: then its own thread goes on.
         let ran_here = (0..10_000).any(|_| {
-            here(|| send.unbounded_send(()).unwrap());
+            run_woken(|| send.unbounded_send(()).unwrap());
             threads.recv().unwrap() == current().id()
         });
         assert!(ran_here);
-        here(|| send.unbounded_send(()).unwrap());
+        run_woken(|| send.unbounded_send(()).unwrap());
         drop(send);
         assert!(thread.join().unwrap() >= 3);
     }
@@ -311,7 +311,7 @@ mod tests {
                 scope.spawn(move || {
                     for n in 0..EACH {
                         match at % 2 {
-                            0 => here(|| send.unbounded_send(n).unwrap()),
+                            0 => run_woken(|| send.unbounded_send(n).unwrap()),
                             _ => send.unbounded_send(n).unwrap(),
                         }
                     }
@@ -330,7 +330,7 @@ mod tests {
         let (to_two, at_two) = unbounded::<u64>();
         let main = current().id();
         let counts_down = |mut from: UnboundedReceiver<u64>, to: UnboundedSender<u64>| {
-            let thread = spawn_roaming("counts down", move |_| async move {
+            let thread = spawn_migratable("counts down", move |_| async move {
                 let (mut turns, mut on_main) = (0, 0);
                 while let Some(left) = from.next().await {
                     turns += 1;
@@ -345,7 +345,7 @@ mod tests {
         };
         let one = counts_down(at_one, to_two);
         let two = counts_down(at_two, to_one.clone());
-        here(|| to_one.unbounded_send(TURNS).unwrap());
+        run_woken(|| to_one.unbounded_send(TURNS).unwrap());
         drop(to_one);
         let (one, two) = (one.join().unwrap(), two.join().unwrap());
         assert_eq!(one.0 + two.0, TURNS + 1);
@@ -356,13 +356,13 @@ mod tests {
     fn a_panic_on_another_thread_is_the_worlds_own() {
         let (send, thread) = world(|_, is_bad: bool| assert!(!is_bad, "the reason"));
         for _ in 0..1000 {
-            here(|| send.unbounded_send(false).unwrap());
+            run_woken(|| send.unbounded_send(false).unwrap());
         }
-        here(|| send.unbounded_send(true).unwrap());
+        run_woken(|| send.unbounded_send(true).unwrap());
         let panic = thread.join().unwrap_err();
         assert!(format!("{:?}", panic.downcast_ref::<&str>()).contains("the reason"));
         // Nobody is there any more.
-        here(|| drop(send.unbounded_send(false)));
+        run_woken(|| drop(send.unbounded_send(false)));
     }
 
     #[test]
@@ -385,7 +385,7 @@ mod tests {
             }));
         });
         for n in 0..50 {
-            here(|| send.unbounded_send(n).unwrap());
+            run_woken(|| send.unbounded_send(n).unwrap());
             done.recv().unwrap();
         }
         drop(send);

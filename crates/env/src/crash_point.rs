@@ -1,13 +1,13 @@
 //! Points: the steps of what must survive a stop at any moment.
 //!
-//! Code says by [`Env::point`](crate::Env::point) which step it has come to, and of which activity (a transaction by its id, a
+//! Code says by [`Env::crash_point`](crate::Env::crash_point) which step it has come to, and of which activity (a transaction by its id, a
 //! checkpoint, a start …). In the real world that is nothing. The simulator counts how often each step was come to, and how
 //! often a process was stopped *behind it and before the next one*; it can stop a process just there. So a soak can tell which
 //! of the gaps between two steps no fault has ever fallen into, and a test can hold that there is none.
 
 /// A step of an activity. Between it and the next one something is waited for: a stop can fall there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Point {
+pub struct CrashPoint {
     /// What goes on.
     pub activity: &'static str,
     /// How far it has come.
@@ -18,10 +18,10 @@ pub struct Point {
 
 macro_rules! points {
     ($($activity:literal { $($(#[$doc:meta])* $name:ident $step:literal $($last:ident)?,)* })*) => {
-        $($($(#[$doc])* pub const $name: Point =
-            Point { activity: $activity, step: $step, last: points!(@ $($last)?) };)*)*
+        $($($(#[$doc])* pub const $name: CrashPoint =
+            CrashPoint { activity: $activity, step: $step, last: points!(@ $($last)?) };)*)*
         /// All of them, in the order of their activities.
-        pub const ALL: &[Point] = &[$($($name,)*)*];
+        pub const ALL: &[CrashPoint] = &[$($($name,)*)*];
     };
     (@ last) => { true };
     (@) => { false };

@@ -1,7 +1,7 @@
-//! What the simulator makes of [`point`](crate::point)s: counts, stops counted in the gaps between them, and traps.
+//! What the simulator makes of [`point`](crate::crash_point)s: counts, stops counted in the gaps between them, and traps.
 
 use super::core::{Core, Event};
-use crate::point::Point;
+use crate::crash_point::CrashPoint;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ pub(super) type Sprung = Box<dyn FnOnce(&Rc<Core>)>;
 
 struct Trap {
     process: usize,
-    point: Point,
+    point: CrashPoint,
     /// Times that the point is passed before.
     passes: u32,
     delay_ns: u64,
@@ -20,7 +20,7 @@ struct Trap {
 
 /// How often a step was come to, and how often a stop fell between it and the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Met {
+pub struct CrashPointCounts {
     /// Times it was come to.
     pub hits: u64,
     /// Times its process was stopped there.
@@ -29,22 +29,22 @@ pub struct Met {
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Points {
-    met: RefCell<BTreeMap<Point, Met>>,
+pub(super) struct CrashPoints {
+    met: RefCell<BTreeMap<CrashPoint, CrashPointCounts>>,
     /// What is under way: process, activity, which.
-    open: RefCell<BTreeMap<(usize, &'static str, u64), Point>>,
+    open: RefCell<BTreeMap<(usize, &'static str, u64), CrashPoint>>,
     traps: RefCell<Vec<Trap>>,
 }
 
-impl Points {
-    pub(super) fn met(&self) -> BTreeMap<Point, Met> {
+impl CrashPoints {
+    pub(super) fn met(&self) -> BTreeMap<CrashPoint, CrashPointCounts> {
         self.met.borrow().clone()
     }
 }
 
 impl Core {
     /// A process has come to a step.
-    pub(super) fn point(&self, process: usize, point: Point, which: u64) {
+    pub(super) fn crash_point(&self, process: usize, point: CrashPoint, which: u64) {
         let points = &self.points;
         points.met.borrow_mut().entry(point).or_default().hits += 1;
         let key = (process, point.activity, which);
@@ -68,7 +68,14 @@ impl Core {
         }
     }
 
-    pub(super) fn set_trap(&self, process: usize, point: Point, passes: u32, delay_ns: u64, then: Sprung) {
+    pub(super) fn set_trap(
+        &self,
+        process: usize,
+        point: CrashPoint,
+        passes: u32,
+        delay_ns: u64,
+        then: Sprung,
+    ) {
         self.points.traps.borrow_mut().push(Trap { process, point, passes, delay_ns, then });
     }
 

@@ -5,14 +5,14 @@
 //! moved, in one record. The old place is free when that record is durable; then the segment is recycled like any other.
 //! Slowly, and never while changes wait for room.
 
-use super::Shared;
+use super::CollectionState;
 use super::apply::Manner;
 use super::journal::group::{self, Found, Header};
 use super::table::live::Place;
 use crate::stream_row::{Home, StreamRow, stream_of_key};
 use crate::{StoreError, Strength};
 use bytes::Bytes;
-use shoal_env::point;
+use shoal_env::crash_point;
 use shoal_proto::Handle;
 use std::rc::Rc;
 use std::time::Duration;
@@ -22,42 +22,42 @@ use std::time::Duration;
 const COPY_BYTES: u64 = 64 << 10;
 const PAUSE: Duration = Duration::from_micros(2500);
 
-pub(super) async fn run(shared: Rc<Shared>) {
+pub(super) async fn run(collection: Rc<CollectionState>) {
     loop {
-        let woken = shared.chores.wait();
-        if shared.health().is_err() {
+        let woken = collection.segment_work.wait();
+        if collection.health().is_err() {
             return;
         }
-        let checkpointed = shared.checkpointed.get();
-        let poor = shared.journal.borrow().segments.to_clean(checkpointed);
+        let checkpointed = collection.checkpointed.get();
+        let poor = collection.journal.borrow().segments.to_clean(checkpointed);
         let Some(place) = poor else {
             woken.await;
             continue;
         };
-        shared.set_cleaning(place, true);
-        shared.env.point(point::CLEANING_COPIES, 0);
-        let cleaned = shared.clean(place).await;
-        shared.env.point(point::CLEANING_COPIED, 0);
+        collection.set_cleaning(place, true);
+        collection.env.crash_point(crash_point::CLEANING_COPIES, 0);
+        let cleaned = collection.clean(place).await;
+        collection.env.crash_point(crash_point::CLEANING_COPIED, 0);
         if let Err(error) = cleaned {
             // Left as it is: nothing is lost, the space is not won. Reading the content will say what is wrong.
             tracing::error!(%error, segment = place.0, "cleaning a segment failed");
-            shared.chores.wait().await;
+            collection.segment_work.wait().await;
         }
-        shared.set_cleaning(place, false);
-        let all = shared.journal.borrow().applied;
-        if shared.wait_durable(all).await.is_err() {
+        collection.set_cleaning(place, false);
+        let all = collection.journal.borrow().applied;
+        if collection.wait_durable(all).await.is_err() {
             return;
         }
-        shared.env.point(point::CLEANING_DONE, 0);
-        shared.chores.wake_all();
-        if shared.journal.borrow().segments.to_clean(checkpointed) == Some(place) {
+        collection.env.crash_point(crash_point::CLEANING_DONE, 0);
+        collection.segment_work.wake_all();
+        if collection.journal.borrow().segments.to_clean(checkpointed) == Some(place) {
             // Something could not be moved now; wait for the next change of things.
-            shared.room.wait().await;
+            collection.room.wait().await;
         }
     }
 }
 
-impl Shared {
+impl CollectionState {
     fn set_cleaning(&self, place: Place, cleaning: bool) {
         self.journal.borrow_mut().segments.set_cleaning(place, cleaning);
     }
@@ -97,7 +97,7 @@ impl Shared {
         loop {
             let moved = self.room.wait();
             self.health()?;
-            if self.rows.borrow().frozen.len() < super::rows::FROZEN_MAX
+            if self.rows.borrow().frozen.len() < super::row_layers::FROZEN_MAX
                 && self.journal.borrow().segments.ready() > 0
             {
                 return Ok(());
