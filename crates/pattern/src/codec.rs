@@ -1,8 +1,8 @@
-//! The codec: how every message, journal record and pattern of the house becomes bytes and comes back.
+//! The codec: it encodes every message, journal record and pattern as bytes, and decodes them.
 //!
-//! Plain and explicit: a [`Writer`] appends to a `Vec<u8>`, a [`Reader`] walks a borrowed slice. Integers are
-//! little endian and of fixed width, or varints where values are mostly small; byte strings carry a `u32`
-//! length; an option is a byte and its value; a list is a `u32` count and its items.
+//! Plain and explicit: a [`Writer`] appends to a `Vec<u8>`, a [`Reader`] walks a borrowed slice. Integers
+//! are little endian and of fixed width, or varints where values are mostly small; byte strings carry a
+//! `u32` length; an option is a byte and its value; a list is a `u32` count and its items.
 //!
 //! ```text
 //!   u64 / i64     8 bytes, little endian          bool      0 or 1, nothing else
@@ -15,22 +15,22 @@
 //! - it never panics and never reads past its slice; a short input is [`DecodeError::Truncated`];
 //! - **a length or count is checked against its limit and against the bytes that remain before anything is
 //!   allocated for it**, so an allocation is at most proportional to the input ([`Reader::get_count`]);
-//! - **lists of values that are large in memory and small on the wire share one room** of
-//!   [`LIST_ROOM_BYTES`] and [`LIST_ROOM_PER_BYTE`] a byte of input: a message of a million one-byte items is refused, not
-//!   built;
+//! - **lists of values that are large in memory and small on the wire share one budget** of
+//!   [`LIST_ROOM_BYTES`] and [`LIST_ROOM_PER_BYTE`] a byte of input: a message of a million one-byte items
+//!   is refused, not built;
 //! - each of these kinds has exactly one encoding of a value (a padded varint or a bool of 2 is
-//!   [`DecodeError::Invalid`]), so equal bytes and equal values are the same thing.
+//!   [`DecodeError::Invalid`]), so equal bytes mean equal values, and equal values mean equal bytes.
 
 use std::fmt;
 
-/// Why bytes are not the value they were read as.
+/// Why bytes do not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// The input ended inside a value.
     Truncated,
     /// A length, count or number is above what is allowed for it.
     Limit {
-        /// What was too large.
+        /// Name of the value that exceeds its limit.
         what: &'static str,
         /// The value found.
         value: u64,
@@ -49,14 +49,14 @@ impl fmt::Display for DecodeError {
             Self::Truncated => f.write_str("the input ends inside a value"),
             Self::Limit { what, value, limit } => write!(f, "{what} is {value}, above its limit of {limit}"),
             Self::Invalid(what) => write!(f, "not a valid {what}"),
-            Self::Trailing => f.write_str("bytes are left behind the value"),
+            Self::Trailing => f.write_str("bytes are left after the value"),
         }
     }
 }
 
 impl std::error::Error for DecodeError {}
 
-/// A value with one encoding as bytes. `decode` of what `encode` wrote gives an equal value.
+/// A value with one encoding as bytes. `decode` of the bytes that `encode` wrote returns an equal value.
 pub trait Codec: Sized {
     /// Appends this value to `writer`.
     fn encode(&self, writer: &mut Writer);
@@ -80,7 +80,7 @@ pub trait Codec: Sized {
     }
 }
 
-/// Appends values to a byte vector. Never fails: what is to be sent is checked where it is made.
+/// Appends values to a byte vector. Never fails: the maker of a value checks its limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Writer {
     bytes: Vec<u8>,
@@ -102,12 +102,12 @@ impl Writer {
         Self { bytes }
     }
 
-    /// What was written.
+    /// The bytes written.
     pub fn into_vec(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// What was written so far.
+    /// The bytes written so far.
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes
     }
@@ -122,12 +122,12 @@ impl Writer {
         self.bytes.is_empty()
     }
 
-    /// Forgets what was written and keeps the memory.
+    /// Discards the bytes written and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
 
-    /// Cuts what was written down to its first `len` bytes; for a writer that must take a value back.
+    /// Truncates the output to its first `len` bytes, so that a caller can undo a value.
     pub fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len);
     }
@@ -210,7 +210,7 @@ impl Writer {
     /// A `u32` length and the bytes.
     ///
     /// # Panics
-    /// When `bytes` is 4 GiB or longer, which no message of the house can hold.
+    /// When `bytes` is 4 GiB or longer; no message is.
     #[inline]
     pub fn put_bytes(&mut self, bytes: &[u8]) {
         self.put_count(bytes.len());
@@ -226,7 +226,7 @@ impl Writer {
     /// A count of items that follow, as a `u32`; read by [`Reader::get_count`].
     ///
     /// # Panics
-    /// When `count` does not fit a `u32`, which no message of the house can hold.
+    /// When `count` does not fit a `u32`; it does in every message.
     #[inline]
     pub fn put_count(&mut self, count: usize) {
         assert!(u32::try_from(count).is_ok(), "a count of {count} does not fit a message");
@@ -245,7 +245,8 @@ impl Writer {
         value.encode(self);
     }
 
-    /// Leaves four bytes for a `u32` known only later, and tells where; see [`Writer::patch_u32`].
+    /// Reserves four bytes for a `u32` that is known later. Returns their position; see
+    /// [`Writer::patch_u32`].
     #[inline]
     pub fn hold_u32(&mut self) -> usize {
         let at = self.bytes.len();
@@ -263,14 +264,14 @@ impl Writer {
     }
 }
 
-/// Bytes of memory that the lists of one input may take whatever its length: enough for the largest compound of the
-/// smallest operations and its reply.
+/// Bytes of memory that the lists of one input may take, whatever its length. Enough for the largest
+/// compound of the smallest operations, and for its reply.
 pub const LIST_ROOM_BYTES: usize = 512 * 1024;
 
-/// Bytes of memory that the lists of one input may take for each byte of it.
+/// Further bytes of memory that the lists of one input may take for each byte of input.
 pub const LIST_ROOM_PER_BYTE: usize = 32;
 
-/// Walks a borrowed slice. See the module's page for its invariants.
+/// Walks a borrowed slice. See the module for its invariants.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -443,7 +444,7 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
-    /// A count as of [`Reader::get_count`], and its items.
+    /// A count as from [`Reader::get_count`], and its items.
     pub fn get_list<T: Codec>(&mut self, limit: usize, min_item_bytes: usize) -> Result<Vec<T>, DecodeError> {
         let count = self.get_count(limit, min_item_bytes)?;
         // Items may be far larger in memory than on the wire.
@@ -463,8 +464,8 @@ impl<'a> Reader<'a> {
         T::decode(self)
     }
 
-    /// A reader of the next `len` bytes alone, which are passed over here. For values that are framed by a
-    /// length: the inner reader cannot leave its frame.
+    /// A reader of the next `len` bytes alone; this reader skips them. For values framed by a length: the
+    /// inner reader cannot leave its frame.
     #[inline]
     pub fn get_frame(&mut self, len: usize) -> Result<Reader<'a>, DecodeError> {
         self.get_raw(len).map(Reader::new)

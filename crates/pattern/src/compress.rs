@@ -1,11 +1,11 @@
 //! Compression: a list of regions as few strided runs.
 //!
-//! The writers of an N-1 checkpoint write equal records at equal distances, so the index of a PLFS container
-//! mostly *is* a stride (He, Bent, Torres et al., "I/O Acceleration with Pattern Detection", HPDC'13). The
-//! greedy rule here is simple and deterministic: from where it stands, take the longest run of regions of
-//! equal length at equal distance; three or more become a strided run, and otherwise one region is taken
-//! alone. Region boundaries and order are kept. The result is never larger than the list: where runs do not
-//! pay, the list is given back.
+//! The writers of an N-1 checkpoint write equal records at equal distances, so the index of a PLFS
+//! container is mostly a stride (He, Bent, Torres et al., "I/O Acceleration with Pattern Detection",
+//! HPDC'13). The rule is greedy, simple and deterministic. From the current region, take the longest run of
+//! regions of equal length at equal distance. Three or more become a strided run; otherwise one region is
+//! taken alone. Region boundaries and order are kept. The result is never larger than the list: if runs do
+//! not make it smaller, the list is returned.
 
 use crate::codec::Codec;
 use crate::nest::Level;
@@ -13,12 +13,12 @@ use crate::pattern::{Body, Pattern, PatternError};
 use crate::runs::Run;
 use crate::{Region, limits};
 
-/// Fewer regions than these do not become a run: any two regions of equal length are "at equal distance".
+/// Fewer regions than this do not become a run: any two regions of equal length are "at equal distance".
 const RUN_REGIONS_MIN: usize = 3;
 
 impl Pattern {
-    /// The regions as a pattern of as few strided runs as the greedy rule finds. `regions` may be longer than
-    /// a list may be, so long as the result is not.
+    /// The regions as a pattern of as few strided runs as the greedy rule finds. `regions` may exceed the
+    /// limit of a list if the result does not.
     pub fn compressed(regions: &[Region]) -> Result<Self, PatternError> {
         let runs = Self::of_runs(runs_of(regions))?;
         let short = regions.iter().filter(|region| region.len > 0).count() <= limits::LIST_REGIONS_MAX;
@@ -29,9 +29,9 @@ impl Pattern {
         Ok(runs)
     }
 
-    /// The same regions, a list's in as few strided runs as the greedy rule finds. What has a closed form
-    /// already, a coalesced pattern with joined regions, and what would not become smaller, is given back as
-    /// it is.
+    /// The same regions; a list becomes as few strided runs as the greedy rule finds. Returned unchanged: a
+    /// pattern that already has a closed form, a coalesced pattern with joined regions, and a list that
+    /// would not become smaller.
     pub fn compress(&self) -> Self {
         let is_list = matches!(self.body(), Body::Runs(runs) if runs.all().iter().all(Run::is_plain));
         if !is_list {
@@ -45,7 +45,7 @@ impl Pattern {
     }
 }
 
-/// The one with fewer bytes on the wire; the first of equals.
+/// The pattern with fewer bytes on the wire; `a` if they are equal.
 fn smaller(a: Pattern, b: Pattern) -> Pattern {
     if a.to_bytes().len() <= b.to_bytes().len() { a } else { b }
 }
@@ -71,8 +71,8 @@ fn runs_of(regions: &[Region]) -> Vec<Run> {
     runs
 }
 
-/// The stride from the first region to the second, and how many regions from the first go on at it with its
-/// length.
+/// The stride from the first region to the second, and the number of regions from the first on that
+/// continue at it with equal length.
 fn run_from(regions: &[Region]) -> Option<(i64, usize)> {
     let [first, second, ..] = regions else { return None };
     let stride = second.offset.checked_sub(first.offset)?;

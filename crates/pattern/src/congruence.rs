@@ -1,9 +1,9 @@
 //! The first member of an arithmetic progression whose remainder falls in a range.
 //!
-//! A record at stride *s* meets a server whose bytes come round with period *P* when its remainder modulo *P*
-//! falls into the server's range. Looking at one record after the other, a stride that shares much with the
-//! period can go by thousands, or for ever, without meeting; the question has an answer in O(log P) by
-//! Euclid's steps on (stride, period).
+//! A server's bytes repeat with period *P*. A record at stride *s* touches the server when its remainder
+//! modulo *P* falls into the server's range. A stride that shares a large divisor with the period can pass
+//! thousands of records, or all of them, without touching it. Euclid's algorithm on (stride, period) finds
+//! the first record that does in O(log P).
 
 /// The smallest `k >= 0` with `(start + k * stride) mod modulus < width`. `modulus` > 0.
 pub(crate) fn first_below(start: u64, stride: i64, modulus: u64, width: u64) -> Option<u64> {

@@ -1,9 +1,9 @@
-//! A distribution: which server holds which byte of a file, and where.
+//! A distribution: which server holds which byte of a file, and at which position.
 //!
-//! From PVFS: a file's bytes are dealt to *n* datafiles by a fixed rule, and the rule is the file's own. What
-//! PVFS's distributions offer (`logical_to_physical_offset`, `next_mapped_offset`, `contiguous_length`,
-//! `logical_file_size`), offers this trait; a [`View`](crate::View) is built on nothing else. The concrete
-//! distributions (`simple_stripe`, `basic`) live with the protocol, since their parameters go over the wire.
+//! From PVFS: a fixed rule of the file's own deals its bytes to *n* datafiles. This trait offers the same
+//! functions as PVFS's distributions (`logical_to_physical_offset`, `next_mapped_offset`,
+//! `contiguous_length`, `logical_file_size`); a [`View`](crate::View) needs nothing else. The concrete
+//! distributions (`simple_stripe`, `basic`) live in `proto`, since their parameters go over the wire.
 //!
 //! Laws, which implementations test with [`broken_law`](crate::broken_law):
 //! - `locate(l)` names one server below `servers()`, and `logical(server, physical)` of it is `l` again;
@@ -13,25 +13,25 @@
 //! - `cycle(s) = Some(c)` means: `s` holds exactly the bytes that `c` says;
 //! - `logical_end(s, physical_size(s, size)) <= size`, and for the server of the last byte it is `size`.
 
-/// Where one byte of a file lies, and for how many bytes that goes on.
+/// The position of one byte of a file, and the number of bytes that follow it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Piece {
     /// The server, by its place in the file's list of datafiles.
     pub server: u32,
     /// The byte's position in that server's datafile.
     pub physical: u64,
-    /// Bytes from here to the next boundary, at least 1: so many follow on the same server without a gap.
-    /// `u64::MAX` where there is no boundary.
+    /// Bytes from this one to the next boundary, at least 1: so many lie on the same server without a gap.
+    /// `u64::MAX`: there is no boundary.
     pub run: u64,
 }
 
-/// The bytes a server holds under a round robin: `len` bytes from `start`, again each `period` bytes.
+/// The bytes a server holds under a round robin: `len` bytes from `start`, again in each `period` bytes.
 ///
-/// With it a view finds the next record that touches a server by arithmetic, where it would otherwise look at
-/// every record between.
+/// A view uses it to compute the next record that touches a server; without it the view visits every
+/// record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cycle {
-    /// Bytes after which the round begins again; at least 1.
+    /// Bytes of a round; at least 1.
     pub period: u64,
     /// Where in each round the server's bytes begin; below `period`.
     pub start: u64,
@@ -40,12 +40,12 @@ pub struct Cycle {
 }
 
 impl Cycle {
-    /// Whether the parts fit each other as documented. A cycle that does not is not used.
+    /// Whether the fields satisfy the documented relations. A cycle that does not is ignored.
     pub fn is_valid(&self) -> bool {
         self.start < self.period && self.len <= self.period - self.start
     }
 
-    /// The first position at or behind `logical` that the server holds, if there is one within `u64`.
+    /// The first position at or after `logical` that the server holds, if there is one within `u64`.
     pub fn next(&self, logical: u64) -> Option<u64> {
         if self.len == 0 {
             return None;
@@ -68,7 +68,7 @@ impl Cycle {
     }
 }
 
-/// The rule by which a file's bytes are dealt to servers. See the module's page for the laws.
+/// The rule by which a file's bytes are dealt to servers. See the module for the laws.
 pub trait Distribution {
     /// How many servers take part; their numbers are 0 to this.
     fn servers(&self) -> u32;
@@ -76,25 +76,25 @@ pub trait Distribution {
     /// Where the byte at `logical` lies.
     fn locate(&self, logical: u64) -> Piece;
 
-    /// Which byte of the file lies at `physical` in `server`'s datafile.
+    /// The byte of the file that lies at `physical` in `server`'s datafile.
     fn logical(&self, server: u32, physical: u64) -> u64;
 
-    /// The end of the file that a datafile of `physical_size` bytes on `server` implies: the logical position
-    /// behind its last byte, 0 if it has none. The file's size is the largest of these.
+    /// The end of the file that a datafile of `physical_size` bytes on `server` implies: the logical
+    /// position after its last byte, 0 if it has none. The file's size is the largest of these.
     fn logical_end(&self, server: u32, physical_size: u64) -> u64;
 
-    /// The size of `server`'s datafile for a file of `logical_size` bytes: what truncate sets.
+    /// The size of `server`'s datafile for a file of `logical_size` bytes: the size that truncate sets.
     fn physical_size(&self, server: u32, logical_size: u64) -> u64;
 
-    /// The bytes of `server`, where the rule is a round robin of equal rounds. `None`, the default: it is
-    /// not, or it does not say so; views are then slower, and the same.
+    /// The bytes of `server`, if the rule is a round robin of equal rounds. `None`, the default: it is not,
+    /// or the rule does not say so. Views are then slower, and return the same.
     fn cycle(&self, server: u32) -> Option<Cycle> {
         let _ = server;
         None
     }
 
-    /// The first position at or behind `logical` that `server` holds. `None`: there is none, or the rule does
-    /// not say; a view then goes from boundary to boundary. The default asks [`Distribution::cycle`].
+    /// The first position at or after `logical` that `server` holds. `None`: there is none, or the rule
+    /// does not say; a view then goes from boundary to boundary. The default calls [`Distribution::cycle`].
     fn next_on(&self, server: u32, logical: u64) -> Option<u64> {
         self.cycle(server).filter(Cycle::is_valid)?.next(logical)
     }

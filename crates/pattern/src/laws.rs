@@ -3,7 +3,7 @@
 use crate::Distribution;
 
 /// The first law of [`Distribution`] that `distribution` breaks for a file of some size up to `size`, in
-/// words with the place; `None` if it keeps them all. Looks at every byte for every server: for small files.
+/// words with the place; `None` if it keeps them all. Checks every byte for every server: for small files.
 pub fn broken_law(distribution: &dyn Distribution, size: u64) -> Option<String> {
     let broken = |logical| {
         broken_place(distribution, logical)
@@ -51,7 +51,7 @@ fn broken_next(distribution: &dyn Distribution, server: u32, logical: u64) -> Op
     (said != holds(logical)).then(|| format!("server {server} has it or not, against {cycle:?}"))
 }
 
-/// Of `physical_size` and `logical_end`, for a file that ends behind `logical`.
+/// Of `physical_size` and `logical_end`, for a file that ends after `logical`.
 fn broken_size(distribution: &dyn Distribution, server: u32, logical: u64) -> Option<String> {
     let size = logical + 1;
     let physical = distribution.physical_size(server, size);

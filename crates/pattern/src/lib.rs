@@ -1,10 +1,10 @@
-//! The algebra of access patterns, and the codec the wire is built on. No I/O.
+//! The algebra of access patterns, and the codec of the wire. No I/O.
 //!
 //! Five works on parallel file systems (PVFS's small files and its persistency layer, Galley, PLFS, file
 //! composition) say one thing: *tell the system the shape of the access, not one request at a time*. A
 //! [`Pattern`] is that shape: a finite ordered sequence of regions in closed form. The client's call, the
 //! wire, the server's disk schedule, a container's index and a benchmark's workload all speak it, and no
-//! other list of offsets and lengths exists in the house.
+//! other list of offsets and lengths exists in ShoalFS.
 //!
 //! ```
 //! use shoal_pattern::{Cycle, Distribution, Pattern, Piece, Region, View, Window};
@@ -20,7 +20,7 @@
 //! let regions: Vec<Region> = part.regions().collect();
 //! assert_eq!(regions, [Region::new(68, 4), Region::new(4160, 8), Region::new(8256, 4)]);
 //!
-//! // Who has it? A view is the pattern as one server sees it: nothing is computed that is not asked for.
+//! // Which server holds which bytes? A view is the pattern as one server sees it, computed lazily.
 //! struct Stripe;
 //! # impl Stripe { const STRIP: u64 = 65_536; const SERVERS: u64 = 4; }
 //! impl Distribution for Stripe {
@@ -55,7 +55,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The modules: [`codec`], on which every message of the house is built; [`limits`]; the pattern with its
+//! The modules: [`codec`], which encodes every message; [`limits`]; the pattern with its
 //! forms (nests, runs), its lazy walk, its words and its encoding; distributions; views, and the cutting of
 //! transfers.
 //!

@@ -26,8 +26,8 @@
 
 use crate::{PatternError, limits};
 
-/// One level of repetition: what lies inside is repeated `quantity` times, each `stride` bytes behind (or,
-/// negative, before) the one before it.
+/// One level of repetition: its content is repeated `quantity` times, each `stride` bytes after (or,
+/// negative, before) the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Level {
     /// Bytes from the start of one repetition to the start of the next. May be negative or 0.
@@ -44,7 +44,8 @@ pub(crate) struct Nest {
     pub levels: Vec<Level>,
 }
 
-/// A nest that borrows its levels: what cursors walk, be it a [`Nest`] or a [`Run`](crate::runs::Run).
+/// A nest that borrows its levels: cursors walk it. It borrows from a [`Nest`] or a
+/// [`Run`](crate::runs::Run).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape<'a> {
     pub offset: i64,
@@ -121,7 +122,7 @@ impl Shape<'_> {
         (low, high)
     }
 
-    /// Splits off the outermost level: it, and what it repeats.
+    /// Splits off the outermost level: the level, and the shape that it repeats.
     fn peel(&self) -> Option<(Level, Self)> {
         let (outer, levels) = self.levels.split_last()?;
         Some((*outer, Self { levels, ..*self }))
@@ -178,9 +179,9 @@ pub(crate) fn moved(offset: i64, stride: i64, index: u64) -> i64 {
     offset.wrapping_add(stride.wrapping_mul(index as i64))
 }
 
-/// A nest cut to the packed bytes `from .. from + len` of it, in the smallest form: outer levels in which the
-/// window does not move are gone, and the outermost that is left keeps only the repetitions that the window
-/// touches. Returns the nest and where the window begins in it. `len` > 0.
+/// The packed bytes `from .. from + len` of a nest, in the smallest form: outer levels in which the window
+/// does not move are dropped, and the outermost remaining level keeps only the repetitions that the window
+/// touches. Returns the nest and the start of the window in it. `len` > 0.
 pub(crate) fn narrowed(shape: Shape<'_>, mut from: u64, len: u64) -> (Nest, u64) {
     let mut shape = shape;
     while let Some((outer, inner)) = shape.peel() {
@@ -201,12 +202,12 @@ pub(crate) fn narrowed(shape: Shape<'_>, mut from: u64, len: u64) -> (Nest, u64)
     (Nest { offset, record: len, levels: Vec::new() }, 0)
 }
 
-/// A place in a shape: a record, and a byte in it. Moves on in constant time, and anywhere in O(depth).
+/// A place in a shape: a record, and a byte in it. Advances in constant time, and seeks in O(depth).
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor<'a> {
     shape: Shape<'a>,
     index: [u64; limits::NESTING_DEPTH_MAX],
-    /// Where the record at hand begins.
+    /// Offset of the current record.
     offset: i64,
     /// Bytes of it already passed.
     skipped: u64,
@@ -231,7 +232,7 @@ impl<'a> Cursor<'a> {
         self.offset.wrapping_add(self.skipped as i64)
     }
 
-    /// Where the record at hand begins.
+    /// Offset of the current record.
     pub fn record_offset(&self) -> i64 {
         self.offset
     }
@@ -241,17 +242,17 @@ impl<'a> Cursor<'a> {
         self.shape.record
     }
 
-    /// Bytes left of the record at hand.
+    /// Bytes left of the current record.
     pub fn left_in_record(&self) -> u64 {
         self.shape.record - self.skipped
     }
 
-    /// Moves `bytes` on inside the record at hand, not to its end.
+    /// Advances by `bytes` inside the current record, not to its end.
     pub fn skip(&mut self, bytes: u64) {
         self.skipped += bytes;
     }
 
-    /// Moves to the next record; false behind the last, where the cursor is of no more use.
+    /// Advances to the next record; false after the last, when the cursor must not be used any more.
     pub fn next_record(&mut self) -> bool {
         self.skipped = 0;
         for (index, level) in self.index.iter_mut().zip(self.shape.levels) {
@@ -266,14 +267,14 @@ impl<'a> Cursor<'a> {
         false
     }
 
-    /// The stride from the record at hand to the next of its row, and how many records of the row follow it.
-    /// A row is one turn of the innermost level.
+    /// The stride from the current record to the next of its row, and how many records of the row follow
+    /// it. A row is one turn of the innermost level.
     pub fn row(&self) -> (i64, u64) {
         self.shape.levels.first().map_or((0, 0), |level| (level.stride, level.quantity - 1 - self.index[0]))
     }
 
-    /// Moves `records` on to the start of a record in the same row, at most as many as [`Cursor::row`] says
-    /// follow.
+    /// Advances by `records` to the start of a record in the same row; at most as many as [`Cursor::row`]
+    /// returns.
     pub fn skip_in_row(&mut self, records: u64) {
         if let Some(level) = self.shape.levels.first() {
             self.index[0] += records;

@@ -1,19 +1,20 @@
-//! The pattern: a finite ordered sequence of regions in closed form, and the operations that keep it closed.
+//! The pattern: a finite ordered sequence of regions in closed form, and the operations that keep it
+//! closed.
 //!
-//! A pattern is a **body** (a [nest] or [runs]) and a **window** of its packed bytes. The window is what
-//! makes slicing closed: the bytes 5 .. 900 of a strided pattern are the same strided pattern seen through a
-//! window, however the cut falls into its records. A slice of a slice is a smaller window; outer levels and
-//! repetitions that no longer show are dropped, so a pattern cut to one record *is* contiguous.
+//! A pattern is a **body** (a [nest] or [runs]) and a **window** of its packed bytes. The window makes
+//! slicing closed: the bytes 5 .. 900 of a strided pattern are the same strided pattern with a window,
+//! wherever the cut falls in its records. A slice of a slice is a smaller window; outer levels and
+//! repetitions outside it are dropped, so a pattern cut to one record *is* contiguous.
 //!
 //! ```text
 //!   body      ####....####....####....####       strided(0, 4, 8, 4), 16 packed bytes
 //!   window      ^^    ^^^^    ^                  slice(2, 7): window from 2, 7 bytes, three repetitions left
 //! ```
 //!
-//! Invariants: a body is valid (see its module); the window lies inside the body and is as small as it can be
-//! said; an empty pattern is the one empty nest. Equality is that of this normal form: equal patterns have
-//! equal regions, and two patterns with equal regions may yet be different forms (a list of every element of
-//! a stride is not the stride, until it is compressed).
+//! Invariants: a body is valid (see its module); the window lies inside the body and has the smallest form;
+//! an empty pattern is the one empty nest. Equality is that of this normal form: equal patterns have equal
+//! regions, but two patterns with equal regions may be different forms (a list of every element of a stride
+//! is not the stride, until it is compressed).
 
 use crate::nest::{self, Level, Nest, join};
 use crate::regions::Regions;
@@ -43,7 +44,7 @@ pub enum PatternError {
     },
 }
 
-/// What a pattern's window looks at.
+/// The body of a pattern.
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
     Nest(Nest),
@@ -59,8 +60,8 @@ impl Body {
     }
 }
 
-/// A finite ordered sequence of regions in closed form. See the crate's front page for what it can do, and
-/// this module's for how.
+/// A finite ordered sequence of regions in closed form. See the crate for its use, and this module for its
+/// form.
 ///
 /// Its bytes have *packed positions*: 0 is the first byte of the first region, and so on in order, gaps not
 /// counted. Regions may overlap, touch, repeat, and run backwards.
@@ -69,9 +70,9 @@ pub struct Pattern {
     body: Body,
     from: u64,
     len: u64,
-    /// Regions that touch are one; set by `coalesce` where the body cannot say it. A joined body is coalesced
-    /// as far as its form allows, so that the iterator joins two records of a nest, and as many of a list as
-    /// it has runs.
+    /// Regions that touch are one; set by `coalesce` where the body cannot express it. A joined body is
+    /// coalesced as far as its form allows, so that the iterator joins at most two records of a nest, and
+    /// at most as many of a list as it has runs.
     joined: bool,
 }
 
@@ -84,7 +85,7 @@ impl Pattern {
         Self::nested(offset, len, Vec::new())
     }
 
-    /// `quantity` records of `rec_size` bytes, each `stride` bytes behind the one before it (Galley's
+    /// `quantity` records of `rec_size` bytes, each `stride` bytes after the previous one (Galley's
     /// simple-strided request).
     pub fn strided(offset: i64, rec_size: u64, stride: i64, quantity: u64) -> Result<Self, PatternError> {
         Self::nested(offset, rec_size, vec![Level { stride, quantity }])
@@ -126,12 +127,12 @@ impl Pattern {
         self.joined
     }
 
-    /// Where in the body the window begins.
+    /// Start of the window in the body.
     pub(crate) fn from(&self) -> u64 {
         self.from
     }
 
-    /// The window, where it is not the whole body.
+    /// The window, if it is not the whole body.
     pub(crate) fn part_of_body(&self) -> Option<(u64, u64)> {
         (self.len < self.body.len()).then_some((self.from, self.len))
     }
@@ -221,8 +222,8 @@ impl Pattern {
         self.iter_window(0, self.len)
     }
 
-    /// The regions of the packed bytes `from .. from + len`, without building the slice; what lies behind the
-    /// pattern's end is left away. The start is found by arithmetic, in O(depth) (O(log runs) in a list).
+    /// The regions of the packed bytes `from .. from + len`, without building the slice; bytes after the
+    /// pattern's end are left out. The start is found by arithmetic, in O(depth) (O(log runs) in a list).
     pub fn iter_window(&self, from: u64, len: u64) -> Regions<'_> {
         let from = from.min(self.len);
         Regions::new(self, from, len.min(self.len - from))
@@ -249,8 +250,8 @@ impl Pattern {
         Ok(Self { joined: self.joined, ..whole }.narrow(from, self.len))
     }
 
-    /// The packed bytes `from .. from + len` as a pattern; what lies behind the end is left away. Closed, and
-    /// in O(depth) memory: a stride stays a stride, a list is shared.
+    /// The packed bytes `from .. from + len` as a pattern; bytes after its end are left out. Closed, and in
+    /// O(depth) memory: a stride stays a stride, a list is shared.
     pub fn slice(&self, from: u64, len: u64) -> Self {
         let from = from.min(self.len);
         self.clone().narrow(from, len.min(self.len - from))
@@ -276,9 +277,9 @@ impl Pattern {
         }
     }
 
-    /// The same bytes in the same order with regions that touch made one: exactly the regions that joining
-    /// neighbours of the expanded pattern would give. Packed positions stay what they were, so a pattern is
-    /// best coalesced where it enters the house: views of it are the same and cost less.
+    /// The same bytes in the same order with touching regions joined: exactly the regions that joining
+    /// neighbours of the expanded pattern gives. Packed positions do not change. Coalesce a pattern once,
+    /// when it is made: its views are the same and cost less.
     pub fn coalesce(&self) -> Self {
         let whole = match &self.body {
             Body::Nest(nest) => Self::of_nest(coalesced(nest)),
@@ -288,15 +289,15 @@ impl Pattern {
     }
 }
 
-/// A pattern from what [`nest::narrowed`] gave.
+/// A pattern from the result of [`nest::narrowed`].
 fn of_narrowed((nest, from): (Nest, u64), len: u64, joined: bool) -> Pattern {
     let joined = joined && touches_where_it_turns(nest.record, &nest.levels);
     Pattern { body: Body::Nest(nest), from, len, joined }
 }
 
-/// Swallows levels whose repetitions touch, and makes two levels one where the outer goes on where the inner
-/// stops. Packed positions stay what they were. Records that touch only where a level turns over are left to
-/// the iterator: joined, they have no closed form.
+/// Removes levels whose repetitions touch, and merges two levels if the outer continues where the inner
+/// stops. Packed positions do not change. Records that touch only where a level turns over are left to the
+/// iterator: joined, they have no closed form.
 fn coalesced(nest: &Nest) -> Nest {
     let mut record = nest.record;
     let mut levels: Vec<Level> = Vec::with_capacity(nest.levels.len());

@@ -20,8 +20,8 @@ impl Region {
         Self { offset, len }
     }
 
-    /// The offset just behind the region. Exact for every region that a pattern yields; a region made by hand
-    /// whose end is past the largest offset ends there.
+    /// The offset just after the region. Exact for every region that a pattern yields; a region made by
+    /// hand whose end is past the largest offset ends there.
     pub const fn end(&self) -> i64 {
         self.offset.saturating_add_unsigned(self.len)
     }

@@ -1,7 +1,7 @@
 //! The lazy walk over a pattern's regions, from any packed position, in O(depth) memory.
 //!
-//! One engine serves all: [`Regions`] for everyone, and through its crate-private steps the projection, which
-//! skips whole rows of records by arithmetic instead of visiting them.
+//! One engine serves two users: [`Regions`], and the projection, which skips whole rows of records by
+//! arithmetic through crate-private steps.
 
 use crate::nest::Cursor;
 use crate::pattern::{Body, Pattern};
@@ -51,9 +51,9 @@ impl std::iter::FusedIterator for Regions<'_> {}
 /// A place in a pattern's packed window. Record boundaries show, also in a coalesced pattern.
 #[derive(Clone, Debug)]
 pub(crate) struct Walk<'a> {
-    /// The shape at hand; `None` at the end.
+    /// The current shape; `None` at the end.
     cursor: Option<Cursor<'a>>,
-    /// The runs behind it.
+    /// The runs after it.
     runs: &'a [Run],
     /// Packed bytes of the window not yet passed.
     left: u64,
@@ -80,13 +80,13 @@ impl<'a> Walk<'a> {
         self.left
     }
 
-    /// What is left of the record at hand, inside the window.
+    /// The rest of the current record, inside the window.
     pub fn peek(&self) -> Option<Region> {
         let cursor = self.cursor.as_ref()?;
         Some(Region::new(cursor.offset(), cursor.left_in_record().min(self.left)))
     }
 
-    /// Moves `bytes` on, at most what [`Walk::peek`] gave.
+    /// Advances by `bytes`, at most the length that [`Walk::peek`] returned.
     pub fn pass(&mut self, bytes: u64) {
         self.left -= bytes;
         let Some(cursor) = self.cursor.as_mut() else { return };
@@ -107,19 +107,19 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The records of a row that follow the one at hand.
+/// The records of a row that follow the current one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     /// Bytes of each.
     pub record: u64,
     /// From one to the next.
     pub stride: i64,
-    /// Where the first of them lies. Meaningless where none follows.
+    /// Offset of the first of them. Meaningless if none follows.
     pub next_offset: i64,
 }
 
 impl Walk<'_> {
-    /// The row at hand.
+    /// The current row.
     pub fn row(&self) -> Option<Row> {
         let cursor = self.cursor.as_ref()?;
         let (stride, _) = cursor.row();
@@ -130,13 +130,13 @@ impl Walk<'_> {
         })
     }
 
-    /// Passes what is left of the record at hand and `records` more of its row, or all of the row if they are
+    /// Passes the rest of the current record and `records` more of its row, or all of the row if they are
     /// fewer.
     pub fn pass_records(&mut self, records: u64) {
         let Some(cursor) = self.cursor.as_mut() else { return };
         let (_, following) = cursor.row();
         let passed = records.min(following);
-        // Saturated, it is past the window's end all the same.
+        // If it saturates, it is past the window's end all the same.
         let bytes = cursor.left_in_record().saturating_add(cursor.record().saturating_mul(passed));
         if bytes >= self.left {
             self.left = 0;

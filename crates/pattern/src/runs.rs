@@ -1,8 +1,8 @@
 //! Runs: a sequence of strided runs, each a region or a region repeated. A list is runs of one region each.
 //!
-//! A list is what is left when an access has no closed form. It is walked in its own order, and a packed
-//! position is found in it by binary search over the packed end of each run. The runs are shared, so that a
-//! slice of a list costs no copy; what a slice does not touch is left behind when it is sent.
+//! A list represents an access without a closed form. It is walked in its own order; a binary search over
+//! the packed end of each run finds a packed position. The runs are shared, so a slice of a list costs no
+//! copy; the encoder sends only the runs that a slice touches.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ impl Runs {
     }
 
     /// Strided runs that touch themselves made plain, and plain neighbours that touch made one. Packed
-    /// positions stay what they were.
+    /// positions do not change.
     pub fn coalesced(&self) -> Self {
         let mut runs: Vec<Run> = Vec::with_capacity(self.runs.len());
         let mut ends: Vec<u64> = Vec::with_capacity(self.runs.len());

@@ -1,9 +1,10 @@
 //! The view: a pattern as one server sees it.
 //!
 //! A pattern dealt by a distribution is no pattern any more: a stride is not closed under a round robin
-//! (47,008 bytes at stride 376,064 over 4 x 64 KiB repeats only after 1,024 records). So nothing is computed
-//! and sent: the wire carries (pattern, packed window, distribution, server), and client and server walk the
-//! same view of it, lazily. PVFS does the same with MPI datatypes on both sides of its flows.
+//! (47,008 bytes at stride 376,064 over 4 x 64 KiB repeats only after 1,024 records). So no per-server
+//! pattern is computed or sent: the wire carries (pattern, packed window, distribution, server), and client
+//! and server walk the same view of it, lazily. PVFS does the same with MPI datatypes on both sides of its
+//! flows.
 //!
 //! ```text
 //!   logical     0       8       16      24          two servers, strips of 4
@@ -16,12 +17,12 @@
 //! Invariants: the views over all servers partition the window's packed bytes; runs come in packed order,
 //! each maximal (the next is not contiguous with it in both spaces).
 //!
-//! Cost: a server's view passes over the other servers' bytes by arithmetic when the distribution gives a
-//! [`Cycle`]: whole strips inside a record, whole records inside a row. What remains is O(own runs),
-//! and O(log period) for each row in the outer levels and each run of a list.
+//! Cost: a server's view skips the other servers' bytes by arithmetic when the distribution gives a
+//! [`Cycle`]: whole strips inside a record, whole records inside a row. It costs O(own runs), and O(log
+//! period) for each row in the outer levels and each run of a list.
 //!
-//! **A pattern of a few bytes may have 2^60 records of which a server holds none.** Who walks the pattern of somebody else
-//! bounds the walk ([`View::at_most`]).
+//! **A pattern of a few bytes may have 2^60 records of which a server holds none.** Code that walks a
+//! pattern from the wire must bound the walk ([`View::at_most`]).
 //!
 //! [`Split`] cuts a server's share of a transfer into messages, by packed position, which is the only cut
 //! under which a pattern is closed.
@@ -51,7 +52,7 @@ impl Window {
         Self { from: 0, len: pattern.len() }
     }
 
-    /// The packed position behind the window; `u64::MAX` for one whose end is beyond that.
+    /// The packed position after the window; `u64::MAX` if the end is beyond that.
     pub const fn end(&self) -> u64 {
         self.from.saturating_add(self.len)
     }
@@ -90,18 +91,18 @@ pub enum ViewError {
     /// The distribution has no such server.
     #[error("server {server} is not among the file's {servers}")]
     NoSuchServer {
-        /// The server asked for.
+        /// The requested server.
         server: u32,
         /// How many there are.
         servers: u32,
     },
-    /// Messages of no bytes were asked for.
+    /// The message size is 0 bytes.
     #[error("a transfer cannot be cut into messages of 0 bytes")]
     EmptyMessages,
 }
 
-/// The runs of one server in a packed window of a pattern, in packed order. An iterator; a clone starts where
-/// the original stands.
+/// The runs of one server in a packed window of a pattern, in packed order. An iterator; a clone continues
+/// from the position of the original.
 #[derive(Clone)]
 pub struct View<'a> {
     walk: Walk<'a>,
@@ -109,9 +110,9 @@ pub struct View<'a> {
     server: u32,
     cycle: Option<Cycle>,
     window_len: u64,
-    /// Found and not yet yielded, since the next may go on from it.
+    /// Found and not yet yielded, since the next may extend it.
     pending: Option<ViewRun>,
-    /// Pieces that may still be looked at.
+    /// Pieces that the walk may still visit.
     steps_left: u64,
     gave_up: bool,
 }
@@ -140,20 +141,20 @@ impl<'a> View<'a> {
         })
     }
 
-    /// The same, ending after `steps` pieces were looked at, of this server or not; [`View::gave_up`] then says so. A piece
-    /// is what lies between two boundaries of records, rows or strips.
+    /// The same, but the view ends after it visited `steps` pieces, of this server or not; then
+    /// [`View::gave_up`] returns true. A piece lies between two boundaries of records, rows or strips.
     pub fn at_most(mut self, steps: u64) -> Self {
         self.steps_left = steps;
         self
     }
 
-    /// Whether the walk ended before the pattern did, by [`View::at_most`].
+    /// Whether the walk ended before the pattern did, because of [`View::at_most`].
     pub fn gave_up(&self) -> bool {
         self.gave_up
     }
 
-    /// Bytes that the server holds of what is not yet yielded. Counts whole records by arithmetic where the
-    /// distribution gives a cycle, and otherwise by iteration.
+    /// Bytes of the server that are not yet yielded. Counts whole records by arithmetic if the distribution
+    /// gives a cycle, and otherwise by iteration.
     pub fn len(&self) -> u64 {
         match self.cycle {
             Some(cycle) => self.count(cycle),
@@ -161,7 +162,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether the server holds nothing of what is not yet yielded.
+    /// Whether no byte of the server is left to yield.
     pub fn is_empty(&self) -> bool {
         self.clone().next().is_none()
     }
@@ -229,8 +230,8 @@ fn check(pattern: &Pattern, window: Window) -> Result<(), ViewError> {
     }
 }
 
-/// Passes the record at hand, of which nothing is held, and all that follow it in its row up to the first of
-/// which something is.
+/// Passes the current record, of which the server holds nothing, and all that follow it in its row up to
+/// the first of which it holds something.
 fn skip_records(walk: &mut Walk<'_>, cycle: Cycle) {
     let Some(row) = walk.row() else { return };
     // A record at x of r bytes meets the server's range when (x + r - 1 - start) mod period < len + r - 1.
@@ -279,7 +280,7 @@ pub struct Split<'a> {
     /// The window's start: windows are given in the pattern's packed positions.
     base: u64,
     max_bytes: u64,
-    /// What is left of the run at hand.
+    /// The rest of the current run.
     rest: Option<ViewRun>,
 }
 

@@ -1,7 +1,7 @@
 //! A pattern on the wire and in the journal.
 //!
 //! ```text
-//!   u8 form    bits 0-3  what the body is      bit 6  a window follows the body
+//!   u8 form    bits 0-3  the form of the body   bit 6  a window follows the body
 //!                                              bit 7  regions that touch are one
 //!   1 contiguous   zigzag offset, varint length
 //!   2 nested       zigzag offset, varint record, u8 levels, innermost first:
@@ -9,12 +9,12 @@
 //!   3 list         u32 count, { zigzag offset - end of the region before, varint length }
 //!   4 runs         u32 count, { zigzag offset - offset of the run before, varint record, varint quantity,
 //!                               zigzag stride if quantity > 1 }
-//!   5              kept for batched trees
+//!   5              reserved for batched trees
 //!   window         varint from, varint length, in the body's packed bytes
 //! ```
 //!
-//! A stride of a million records is a dozen bytes. What a sliced list does not show is not sent. Decoding
-//! goes through the same checked constructors as any pattern and ends in the same normal form.
+//! A stride of a million records is a dozen bytes. The parts of a list outside its slice are not sent.
+//! Decoding uses the same checked constructors as any pattern and ends in the same normal form.
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::nest::{Level, Nest};
@@ -91,7 +91,7 @@ impl Codec for Pattern {
             }
             Some(_) => return Err(DecodeError::Invalid("window of a pattern")),
         };
-        // Coalesced anew, not believed: joining what touches could otherwise be made to take for ever.
+        // Coalesced again, not trusted: a hostile pattern could otherwise make joining take for ever.
         Ok(if form & JOINED != 0 { pattern.coalesce() } else { pattern })
     }
 }

@@ -1,4 +1,4 @@
-//! The codec: what is written is read, and what is hostile is refused before it costs anything.
+//! The codec: decoding inverts encoding, and hostile input is refused before it costs anything.
 
 use proptest::prelude::*;
 use shoal_pattern::codec::{Codec, DecodeError, Reader, Writer};
@@ -104,7 +104,7 @@ fn a_length_known_later_is_written_over_its_place() {
 fn errors_read_as_sentences() {
     assert_eq!(DecodeError::Truncated.to_string(), "the input ends inside a value");
     assert_eq!(DecodeError::Invalid("bool").to_string(), "not a valid bool");
-    assert_eq!(DecodeError::Trailing.to_string(), "bytes are left behind the value");
+    assert_eq!(DecodeError::Trailing.to_string(), "bytes are left after the value");
 }
 
 proptest! {

@@ -1,4 +1,4 @@
-//! Patterns told by example: the forms they take, what they refuse, how they read, what they weigh.
+//! Patterns by example: the forms they take, the input they refuse, their text, their sizes.
 
 use shoal_pattern::codec::{Codec, DecodeError, Writer};
 use shoal_pattern::{Level, Pattern, PatternError, Region, limits};
@@ -100,7 +100,7 @@ fn records_that_touch_where_a_level_turns_over_are_joined_without_a_closed_form(
 
 #[test]
 fn a_claim_that_regions_are_joined_is_not_believed() {
-    // A contiguous file, said as 2^40 records of one byte, marked as joined: walking it record by record
+    // A contiguous file, written as 2^40 records of one byte, marked as joined: walking it record by record
     // would take an hour before the first region came.
     let mut writer = Writer::new();
     writer.put_u8(0x82);

@@ -1,4 +1,4 @@
-//! The laws where naive expansion cannot follow: offsets and quantities of all sizes, against arithmetic in
+//! The laws where naive expansion is too slow: offsets and quantities of all sizes, against arithmetic in
 //! 128 bits.
 
 mod model;
@@ -121,8 +121,8 @@ proptest! {
         let window = Window::new(from, (pattern.len() - from).min(nest.record.saturating_mul(300)));
         // Strips from a fifth of a record up, so that walking takes no longer than this test may.
         let strip = (strip >> 10) + nest.record / 5 + 1;
-        let walking = model::Stripe { servers, strip, told: false };
-        let skipping = model::Stripe { told: true, ..walking };
+        let walking = model::Stripe { servers, strip, has_cycle: false };
+        let skipping = model::Stripe { has_cycle: true, ..walking };
         let Ok(walk) = View::new(&pattern, window, &walking, servers - 1) else { return Ok(()) };
         let walked: Vec<ViewRun> = walk.collect();
         let skip = View::new(&pattern, window, &skipping, servers - 1).unwrap();

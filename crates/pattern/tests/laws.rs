@@ -178,8 +178,8 @@ proptest! {
         let pattern = recipe.pattern();
         let window = clip(&pattern, from, len);
         prop_assume!(pattern.slice(window.from, window.len).bounds().is_none_or(|(low, _)| low >= 0));
-        let walking = model::Stripe { servers, strip, told: false };
-        let skipping = model::Stripe { told: true, ..walking };
+        let walking = model::Stripe { servers, strip, has_cycle: false };
+        let skipping = model::Stripe { has_cycle: true, ..walking };
         for server in 0..servers {
             let walked: Vec<_> = View::new(&pattern, window, &walking, server).unwrap().collect();
             let skipped: Vec<_> = View::new(&pattern, window, &skipping, server).unwrap().collect();
@@ -199,7 +199,7 @@ fn positions(run: ViewRun, base: u64) -> impl Iterator<Item = (u64, u64)> {
     (0..run.len).map(move |byte| (run.physical + byte, base + run.packed + byte))
 }
 
-/// Whatever was decoded must bear every operation.
+/// Every operation must work on any decoded pattern.
 fn use_if_decoded(input: &[u8]) {
     let mut reader = Reader::new(input);
     let Ok(pattern) = Pattern::decode(&mut reader) else { return };
@@ -212,7 +212,7 @@ fn use_if_decoded(input: &[u8]) {
             assert!(low <= region.offset && region.end() <= high && region.len > 0);
         }
     }
-    let stripe = model::Stripe { servers: 3, strip: 4096, told: true };
+    let stripe = model::Stripe { servers: 3, strip: 4096, has_cycle: true };
     if let Ok(view) = View::new(&pattern, Window::new(middle, (pattern.len() - middle).min(50)), &stripe, 1) {
         view.take(50).for_each(drop);
     }

@@ -1,5 +1,4 @@
-//! Views told by example: the design's own, the errors, and the cost, counted in questions to the
-//! distribution.
+//! Views by example: the design's own, the errors, and the cost, counted in calls of the distribution.
 
 mod model;
 
@@ -10,13 +9,13 @@ use shoal_pattern::{
     Cycle, Distribution, Level, Pattern, Piece, View, ViewError, ViewRun, Window, broken_law, split,
 };
 
-const STRIPE: Stripe = Stripe { servers: 4, strip: 65_536, told: true };
+const STRIPE: Stripe = Stripe { servers: 4, strip: 65_536, has_cycle: true };
 
 fn runs(pattern: &Pattern, window: Window, distribution: &dyn Distribution, server: u32) -> Vec<ViewRun> {
     View::new(pattern, window, distribution, server).unwrap().collect()
 }
 
-/// Counts how often it is asked where a byte lies.
+/// Counts the calls of `locate`.
 struct Counted {
     stripe: Stripe,
     asked: Cell<u64>,
@@ -61,7 +60,7 @@ fn the_designs_example_repeats_after_1024_records_and_not_before() {
         let pattern = Pattern::strided(first as i64 * 376_064, 47_008, 376_064, count).unwrap();
         (0..4).map(|server| runs(&pattern, Window::all(&pattern), &STRIPE, server)).collect::<Vec<_>>()
     };
-    // 1,024 strides are 1,469 whole rounds of 4 x 64 KiB: each datafile has moved on by as many strips.
+    // 1,024 strides are 1,469 whole rounds of 4 x 64 KiB: each datafile has advanced by as many strips.
     assert_eq!(1024 * 376_064, 1469 * 4 * 65_536);
     let moved = |mut views: Vec<Vec<ViewRun>>, strips: u64| {
         views.iter_mut().flatten().for_each(|run| run.physical += strips * 65_536);
@@ -70,7 +69,7 @@ fn the_designs_example_repeats_after_1024_records_and_not_before() {
     let first = turns(0, 1024);
     assert_eq!(turns(1024, 1024), moved(first.clone(), 1469));
     assert_eq!(first.iter().flatten().map(|run| run.len).sum::<u64>(), 1024 * 47_008);
-    // Before that no whole number of rounds has gone by, so no shift by rounds can be the same view.
+    // Fewer records are never a whole number of rounds, so no shift by rounds can be the same view.
     assert!((1..1024).all(|records| records * 376_064 % (4 * 65_536) != 0));
 }
 
@@ -95,7 +94,7 @@ fn one_server_alone_sees_one_run() {
         runs(&file, Window::all(&file), &alone, 0),
         [ViewRun { physical: 0, packed: 0, len: 100_000 }]
     );
-    let basic = Basic { holder: 1, told: false };
+    let basic = Basic { holder: 1, has_cycle: false };
     assert_eq!(runs(&file, Window::all(&file), &basic, 1).len(), 1);
     assert_eq!(runs(&file, Window::all(&file), &basic, 0), []);
 }
@@ -221,10 +220,10 @@ fn a_distribution_that_breaks_its_laws_cannot_hang_a_view() {
 
 #[test]
 fn distributions_are_held_to_their_laws() {
-    for told in [false, true] {
-        assert_eq!(broken_law(&Stripe { servers: 3, strip: 7, told }, 200), None);
-        assert_eq!(broken_law(&Stripe { servers: 1, strip: 7, told }, 200), None);
-        assert_eq!(broken_law(&Basic { holder: 1, told }, 200), None);
+    for has_cycle in [false, true] {
+        assert_eq!(broken_law(&Stripe { servers: 3, strip: 7, has_cycle }, 200), None);
+        assert_eq!(broken_law(&Stripe { servers: 1, strip: 7, has_cycle }, 200), None);
+        assert_eq!(broken_law(&Basic { holder: 1, has_cycle }, 200), None);
     }
     struct Late(Stripe);
     impl Distribution for Late {
@@ -247,7 +246,7 @@ fn distributions_are_held_to_their_laws() {
             self.0.cycle(server).map(|cycle| Cycle { len: cycle.len - 1, ..cycle })
         }
     }
-    let law = broken_law(&Late(Stripe { servers: 3, strip: 7, told: true }), 200).unwrap();
+    let law = broken_law(&Late(Stripe { servers: 3, strip: 7, has_cycle: true }), 200).unwrap();
     assert!(law.starts_with("at byte 6: byte 21 is not the next on server 0"), "{law}");
 }
 
@@ -264,7 +263,7 @@ fn a_cycle_tells_where_a_servers_bytes_are() {
 
 #[test]
 fn a_bounded_walk_gives_up_and_says_so_and_an_unbounded_one_does_not() {
-    let stripe = Stripe { servers: 3, strip: 7, told: true };
+    let stripe = Stripe { servers: 3, strip: 7, has_cycle: true };
     let level = |stride, quantity| Level { stride, quantity };
     // Every record is on server 1.
     let elsewhere = Pattern::nested(7, 1, vec![level(21, 10), level(2100, 1000)]).unwrap();

@@ -1,4 +1,4 @@
-//! What an object is: kinds, attributes, changes of them.
+//! Objects: kinds, attributes, changes of attributes.
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::layout::{Layout, Template};
@@ -58,9 +58,9 @@ impl Kind {
 }
 
 wire_struct! {
-    /// Attributes as the metadata server knows them. For a file with a `layout` (unstuffed over several servers) `size`,
-    /// `space` and `mtime` are only the first datafile's part: the client merges the other datafiles' facts
-    /// ([`StreamFacts`]).
+    /// Attributes as the metadata server knows them. For a file with a `layout` (unstuffed over several
+    /// servers) `size`, `space` and `mtime` are only the first datafile's part: the client merges the other
+    /// datafiles' facts ([`StreamFacts`]).
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct Attr {
         /// The object.
@@ -81,7 +81,7 @@ wire_struct! {
         pub size: u64,
         /// Bytes of space taken.
         pub space: u64,
-        /// Last access: as set explicitly (reads do not change it).
+        /// Last access, as set explicitly (reads do not change it).
         pub atime: Time,
         /// Last change of data.
         pub mtime: Time,
@@ -91,14 +91,14 @@ wire_struct! {
         pub btime: Time,
         /// The generation to send with data requests.
         pub generation: Generation,
-        /// The parent of a directory (the root: itself); elsewhere zero.
+        /// The parent of a directory (of the root: itself); zero for other objects.
         pub parent: Handle,
-        /// What a file's data is to be laid out as, or a directory's new files.
+        /// The template for a file's layout, or for the layouts of a directory's new files.
         pub template: Template,
-        /// Where the data is, once unstuffed over several datafiles.
+        /// The position of the data, once unstuffed over several datafiles.
         pub layout: Option<Layout>,
-        /// The shards of a directory that is split: then `nlink`, `mtime` and `ctime` are only those of the shard that was
-        /// asked, and the client merges the others'.
+        /// The shards of a split directory: then `nlink`, `mtime` and `ctime` are only those of the shard
+        /// that replied, and the client merges the others'.
         pub shards: Shards,
     }
 }
@@ -113,20 +113,20 @@ wire_struct! {
         pub size: u64,
         /// Bytes of space taken.
         pub space: u64,
-        /// The newest write since the generation began.
+        /// Time of the newest write since the generation began.
         pub written_at: Option<Time>,
-        /// How far its bytes have changed: of a read, as of before its first byte.
+        /// The change count of its bytes; in the reply to a read, the count before the read's first byte.
         pub count: ChangeCount,
     }
 }
 
 wire_struct! {
-    /// A stream's change count was set.
+    /// A change of a stream's change count.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Move {
-        /// What it was until then.
+        /// The count before.
         pub from: ChangeCount,
-        /// What it is since.
+        /// The count after.
         pub to: ChangeCount,
     }
 }
@@ -145,9 +145,10 @@ wire_struct! {
         pub atime: Option<Time>,
         /// Last change of data, explicit.
         pub mtime: Option<Time>,
-        /// Last change of attributes: given only by a mount whose kernel keeps it; else the server's now.
+        /// Last change of attributes. Only a mount whose kernel keeps this time sends it; otherwise the
+        /// server uses its own time.
         pub ctime: Option<Time>,
-        /// Clear set-user-id and set-group-id as a write by another than root does.
+        /// Clear set-user-id and set-group-id, as a write by a user other than root does.
         pub kill_privileges: bool,
     }
 }

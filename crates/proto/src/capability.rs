@@ -1,15 +1,15 @@
-//! Capabilities: what a data server checks at every access (design §8).
+//! Capabilities: data servers check one at every access (design §8).
 //!
-//! A metadata server that opens or creates a file for a client gives it a capability: the object, the rights, the
-//! expiry, and a keyed hash (BLAKE3, key derived from the file system's) over them and the collection. A data server
-//! verifies it without asking anybody: every datafile knows the metafile that owns it.
+//! A metadata server that opens or creates a file for a client gives it a capability: the object, the
+//! rights, the expiry, and a keyed hash (BLAKE3, key derived from the file system's) over them and the
+//! collection. A data server verifies it without a message: every datafile knows the metafile that owns it.
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::wire::wire_struct;
 use crate::{CollectionId, Handle, Time};
 
 bitflags::bitflags! {
-    /// What a capability allows.
+    /// The rights of a capability.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
     pub struct Rights: u8 {
         /// Read data.
@@ -34,9 +34,9 @@ wire_struct! {
     pub struct Capability {
         /// The metafile.
         pub object: Handle,
-        /// What is allowed.
+        /// The rights.
         pub rights: Rights,
-        /// Until when, by the servers' wall clock.
+        /// Expiry, by the servers' wall clock.
         pub expires_at: Time,
         /// The keyed hash.
         pub mac: [u8; 16],
@@ -80,7 +80,8 @@ impl SecretKey {
         Ok(SecretKey(key))
     }
 
-    /// A keyed hash of `parts` (each framed by its length), under a purpose so that no hash serves two.
+    /// A keyed hash of `parts` (each framed by its length). The purpose keeps hashes for different uses
+    /// apart.
     pub fn mac(&self, purpose: &str, parts: &[&[u8]]) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         for part in std::iter::once(purpose.as_bytes()).chain(parts.iter().copied()) {
@@ -109,7 +110,7 @@ impl Capability {
         Capability { object, rights, expires_at, mac }
     }
 
-    /// Whether it is genuine, not expired at `now`, of `object`, and gives `rights`.
+    /// Whether it is genuine, not expired at `now`, of `object`, and includes `rights`.
     pub fn allows(
         &self,
         key: &SecretKey,

@@ -1,4 +1,4 @@
-//! The cluster's map: which servers there are, where they listen, what they hold.
+//! The cluster's map: its servers, their addresses, their roles and their stores.
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::layout::Template;
@@ -7,7 +7,7 @@ use crate::wire::{Many, Text, wire_struct};
 use crate::{CollectionId, ServerId, StoreId, limits};
 
 bitflags::bitflags! {
-    /// What a server holds.
+    /// The roles of a server.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
     pub struct Roles: u8 {
         /// Metadata: metafiles, directories.
@@ -30,26 +30,30 @@ wire_struct! {
     /// One server.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct ServerInfo {
-        /// Its id: its index here.
+        /// Its id: its index in the map.
         pub id: ServerId,
-        /// Where it listens, in the form of `env`'s addresses (`tcp:…`, `unix:…`, `local:…`); several are alternatives, the
-        /// nearest that connects is used: in the process, on the machine, over the network.
+        /// Its addresses, in the form of `env`'s addresses (`tcp:…`, `unix:…`, `local:…`). They are
+        /// alternatives: a client uses the nearest that connects (in the process, on the machine, over the
+        /// network).
         pub addresses: Many<Text, 8>,
-        /// What it holds.
+        /// Its roles.
         pub roles: Roles,
-        /// Its store. [`StoreId::NONE`] until one is known; then another one is refused until an operator gives this one up.
+        /// Its store. [`StoreId::NONE`] until one is known. Once one is known, every other store is refused
+        /// until an operator gives this one up.
         pub store: StoreId,
-        /// Stores of this server that were given up for good, the newest last. Each is refused from then on.
+        /// Stores of this server that were given up for good, the newest last. Each is refused from then
+        /// on.
         pub retired: Many<StoreId, { limits::RETIRED_MAX }>,
-        /// Its store goes on with what an older copy of the one before has; else it began empty.
+        /// The store continues from an older copy of the previous store; otherwise it began empty.
         pub is_copy: bool,
-        /// How often its addresses were changed. Of two maps the one with the greater count knows where it is.
+        /// How often its addresses were changed. Of two maps the one with the greater count has the current
+        /// addresses.
         pub moved: u32,
     }
 }
 
 impl ServerInfo {
-    /// A server of which no store is known yet.
+    /// A server without a known store.
     pub fn new(id: ServerId, addresses: impl Into<Many<Text, 8>>, roles: Roles) -> ServerInfo {
         ServerInfo {
             id,
@@ -62,25 +66,27 @@ impl ServerInfo {
         }
     }
 
-    /// Whether this says where the server is, and `other` says where it was. Of two changes at once the same one counts
-    /// everywhere.
+    /// Whether this entry has newer addresses than `other`. Of two concurrent changes every server picks
+    /// the same one.
     fn is_where_it_went(&self, other: &ServerInfo) -> bool {
         let of = |info: &ServerInfo| info.addresses.iter().map(|at| at.0.clone()).collect::<Vec<_>>();
         self.moved > other.moved || (self.moved == other.moved && self.moved > 0 && of(self) > of(other))
     }
 
-    /// Whether this server may be served from `store`: no other one is known, and it was not given up.
+    /// Whether this server may be served from `store`: no other store is known, and `store` was not given
+    /// up.
     pub fn admits(&self, store: StoreId) -> bool {
         self.store.agrees(store) && !self.has_retired(store)
     }
 
-    /// The first counter of handles that its present store gives. Each store has a range of its own, so no handle, transaction
-    /// or pool of a store that was given up is ever named again by its successor (the root directory alone keeps its handle).
+    /// The first counter of the handles that its present store gives. Each store has a range of its own, so
+    /// a successor never names a handle, transaction or pool of a store that was given up (only the root
+    /// directory keeps its handle).
     pub fn handles_from(&self) -> u64 {
         self.retired.len() as u64 * limits::STORE_HANDLES
     }
 
-    /// The counter behind the last one that its present store may give.
+    /// The counter after the last one that its present store may give.
     pub fn handles_to(&self) -> u64 {
         self.handles_from() + limits::STORE_HANDLES
     }
@@ -90,14 +96,15 @@ impl ServerInfo {
         self.retired.contains(&store)
     }
 
-    /// Whether its store took the place of the one that `known` knows.
+    /// Whether its store replaced the store in `known`.
     pub fn succeeds(&self, known: &ServerInfo) -> bool {
         let is_given_up = !known.store.is_known() || self.has_retired(known.store);
         self.retired.len() > known.retired.len() && is_given_up
     }
 
-    /// Whether this says of the store what `known` does not know yet. Of two successors of one store, named at once, the same one
-    /// counts everywhere; the commands that named them were both refused by a server that had heard of the other one.
+    /// Whether this entry knows something of the store that `known` does not. Of two successors of one
+    /// store that were named concurrently, every server picks the same one. Both commands that named them
+    /// failed: a server that knew the other successor refused each.
     fn knows_store_of(&self, known: &ServerInfo) -> bool {
         let given_up = (self.retired.len(), known.retired.len());
         let other = || (&self.retired.0, self.store) > (&known.retired.0, known.store);
@@ -107,8 +114,8 @@ impl ServerInfo {
         }
     }
 
-    /// Give the known store up for good; from now on the server is served from `store`, which began empty, or as an older copy
-    /// (`is_copy`).
+    /// Gives the known store up for good. From now on the server is served from `store`, which began empty,
+    /// or as an older copy (`is_copy`).
     ///
     /// # Errors
     /// When more stores were given up than a map holds.
@@ -136,9 +143,9 @@ wire_struct! {
         pub collection: CollectionId,
         /// Version of this map.
         pub epoch: u32,
-        /// Where a directory says nothing else.
+        /// The template where a directory has none of its own.
         pub template: Template,
-        /// Which techniques are used.
+        /// The techniques in use.
         pub switches: Switches,
         /// The servers, by id. Server 0 holds the root.
         pub servers: Many<ServerInfo, { limits::SERVERS_MAX }>,
@@ -151,12 +158,13 @@ impl ClusterMap {
         self.servers.get(usize::from(id.0))
     }
 
-    /// The map that takes the place of this one where `given` is known too. **Nothing that either of them knows is lost**: servers
-    /// are only added, a store that was given up stays given up, and a server is where it went last. So maps may be changed on
-    /// several servers at once, and meet in any order. The epoch is greater than that of both, unless it is one of them.
+    /// The successor of this map once `given` is known too. **Nothing that either map knows is lost**:
+    /// servers are only added, a store that was given up stays given up, and a server keeps its latest
+    /// addresses. So several servers may change their maps concurrently and exchange them in any order. The
+    /// epoch is greater than that of both, unless the result equals one of them.
     pub fn succeeded_by(&self, given: &ClusterMap) -> ClusterMap {
         let age = |map: &ClusterMap| (map.servers.len(), map.epoch);
-        // The same one of two, on both sides.
+        // Both sides pick the same one of the two.
         let is_newer = age(given) > age(self)
             || (age(given) == age(self) && given != self && given.to_bytes() > self.to_bytes());
         let (newer, older) = if is_newer { (given, self) } else { (self, given) };
@@ -171,8 +179,8 @@ impl ClusterMap {
         next
     }
 
-    /// Whether a map of the same epoch does not say the same. A store that it does not know yet is no news: each server hears of
-    /// that from its peer.
+    /// Whether a map of the same epoch differs. A store that it does not know yet is no difference: each
+    /// server learns that from its peer.
     fn is_news_to(&self, known: &ClusterMap) -> bool {
         let mut known = known.clone();
         for (info, next) in known.servers.iter_mut().zip(self.servers.iter()) {
@@ -183,11 +191,12 @@ impl ClusterMap {
         known.epoch == self.epoch && known != *self
     }
 
-    /// A server is at other addresses from now on; `moved`: how often they were changed then. Whether that is news.
+    /// Sets new addresses of a server; `moved`: the count of changes that these
+    /// addresses have. Returns whether the map changed.
     ///
     /// # Errors
-    /// `Invalid`: there is no such server, or no address. `Exists`: another server listens at one of them. `Conflict`: it went
-    /// elsewhere since.
+    /// `Invalid`: there is no such server, or no address. `Exists`: another server listens at one of them.
+    /// `Conflict`: its addresses were changed to others since.
     pub fn move_server(
         &mut self,
         id: ServerId,
@@ -214,7 +223,7 @@ impl ClusterMap {
         Ok(true)
     }
 
-    /// Whether this map and `other` say the same, as far as each knows the servers' stores.
+    /// Whether this map and `other` are the same, as far as both know the servers' stores.
     pub fn agrees(&self, other: &ClusterMap) -> bool {
         let (mut one, mut two) = (self.clone(), other.clone());
         one.remember_stores(other);
@@ -222,7 +231,7 @@ impl ClusterMap {
         one == two
     }
 
-    /// Take over which stores `known` knows, where this map knows none: what is known of a store is never forgotten.
+    /// Takes the stores that `known` knows, where this map knows none: a known store is never forgotten.
     pub fn remember_stores(&mut self, known: &ClusterMap) {
         for (info, known) in self.servers.iter_mut().zip(known.servers.iter()) {
             if known.knows_store_of(info) {
@@ -232,7 +241,7 @@ impl ClusterMap {
         }
     }
 
-    /// Take over where servers went, where `known` has heard of more changes.
+    /// Takes the addresses of servers where `known` has a greater count of changes.
     fn remember_addresses(&mut self, known: &ClusterMap) {
         for (info, known) in self.servers.iter_mut().zip(known.servers.iter()) {
             if known.is_where_it_went(info) {
@@ -297,7 +306,7 @@ mod tests {
                 assert_eq!(addresses(&met), ["tcp:10.0.0.1:1", "tcp:10.0.0.3:1", "tcp:10.0.0.4:1"]);
                 assert_eq!(met.servers[1].store, StoreId(77));
                 for map in &maps {
-                    assert!(met.epoch > map.epoch, "who has one of them hears that there is a newer one");
+                    assert!(met.epoch > map.epoch, "a server with either map learns of a newer one");
                     let again = met.succeeded_by(map);
                     assert_eq!(again, met, "nothing is news twice");
                 }
@@ -355,7 +364,7 @@ mod tests {
         let (first, second) = (at("tcp:10.0.0.1:1"), at("tcp:10.0.0.2:1"));
         assert_eq!(map.move_server(ServerId(1), &second, 1), Ok(true));
         let epoch = map.epoch;
-        assert_eq!(map.move_server(ServerId(1), &second, 1), Ok(false), "it is asked again");
+        assert_eq!(map.move_server(ServerId(1), &second, 1), Ok(false), "a repeated request");
         assert_eq!(map.epoch, epoch);
         assert_eq!(map.move_server(ServerId(1), &first, 1), Err(Status::Conflict), "two at once: one counts");
         assert_eq!(map.move_server(ServerId(0), &second, 1), Err(Status::Exists));

@@ -1,13 +1,14 @@
-//! How durable what a request changes is to be when its reply leaves.
+//! How durable the changes of a request must be when its reply leaves.
 //!
-//! A file system has modes for that; a request may ask for another durability. It stands with the request and not with a
-//! group of it, because the reply leaves as a whole. Asking for less concerns the asker alone: others still see nothing that
-//! a power cut could take back, and what is prepared or committed over several servers is durable in any case.
+//! A file system has modes for that; a request may ask for another durability. It belongs to the request
+//! and not to a group of it, because the reply leaves as a whole. A lower durability affects only the
+//! requester: others still see nothing that a power cut could undo, and a transaction over several servers
+//! is durable when it is prepared or committed.
 
 use crate::wire::wire_choice;
 
 wire_choice! {
-    /// What a reply waits for.
+    /// The condition for a reply to leave.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
     pub enum Durability {
         /// As the modes of the file system say.

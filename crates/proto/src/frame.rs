@@ -6,9 +6,9 @@
 //!  │ "SHOL" │kind │ 0   │version│ tag (u64)  │ body len │ bulk len │ body crc │head crc │ body  │ bulk  │
 //!  └────────┴─────┴─────┴───────┴────────────┴──────────┴──────────┴──────────┴─────────┴── ─ ──┴── ─ ──┘
 //! ```
-//! The tag pairs a reply with its request. Head and body carry CRC-32C; bulk data is covered by the transport's checksum
-//! and is never copied into the body, so it goes from socket to disk in the buffer it came in. Lengths are checked before
-//! anything is allocated.
+//! The tag pairs a reply with its request. Head and body carry CRC-32C; bulk data is covered by the
+//! transport's checksum and is never copied into the body, so it goes from socket to disk in the buffer it
+//! came in. Lengths are checked before anything is allocated.
 
 use crate::codec::{Codec, DecodeError, Writer};
 use crate::limits;
@@ -19,7 +19,7 @@ pub const HEAD_BYTES: usize = 32;
 
 const MAGIC: [u8; 4] = *b"SHOL";
 
-/// What a frame holds.
+/// Kind of a frame's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -57,15 +57,15 @@ impl FrameKind {
 /// A received frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What it holds.
+    /// Kind of the body.
     pub kind: FrameKind,
-    /// Version of the protocol it is written in.
+    /// Version of the protocol of the body.
     pub version: u16,
     /// Pairs replies with requests.
     pub tag: u64,
     /// The encoded message.
     pub body: Bytes,
-    /// The data beside it.
+    /// The bulk data.
     pub bulk: Bytes,
 }
 
@@ -75,7 +75,8 @@ impl Frame {
         T::from_bytes(&self.body)
     }
 
-    /// Take one whole frame from the front of `buf`; `None`: not all of it is there yet (and `buf` is reserved for it).
+    /// Takes one whole frame from the front of `buf`; `None`: the frame is incomplete (and `buf` has room
+    /// reserved for it).
     ///
     /// # Errors
     /// When the bytes are no frame; the connection is then of no further use.
@@ -109,7 +110,7 @@ impl Frame {
         Ok(Some(Frame { kind, version, tag, body, bulk: frame }))
     }
 
-    /// Append the frame's head and body to `out`; the caller sends `bulk_len` bytes of bulk behind them.
+    /// Appends the frame's head and body to `out`; the caller sends `bulk_len` bytes of bulk after them.
     pub fn put<T: Codec>(
         kind: FrameKind,
         version: u16,

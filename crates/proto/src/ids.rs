@@ -1,4 +1,4 @@
-//! Names of things: every id is a type of its own, so that no two can be mixed up.
+//! Names of things: every id is a type of its own, so that a swapped argument does not compile.
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use std::fmt;
@@ -54,13 +54,14 @@ id!(
     Generation(u64), put_u64, get_u64, plain
 );
 id!(
-    /// How far a stream's bytes have changed: each change sets a number that no stream of its server had before. Equal counts
-    /// mean equal bytes, also over restarts; which of two is newer they do not say.
+    /// Version of a stream's bytes: each change sets a number that no stream of its server had before.
+    /// Equal counts mean equal bytes, also after restarts. Counts have no order: they do not say which
+    /// bytes are newer.
     ChangeCount(u64), put_u64, get_u64, plain
 );
 id!(
-    /// An object's id: 16 bits of server, 48 bits of a counter that only grows. Never used twice; never moves: it is also
-    /// the inode number. The zero handle means *the compound's current object*.
+    /// An object's id: 16 bits of server, 48 bits of a counter that only grows. Never used twice; never
+    /// moves: it is also the inode number. The zero handle means *the compound's current object*.
     Handle(u64), put_u64, get_u64
 );
 id!(
@@ -69,13 +70,14 @@ id!(
 );
 
 id!(
-    /// A store: what one folder of one server holds. Drawn at random when the store is made, and never used for another. Zero
-    /// ([`StoreId::NONE`]) where no store is known, and for modules that keep nothing.
+    /// A store: the contents of one folder of one server. Drawn at random when the store is made, and never
+    /// used for another. Zero ([`StoreId::NONE`]) where no store is known, and for modules that keep
+    /// nothing.
     StoreId(u64), put_u64, get_u64
 );
 
 impl ChangeCount {
-    /// Nothing is said: of what has no bytes.
+    /// No count: the object has no bytes.
     pub const NONE: ChangeCount = ChangeCount(0);
 }
 
@@ -88,7 +90,7 @@ impl StoreId {
         self.0 != 0
     }
 
-    /// Whether two sides may speak of one store: as far as both know it, it is the same.
+    /// Whether two sides can talk of one store: the ids are equal, or one side knows none.
     pub const fn agrees(self, other: StoreId) -> bool {
         !self.is_known() || !other.is_known() || self.0 == other.0
     }
@@ -120,7 +122,7 @@ impl Handle {
     /// The root directory: counter 1 of server 0.
     pub const ROOT: Handle = Handle::new(ServerId(0), 1);
 
-    /// In the place of an owner: the pool of a server, of a datafile that was made ahead of need. Counter 2 is no object's.
+    /// The pool of a server, in the place of an owner: of a precreated datafile. No object has counter 2.
     pub const fn pool_of(server: ServerId) -> Handle {
         Handle::new(server, 2)
     }

@@ -1,12 +1,12 @@
-//! Where a file's bytes are: distributions, templates, layouts.
+//! The position of a file's bytes: distributions, templates, layouts.
 //!
-//! A *template* is the wish, taken from the directory at creation; a *layout* is the fact, written when a file is
-//! unstuffed. Datafile 0 is the metafile's own stream, so the first strip never moves.
+//! A *template* is the wish, taken from the directory at creation; a *layout* is the fact, written when a
+//! file is unstuffed. Datafile 0 is the metafile's own stream, so the first strip never moves.
 //!
 //! ```text
 //! simple_stripe, strip 4, width 3      logical   0    4    8    12   16   20
-//!                                       server   0    1    2    0    1    2
-//!                                     physical   0    0    0    4    4    4
+//!                                      server   0    1    2    0    1    2
+//!                                    physical   0    0    0    4    4    4
 //! ```
 //! Source: PVFS distributions (facts 4f): `simple_stripe` round robin over strips; `basic` one datafile.
 
@@ -58,7 +58,7 @@ impl Codec for Dist {
 }
 
 wire_struct! {
-    /// How new files are to be laid out.
+    /// The requested layout of new files.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
     pub struct Template {
         /// The distribution.
@@ -75,10 +75,10 @@ impl Default for Template {
 }
 
 impl Template {
-    /// Bytes of a strip where nothing else is said.
+    /// Default bytes of a strip.
     pub const STRIP_DEFAULT: u64 = 1 << 20;
 
-    /// Up to how many bytes a file stays stuffed.
+    /// The largest size at which a file stays stuffed.
     pub const fn stuffed_max(&self) -> u64 {
         match self.dist {
             Dist::Basic => limits::FILE_BYTES_MAX,
@@ -88,14 +88,14 @@ impl Template {
 }
 
 wire_struct! {
-    /// Where an unstuffed file's data is.
+    /// The layout of an unstuffed file.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct Layout {
         /// The distribution.
         pub dist: Dist,
         /// The datafiles, in order of the distribution; the first is the metafile itself.
         pub datafiles: Many<Handle, { limits::WIDTH_MAX }>,
-        /// The generation at which this was read.
+        /// The generation at which this layout was read.
         pub generation: Generation,
     }
 }
@@ -123,7 +123,7 @@ impl Share {
     }
 }
 
-/// A distribution over a number of datafiles: what [`shoal_pattern::View`] projects through.
+/// A distribution over a number of datafiles; [`shoal_pattern::View`] projects through it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Striping {
     /// The distribution.
@@ -196,7 +196,7 @@ impl Distribution for Striping {
         }
     }
 
-    /// Lets views pass over other servers' records by arithmetic.
+    /// Lets views skip other servers' records by arithmetic.
     fn cycle(&self, server: u32) -> Option<Cycle> {
         match self.dist {
             Dist::SimpleStripe { strip } if self.width > 1 => {

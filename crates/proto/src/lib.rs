@@ -1,12 +1,12 @@
-//! What servers and clients say to each other: ids, limits, statuses, attributes, distributions, operations, frames. No
-//! I/O.
+//! The protocol between servers and clients: ids, limits, statuses, attributes, distributions, operations,
+//! frames. No I/O.
 //!
-//! Read it in this order: [`ids`], [`attr`] and [`layout`] (what things are), [`op`] (what can be asked), [`tx`] (what
-//! servers ask each other to do together), [`message`] (compounds, and the handshake before them), [`frame`] (bytes on a
-//! stream). `docs/WIRE.md` draws the whole.
+//! Read it in this order: [`ids`], [`attr`] and [`layout`] (objects), [`op`] (operations), [`tx`] (actions
+//! of transactions between servers), [`message`] (compounds, and the handshake before them), [`frame`]
+//! (bytes on a stream). `docs/WIRE.md` draws the whole.
 //!
-//! **Invariant: everything that decodes is bounded by [`limits`]; nothing here allocates by a count it was told.**
-//! **Invariant: one operation, one name** ([`op::Op::name`]).
+//! **Invariant: everything that decodes is bounded by [`limits`]; no allocation trusts a count from the
+//! input.** **Invariant: one operation, one name** ([`op::Op::name`]).
 
 pub mod attr;
 pub mod capability;

@@ -1,4 +1,4 @@
-//! Every limit of what goes over the wire, in one place, with the relations between them asserted at compile time.
+//! Every limit of the wire, in one place. Compile-time assertions hold the relations between them.
 
 /// Longest name of a directory entry, in bytes (POSIX `NAME_MAX`).
 pub const NAME_BYTES_MAX: usize = 255;
@@ -21,7 +21,7 @@ pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 pub const GROUPS_MAX: usize = 128;
 /// Operations of one group.
 pub const GROUP_OPS_MAX: usize = 8;
-/// Data carried eagerly, in the request or reply itself.
+/// Data that rides in the request or reply itself.
 pub const EAGER_BYTES_MAX: usize = 16 * 1024;
 /// Data of one chunk of a flow.
 pub const FLOW_CHUNK_BYTES: usize = 256 * 1024;
@@ -33,16 +33,16 @@ pub const CREDIT_BYTES: usize = FLOW_CHUNK_BYTES * FLOW_CHUNKS_MAX;
 pub const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// Largest bulk data of a frame.
 pub const BULK_BYTES_MAX: usize = 1024 * 1024;
-/// Pieces (records, rows, strips) a server looks at in one transfer's pattern to find its share.
+/// Pieces (records, rows, strips) that a server visits in one transfer's pattern to find its share.
 pub const TRANSFER_STEPS_MAX: u64 = 4 * 1024 * 1024;
 /// Slots of one session.
 pub const SLOTS_MAX: u16 = 256;
-/// Sessions of one client on one server. A client has one; a further one is what it begins after it lost the first, or the answer to
-/// its handshake.
+/// Sessions of one client on one server. A client has one; it begins a further one after it lost the first,
+/// or the reply to its handshake.
 pub const CLIENT_SESSIONS_MAX: usize = 16;
-/// Largest reply kept with a session's slot for a retry, one group's.
+/// Largest reply of one group that is kept with a session's slot for a retry.
 pub const KEPT_REPLY_BYTES_MAX: usize = 4096;
-/// Requests of one connection a server reads ahead of answering.
+/// Requests of one connection that a server reads before it replies to the first.
 pub const REQUESTS_UNDER_WAY_MAX: usize = 1024;
 /// Bytes of directory entries in one reply.
 pub const READDIR_BYTES_MAX: usize = 512 * 1024;
@@ -50,7 +50,7 @@ pub const READDIR_BYTES_MAX: usize = 512 * 1024;
 pub const READDIR_ENTRIES_MAX: usize = 16_384;
 /// Servers of one file system.
 pub const SERVERS_MAX: usize = 1024;
-/// No journal comes as far: a position above it is not believed.
+/// Above the position of every journal: a larger position on the wire is refused.
 pub const POSITION_MAX: u64 = 1 << 56;
 /// Stores of one server that were given up for good.
 pub const RETIRED_MAX: usize = 64;
@@ -58,21 +58,23 @@ pub const RETIRED_MAX: usize = 64;
 pub const STORE_HANDLES: u64 = 1 << 40;
 /// Datafiles of one file.
 pub const WIDTH_MAX: usize = 256;
-/// Handles a client tells that it holds open, with an unlink or rename.
+/// Handles that a client names as held open, with an unlink or rename.
 pub const HELD_MAX: usize = 256;
 /// Actions of one participant of a transaction.
 pub const ACTIONS_MAX: usize = 1024;
-/// Transactions that a participant remembers as carried out; at a sixteenth of it their coordinators are asked at once.
+/// Transactions that a participant remembers as carried out; at a sixteenth of it, it asks their
+/// coordinators at once.
 pub const ENDED_MAX: usize = 65_536;
 /// Handles drawn or reaped by one message.
 pub const HANDLES_MAX: usize = 1024;
-/// Datafiles made ahead of need by one message: their bits are one row of their server's.
+/// Precreated datafiles of one message: their bits are one row of their server's.
 pub const BATCH_MAX: usize = 1024;
-/// Entries with which a directory may be split, at most: all that move go by one transaction.
+/// Most entries with which a directory may be split: one transaction moves all of them.
 pub const SPLIT_ENTRIES_MAX: usize = 16_384;
-/// Bytes of the entries that one shard gets by a split, at most: a message's body, and a row that `fsck` can read.
+/// Most bytes of the entries that one shard gets by a split: a message's body, and a row that `fsck` can
+/// read.
 pub const SHARD_BYTES_MAX: usize = 768 * 1024;
-/// Largest key or value of the store's rows that a message carries.
+/// Largest key or value of the store's rows in a message.
 pub const ROW_BYTES_MAX: usize = SHARD_BYTES_MAX + 64 * 1024;
 /// Smallest and largest strip, in bytes.
 pub const STRIP_BYTES_MIN: u64 = 4096;

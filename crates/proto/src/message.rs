@@ -1,9 +1,9 @@
 //! The wire's unit: a compound (design §4.2).
 //!
-//! A request holds groups of operations, run in order on one server. **Each group is one atomic transaction with a status
-//! of its own**: one `Exists` does not undo the others. A group whose operations change something occupies the request's
-//! slot: its reply is kept, in the same journal record, until the slot's next sequence; a retry runs only the groups not
-//! done.
+//! A request holds groups of operations, run in order on one server. **Each group is one atomic transaction
+//! with a status of its own**: one `Exists` does not undo the others. If a group changes something, it
+//! occupies the request's slot: its reply is kept, in the same journal record, until the slot's next
+//! sequence; a retry runs only the groups that were not done.
 
 use crate::op::{Answer, Op};
 use crate::wire::{Many, Text, wire_struct};
@@ -19,12 +19,13 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Which change of a session this is: the slot, and a sequence that grows by one with each use of the slot (from 1).
+    /// Identifies a change of a session: the slot, and a sequence that grows by one with each use of the
+    /// slot (from 1).
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
     pub struct SlotUse {
         /// The slot.
         pub slot: Slot,
-        /// Its sequence. 64 bits: a slot that is used a million times a second comes to its end after 500,000 years.
+        /// Its sequence. 64 bits: a slot that is used a million times a second lasts 500,000 years.
         pub sequence: u64,
     }
 }
@@ -37,7 +38,7 @@ wire_struct! {
         pub slot: Option<SlotUse>,
         /// Milliseconds the client will wait: the server gives up after them.
         pub timeout_ms: u32,
-        /// How durable the changes are to be when the reply leaves.
+        /// Durability of the changes when the reply leaves.
         pub durability: Durability,
         /// The groups, in order.
         pub groups: Many<Group, { limits::GROUPS_MAX }>,
@@ -45,10 +46,10 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// The answer to one group: its status, and the answers of the operations that succeeded, in order.
+    /// The reply to one group: its status, and the answers of the operations that succeeded, in order.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct GroupReply {
-        /// `Ok`, or why the operation behind the last answer failed. A failed group changed nothing.
+        /// `Ok`, or the error of the operation after the last answer. A failed group changed nothing.
         pub status: Status,
         /// Answers.
         pub answers: Many<Answer, { limits::GROUP_OPS_MAX }>,
@@ -56,31 +57,34 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// What would be lost together with what was done.
+    /// Loss ids: everything under one id would be lost together.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Loss {
-        /// A hash of the kernel's boot id and of how often the store was poisoned: another one, and what was not durable is lost.
-        /// 0 in the reply to changes that are all durable. The reply to anything else always has it.
+        /// A hash of the kernel's boot id and of how often the store was poisoned. If it differs later, all
+        /// that was not durable is lost. 0 in the reply to changes that are all durable. Every other reply
+        /// has it.
         pub kept: u64,
-        /// The start of the server, where a kill of the server alone would take it as well (metadata *never*, or a request that
-        /// asked for nothing); 0 where it would not. The reply to an fsync always has it.
+        /// The start of the server, if a kill of the server alone would lose the changes as well (metadata
+        /// *never*, or a request without durability); 0 if it would not. The reply to an fsync always has
+        /// it.
         pub start: u64,
     }
 }
 
 impl Loss {
-    /// Whether what was done is lost, when the server says `now`. Where one of them does not say one of the two, that tells nothing.
+    /// Whether the changes are lost, when the server now says `now`. A field that is 0 on one side proves
+    /// nothing.
     pub fn is_lost(self, now: Loss) -> bool {
         let differ = |was: u64, is: u64| was != 0 && is != 0 && was != is;
         differ(self.kept, now.kept) || differ(self.start, now.start)
     }
 
-    /// Whether nothing of what was done can be lost.
+    /// Whether none of the changes can be lost.
     pub fn is_nothing(self) -> bool {
         self == Loss::default()
     }
 
-    /// What would be lost together with this, or with `later`, which was done since and found nothing lost.
+    /// Loss ids of these changes and of `later`, which were made since and found nothing lost.
     #[must_use]
     pub fn and(self, later: Loss) -> Loss {
         let of = |was: u64, is: u64| if is == 0 { was } else { is };
@@ -89,21 +93,21 @@ impl Loss {
 }
 
 wire_struct! {
-    /// The answer to a compound.
+    /// The reply to a compound.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct Reply {
-        /// What would be lost together: when the reply to a write and the reply to its fsync differ in it, the write may be
-        /// lost, and fsync says `EIO`.
+        /// Loss ids: if the reply to a write and the reply to its fsync differ in them, the write may be
+        /// lost, and fsync returns `EIO`.
         pub loss: Loss,
-        /// Epoch of the server's map; a higher one than the client's: fetch the map.
+        /// Epoch of the server's map. If it is higher than the client's, the client fetches the map.
         pub map_epoch: u32,
-        /// One a group, in order.
+        /// One for each group, in order.
         pub groups: Many<GroupReply, { limits::GROUPS_MAX }>,
     }
 }
 
 wire_struct! {
-    /// The first message: who connects, which versions it speaks.
+    /// The first message: the file system and the protocol versions of the side that connects.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct Hello {
         /// Lowest and highest version of the protocol it speaks.
@@ -129,7 +133,7 @@ wire_struct! {
         pub server: crate::ServerId,
         /// The store that it serves from.
         pub store: crate::StoreId,
-        /// Of its map: one with an older map does not know which stores were given up since.
+        /// Epoch of its map. A server with an older map does not know the stores given up since.
         pub map_epoch: u32,
         /// The server's proof that it has the key, so that no client talks to an impostor.
         pub proof: [u8; 32],
@@ -137,20 +141,20 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A server that connects to its peer.
+    /// The identity of a server that connects to its peer.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Peer {
-        /// Which one it is.
+        /// Its id.
         pub server: crate::ServerId,
         /// The store that it serves from.
         pub store: crate::StoreId,
-        /// How far that store is durable.
+        /// Its journal is durable up to this position.
         pub position: u64,
     }
 }
 
 wire_struct! {
-    /// The client's proof that it has the key, and what it attaches to.
+    /// The client's proof that it has the key, and the session and collection it attaches to.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct Attach {
         /// Keyed hash over both nonces.
@@ -159,11 +163,11 @@ wire_struct! {
         pub collection: CollectionId,
         /// The client, the same over all its sessions.
         pub client: crate::tx::ClientId,
-        /// A server that connects to its peer says which it is.
+        /// The identity, if a server connects to its peer.
         pub peer: Option<Peer>,
-        /// The session to go on with; `None`: a new one.
+        /// The session to continue; `None`: a new one.
         pub session: Option<SessionId>,
-        /// Slots wanted.
+        /// Slots requested.
         pub slots: u16,
     }
 }
@@ -174,13 +178,13 @@ wire_struct! {
     pub struct Attached {
         /// The session.
         pub session: SessionId,
-        /// Slots given.
+        /// Slots granted.
         pub slots: u16,
         /// Milliseconds without a message after which the session ends (and its orphans are removed).
         pub lease_ms: u32,
         /// Bytes of data that may be under way on this connection at once.
         pub credit_bytes: u32,
-        /// Data carried in a request or reply itself up to this many bytes.
+        /// Most bytes of data in a request or reply itself.
         pub eager_bytes: u32,
         /// Epoch of the server's map.
         pub map_epoch: u32,
@@ -190,18 +194,18 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// The connection is refused, or ended for a reason.
+    /// The connection is refused, or ended with a reason.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct Refusal {
         /// Why.
         pub status: Status,
-        /// For people: what, and the remedy.
+        /// For people: the object and the remedy.
         pub words: Text,
     }
 }
 
-/// The lowest and highest version of the protocol that this program speaks. In version 2 a server names its store, a slot's
-/// sequence has 64 bits, and an fsync carries the generation that its client knows.
+/// The lowest and highest version of the protocol of this program. In version 2 a server names its store, a
+/// slot's sequence has 64 bits, and an fsync carries the generation that its client knows.
 pub const VERSIONS: (u16, u16) = (2, 2);
 
 /// The proof that one side has the key: over both nonces, the version and its role.

@@ -1,6 +1,8 @@
-//! The operations: what a client, a peer or an administrator may ask, and what is answered. One operation has one name.
+//! The operations: requests of a client, a peer or an administrator, and their answers. One operation has
+//! one name.
 //!
-//! Handles may be [`Handle::CURRENT`]: the object that the last operation of the same group looked up, made or opened.
+//! Handles may be [`Handle::CURRENT`]: the object that the last operation of the same group looked up, made
+//! or opened.
 
 use crate::attr::{Attr, Kind, Move, SetAttr, StreamFacts};
 use crate::capability::{Capability, Rights};
@@ -22,26 +24,27 @@ pub type XattrValue = Blob<{ limits::XATTR_VALUE_BYTES_MAX }>;
 pub type RowBytes = Blob<{ limits::ROW_BYTES_MAX }>;
 
 wire_struct! {
-    /// Who makes a new object, and how it is to look.
+    /// Owner and mode of a new object.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Owner {
         /// Permission bits, the umask already applied.
         pub mode: u32,
         /// Owner.
         pub uid: u32,
-        /// Group (a set-group-id directory's group takes its place).
+        /// Group (a set-group-id directory's group overrides it).
         pub gid: u32,
     }
 }
 
 wire_struct! {
-    /// Which handles of possibly removed objects the client holds open: they become orphans of its session instead of
-    /// being removed.
+    /// Handles of possibly removed objects that the client holds open: they become orphans of its session
+    /// instead of being removed.
     #[derive(Clone, PartialEq, Eq, Debug, Default)]
     pub struct Held {
         /// The handles, if they are few.
         pub handles: Many<Handle, { limits::HELD_MAX }>,
-        /// They are not few: treat any as held (the client releases what it does not hold).
+        /// The handles are too many to list: treat any as held (the client releases those it does not
+        /// hold).
         pub any: bool,
     }
 }
@@ -54,7 +57,7 @@ impl Held {
 }
 
 wire_struct! {
-    /// A region of packed bytes of a pattern, of which one server's share is moved.
+    /// A region of packed bytes of a pattern; the request moves one server's share of it.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct Transfer {
         /// The stream: a stuffed metafile or a datafile.
@@ -69,7 +72,7 @@ wire_struct! {
         pub window_from: u64,
         /// Packed bytes of the window.
         pub window_len: u64,
-        /// Which share of it this stream holds.
+        /// Share of the pattern that this stream holds.
         pub share: Share,
     }
 }
@@ -80,24 +83,24 @@ wire_struct! {
     pub struct Entry {
         /// Its name.
         pub name: Name,
-        /// What it leads to.
+        /// The object it leads to.
         pub handle: Handle,
-        /// The kind of that.
+        /// The object's kind.
         pub kind: Kind,
-        /// Its place: the 63-bit keyed hash of the name. Keeps its meaning whatever else changes.
+        /// Its place: the 63-bit keyed hash of the name. Other changes of the directory do not change it.
         pub place: u64,
-        /// Attributes, if asked for and on this server.
+        /// Attributes, if requested and on this server.
         pub attr: Option<Attr>,
     }
 }
 
 wire_struct! {
-    /// Where a listing goes on: behind (place, name).
+    /// The position from which a listing continues: after (place, name).
     #[derive(Clone, PartialEq, Eq, Debug, Default)]
     pub struct Place {
         /// The hash.
         pub hash: u64,
-        /// The name (empty: behind all of that hash).
+        /// The name (empty: after all names of that hash).
         pub name: Blob<{ limits::NAME_BYTES_MAX }>,
     }
 }
@@ -144,16 +147,17 @@ wire_enum! {
         Link = 11 "link" { object: Handle, dir: Handle, name: Name, },
         /// Target of a symbolic link.
         Readlink = 12 "readlink" { object: Handle, },
-        /// Entries of a directory behind a place.
+        /// Entries of a directory after a position.
         Readdir = 13 "readdir" {
             dir: Handle, after: Option<Place>,
-            /// Bytes of entries, and of contents that come along, at most.
+            /// Most bytes of entries, and of their contents.
             bytes_max: u32,
             /// With attributes (readdirplus).
             plus: bool,
-            /// With the contents of small files of at most so many bytes, where the attributes come along; 0: none.
+            /// With the contents of small files of at most so many bytes, if the reply has attributes; 0:
+            /// none.
             data_max: u32,
-            /// The asker knows the directory's shards: entries of the asked server's shard, to its end.
+            /// The client knows the directory's shards: return entries of this server's shard, to its end.
             in_shard: bool,
         },
         /// Value of an extended attribute.
@@ -172,9 +176,9 @@ wire_enum! {
         Removexattr = 17 "removexattr" { object: Handle, name: XattrName, },
         /// Check that the object is there and get a capability; becomes current.
         Open = 18 "open" { object: Handle, rights: Rights, },
-        /// The client holds an orphan no longer: remove it.
+        /// The client no longer holds an orphan: remove it.
         Release = 19 "release" { object: Handle, },
-        /// The client has these objects open, still. What is kept of them without a name is then kept for this client too.
+        /// The client still has these objects open. Objects without a name are kept for this client too.
         Hold = 22 "hold" { objects: Many<Handle, { limits::HELD_MAX }>, },
         /// Space of this server's part of the file system.
         Statfs = 20 "statfs" { },
@@ -188,8 +192,8 @@ wire_enum! {
         Write = 31 "write" { transfer: Transfer, len: u32, },
         /// Append `len` bytes of the request's bulk at the end of the file. Sent to the metafile's server.
         Append = 32 "append" { object: Handle, capability: Option<Capability>, len: u32, },
-        /// Set the size. Sent to the metafile's server. Without a capability: by the path (`truncate(2)`), checked by the
-        /// caller.
+        /// Set the size. Sent to the metafile's server. Without a capability: by the path (`truncate(2)`),
+        /// checked by the caller.
         Truncate = 33 "truncate" { object: Handle, size: u64, kill_privileges: bool, },
         /// Reserve space or make a hole in one stream.
         Allocate = 34 "allocate" {
@@ -203,8 +207,9 @@ wire_enum! {
         /// Make a stream durable.
         Fsync = 35 "fsync" {
             stream: Handle,
-            /// Of a metafile: the generation that the client knows. Another one is `StaleLayout`, because the file's data may
-            /// lie in datafiles that the client does not know. 0: not compared (datafiles, directories).
+            /// Of a metafile: the generation that the client knows. Another one is `StaleLayout`, because
+            /// the file's data may lie in datafiles that the client does not know. 0: not compared
+            /// (datafiles, directories).
             generation: Generation,
         },
         /// Facts of streams.
@@ -212,25 +217,28 @@ wire_enum! {
         /// Lay a stuffed file out over its datafiles (idempotent). Sent to the metafile's server.
         Unstuff = 37 "unstuff" { object: Handle, },
 
-        // Driven by the client, one thing a message, where the switch `compound` is off.
-        /// Make a metafile that has no name yet: an orphan of the session until it is entered at (`dir`, `name`). The paper's
-        /// augmented create: with its first strip, or with datafiles that lie ready.
+        // Steps of operations that the client drives itself, one a message, if the switch `compound` is
+        // off.
+        /// Make a metafile without a name: an orphan of the session until it is entered at (`dir`, `name`).
+        /// The paper's augmented create: with its first strip, or with precreated datafiles.
         Createmeta = 40 "createmeta" {
             dir: Handle, name: Name, owner: Owner, open: Rights, template: Template,
         },
         /// Make a datafile for a metafile: an orphan of the session until the metafile lists it.
         Createdata = 41 "createdata" { owner: Handle, },
-        /// A metafile that has no name yet lists its datafiles.
+        /// A metafile without a name lists its datafiles.
         Laydata = 42 "laydata" { object: Handle, datafiles: Many<Handle, { limits::WIDTH_MAX }>, },
         /// Enter an object into a directory.
         Crdirent = 43 "crdirent" { dir: Handle, name: Name, object: Handle, kind: Kind, },
-        /// Take an entry out of its directory: its object has a link too many until it is removed or settled.
+        /// Take an entry out of its directory: its object has a link too many until it is removed or
+        /// settled.
         Rmdirent = 44 "rmdirent" { dir: Handle, name: Name, },
-        /// Remove an object whose one name was taken away (`held`: keep it as an orphan of the client).
+        /// Remove an object whose only name was removed (`held`: keep it as an orphan of the client).
         Removemeta = 45 "removemeta" { object: Handle, held: bool, },
         /// Remove a datafile of a metafile that was removed.
         Removedata = 46 "removedata" { owner: Handle, datafile: Handle, },
-        /// Count the link that a taken entry was, in one transaction with the end of its row. Sent to the entry's server.
+        /// Subtract the link of a removed entry, in one transaction with the end of its row. Sent to the
+        /// entry's server.
         Settle = 47 "settle" {
             object: Handle, ticket: Handle,
             /// Keep the object as an orphan of the client, if the link was its last.
@@ -238,29 +246,29 @@ wire_enum! {
         },
 
         // Between servers.
-        /// Draw handles of the server's own (never used twice; those not used are lost).
+        /// Draw handles of the server's own (never used twice; unused ones are lost).
         Draw = 50 "draw" { count: u16, },
         /// Read one entry of a directory (a fact for planning).
         Entry = 51 "entry" { dir: Handle, name: Name, },
-        /// Validate and durably lock. `participants`: the servers that have a part in the transaction, but for its coordinator;
-        /// none: there are more actions to come.
+        /// Validate and durably lock. `participants`: the servers with a part in the transaction, except
+        /// its coordinator; none: more actions follow.
         Prepare = 52 "prepare" {
             tx: TxId, actions: Many<Action, { limits::ACTIONS_MAX }>,
             participants: Many<crate::ServerId, { limits::SERVERS_MAX }>,
         },
-        /// Carry out, or forget, what was prepared.
+        /// Carry out, or discard, the prepared actions.
         Finish = 53 "finish" { tx: TxId, decision: Decision, },
-        /// What was decided? (asked by a participant in doubt)
+        /// Request the decision (from a participant in doubt).
         Outcome = 54 "outcome" { tx: TxId, },
         /// Remove datafiles whose files are gone.
         Reap = 55 "reap" { dead: Many<Dead, { limits::HANDLES_MAX }>, },
-        /// Make datafiles ahead of need, for the asking server's pool. The sequence grows by one with each batch that it has
-        /// stored; the last one asked again is the same batch.
+        /// Precreate datafiles for the requesting server's pool. The sequence grows by one with each batch
+        /// that the requester has stored; a repeated sequence returns the same batch.
         Batchcreate = 56 "batchcreate" {
             /// The pool: drawn at random when it begins.
             pool: u64,
             sequence: u64,
-            /// Datafiles wished for; it may become fewer.
+            /// Datafiles requested; the batch may have fewer.
             count: u16,
         },
         /// Was `object` entered at (`dir`, `name`)? `refuse`: if not, it never will be.
@@ -269,17 +277,17 @@ wire_enum! {
         },
         /// Does the metafile list the datafile? `refuse`: if not, it never will.
         Vouchdata = 59 "vouchdata" { owner: Handle, datafile: Handle, refuse: bool, },
-        /// Remove what was made and will never be entered or listed.
+        /// Remove an object that was made and will never be entered or listed.
         Discard = 60 "discard" { object: Handle, },
-        /// Split a directory over the metadata servers. Asked by its own server of itself.
+        /// Split a directory over the metadata servers. Its own server sends this to itself.
         Split = 61 "split" {
             dir: Handle,
-            /// What it was counted to have.
+            /// The counted number of its entries.
             entries: u32,
         },
 
         // Management.
-        /// Nothing: measures the way.
+        /// Nothing: measures the round trip.
         Ping = 70 "ping" { },
         /// The cluster's map.
         Map = 71 "map" { },
@@ -287,15 +295,15 @@ wire_enum! {
         Setmap = 72 "setmap" { map: ClusterMap, },
         /// Add a server to the running file system. Sent to server 0.
         Addserver = 73 "addserver" { addresses: Many<Text, 8>, roles: Roles, },
-        /// A server is at these addresses from now on; `moved`: how often they were changed then. The answer is the map in which
-        /// that stands.
+        /// New addresses of a server; `moved`: the count of changes that they have. The answer is the
+        /// map with them.
         Moveserver = 93 "moveserver" { server: crate::ServerId, addresses: Many<Text, 8>, moved: u32, },
         /// State and counts of this server, as JSON.
         Status = 74 "status" { },
-        /// Rows of the store behind a key, for fsck.
+        /// Rows of the store after a key, for fsck.
         Rows = 75 "rows" {
             prefix: RowBytes, after: RowBytes,
-            /// Rows at most.
+            /// Most rows.
             limit: u32,
         },
         /// A repair found by fsck: actions carried out as one local transaction.
@@ -304,19 +312,20 @@ wire_enum! {
         Setsync = 77 "setsync" { metadata: Text, data: Text, coalescing: Text, },
         /// Make everything applied so far durable.
         Sync = 78 "sync" { },
-        /// The stores of these servers were given up, and `map` names what takes their place. What this server's pools hold of
-        /// them is retired.
+        /// The stores of these servers were given up, and `map` names their successors. This server retires
+        /// the datafiles of them in its pools.
         Renew = 90 "renew" { servers: Many<crate::ServerId, { limits::SERVERS_MAX }>, map: ClusterMap, },
-        /// A server is short of space: remove what lost its last name and is kept for those that may have it open, the oldest
-        /// first, until so many bytes are free.
+        /// A server is short of space: remove lingering objects, the oldest first, until so many bytes are
+        /// free.
         Yield = 92 "yield" { bytes: u64, },
-        /// A server says how far its store is durable, so that an older copy of it is known for one.
+        /// A server reports how far its store is durable, so that its fellows recognise an older copy of
+        /// it.
         Remember = 91 "remember" { position: u64, },
     }
 }
 
 wire_choice! {
-    /// What [`Op::Allocate`] does.
+    /// The kind of an [`Op::Allocate`].
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Allocation {
         /// Reserve; the size may grow.
@@ -333,14 +342,14 @@ wire_choice! {
 }
 
 wire_choice! {
-    /// What a server says of something that another one keeps for a client that is making a file.
+    /// A server's reply about a part of an unfinished file that another server keeps for a client.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Vouched {
-        /// It belongs where it was to go.
+        /// It is in its place.
         Stands = 1,
-        /// Neither yet, nor was it promised that it never will.
+        /// It is not in its place yet, and it was not promised that it never will be.
         NotYet = 2,
-        /// It does not, and never will.
+        /// It is not, and never will be.
         Never = 3,
     }
 }
@@ -349,10 +358,11 @@ wire_enum! {
     /// The answer to one operation.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub enum Answer {
-        /// Done, nothing to say.
+        /// Done; no result.
         Done = 1 "done" { },
-        /// To lookup: how many components were resolved, and what was reached. Fewer than asked: go on at the server of
-        /// `handle` (a directory of another server), or follow the symbolic link `attr` is of.
+        /// To lookup: the number of components resolved, and the object reached. Fewer than requested:
+        /// continue at the server of `handle` (a directory of another server), or follow the symbolic link
+        /// of `attr`.
         Looked = 2 "looked" {
             resolved: u16, handle: Handle, kind: Kind,
             /// Its attributes, if it is on this server.
@@ -372,26 +382,27 @@ wire_enum! {
         },
         /// A target or value.
         Bytes = 5 "bytes" { bytes: XattrValue, },
-        /// Entries; `end` at the end of the directory. If contents were asked for: how many bytes of each entry's are in the
-        /// reply's bulk, in order; `None` where they did not come along.
+        /// Entries; `end` at the end of the directory. If contents were requested: how many bytes of each
+        /// entry's are in the reply's bulk, in order; `None` if they are not in it.
         Entries = 6 "entries" {
             entries: Many<Entry, { limits::READDIR_ENTRIES_MAX }>, end: bool,
             contents: Many<Option<u32>, { limits::READDIR_ENTRIES_MAX }>,
         },
-        /// What was removed: the last name of an object that is kept as an orphan because it is held.
+        /// The removed entry's object; `orphaned`: it was the object's last name, and the object is kept as
+        /// an orphan because it is held.
         Removed = 7 "removed" { handle: Handle, kind: Kind, orphaned: bool, },
         /// Data of `len` bytes in the reply's bulk, in order; the stream's facts at that moment.
         Data = 8 "data" { len: u32, facts: StreamFacts, },
-        /// Facts of a stream, after a change. `moves`: what a write did to the stream's change count, in order: one move, or one
-        /// before its first byte and one after its last.
+        /// Facts of a stream, after a change. `moves`: the changes of the stream's change count by a write,
+        /// in order: one, or one before its first byte and one after its last.
         Facts = 9 "facts" { facts: StreamFacts, moves: Many<Move, 2>, },
-        /// Where an append went (first logical byte), and the size after it.
+        /// First logical byte of an append, and the size after it.
         Appended = 10 "appended" { offset: u64, size: u64, },
         /// Durable.
         Synced = 11 "synced" { },
         /// The layout.
         Laid = 12 "laid" { layout: Layout, },
-        /// Those of the objects that have no name any more, and are kept for the client.
+        /// The objects among them that have no name any more, and are kept for the client.
         Holding = 34 "holding" { removed: Many<Handle, { limits::HELD_MAX }>, },
         /// Bytes of the objects that were removed.
         Yielded = 35 "yielded" { bytes: u64, },
@@ -399,9 +410,9 @@ wire_enum! {
         Space = 13 "space" { total: u64, available: u64, objects: u64, disk: u64, },
         /// Handles.
         Handles = 14 "handles" { handles: Many<Handle, { limits::HANDLES_MAX }>, },
-        /// To entry: what the name leads to, if anything.
+        /// To entry: the object the name leads to, if any.
         Fact = 15 "fact" { entry: Option<Entry>, },
-        /// What was decided; `None`: not yet.
+        /// The decision; `None`: not yet.
         Decided = 16 "decided" { decision: Option<Decision>, },
         /// The map.
         Map = 17 "map" { map: ClusterMap, },
@@ -409,19 +420,22 @@ wire_enum! {
         Json = 18 "json" { json: RowBytes, },
         /// Rows.
         Rows = 19 "rows" { rows: Many<Row, 4096>, end: bool, },
-        /// Datafiles made ahead of need: `count` handles from `first` on.
+        /// Precreated datafiles: `count` handles from `first` on.
         Batch = 20 "batch" { first: Handle, count: u16, },
-        /// An entry was taken away: what it led to, and what names the link until that is removed or settled.
+        /// A removed entry: the object it led to, and the ticket that names the link until the object is
+        /// removed or the link settled.
         Unnamed = 30 "unnamed" { handle: Handle, kind: Kind, ticket: Handle, },
-        /// To removemeta: the datafiles to be removed too; or it has, or had, further names: settle the link instead.
+        /// To removemeta: the datafiles to be removed too; or it has, or had, further names: settle the
+        /// link instead.
         Parted = 31 "parted" {
             datafiles: Many<Handle, { limits::WIDTH_MAX }>,
             orphaned: bool,
             linked: bool,
         },
-        /// To what one server asks of another.
+        /// To the questions between servers about unfinished files.
         Vouched = 32 "vouched" { vouched: Vouched, },
-        /// Behind the status `split`, and to a split: the directory's shards, and what places names in them.
+        /// After the status `split`, and to a split: the directory's shards, and the key that places names
+        /// in them.
         Split = 33 "split" { dir: Handle, shards: Shards, key: PlaceKey, },
     }
 }
@@ -438,8 +452,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A datafile to be removed, and whose it was: a metafile, or for one that no file ever had the pool it lay in
-    /// ([`Handle::pool_of`]).
+    /// A datafile to be removed, and its owner: a metafile, or for one that no file ever had the pool it
+    /// lay in ([`Handle::pool_of`]).
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Dead {
         /// The datafile.
@@ -472,7 +486,8 @@ impl Op {
             | Op::Status {}
             | Op::Rows { .. }
             | Op::Sync {} => false,
-            // Idempotent by what they say: a transaction's id, a handle that is never used twice, a sequence, an epoch, a count.
+            // Idempotent by their content: a transaction's id, a handle that is never used twice, a
+            // sequence, an epoch, a count.
             Op::Prepare { .. }
             | Op::Finish { .. }
             | Op::Reap { .. }
@@ -519,7 +534,7 @@ impl Op {
         }
     }
 
-    /// The entry it is about, as far as its place decides which shard of the directory is asked.
+    /// The entry it is about, if the entry's place decides which shard of the directory gets the request.
     pub fn entry(&self) -> Option<(Handle, &Name)> {
         match self {
             Op::Lookup { dir, path } => path.first().map(|name| (*dir, name)),
@@ -536,12 +551,13 @@ impl Op {
         }
     }
 
-    /// Whether it changes bytes of a file: no more durable than the modes say of data.
+    /// Whether it changes bytes of a file: then it is only as durable as the modes say of data.
     pub fn is_data(&self) -> bool {
         matches!(self, Op::Write { .. } | Op::Append { .. } | Op::Allocate { .. })
     }
 
-    /// Whether the asker says what he expects: when that is [`Changed`](crate::Status::Changed) it is so however often he asks.
+    /// Whether the request states an expectation: then [`Changed`](crate::Status::Changed) is final, and a
+    /// retry returns it again.
     pub fn expects(&self) -> bool {
         matches!(self, Op::Repair { .. })
     }
@@ -551,7 +567,7 @@ impl Op {
         matches!(self, Op::Setattr { .. } | Op::Setxattr { .. } | Op::Removexattr { .. })
     }
 
-    /// Whether it is a step of what a client drives itself: refused where compounds do it in one.
+    /// Whether it is a step of an operation that the client drives itself: refused if compounds are on.
     pub fn is_apart(&self) -> bool {
         matches!(
             self,
@@ -566,7 +582,7 @@ impl Op {
         )
     }
 
-    /// Whether only a peer server may ask it.
+    /// Whether only a peer server may send it.
     pub fn is_peers(&self) -> bool {
         matches!(
             self,

@@ -1,5 +1,5 @@
-//! One value of every message, for tests, fixtures and fuzzing corpora: what a new variant forgets to add here, the tests
-//! that count the variants find.
+//! One value of every message, for tests, fixtures and fuzzing corpora. The tests count the variants, so
+//! they find a new variant that is missing here.
 
 use crate::message::{Attach, Attached, Challenge, Hello, Refusal};
 use crate::*;
@@ -236,7 +236,8 @@ pub fn actions() -> Vec<Action> {
     all
 }
 
-/// Those of the frames' fixtures. What was added since changes nothing in them: a server that does not know it refuses it.
+/// Those of the frames' fixtures. Later additions do not change the fixtures: a server that does not know
+/// them refuses them.
 fn first_actions() -> Vec<Action> {
     let (dir, object, time) = (Handle::ROOT, Handle(77), Time(8));
     let (expect, generation) = (Generation(1), Generation(2));
@@ -333,7 +334,7 @@ pub fn reply() -> Reply {
     Reply { loss: message::Loss { kept: 42, start: 43 }, map_epoch: 2, groups: groups.into() }
 }
 
-/// One frame of every kind, as bytes with a little bulk data behind requests and replies.
+/// One frame of every kind, as bytes with a little bulk data after requests and replies.
 pub fn frames() -> Vec<(FrameKind, Vec<u8>)> {
     let version = message::VERSIONS.1;
     let frame = |kind, put: &dyn Fn(&mut Vec<u8>)| {

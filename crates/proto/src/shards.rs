@@ -5,13 +5,15 @@
 //!   shard                   0         │      1       │      2       │      3
 //!   its server          servers[0]      servers[1]     servers[2]     servers[3]
 //! ```
-//! Names have a *place* in their directory: a keyed hash of 63 bits, by which entries are ordered. A shard holds those of one
-//! of equal ranges of it, so a walk over the shards in order lists the directory in its order, and a listing begun before
-//! the split goes on behind it. **A directory splits once and stays so**: whoever knows its shards knows them for good.
+//! Names have a *place* in their directory: a keyed hash of 63 bits that orders the entries. A shard holds
+//! one of equal ranges of places. So a walk over the shards in order lists the directory in its order, and
+//! a listing begun before the split continues after it. **A directory splits once and stays split**: its
+//! shards never change.
 //!
-//! **The key of the hash is given to clients** with the first redirect. It only keeps somebody who chooses names, and has no
-//! connection, from choosing many of one place; a client has proved that it holds the file system's secret, from which the
-//! key is derived, so it learns nothing that it could not compute, and the key opens nothing else.
+//! **The first redirect gives the key of the hash to clients.** The key only keeps a user who chooses
+//! names, and has no connection, from choosing many names of one place. A client has proved that it holds
+//! the file system's secret, from which the key is derived, so it learns nothing that it could not compute,
+//! and the key opens nothing else.
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::wire::{Name, wire_struct};
@@ -37,12 +39,12 @@ impl PlaceKey {
         PlaceKey(bytes)
     }
 
-    /// For other hashes that nobody is to foresee.
+    /// For other hashes that nobody may predict.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The place of a name in its directory: a 63-bit keyed hash, never 0 (listings begin behind 0).
+    /// The place of a name in its directory: a 63-bit keyed hash, never 0 (listings begin after 0).
     pub fn place_of(&self, name: &[u8]) -> u64 {
         let hash = blake3::keyed_hash(&self.0, name);
         let mut first = [0; 8];
@@ -113,7 +115,7 @@ impl Codec for Shards {
         if count == 1 || count > limits::SERVERS_MAX {
             return Err(DecodeError::Invalid("shards"));
         }
-        // Not more is taken ahead than has come.
+        // Allocate no more than the input can hold.
         let mut servers = Vec::with_capacity(count.min(r.remaining() / 2));
         for _ in 0..count {
             servers.push(ServerId::decode(r)?);
@@ -128,15 +130,15 @@ wire_struct! {
     pub struct ShardEntry {
         /// Its name.
         pub name: Name,
-        /// What it leads to.
+        /// The object it leads to.
         pub handle: Handle,
-        /// The kind of that.
+        /// The object's kind.
         pub kind: Kind,
     }
 }
 
 impl ShardEntry {
-    /// Bytes of its encoding, at most.
+    /// Most bytes of its encoding.
     pub fn bytes(&self) -> usize {
         self.name.as_bytes().len() + 16
     }

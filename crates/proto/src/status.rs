@@ -5,7 +5,7 @@ use std::fmt;
 
 macro_rules! statuses {
     ($($(#[$doc:meta])* $name:ident = $code:literal, errno $errno:literal, $words:literal;)*) => {
-        /// How an operation ended.
+        /// The result of an operation.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
         #[repr(u16)]
         pub enum Status { $($(#[$doc])* $name = $code,)* }
@@ -35,7 +35,7 @@ statuses! {
     /// Done.
     Ok = 0, errno 0, "done";
 
-    // What POSIX callers know.
+    // Statuses known to POSIX callers.
     /// No such entry.
     NotFound = 1, errno 2, "no such file or directory";
     /// The entry exists.
@@ -72,15 +72,15 @@ statuses! {
     NotSupported = 17, errno 95, "operation not supported";
     /// The object is gone.
     Stale = 18, errno 116, "the object is gone";
-    /// The disk failed or lied.
+    /// The disk failed or returned wrong data.
     Io = 19, errno 5, "input/output error on the server";
     /// Read only.
     ReadOnly = 20, errno 30, "read-only file system";
 
-    // What clients and servers settle between them.
+    // Statuses between clients and servers.
     /// The file's layout changed: fetch it and try again.
     StaleLayout = 40, errno 116, "the file's layout changed";
-    /// A lock of a transaction is in the way: back off and try again.
+    /// A transaction's lock blocks the operation: back off and try again.
     Busy = 41, errno 16, "busy with another operation on the same object";
     /// The session is not known (expired, or the server lost it): nothing was executed.
     NoSession = 42, errno 5, "the session has expired on the server; its outcome is unknown";
@@ -90,7 +90,7 @@ statuses! {
     NotRun = 44, errno 125, "not run, as what it depends on failed";
     /// The transaction's facts changed under the coordinator: plan it again.
     Changed = 45, errno 11, "changed meanwhile";
-    /// The server is not (yet) able to serve it; try again later.
+    /// The server is not ready to serve it; try again later.
     Unavailable = 46, errno 11, "the server is not ready";
     /// The deadline passed.
     TimedOut = 47, errno 110, "the deadline passed";
@@ -98,12 +98,13 @@ statuses! {
     WrongServer = 48, errno 71, "another server holds this";
     /// The last component led to an entry of another kind than expected by the transaction.
     Conflict = 49, errno 71, "conflict";
-    /// The directory is split, and another server holds the shard that is meant: the answer behind it says which.
+    /// The directory is split, and another server holds the shard: the answer after it names the shards.
     Split = 50, errno 71, "another shard of the directory holds this";
 
-    /// A signal ended the wait for a server. Clients say so, no server does.
+    /// A signal ended the wait for a server. Only clients return this.
     Interrupted = 51, errno 4, "interrupted while a server did not answer";
-    /// The server let a whole time limit pass without an answer, so it was not asked. Clients say so, no server does.
+    /// The server did not answer within a whole time limit, so no request was sent. Only clients return
+    /// this.
     Silent = 52, errno 110, "not asked, as the server is silent";
 
     // Refusals.
@@ -121,11 +122,12 @@ statuses! {
     OverLimit = 65, errno 7, "over a limit of the protocol";
     /// The store stopped after a failed sync.
     Poisoned = 66, errno 5, "the server's store stopped after a failed write";
-    /// The server's store is missing: its folder is empty, another's, or an older copy, or its store was given up.
+    /// The server's store is missing: its folder is empty, another's, or an older copy, or its store was
+    /// given up.
     NoStore = 68, errno 5, "the server's store is missing";
-    /// The store of the server that connects is not the one that is known of it, or an older copy.
+    /// The store of the server that connects is not the known one, or an older copy of it.
     OtherStore = 69, errno 5, "another store of this server is known";
-    /// Only a peer or an administrator may ask this.
+    /// Only a peer or an administrator may send this.
     Forbidden = 67, errno 1, "not allowed on this connection";
 }
 

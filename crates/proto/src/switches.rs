@@ -1,7 +1,7 @@
-//! Techniques as switches: what makes small files fast can be turned off, one by one, for study and for comparison.
+//! Techniques as switches: each technique for small files can be turned off, for study and for comparison.
 //!
-//! A file system is made with its switches; they are part of its map, so that every server and client goes by the same.
-//! Three sets have names:
+//! A file system is made with its switches; they are part of its map, so every server and client uses the
+//! same ones. Three sets have names:
 //!
 //! | switch | `baseline`: PVFS without | `paper`: PVFS with all five | `ours` (default) |
 //! |---|---|---|---|
@@ -14,8 +14,9 @@
 //! | `compound` | off | off | on |
 //! | `split` | off | off | 4096 entries |
 //!
-//! As text: the name of a set, and what differs from it: `paper,eager=off`, `baseline,stuffing=on`, `split=off`.
-//! Source: PVFS small files, sections III and IV; the design's table of messages (docs/COUNTS.md).
+//! As text: the name of a set, and the differences from it: `paper,eager=off`, `baseline,stuffing=on`,
+//! `split=off`. Source: PVFS small files, sections III and IV; the design's table of messages
+//! (docs/COUNTS.md).
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::limits;
@@ -28,14 +29,15 @@ use std::str::FromStr;
 pub enum Coalescing {
     /// Each change has a sync of its own.
     PerOp,
-    /// The paper's two queues: a sync when fewer than `low` changes are queued behind, or when `high` wait for one.
+    /// The paper's two queues: sync when fewer than `low` changes are queued after this one, or when `high`
+    /// wait for a sync.
     Watermark {
-        /// Below so many changes in the scheduling queue, it syncs at once.
+        /// With fewer changes than this in the scheduling queue, sync at once.
         low: u16,
-        /// So many changes in the coalescing queue have it sync in any case; 0: never for that reason.
+        /// With this many changes in the coalescing queue, sync in any case; 0: no such limit.
         high: u16,
     },
-    /// What arrived during the last sync goes into the next.
+    /// All changes that arrived during the last sync share the next.
     #[default]
     Pipelined,
 }
@@ -69,12 +71,12 @@ impl Codec for Coalescing {
 }
 
 wire_choice! {
-    /// Where the metafile of a new file goes.
+    /// The server of a new file's metafile.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
     pub enum Placement {
-        /// To the server of its entry: one message makes, or finds, both.
+        /// The server of its entry: one message makes, or finds, both.
         Colocated = 1,
-        /// To any metadata server, as PVFS does.
+        /// Any metadata server, as in PVFS.
         Spread = 2,
     }
 }
@@ -83,21 +85,22 @@ wire_struct! {
     /// The switches of a file system.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
     pub struct Switches {
-        /// Datafiles are made ahead of need, by servers for servers.
+        /// Servers precreate datafiles for servers.
         pub precreate: bool,
         /// A file's first strip lies beside its metafile until it grows.
         pub stuffing: bool,
         /// How metadata changes share syncs.
         pub coalescing: Coalescing,
-        /// Data carried in the request or reply itself, at most; 0: never.
+        /// Most data in the request or reply itself; 0: none.
         pub eager_bytes: u32,
-        /// Listings bring attributes.
+        /// Listings return attributes.
         pub readdirplus: bool,
-        /// Where the metafile of a new file goes.
+        /// The server of a new file's metafile.
         pub placement: Placement,
         /// Several operations in one message.
         pub compound: bool,
-        /// Entries with which a directory is split over the metadata servers ([`Switches::splits_at`]); 0: never.
+        /// Entries with which a directory is split over the metadata servers ([`Switches::splits_at`]); 0:
+        /// never.
         pub split_entries: u32,
     }
 }
@@ -134,12 +137,13 @@ impl Switches {
         ..Switches::PAPER
     };
 
-    /// Entries with which a directory is split, where nothing else is said.
+    /// Default entries with which a directory is split.
     pub const SPLIT_ENTRIES: u32 = 4096;
 
-    /// Entries with which a directory is split, if ever. **Never with `compound = off`**: there clients enter and take away
-    /// names by themselves, and what they promise in between stands in rows of the directory's one server (a name that was
-    /// taken, a metafile that may never be entered), where a shard would not find it.
+    /// Entries with which a directory is split, if ever. **Never with `compound = off`**: there clients add
+    /// and remove entries by themselves, and their promises in between are rows on the directory's one
+    /// server (an entry that was removed, a metafile that may never be entered), which a shard would not
+    /// find.
     pub fn splits_at(&self) -> Option<u32> {
         (self.compound && self.split_entries > 0).then_some(self.split_entries)
     }
@@ -152,10 +156,10 @@ impl Switches {
     pub const NAMES: [&'static str; 8] =
         ["precreate", "stuffing", "coalescing", "eager", "readdirplus", "placement", "compound", "split"];
 
-    /// Set one switch by its name to what a value's text says.
+    /// Sets one switch by its name to the value of a text.
     ///
     /// # Errors
-    /// What is wrong, in words, with what it could be.
+    /// The mistake, in words, with the allowed values.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
             "precreate" => self.precreate = on_or_off(name, value)?,
@@ -207,7 +211,7 @@ impl Switches {
         }
     }
 
-    /// The switches in which two differ.
+    /// The switches in which two sets differ.
     fn apart(&self, other: &Switches) -> impl Iterator<Item = &'static str> {
         Switches::NAMES.into_iter().filter(move |name| self.value(name) != other.value(name))
     }
@@ -227,7 +231,7 @@ fn on_or_off(name: &str, value: &str) -> Result<bool, String> {
     }
 }
 
-/// `off`, `on` (what is usual), or a number.
+/// `off`, `on` (the default), or a number.
 fn amount(name: &str, value: &str, usual: u32, max: u32) -> Result<u32, String> {
     match value {
         "off" => Ok(0),
@@ -271,7 +275,7 @@ impl FromStr for Coalescing {
 }
 
 impl fmt::Display for Switches {
-    /// The nearest set that has a name, and what differs from it.
+    /// The nearest set that has a name, and the differences from it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nearest = Switches::NAMED.iter().rev().min_by_key(|(_, set)| self.apart(set).count());
         let (name, set) = nearest.copied().unwrap_or(("ours", Switches::OURS));
@@ -290,7 +294,7 @@ impl FromStr for Switches {
                 Some((name, value)) => switches.set(name.trim(), value.trim())?,
                 None => match Switches::NAMED.iter().find(|(name, _)| *name == word) {
                     Some((_, set)) if at == 0 => switches = *set,
-                    Some(_) => return Err(format!("`{word}` comes first: what differs from it follows")),
+                    Some(_) => return Err(format!("`{word}` comes first: the differences from it follow")),
                     None => {
                         return Err(format!(
                             "`{word}` is no set (baseline, paper, ours) and no switch=value"
@@ -308,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_switches_are_read_again() {
         let texts = [
             "baseline",
             "paper",
@@ -342,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_with_what_could_be() {
+    fn an_unknown_word_is_refused_with_the_allowed_words() {
         let refused = [
             ("fast", "no set"),
             ("eager=1e9", "number up to 16384"),
@@ -356,8 +360,8 @@ mod tests {
             ("split=100000", "number up to 16384"),
         ];
         for (text, words) in refused {
-            let told = text.parse::<Switches>().unwrap_err();
-            assert!(told.contains(words), "{text}: {told}");
+            let error = text.parse::<Switches>().unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Transactions over several servers (design §4.3): what a participant is asked to do.
+//! Transactions over several servers (design §4.3): the actions of a participant.
 //!
-//! A coordinator plans a transaction as lists of *actions*, one list a server. *Prepare* validates each action against the
-//! participant's present state and durably locks the keys it touches; *finish* carries it out or forgets it. Each action
-//! says what it expects, so that a plan made from older facts fails with `Changed` instead of doing harm.
+//! A coordinator plans a transaction as lists of *actions*, one list a server. *Prepare* validates each
+//! action against the participant's present state and durably locks the keys it touches; *finish* carries
+//! it out or discards it. Each action states its expectation, so that a plan made from older facts fails
+//! with `Changed` instead of doing harm.
 //!
 //! ```text
 //!   coordinator                participants
@@ -26,7 +27,7 @@ use crate::wire::{Many, Name, wire_choice, wire_enum};
 use crate::{Generation, Handle, ServerId, limits};
 
 wire_choice! {
-    /// What was decided about a transaction.
+    /// The decision about a transaction.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
     pub enum Decision {
         /// Carry it out.
@@ -41,7 +42,7 @@ wire_choice! {
 pub struct ClientId(pub [u8; 16]);
 
 impl ClientId {
-    /// No client's id: stands for whichever clients may have a removed object open.
+    /// No client's id: stands for all clients that may have a removed object open.
     pub const ANYONE: ClientId = ClientId([0; 16]);
 }
 
@@ -63,7 +64,7 @@ wire_enum! {
             /// The directory's server, or that of the shard that holds the name's place.
             shard: ServerId,
             dir: Handle, name: Name, handle: Handle, kind: Kind,
-            /// What the entry must lead to now (`None`: it must not exist).
+            /// The object the entry must lead to now (`None`: it must not exist).
             expect: Option<Handle>,
             /// Change of the directory's count of subdirectories.
             subdirs: i32,
@@ -74,7 +75,7 @@ wire_enum! {
             /// As in `EntryPut`.
             shard: ServerId,
             dir: Handle, name: Name,
-            /// What it must lead to now.
+            /// The object it must lead to now.
             expect: Handle,
             subdirs: i32,
             time: Time,
@@ -89,8 +90,8 @@ wire_enum! {
             /// It must be split, or must not be.
             split: bool,
         },
-        /// Change an object's count of links. At zero it is removed, or kept: for `client`, which asks for the change, where that
-        /// says that it holds the object open (`held`), and for a while where another client may hold it.
+        /// Change an object's count of links. At zero it is removed, or kept: for the requesting `client`,
+        /// if it holds the object open (`held`), and for a while if another client may hold it.
         Links = 6 "links" { object: Handle, delta: i32, time: Time, client: ClientId, held: bool, },
         /// Set an object's time of change; it must exist.
         Touch = 7 "touch" { object: Handle, time: Time, },
@@ -106,12 +107,13 @@ wire_enum! {
         RenameLock = 9 "rename lock" { },
         /// A metafile is laid out over its datafiles, from a generation on.
         LayoutSet = 10 "layout set" { object: Handle, expect: Generation, layout: Layout, time: Time, },
-        /// A stream begins a generation; `size`: it is set to that size.
+        /// A stream begins a generation; `size`: its new size.
         StreamAdvance = 11 "stream advance" {
             stream: Handle,
             /// The metafile that the stream belongs to.
             owner: Handle,
-            /// The generation it must have now; a datafile made ahead of need and never named has none, and takes any.
+            /// The generation it must have now. A precreated datafile has none until it is first named, and
+            /// matches any.
             expect: Generation,
             generation: Generation,
             size: Option<u64>,
@@ -126,15 +128,15 @@ wire_enum! {
         LinksSet = 14 "links set" { object: Handle, nlink: u32, },
         /// Remove a datafile that no file owns (repair, reaping).
         DatafileRemove = 15 "datafile remove" { datafile: Handle, owner: Handle, },
-        /// Remove a row that is exactly this, whatever it means (repair).
+        /// Remove a row with exactly this content, whatever its meaning (repair).
         RowRemove = 16 "row remove" { server: ServerId, key: RowBytes, expect: RowBytes, },
-        /// Make a file of a stream that belongs to nothing (repair).
+        /// Make a file of a stream without an owner (repair).
         StreamAdopt = 17 "stream adopt" { attr: Attr, },
-        /// Make a stream, empty, for a file or datafile that has none (repair).
+        /// Make an empty stream for a file or datafile that has none (repair).
         StreamCreate = 18 "stream create" { stream: Handle, generation: Generation, },
-        /// Make a datafile of a stream that belongs to nothing (repair).
+        /// Make a datafile of a stream without an owner (repair).
         DatafileAdopt = 19 "datafile adopt" { datafile: Handle, owner: Handle, },
-        /// Datafiles made ahead of need for a server's pool are not to be used any more (repair).
+        /// Precreated datafiles for a server's pool must not be used any more (repair).
         Retire = 20 "retire" { pool: ServerId, first: Handle, count: u16, },
         /// Make a shard of a directory with the entries of its range, and the directory's attributes.
         ShardCreate = 21 "shard create" {
@@ -149,7 +151,7 @@ wire_enum! {
             template: Option<Template>,
             time: Time,
         },
-        /// Set what a directory's shard counts (repair).
+        /// Set the count of a directory's shard (repair).
         ShardCount = 24 "shard count" {
             shard: ServerId, dir: Handle,
             /// Its time of change now: nothing was done in it since it was counted.

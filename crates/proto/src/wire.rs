@@ -1,5 +1,5 @@
-//! Words for the messages: bounded lists, names, byte strings, and the macros that give a struct or an enum its
-//! encoding in the order its fields are written.
+//! Building blocks of messages: bounded lists, names, byte strings, and the macros that give a struct or an
+//! enum an encoding of its fields in the order in which they are written.
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::limits;
@@ -161,7 +161,8 @@ impl<const LIMIT: usize> Codec for Blob<LIMIT> {
     }
 }
 
-/// The name of a directory entry: 1 to 255 bytes, no `/`, no NUL, not `.` nor `..`. Any other byte is allowed.
+/// The name of a directory entry: 1 to 255 bytes, no `/`, no NUL, not `.` nor `..`. Any other byte is
+/// allowed.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Bytes);
 
@@ -175,7 +176,7 @@ impl Name {
         Ok(Name(Bytes::copy_from_slice(bytes)))
     }
 
-    /// The same over a part of a buffer, which is kept as long as the name.
+    /// The same over a part of a buffer, which lives as long as the name.
     ///
     /// # Errors
     /// As [`Name::new`].

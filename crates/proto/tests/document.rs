@@ -1,4 +1,5 @@
-//! `docs/WIRE.md` is held against the code: every operation, answer, action, status and limit stands in it as it is.
+//! Holds `docs/WIRE.md` against the code: every operation, answer, action, status and limit stands in it as
+//! in the code.
 
 use shoal_proto::codec::Codec;
 use shoal_proto::{Status, samples};

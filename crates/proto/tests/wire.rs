@@ -1,4 +1,4 @@
-//! The wire: everything survives it, nothing hostile gets through it, and version 2 stays what it is.
+//! The wire: decoding inverts encoding, hostile input is refused, and version 2 stays as it is.
 
 use bytes::BytesMut;
 use proptest::prelude::*;
@@ -57,7 +57,8 @@ fn a_flipped_bit_of_head_or_body_is_always_found() {
         for at in 0..covered {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1 << (at % 8);
-            // A longer length than there is waits for more (and then fails its checksum); anything else is refused now.
+            // A length beyond the input waits for more bytes (and then fails its checksum); any other
+            // damage is refused now.
             let taken = Frame::take(&mut BytesMut::from(damaged.as_slice()));
             assert!(!matches!(taken, Ok(Some(_))), "a flip at {at} went unseen");
         }
@@ -78,8 +79,8 @@ fn lengths_over_the_limits_are_refused_before_anything_is_reserved() {
     }
 }
 
-/// Version 2 as it was first written: if this changes, old servers and clients no longer understand new ones, and the
-/// version must change too.
+/// Version 2 as it was first written: if this changes, old servers and clients no longer understand new
+/// ones, and the version must change too.
 #[test]
 fn version_2_is_written_as_it_always_was() {
     for (kind, bytes) in samples::frames() {

@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 use shoal_pattern::{Cycle, Distribution, Level, Pattern, Piece, Region};
 
-/// A pattern as it was asked for, to be expanded naively.
+/// The recipe of a pattern, to be expanded naively.
 #[derive(Clone, Debug)]
 pub enum Recipe {
     Nested { offset: i64, record: u64, levels: Vec<(i64, u64)> },
@@ -143,12 +143,12 @@ pub fn recipes(low: i64) -> impl Strategy<Value = Recipe> {
     })
 }
 
-/// Round robin by strips; `told` chooses whether it offers its cycle to views.
+/// Round robin by strips; `has_cycle`: it returns its cycle to views.
 #[derive(Clone, Copy, Debug)]
 pub struct Stripe {
     pub servers: u32,
     pub strip: u64,
-    pub told: bool,
+    pub has_cycle: bool,
 }
 
 impl Stripe {
@@ -184,7 +184,7 @@ impl Distribution for Stripe {
     }
 
     fn cycle(&self, server: u32) -> Option<Cycle> {
-        self.told.then(|| self.cycle_of(server))
+        self.has_cycle.then(|| self.cycle_of(server))
     }
 }
 
@@ -192,7 +192,7 @@ impl Distribution for Stripe {
 #[derive(Clone, Copy, Debug)]
 pub struct Basic {
     pub holder: u32,
-    pub told: bool,
+    pub has_cycle: bool,
 }
 
 impl Distribution for Basic {
@@ -218,7 +218,7 @@ impl Distribution for Basic {
 
     fn cycle(&self, server: u32) -> Option<Cycle> {
         let len = u64::from(server == self.holder);
-        self.told.then_some(Cycle { period: 1, start: 0, len })
+        self.has_cycle.then_some(Cycle { period: 1, start: 0, len })
     }
 }
 
@@ -229,9 +229,10 @@ impl Shown for Stripe {}
 impl Shown for Basic {}
 
 pub fn distributions() -> impl Strategy<Value = Box<dyn Shown>> {
-    let stripe = (1..6_u32, prop_oneof![1..40_u64, Just(4_u64), Just(16_u64)], any::<bool>())
-        .prop_map(|(servers, strip, told)| Box::new(Stripe { servers, strip, told }) as Box<dyn Shown>);
+    let stripe = (1..6_u32, prop_oneof![1..40_u64, Just(4_u64), Just(16_u64)], any::<bool>()).prop_map(
+        |(servers, strip, has_cycle)| Box::new(Stripe { servers, strip, has_cycle }) as Box<dyn Shown>,
+    );
     let basic = (0..2_u32, any::<bool>())
-        .prop_map(|(holder, told)| Box::new(Basic { holder, told }) as Box<dyn Shown>);
+        .prop_map(|(holder, has_cycle)| Box::new(Basic { holder, has_cycle }) as Box<dyn Shown>);
     prop_oneof![8 => stripe, 1 => basic]
 }
