@@ -1,7 +1,7 @@
 //! How many small messages a second the two worlds carry: `cargo run --release --example messages`.
 //!
-//! A client keeps 1, 16 or 256 connections busy with 64-byte questions, each answered. A question and its answer are two
-//! messages. In-process streams run between two threads, polling and not.
+//! A client keeps 1, 16 or 256 connections busy with 64-byte requests and replies. A request and its reply
+//! are two messages. In-process streams run between two threads, polling and not.
 
 use shoal_env::sim::{Config, World};
 use shoal_env::{Address, Env, Reader, Writer, real};

@@ -1,4 +1,4 @@
-//! Where a server listens.
+//! Addresses of servers.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,18 +9,19 @@ use std::str::FromStr;
 const HOST_BYTES_MAX: usize = 253;
 const LABEL_BYTES_MAX: usize = 63;
 
-/// An endpoint. Written `tcp:127.0.0.1:7441` (or just `127.0.0.1:7441`), `tcp:host:7441`, `unix:/path`, `local:name`.
+/// An endpoint. Written `tcp:127.0.0.1:7441` (or just `127.0.0.1:7441`), `tcp:host:7441`, `unix:/path`,
+/// `local:name`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum Address {
     /// TCP, with `TCP_NODELAY`.
     Tcp(SocketAddr),
-    /// TCP at a host that is known by name, and a port. The name is resolved for each connection. To listen there is to listen at
-    /// this port of all addresses of this machine; at `localhost`, of the loopback.
+    /// TCP at a host name and a port. The name is resolved for each connection. A listener at a host name
+    /// listens at this port of all addresses of this machine; at `localhost`, of the loopback.
     Host(String, u16),
     /// A Unix stream socket.
     Unix(PathBuf),
-    /// A stream between threads of this process (real) or between simulated processes (simulated). The name is unique in
-    /// the process or simulated world.
+    /// A stream between threads of this process (real) or between simulated processes (simulated). The name
+    /// is unique in the process or simulated world.
     Local(String),
 }
 
@@ -68,7 +69,7 @@ impl Address {
     }
 }
 
-/// Whether a name means the loopback, whoever resolves it (RFC 6761).
+/// Whether a name means the loopback on every machine (RFC 6761).
 pub(crate) fn is_loopback(host: &str) -> bool {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     host == "localhost" || host.ends_with(".localhost")
@@ -79,7 +80,7 @@ fn host_and_port(text: &str) -> Option<Address> {
     Some(Address::Host(host.to_owned(), port.parse().ok()?)).filter(|_| is_host_name(host))
 }
 
-/// A host name. One whose last part is a number is an address that was written wrongly.
+/// Whether it is a host name. A name whose last part is a number is a mistyped address.
 fn is_host_name(host: &str) -> bool {
     let is_label = |label: &str| {
         let is_plain = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');

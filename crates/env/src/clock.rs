@@ -35,7 +35,7 @@ impl fmt::Debug for Instant {
     }
 }
 
-/// A moment of the wall clock: nanoseconds since 1970 (signed: files may carry older times). May jump; never used for
-/// deadlines.
+/// A moment of the wall clock: nanoseconds since 1970 (signed: files may carry older times). May jump;
+/// never used for deadlines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct WallTime(pub i64);

@@ -1,11 +1,12 @@
-//! Counts of what crosses the door: the hot path's costs, asserted by tests and printed by `shoal status --counters`.
-//! Counted where the call is made, so they cannot drift from the truth.
+//! Counts of the calls through `Env`: the hot path's costs, asserted by tests and printed by `shoal status
+//! --counters`. Counted where the call is made, so they cannot drift from the truth.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// Running counts since the environment was made. Shared by the environment's threads; relaxed atomics.
+        /// Running counts since the environment was made. Shared by the environment's threads; relaxed
+        /// atomics.
         #[derive(Default, Debug)]
         pub struct Counters { $($(#[$doc])* pub $name: AtomicU64,)* }
 
@@ -21,7 +22,7 @@ macro_rules! counters {
         }
 
         impl CounterSnapshot {
-            /// What was counted since `earlier`.
+            /// The difference since `earlier`.
             pub fn since(&self, earlier: &CounterSnapshot) -> CounterSnapshot {
                 CounterSnapshot { $($name: self.$name.wrapping_sub(earlier.$name),)* }
             }
@@ -35,19 +36,19 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Reads of sockets that gave something (`recv`).
+    /// Reads of sockets that returned bytes (`recv`).
     socket_reads,
     /// Bytes read from sockets.
     socket_read_bytes,
-    /// Writes to sockets that took something (`writev`).
+    /// Writes to sockets that wrote bytes (`writev`).
     socket_writes,
     /// Bytes written to sockets.
     socket_write_bytes,
-    /// Reads of files asked for.
+    /// Requested reads of files.
     file_reads,
     /// Bytes read from files.
     file_read_bytes,
-    /// Writes to files asked for.
+    /// Requested writes to files.
     file_writes,
     /// Bytes written to files.
     file_write_bytes,
@@ -57,9 +58,9 @@ counters! {
     file_calls,
     /// Closures run off the shard's thread.
     offloads,
-    /// Bytes copied from buffer to buffer above the kernel (the kernel's own copies are in the bytes above): frames taken
-    /// from a shared buffer, contents gathered and scattered, records entered into the journal. Making a message or a row
-    /// from its fields is no copy.
+    /// Bytes copied from buffer to buffer above the kernel (the kernel's own copies are in the bytes
+    /// above): frames taken from a shared buffer, contents gathered and scattered, records entered into the
+    /// journal. Encoding a message or a row from its fields is no copy.
     copied_bytes,
 }
 

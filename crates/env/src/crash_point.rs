@@ -1,18 +1,19 @@
-//! Points: the steps of what must survive a stop at any moment.
+//! Crash points: the steps of activities that must survive a stop at any moment.
 //!
-//! Code says by [`Env::crash_point`](crate::Env::crash_point) which step it has come to, and of which activity (a transaction by its id, a
-//! checkpoint, a start …). In the real world that is nothing. The simulator counts how often each step was come to, and how
-//! often a process was stopped *behind it and before the next one*; it can stop a process just there. So a soak can tell which
-//! of the gaps between two steps no fault has ever fallen into, and a test can hold that there is none.
+//! Code reports each step by [`Env::crash_point`](crate::Env::crash_point), with its activity (a
+//! transaction by its id, a checkpoint, a start …). The real world ignores it. The simulator counts how
+//! often each step was reached, and how often a process was stopped *after it and before the next one*; it
+//! can stop a process just there. So a soak reports the gaps between two steps in which no fault has ever
+//! fallen, and a test can assert that there is none.
 
-/// A step of an activity. Between it and the next one something is waited for: a stop can fall there.
+/// A step of an activity. The activity waits between it and the next one: a stop can fall there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CrashPoint {
-    /// What goes on.
+    /// The activity.
     pub activity: &'static str,
-    /// How far it has come.
+    /// The step.
     pub step: &'static str,
-    /// Nothing is under way behind it: no stop can fall between this step and a next one.
+    /// The last step of its activity: no stop can fall between it and a next one.
     pub last: bool,
 }
 
@@ -37,9 +38,9 @@ points! {
         COORDINATOR_DECIDED "decided",
         /// The record's removal is applied.
         COORDINATOR_FORGETS "forgets" last,
-        /// It is given up; the participants are told.
+        /// It is given up; the participants are notified.
         COORDINATOR_GIVES_UP "gives up",
-        /// They were told.
+        /// They were notified.
         COORDINATOR_GAVE_UP "gave up" last,
         /// A start found its commit record.
         COORDINATOR_FOUND "found by a start",
@@ -49,7 +50,7 @@ points! {
         PARTICIPANT_WRITES "writes",
         /// The row is durable.
         PARTICIPANT_PREPARED "prepared",
-        /// It heard nothing and asks the coordinator.
+        /// It got no decision and asks the coordinator.
         PARTICIPANT_IN_DOUBT "in doubt",
         /// The actions are applied, and not durable yet.
         PARTICIPANT_COMMITS "commits",
@@ -109,13 +110,13 @@ points! {
         CUT_DURABLE "intent durable",
         /// The file is cut and synced.
         CUT_FILE "file cut",
-        /// The done is written.
+        /// The completed cut is recorded.
         CUT_DONE "done" last,
     }
     "unlink" {
-        /// The file is no home any more by a record that is not durable yet.
+        /// A record that is not durable yet moves the stream out of its file.
         UNLINK_WAITS "waits",
-        /// That is durable; the file is there.
+        /// The record is durable; the file still exists.
         UNLINK_BEGINS "begins",
         /// The file is gone.
         UNLINK_DONE "done" last,
@@ -147,7 +148,7 @@ points! {
         START_POOLS "pools found" last,
     }
     "split" {
-        /// The other servers are asked whether they are there.
+        /// The other servers are asked whether they are reachable.
         SPLIT_ASKS "asks",
         /// The directory is locked; its shards are prepared.
         SPLIT_FREEZES "freezes",
@@ -163,11 +164,11 @@ points! {
         REAPER_DONE "done" last,
     }
     "pool" {
-        /// The next batch is asked for.
+        /// The next batch is requested.
         POOL_ASKS "asks",
-        /// It is heard of, and not stored.
+        /// The batch has arrived, and is not stored.
         POOL_HEARS "hears",
-        /// It is stored, and not durable yet.
+        /// The batch is stored, and not durable yet.
         POOL_STORES "stores",
         /// It is durable.
         POOL_FILLED "filled" last,
@@ -181,21 +182,21 @@ points! {
     "batch" {
         /// It is applied, and not durable yet.
         BATCH_WRITES "writes",
-        /// It is durable; it is not told yet.
+        /// It is durable; the reply is not sent yet.
         BATCH_MADE "made" last,
     }
     "unfinished" {
-        /// It is known what has its place, and those rows are gone.
+        /// The server knows which of them are in their place, and those rows are gone.
         UNFINISHED_ASKED "asked",
-        /// What will never have its place is removed.
+        /// Objects that will never be in their place are removed.
         UNFINISHED_DISCARDED "discarded" last,
-        /// Links of names that were taken away are counted.
+        /// Links of removed entries are counted.
         UNFINISHED_SETTLED "settled" last,
     }
     "session's end" {
-        /// Nothing was heard for the time of the lease.
+        /// No message came for the time of the lease.
         LEASE_ENDS "ends",
-        /// What its client held open is gone.
+        /// Objects that its client held open are gone.
         LEASE_RELEASED "released",
         /// Its rows' removal is applied.
         LEASE_FORGOTTEN "forgotten" last,

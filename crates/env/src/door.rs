@@ -1,4 +1,4 @@
-//! The handle through which all code above reaches the world.
+//! `Env`: the handle through which all code above reaches the world.
 
 use crate::crash_point::CrashPoint;
 use crate::{
@@ -15,12 +15,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A name is resolved within this, or it is an error.
+/// A name must be resolved within this time; else it is an error.
 const RESOLVE_MAX: Duration = Duration::from_secs(3);
-/// Each of several addresses of a host has so long to answer, but for the last.
+/// Time for each of several addresses of a host to answer, except the last.
 const CONNECT_TURN: Duration = Duration::from_secs(1);
 
-/// What a world offers. Implemented by [`real`](crate::real) and [`sim`](crate::sim); used through [`Env`].
+/// The functions of a world. Implemented by [`real`](crate::real) and [`sim`](crate::sim); used through
+/// [`Env`].
 pub trait Door {
     /// The monotonic clock.
     fn now(&self) -> Instant;
@@ -30,7 +31,7 @@ pub trait Door {
     fn random(&self, buf: &mut [u8]);
     /// Wait until a moment.
     fn sleep_until(&self, until: Instant) -> LocalBoxFuture<'static, ()>;
-    /// The same, to some microseconds.
+    /// The same, with a precision of some microseconds.
     fn pause_until(&self, until: Instant) -> LocalBoxFuture<'static, ()> {
         self.sleep_until(until)
     }
@@ -38,21 +39,22 @@ pub trait Door {
     fn spawn(&self, name: &'static str, future: LocalBoxFuture<'static, ()>) -> Task;
     /// Run a closure off this thread (simulated: at once, its cost charged to virtual time).
     fn offload(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()>;
-    /// The same for work that nobody waits for: it gives way to all other threads.
-    fn offload_behind(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
+    /// The same for background work: it gives way to all other threads.
+    fn offload_background(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
         self.offload(work)
     }
     /// Listen at an address.
     fn listen(&self, at: &Address) -> LocalBoxFuture<'static, io::Result<Listener>>;
     /// Connect to an address; never to a host's name, which [`Env::connect`] resolves.
     fn connect(&self, to: &Address) -> LocalBoxFuture<'static, io::Result<Stream>>;
-    /// The addresses that a host's name has at this moment, those to be preferred first.
+    /// The current addresses of a host's name, preferred ones first.
     fn resolve(&self, host: &str) -> LocalBoxFuture<'static, io::Result<Vec<IpAddr>>>;
     /// Files.
     fn files(&self) -> &dyn FileDoor;
-    /// What was counted.
+    /// The counts.
     fn counters(&self) -> &Arc<Counters>;
-    /// Keep polling for up to `span` before the thread sleeps (0: sleep at once). Real only where cores are idle.
+    /// Keep polling for up to `span` before the thread sleeps (0: sleep at once). Real only where cores are
+    /// idle.
     fn set_polling(&self, span: Duration);
     /// See [`Env::note`].
     fn note(&self, _words: &dyn Fn() -> String) {}
@@ -72,7 +74,7 @@ impl Task {
     }
 }
 
-/// A handle to a world, which it never leaves; cheap to clone.
+/// A handle to a world. It never leaves its world; cheap to clone.
 #[derive(Clone)]
 pub struct Env(pub Rc<dyn Door>);
 
@@ -113,8 +115,8 @@ impl Env {
         self.0.sleep_until(until)
     }
 
-    /// Wait until a moment that is less than a millisecond away: to some microseconds, where [`Env::sleep_until`] may come a
-    /// millisecond late. It costs a system call or two.
+    /// Wait until a moment that is less than a millisecond away, with a precision of some microseconds;
+    /// [`Env::sleep_until`] may come a millisecond late. It costs a system call or two.
     pub fn pause_until(&self, until: Instant) -> LocalBoxFuture<'static, ()> {
         self.0.pause_until(until)
     }
@@ -150,13 +152,13 @@ impl Env {
         receive.await.map_err(|_| io::Error::other("off-thread work did not finish"))
     }
 
-    /// [`Env::offload`] for work that nobody waits for: its thread gives way to all others.
-    pub async fn offload_behind<T: Send + 'static>(
+    /// [`Env::offload`] for background work: its thread gives way to all others.
+    pub async fn offload_background<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
         let (send, receive) = oneshot::channel();
-        let run = self.0.offload_behind(Box::new(move || {
+        let run = self.0.offload_background(Box::new(move || {
             let _ = send.send(work());
         }));
         run.await;
@@ -168,14 +170,15 @@ impl Env {
         self.0.listen(at).await
     }
 
-    /// Connect to an address. A host's name is resolved anew each time, and its addresses are tried one after the other.
+    /// Connect to an address. A host's name is resolved each time, and its addresses are tried one after
+    /// the other.
     pub async fn connect(&self, to: &Address) -> io::Result<Stream> {
         let Address::Host(host, port) = to else { return self.0.connect(to).await };
         let mut found = self.resolve(host).await?.into_iter().peekable();
         let mut failed = io::Error::new(io::ErrorKind::NotFound, format!("the host {host} has no address"));
         while let Some(ip) = found.next() {
             let connecting = self.0.connect(&Address::Tcp((ip, *port).into()));
-            // The last one has all the time that the caller has.
+            // The last one gets all the caller's remaining time.
             let connected = match found.peek() {
                 None => connecting.await,
                 Some(_) => self.deadline(self.now() + CONNECT_TURN, connecting).await.unwrap_or_else(|_| {
@@ -190,7 +193,7 @@ impl Env {
         Err(failed)
     }
 
-    /// The addresses that a host's name has at this moment. It takes a bounded time, whatever name servers do.
+    /// The current addresses of a host's name. Takes a bounded time, also when name servers do not answer.
     pub async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
         match self.deadline(self.now() + RESOLVE_MAX, self.0.resolve(host)).await {
             Ok(found) => found,
@@ -221,7 +224,7 @@ impl Env {
         self.0.files().sync_dir(path.as_ref()).await
     }
 
-    /// Make durable all that was changed in the file system that holds `path`, by whichever process.
+    /// Make durable all changes of every process in the file system that holds `path`.
     pub async fn sync_all(&self, path: impl AsRef<Path>) -> io::Result<()> {
         self.0.files().sync_all(path.as_ref()).await
     }
@@ -246,7 +249,8 @@ impl Env {
         file.read_at(0, usize::try_from(len).unwrap_or(limit)).await
     }
 
-    /// Replace a whole file atomically and durably (write beside, sync, rename, sync the directory).
+    /// Replace a whole file atomically and durably (write a new file, sync it, rename it, sync the
+    /// directory).
     pub async fn replace_file(&self, path: impl AsRef<Path>, content: bytes::Bytes) -> io::Result<()> {
         let path = path.as_ref();
         let mut beside = path.as_os_str().to_owned();
@@ -270,7 +274,7 @@ impl Env {
         self.0.files().space(path.as_ref()).await
     }
 
-    /// The id of what is lost together with the page cache.
+    /// The id of the page cache's contents: they are lost together.
     pub fn boot_id(&self) -> [u8; 16] {
         self.0.files().boot_id()
     }
@@ -280,23 +284,25 @@ impl Env {
         self.0.files().native_path(path.as_ref())
     }
 
-    /// What was counted.
+    /// The counts.
     pub fn counters(&self) -> &Arc<Counters> {
         self.0.counters()
     }
 
-    /// A line for the simulated world's timeline; nothing in the real one, and nothing that a run depends on. The words are
-    /// made only where lines are kept.
+    /// Add a line to the simulated world's timeline. The real world ignores it, and no run depends on it.
+    /// The words are built only if lines are kept.
     pub fn note(&self, words: impl Fn() -> String) {
         self.0.note(&words);
     }
 
-    /// Work that was done just now, for a simulated processor to be charged for (see [`Work`]); nothing in the real world.
+    /// Report work that was just done; a simulated processor is charged for it (see [`Work`]). The real
+    /// world ignores it.
     pub fn work(&self, work: Work, count: u64) {
         self.0.work(work, count);
     }
 
-    /// An activity has come to a step (see [`point`](crate::crash_point)); `which` tells it from others of its kind.
+    /// An activity has reached a step (see [`crash_point`](crate::crash_point)); `which` distinguishes it
+    /// from others of its kind.
     pub fn crash_point(&self, point: CrashPoint, which: u64) {
         self.0.crash_point(point, which);
     }

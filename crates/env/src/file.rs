@@ -1,8 +1,8 @@
 //! Files: positioned reads and writes with explicit durability.
 //!
-//! Nothing is durable before a sync says so. The simulated disk takes that at its word: a power cut loses or tears what
-//! was not synced, file by file and sector by sector. Directory changes (create, rename, remove) are durable only after
-//! [`Env::sync_dir`](crate::Env::sync_dir).
+//! Nothing is durable before a sync returns. The simulated disk enforces that: a power cut loses or tears
+//! unsynced writes, file by file and sector by sector. Directory changes (create, rename, remove) are
+//! durable only after [`Env::sync_dir`](crate::Env::sync_dir).
 
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
@@ -17,8 +17,8 @@ pub struct OpenOptions {
     pub create: bool,
     /// Fail with `AlreadyExists` if it exists (with `create`).
     pub exclusive: bool,
-    /// Bypass the page cache: offsets, lengths and buffers are multiples of [`AlignedBuf::ALIGN`]. Where the file system
-    /// refuses, opening falls back silently to buffered (see [`FileImpl::is_direct`]).
+    /// Bypass the page cache: offsets, lengths and buffers are multiples of [`AlignedBuf::ALIGN`]. If the
+    /// file system refuses, opening falls back silently to buffered (see [`FileImpl::is_direct`]).
     pub direct: bool,
     /// Each write is durable when it returns (`O_DSYNC`).
     pub dsync: bool,
@@ -42,12 +42,12 @@ impl AlignedBuf {
         AlignedBuf { bytes, start, len }
     }
 
-    /// Bytes it can hold without being made anew.
+    /// Bytes it can hold without a new allocation.
     pub fn capacity(&self) -> usize {
         self.bytes.len() - AlignedBuf::ALIGN
     }
 
-    /// Make it `len` bytes long, but at most [`AlignedBuf::capacity`]. Bytes gained are whatever stood there.
+    /// Make it `len` bytes long, but at most [`AlignedBuf::capacity`]. Added bytes keep their old contents.
     pub fn set_len(&mut self, len: usize) {
         self.len = len.min(self.capacity());
     }
@@ -75,14 +75,15 @@ impl AsRef<[u8]> for AlignedBuf {
 /// An open file. Operations on one file may run at the same time; order them by awaiting.
 pub type File = Rc<dyn FileImpl>;
 
-/// See [`File`]. Cancelling a returned future leaves the operation either done, not done, or (a write) partly done.
+/// See [`File`]. Cancelling a returned future leaves the operation either done, not done, or (a write)
+/// partly done.
 #[allow(clippy::len_without_is_empty)] // No caller asks whether a file is empty.
 pub trait FileImpl {
     /// Read up to `len` bytes at `offset`; shorter at the end of the file.
     fn read_at(&self, offset: u64, len: usize) -> LocalBoxFuture<'static, io::Result<Bytes>>;
-    /// Write all pieces, one behind the other, at `offset`.
+    /// Write all pieces, one after the other, at `offset`.
     fn write_at(&self, offset: u64, pieces: Vec<Bytes>) -> LocalBoxFuture<'static, io::Result<()>>;
-    /// Write an aligned buffer at an aligned offset (direct files); gives the buffer back for the next use.
+    /// Write an aligned buffer at an aligned offset (direct files); returns the buffer for the next use.
     fn write_aligned(
         &self,
         offset: u64,
@@ -122,12 +123,12 @@ pub struct DiskSpace {
     pub total: u64,
     /// Bytes that are free for this process.
     pub available: u64,
-    /// The same number for all folders of one file system of one machine, and another for any other file system (0: not
-    /// known). It changes with a restart of the machine.
+    /// An id of the file system: equal for all folders of one file system of one machine, different for any
+    /// other file system (0: not known). It changes with a restart of the machine.
     pub disk: u64,
 }
 
-/// The file system behind the door. Paths are absolute (real) or rooted in the simulated process's disk.
+/// The file system of a world. Paths are absolute (real) or rooted in the simulated process's disk.
 pub trait FileDoor {
     /// Open a file.
     fn open(&self, path: &Path, options: OpenOptions) -> LocalBoxFuture<'static, io::Result<File>>;
@@ -141,14 +142,16 @@ pub trait FileDoor {
     fn list(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<Vec<DirEntry>>>;
     /// Make the directory's entries durable.
     fn sync_dir(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<()>>;
-    /// Make durable all that was changed in the file system that holds `path`, by whichever process (`syncfs(2)`).
+    /// Make durable all changes of every process in the file system that holds `path` (`syncfs(2)`).
     fn sync_all(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<()>>;
-    /// Take an exclusive lock on `path` (made if missing) for the life of the process; `WouldBlock` if another holds it.
+    /// Take an exclusive lock on `path` (made if missing) for the life of the process; `WouldBlock` if
+    /// another holds it.
     fn lock(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<()>>;
     /// Space of the file system that holds `path`.
     fn space(&self, path: &Path) -> LocalBoxFuture<'static, io::Result<DiskSpace>>;
-    /// The id of what is lost together with the page cache: the kernel's boot id.
+    /// The id of the page cache's contents, which are lost together: the kernel's boot id.
     fn boot_id(&self) -> [u8; 16];
-    /// A place where real memory-mapped engines may work, or none (simulated disks): the path itself when real.
+    /// A path where real memory-mapped engines can work, or none (simulated disks): the path itself when
+    /// real.
     fn native_path(&self, path: &Path) -> Option<PathBuf>;
 }

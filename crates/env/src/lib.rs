@@ -1,18 +1,19 @@
-//! The one door to the world.
+//! The only access to the world.
 //!
-//! Everything that can differ between two runs of ShoalFS enters here: time, randomness, tasks, sockets, files, and the
-//! moment spent polling before sleep. There are two worlds behind the door. [`real`] is tokio's current-thread runtime
-//! (one shard, one thread at a time) with a small pool of threads for blocking file work. [`sim`] is an executor of our own under
-//! virtual time, with links that have latency and bandwidth and disks that lose and tear unsynced writes at a power cut;
-//! one seed gives one run, exactly.
+//! All that can differ between two runs of ShoalFS enters here: time, randomness, tasks, sockets, files,
+//! and the polling before sleep. There are two worlds. [`real`] is tokio's current-thread runtime (one
+//! shard, one thread at a time) with a small pool of threads for blocking file work. [`sim`] is an executor
+//! of our own under virtual time, with links that have latency and bandwidth and disks that lose and tear
+//! unsynced writes at a power cut; one seed gives exactly one run.
 //!
-//! **Invariant: no runtime's type appears above this crate.** Code above holds an [`Env`] and awaits plain futures.
-//! **Invariant: above this crate nothing reads a clock, draws a random number, or opens a file or socket by itself.** Two
-//! quiet ways to break that: iterating over a `HashMap` (its order differs from run to run: use a `BTreeMap`), and
-//! `futures_util::select!` (it draws its order from a generator of its own: use `select_biased!`).
+//! **Invariant: no runtime's type appears above this crate.** Code above holds an [`Env`] and awaits plain
+//! futures. **Invariant: above this crate nothing reads a clock, draws a random number, or opens a file or
+//! socket by itself.** Two hidden ways to break that: iterating over a `HashMap` (its order differs from
+//! run to run: use a `BTreeMap`), and `futures_util::select!` (it draws its order from a generator of its
+//! own: use `select_biased!`).
 //!
-//! An [`Env`] belongs to its world (it is neither `Send` nor `Sync`), and a world is on one thread at a time: a server is one
-//! world that owns one shard.
+//! An [`Env`] belongs to its world (it is neither `Send` nor `Sync`), and a world is on one thread at a
+//! time: a server is one world that owns one shard.
 
 mod address;
 mod clock;

@@ -1,7 +1,7 @@
-//! Small tools for tasks of one world: they hold no lock and know no runtime.
+//! Synchronization between tasks of one world, without locks and without a runtime.
 //!
-//! All keep one rule: *whoever stops waiting leaves no trace*. A dropped wait takes its waker with it, and a permit that
-//! was on its way to a dropped waiter goes to the next one.
+//! **Invariant: a cancelled wait leaves no trace.** A dropped wait removes its waker, and a permit that was
+//! sent to a dropped waiter goes to the next one.
 
 use futures_channel::oneshot as channel;
 use std::cell::{Cell, RefCell};
@@ -13,8 +13,8 @@ use std::task::{Context, Poll, Waker};
 
 /// Wakes waiting tasks; a waiter that began before [`Notify::wake_all`] is woken by it.
 ///
-/// A wait counts from the call of [`Notify::wait`], not from its first poll: call `wait`, look at the condition, then
-/// await, and no wake-up between the look and the await is lost.
+/// A wait counts from the call of [`Notify::wait`], not from its first poll: call `wait`, look at the
+/// condition, then await, and no wake-up between the look and the await is lost.
 #[derive(Clone, Default)]
 pub struct Notify(Rc<NotifyState>);
 
@@ -79,10 +79,10 @@ impl Drop for NotifyWait {
     }
 }
 
-/// Wakes those who wait for a count to come to theirs, and nobody else: of a thousand who wait for a place in a journal, each step of
-/// it wakes those whose place it reached.
+/// Wakes exactly the tasks whose count is reached: of a thousand tasks that wait for a place in a journal,
+/// each step of it wakes those whose place it reached.
 ///
-/// A wait begins with its first poll: look at the count, then await, with no other await between.
+/// A wait begins with its first poll: check the count, then await, with no other await between.
 #[derive(Clone, Default)]
 pub struct Reached(Rc<ReachedState>);
 
@@ -93,7 +93,7 @@ struct ReachedState {
 }
 
 impl Reached {
-    /// The count has come to `count`: wake those who wait for it, or for less.
+    /// The count has reached `count`: wake the tasks that wait for it, or for less.
     pub fn wake_to(&self, count: u64) {
         let reached = {
             let mut waiting = self.0.waiting.borrow_mut();
@@ -106,12 +106,12 @@ impl Reached {
         reached.into_values().for_each(Waker::wake);
     }
 
-    /// Wake all, whatever they wait for.
+    /// Wake all, at any count.
     pub fn wake_all(&self) {
         self.0.waiting.take().into_values().for_each(Waker::wake);
     }
 
-    /// Wait until the count comes to `count`.
+    /// Wait until the count reaches `count`.
     pub fn wait(&self, count: u64) -> ReachedWait {
         ReachedWait { reached: self.clone(), count, key: None }
     }
@@ -150,7 +150,8 @@ impl Drop for ReachedWait {
     }
 }
 
-/// One value from one task to another of its world. Who waits is told too when it will not come: the sender is gone.
+/// One value from one task to another of its world. The receiver is woken also when the sender is dropped
+/// without a value.
 pub fn oneshot<T>() -> (Sender<T>, Receiver<T>) {
     let state = Rc::new(RefCell::new(OneshotState { value: None, ended: false, waiting: None }));
     (Sender(state.clone()), Receiver(state))
@@ -165,11 +166,11 @@ struct OneshotState<T> {
 /// See [`oneshot`].
 pub struct Sender<T>(Rc<RefCell<OneshotState<T>>>);
 
-/// See [`oneshot`]. Awaited, it gives the value, or `None` when there will be none.
+/// See [`oneshot`]. Awaited, it returns the value, or `None` when there will be none.
 pub struct Receiver<T>(Rc<RefCell<OneshotState<T>>>);
 
 impl<T> Sender<T> {
-    /// Send the value. Nobody may be there to take it; then it is dropped with the receiver's state.
+    /// Send the value. If the receiver is gone, the value is dropped with the receiver's state.
     pub fn send(self, value: T) {
         self.0.borrow_mut().value = Some(value);
     }
@@ -204,7 +205,7 @@ impl<T> Future for Receiver<T> {
     }
 }
 
-/// A bounded count of permits, handed out in order of asking: a large request at the head is not overtaken.
+/// A bounded count of permits, granted in order of request: a large request at the head is not overtaken.
 #[derive(Clone)]
 pub struct Semaphore(Rc<RefCell<SemaphoreState>>);
 
@@ -213,7 +214,7 @@ struct SemaphoreState {
     waiting: VecDeque<(u64, channel::Sender<Permit>)>,
 }
 
-/// Permits taken from a [`Semaphore`]; given back when dropped.
+/// Permits taken from a [`Semaphore`]; returned when dropped.
 pub struct Permit {
     semaphore: Semaphore,
     count: u64,
@@ -225,7 +226,7 @@ impl Semaphore {
         Semaphore(Rc::new(RefCell::new(SemaphoreState { free, waiting: VecDeque::new() })))
     }
 
-    /// Take `count` permits if they are free and nobody waits.
+    /// Take `count` permits if they are free and no task waits.
     pub fn try_acquire(&self, count: u64) -> Option<Permit> {
         let mut state = self.0.borrow_mut();
         if !state.waiting.is_empty() || state.free < count {
@@ -235,7 +236,7 @@ impl Semaphore {
         Some(Permit { semaphore: self.clone(), count })
     }
 
-    /// Wait for `count` permits. Asking for more than there are in all waits for ever.
+    /// Wait for `count` permits. A request for more than all permits waits for ever.
     pub async fn acquire(&self, count: u64) -> Permit {
         loop {
             if let Some(permit) = self.try_acquire(count) {
@@ -244,7 +245,8 @@ impl Semaphore {
             let (send, receive) = channel::channel();
             self.0.borrow_mut().waiting.push_back((count, send));
             let mut turn = Turn { semaphore: self, receive };
-            // The sender lives in the queue until it sends; a lost one (it cannot be) would only queue again.
+            // The sender lives in the queue until it sends; a lost one (it cannot be) would only queue
+            // again.
             if let Ok(permit) = (&mut turn.receive).await {
                 return permit;
             }
@@ -256,7 +258,7 @@ impl Semaphore {
         self.0.borrow().free
     }
 
-    /// Hand what is free to those at the head of the queue.
+    /// Grant free permits to the tasks at the head of the queue.
     fn hand_out(&self) {
         loop {
             let mut state = self.0.borrow_mut();
@@ -269,13 +271,14 @@ impl Semaphore {
             let Some((want, turn)) = state.waiting.pop_front() else { return };
             state.free -= want;
             drop(state);
-            // A permit that cannot be delivered comes back and is dropped here, which gives it back.
+            // A permit that cannot be delivered comes back and is dropped here, which returns it.
             drop(turn.send(Permit { semaphore: self.clone(), count: want }));
         }
     }
 }
 
-/// A place in the queue. Dropped before its turn was taken, it lets go both of the place and of a permit already sent.
+/// A place in the queue. Dropped before its turn was taken, it releases both the place and a permit already
+/// sent.
 struct Turn<'a> {
     semaphore: &'a Semaphore,
     receive: channel::Receiver<Permit>,
@@ -372,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_wait_leaves_no_waker_behind() {
+    fn a_dropped_wait_leaves_no_waker() {
         let notify = Notify::default();
         let mut wait = notify.wait();
         assert!((&mut wait).now_or_never().is_none());

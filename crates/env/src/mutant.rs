@@ -1,9 +1,9 @@
 //! Mutants: bugs planted on purpose, to see that the simulator's checks catch them (`docs/MUTANTS.md`).
 //!
-//! Each stands where that bug would really live, behind `if mutant::is(…)`. **Without the feature `mutants` that is the
-//! constant `false`**, so nothing of them is compiled; the feature is in no default and no manifest of the house turns it on
-//! (`tests/house.rs` of the `shoal` crate holds that). With it, a thread chooses at most one for the runs it does,
-//! and begins with the one that `SHOAL_MUTANT` names.
+//! Each stands where that bug would really live, guarded by `if mutant::is(…)`. **Without the feature
+//! `mutants` that is the constant `false`**, so no mutant is compiled; the feature is in no default, and no
+//! manifest of the workspace enables it (`tests/house.rs` of the `shoal` crate holds that). With it, a
+//! thread chooses at most one for the runs it does, and begins with the one that `SHOAL_MUTANT` names.
 
 macro_rules! mutants {
     ($($(#[doc = $doc:literal])* $name:ident $word:literal,)*) => {
@@ -39,7 +39,7 @@ mutants! {
     SkipRecord "skip-record",
     /// A compound that is sent again is not looked up among the kept replies.
     RetryTwice "retry-twice",
-    /// A start forgets what was prepared.
+    /// A start forgets prepared transactions.
     ForgetInDoubt "forget-in-doubt",
     /// A participant's locks are released when it has prepared.
     ReleaseEarly "release-early",
@@ -47,13 +47,13 @@ mutants! {
     ReuseEarly "reuse-early",
     /// A data request of an older generation is served.
     IgnoreGeneration "ignore-generation",
-    /// What would be lost together has the same id after a restart of the machine.
+    /// The loss id does not change with a restart of the machine.
     LoseBootId "lose-boot-id",
     /// A name that was seen missing answers an open for as long as names are believed.
     NegativeEntry "negative-entry",
     /// A listing leaves out the last shard of a split directory.
     SkipInListing "skip-in-listing",
-    /// After a crash a size is what was recorded last, although the file is longer.
+    /// After a crash a size is the last recorded one, although the file is longer.
     WrongSize "wrong-size",
     /// A failed sync is taken for a good one.
     SyncErrorIgnored "sync-error-ignored",
@@ -61,21 +61,23 @@ mutants! {
     ForgetCut "forget-cut",
     /// After a start the datafiles that were taken last from the pools are taken again.
     TakeAgain "take-again",
-    /// A batch of datafiles that is asked for again is another one.
+    /// A batch of datafiles that is requested again is another one.
     BatchAgain "batch-again",
     /// A split leaves the entries of one range where they were, and not in their shard.
     KeepShard "keep-shard",
-    /// Who reads a change of attributes does not wait until it is durable.
+    /// A reader of a change of attributes does not wait until it is durable.
     SetattrEarly "setattr-early",
     /// A truncation of a laid-out file does not wait for the turn of its appends.
     TruncateWithoutTurn "truncate-without-turn",
     /// A reply does not wait for the changes of others that it shows.
     ReadEarly "read-early",
-    /// An append whose bytes are there reads its file's rows before it answers, and is given up with its connection.
+    /// An append whose bytes are there reads its file's rows before it answers, and is given up with its
+    /// connection.
     AppendAgain "append-again",
-    /// Open files of one inode know nothing of each other: an fsync covers what was written through its own descriptor.
+    /// Open files of one inode do not share state: an fsync covers only the writes through its own
+    /// descriptor.
     FsyncOwnDescriptor "fsync-own-descriptor",
-    /// An fsync of a split directory asks the directory's own server only.
+    /// An fsync of a split directory goes only to the directory's own server.
     HomeShardOnly "home-shard-only",
     /// A server whose folder is empty makes a new store in it, although it had one.
     EmptyFolder "empty-folder",
@@ -83,7 +85,8 @@ mutants! {
     FinishEarly "finish-early",
     /// A coordinator says that a transaction is committed before its record is durable.
     CommitEarly "commit-early",
-    /// The rename lock's server votes with the others, and passes the lock on before all of them have prepared.
+    /// The rename lock's server votes with the others, and passes the lock on before all of them have
+    /// prepared.
     LockVotesEarly "lock-votes-early",
     /// The rename lock's server votes for a move whose lock it has taken back.
     VoteWithoutLock "vote-without-lock",
@@ -91,9 +94,9 @@ mutants! {
     LoanEarly "loan-early",
     /// A client lets its session with a server end although the server keeps a removed file for it.
     LeaseNotRenewed "lease-not-renewed",
-    /// A client that does not reach a server where it knows it asks nobody for a newer map.
+    /// A client that does not reach a server at its known address requests no newer map.
     StayAtAddress "stay-at-address",
-    /// A removed file that other clients have open is freed at the next look, whoever said that it holds it.
+    /// A removed file that other clients have open is freed at the next check, although clients hold it.
     LingeringFreedEarly "lingering-freed-early",
     /// The change count of a stream stays as it is when its bytes are changed.
     CountStandsStill "count-stands-still",
@@ -131,10 +134,11 @@ pub const fn is(_mutant: Mutant) -> bool {
     false
 }
 
-/// Panic here, in a process whose environment asks for it (`SHOAL_PANIC=server`), to see what becomes of the process.
+/// Panics in a process whose environment requests it (`SHOAL_PANIC=server`), to test the death of the
+/// process.
 ///
 /// # Panics
-/// When it is asked for.
+/// When the environment requests it.
 #[cfg(feature = "mutants")]
 #[track_caller]
 pub fn panic_if_asked(place: &str) {

@@ -1,15 +1,16 @@
-//! The real world: one thread (or, of a world that roams, one at a time), one tokio current-thread runtime, the kernel.
+//! The real world: one thread (or, for a migratable world, one at a time), one tokio current-thread
+//! runtime, the kernel.
 //!
-//! [`run`] makes a runtime on the calling thread and drives one future and the tasks it spawns ([`tasks`]); nothing of it is
-//! shared with other threads but what is meant to be: in-process streams ([`Address::Local`]) and the few threads of two small
-//! pools, one for file calls that may block, one for [`Env::offload`]. Two, so that a long computation never delays a
-//! journal's write.
+//! [`run`] makes a runtime on the calling thread and drives one future and the tasks it spawns ([`tasks`]).
+//! It shares with other threads only in-process streams ([`Address::Local`]) and the few threads of two
+//! small pools, one for file calls that may block, one for [`Env::offload`]. There are two pools so that a
+//! long computation never delays a journal's write.
 //!
-//! **Invariant: a panic in a task ends the run.** It unwinds to the caller of [`run`]; a server with a dead task inside would
-//! be worse than none.
+//! **Invariant: a panic in a task ends the run.** It unwinds to the caller of [`run`]; a server with a dead
+//! task inside would be worse than none.
 //!
-//! Files are read inline where the page cache has the bytes (`preadv2` with `RWF_NOWAIT`), and through the pool otherwise;
-//! small writes to the page cache are made inline as long as none stalls ([`inline`]).
+//! Files are read inline if the page cache has the bytes (`preadv2` with `RWF_NOWAIT`), and through the
+//! pool otherwise; small writes to the page cache are made inline as long as none stalls ([`inline`]).
 //! tokio's own file I/O is not used: it costs a copy and a thread hop for each call, cached or not.
 
 mod dir;
@@ -43,13 +44,13 @@ use tasks::Tasks;
 use tokio::runtime::Builder;
 use tokio::task::coop::unconstrained;
 
-/// Threads for file calls that may block, at most, of one environment. Started when first needed.
+/// Most threads of one environment for file calls that may block. Started when first needed.
 const FILE_THREADS_MAX: usize = 4;
-/// Threads for [`Env::offload`], at most, of one environment. Started when first needed.
+/// Most threads of one environment for [`Env::offload`]. Started when first needed.
 const OFFLOAD_THREADS_MAX: usize = 4;
 
-/// Run `body` and the tasks it spawns on this thread until `body` ends; tasks left over are dropped. `name` names the
-/// threads of the environment's pools.
+/// Run `body` and the tasks it spawns on this thread until `body` ends; the remaining tasks are dropped.
+/// `name` names the threads of the environment's pools.
 ///
 /// # Panics
 ///
@@ -63,10 +64,11 @@ where
     runtime.block_on(async { body(env).await })
 }
 
-/// A world of the calling thread that can be entered again and again: a client for code that blocks. Between two calls of
-/// [`Runtime::block_on`] its tasks stand still.
+/// A world of the calling thread that can be entered repeatedly: a client for code that blocks. Between two
+/// calls of [`Runtime::block_on`] its tasks do not run.
 pub struct Runtime {
-    // In this order they end: the tasks first (they hold files and sockets), with the pools' threads and the locks.
+    // The fields end in this order: the tasks first (they hold files and sockets), with the pools' threads
+    // and the locks.
     door: Ending,
     runtime: tokio::runtime::Runtime,
 }
@@ -106,14 +108,15 @@ impl Runtime {
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         let door = &self.door.0;
         let stays_awake = || door.polling.stays_awake();
-        // Pinned here: the runtime moves what it is given several times, and an operation's future has kilobytes.
+        // Pinned here: the runtime moves its future several times, and an operation's future has kilobytes.
         let body = pin!(future);
         let root = door.tasks.run(body, &stays_awake);
         // The tasks' own turns are bounded; the runtime's bounds would end a round in its midst.
         self.runtime.block_on(unconstrained(root))
     }
 
-    /// The same for a body that makes all it needs by itself, polled by whoever wakes it ([`migratable`]).
+    /// The same for a body that makes all it needs by itself; any thread that wakes it polls it
+    /// ([`migratable`]).
     fn run_migratable<T, F>(&self, body: impl FnOnce(Env) -> F + 'static) -> T
     where
         T: 'static,
@@ -151,10 +154,11 @@ where
     std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&own_name, body))
 }
 
-/// As [`spawn_thread`], but what another thread wakes may run on that one, if it says so by [`run_woken`] (as the pools' threads
-/// do): one wake-up less.
+/// As [`spawn_thread`], but another thread that wakes the world may poll it, within [`run_woken`] (the
+/// pools' threads do): one wake-up less.
 ///
-/// `body`, and all that runs in the new world, keeps nothing in variables of a thread, and blocks no thread for long.
+/// `body`, and all code in the new world, must keep nothing in thread-local variables, and must not block a
+/// thread for long.
 ///
 /// # Errors
 ///
@@ -172,14 +176,14 @@ where
     std::thread::Builder::new().name(name.to_owned()).spawn(own)
 }
 
-/// The real side of the door; one for each run.
+/// The real implementation of `Door`; one for each run.
 struct RealDoor {
     counters: Arc<Counters>,
     tasks: Tasks,
     polling: Rc<Polling>,
     files: dir::RealFiles,
     offload: Pool,
-    behind: Pool,
+    background: Pool,
     timers: pause::Timers,
 }
 
@@ -191,7 +195,7 @@ impl RealDoor {
         RealDoor {
             files: dir::RealFiles::new(pool, counters.clone(), polling.clone()),
             offload: Pool::new(format!("{name}-off"), OFFLOAD_THREADS_MAX),
-            behind: Pool::new(format!("{name}-back"), 1).that_gives_way(),
+            background: Pool::new(format!("{name}-back"), 1).that_gives_way(),
             counters,
             tasks: Tasks::new(),
             polling,
@@ -202,7 +206,7 @@ impl RealDoor {
     fn end(&self) {
         self.tasks.end();
         self.offload.end();
-        self.behind.end();
+        self.background.end();
         self.files.end();
         self.timers.end();
     }
@@ -214,12 +218,12 @@ fn origin() -> std::time::Instant {
     *ORIGIN.get_or_init(std::time::Instant::now)
 }
 
-/// The monotonic clock of all real environments, for threads that are in none.
+/// The monotonic clock of all real environments, for threads outside them.
 pub fn now() -> Instant {
     Instant(u64::try_from(origin().elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// The wall clock of all real environments, for threads that are in none.
+/// The wall clock of all real environments, for threads outside them.
 pub fn wall() -> WallTime {
     let nanos = match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
         Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
@@ -242,7 +246,7 @@ impl Door for RealDoor {
     }
 
     fn sleep_until(&self, until: Instant) -> LocalBoxFuture<'static, ()> {
-        // A moment centuries away is none that tokio's wheel can hold; it is cut to what nobody will see.
+        // tokio's wheel cannot hold a moment centuries away; it is cut to 30 years.
         let far = origin() + Duration::from_secs(30 * 365 * 24 * 3600);
         let at = origin().checked_add(Duration::from_nanos(until.0)).map_or(far, |at| at.min(far));
         Box::pin(async move { tokio::time::sleep_until(at.into()).await })
@@ -253,7 +257,7 @@ impl Door for RealDoor {
         let polling = self.polling.clone();
         Box::pin(async move {
             let span = Duration::from_nanos(until.0.saturating_sub(now().0));
-            // Without a timer of the kernel the runtime's own will do.
+            // If the kernel gives no timer, use the runtime's own.
             if timers.wait(span).await.is_err() {
                 tokio::time::sleep(span).await;
             }
@@ -271,15 +275,16 @@ impl Door for RealDoor {
         let done = self.offload.run(work);
         let polling = self.polling.clone();
         Box::pin(async move {
-            // After a panic in `work` this is an error, and so is what the caller awaits: its sender is gone.
+            // After a panic in `work` this is an error, and so is the future that the caller awaits: its
+            // sender is gone.
             let _ = done.await;
             polling.note();
         })
     }
 
-    fn offload_behind(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
+    fn offload_background(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
         Counters::add(&self.counters.offloads, 1);
-        let done = self.behind.run(work);
+        let done = self.background.run(work);
         let polling = self.polling.clone();
         Box::pin(async move {
             let _ = done.await;
@@ -339,7 +344,7 @@ impl RealDoor {
     }
 }
 
-/// What every stream tells: its counts, and that something happened.
+/// Reports of every stream: its counts, and its events.
 #[derive(Clone)]
 struct Meter {
     counters: Arc<Counters>,

@@ -1,30 +1,33 @@
 //! The simulated world: machines, processes, links and disks in one thread under virtual time.
 //!
-//! All that can differ between two runs enters through [`Env`](crate::Env); here it comes from a seed. A [`World`] has an
-//! event heap ordered by (nanosecond, sequence), a set of processes each with its ready tasks, and integer models of links,
-//! disks and processors. When no task can run, time jumps to the next event: an idle hour costs nothing.
+//! All that can differ between two runs enters through [`Env`](crate::Env); here it comes from a seed. A
+//! [`World`] has an event heap ordered by (nanosecond, sequence), a set of processes each with its ready
+//! tasks, and integer models of links, disks and processors. When no task can run, time jumps to the next
+//! event: an idle hour costs nothing.
 //!
-//! **Invariant: one seed, one run.** The order in which ready tasks run is drawn from the seed; nothing iterates over a hash
-//! table, reads a real clock, or depends on an address in memory. [`World::trace_hash`] runs over every poll, message and
-//! disk call, so two runs that differ anywhere differ there.
+//! **Invariant: one seed, one run.** The seed decides the order in which ready tasks run; nothing iterates
+//! over a hash table, reads a real clock, or depends on an address in memory. [`World::trace_hash`] covers
+//! every poll, message and disk call, so two runs that differ anywhere have different hashes.
 //!
-//! *Processor*: a poll costs its process a fixed time, and so does a call to a socket; a process runs one task at a time,
-//! machines have as many cores as processes. A machine that has a number of `cores` shares these among its processes, and what
-//! a process does leaves when its cost is spent (`cores`).
+//! *Processor*: a poll costs its process a fixed time, and so does a call to a socket; a process runs one
+//! task at a time, machines have as many cores as processes. If a machine has a number of `cores`, its
+//! processes share them, and a process's effects leave when their cost is spent (`cores`).
 //!
-//! *Network*: a stream's bytes leave through the sender's card, the link, and the receiver's card, each with a bandwidth and
-//! a queue behind earlier bytes, and arrive after the link's latency (plus jitter) in order. Loss is what TCP makes of it: a
-//! delay, for all that comes behind too; or a reset. A partition holds everything until it heals. Addresses are global: a
-//! listener's machine decides which link leads to it.
+//! *Network*: a stream's bytes leave through the sender's card, the link, and the receiver's card, each
+//! with a bandwidth and a queue of earlier bytes, and arrive after the link's latency (plus jitter) in
+//! order. Loss has the effects it has under TCP: a delay, also for all later bytes; or a reset. A partition
+//! holds everything until it heals. Addresses are global: a listener's machine decides which link leads to
+//! it.
 //!
-//! *Disk*: one for each machine. A write lands in the cache; a sync makes durable what was written before the call. At a
-//! power cut every write not yet synced is, independently, kept, lost, or torn by sectors. Changes of names (create, rename,
-//! remove, make a directory) form one ordered list; syncing a directory makes its own changes durable; of the rest a power
-//! cut keeps a *prefix*, as a journalling file system does. A failed sync loses the writes it covered for good, as Linux
-//! does: a later sync that succeeds does not bring them.
+//! *Disk*: one for each machine. A write lands in the cache; a sync makes the earlier writes durable. At a
+//! power cut every unsynced write is, independently, kept, lost, or torn by sectors. Changes of names
+//! (create, rename, remove, make a directory) form one ordered list; syncing a directory makes its own
+//! changes durable; of the rest a power cut keeps a *prefix*, as a journalling file system does. A failed
+//! sync loses the writes it covered for good, as Linux does: a later successful sync does not restore them.
 //!
-//! A *crash* is `kill -9`: tasks vanish, peers see a reset after the link's latency, calls in flight are done, not done, or
-//! (writes) done in part; all that was written stays. A *power cut* crashes every process of the machine and then the disk.
+//! A *crash* is `kill -9`: tasks vanish, peers see a reset after the link's latency, calls in flight are
+//! done, not done, or (writes) done in part; all written bytes stay. A *power cut* crashes every process of
+//! the machine and then the disk.
 
 mod arm;
 mod config;

@@ -1,8 +1,8 @@
-//! Ordered byte streams: TCP, Unix, in-process; and simulated ones with the same face.
+//! Ordered byte streams: TCP, Unix, in-process; and simulated ones with the same interface.
 //!
-//! The hot loop reads a whole buffer, runs every complete request in it, and writes all replies by one vectored write
-//! (messages per system call are worth ten times; design §4). So the face is poll-based and buffer-oriented, not
-//! message-oriented.
+//! The hot loop reads a whole buffer, runs every complete request in it, and writes all replies by one
+//! vectored write (more messages per system call are worth a factor of ten; design §4). So the interface is
+//! poll-based and buffer-oriented, not message-oriented.
 
 use crate::Address;
 use bytes::BytesMut;
@@ -15,9 +15,9 @@ pub trait ReaderImpl {
     /// Read some bytes; `Ok(0)` is end of stream (for a non-empty `buf`).
     fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>>;
 
-    /// Read some bytes behind those that `buf` has, `max` at most; `Ok(0)` is end of stream. Where the stream can, without
-    /// clearing the room first.
-    fn poll_read_behind(
+    /// Read some bytes after those in `buf`, at most `max`; `Ok(0)` is end of stream. If the stream can,
+    /// without clearing the room first.
+    fn poll_read_append(
         &mut self,
         cx: &mut Context<'_>,
         buf: &mut BytesMut,
@@ -36,7 +36,7 @@ pub trait ReaderImpl {
 pub trait WriterImpl {
     /// Write some bytes of `bufs`, in order; returns how many.
     fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
-    /// Say to the other side that nothing more comes. Idempotent.
+    /// Send the end of the stream to the other side. Idempotent.
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
@@ -44,7 +44,7 @@ pub trait WriterImpl {
 pub trait ListenerImpl {
     /// Wait for a connection.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Stream>>;
-    /// Where it really listens (a port 0 is resolved).
+    /// The address it listens at (a port 0 is resolved).
     fn address(&self) -> Address;
 }
 
@@ -54,7 +54,7 @@ pub struct Stream {
     pub reader: Reader,
     /// The half to write to.
     pub writer: Writer,
-    /// Who is at the other end, in words, for errors and `shoal status`.
+    /// The other end, in words, for errors and `shoal status`.
     pub peer: String,
 }
 
@@ -71,9 +71,9 @@ impl Reader {
         poll_fn(|cx| self.0.poll_read(cx, buf)).await
     }
 
-    /// Read some bytes behind those that `buf` has, `max` at most; `Ok(0)` is end of stream.
-    pub async fn read_behind(&mut self, buf: &mut BytesMut, max: usize) -> io::Result<usize> {
-        poll_fn(|cx| self.0.poll_read_behind(cx, buf, max)).await
+    /// Read some bytes after those in `buf`, at most `max`; `Ok(0)` is end of stream.
+    pub async fn read_append(&mut self, buf: &mut BytesMut, max: usize) -> io::Result<usize> {
+        poll_fn(|cx| self.0.poll_read_append(cx, buf, max)).await
     }
 }
 
@@ -92,7 +92,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Say to the other side that nothing more comes.
+    /// Send the end of the stream to the other side.
     pub async fn close(&mut self) -> io::Result<()> {
         poll_fn(|cx| self.0.poll_close(cx)).await
     }
@@ -104,7 +104,7 @@ impl Listener {
         poll_fn(|cx| self.0.poll_accept(cx)).await
     }
 
-    /// Where it really listens.
+    /// The address it listens at.
     pub fn address(&self) -> Address {
         self.0.address()
     }

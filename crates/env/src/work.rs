@@ -1,29 +1,31 @@
-//! Work: what code tells of itself so that a simulated processor can be charged for it.
+//! Work: code reports it, and a simulated processor is charged for it.
 //!
-//! In the real world computing takes its time by itself, and [`Env::work`](crate::Env::work) is nothing. A simulated processor
-//! knows only of turns of tasks, sockets and files; what lies between them is told here, in the units that machines' files
-//! have costs for (`[cpu.client]`, `[cpu.server]`). Nothing but time ever depends on it.
+//! In the real world computing takes its own time, and [`Env::work`](crate::Env::work) does nothing. A
+//! simulated processor knows only turns of tasks, sockets and files; code reports the work between them
+//! here, in the units that machines' files have costs for (`[cpu.client]`, `[cpu.server]`). Only time
+//! depends on it.
 
 /// A kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// A request and its reply: their making and taking apart, by whoever asks and by whoever answers.
+    /// A request and its reply: encoding and decoding, on both sides.
     Message,
     /// A client begins a call of its program.
     Call,
-    /// A server carries out an operation.
+    /// A server executes an operation.
     Operation,
-    /// What an operation costs more that changes something.
+    /// The additional cost of an operation that changes something.
     Change,
-    /// What a change costs more that goes into a journal.
+    /// The additional cost of a change that goes into a journal.
     Record,
-    /// An object or entry that a change makes, alters or takes away, whatever the messages: metafile, datafile, layout, entry.
+    /// An object or entry that a change makes, alters or removes, in any number of messages: metafile,
+    /// datafile, layout, entry.
     Object,
-    /// What it costs more to take one away.
+    /// The additional cost of removing one.
     Removal,
-    /// An entry of a listing, made or taken apart.
+    /// An entry of a listing, encoded or decoded.
     Entry,
-    /// 1,024 bytes of a file that are kept in memory, beside their way there.
+    /// 1,024 bytes of a file that are kept in memory, without their transfer.
     Keep,
 }
 

@@ -1,5 +1,5 @@
-//! The suite in the real world, on one thread and on whichever wakes it, and what only the real world has: threads, the
-//! kernel's files and sockets.
+//! The suite in the real world, on one thread and as a migratable world, and tests of threads, the kernel's
+//! files and sockets.
 
 mod suite;
 
@@ -82,7 +82,7 @@ fn a_stale_socket_file_is_replaced_and_a_living_one_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    assert!(path.exists(), "left behind as by a killed server");
+    assert!(path.exists(), "the file of a killed server");
     real::run("stale", |env| async move {
         let first = env.listen(&Address::Unix(path.clone())).await.unwrap();
         let second = env.listen(&Address::Unix(path.clone())).await;
@@ -117,7 +117,7 @@ fn polling_keeps_answers_coming_and_can_be_ended() {
 
 #[test]
 fn a_file_system_without_direct_io_falls_back_to_buffered() {
-    // /dev/shm is a tmpfs where there is one; kernels differ in whether it takes O_DIRECT, contents must not.
+    // /dev/shm is a tmpfs if it exists; kernels differ in whether it takes O_DIRECT, contents must not.
     for root in ["/dev/shm", "/tmp"] {
         let Ok(dir) = tempfile::tempdir_in(root) else { continue };
         let path = dir.path().join("file");

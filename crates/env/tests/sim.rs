@@ -1,4 +1,5 @@
-//! The suite in the simulated world, and what only a simulated world can be put through; its disks are in `sim_disk`.
+//! The suite in the simulated world, and tests that only a simulated world allows; its disks are in
+//! `sim_disk`.
 
 mod suite;
 
@@ -59,7 +60,8 @@ async fn ask(env: &Env) -> io::Result<()> {
     suite::read_exact(&mut stream.reader, &mut [0; 8]).await
 }
 
-/// Some clients, each with several connections, random work and files; the hash and a log of who finished when.
+/// Some clients, each with several connections, random work and files; returns the hash and a log of when
+/// each finished.
 fn a_busy_run(seed: u64) -> (u64, Vec<u32>) {
     let config = Config { network: Link { loss_ppm: 20_000, ..Link::default() }, ..Config::default() };
     let world = World::new(seed, config);
@@ -367,7 +369,8 @@ fn a_process_killed_while_paused_starts_again_at_once() {
     assert!(world.now() < Instant(20_000_000), "{:?}", world.now());
 }
 
-/// Clients that never give up ask a server that keeps a log, while faults fall; what happened, as a hash.
+/// Clients that retry for ever send to a server that keeps a log, during faults; returns a hash of the
+/// results.
 fn chaos(seed: u64) -> u64 {
     let lossy = Link { loss_ppm: 1000, reset_ppm: 500, ..Link::default() };
     let world = World::new(seed, Config { network: lossy, timeline: 100, ..Config::default() });
@@ -420,7 +423,7 @@ fn chaos(seed: u64) -> u64 {
     world.trace_hash()
 }
 
-/// Answers each question when its log is durable; ends its life when a sync fails.
+/// Replies to each request when its log is durable; ends its life when a sync fails.
 async fn logging_server(env: Env) {
     env.lock("/lock").await.expect("the former life is over");
     let log = env.open("/log", CREATE).await.unwrap();
@@ -485,7 +488,7 @@ fn a_world_that_is_dropped_drops_its_tasks() {
     assert_eq!(Rc::strong_count(&here), 1);
 }
 
-/// Whether somebody listens at a host's port, at this moment.
+/// Whether there is a listener at a host's port, at this moment.
 fn connects_to(world: &World, process: shoal_env::sim::ProcessId, host: &str) -> io::Result<()> {
     let at: Address = format!("tcp:{host}:7441").parse().unwrap();
     world.complete(process, |env| async move { env.connect(&at).await.map(drop) })
@@ -514,7 +517,8 @@ fn a_name_is_resolved_for_each_connection_and_all_its_addresses_are_tried() {
     let first = serve(old);
     world.set_name("node7", &ips[..1]);
     connects_to(&world, asker, "node7").unwrap();
-    // It moves to another machine, whose address the name gets; a name server may give the former one too.
+    // It moves to another machine, whose address the name gets; a name server may return the former one
+    // too.
     world.crash(first);
     serve(new);
     assert_eq!(connects_to(&world, asker, "node7").unwrap_err().kind(), ErrorKind::ConnectionRefused);

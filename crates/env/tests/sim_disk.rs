@@ -1,7 +1,8 @@
-//! What a simulated disk keeps of what was written when power or a process goes away, or a sync fails, and what it holds at all.
+//! The written data that a simulated disk keeps after a power cut, the end of a process, or a failed sync,
+//! and its capacity.
 //!
-//! What was synced stays. Of the rest a power cut keeps any part: sectors whole or not at all, names as a prefix of what was done
-//! with them. A killed process loses only the write it was in.
+//! Synced data stays. Of the rest a power cut keeps any part: sectors whole or not at all, names as a
+//! prefix of their changes. A killed process loses only the write under way.
 
 use bytes::Bytes;
 use shoal_env::OpenOptions;

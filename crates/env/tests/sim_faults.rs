@@ -1,5 +1,5 @@
-//! The simulated world's further faults: connections that break with what is on its way, ends that learn it late, and stops in
-//! the gap behind a step.
+//! The simulated world's further faults: connections that break with data under way, ends that learn it
+//! late, and stops in the gap after a step.
 
 use shoal_env::crash_point::{CHECKPOINT_DONE, CHECKPOINT_WRITES, JOURNAL_WRITES, JOURNAL_WROTE};
 use shoal_env::sim::{Config, CrashPointCounts, ProcessId, World};
@@ -16,7 +16,7 @@ fn ms(n: u64) -> Duration {
 /// When each end learned that its connection was broken, in nanoseconds.
 type Learned = Rc<RefCell<Vec<(&'static str, u64)>>>;
 
-/// Two ends that wait for each other on a connection, and say when it breaks.
+/// Two ends that wait for each other on a connection, and report when it breaks.
 fn waiting(world: &World) -> (ProcessId, ProcessId, Learned) {
     let address = Address::Local("far".to_owned());
     let (far, near) =
@@ -37,7 +37,7 @@ fn waiting(world: &World) -> (ProcessId, ProcessId, Learned) {
         let broken = stream.reader.read(&mut [0; 8]).await.unwrap_err();
         assert_eq!(broken.kind(), ErrorKind::ConnectionReset);
         log.borrow_mut().push(("near", env.now().0));
-        // Nobody is there who could take it.
+        // The reader is gone.
         let written = stream.writer.write_all(&mut [IoSlice::new(b"more")]).await;
         assert_eq!(written.unwrap_err().kind(), ErrorKind::ConnectionReset);
     });
@@ -72,7 +72,7 @@ fn of_a_half_open_connection_one_end_knows_nothing_for_a_while() {
 }
 
 #[test]
-fn a_stop_falls_just_behind_the_step_it_waits_for_and_is_counted_there() {
+fn a_stop_falls_just_after_the_step_it_waits_for_and_is_counted_there() {
     let world = World::new(1, Config::default());
     let process = world.process("p", world.machine("m"));
     world.trap(process, CHECKPOINT_WRITES, 1, Duration::ZERO, move |world| world.crash(process));

@@ -1,4 +1,4 @@
-//! Hardware that costs: cores that are shared, links that are, what a turn does leaves when it is paid for.
+//! Hardware with costs: shared cores, shared links, effects of a turn that leave when its cost is spent.
 
 use shoal_env::sim::{Config, Congestion, Cpu, Link, Machine, World};
 use shoal_env::{Address, Env, Instant, OpenOptions, Work};
@@ -13,7 +13,7 @@ fn address() -> Address {
     "tcp:10.0.0.1:7441".parse().unwrap()
 }
 
-/// Machines whose turns cost nothing, but what the test says; links without latency.
+/// Machines whose turns cost nothing except the costs that the test sets; links without latency.
 fn config(change: impl FnOnce(&mut Machine)) -> Config {
     let free = Link { latency_ns: 0, jitter_ns: 0, bits_per_s: 0, ..Link::default() };
     let mut work_ns = [0; Work::ALL.len()];
@@ -27,7 +27,7 @@ fn config(change: impl FnOnce(&mut Machine)) -> Config {
 
 type Ends = Rc<RefCell<Vec<u64>>>;
 
-/// Each process works so long, after a sleep; when each was done, rounded to milliseconds.
+/// Each process works so long, after a sleep; returns when each was done, rounded to milliseconds.
 fn works(config: &Config, processes: usize, units: u64) -> Vec<u64> {
     let world = World::new(1, config.clone());
     let machine = world.machine("m");
@@ -35,7 +35,7 @@ fn works(config: &Config, processes: usize, units: u64) -> Vec<u64> {
     for number in 0..processes {
         let ends = ends.clone();
         world.start(world.process(&format!("p{number}"), machine), |env| async move {
-            // What is charged is past when the next turn comes.
+            // The charged time is past when the next turn comes.
             env.work(Work::Operation, units);
             env.sleep(Duration::ZERO).await;
             env.offload(|| ()).await.unwrap();
@@ -63,7 +63,7 @@ fn a_core_serves_one_process_at_a_time() {
 #[test]
 fn a_core_that_was_idle_begins_later_and_one_that_is_busy_does_not() {
     let slow = config(|machine| machine.idle_ns = 5 * MS);
-    // The process finds it asleep; its job, and then it again, follow at once.
+    // The process finds it asleep; its job, and then the process again, follow at once.
     assert_eq!(works(&slow, 1, 10), [10 + 5]);
 }
 
@@ -78,7 +78,7 @@ fn a_process_that_slept_is_switched_to_and_nobody_waits_for_its_going_to_sleep()
     assert_eq!(works(&sleeping, 1, 10), [13], "woken while it goes to sleep it must end that first");
 }
 
-/// So many machines send so many bytes each to one; when the last byte is there.
+/// So many machines send so many bytes each to one; returns the arrival of the last byte.
 fn sends(config: &Config, senders: usize, bytes: usize) -> u64 {
     let world = World::new(1, config.clone());
     let receiver = world.process("receiver", world.machine("receiver"));
@@ -125,7 +125,7 @@ fn a_receiver_that_many_send_to_loses_a_part_for_each_of_them() {
     let config = Config { congestion, ..config(|machine| machine.nic_bits_per_s = 80_000_000) };
     let ms = |senders| sends(&config, senders, 1_000_000) / MS;
     assert!((100..115).contains(&ms(1)), "one is free: {}", ms(1));
-    // What one has sent before the other begins was sent alone.
+    // The bytes that one sent before the other began were sent alone.
     assert!((225..245).contains(&ms(2)), "a quarter of the bandwidth is lost to the second: {}", ms(2));
     assert!((1000..1150).contains(&ms(6)), "no more than half to the third and further ones: {}", ms(6));
 }

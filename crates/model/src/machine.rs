@@ -290,7 +290,7 @@ pub struct Sync {
 pub enum MachineError {
     /// No such machine.
     #[error(
-        "no machine is called `{name}`, and no file either: `shoal bounds --list` shows those that are ({known})"
+        "no machine is called `{name}`, and no file either: `shoal bounds --list` lists the machines ({known})"
     )]
     Unknown {
         /// What was asked for.
@@ -308,7 +308,7 @@ pub enum MachineError {
     },
     /// It is no machine.
     #[error(
-        "{file} is no machine: {why}\n       docs/BOUNDS.md says what keys there are; machines/thesis-cluster.toml is an example"
+        "{file} is no machine: {why}\n       docs/BOUNDS.md lists the keys; machines/thesis-cluster.toml is an example"
     )]
     Malformed {
         /// Which.

@@ -295,8 +295,8 @@ wire_enum! {
         Setmap = 72 "setmap" { map: ClusterMap, },
         /// Add a server to the running file system. Sent to server 0.
         Addserver = 73 "addserver" { addresses: Many<Text, 8>, roles: Roles, },
-        /// New addresses of a server; `moved`: the count of changes that they have. The answer is the
-        /// map with them.
+        /// New addresses of a server; `moved`: the count of changes that these addresses have. The answer
+        /// is the map with them.
         Moveserver = 93 "moveserver" { server: crate::ServerId, addresses: Many<Text, 8>, moved: u32, },
         /// State and counts of this server, as JSON.
         Status = 74 "status" { },

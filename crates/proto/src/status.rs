@@ -87,7 +87,7 @@ statuses! {
     /// The slot's sequence is not the next one nor the last one.
     BadSequence = 43, errno 71, "out of sequence in a session's slot";
     /// The group before it failed, so this one was not run.
-    NotRun = 44, errno 125, "not run, as what it depends on failed";
+    NotRun = 44, errno 125, "not run, as an operation before it failed";
     /// The transaction's facts changed under the coordinator: plan it again.
     Changed = 45, errno 11, "changed meanwhile";
     /// The server is not ready to serve it; try again later.
@@ -105,7 +105,7 @@ statuses! {
     Interrupted = 51, errno 4, "interrupted while a server did not answer";
     /// The server did not answer within a whole time limit, so no request was sent. Only clients return
     /// this.
-    Silent = 52, errno 110, "not asked, as the server is silent";
+    Silent = 52, errno 110, "not sent, as the server is silent";
 
     // Refusals.
     /// The key does not match.

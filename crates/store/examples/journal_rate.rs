@@ -1,5 +1,5 @@
-//! How many small creates a second the store takes: N concurrent creators, each applying batches of four rows and waiting
-//! until they are durable, with and without 8 KiB of content.
+//! How many small creates a second the store commits: N concurrent creators, each applying batches of four
+//! rows and waiting until they are durable, with and without 8 KiB of content.
 //!
 //! `cargo run --release -p shoal-store --example journal_rate -- [DIR] [CREATORS] [SECONDS]`
 

@@ -4,16 +4,18 @@ use bytes::Bytes;
 use shoal_env::WallTime;
 use shoal_proto::Handle;
 
-/// What may be lost when the reply has left.
+/// The loss that is allowed after the reply has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Strength {
     /// Replies that depend on it wait until it is as durable as the collection's metadata mode says.
     #[default]
     Strong,
-    /// As a strong one for those who read it. The one who made it is answered earlier, so nothing waits for it by itself: it is
-    /// durable when somebody asks for that ([`want_durable`](crate::Module::want_durable)), and within a second at the latest.
+    /// A strong change for its readers. Its maker's reply leaves earlier, so nothing waits for it by
+    /// itself: it is durable on request ([`want_durable`](crate::Module::want_durable)), and within a
+    /// second at the latest.
     Deferred,
-    /// Written behind (sizes and times of bulk writes): nobody waits for it; a later sync makes it durable.
+    /// Written in the background (sizes and times of bulk writes): no reply waits for it; a later sync
+    /// makes it durable.
     Weak,
 }
 
@@ -34,22 +36,25 @@ pub enum StreamChange {
         /// Time of the write.
         written_at: WallTime,
     },
-    /// Begin a new generation and set the size; a shrink of a large stream is this durable intent, then the truncation
-    /// of its local file off the thread, then a durable done; data operations wait for done.
+    /// Begin a new generation and set the size. A shrink of a large stream is this durable intent, then the
+    /// truncation of its local file off the thread, then a durable completion record; data operations wait
+    /// for the completion.
     Resize {
-        /// The new generation (greater than the current one, or the same where only this server knows the stream).
+        /// The new generation (greater than the current one, or the same if only this server knows the
+        /// stream).
         generation: u64,
         /// The new length.
         size: u64,
-        /// `Some`: count as a write at this time; `None`: forget the time of the newest write.
+        /// `Some`: count as a write at this time; `None`: clear the time of the newest write.
         written_at: Option<WallTime>,
     },
-    /// Begin a new generation, forgetting the time of the newest write (an explicit time was set). Size stays.
+    /// Begin a new generation and clear the time of the newest write (an explicit time was set). Size
+    /// stays.
     Advance {
         /// The new generation.
         generation: u64,
     },
-    /// Remove the stream; its space is used again when that is durable and its readers are done.
+    /// Remove the stream; its space is reused when that is durable and its readers are done.
     Remove,
 }
 

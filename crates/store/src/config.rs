@@ -1,10 +1,10 @@
-//! What a collection is opened with.
+//! The configuration of a collection.
 
 use crate::{ModuleKind, SyncModes};
 use shoal_proto::StoreId;
 use std::path::PathBuf;
 
-/// Whose data a folder holds. Kept in the folder; a folder of another identity is refused.
+/// The owner of a folder's data. Kept in the folder; a folder of another identity is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Identity {
     /// The file system's id, drawn once when it was made.
@@ -15,20 +15,21 @@ pub struct Identity {
     pub server: u16,
 }
 
-/// How to open a collection. [`CollectionConfig::new`] gives sensible values; the limits are for studies and tests.
+/// How to open a collection. [`CollectionConfig::new`] sets sensible values; the limits are for studies and
+/// tests.
 #[derive(Clone, Debug)]
 pub struct CollectionConfig {
     /// The folder that holds everything (module `disk`; the others keep nothing).
     pub dir: PathBuf,
     /// The module: the one a new collection gets; an existing folder of another module is refused.
     pub module: ModuleKind,
-    /// Whose data it is.
+    /// The owner of the data.
     pub identity: Identity,
     /// Make the collection if the folder holds none. Without: a folder that holds none is refused as
     /// [`StoreError::Missing`](crate::StoreError::Missing), and stays as it is.
     pub create: bool,
-    /// The store that the folder must hold, and that is made where one is made. [`StoreId::NONE`]: whichever it holds, and a
-    /// new one is drawn at random.
+    /// The store that the folder must hold, or that is made. [`StoreId::NONE`]: any store is accepted, and
+    /// a new one is drawn at random.
     pub store: StoreId,
     /// Sync modes of a new collection; an existing one has kept its own.
     pub sync_modes: SyncModes,
@@ -36,19 +37,20 @@ pub struct CollectionConfig {
     pub segment_bytes: u64,
     /// A group takes no more batches beyond this many bytes (one large batch may exceed it).
     pub group_bytes_max: usize,
-    /// Rows of the active table, at most, before it is frozen.
+    /// Most rows of the active table before it is frozen.
     pub table_rows_max: usize,
-    /// Bytes of keys and values of the active table, at most, before it is frozen.
+    /// Most bytes of keys and values of the active table before it is frozen.
     pub table_bytes_max: usize,
-    /// Rows of one part of a checkpoint, at most.
+    /// Most rows of one part of a checkpoint.
     pub part_rows_max: usize,
-    /// Bytes of records that wait to be written, at most: with more, changes wait.
+    /// Most bytes of records that wait to be written: above, changes wait.
     pub queue_bytes_max: usize,
-    /// Rows kept in memory of those that were read from the checkpointed table, and as many of those checkpointed lately.
+    /// Most cached rows that were read from the checkpointed table, and as many rows of tables that were
+    /// checkpointed lately.
     pub row_cache_rows: usize,
-    /// Bytes they may take.
+    /// Most bytes of them.
     pub row_cache_bytes: usize,
-    /// Bytes of the filter that knows which keys are surely not checkpointed; about one a key is good.
+    /// Bytes of the Bloom filter of the checkpointed keys; about one byte a key is good.
     pub bloom_filter_bytes: usize,
     /// Bytes of contents of small streams kept in memory.
     pub data_cache_bytes: usize,
@@ -56,21 +58,22 @@ pub struct CollectionConfig {
     pub open_files: usize,
     /// Bytes of free space kept for removals and recovery.
     pub reserve_bytes: u64,
-    /// Bytes of address space the checkpointed tables begin with; grows by itself. A multiple of the page size.
+    /// Bytes of address space of a new checkpointed table; grows automatically. A multiple of the page
+    /// size.
     pub table_map_bytes: usize,
-    /// Bytes that modules which keep nothing may take of memory.
+    /// Most bytes of memory of modules that keep nothing.
     pub memory_bytes_max: u64,
 }
 
 impl CollectionConfig {
     /// Smallest segment: a group of one largest batch and some.
     pub const SEGMENT_BYTES_MIN: u64 = 64 * 1024;
-    /// Largest segment: a content's place in it is 32 bits.
+    /// Largest segment: a content's offset in it is 32 bits.
     pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
-    /// Memory for cached rows and contents, where nothing else is said.
+    /// Default memory for cached rows and contents.
     pub const CACHE_BYTES: usize = 64 << 20;
-    /// What a cached row takes of memory, about.
+    /// Approximate memory of a cached row.
     const ROW_BYTES: usize = 256;
 
     /// The same with so much memory for cached rows and contents: half for each.

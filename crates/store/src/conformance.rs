@@ -1,7 +1,7 @@
-//! What every module is held to, now and later: one suite, run by each module's tests.
+//! The conformance suite of all modules: each module's tests run it.
 //!
-//! [`check`] opens a fresh collection for each check. A check panics with its name's promise broken; the functions here
-//! are meant for tests alone.
+//! [`check`] opens a fresh collection for each check. A check panics if the promise in its name is broken;
+//! the functions here are meant for tests alone.
 
 mod rows;
 mod small;
@@ -14,14 +14,14 @@ use shoal_pattern::ViewRun;
 use shoal_proto::{Handle, ServerId};
 use std::future::Future;
 
-/// What the module under test promises beyond the rows.
+/// Promises of the module under test beyond the rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Promises {
-    /// Reads give what was written (`false`: zeros of the right length, module `null`).
+    /// Reads return the written bytes (`false`: zeros of the right length, module `null`).
     pub bytes: bool,
 }
 
-/// Run the whole suite. `open` gives a new, empty collection each time, named by its argument.
+/// Run the whole suite. `open` returns a new, empty collection each time, named by its argument.
 ///
 /// # Panics
 ///
@@ -72,7 +72,7 @@ where
     );
 }
 
-/// One collection under test, with what the checks need to say things briefly.
+/// One collection under test, with shortcuts for the checks.
 struct Subject {
     store: Collection,
     promises: Promises,
@@ -106,7 +106,7 @@ impl Subject {
         ok(self.try_apply(changes).await)
     }
 
-    /// Apply as a server does: load the streams' rows, admit, apply over what was loaded.
+    /// Apply as a server does: load the streams' rows, admit, apply over the loaded rows.
     async fn try_apply(&self, changes: Changes) -> Result<crate::Lsn, StoreError> {
         let admission =
             self.store.admit(Ask { journal_bytes: 64 << 10, stream_bytes: 0, frees: false }).await?;
@@ -176,7 +176,7 @@ impl Subject {
         ok(self.store.write(handle, generation, vec![run], data, moment(when)).await)
     }
 
-    /// What is read equals what is expected (zeros of the same length where bytes are not kept).
+    /// The bytes read are the expected ones (zeros of the same length if bytes are not kept).
     fn same(&self, got: &[u8], expected: &[u8]) {
         assert_eq!(got.len(), expected.len(), "the length of what is read");
         if self.promises.bytes {

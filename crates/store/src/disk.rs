@@ -1,15 +1,15 @@
 //! Module `disk`: journal, memory tables, checkpointed tables, byte streams with three homes.
 //!
-//! The path of a change: a handler looked at the rows in memory ([`row_layers`]); its batch is encoded straight into the group
-//! that gathers ([`apply`], [`journal`]) and entered into the active table; the writer makes the group durable; the table
-//! is frozen and checkpointed ([`background`]), and the journal's segment is used again when nothing in it lives any more
-//! ([`journal::segments`], [`value_log_gc`]). Bytes of streams ride in the journal, lie in a row, or in a local file
-//! ([`streams`]). What a restart does is in [`open`].
+//! The path of a change: a handler read the rows in memory ([`row_layers`]); its batch is encoded straight
+//! into the gathering group ([`apply`], [`journal`]) and entered into the active table; the writer makes
+//! the group durable; the table is frozen and checkpointed ([`background`]), and the journal's segment is
+//! reused when nothing in it lives any more ([`journal::segments`], [`value_log_gc`]). Bytes of streams lie
+//! in the journal, in a row, or in a local file ([`streams`]). [`open`] does recovery.
 //!
 //! The folder:
 //!
 //! ```text
-//! collection     whose it is, format version, sync modes   (identity.rs)
+//! collection     identity, format version, sync modes      (identity.rs)
 //! lock           held while a server runs
 //! poisonings     how often the store was poisoned, in digits
 //! journal/       segments                                   (journal/group.rs)
@@ -17,7 +17,8 @@
 //! streams/xx/    local files of large streams
 //! ```
 //!
-//! Everything here belongs to the shard's thread; `RefCell`s are borrowed for a moment and never over an await.
+//! Everything here belongs to the shard's thread. **Invariant: a `RefCell` is never borrowed over an
+//! await.**
 
 mod admit;
 pub mod aged;
@@ -58,12 +59,13 @@ use streams::files::StreamFiles;
 use streams::gates::Gates;
 use table::Table;
 
-/// Names a folder may hold before it is a collection: what an interrupted creation leaves.
+/// Names a folder may hold before it is a collection: the rest of an interrupted creation.
 const OWN_NAMES: [&str; 3] = ["collection.new", "lock", "lost+found"];
-/// Folders in a collection's folder, made after the file that says whose they are.
+/// Folders in a collection's folder, made after the identity file.
 const PARTS: [&str; 3] = ["journal", "tables", "streams"];
 
-/// An open collection. Dropping it without [`close`](crate::Module::close) is a crash: background work ends where it is.
+/// An open collection. Dropping it without [`close`](crate::Module::close) is a crash: background work
+/// stops at once.
 pub(crate) struct Disk {
     collection: Rc<CollectionState>,
     tasks: Vec<Task>,
@@ -78,7 +80,7 @@ impl Drop for Disk {
     }
 }
 
-/// What the tasks and operations of a collection share.
+/// The shared state of a collection's tasks and operations.
 struct CollectionState {
     env: Env,
     config: CollectionConfig,
@@ -86,15 +88,15 @@ struct CollectionState {
     rows: RefCell<RowLayers>,
     table: Box<dyn Table>,
     journal: RefCell<Journal>,
-    /// The newest record that lay in the folder. What recovery itself wrote comes after it.
+    /// The newest record in the folder at open. Recovery's own records come after it.
     opened_at: Lsn,
-    /// The LSN the checkpointed table stands at.
+    /// The LSN of the checkpointed table.
     checkpointed: Cell<Lsn>,
     files: StreamFiles,
     gates: Gates,
     cuts: RefCell<Cuts>,
     contents: RefCell<Contents>,
-    /// Streams whose rows were changed in memory alone: their record follows in a later group.
+    /// Streams whose rows were changed in memory only: their record follows in a later group.
     weak: RefCell<BTreeSet<shoal_proto::Handle>>,
     loads: RefCell<Loads>,
     ledger: RefCell<Ledger>,
@@ -103,13 +105,13 @@ struct CollectionState {
     poisonings: Cell<u64>,
     counters: RefCell<StoreCounters>,
     closed: Cell<bool>,
-    /// How many wait for the end of all background work: it takes no rest meanwhile.
+    /// How many tasks wait for the end of all background work: it does not rest meanwhile.
     hurried: Cell<usize>,
     /// Rows that the next part of a checkpoint takes, by their kind.
     part_rows: RefCell<BTreeMap<u8, usize>>,
-    /// `written` or `durable` moved, or the store was poisoned.
+    /// Woken when `written` or `durable` moved, or the store was poisoned.
     progress: Notify,
-    /// Who waits until a record is durable; woken when its own is.
+    /// Tasks that wait until a record is durable; each is woken for its own.
     durables: Reached,
     /// There may be a group to write.
     work: Notify,
@@ -117,25 +119,26 @@ struct CollectionState {
     syncs: Notify,
     /// There may be a table to checkpoint.
     freezes: Notify,
-    /// There may be a segment to prepare, to free or to clean.
+    /// There may be a segment to prepare, to free or to collect.
     segment_work: Notify,
     /// There is more room: a table was checkpointed, a segment is ready.
     room: Notify,
-    /// Something waits without haste to be written.
+    /// Weak changes wait to be written.
     idle_work: Notify,
     /// A deferred change was applied.
     deferred: Notify,
 }
 
-/// Before a count of poisonings that the disk did not take is written again.
+/// Pause before a failed write of the count of poisonings is retried.
 const POISONINGS_SPAN: Duration = Duration::from_secs(1);
-/// Segments that the changes of one table fill, at most: so many for each table that is not checkpointed are replayed by a start.
+/// Most segments that the changes of one table fill. A start replays at most so many for each table that is
+/// not checkpointed.
 const ROLLS_MAX: u32 = 4;
 
-/// Keep the count of poisonings. Fsyncs of this run are told by the count in memory; those after a restart of the server
-/// alone have only this file to tell them that something was lost (after a power cut the boot id does). So it goes first
-/// to the page cache, which that restart sees even if the disk takes nothing more, and then to the disk, tried for as
-/// long as the process lives.
+/// Keep the count of poisonings. Fsyncs of this run use the count in memory. After a restart of the server
+/// alone, only this file shows that something was lost (after a power cut the boot id does). So the count
+/// goes first to the page cache, which that restart sees even if the disk accepts nothing more, and then to
+/// the disk, retried for as long as the process lives.
 async fn keep_poisonings(env: &Env, path: &Path, count: Bytes) {
     let in_place = async {
         let file = env.open(path, OpenOptions { create: true, ..OpenOptions::default() }).await?;
@@ -158,7 +161,7 @@ impl CollectionState {
         }
     }
 
-    /// A write or sync failed: nothing more is accepted, and everybody who waits is told.
+    /// A write or sync failed: refuse everything from now on, and wake all waiting tasks, which then fail.
     fn poison(self: &Rc<Self>, error: &StoreError) {
         if self.poisoned.borrow().is_some() || self.closed.get() {
             return;
@@ -184,10 +187,11 @@ impl CollectionState {
         LossId { boot: self.env.boot_id(), poisonings: self.poisonings.get() }
     }
 
-    /// The writer got further.
+    /// The writer advanced.
     fn progressed(&self) {
         let (written, durable) = {
             let journal = self.journal.borrow();
+            debug_assert!(journal.durable <= journal.written && journal.written <= journal.applied);
             (journal.written, journal.durable)
         };
         self.contents.borrow_mut().written(written);
@@ -198,7 +202,7 @@ impl CollectionState {
         self.durables.wake_to(durable.0);
     }
 
-    /// Ask that everything up to `lsn` becomes durable.
+    /// Request that everything up to `lsn` becomes durable.
     fn push_to(&self, lsn: Lsn) {
         let mut journal = self.journal.borrow_mut();
         if lsn > journal.push {
@@ -219,7 +223,7 @@ impl CollectionState {
         }
     }
 
-    /// Wait until the groups up to `lsn` are in the kernel's hands; they are written soon, whatever the mode.
+    /// Wait until the groups up to `lsn` are written to the kernel; that happens soon in every mode.
     async fn wait_written(&self, lsn: Lsn) -> Result<(), StoreError> {
         loop {
             let moved = self.progress.wait();
@@ -231,8 +235,9 @@ impl CollectionState {
         }
     }
 
-    /// Freeze the active table if it is full; or if it keeps a segment from being free, and no other table is being
-    /// checkpointed: where that takes longer than a segment lasts, tables grow, and larger ones cost less a row.
+    /// Freeze the active table if it is full; or if it keeps a segment from being free, and no other table
+    /// is being checkpointed. If a checkpoint takes longer than a segment lasts, tables grow, and larger
+    /// ones cost less a row.
     fn freeze_if_due(&self) {
         let mut rows = self.rows.borrow_mut();
         let mut journal = self.journal.borrow_mut();
@@ -247,7 +252,7 @@ impl CollectionState {
         }
     }
 
-    /// Whether the active table takes no more changes until it can be frozen.
+    /// Whether the active table accepts no more changes until it can be frozen.
     fn active_is_full(&self, rows: &RowLayers, journal: &Journal) -> bool {
         rows.active_rows() >= self.config.table_rows_max
             || rows.active_bytes() >= self.config.table_bytes_max

@@ -1,4 +1,4 @@
-//! What can go wrong below.
+//! Errors of the store.
 
 use std::io;
 
@@ -7,19 +7,20 @@ use std::io;
 pub enum StoreError {
     /// No space left for this; removals still work.
     #[error(
-        "no space left: {available} bytes free, {asked} asked for, {reserve} kept for removals and recovery"
+        "no space left: {available} bytes free, {asked} requested, {reserve} kept for removals and recovery"
     )]
     NoSpace {
-        /// Bytes free now, as the file system says.
+        /// Bytes free now, by the file system.
         available: u64,
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: u64,
-        /// Bytes kept back.
+        /// Bytes in reserve.
         reserve: u64,
     },
-    /// A sync or write failed once: what is in memory can no longer be trusted to reach the disk, so nothing more is
-    /// accepted until the server is started again (the kernel may drop dirty pages after a failed sync).
-    #[error("the store stopped after a failed write: {0}; start the server again once the disk is well")]
+    /// A sync or write failed once: changes in memory can no longer be trusted to reach the disk, so
+    /// nothing more is accepted until the server is started again (the kernel may drop dirty pages after a
+    /// failed sync).
+    #[error("the store stopped after a failed write: {0}; start the server again once the disk works")]
     Poisoned(String),
     /// The stream has another generation than the request.
     #[error("the layout of this stream changed (it is of generation {current})")]
@@ -36,23 +37,24 @@ pub enum StoreError {
     /// The folder is another's, or of a newer version, or in use.
     #[error("{0}")]
     Refused(String),
-    /// The folder does not hold the store that it must hold: it is empty, or holds another one. It was not touched.
+    /// The folder does not hold the store that it must hold: it is empty, or holds another one. It was not
+    /// touched.
     #[error("{0}")]
     Missing(String),
     /// An error of the local file system.
     #[error("{context}: {kind}")]
     Io {
-        /// What was tried, on what.
+        /// The operation and its object.
         context: String,
         /// The kind of error, in words.
         kind: String,
-        /// The error number, where there is one.
+        /// The error number, if there is one.
         errno: Option<i32>,
     },
 }
 
 impl StoreError {
-    /// An I/O error with what was tried.
+    /// An I/O error with its operation.
     pub fn io(context: impl Into<String>, error: &io::Error) -> StoreError {
         StoreError::Io { context: context.into(), kind: error.to_string(), errno: error.raw_os_error() }
     }

@@ -1,7 +1,8 @@
 //! Module `memory`: the semantics of `disk`, nothing kept. The upper bound of `disk`, and scratch.
 //!
-//! Everything applied is at once as durable as it will ever be, so nobody waits. Stream rows stand in the same key space
-//! as in `disk`; bytes live in sparse chunks beside. With `bytes: false` it is the module [`null`](crate::null).
+//! All changes are at once as durable as they will ever be, so nothing waits. Stream rows are in the same
+//! key space as in `disk`; bytes are in separate sparse chunks. With `bytes: false` it is the module
+//! [`null`](crate::null).
 
 mod body;
 mod streams;
@@ -43,7 +44,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// Tell of bytes that come to stay.
+    /// Report bytes that will be kept.
     fn keeps(&self, data: &Bytes) {
         if self.state.borrow().bytes {
             self.env.work(Work::Keep, data.len() as u64 / 1024);
@@ -54,7 +55,7 @@ impl Memory {
 #[derive(Default)]
 struct State {
     modes: SyncModes,
-    /// Where copies are counted.
+    /// Counts copies.
     counters: Arc<Counters>,
     /// Whether the bytes of streams are kept.
     bytes: bool,
@@ -69,7 +70,7 @@ struct State {
     granted: u64,
 }
 
-/// Bytes a row takes beside its key and value, about.
+/// Approximate bytes of a row beside its key and value.
 const ROW_OVERHEAD: u64 = 100;
 
 impl State {
@@ -124,7 +125,7 @@ impl State {
         Ok(self.lsn)
     }
 
-    /// A batch is atomic: what could fail is looked at before anything is done.
+    /// A batch is atomic: everything that can fail is checked before anything is done.
     fn check(&self, changes: &Changes) -> Result<(), StoreError> {
         let mut there: Vec<(Handle, bool)> = Vec::new();
         for (handle, change) in &changes.streams {
@@ -144,7 +145,7 @@ impl State {
     }
 }
 
-/// Keys examined by one scan, at most.
+/// Most keys examined by one scan.
 const SCAN_KEYS_MAX: usize = 8192;
 
 impl Module for Memory {
@@ -240,7 +241,7 @@ impl Module for Memory {
         self.progress.clone()
     }
 
-    /// Everything is durable when it is applied: nobody waits.
+    /// Everything is durable when it is applied: nothing waits.
     fn durables(&self) -> Reached {
         Reached::default()
     }

@@ -1,8 +1,9 @@
-//! The module interface: what every kind of store offers to the server.
+//! The module interface: the operations of every kind of store.
 //!
-//! The synchronous part ([`Module::lookup`], [`Module::scan`], [`Module::apply`]) never blocks and never waits: it looks
-//! in the active table, then the frozen ones, then what was loaded. What it does not find there and cannot rule out is
-//! *missing*, loaded by [`Module::load`] off the thread, and the handler runs again from its start.
+//! The synchronous part ([`Module::lookup`], [`Module::scan`], [`Module::apply`]) never blocks and never
+//! waits: it searches the active table, then the frozen ones, then the loaded rows. A key that it does not
+//! find there and cannot rule out is *missing*, loaded by [`Module::load`] off the thread, and the handler
+//! runs again from its start.
 
 use crate::{Changes, StoreError, StreamInfo};
 use bytes::Bytes;
@@ -15,7 +16,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A place in the journal's order: everything up to it is before everything after it. 0 = before the first record.
+/// A position in the journal's order: everything up to it is before everything after it. 0 = before the
+/// first record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 
@@ -29,7 +31,7 @@ pub enum ModuleKind {
     Disk,
     /// The same semantics; nothing kept.
     Memory,
-    /// Metadata in memory; stream data acknowledged and not done; reads give zeros.
+    /// Metadata in memory; stream data acknowledged and not done; reads return zeros.
     Null,
 }
 
@@ -41,7 +43,7 @@ pub enum MetadataSync {
     AtReply,
     /// When the change is written to the kernel (`write(2)` of its group); durable at the next fsync.
     AtFsync,
-    /// At once; written behind (scratch).
+    /// At once; written in the background (scratch).
     Never,
 }
 
@@ -91,14 +93,14 @@ pub enum Lookup {
 pub struct Scan {
     /// Rows found.
     pub rows: Vec<(Bytes, Bytes)>,
-    /// Where to go on (`after` of the next call); `None` at the end of the prefix. A scan may stop early with few or no
-    /// rows: it examines a bounded number of keys a turn.
+    /// Where to continue (`after` of the next call); `None` at the end of the prefix. A scan may stop early
+    /// with few or no rows: it examines a bounded number of keys a turn.
     pub resume: Option<Bytes>,
     /// The newest strong change seen that may not be durable yet.
     pub lsn: Lsn,
 }
 
-/// What a handler missed: to be loaded before it runs again.
+/// The rows and contents that a handler missed: to be loaded before it runs again.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
     /// Single keys.
@@ -112,22 +114,22 @@ pub struct Needs {
 /// Rows of a range that a handler missed.
 #[derive(Clone, Debug)]
 pub struct RangeNeed {
-    /// Of the keys.
+    /// Prefix of the keys.
     pub prefix: Bytes,
     /// The key before the first; `None`: from the prefix's begin.
     pub after: Option<Bytes>,
-    /// Rows at most.
+    /// Most rows.
     pub limit: usize,
-    /// What each row leads to, to be loaded with it.
+    /// The keys that each row leads to, to be loaded with it.
     pub follow: Option<Follow>,
 }
 
-/// What a row leads to: told by whoever knows what rows mean, asked where they are read, so that one load brings what
-/// would take two.
+/// A function from a row to the keys that it leads to. The code that knows the meaning of rows supplies it,
+/// and the reader of the rows calls it, so that one load replaces two.
 #[derive(Clone)]
 pub struct Follow(pub Arc<Leading>);
 
-/// Tells where a row leads, of its key and value; on any thread.
+/// Adds to the third argument where a row leads, from its key and value; on any thread.
 pub type Leading = dyn Fn(&[u8], &[u8], &mut Leads) + Send + Sync;
 
 impl std::fmt::Debug for Follow {
@@ -136,19 +138,19 @@ impl std::fmt::Debug for Follow {
     }
 }
 
-/// Where rows lead.
+/// The destinations of rows.
 #[derive(Clone, Debug, Default)]
 pub struct Leads {
-    /// To rows.
+    /// Keys of rows.
     pub keys: Vec<Bytes>,
-    /// To facts of streams.
+    /// Streams whose facts are needed.
     pub streams: Vec<Handle>,
 }
 
 /// Rows of a range as they were loaded.
 #[derive(Clone, Debug)]
 pub struct LoadedRange {
-    /// Of the keys.
+    /// Prefix of the keys.
     pub prefix: Bytes,
     /// The key before the first.
     pub after: Option<Bytes>,
@@ -165,24 +167,25 @@ impl Needs {
     }
 }
 
-/// What was loaded for one request, beside the module's own cache of rows. Kept by the request while it runs again.
+/// Everything loaded for one request, beside the module's own cache of rows. Kept by the request while it
+/// runs again.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
     /// Single rows of the checkpoint's snapshot (`None`: absent there).
     pub rows: HashMap<Bytes, Option<Bytes>>,
     /// Its ranges, read completely.
     pub ranges: Vec<LoadedRange>,
-    /// Contents of small streams, with the [`Lsn`]-independent identity of their home (encoded stream row) so that a
-    /// stream changed since is loaded again.
+    /// Contents of small streams, with the [`Lsn`]-independent identity of their home (encoded stream row),
+    /// so that a stream changed since is loaded again.
     pub contents: BTreeMap<Handle, (Bytes, Bytes)>,
-    /// The view these came from; rows from an older view are discarded.
+    /// The epoch of these rows; rows of an older view are discarded.
     pub epoch: u64,
 }
 
-/// Space asked for before a change is executed.
+/// Space requested before a change is executed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ask {
-    /// Bytes its record will take in the journal (generous).
+    /// Bytes its record will take in the journal (an upper estimate).
     pub journal_bytes: u64,
     /// Bytes its data will take in local files.
     pub stream_bytes: u64,
@@ -190,7 +193,7 @@ pub struct Ask {
     pub frees: bool,
 }
 
-/// Space granted; given back when dropped (what was really used is then seen by the file system itself).
+/// Space granted; released when dropped (the file system itself then counts the bytes really used).
 pub struct Admission(pub Option<Box<dyn FnOnce()>>);
 
 impl Drop for Admission {
@@ -201,10 +204,11 @@ impl Drop for Admission {
     }
 }
 
-/// What would be lost together: when any part differs between a write's reply and its fsync's, the write may be lost.
+/// The id of what would be lost together: when any part differs between a write's reply and its fsync's,
+/// the write may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct LossId {
-    /// The kernel's boot id (the server's start where nothing is kept).
+    /// The kernel's boot id (the server's start for modules that keep nothing).
     pub boot: [u8; 16],
     /// How often this store was poisoned.
     pub poisonings: u64,
@@ -215,7 +219,7 @@ pub struct LossId {
 pub struct Space {
     /// Bytes in all.
     pub total: u64,
-    /// Bytes free for new data (the reserve not counted).
+    /// Bytes free for new data (without the reserve).
     pub available: u64,
     /// The disk, for collections that share one ([`shoal_env::DiskSpace::disk`]; 0: not known).
     pub disk: u64,
@@ -236,11 +240,11 @@ pub struct StoreCounters {
     pub operations: u64,
     /// Operations applied and not yet taken to be written, now.
     pub queue_depth: u64,
-    /// The most there were.
+    /// The maximum of `queue_depth`.
     pub queue_depth_max: u64,
     /// Bytes of records in memory that are not written yet, now.
     pub queue_bytes: u64,
-    /// Operations whose sync was put off (policy *watermark*), at most.
+    /// Most operations whose sync was postponed (policy *watermark*).
     pub coalescing_depth_max: u64,
     /// Syncs that completed operations.
     pub operation_syncs: u64,
@@ -260,27 +264,27 @@ pub struct StoreCounters {
     pub loads: u64,
     /// Rows in the active and frozen tables.
     pub table_rows: u64,
-    /// Bytes of rows in memory, about: of the tables and of the cache, with the filters of their keys.
+    /// Approximate bytes of rows in memory: of the tables and of the cache, with the filters of their keys.
     pub row_bytes: u64,
     /// Bytes of contents of small streams in memory.
     pub content_bytes: u64,
     /// Segments in use.
     pub segments: u64,
-    /// Bytes copied by cleaning of the value log.
+    /// Bytes copied by garbage collection of the value log.
     pub cleaned_bytes: u64,
 }
 
 /// An open collection of some module. All methods belong to the shard's thread.
 pub trait Module {
-    /// Which module.
+    /// The module.
     fn kind(&self) -> ModuleKind;
 
     // Rows, synchronously.
 
     /// Look a key up.
     fn lookup(&self, key: &[u8], loaded: &Loaded) -> Lookup;
-    /// The same without taking the value along: `look` gets it where it lies, if there is one. `None`: must be loaded first.
-    /// The number is as of [`Module::lookup`].
+    /// The same without copying the value: `look` gets it in place, if there is one. `None`: must be loaded
+    /// first. The LSN is as of [`Module::lookup`].
     fn look(&self, key: &[u8], loaded: &Loaded, look: &mut dyn FnMut(&[u8])) -> Option<Lsn> {
         match self.lookup(key, loaded) {
             Lookup::Found(row) => {
@@ -291,7 +295,8 @@ pub trait Module {
             Lookup::Unknown => None,
         }
     }
-    /// Rows whose key begins with `prefix` and is greater than `after`, at most `limit`. `None`: must be loaded first.
+    /// Rows whose key begins with `prefix` and is greater than `after`, at most `limit`. `None`: must be
+    /// loaded first.
     fn scan(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize, loaded: &Loaded) -> Option<Scan>;
     /// Facts of a stream (its row). `Err(())`: must be loaded first.
     #[expect(clippy::result_unit_err, reason = "the only failure is `load first`")]
@@ -300,19 +305,19 @@ pub trait Module {
     fn small_content(&self, handle: Handle, loaded: &Loaded) -> Option<Bytes>;
     /// The key of a stream's row.
     fn stream_key(&self, handle: Handle) -> Bytes;
-    /// Load what was missed, off the thread, adding to `loaded`.
+    /// Load missing rows, off the thread, adding to `loaded`.
     fn load(&self, needs: Needs, loaded: Loaded) -> LocalBoxFuture<'static, Result<Loaded, StoreError>>;
-    /// Apply a batch: visible at once, journaled in order. The caller holds an [`Admission`]. Rows of the streams it
-    /// changes must be in memory: use [`Module::apply_over`] after a handler that loaded them.
+    /// Apply a batch: visible at once, journaled in order. The caller holds an [`Admission`]. Rows of the
+    /// streams it changes must be in memory: use [`Module::apply_over`] after a handler that loaded them.
     fn apply(&self, changes: Changes) -> Result<Lsn, StoreError> {
         self.apply_over(changes, &Loaded::default())
     }
-    /// [`Module::apply`], in the same turn as the handler whose view was over `loaded`: what it loaded counts as in
-    /// memory. A stream whose row is nowhere in memory is an error, and nothing is applied.
+    /// [`Module::apply`], in the same turn as the handler whose view was over `loaded`: rows in it count as
+    /// in memory. A stream whose row is nowhere in memory is an error, and nothing is applied.
     fn apply_over(&self, changes: Changes, loaded: &Loaded) -> Result<Lsn, StoreError>;
 
-    /// An operation that was to change something failed: it goes the way of those that did not (policies *per-op* and
-    /// *watermark*), and its reply depends on the record given.
+    /// A changing operation failed: it takes the path of the successful ones (policies *per-op* and
+    /// *watermark*), and its reply depends on the returned record.
     fn apply_failed(&self) -> Lsn {
         Lsn(0)
     }
@@ -327,29 +332,32 @@ pub trait Module {
     fn written(&self) -> Lsn;
     /// Up to here everything is durable.
     fn durable(&self) -> Lsn;
-    /// The newest record that the store had when it was opened. Records that recovery adds come after it, so this is how far a folder
-    /// was, however often it was opened.
+    /// The newest record that the store had when it was opened. Records that recovery adds come after it,
+    /// so this is the folder's position, independent of how often it was opened.
     fn opened_at(&self) -> Lsn {
         Lsn(0)
     }
     /// Woken whenever `written` or `durable` moves or the store is poisoned.
     fn progress(&self) -> Notify;
-    /// Woken up to `durable` whenever it moves, and all when the store is poisoned: for who waits for one record.
+    /// Woken up to `durable` whenever it moves, and all when the store is poisoned: for tasks that wait for
+    /// one record.
     fn durables(&self) -> Reached;
-    /// Ask that everything applied so far becomes durable, whatever the mode; await with [`Module::durables`].
+    /// Request that everything applied so far becomes durable, in every mode; await with
+    /// [`Module::durables`].
     fn push_durable(&self);
-    /// Somebody waits until this record is durable: ask for it, unless it becomes so by itself (mode *at reply*, and it is strong, or
-    /// a strong one follows it).
+    /// A task waits until this record is durable: request that, unless it becomes so by itself (mode *at
+    /// reply*, and it is strong, or a strong one follows it).
     fn want_durable(&self, _lsn: Lsn) {}
-    /// Ask that everything applied so far is written to the kernel soon; await with [`Module::progress`].
+    /// Request that everything applied so far is written to the kernel soon; await with
+    /// [`Module::progress`].
     fn push_written(&self) {}
     /// `Err` once poisoned.
     fn health(&self) -> Result<(), StoreError>;
-    /// Which store this is; [`StoreId::NONE`] for modules that keep nothing.
+    /// The store's id; [`StoreId::NONE`] for modules that keep nothing.
     fn store_id(&self) -> StoreId {
         StoreId::NONE
     }
-    /// Whether what it calls durable outlives its process. The modules `memory` and `null` keep nothing.
+    /// Whether its durable state outlives its process. The modules `memory` and `null` keep nothing.
     fn keeps(&self) -> bool {
         self.store_id() != StoreId::NONE
     }
@@ -360,10 +368,11 @@ pub trait Module {
     /// Change the sync modes (kept durably).
     fn set_sync_modes(&self, modes: SyncModes) -> LocalBoxFuture<'static, Result<(), StoreError>>;
 
-    // Streams, in bulk. Each waits its turn on the stream (writes and reads together; resize and removal alone).
+    // Streams, in bulk. Each waits its turn on the stream (writes and reads together; resize and removal
+    // alone).
 
-    /// Read runs of a stream into one packed buffer of `len` bytes (`ViewRun::packed` is the position in it). Beyond the
-    /// size and in holes: zeros. Also returns the facts at that moment.
+    /// Read runs of a stream into one packed buffer of `len` bytes (`ViewRun::packed` is the position in
+    /// it). Beyond the size and in holes: zeros. Also returns the facts at that moment.
     fn read(
         &self,
         handle: Handle,
@@ -371,8 +380,9 @@ pub trait Module {
         runs: Vec<ViewRun>,
         len: usize,
     ) -> LocalBoxFuture<'static, Result<(Bytes, StreamInfo), StoreError>>;
-    /// Write runs of a stream from a packed buffer. Returns after `write(2)` (or as durable as the data mode says); the
-    /// row of its size and time follows in a later group. Small streams that outgrow their home move first.
+    /// Write runs of a stream from a packed buffer. Returns after `write(2)` (or as durable as the data
+    /// mode says); the row of its size and time follows in a later group. Small streams that outgrow their
+    /// home move first.
     fn write(
         &self,
         handle: Handle,
@@ -381,8 +391,8 @@ pub trait Module {
         data: Bytes,
         at: WallTime,
     ) -> LocalBoxFuture<'static, Result<StreamInfo, StoreError>>;
-    /// Append at the end, wherever that is at that moment; returns the offset the data got. `Stale` where the data would
-    /// then end beyond `end_max`: the stream is not the place for it.
+    /// Append at the current end; returns the offset of the data. `Stale` if the data would then end beyond
+    /// `end_max`: the stream is not the place for it.
     fn append(
         &self,
         handle: Handle,
@@ -416,7 +426,7 @@ pub trait Module {
     /// Make everything durable that was applied or written so far: all rows, and the bytes of all streams.
     fn sync(&self) -> LocalBoxFuture<'static, Result<LossId, StoreError>>;
 
-    // The rest.
+    // Further operations.
 
     /// Space, for `statfs`.
     fn space(&self) -> LocalBoxFuture<'static, Result<Space, StoreError>>;

@@ -8,8 +8,8 @@ use shoal_proto::StoreId;
 ///
 /// # Errors
 ///
-/// [`StoreError::Refused`] when the folder is another's, of a newer version or in use; [`StoreError::Damaged`] when what
-/// was durable is not there any more.
+/// [`StoreError::Refused`] when the folder is another's, of a newer version or in use;
+/// [`StoreError::Damaged`] when durable records are missing.
 pub async fn open(env: Env, config: CollectionConfig) -> Result<Collection, StoreError> {
     match config.module {
         ModuleKind::Memory => Ok(memory::open(&env, &config, true)),
@@ -18,13 +18,13 @@ pub async fn open(env: Env, config: CollectionConfig) -> Result<Collection, Stor
     }
 }
 
-/// What the folder holds is the store `to` from now on, and was `from`. Nothing else of it is touched. Nobody may have it open;
-/// it stays locked until `env` ends. Done twice it is done once.
+/// Change the identity of the folder's store from `from` to `to`. Nothing else of it is touched. It must
+/// not be open; it stays locked until `env` ends. Repeating it has no effect.
 ///
 /// # Errors
 ///
-/// [`StoreError::Missing`] when the folder holds another store, or is another server's; [`StoreError::Refused`] when it is in
-/// use.
+/// [`StoreError::Missing`] when the folder holds another store, or is another server's;
+/// [`StoreError::Refused`] when it is in use.
 pub async fn succeed(
     env: &Env,
     config: &CollectionConfig,

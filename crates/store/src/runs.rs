@@ -1,9 +1,9 @@
-//! Runs of a transfer: checked once, before anything is done with them.
+//! Runs of a transfer: checked once, before they are used.
 
 use crate::StoreError;
 use shoal_pattern::ViewRun;
 
-/// Largest offset a stream can have: what `off_t` holds.
+/// Largest offset a stream can have: the maximum of `off_t`.
 pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
 
 /// Each run lies within a packed buffer of `len` bytes and below the largest offset.
@@ -14,7 +14,7 @@ pub(crate) fn check_runs(runs: &[ViewRun], len: usize) -> Result<(), StoreError>
     if runs.iter().all(good) { Ok(()) } else { Err(StoreError::invalid("a run lies outside its buffer")) }
 }
 
-/// Where the last byte of all runs ends.
+/// End of the last byte of all runs.
 pub(crate) fn runs_end(runs: &[ViewRun]) -> u64 {
     runs.iter().filter(|run| run.len > 0).map(|run| run.physical + run.len).max().unwrap_or(0)
 }

@@ -1,7 +1,7 @@
 //! The row of a byte stream: its facts and its home.
 //!
-//! A stream's row is written by the store alone (through [`StreamChange`](crate::StreamChange) and the bulk operations),
-//! read by handlers as [`StreamInfo`]. Key: `S` + handle, big-endian.
+//! Only the store writes a stream's row (through [`StreamChange`](crate::StreamChange) and the bulk
+//! operations); handlers read it as [`StreamInfo`]. Key: `S` + handle, big-endian.
 //!
 //! The row, all numbers little-endian:
 //!
@@ -18,16 +18,16 @@
 //!    file: nothing
 //! ```
 //!
-//! A stream that held no byte and never had a file gets one without a sync (*loose*): nothing was promised of it yet, and
-//! nothing older can stand under its name. If a power cut takes the name, the file is made again, empty. The first sync of
-//! the stream covers the name too.
+//! A stream that held no byte and never had a file gets one without a sync (*loose*): none of its bytes is
+//! promised yet, and no older file can be under its name. If a power cut loses the name, the file is made
+//! again, empty. The first sync of the stream covers the name too.
 
 use crate::StoreError;
 use bytes::Bytes;
 use shoal_env::WallTime;
 use shoal_proto::Handle;
 
-/// Where a stream's bytes live.
+/// The place of a stream's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Home {
     /// In the row itself (tiny data; at most [`Home::TINY_MAX`] bytes).
@@ -54,10 +54,10 @@ impl Home {
     pub const TINY_MAX: usize = 1900;
 }
 
-/// What a handler sees of a stream.
+/// A handler's view of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamInfo {
-    /// Carried by every data request; an older one is answered stale.
+    /// Carried by every data request; one with an older generation gets `Stale`.
     pub generation: u64,
     /// Length in bytes.
     pub size: u64,
@@ -65,8 +65,9 @@ pub struct StreamInfo {
     pub space: u64,
     /// The newest write since `generation` began, if any.
     pub written_at: Option<WallTime>,
-    /// Whether the bytes are small and can be read and replaced by [`View::small_content`](crate::View::small_content)
-    /// and [`StreamChange::Put`](crate::StreamChange::Put).
+    /// Whether the bytes are small and can be read and replaced by
+    /// [`View::small_content`](crate::View::small_content) and
+    /// [`StreamChange::Put`](crate::StreamChange::Put).
     pub small: bool,
 }
 
@@ -97,11 +98,11 @@ pub(crate) struct StreamRow {
     pub home: Home,
     /// Home tiny: the content. Else empty.
     pub tiny: Bytes,
-    /// Home log: how many of the stored bytes are still valid (a shrink cuts them; behind are zeros).
+    /// Home log: how many of the stored bytes are still valid (a shrink cuts them; zeros follow).
     pub valid: u32,
     /// Home file: no sync has covered the file and its name yet; after a power cut it may not be there.
     pub loose: bool,
-    /// A file was its home before: something older may come back under its name by a power cut.
+    /// A file was its home before: a power cut may restore older bytes under its name.
     pub had_file: bool,
 }
 
@@ -126,7 +127,7 @@ impl StreamRow {
         }
     }
 
-    /// As new, with nothing in it; what must be known of its past stays known.
+    /// An empty stream of `generation`; facts of its past that must survive do.
     pub fn emptied(&self, generation: u64) -> StreamRow {
         let had_file = self.had_file || self.home == Home::File;
         StreamRow { had_file, ..StreamRow::empty(generation) }

@@ -1,15 +1,16 @@
-//! What a handler sees: rows and streams at one moment, with what it missed and what its reply will depend on.
+//! A handler's view: rows and streams at one moment, the keys it missed, and the changes its reply depends
+//! on.
 
 use crate::{Collection, Follow, Loaded, Lookup, Lsn, Needs, RangeNeed, Scan, StoreError, StreamInfo};
 use bytes::Bytes;
 use shoal_proto::Handle;
 use std::cell::{Cell, RefCell};
 
-/// Something is not in memory: return at once; the handler runs again when it is loaded.
+/// A row is not in memory: return at once; the handler runs again when it is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Miss;
 
-/// One run of a handler over a collection. Cheap to make; records what was missed and the newest change seen.
+/// One run of a handler over a collection. Cheap to make; records missing keys and the newest change seen.
 pub struct View<'a> {
     collection: &'a Collection,
     loaded: &'a Loaded,
@@ -19,7 +20,8 @@ pub struct View<'a> {
     excused: Cell<Lsn>,
 }
 
-/// Of a change that was seen: whether the reply need not wait until it is durable, and what it depends on instead.
+/// Of a change that was seen: whether the reply need not wait until it is durable, and what it depends on
+/// instead.
 pub type Excuse<'a> = dyn Fn(Lsn) -> Option<Lsn> + 'a;
 
 impl<'a> View<'a> {
@@ -59,7 +61,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What `of` makes of a row's value, read where it lies.
+    /// The result of `of` on a row's value, read in place.
     pub fn row<T>(&self, key: &[u8], of: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Miss> {
         let (mut of, mut made) = (Some(of), None);
         let mut look = |value: &[u8]| made = of.take().map(|of| of(value));
@@ -80,7 +82,7 @@ impl<'a> View<'a> {
         self.scan_following(prefix, after, limit, None)
     }
 
-    /// The same; where they must be loaded, what they lead to is loaded with them.
+    /// The same; if they must be loaded, the rows they lead to are loaded with them.
     pub fn scan_following(
         &self,
         prefix: &[u8],
@@ -142,7 +144,7 @@ impl<'a> View<'a> {
         self.excused.get()
     }
 
-    /// What was missed.
+    /// The missing rows and contents.
     pub fn into_needs(self) -> Needs {
         self.needs.into_inner()
     }
@@ -161,8 +163,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// Run a handler until it misses nothing, loading what it missed in between. The newest change it saw comes with its
-/// value.
+/// Run a handler until it misses nothing, loading missing rows in between. Returns its value with the
+/// newest change it saw.
 ///
 /// # Errors
 ///
@@ -184,7 +186,7 @@ pub async fn look<T>(
     }
 }
 
-/// Wait until everything applied so far is durable, whatever the mode.
+/// Wait until everything applied so far is durable, in every mode.
 ///
 /// # Errors
 ///

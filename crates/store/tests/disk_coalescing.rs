@@ -45,7 +45,7 @@ async fn durable(store: &Collection, lsn: Lsn) {
     }
 }
 
-/// What was counted while `count` operations that came at once became durable, nobody asking for it.
+/// The counts while `count` operations that came at once became durable, without a request for it.
 async fn counted(store: &Collection, count: usize) -> StoreCounters {
     let before = store.counters();
     durable(store, apply(store, count)).await;

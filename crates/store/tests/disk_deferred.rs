@@ -1,4 +1,5 @@
-//! Deferred changes: written at once, durable when somebody asks, and within a second at the latest; in order always.
+//! Deferred changes: written at once, durable on request, and within a second at the latest; in order
+//! always.
 
 mod common;
 
@@ -14,7 +15,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The longest that a power cut may take a change after its answer.
+/// The longest time after its reply in which a power cut may lose a change.
 const SECOND: Duration = Duration::from_secs(1);
 
 fn config(modes: SyncModes) -> CollectionConfig {
@@ -30,7 +31,7 @@ fn run<F: Future<Output = ()> + 'static>(
     world.complete(process, move |env| async move {
         let store = open(env.clone(), config(modes)).await.unwrap();
         put_row(&store, "Dfirst", "1").await;
-        // What the start left to be done ends.
+        // Work left by the start ends.
         env.sleep(Duration::from_secs(5)).await;
         body(env, store).await;
     });
@@ -51,7 +52,7 @@ async fn until(store: &Collection, is: impl Fn(&Collection) -> bool) {
     }
 }
 
-/// What a reader of the row waits for.
+/// The LSN that a reader of the row waits for.
 fn seen(store: &Collection, key: &str) -> Lsn {
     match store.lookup(key.as_bytes(), &Default::default()) {
         Lookup::Found(row) => row.lsn,
@@ -67,7 +68,7 @@ fn a_deferred_change_is_written_at_once_without_a_sync_and_durable_within_a_seco
         until(&store, |store| store.written() >= lsn).await;
         assert!(env.now().since(began) < Duration::from_millis(10));
         assert_eq!((store.counters().group_syncs, seen(&store, "Da")), (syncs, lsn));
-        // More come all the time, and nobody waits.
+        // More come all the time, and no task waits.
         let mut newest = lsn;
         while store.durable() < lsn {
             env.sleep(Duration::from_millis(10)).await;
@@ -90,7 +91,7 @@ fn a_deferred_change_that_somebody_needs_durable_is_synced_at_once() {
         store.want_durable(seen(&store, "Da"));
         until(&store, |store| store.durable() >= lsn).await;
         assert!(env.now().since(began) < Duration::from_millis(100), "{:?}", env.now().since(began));
-        // Asked for before it is written.
+        // Requested before it is written.
         let (began, lsn) = (env.now(), defer(&store, "Da", "2"));
         store.want_durable(lsn);
         until(&store, |store| store.durable() >= lsn).await;
@@ -131,8 +132,8 @@ fn where_metadata_is_not_durable_at_reply_a_deferred_change_is_not_synced_by_its
     }
 }
 
-/// What is left of changes that were made one behind the other, 20 ms apart, by how many had been answered: over many moments of a
-/// power cut, or of a kill.
+/// The remaining changes of a series, 20 ms apart, by the number of replies: over many moments of a power
+/// cut, or of a kill.
 fn left(power_cut: bool) -> Vec<(usize, usize, bool)> {
     const CHANGES: usize = 120;
     (0..40)
@@ -178,7 +179,7 @@ fn left(power_cut: bool) -> Vec<(usize, usize, bool)> {
 fn a_power_cut_takes_the_deferred_changes_of_a_last_second_at_most_and_in_order() {
     let left = left(true);
     for &(answered, left, in_order) in &left {
-        // A second's worth, and the one whose answer was on its way.
+        // A second's worth, and the one whose reply was on its way.
         assert!(in_order && left + 51 >= answered, "{left} of {answered} are left, in order {in_order}");
     }
     assert!(left.iter().any(|(answered, left, _)| left < answered), "none was lost: this test says nothing");

@@ -1,4 +1,4 @@
-//! The files of large streams under power cuts: those that no sync has covered, those that were there before.
+//! The files of large streams under power cuts: those that no sync has covered, and older ones.
 
 mod common;
 
@@ -88,7 +88,7 @@ fn bytes_of_a_file_that_was_emptied_never_come_back() {
             store.fsync(handle(1)).await.unwrap();
             emptied(&store).await;
             if seed % 2 == 0 {
-                // The removal of its file has come to its end, in the kernel's memory.
+                // The removal of its file is complete, in the kernel's memory.
                 env.sleep(Duration::from_millis(1)).await;
             }
             write(&store, handle(1), 30_000, vec![5; 10_000].into()).await;
@@ -144,12 +144,12 @@ fn a_cut_that_a_killed_server_made_and_did_not_sync_is_synced_by_the_next_one() 
             let cut = StreamChange::Resize { generation: 1, size: 50_000, written_at: Some(moment(2)) };
             change(&store, handle(1), cut).await;
             settle(&store).await.unwrap();
-            // Somewhere between the intent and the record that it is done.
+            // Between the intent and the record of its completion.
             env.sleep(Duration::from_micros(span)).await;
         });
         let cut = world.complete(process, |env| async move {
             let store = open(env.clone(), config()).await.unwrap();
-            // All that is recorded is durable now; the file is synced by nobody else.
+            // All records are durable now; nothing else syncs the file.
             settle(&store).await.unwrap();
             env.list("/data/files/streams/01").await.unwrap()[0].len
         });
@@ -238,7 +238,7 @@ fn a_file_that_is_closed_to_make_room_is_synced_and_a_failure_of_that_is_not_los
         faults.fail_syncs(machine, 1);
         write(&store, handle(6), 0, bytes(6, 100_000)).await;
         env.sleep(Duration::from_millis(5)).await;
-        assert!(store.health().is_err(), "bytes of stream 2 were lost, and nobody would have been told");
+        assert!(store.health().is_err(), "bytes of stream 2 were lost without an error");
     });
 }
 

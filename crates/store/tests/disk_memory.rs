@@ -1,4 +1,4 @@
-//! A store's memory is bounded by its configuration, whatever is asked of it: accounted bytes, not time.
+//! The configuration bounds a store's memory under any load: accounted bytes, not time.
 
 mod common;
 
@@ -12,7 +12,7 @@ fn however_fast_changes_come_what_is_kept_in_memory_stays_within_the_limits() {
     let world = World::new(3, Config::default());
     let machine = world.machine("m");
     let process = world.process("server", machine);
-    // Far slower than what comes.
+    // Far slower than the incoming changes.
     world.set_disk(machine, Disk { write_bytes_per_s: 4 << 20, ..Disk::default() });
     world.complete(process, |env| async move {
         let config = CollectionConfig {
@@ -25,7 +25,8 @@ fn however_fast_changes_come_what_is_kept_in_memory_stays_within_the_limits() {
             queue_bytes_max: 256 << 10,
             ..common::config(Path::new("/data/memory"))
         };
-        // Active, two frozen, two checkpointed; a table takes one batch more than its limit, and a filter of two bytes a row.
+        // Active, two frozen, two checkpointed; a table takes one batch more than its limit, and a filter
+        // of two bytes a row.
         let filter_max = (2 * config.table_rows_max).next_power_of_two();
         let tables_max = 5 * (config.table_bytes_max + 8_192 + filter_max);
         let rows_max = (tables_max + config.row_cache_bytes + config.bloom_filter_bytes) as u64;

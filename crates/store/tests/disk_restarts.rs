@@ -1,4 +1,4 @@
-//! What a restart finds: after a kill, after a clean stop, after unfinished work of every kind.
+//! The state after a restart: after a kill, after a clean stop, after unfinished work of every kind.
 
 mod common;
 
@@ -65,12 +65,12 @@ fn a_store_says_how_far_it_was_when_it_was_opened_whatever_recovery_writes() {
         settle(&store).await.unwrap();
         store.applied()
     });
-    // As if a write had come to the file, and its size not to the journal.
+    // As if a write had reached the file, and its size not the journal.
     let mut file = std::fs::read(file_of(dir.path(), 1)).unwrap();
     file.extend_from_slice(b"and more");
     std::fs::write(file_of(dir.path(), 1), file).unwrap();
     killed(dir.path(), |store| async move {
-        // The first one gives the corrected size to the journal, the second one waits for it.
+        // The first one writes the corrected size to the journal, the second one waits for it.
         settle(&store).await.unwrap();
         settle(&store).await.unwrap();
         assert!(store.durable() > last, "recovery wrote the size");
@@ -132,7 +132,7 @@ fn a_cut_that_was_intended_and_not_done_is_done_at_the_next_start() {
         let mut expected = bytes(1, 30_001).to_vec();
         expected.resize(50_000, 0);
         assert_eq!(whole(&store, handle(1)).await, expected);
-        // A write of the new generation is not cut away by another redo.
+        // Another redo does not cut a write of the new generation.
         write(&store, handle(1), 40_000, bytes(3, 20_000)).await;
         store.fsync(handle(1)).await.unwrap();
     });
@@ -152,7 +152,7 @@ fn local_files_that_are_nobodys_home_are_removed() {
         write(&store, handle(1), 0, bytes(1, 40_000)).await;
         settle(&store).await.unwrap();
     });
-    // A copy whose record never came, and the file of a stream that was removed.
+    // A copy whose record was never written, and the file of a stream that was removed.
     std::fs::write(file_of(dir.path(), 2), b"half a copy").unwrap();
     std::fs::write(file_of(dir.path(), 9), b"removed").unwrap();
     killed(dir.path(), |store| async move {
@@ -169,7 +169,7 @@ fn a_missing_local_file_is_damage_and_not_zeros() {
     killed(dir.path(), |store| async move {
         change(&store, handle(1), StreamChange::Create { generation: 1 }).await;
         write(&store, handle(1), 0, bytes(1, 40_000)).await;
-        // Until then a power cut may take it, and it is made again.
+        // Until then a power cut may lose it, and it is made again.
         store.fsync(handle(1)).await.unwrap();
     });
     std::fs::remove_file(file_of(dir.path(), 1)).unwrap();
@@ -188,7 +188,7 @@ fn segments_are_used_again_and_contents_stay_readable() {
             change(&store, handle(n), StreamChange::Create { generation: 1 }).await;
             change(&store, handle(n), put(n, 9000)).await;
         }
-        // Half of the streams are written anew many times: the others' segments grow poor and are cleaned.
+        // Half of the streams are rewritten many times: the others' segments grow poor and are collected.
         for round in 1..40 {
             for n in (0..40).step_by(2) {
                 change(&store, handle(n), put(n + round * 100, 9000)).await;
@@ -200,7 +200,7 @@ fn segments_are_used_again_and_contents_stay_readable() {
             if store.counters().segments <= 8 {
                 break;
             }
-            // Cleaning and freeing go on in the background.
+            // Collection and freeing continue in the background.
             store.space().await.unwrap();
             put_row(&store, "Dtick", "tock").await;
             settle(&store).await.unwrap();
@@ -301,7 +301,7 @@ fn refusal_in_a_thread(config: CollectionConfig) -> String {
 
 #[test]
 fn a_copy_taken_at_any_moment_opens() {
-    // A kill at arbitrary moments, without the luck of a quiet one.
+    // A kill at arbitrary moments, not only at quiet ones.
     let dir = tempfile::tempdir().unwrap();
     let copies = tempfile::tempdir().unwrap();
     let (source, target) = (dir.path().to_owned(), copies.path().to_owned());
@@ -551,7 +551,7 @@ fn segments_that_are_added_without_their_contents_are_sealed_ones_at_every_start
             before = segments();
             add().unwrap();
         }
-        // They are neither free nor cleaned: three fourths of each live.
+        // They are neither free nor collected: three fourths of each live.
         assert!(segments() >= before + 100, "{} of {before}", segments());
     }
 }

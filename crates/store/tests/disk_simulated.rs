@@ -43,7 +43,7 @@ fn module_disk_conforms_on_a_simulated_disk() {
     });
 }
 
-/// What was applied, in order, and what was promised.
+/// The applied batches, in order, and the promises.
 #[derive(Default)]
 struct History {
     /// Rows and contents after each batch of this life, by its number.
@@ -138,7 +138,7 @@ async fn grow(store: &Collection, history: &Rc<RefCell<History>>) {
     history.borrow_mut().synced.extend_from_slice(&data);
 }
 
-/// What is found is the state after some batch that is not older than the newest durable one.
+/// The recovered state is the one after some batch that is not older than the newest durable one.
 async fn found(store: &Collection, history: &mut History) {
     let (scan, _) = look(store, |view| view.scan(b"D", None, 1000)).await.unwrap();
     assert_eq!(scan.resume, None);
@@ -168,7 +168,7 @@ async fn found(store: &Collection, history: &mut History) {
         let large = whole(store, handle(LARGE)).await;
         assert!(large.len() >= history.synced.len(), "an fsynced size");
         assert!(large[..history.synced.len()] == history.synced, "fsynced bytes");
-        // Bytes of a write that no fsync covered may be there; the next write goes over them.
+        // Bytes of a write that no fsync covered may be there; the next write overwrites them.
     }
 }
 
@@ -188,10 +188,11 @@ fn survives(seed: u64, modes: SyncModes, cut: impl Fn(&World, MachineId, Process
         });
         let span = 3_000 + seed.wrapping_mul(7919).wrapping_add(round * 104_729) % 30_000;
         world.run_for(Duration::from_micros(span));
-        // A life that was cut while it opened has promised nothing; the next finds what the one before left.
+        // A life that was cut while it opened has promised nothing; the next finds the state of the one
+        // before.
         cut(&world, machine, process);
         if history.borrow().states.is_empty() && round > 0 {
-            // Cut in the middle of the check itself: what it took away is not known any more.
+            // Cut in the middle of the check itself: which changes it lost is not known any more.
             return;
         }
     }
@@ -232,7 +233,7 @@ fn what_was_durable_survives_kills() {
     }
 }
 
-/// One life: a row after the other, each durable, for ever.
+/// One life: one row after the other, each durable, for ever.
 async fn rows_for_ever(store: Collection, life: &'static str, durable: Rc<RefCell<Vec<String>>>) {
     for n in 0.. {
         let key = format!("D{life}{n}");
@@ -244,7 +245,8 @@ async fn rows_for_ever(store: Collection, life: &'static str, durable: Rc<RefCel
 
 #[test]
 fn what_is_written_to_a_segment_that_a_killed_server_left_survives_a_power_cut() {
-    // Killed while a segment was prepared, or while the first group was written to one: the next life finds it free.
+    // Killed while a segment was prepared, or while the first group was written to one: the next life finds
+    // it free.
     for seed in 0..100 {
         let (world, machine, process) = world(seed);
         let durable = Rc::new(RefCell::new(Vec::<String>::new()));
@@ -288,7 +290,7 @@ fn a_failed_sync_poisons_the_store_and_is_counted() {
         assert!(store.durable() < lost);
         assert!(matches!(store.apply(changes_of("Dafter")), Err(StoreError::Poisoned(_))));
         assert!(matches!(store.admit(Ask::default()).await, Err(StoreError::Poisoned(_))));
-        assert_ne!(store.loss_id(), before, "an fsync with the old id is told");
+        assert_ne!(store.loss_id(), before, "an fsync with the old id fails");
         env.sleep(Duration::from_secs(1)).await;
     });
     world.complete(process, |env| async move {
@@ -315,7 +317,7 @@ fn a_poisoning_is_counted_although_the_disk_takes_nothing_more() {
         world.fail_syncs(machine, 0);
         world.complete(process, |env| async move {
             let store = open(env, config("count")).await.unwrap();
-            assert_eq!(store.loss_id().poisonings, 1, "an fsync of what was lost would not be told");
+            assert_eq!(store.loss_id().poisonings, 1, "an fsync of the lost bytes would succeed");
         });
     }
 }
@@ -407,14 +409,14 @@ fn a_full_disk_is_an_answer_and_removals_still_work() {
         let (total, available) = disks.disk_space(machine);
         let full = shoal_env::sim::Disk { capacity: total - available, ..Config::default().machine.disk };
         disks.set_disk(machine, full);
-        // The file system is asked now and then; somebody else may have filled the disk since.
+        // Free space is sampled now and then; another process may have filled the disk since.
         env.sleep(Duration::from_secs(1)).await;
         drop(store.admit(Ask::default()).await);
         env.sleep(Duration::from_secs(1)).await;
         let asked = Ask { journal_bytes: 500, stream_bytes: 100_000, frees: false };
         let answer = store.admit(asked).await.map(drop);
         assert!(matches!(answer, Err(StoreError::NoSpace { .. })), "{answer:?}");
-        // A write that was admitted before the disk filled up: an answer, and nothing of it stays.
+        // A write that was admitted before the disk filled up fails with an error, and none of it stays.
         let run = shoal_pattern::ViewRun { physical: 40_000, packed: 0, len: 60_000 };
         let answer = store.write(handle(1), 1, vec![run], bytes(1, 60_000), moment(2)).await;
         assert!(matches!(answer, Err(StoreError::NoSpace { .. })), "{answer:?}");
@@ -453,7 +455,7 @@ fn what_a_failed_sync_left_in_the_page_cache_is_made_durable_by_the_next_start()
         assert!(matches!(settle(&store).await, Err(StoreError::Poisoned(_))));
         env.sleep(Duration::from_secs(1)).await;
     });
-    // The server alone starts again: it reads what the kernel still has in memory, and goes on behind it.
+    // The server alone starts again: it reads the kernel's page cache, and continues after it.
     let found = world.complete(process, |env| async move {
         let store = open(env, config("cache")).await.unwrap();
         put_row(&store, "Dafter", "1").await;

@@ -1,6 +1,7 @@
-//! What a crash leaves of a file that was made and written, and never synced, in each sync mode.
+//! A file that was made and written, and never synced, after a crash, in each sync mode.
 //!
-//! The replies are those that a server's gate would let go; the crash comes at many moments, before, between and after them.
+//! The replies are those that a server's gate would send; the crash comes at many moments, before, between
+//! and after them.
 
 mod common;
 
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 const LEN: usize = 8_000;
 
-/// What is left of the file.
+/// The remaining state of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Left {
     Nothing,
@@ -73,7 +74,7 @@ async fn work(store: Collection, modes: SyncModes, one_group: bool, answered: Rc
     std::future::pending().await
 }
 
-/// What is left, by how many replies had left, over many moments of the crash.
+/// The remaining states, by the number of replies, over many moments of the crash.
 fn left(modes: SyncModes, one_group: bool, power_cut: bool) -> BTreeSet<(usize, Left)> {
     let mut seen = BTreeSet::new();
     for seed in 0..60 {
@@ -91,7 +92,8 @@ fn left(modes: SyncModes, one_group: bool, power_cut: bool) -> BTreeSet<(usize, 
             begins.set(true);
             work(store, modes, one_group, own).await;
         });
-        // At the very moment of the last reply first: in mode *never* the group may be written microseconds later.
+        // At the very moment of the last reply first: in mode *never* the group may be written microseconds
+        // later.
         let until = world.now() + Duration::from_secs(10);
         assert!(world.run_until_true(until, || began.get()));
         match seed {
@@ -128,7 +130,7 @@ fn modes(metadata: MetadataSync, data: DataSync) -> SyncModes {
     SyncModes { metadata, data, ..SyncModes::default() }
 }
 
-/// Of those seen after so many replies.
+/// Those seen after so many replies.
 fn after(seen: &BTreeSet<(usize, Left)>, replies: usize) -> Vec<Left> {
     seen.iter().filter(|(n, _)| *n == replies).map(|(_, left)| *left).collect()
 }

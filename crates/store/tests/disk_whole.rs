@@ -1,4 +1,4 @@
-//! A sync of a whole collection: large streams too, also those that a former life wrote.
+//! A sync of a whole collection: large streams too, also those that an earlier life wrote.
 
 mod common;
 
@@ -17,13 +17,14 @@ async fn create(store: &Collection, n: u64) {
     change(store, handle(n), StreamChange::Create { generation: 1 }).await;
 }
 
-/// Large streams are written, and synced as a whole in this life or, after a kill, in the next; then power is cut.
+/// Large streams are written, and synced as a whole in this life or, after a kill, in the next; then power
+/// is cut.
 fn survives_power_cut(killed_before: bool) {
     for seed in 0..20 {
         let world = World::new(seed, Config::default());
         let machine = world.machine("m");
         let process = world.process("server", machine);
-        // More than files are kept open.
+        // More than the number of open files.
         let streams = 1..=10_u64;
         let all = streams.clone();
         world.complete(process, |env| async move {

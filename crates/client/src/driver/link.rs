@@ -286,7 +286,7 @@ impl Link {
             if buf.capacity() < filled + room {
                 self.core.copied(filled);
             }
-            let n = match reader.read_behind(&mut buf, room).await {
+            let n = match reader.read_append(&mut buf, room).await {
                 Ok(0) => return broken("the server closed the connection".to_owned()),
                 Ok(n) => n,
                 Err(error) => return Trouble::broken(&error),

@@ -1,9 +1,9 @@
-//! Names, directories, locks, and what the machine is.
+//! Names, directories, locks, and facts of the machine.
 //!
-//! All calls that touch a directory may block and run on the pool. Locks are `flock`s: they belong to an open file, so two
-//! environments of one process exclude each other too; they fall when the environment ends, and with the process at the
-//! latest. A child that this process starts has all its open files until it becomes another program, so that closing one is
-//! not enough: a lock is given back by word.
+//! All calls that touch a directory may block and run on the pool. Locks are `flock`s: they belong to an
+//! open file, so two environments of one process exclude each other too. They are released when the
+//! environment ends, and with the process at the latest. A child process has all its parent's open files
+//! until it calls `exec`, so closing a file is not enough: a lock is released explicitly.
 
 use super::file::{Desk, RealFile};
 use super::polling::Polling;
@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
-/// Files hold users' data: nobody but their owner reads them.
+/// Files hold users' data: only their owner reads them.
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
-/// The same of directories, those above them too, as far as they are made.
+/// The same for directories, and for the parents that are made.
 const DIR_MODE: u32 = 0o700;
 
 /// The file system, for one environment.
@@ -31,12 +31,13 @@ pub(super) struct RealFiles {
     locks: Rc<RefCell<Vec<Lock>>>,
 }
 
-/// A file that is locked as long as this lives.
+/// A file that is locked as long as this value lives.
 struct Lock(OwnedFd);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // It cannot fail on a file that is locked; and were it to, closing it does the same unless a child is just starting.
+        // Unlocking a locked file cannot fail. If it did, closing would unlock it, unless a child is just
+        // starting.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -46,7 +47,7 @@ impl RealFiles {
         RealFiles { desk: Desk { pool, counters, polling, inline: Rc::default() }, locks: Rc::default() }
     }
 
-    /// The environment ends: no call runs on behind it, and its locks are free.
+    /// The environment ends: no call continues after it, and its locks are free.
     pub(super) fn end(&self) {
         self.desk.pool.end();
         self.locks.borrow_mut().clear();
@@ -76,7 +77,7 @@ fn list(path: &Path) -> io::Result<Vec<DirEntry>> {
     for entry in std::fs::read_dir(path)? {
         let entry = entry?;
         let meta = match entry.metadata() {
-            // Removed since the directory was read: it is not there.
+            // Removed since the directory was read.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             other => other?,
         };
@@ -111,15 +112,16 @@ fn space(path: &Path) -> io::Result<DiskSpace> {
     })
 }
 
-/// A number for a device of this machine. Device numbers of two machines are often equal, their boot ids are not.
+/// An id of a device of this machine. Device numbers of two machines are often equal, their boot ids are
+/// not.
 fn disk(device: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
     (boot_id(), device).hash(&mut hasher);
     hasher.finish().max(1)
 }
 
-/// The kernel's boot id. Where it cannot be read, one that lives as long as this process: then every restart looks like a
-/// reboot, which errs on the safe side.
+/// The kernel's boot id. If it cannot be read: a random one that lives as long as this process. Then every
+/// restart looks like a reboot, which errs on the safe side.
 fn boot_id() -> [u8; 16] {
     static BOOT_ID: OnceLock<[u8; 16]> = OnceLock::new();
     *BOOT_ID.get_or_init(|| {

@@ -1,13 +1,15 @@
 //! Positioned file I/O.
 //!
-//! *Reads* of buffered files first ask the page cache alone (`preadv2` with `RWF_NOWAIT`) on the thread that polls the environment;
-//! what is not there is read by the pool. *Small buffered writes* are made on that thread too, as long as none
-//! stalls ([`inline`](super::inline)); other writes and everything else that may block go to the pool. A short read or write
-//! is continued, an interrupted one is repeated, so a caller sees all, or the end of the file, or an error.
+//! *Reads* of buffered files first try the page cache alone (`preadv2` with `RWF_NOWAIT`) on the thread
+//! that polls the environment; the pool reads the missing bytes. *Small buffered writes* are made on that
+//! thread too, as long as none stalls ([`inline`](super::inline)); other writes and everything else that
+//! may block go to the pool. A short read or write is continued, an interrupted one is repeated, so a
+//! caller sees all bytes, or the end of the file, or an error.
 //!
-//! *Direct* files read through aligned buffers of their own, a little wider than asked where the ask is not aligned; their
-//! writes must be aligned. Some file systems take `O_DIRECT` at open and refuse it at the first transfer (`EINVAL`): then the
-//! flag is taken off, the file is buffered from there on, and [`FileImpl::is_direct`] says so. `O_DSYNC` stays in either case.
+//! *Direct* files read through aligned buffers of their own, wider than the requested range if it is not
+//! aligned; their writes must be aligned. Some file systems accept `O_DIRECT` at open and refuse it at the
+//! first transfer (`EINVAL`): then the flag is cleared, the file is buffered from then on, and
+//! [`FileImpl::is_direct`] returns false. `O_DSYNC` stays in either case.
 
 use super::inline::Inline;
 use super::polling::Polling;
@@ -28,10 +30,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 const INLINE_READ_MAX: usize = 1 << 20;
 /// Bytes written at once where a hole has to be imitated.
 const ZEROS: usize = 64 << 10;
-/// `st_blocks` counts in these, whatever the file system's block is.
+/// The unit of `st_blocks`, independent of the file system's block size.
 const STAT_BLOCK: u64 = 512;
 
-/// What an environment's files share.
+/// State that an environment's files share.
 #[derive(Clone)]
 pub(super) struct Desk {
     pub(super) pool: Rc<Pool>,
@@ -41,7 +43,7 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    /// Run a blocking call on the pool, beginning now; await its answer.
+    /// Run a blocking call on the pool, beginning now; await its result.
     pub(super) fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -66,7 +68,7 @@ fn pool_gone() -> io::Error {
 /// The file as the pool's threads see it.
 struct Inner {
     fd: OwnedFd,
-    /// Asked for at open; alignment is demanded even after a fall-back, so that no code works by luck.
+    /// Requested at open; alignment is demanded even after a fall-back, so that no code works by luck.
     aligned: bool,
     direct: AtomicBool,
     dsync: bool,
@@ -79,9 +81,9 @@ pub(super) struct RealFile {
 }
 
 impl RealFile {
-    /// Take over an open descriptor; `O_DIRECT` is set here if asked for and taken.
+    /// Take over an open descriptor; `O_DIRECT` is set here if requested and accepted.
     pub(super) fn new(fd: OwnedFd, options: OpenOptions, desk: Desk) -> RealFile {
-        // Set after opening: an open with O_CREAT|O_EXCL|O_DIRECT that is refused may leave the file behind.
+        // Set after opening: an open with O_CREAT|O_EXCL|O_DIRECT that is refused may leave the file in place.
         let direct = options.direct && set_direct(&fd, true).is_ok();
         let inner =
             Inner { fd, aligned: options.direct, direct: AtomicBool::new(direct), dsync: options.dsync };
@@ -96,7 +98,7 @@ impl RealFile {
         self.desk.call(move || work(&inner))
     }
 
-    /// Whether a write of so many bytes is to be made at once, on this thread.
+    /// Whether to make a write of so many bytes at once, on this thread.
     fn writes_inline(&self, bytes: usize) -> bool {
         !self.inner.aligned && !self.inner.dsync && self.desk.inline.takes(bytes)
     }
@@ -141,7 +143,7 @@ impl Inner {
         Ok(got.freeze())
     }
 
-    /// One read behind what `got` holds, up to `len` in all; false at the end of the file.
+    /// One read after the bytes in `got`, up to `len` in all; false at the end of the file.
     fn read_some(&self, offset: u64, got: &mut BytesMut, len: usize, flags: i32) -> io::Result<bool> {
         let at = file_offset(offset.checked_add(got.len() as u64))?;
         let wanted = len - got.len();
@@ -160,7 +162,7 @@ impl Inner {
         Ok(n > 0)
     }
 
-    /// Read by aligned blocks that cover the range, and give the range.
+    /// Read the aligned blocks that cover the range, and return the range.
     fn read_direct(&self, offset: u64, len: usize) -> io::Result<Bytes> {
         let align = AlignedBuf::ALIGN as u64;
         let start = offset - offset % align;
@@ -173,7 +175,8 @@ impl Inner {
             let n =
                 self.with_fall_back(|| repeated(|| rustix::io::pread(&self.fd, &mut buf[filled..], at)))?;
             filled += n;
-            // A read that ends within a block has met the end of the file; going on would be unaligned.
+            // A read that ends within a block has reached the end of the file; the next read would be
+            // unaligned.
             if n == 0 || !n.is_multiple_of(AlignedBuf::ALIGN) {
                 break;
             }
@@ -228,7 +231,7 @@ impl Inner {
         Ok(u64::try_from(rustix::fs::fstat(&self.fd)?.st_size).unwrap_or(0))
     }
 
-    /// Reserve, or, where the file system cannot, make only the length so.
+    /// Reserve, or, if the file system cannot, set only the length.
     fn allocate(&self, offset: u64, len: u64, extend: bool) -> io::Result<()> {
         let flags = if extend { FallocateFlags::empty() } else { FallocateFlags::KEEP_SIZE };
         if len == 0 {
@@ -244,7 +247,7 @@ impl Inner {
         }
     }
 
-    /// Make a hole, or, where the file system cannot, write zeros.
+    /// Make a hole, or, if the file system cannot, write zeros.
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if len == 0 {
@@ -269,11 +272,11 @@ impl Inner {
     }
 }
 
-/// Slices of one `pwritev`, at most (Linux's `UIO_MAXIOV`).
+/// Most slices of one `pwritev` (Linux's `UIO_MAXIOV`).
 const IOV_MAX: usize = 1024;
 
 fn file_offset(offset: Option<u64>) -> io::Result<i64> {
-    let too_far = || io::Error::new(io::ErrorKind::InvalidInput, "an offset beyond what a file can have");
+    let too_far = || io::Error::new(io::ErrorKind::InvalidInput, "an offset beyond the largest of a file");
     offset.and_then(|offset| i64::try_from(offset).ok()).ok_or_else(too_far)
 }
 

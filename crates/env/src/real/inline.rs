@@ -1,19 +1,19 @@
-//! When a write is made by the thread that polls the environment.
+//! Which writes the thread that polls the environment makes itself.
 //!
-//! A small write to the page cache is a copy of a few microseconds, where handing it to another thread and being woken by
-//! it costs some tens. But the kernel may make any write wait: too many dirty pages, or a commit of the local file system's
-//! journal. So writes are made inline **until one stalls**; after that the pool makes them for a while, and the thread is
-//! free for others meanwhile. What is durable when it returns (`O_DSYNC`), or goes past the page cache, always waits, and
-//! is always the pool's.
+//! A small write to the page cache is a copy of a few microseconds; handing it to another thread and being
+//! woken by it costs some tens. But the kernel may delay any write: too many dirty pages, or a commit of
+//! the local file system's journal. So writes are made inline **until one stalls**; after that the pool
+//! makes them for a while, and the thread is free for other work. A write that is durable on return
+//! (`O_DSYNC`) or bypasses the page cache always waits, so the pool always makes it.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Longer writes are the pool's: copying them would hold the thread too long.
+/// The pool makes longer writes: copying them would hold the thread too long.
 const BYTES_MAX: usize = 64 << 10;
-/// A write that took so long has waited for something.
+/// A write that took so long has stalled.
 const STALL: Duration = Duration::from_micros(500);
-/// Writes the pool is given after a stall.
+/// Writes that the pool makes after a stall.
 const WRITES_AFTER_STALL: u32 = 64;
 
 /// Decides for one environment. See the module.
@@ -30,7 +30,7 @@ impl Inline {
         left == 0 && bytes <= BYTES_MAX
     }
 
-    /// Make it, and see whether it stalled.
+    /// Make it, and note whether it stalled.
     pub(super) fn run<T>(&self, write: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let done = write();

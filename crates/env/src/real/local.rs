@@ -1,9 +1,10 @@
 //! Streams between threads of one process: a name, a backlog, and two bounded queues of bytes.
 //!
-//! A connection is two [`Pipe`]s. A pipe is a ring of at most [`PIPE_BYTES_MAX`] bytes under a lock, with one waker for each
-//! side; a side is woken only when it said that it waits, so a stream of messages between two busy threads wakes nobody.
-//! The ends behave as sockets do: a writer that goes away is end of stream behind the last byte; a reader that goes away
-//! breaks the writer's pipe; a listener that goes away resets what was not accepted.
+//! A connection is two [`Pipe`]s. A pipe is a ring of at most [`PIPE_BYTES_MAX`] bytes under a lock, with
+//! one waker for each side; a side is woken only if it waits, so a stream of messages between two busy
+//! threads wakes no thread. The ends behave as sockets do: a writer that goes away is end of stream after
+//! the last byte; a reader that goes away breaks the writer's pipe; a listener that goes away resets
+//! unaccepted connections.
 
 use super::Meter;
 use crate::{Address, Listener, ListenerImpl, Reader, ReaderImpl, Stream, Writer, WriterImpl};
@@ -13,16 +14,16 @@ use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Bytes in flight in one direction, at most.
+/// Most bytes in flight in one direction.
 const PIPE_BYTES_MAX: usize = 1 << 20;
-/// A ring that has grown past this is given back when it runs empty.
+/// A ring that has grown past this is freed when it runs empty.
 const PIPE_BYTES_KEPT: usize = 256 << 10;
-/// Connections not yet accepted, at most; further ones are refused.
+/// Most connections not yet accepted; further ones are refused.
 const BACKLOG: usize = 1024;
 
 static NAMES: Mutex<BTreeMap<String, Arc<Mutex<Backlog>>>> = Mutex::new(BTreeMap::new());
 
-/// A thread that panicked inside one of these locks left at worst a broken stream behind, never an unsound one.
+/// A thread that panicked under one of these locks leaves at worst a broken stream, never an unsound one.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -55,7 +56,7 @@ fn pipe() -> (PipeReader, PipeWriter) {
 }
 
 impl PipeReader {
-    /// Give up to `max` bytes to `put`, in one piece or two; how many.
+    /// Pass up to `max` bytes to `put`, in one piece or two; returns the count.
     fn poll_take(
         &self,
         cx: &mut Context<'_>,
@@ -181,7 +182,7 @@ impl ReaderImpl for LocalReader {
         })
     }
 
-    fn poll_read_behind(
+    fn poll_read_append(
         &mut self,
         cx: &mut Context<'_>,
         buf: &mut BytesMut,

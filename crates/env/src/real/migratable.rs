@@ -1,38 +1,42 @@
-//! Worlds that run on the thread that wakes them.
+//! Migratable worlds: a thread that wakes one polls it.
 //!
-//! Waking a thread costs more than most of what it is woken for: 20 to 40 µs where a stat's work is five. A world made by
-//! [`spawn_migratable`](super::spawn_migratable) has a thread of its own, which waits for its sockets and timers; but what is to be
-//! done because *another* thread brought something may be done by that thread, if it says so ([`run_woken`]): an event loop
-//! that hands over a request, a thread of a pool that made a record durable.
+//! Waking a thread costs more than most of its work: 20 to 40 µs, while the work of a stat is five. A world
+//! made by [`spawn_migratable`](super::spawn_migratable) has a thread of its own, which waits for its
+//! sockets and timers. But if *another* thread wakes the world, that thread may poll it, within
+//! [`run_woken`]: an event loop that hands over a request, or a thread of a pool that made a record
+//! durable.
 //!
 //! ```text
-//!   a thread that wakes     enqueue, wake ──▶ poll the client's world ──▶ wake, poll the server's ──▶ …, go on
-//!   the client's own        waits for sockets and timers
-//!   the server's own        waits for sockets and timers
+//!   a thread that wakes    enqueue, wake ──▶ poll the client's world ──▶ wake, poll the server's ──▶ …
+//!   the client's own       waits for sockets and timers
+//!   the server's own       waits for sockets and timers
 //! ```
 //!
-//! A world's state says who may poll it:
+//! A world's state decides which thread may poll it:
 //!
 //! ```text
-//!            wake                    who gets there first              ended, panicked
+//!            wake                    the first thread                  ended, panicked
 //!   IDLE ───────────▶ QUEUED ─────────────────────────────▶ RUNNING ─────────────────▶ ENDED
 //!    ▲                  ▲                                    │   │ wake
 //!    │                  └────────── own thread is woken ── AGAIN ◀┘
-//!    └──────────────────────────────────────────────────────┘ nothing came meanwhile
+//!    └──────────────────────────────────────────────────────┘ no wake meanwhile
 //! ```
 //!
-//! **Invariant: one thread at a time polls a world**, the one that moved it from `QUEUED` to `RUNNING`; the move to and from
-//! `RUNNING` orders what one thread did before what the next does. **Invariant: a queued world is polled**: it is either the
-//! one that a thread within [`run_woken`] polls next, or hands to its own thread however it ends, or its own thread is woken. A
-//! world is polled once for a wake elsewhere; what is left to do then is its own thread's.
+//! **Invariant: one thread at a time polls a world**, the one that moved it from `QUEUED` to `RUNNING`; the
+//! move to and from `RUNNING` orders the accesses of one thread before those of the next. **Invariant: a
+//! queued world is polled**: either a thread within [`run_woken`] polls it next, or hands it to its own
+//! thread when it leaves `run_woken` in any way, or its own thread is woken. Another thread polls a world
+//! once for a wake; the world's own thread does the remaining work.
 //!
-//! **A thread polls one after the other, never several in its turn**: of two worlds that are woken the second is its own
-//! thread's, on another core, and so is one that has waited for [`WAIT_MAX`] for the end of another's poll.
+//! **Within one `run_woken` a thread polls worlds one after the other and queues at most one**: a second
+//! woken world goes to its own thread, on another core, and so does a world that has waited for
+//! [`WAIT_MAX`] for the end of another's poll.
 //!
-//! **Why a world may be polled here and there**: all it is made of was made within it, by its body, and nothing of it that is
-//! not `Send` is kept outside: not by who started it (what goes in and comes out is `Send`), nor in variables of a thread
-//! (`tests/house.rs` of the `shoal` crate sees that code in worlds has none). The environment itself, with the tasks' futures, is
-//! kept by the world's own thread too; that touches it before the first poll and behind the end only.
+//! **Why several threads may poll a world in turn**: its body made everything in it, within it, and nothing
+//! of it that is not `Send` is kept outside: neither by the code that started it (inputs and results are
+//! `Send`), nor in thread-local variables (`tests/house.rs` of the `shoal` crate checks that code in worlds
+//! has none). The world's own thread also keeps the environment itself, with the tasks' futures; it touches
+//! that only before the first poll and after the end.
 
 use futures_util::future::LocalBoxFuture;
 use futures_util::task::AtomicWaker;
@@ -53,27 +57,28 @@ const RUNNING: u8 = 2;
 const AGAIN: u8 = 3;
 const ENDED: u8 = 4;
 
-/// Worlds that a thread polls for one [`run_woken`], at most: two worlds may wake each other for ever.
+/// Most worlds that a thread polls for one [`run_woken`]: two worlds may wake each other for ever.
 const RUNS_MAX: usize = 16;
-/// A world that waits for longer than this, several wake-ups, for the end of another's poll is its own thread's.
+/// A world that waits longer than this, several wake-ups, for the end of another's poll goes to its own
+/// thread.
 const WAIT_MAX: Duration = Duration::from_micros(200);
 
 thread_local! {
-    /// The world that this thread woke within [`run_woken`], and is to poll next; `None`: it is not within.
+    /// The world that this thread woke within [`run_woken`], and polls next; `None`: not within.
     static WOKEN: RefCell<Option<Woken>> = const { RefCell::new(None) };
 }
 
-/// What a thread within [`run_woken`] is to do.
+/// The work of a thread within [`run_woken`].
 #[derive(Default)]
 struct Woken {
-    /// One, and no more: others can be polled on other cores at once.
+    /// At most one: other cores can poll further ones at once.
     next: Option<(Arc<World>, Instant)>,
 }
 
 /// One world. See the module.
 pub(super) struct World {
     state: AtomicU8,
-    /// The body and all tasks; `None` behind the end.
+    /// The body and all tasks; `None` after the end.
     root: UnsafeCell<Option<LocalBoxFuture<'static, ()>>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     /// Its own thread.
@@ -81,15 +86,16 @@ pub(super) struct World {
     runtime: Handle,
 }
 
-// SAFETY: `root` is the only part that is not `Send` and `Sync` by itself. It is reached by the thread alone that moved `state`
-// to `RUNNING` (`run`), and by the world's own thread behind the end (`end`), each ordered behind the one before by
-// `state`. That what is in it may be used by one thread after the other is the module's last paragraph.
+// SAFETY: `root` is the only part that is not `Send` and `Sync` by itself. Only the thread that moved
+// `state` to `RUNNING` reaches it (`run`), and the world's own thread after the end (`end`); `state` orders
+// each access after the one before. The module's last paragraph says why one thread after the other may use
+// its content.
 unsafe impl Send for World {}
 // SAFETY: as above.
 unsafe impl Sync for World {}
 
 impl World {
-    /// A world that was not polled yet; its own thread drives it ([`World::own`]) within the runtime `runtime`.
+    /// A new world, not yet polled; its own thread drives it ([`World::own`]) within the runtime `runtime`.
     pub(super) fn new(root: LocalBoxFuture<'static, ()>, runtime: Handle) -> Arc<World> {
         Arc::new(World {
             state: AtomicU8::new(QUEUED),
@@ -100,7 +106,7 @@ impl World {
         })
     }
 
-    /// What the world's own thread awaits: until its end.
+    /// The future that the world's own thread awaits until the world's end.
     pub(super) fn own(self: &Arc<World>) -> Own<'_> {
         Own(self)
     }
@@ -118,9 +124,12 @@ impl World {
         }));
         match polled {
             Ok(Poll::Pending) => {
-                if self.state.compare_exchange(RUNNING, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                let Err(state) =
+                    self.state.compare_exchange(RUNNING, IDLE, Ordering::AcqRel, Ordering::Acquire)
+                else {
                     return;
-                }
+                };
+                debug_assert_eq!(state, AGAIN, "only this thread leaves `RUNNING`");
                 self.state.store(QUEUED, Ordering::Release);
             }
             Ok(Poll::Ready(())) => self.state.store(ENDED, Ordering::Release),
@@ -132,17 +141,17 @@ impl World {
         self.own.wake();
     }
 
-    /// Poll it on another thread than its own.
+    /// Poll it on a thread other than its own.
     fn run_elsewhere(self: &Arc<World>) {
-        // Sockets and timers that are made meanwhile are its own runtime's.
+        // Sockets and timers made during the poll belong to its own runtime.
         let _entered = self.runtime.enter();
         self.run();
     }
 
-    /// Drop what is left of it, on its own thread, behind its end; with the panic that ended it.
+    /// Drop the rest of it, on its own thread, after its end; resume the panic that ended it.
     fn end(&self) {
         debug_assert_eq!(self.state.load(Ordering::Acquire), ENDED);
-        // SAFETY: behind `ENDED` nobody polls it, and only its own thread comes here.
+        // SAFETY: after `ENDED` no thread polls it, and only its own thread comes here.
         drop(unsafe { (*self.root.get()).take() });
         let panic = self.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(panic) = panic {
@@ -185,8 +194,8 @@ pub(super) struct Own<'a>(&'a Arc<World>);
 
 impl Drop for Own<'_> {
     fn drop(&mut self) {
-        // Else the runtime panicked, as it does where the kernel's poll fails, and another thread may be polling what would now be
-        // dropped. A panic while one unwinds ends the process.
+        // Otherwise the runtime panicked, as it does if the kernel's poll fails, and another thread may be
+        // polling the futures that this would drop. A panic during unwinding ends the process.
         assert_eq!(self.0.state.load(Ordering::Acquire), ENDED, "a world outlived its runtime");
     }
 }
@@ -196,7 +205,8 @@ impl Future for Own<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let world = self.0;
-        // Before the look at the state: who ends a turn elsewhere changes the state, then wakes.
+        // Register before reading the state: a thread that ends a poll elsewhere changes the state, then
+        // wakes.
         world.own.register(cx.waker());
         world.run();
         if world.state.load(Ordering::Acquire) != ENDED {
@@ -207,8 +217,8 @@ impl Future for Own<'_> {
     }
 }
 
-/// Run `body`, and then, on this thread, the worlds of [`spawn_migratable`](super::spawn_migratable) that it woke and that nobody
-/// else runs. Not for a thread on which something waits for one of them.
+/// Run `body`, and then, on this thread, the worlds of [`spawn_migratable`](super::spawn_migratable) that
+/// it woke and that no other thread runs. Do not call it on a thread that another world waits for.
 pub fn run_woken<T>(body: impl FnOnce() -> T) -> T {
     let is_outermost = WOKEN.with_borrow_mut(|woken| match woken {
         Some(_) => false,
@@ -230,7 +240,8 @@ pub fn run_woken<T>(body: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Between two turns of a world's tasks: where another waits too long for the end of this poll its own thread is woken.
+/// Between two polls of a world's tasks: if another world has waited too long for the end of this poll,
+/// wake its own thread.
 pub(super) fn between_turns() {
     let late =
         WOKEN.with_borrow_mut(|woken| woken.as_mut()?.next.take_if(|(_, since)| since.elapsed() >= WAIT_MAX));
@@ -239,7 +250,7 @@ pub(super) fn between_turns() {
     }
 }
 
-/// Leaves [`run_woken`]: what is still to be polled is for its own thread.
+/// Leaves [`run_woken`]: hands the queued world to its own thread.
 struct Left;
 
 impl Drop for Left {
@@ -264,7 +275,7 @@ mod tests {
     use std::thread::{JoinHandle, ThreadId, current};
     use std::time::Duration;
 
-    /// A world that does something for each message, until there are none.
+    /// A world that calls `each` for each message, until there are none.
     fn world<T: Send + 'static>(
         mut each: impl FnMut(&Env, T) + Send + 'static,
     ) -> (UnboundedSender<T>, JoinHandle<u64>) {
@@ -282,11 +293,11 @@ mod tests {
 
     #[test]
     fn what_a_thread_wakes_within_here_has_run_on_it_when_it_goes_on_and_else_on_its_own() {
-        let (told, threads) = std::sync::mpsc::channel::<ThreadId>();
-        let (send, thread) = world(move |_, ()| told.send(current().id()).unwrap());
+        let (report, threads) = std::sync::mpsc::channel::<ThreadId>();
+        let (send, thread) = world(move |_, ()| report.send(current().id()).unwrap());
         send.unbounded_send(()).unwrap();
         assert_eq!(threads.recv().unwrap(), thread.thread().id());
-        // It may not have gone to sleep yet: then its own thread goes on.
+        // It may not have gone to sleep yet: then its own thread polls it.
         let ran_here = (0..10_000).any(|_| {
             run_woken(|| send.unbounded_send(()).unwrap());
             threads.recv().unwrap() == current().id()
@@ -361,15 +372,15 @@ mod tests {
         run_woken(|| send.unbounded_send(true).unwrap());
         let panic = thread.join().unwrap_err();
         assert!(format!("{:?}", panic.downcast_ref::<&str>()).contains("the reason"));
-        // Nobody is there any more.
+        // The world has ended.
         run_woken(|| drop(send.unbounded_send(false)));
     }
 
     #[test]
     fn sockets_and_timers_made_on_another_thread_are_the_worlds_own() {
-        let (told, done) = std::sync::mpsc::channel::<()>();
+        let (report, done) = std::sync::mpsc::channel::<()>();
         let (send, thread) = world(move |env: &Env, n: u16| {
-            let (env, told) = (env.clone(), told.clone());
+            let (env, report) = (env.clone(), report.clone());
             let inner = env.clone();
             drop(env.spawn("speaks", async move {
                 let mut listener = inner.listen(&Address::Tcp(([127, 0, 0, 1], 0).into())).await.unwrap();
@@ -381,7 +392,7 @@ mod tests {
                 let mut buf = [0; 2];
                 assert_eq!(other.reader.read(&mut buf).await.unwrap(), 2);
                 assert_eq!(buf, words);
-                told.send(()).unwrap();
+                report.send(()).unwrap();
             }));
         });
         for n in 0..50 {

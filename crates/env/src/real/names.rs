@@ -1,9 +1,9 @@
 //! Names of hosts.
 //!
-//! The C library's resolver blocks its caller, for minutes where name servers do not answer. So each lookup has a thread, which
-//! nobody joins: an environment ends without it. **A name is looked up once at a time in the process**, and whoever asks
-//! meanwhile gets the same answer, so a caller that asks again and again does not gather threads. Nothing is kept: the next
-//! lookup asks again.
+//! The C library's resolver blocks its caller, for minutes if name servers do not answer. So each lookup
+//! has a thread, which is never joined: an environment ends without it. **A name is looked up once at a
+//! time in the process**: concurrent callers get the same result, so a caller that retries does not
+//! accumulate threads. Nothing is cached: the next lookup queries again.
 
 use futures_channel::oneshot;
 use std::collections::BTreeMap;
@@ -12,9 +12,9 @@ use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Names looked up at once, at most.
+/// Most names looked up at once.
 const UNDER_WAY_MAX: usize = 32;
-/// Addresses of one host that are of use, at most.
+/// Most addresses of one host that are used.
 const ADDRESSES_MAX: usize = 8;
 
 type Found = Result<Vec<IpAddr>, String>;
@@ -52,7 +52,7 @@ fn resolve_by(
     let host = host.to_owned();
     async move {
         begun?;
-        let found = receive.await.unwrap_or_else(|_| Err("its lookup was given up".to_owned()));
+        let found = receive.await.unwrap_or_else(|_| Err("its lookup ended without a result".to_owned()));
         found.map_err(|why| {
             io::Error::new(io::ErrorKind::NotFound, format!("cannot find the host {host}: {why}"))
         })
@@ -77,7 +77,7 @@ fn begin(
     let work = move || {
         let found = look_up(&own).map_err(|error| error.to_string());
         for waiting in under_way().remove(&own).into_iter().flatten() {
-            // Who has given up needs no answer.
+            // The caller may have given up.
             let _ = waiting.send(found.clone());
         }
     };

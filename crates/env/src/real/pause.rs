@@ -1,7 +1,7 @@
-//! Waits of less than a millisecond, which is as fine as the runtime's own timers go.
+//! Waits of less than a millisecond, the resolution of the runtime's own timers.
 //!
-//! A wait is a timer of the kernel (`timerfd`) among the runtime's other descriptors. Timers are kept for the next waits, so
-//! that one costs two system calls: to set it, and to read it when it has passed.
+//! A wait is a timer of the kernel (`timerfd`) among the runtime's other descriptors. Timers are kept for
+//! the next waits, so a wait costs two system calls: to set the timer, and to read it when it has passed.
 
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use rustix::time::{timerfd_create, timerfd_settime};
@@ -37,12 +37,12 @@ impl Timers {
         let set = Itimerspec { it_interval: never, it_value: value };
         timerfd_settime(fd.get_ref(), TimerfdTimerFlags::empty(), &set)?;
         let mut expirations = [0; 8];
-        // What an earlier wait left behind is no expiry of this one: then there is nothing to read.
+        // An expiry left by an earlier wait is not this one's: then there is nothing to read.
         fd.async_io(Interest::READABLE, |fd| Ok(rustix::io::read(fd, &mut expirations)?)).await?;
         Ok(())
     }
 
-    /// Keep none.
+    /// Keep no timers.
     pub(super) fn end(&self) {
         self.spare.borrow_mut().clear();
     }
@@ -53,13 +53,14 @@ impl Timers {
         }
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        // SAFETY: an `OwnedFd` gives the same descriptor for as long as it lives, which is as long as it is registered.
+        // SAFETY: an `OwnedFd` returns the same descriptor for as long as it lives, which is as long as it
+        // is registered.
         unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }
             .map_err(|error| error.into_parts().1)
     }
 }
 
-/// A timer in use: kept again when its wait ends, also one that is given up.
+/// A timer in use: returned when its wait ends, also if the wait is cancelled.
 struct Lent {
     timers: Timers,
     timer: Option<AsyncFd<OwnedFd>>,

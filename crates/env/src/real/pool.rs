@@ -1,8 +1,8 @@
 //! A few threads for calls that may block, started when there is work and none is free.
 //!
-//! A job and its answer cross by a queue under one lock and a one-shot channel whose waker belongs to a task of the
-//! environment. Jobs start in the order given; nothing orders their ends. **Of idle threads the one that worked last is
-//! woken**: its stack and its core's caches are warm.
+//! A job crosses by a queue under one lock, and its result by a one-shot channel whose waker belongs to a
+//! task of the environment. Jobs start in order; nothing orders their ends. **Of the idle threads, the one
+//! that worked last is woken**: its stack and its core's caches are warm.
 
 use super::migratable::run_woken;
 use futures_channel::oneshot;
@@ -13,7 +13,7 @@ use std::thread::{JoinHandle, Thread};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// How far threads that give way stand back.
+/// Niceness of threads that give way.
 const NICE: i32 = 10;
 
 /// See the module.
@@ -31,7 +31,7 @@ struct Shared(Mutex<State>);
 #[derive(Default)]
 struct State {
     queue: VecDeque<Job>,
-    /// Threads that sleep, the one that worked last at the end. Who takes one from here wakes it.
+    /// Threads that sleep, the one that worked last at the end. Code that takes one from here wakes it.
     idle: Vec<Thread>,
     ended: bool,
 }
@@ -48,14 +48,14 @@ impl Pool {
         Pool { name, threads_max, gives_way: false, shared: Arc::default(), threads: RefCell::default() }
     }
 
-    /// Its threads run when no others want to.
+    /// Its threads run only when no others want to.
     pub(super) fn that_gives_way(mut self) -> Pool {
         self.gives_way = true;
         self
     }
 
-    /// Run `work` on a thread of the pool, beginning now whether the answer is awaited or not. The answer is an error if
-    /// `work` panicked or the pool ended first.
+    /// Run `work` on a thread of the pool, beginning now even if the result is not awaited. The result is
+    /// an error if `work` panicked or the pool ended first.
     pub(super) fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -84,7 +84,7 @@ impl Pool {
         let (shared, gives_way) = (self.shared.clone(), self.gives_way);
         let thread = std::thread::Builder::new().name(self.name.clone()).spawn(move || {
             if gives_way {
-                // Linux keeps it for each thread. Where it is refused the thread is one like the others.
+                // Linux keeps niceness per thread. If it is refused, the thread is an ordinary one.
                 let _ = rustix::process::nice(NICE);
             }
             serve(&shared, !gives_way);
@@ -92,7 +92,7 @@ impl Pool {
         match thread {
             Ok(thread) => threads.push(thread),
             Err(_) if !threads.is_empty() => {}
-            // No thread at all: the call is made here, blocking, rather than never.
+            // There is no thread at all: run the call here, blocking.
             Err(_) => {
                 let job = self.shared.lock().queue.pop_front();
                 if let Some(job) = job {
@@ -102,7 +102,7 @@ impl Pool {
         }
     }
 
-    /// Let jobs that run end, drop those that wait, and join the threads.
+    /// Let running jobs end, drop the waiting ones, and join the threads.
     pub(super) fn end(&self) {
         let (waiting, idle) = {
             let mut state = self.shared.lock();
@@ -112,7 +112,7 @@ impl Pool {
         drop(waiting);
         idle.iter().for_each(Thread::unpark);
         for thread in self.threads.take() {
-            // A thread's own panic has been reported by the hook; there is nothing to add.
+            // The panic hook has already reported the thread's panic.
             drop(thread.join());
         }
     }
@@ -124,12 +124,12 @@ impl Drop for Pool {
     }
 }
 
-/// Do jobs; `goes_on`: and what is to be done because of them, as far as that may be done on any thread.
+/// Run jobs; `goes_on`: and poll the worlds that they wake.
 fn serve(shared: &Shared, goes_on: bool) {
     let mut state = shared.lock();
     while !state.ended {
         if let Some(job) = state.queue.pop_front() {
-            // Where jobs wait they come first.
+            // Waiting jobs come first.
             let goes_on = goes_on && state.queue.is_empty();
             drop(state);
             let job = || drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)));
@@ -142,7 +142,7 @@ fn serve(shared: &Shared, goes_on: bool) {
         } else {
             let this = std::thread::current();
             state.idle.push(this.clone());
-            // A wake that nobody meant leaves it among the idle.
+            // A spurious wake leaves it among the idle.
             while state.idle.iter().any(|idle| idle.id() == this.id()) {
                 drop(state);
                 std::thread::park();

@@ -1,17 +1,19 @@
 //! The tasks of one environment, run inside the one future that the runtime drives.
 //!
-//! The runtime (tokio's) knows a single future: ours. It polls the body and the tasks that are ready, round by round, and
-//! only when none is left does the runtime look at its sockets and timers. So one wait of the kernel serves all that it woke
-//! and all that those wake in turn; with tasks of the runtime's own an answer for the body costs a second look at the
-//! sockets, and every poll several times what it costs here.
+//! The runtime (tokio's) knows a single future: ours. It polls the body and the ready tasks, round by
+//! round, and only when none is ready does the runtime check its sockets and timers. So one wait of the
+//! kernel serves all the tasks that it woke, and all that those wake in turn. With tasks of the runtime's
+//! own, a result for the body costs a second check of the sockets, and every poll costs several times as
+//! much.
 //!
 //! ```text
 //!   socket ready ─▶ wake ─▶ queue ─▶ poll reader ─▶ wake ─▶ queue ─▶ poll body ─▶ ready
 //!                   (root)           └──────────── one poll of the root ────────────┘
 //! ```
 //!
-//! **Invariant: whoever is woken is polled**: a waker puts its task in the queue once, under the queue's lock, and wakes the
-//! root unless the root is at the queue. **Invariant: a panic of a task unwinds through the root** to whoever drives it.
+//! **Invariant: a woken task is polled**: a waker puts its task in the queue once, under the queue's lock,
+//! and wakes the root unless the root is processing the queue. **Invariant: a panic of a task unwinds
+//! through the root** to the code that drives it.
 
 use futures_util::future::LocalBoxFuture;
 use std::cell::{Cell, RefCell};
@@ -22,9 +24,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Polls between two looks at the sockets, at most.
+/// Most polls between two checks of the sockets.
 const POLLS_MAX: usize = 64;
-/// The body's place in the queue; no task has it.
+/// The body's index in the queue; no task has it.
 const BODY: usize = usize::MAX;
 
 /// The tasks of one environment. See the module.
@@ -40,7 +42,7 @@ pub(super) struct Tasks {
 
 #[derive(Default)]
 struct Slots {
-    /// `None`: free, or at this moment polled.
+    /// `None`: free, or being polled.
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
 }
@@ -51,25 +53,25 @@ struct Slot {
     waker: Waker,
 }
 
-/// Who is to be polled; shared with the wakers on all threads.
+/// Tasks to be polled; shared with the wakers on all threads.
 #[derive(Default)]
 struct Queue(Mutex<QueueState>);
 
 #[derive(Default)]
 struct QueueState {
     ready: VecDeque<usize>,
-    /// To be woken by who puts something in; none while the root is at the queue.
+    /// The root's waker; a waker that queues a task wakes it. `None` while the root processes the queue.
     root: Option<Waker>,
 }
 
 impl Queue {
-    /// What is done under the lock does not panic, so a poisoned one guards a sound state.
+    /// Code under the lock does not panic, so a poisoned one guards a sound state.
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a task's wakers hold.
+/// State of a task's wakers.
 struct Signal {
     queue: Arc<Queue>,
     at: usize,
@@ -100,7 +102,7 @@ impl Wake for Signal {
 pub(super) struct Handle(Arc<Signal>);
 
 impl Handle {
-    /// Have its future dropped, at its next turn.
+    /// Drop its future, at its next turn.
     pub(super) fn cancel(&self) {
         self.0.cancelled.store(true, Ordering::Release);
         self.0.wake_by_ref();
@@ -114,7 +116,7 @@ impl Tasks {
         Tasks { slots: RefCell::default(), round: RefCell::default(), body, queue, ended: Cell::default() }
     }
 
-    /// A new task, polled in its turn; behind the end it is dropped at once.
+    /// A new task, polled in its turn; after the end it is dropped at once.
     pub(super) fn spawn(&self, future: LocalBoxFuture<'static, ()>) -> Handle {
         if self.ended.get() {
             return Handle(signal(&self.queue, BODY).0);
@@ -133,8 +135,8 @@ impl Tasks {
         handle
     }
 
-    /// Drive `body`, and the tasks beside it, until it ends. `stays_awake` is asked when nothing is ready: whether to look
-    /// at the sockets again at once instead of sleeping.
+    /// Drive `body`, and the other tasks, until it ends. `stays_awake` is called when nothing is ready:
+    /// whether to check the sockets again at once instead of sleeping.
     pub(super) fn run<'a, F: Future>(
         &'a self,
         body: Pin<&'a mut F>,
@@ -144,7 +146,7 @@ impl Tasks {
         Root { tasks: self, body, stays_awake }
     }
 
-    /// Who is next; `None` with the root's waker left behind: nobody is.
+    /// The next task; `None`, with the root's waker registered: there is none.
     fn next(&self, cx: &Context<'_>) -> Option<usize> {
         let mut round = self.round.borrow_mut();
         if round.is_empty() {
@@ -156,14 +158,15 @@ impl Tasks {
     }
 
     fn poll_task(&self, at: usize) {
-        // A waker that outlived its task asks for nothing, or for a turn of the task that came after it, which does no harm.
+        // A waker that outlived its task has no effect, or wakes the task that has its slot now, which does
+        // no harm.
         let Some(mut slot) = self.slots.borrow_mut().slots.get_mut(at).and_then(Option::take) else { return };
         slot.signal.queued.store(false, Ordering::Release);
         let is_cancelled = slot.signal.cancelled.load(Ordering::Acquire);
         let ended =
             is_cancelled || slot.future.as_mut().poll(&mut Context::from_waker(&slot.waker)).is_ready();
         if ended {
-            // What it held may have tasks of its own to begin: no borrow is held here.
+            // Dropping it may begin tasks: no borrow is held here.
             drop(slot);
             self.slots.borrow_mut().free.push(at);
         } else if let Some(place) = self.slots.borrow_mut().slots.get_mut(at) {
@@ -171,8 +174,8 @@ impl Tasks {
         }
     }
 
-    /// Drop all tasks. None begins from here on: what is dropped may begin others, which would be kept, with what they
-    /// hold, for as long as they hold this.
+    /// Drop all tasks. None begins from here on: dropped tasks may begin others, which would live, with all
+    /// they hold, for as long as they hold this.
     pub(super) fn end(&self) {
         self.ended.set(true);
         let slots = self.slots.take();
@@ -238,7 +241,7 @@ mod tests {
     use std::rc::Rc;
     use std::task::ready;
 
-    /// Poll a body until it ends or stands still; `None`: it stands still.
+    /// Poll a body until it ends or is pending; `None`: it is pending.
     fn drive<T>(tasks: &Tasks, body: impl Future<Output = T>) -> Option<T> {
         let body = pin!(body);
         let mut root = pin!(tasks.run(body, &|| false));
@@ -274,7 +277,7 @@ mod tests {
         }));
         let body = pin!(async {
             let answer = answered.wait();
-            // Behind the task's first turn.
+            // After the task's first turn.
             asked.wait().await;
             answer.await;
         });
@@ -347,7 +350,7 @@ mod tests {
         tasks.spawn(Box::pin(async {})).cancel();
         let inside = held.clone();
         drop(tasks.spawn(Box::pin(async move { drop(inside) })));
-        assert_eq!(Rc::strong_count(&held), 1, "what begins behind the end is dropped too");
+        assert_eq!(Rc::strong_count(&held), 1, "a task spawned after the end is dropped too");
     }
 
     #[test]

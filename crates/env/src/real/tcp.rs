@@ -1,7 +1,8 @@
 //! TCP sockets.
 //!
-//! Every stream has `TCP_NODELAY`: messages are gathered into one write above, and none may wait for an answer to the last.
-//! Listening sets `SO_REUSEADDR`, so a restarted server gets its port back at once.
+//! Every stream has `TCP_NODELAY`: the layer above gathers messages into one write, and none may wait for
+//! the acknowledgement of the last. Listening sets `SO_REUSEADDR`, so a restarted server gets its port back
+//! at once.
 
 use super::Meter;
 use crate::address::is_loopback;
@@ -16,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-/// Connections the kernel keeps for us before we accept them.
+/// Connections that the kernel queues before we accept them.
 const BACKLOG: u32 = 1024;
 
 struct TcpReader {
@@ -33,7 +34,7 @@ impl ReaderImpl for TcpReader {
         Poll::Ready(Ok(n))
     }
 
-    fn poll_read_behind(
+    fn poll_read_append(
         &mut self,
         cx: &mut Context<'_>,
         buf: &mut BytesMut,
@@ -60,7 +61,7 @@ impl WriterImpl for TcpWriter {
 
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match ready!(Pin::new(&mut self.half).poll_shutdown(cx)) {
-            // The other side has gone already: it needs no telling.
+            // The other side has gone already.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
             other => Poll::Ready(other),
         }
@@ -91,7 +92,8 @@ pub(super) fn listen(at: SocketAddr, meter: Meter) -> io::Result<Listener> {
     Ok(Listener(Box::new(TcpAccept { listener, address, meter })))
 }
 
-/// Listen at a port of all addresses that this machine has, and will have: its name may get another one at any time.
+/// Listen at a port of all addresses of this machine, present and future: its name may get another address
+/// at any time.
 pub(super) fn listen_by_name(host: String, port: u16, meter: Meter) -> io::Result<Listener> {
     let listener = if is_loopback(&host) {
         bound(TcpSocket::new_v4()?, (Ipv4Addr::LOCALHOST, port).into())?

@@ -1,12 +1,13 @@
 //! Unix sockets.
 //!
-//! Reading at one end of a Unix socket makes room at the other, and the kernel tells everybody there who has asked for
-//! room, whether he lacked it or not. Who registers for reading *and* writing, as a runtime's own stream does, is so woken
-//! twice for each message: when it is taken, and when the answer comes. So a stream asks for readability only; a write that
-//! finds no room asks for that one time, by a second descriptor of the same socket, and takes the question back.
+//! Reading at one end of a Unix socket makes room at the other, and the kernel wakes every waiter there
+//! that registered for room, even if it had room. A runtime's own stream registers for reading *and*
+//! writing, so each message wakes it twice: when it is taken, and when the reply comes. So a stream here
+//! registers for reading only. A write that finds no room registers for it once, by a second descriptor of
+//! the same socket, and deregisters afterwards.
 //!
-//! The file of a socket at which nobody listens any more (its server was killed) is removed and made anew; one at which
-//! somebody listens is left alone.
+//! A stale socket file (its server was killed) is removed and made again; one with a listener is left
+//! alone.
 
 use super::Meter;
 use crate::{Address, Listener, ListenerImpl, Reader, ReaderImpl, Stream, Writer, WriterImpl};
@@ -30,7 +31,7 @@ struct UnixReader {
 }
 
 impl UnixReader {
-    /// Receive into `max` bytes of room by `receive`, which is tried whenever there may be something.
+    /// Receive into `max` bytes of room by `receive`, which is tried whenever there may be data.
     fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
@@ -41,7 +42,8 @@ impl UnixReader {
             let mut guard = ready!(self.socket.poll_read_ready(cx))?;
             match receive(guard.get_inner()) {
                 Ok(n) => {
-                    // Less than there was room for: nothing is left, which another call would only say again.
+                    // Less than there was room for: nothing is left, and another call would only confirm
+                    // it.
                     if n > 0 && n < max {
                         guard.clear_ready();
                     }
@@ -63,7 +65,7 @@ impl ReaderImpl for UnixReader {
         })
     }
 
-    fn poll_read_behind(
+    fn poll_read_append(
         &mut self,
         cx: &mut Context<'_>,
         buf: &mut BytesMut,
@@ -74,7 +76,7 @@ impl ReaderImpl for UnixReader {
             let room = &mut buf.spare_capacity_mut()[..max];
             rustix::net::recv(socket, room, RecvFlags::empty()).map(|((filled, _), _)| filled.len())
         }))?;
-        // SAFETY: `recv` has filled the first `n` bytes of the room behind those of `buf`.
+        // SAFETY: `recv` has filled the first `n` bytes of the room after those of `buf`.
         unsafe { buf.advance_mut(n) };
         Poll::Ready(Ok(n))
     }
@@ -82,7 +84,7 @@ impl ReaderImpl for UnixReader {
 
 struct UnixWriter {
     socket: Rc<UnixStream>,
-    /// Asks for room, while a write waits for it.
+    /// Registered for room, while a write waits for it.
     full: Option<AsyncFd<OwnedFd>>,
     meter: Meter,
 }
@@ -113,17 +115,17 @@ impl WriterImpl for UnixWriter {
 
     fn poll_close(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.socket.shutdown(Shutdown::Write) {
-            // The other side has gone already: it needs no telling.
+            // The other side has gone already.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
             other => Poll::Ready(other),
         }
     }
 }
 
-/// Ask the reactor about a descriptor.
+/// Register a descriptor with the reactor.
 fn watch<T: AsRawFd>(of: T, interest: Interest) -> io::Result<AsyncFd<T>> {
-    // SAFETY: both kinds of `T` here own their descriptor, or share it with others that cannot close it, and give the same
-    // one each time; the `AsyncFd` owns the `T`.
+    // SAFETY: both kinds of `T` here own their descriptor, or share it with others that cannot close it,
+    // and return the same one each time; the `AsyncFd` owns the `T`.
     Ok(unsafe { AsyncFd::register_with_interest(of, interest) }?)
 }
 
@@ -157,7 +159,7 @@ pub(super) fn listen(at: PathBuf, meter: Meter) -> io::Result<Listener> {
     Ok(Listener(Box::new(UnixAccept { listener, path: at, meter })))
 }
 
-/// Whether `path` is a socket at which nobody listens.
+/// Whether `path` is a socket without a listener.
 fn is_stale(path: &Path) -> bool {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     // Without blocking: a living listener whose queue is full would make us wait for it.
@@ -189,7 +191,8 @@ impl ListenerImpl for UnixAccept {
 
 impl Drop for UnixAccept {
     fn drop(&mut self) {
-        // Before the socket closes: while we listen, nobody takes the path for stale and puts another there.
+        // Before the socket closes: while we listen, no other process takes the path for stale and puts a
+        // socket there.
         drop(std::fs::remove_file(&self.path));
     }
 }

@@ -1,12 +1,13 @@
-//! A disk that turns: how long the arm takes to a place, and how long it then waits for the platter.
+//! A disk that turns: the time of the arm to a place, and the wait for the platter.
 //!
-//! A file lies in one piece, at a place drawn from its number: so what is behind the last access is near, and other files are
-//! anywhere. A seek over the distance x (of the whole disk) takes t(x) = track + (max − track) · x^p, with the p for which seeks between two
-//! places drawn at random take the average in the mean: E\[x^p\] = 2 ÷ ((p + 1)(p + 2)). For the disk of the thesis (1.1, 8.5 and 15 ms)
-//! that is p = 0.5, the square root that a moving mass obeys. The curve is made once, in whole nanoseconds.
+//! A file lies in one piece, at a place drawn from its number: so the bytes after the last access are near,
+//! and other files are anywhere. A seek over the distance x (of the whole disk) takes t(x) = track + (max −
+//! track) · x^p, with the p for which the mean seek between two random places takes the average: E\[x^p\] =
+//! 2 ÷ ((p + 1)(p + 2)). For the disk of the thesis (1.1, 8.5 and 15 ms) that is p = 0.5, the square root
+//! of an accelerated mass. The curve is made once, in whole nanoseconds.
 //!
-//! The platter's angle is a matter of time: who comes back for the next sector too late waits a whole turn. What the operating system reads or
-//! writes on in order needs neither.
+//! The platter's angle follows from the time: an access that comes too late for the next sector waits a
+//! whole turn. Sequential accesses by the operating system need neither seek nor turn.
 
 use super::config::Arm;
 
@@ -16,7 +17,7 @@ const TRACK_BYTES: u64 = 512 << 10;
 /// Points of the curve.
 const STEPS: u64 = 256;
 
-/// The arm: where it is, and what seeks cost.
+/// The arm: its place, and the costs of seeks.
 pub(super) struct ArmState {
     config: Arm,
     /// By distance, in steps of the whole.
@@ -36,8 +37,8 @@ impl ArmState {
         ArmState { config, curve_ns: (0..=STEPS).map(|step| at(step).round() as u64).collect(), at: 0 }
     }
 
-    /// From `begins` on, an access of a file; how long until its first byte. `follows`: what is behind the last access costs
-    /// nothing, as the system goes on by itself.
+    /// The time from `begins` until the first byte of an access of a file. `follows`: the bytes after the
+    /// last access cost nothing, as the system continues by itself.
     pub(super) fn access_ns(
         &mut self,
         begins: u64,
@@ -59,7 +60,7 @@ impl ArmState {
         seek_ns + self.turn_ns(begins + seek_ns, place)
     }
 
-    /// How long until a place comes by.
+    /// The time until a place passes the arm.
     fn turn_ns(&self, now: u64, place: u64) -> u64 {
         let turn = self.config.turn_ns;
         if turn == 0 {
@@ -70,7 +71,7 @@ impl ArmState {
     }
 }
 
-/// Where a file begins.
+/// The place of a file's first byte.
 fn place_of(inode: u64) -> u64 {
     let mut word = inode.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_the_last_access_is_a_track_away_and_read_on_for_nothing() {
+    fn bytes_after_the_last_access_are_a_track_away_and_cost_nothing_to_read_on() {
         let mut arm = ArmState::new(THESIS);
         arm.access_ns(0, 1, 0, 4096, false);
         assert_eq!(arm.access_ns(0, 1, 4096, 4096, false), 1_100_000);
@@ -106,7 +107,7 @@ mod tests {
     fn who_comes_too_late_for_the_next_sector_waits_the_rest_of_a_turn() {
         let mut arm = ArmState::new(Arm { track_ns: 0, turn_ns: 8_000_000, ..THESIS });
         let first = arm.access_ns(0, 1, 0, 0, false);
-        // At its place now: the same place is there again after a turn.
+        // Now at its place: the same place passes again after a turn.
         let there = first + 1_000_000;
         assert_eq!(arm.access_ns(there, 1, 0, 0, false), 7_000_000);
         let mean: u64 = (0..1000).map(|n| arm.access_ns(n * 77_777_777, 1, 0, 0, false)).sum::<u64>() / 1000;

@@ -1,25 +1,25 @@
-//! What the simulated hardware is like. All numbers are integers, so that every machine computes the same run.
+//! The simulated hardware. All numbers are integers, so that every machine computes the same run.
 
 use crate::{WallTime, Work};
 
 /// A simulated world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Between two machines, unless [`World::set_link`](super::World::set_link) says otherwise.
+    /// Between two machines, unless [`World::set_link`](super::World::set_link) sets another.
     pub network: Link,
     /// Within one machine.
     pub loopback: Link,
     /// Every machine, unless changed.
     pub machine: Machine,
-    /// Bytes written to a stream and not yet read, at most, each way.
+    /// Most bytes written to a stream and not yet read, each way.
     pub stream_window: usize,
     /// A stream's bytes travel in segments of at most this many.
     pub segment: usize,
-    /// How long connecting through a partition tries, in nanoseconds.
+    /// How long a connection attempt through a partition lasts, in nanoseconds.
     pub connect_ns_max: u64,
-    /// What a machine's network card loses where many machines send to it.
+    /// Losses of a machine's network card when many machines send to it.
     pub congestion: Congestion,
-    /// Lines of the readable timeline that are kept; 0 keeps none.
+    /// Lines kept of the readable timeline; 0 keeps none.
     pub timeline: usize,
     /// The wall clock at the beginning.
     pub wall_start: WallTime,
@@ -34,23 +34,23 @@ pub struct Link {
     pub jitter_ns: u64,
     /// Bits per second; 0 is unlimited.
     pub bits_per_s: u64,
-    /// Segments lost, of a million: each comes later by `retransmit_ns`, and what is behind it waits.
+    /// Segments lost, of a million: each arrives later by `retransmit_ns`, and later segments wait for it.
     pub loss_ppm: u32,
-    /// What a lost segment costs, in nanoseconds.
+    /// The delay of a lost segment, in nanoseconds.
     pub retransmit_ns: u64,
     /// Segments, of a million, that reset their connection instead.
     pub reset_ppm: u32,
 }
 
-/// Receiver congestion: with more than `free_senders` at once, each further one costs so much of the bandwidth. Nothing by
-/// default.
+/// Receiver congestion: with more than `free_senders` at once, each further one costs this part of the
+/// bandwidth. None by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Congestion {
-    /// So many machines that send at once cost nothing.
+    /// Machines that may send at once at no cost.
     pub free_senders: u32,
-    /// What each further one costs, of a million.
+    /// The cost of each further one, of a million.
     pub loss_ppm: u32,
-    /// No more than this is lost, of a million.
+    /// The greatest loss, of a million.
     pub loss_ppm_max: u32,
 }
 
@@ -61,42 +61,44 @@ pub struct Machine {
     pub cpu: Cpu,
     /// Its disk.
     pub disk: Disk,
-    /// Cores that its processes share; 0: one for each, and what a turn does leaves at its beginning.
+    /// Cores that its processes share; 0: one for each, and the effects of a turn leave at its beginning.
     pub cores: u32,
-    /// Before a core that was idle runs what it is given, in nanoseconds.
+    /// Time before an idle core runs its next work, in nanoseconds.
     pub idle_ns: u64,
-    /// A process keeps its core so long while others wait for one, in nanoseconds.
+    /// Time a process keeps its core while others wait for one, in nanoseconds.
     pub slice_ns: u64,
-    /// Bits per second through its network card, each way, for all links to other machines together; 0 is unlimited.
+    /// Bits per second through its network card, each way, for all links to other machines together; 0 is
+    /// unlimited.
     pub nic_bits_per_s: u64,
 }
 
-/// What computing costs.
+/// The costs of computing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
     /// Each poll of a task, in nanoseconds. Zero lets a task that yields for ever stop time.
     pub poll_ns: u64,
     /// Each read or write of a socket, in nanoseconds.
     pub socket_ns: u64,
-    /// Each closure given to `offload`, in nanoseconds; it runs beside the process.
+    /// Each closure given to `offload`, in nanoseconds; it runs in parallel to the process.
     pub offload_ns: u64,
-    /// The rest counts only where cores are shared: a process that slept is switched to, in nanoseconds.
+    /// The following costs count only if cores are shared: switching to a process that slept, in
+    /// nanoseconds.
     pub wake_ns: u64,
-    /// A process that has nothing to do goes to sleep, in nanoseconds: its core is not free before.
+    /// A process without work goes to sleep, in nanoseconds: its core is not free before.
     pub sleep_ns: u64,
     /// Each byte written to a socket, in picoseconds.
     pub sent_byte_ps: u64,
     /// Each byte read from one.
     pub received_byte_ps: u64,
-    /// A file's call that another thread makes for the process, beside its bytes, in nanoseconds.
+    /// A call of a file by another thread of the process, without its bytes, in nanoseconds.
     pub file_ns: u64,
-    /// Before such a call, or a closure given to `offload`, begins: its thread awakes, in nanoseconds.
+    /// Time before such a call, or a closure given to `offload`, begins: its thread wakes, in nanoseconds.
     pub file_wait_ns: u64,
-    /// What code tells of its work, in nanoseconds each, in the order of [`Work::ALL`].
+    /// Work that code reports, in nanoseconds each, in the order of [`Work::ALL`].
     pub work_ns: [u64; Work::ALL.len()],
 }
 
-/// A disk with a volatile cache before it. Transfers queue; latencies overlap.
+/// A disk with a volatile cache. Transfers queue; latencies overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disk {
     /// Space in bytes.
@@ -107,7 +109,7 @@ pub struct Disk {
     pub cache_ns: u64,
     /// Bytes per second into and out of the page cache; 0 is unlimited.
     pub cache_bytes_per_s: u64,
-    /// Bytes per second out of it, where that differs; 0: it does not.
+    /// Bytes per second out of it, if different; 0: the same.
     pub cache_read_bytes_per_s: u64,
     /// Latency of a read from the device, in nanoseconds.
     pub read_ns: u64,
@@ -121,33 +123,34 @@ pub struct Disk {
     pub sync_ns: u64,
     /// Two transfers or syncs begin at least this far apart, in nanoseconds: the device's rate.
     pub gap_ns: u64,
-    /// What a power cut writes whole or not at all, in bytes; a power of two, at most a page of 4096.
+    /// The unit that a power cut writes whole or not at all, in bytes; a power of two, at most a page of
+    /// 4096.
     pub sector: u64,
-    /// What syncs cost, by their bytes; `None`: by the numbers above, and the arm's way.
+    /// Costs of syncs by their bytes; `None`: by the numbers above, and the arm.
     pub syncs: Option<Syncs>,
-    /// A disk that turns; `None`: none does.
+    /// A disk that turns; `None`: no seeks.
     pub arm: Option<Arm>,
     /// The page cache; `None`: it has room for everything, and nothing is ever written back.
     pub pages: Option<Pages>,
-    /// No power cut will come, so what is durable is not kept apart: half the memory, and less to do.
+    /// No power cut will come, so durable contents are not kept separately: half the memory, and less work.
     pub is_never_cut: bool,
 }
 
-/// What syncs cost: for writes that are durable when they return, and for syncs of files written before.
+/// Costs of syncs: of writes that are durable on return, and of syncs of files written before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Syncs {
-    /// Of durable writes, from the least bytes on; the rest of the places is the last one again.
+    /// Of durable writes, by ascending bytes; unused entries repeat the last one.
     pub writes: [SyncCost; Syncs::SIZES],
     /// Of syncs, the same.
     pub syncs: [SyncCost; Syncs::SIZES],
 }
 
 impl Syncs {
-    /// Sizes whose costs are known, at most.
+    /// Most sizes with a known cost.
     pub const SIZES: usize = 4;
 }
 
-/// What one sync costs.
+/// The cost of one sync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SyncCost {
     /// Bytes made durable.
@@ -161,13 +164,13 @@ pub struct SyncCost {
 /// An arm and platters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arm {
-    /// To the next track, or to what is behind the last access, in nanoseconds.
+    /// To the next track, or to the bytes after the last access, in nanoseconds.
     pub track_ns: u64,
     /// To the middle place, in nanoseconds.
     pub average_ns: u64,
     /// From edge to edge, in nanoseconds.
     pub max_ns: u64,
-    /// One turn, in nanoseconds; 0 where seeks include it.
+    /// One turn, in nanoseconds; 0 if seeks include it.
     pub turn_ns: u64,
 }
 
@@ -176,7 +179,7 @@ pub struct Arm {
 pub struct Pages {
     /// Bytes it holds.
     pub bytes: u64,
-    /// Bytes written and not yet on the disk, at most: who writes more waits for the disk.
+    /// Most bytes written and not yet on the disk: a writer above that waits for the disk.
     pub dirty_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Listening and connecting: a request travels one way, the answer back.
+//! Listening and connecting: a request travels one way, the reply back.
 
 use super::core::Core;
 use super::door::Place;
@@ -13,10 +13,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// Connections not yet accepted, at most; further ones are refused.
+/// Most connections not yet accepted; further ones are refused.
 const BACKLOG: usize = 1024;
 
-/// Somebody listens at an address.
+/// A listener at an address.
 pub(super) struct Listening {
     core: Rc<Core>,
     at: Place,
@@ -31,7 +31,7 @@ impl Listening {
         (self.at.process, self.at.incarnation) == (process, incarnation)
     }
 
-    /// Nobody accepts any more: what waits is reset.
+    /// The listener is gone: waiting connections are reset.
     pub(super) fn close(&self) {
         self.closed.set(true);
         for conn in self.waiting.take() {
@@ -58,7 +58,7 @@ struct SimListener {
     address: Address,
 }
 
-/// How a listener is found: by its address; one at all addresses of a machine by that and its port.
+/// The key of a listener: its address; for one at all addresses of a machine, the machine and port.
 fn key_of(address: &Address, machine: usize) -> String {
     match address {
         Address::Host(_, port) => format!("any of {machine}:{port}"),
@@ -66,10 +66,10 @@ fn key_of(address: &Address, machine: usize) -> String {
     }
 }
 
-/// A lookup at a name server takes as long.
+/// Time of a lookup at a name server.
 const RESOLVE_NS: u64 = 1_000_000;
 
-/// The addresses of a host; for ever, if name servers do not answer.
+/// The addresses of a host. Never returns if name servers do not answer.
 pub(super) async fn resolve(core: Rc<Core>, host: String) -> io::Result<Vec<IpAddr>> {
     Sleep::new(core.clone(), core.now() + RESOLVE_NS).await;
     if core.net.borrow().is_nameless {
@@ -111,7 +111,7 @@ fn dead() -> io::Error {
     io::Error::other("the process has ended")
 }
 
-/// Listen; port 0 is resolved to one nobody uses.
+/// Listen; port 0 is resolved to a free one.
 pub(super) fn listen(core: &Rc<Core>, at: Place, address: &Address) -> io::Result<Listener> {
     if !core.lives(at.process, at.incarnation) {
         return Err(dead());
@@ -149,7 +149,7 @@ async fn travel(core: &Rc<Core>, from: usize, to: usize) {
     Sleep::new(core.clone(), core.now() + span).await;
 }
 
-/// Wait until no partition is between; false if that took too long.
+/// Wait until there is no partition; false if that took too long.
 async fn reachable(core: &Rc<Core>, from: usize, to: usize, until: u64) -> bool {
     loop {
         let healed = {
@@ -170,7 +170,7 @@ async fn reachable(core: &Rc<Core>, from: usize, to: usize, until: u64) -> bool 
 pub(super) async fn connect(core: Rc<Core>, from: Place, address: Address) -> io::Result<Stream> {
     let name = address.to_string();
     let until = core.now().saturating_add(core.config.connect_ns_max);
-    // Whose the address is, if that was said; else where somebody listened last.
+    // The machine set for the address; else the machine that listened there last.
     let owner = match &address {
         Address::Tcp(at) => core.net.borrow().addresses.get(&at.ip()).map(|machine| (*machine, at.port())),
         _ => None,
@@ -194,7 +194,7 @@ pub(super) async fn connect(core: Rc<Core>, from: Place, address: Address) -> io
         let near = End { process: from.process, incarnation: from.incarnation, machine: from.machine };
         let far = End { process: to.process, incarnation: to.incarnation, machine: to.machine };
         let conn = core.net.borrow_mut().register(|_| Rc::new(Conn::new([near, far])));
-        // The near end first, so that a connection not wanted by either side closes like any other.
+        // The near end first, so that a connection that neither side wants closes like any other.
         listening.offer(&conn).then(|| conn.stream(&core, 0))
     });
     core.trace.add(core.now(), from.process, Kind::Connect, u64::from(stream.is_some()));

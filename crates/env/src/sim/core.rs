@@ -1,7 +1,7 @@
-//! The executor: an event heap, ready tasks, and the moment that is now.
+//! The executor: an event heap, ready tasks, and the current time.
 //!
-//! **Invariant: no part of the core stays borrowed while a future is polled or dropped, or a waker is woken**: both run
-//! foreign code, which comes back in here.
+//! **Invariant: no part of the core stays borrowed while a future is polled or dropped, or a waker is
+//! woken**: both run foreign code, which calls back into the core.
 
 use super::config::Config;
 use super::cores::Runner;
@@ -35,7 +35,7 @@ pub(super) enum Event {
     Run(usize),
     /// Something reaches an end of a connection.
     Arrive(Rc<Conn>, usize),
-    /// Anything rarer.
+    /// Rare events.
     Call(Call),
 }
 
@@ -69,7 +69,8 @@ pub(super) struct TaskKey {
     generation: u32,
 }
 
-/// Wakers are shared between threads by type, so the list of the woken is; in a run only one thread touches it.
+/// The type of wakers is shared between threads, so the list of woken tasks is too; in a run only one
+/// thread touches it.
 #[derive(Default)]
 struct Woken(Mutex<Vec<TaskKey>>);
 
@@ -129,14 +130,14 @@ impl Tasks {
     }
 }
 
-/// How far a step came.
+/// The result of a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// Something ran.
     Ran,
     /// Nothing can happen before the limit.
     Limit,
-    /// Nothing can ever happen without help from outside.
+    /// Nothing can ever happen without a call from outside.
     Idle,
 }
 
@@ -152,7 +153,7 @@ pub(super) struct Core {
     pub(super) timers: RefCell<Timers>,
     tasks: RefCell<Tasks>,
     woken: Arc<Woken>,
-    /// Swapped with the list of the woken, to keep both allocations.
+    /// Swapped with the list of woken tasks, to keep both allocations.
     spare: RefCell<Vec<TaskKey>>,
     runnable: RefCell<Vec<usize>>,
     order: RefCell<Rng>,
@@ -190,9 +191,9 @@ impl Core {
         self.now.get()
     }
 
-    /// Let time pass up to `until` without anything happening (the caller has seen that nothing does).
+    /// Let time pass up to `until` without an event (the caller has checked that there is none).
     pub(super) fn pass_to(&self, until: u64) {
-        // The end of time is no moment to be at: nothing could be added to it.
+        // The end of time is no moment: nothing could be added to it.
         if until < NEVER {
             self.now.set(self.now.get().max(until));
         }
@@ -224,7 +225,7 @@ impl Core {
         }
     }
 
-    /// The end of the world: what was to happen does not.
+    /// The end of the world: pending events do not happen.
     pub(super) fn drop_events(&self) {
         let events = self.heap.take();
         drop(events);
@@ -271,7 +272,7 @@ impl Core {
         }
     }
 
-    /// Take tasks out of the world; what is returned is to be dropped with nothing borrowed.
+    /// Take tasks out of the world; the caller must drop the result with nothing borrowed.
     pub(super) fn take_tasks(&self, keys: BTreeSet<TaskKey>) -> impl Drop + use<> {
         let mut tasks = self.tasks.borrow_mut();
         let taken: Vec<Task> = keys.into_iter().filter_map(|key| tasks.take(key)).collect();
@@ -289,7 +290,7 @@ impl Core {
         if state.shares_cores {
             let (machine, on_core) = (state.machine, state.on_core);
             drop(processes);
-            // On a core its next turn is set already.
+            // On a core its next turn is already scheduled.
             if !on_core {
                 self.want_core(machine, Runner::Process(process));
             }
@@ -317,7 +318,7 @@ impl Core {
         self.spare.replace(woken);
     }
 
-    /// Do one thing, unless it lies beyond `limit`.
+    /// Execute one event, unless it lies beyond `limit`.
     pub(super) fn step(self: &Rc<Core>, limit: u64) -> Step {
         self.hand_out_wakes();
         self.events.set(self.events.get() + 1);
@@ -353,7 +354,7 @@ impl Core {
                     self.now.set(at);
                     waker.wake();
                 }
-                // A deadline that nobody waits for any more: not even time passes for it.
+                // A deadline without a waiter: not even time passes for it.
                 None => {
                     let mut timers = self.timers.borrow_mut();
                     timers.stale = timers.stale.saturating_sub(1);
@@ -414,6 +415,19 @@ impl Core {
         }
     }
 
+    /// Whether no part of the core is borrowed.
+    fn is_unborrowed(&self) -> bool {
+        self.heap.try_borrow_mut().is_ok()
+            && self.timers.try_borrow_mut().is_ok()
+            && self.tasks.try_borrow_mut().is_ok()
+            && self.spare.try_borrow_mut().is_ok()
+            && self.runnable.try_borrow_mut().is_ok()
+            && self.order.try_borrow_mut().is_ok()
+            && self.processes.try_borrow_mut().is_ok()
+            && self.machines.try_borrow_mut().is_ok()
+            && self.net.try_borrow_mut().is_ok()
+    }
+
     fn poll(self: &Rc<Core>, process: usize, key: TaskKey) {
         let body = match self.tasks.borrow_mut().get(key) {
             Some(task) if !task.cancelled => task.body.take(),
@@ -422,6 +436,7 @@ impl Core {
         };
         let Some(mut body) = body else { return self.end_task(process, key) };
         body.shared.queued.store(false, Relaxed);
+        debug_assert!(self.is_unborrowed(), "a future may call back into the core");
         let mut cx = Context::from_waker(&body.waker);
         let polled = catch_unwind(AssertUnwindSafe(|| body.future.as_mut().poll(&mut cx)));
         let polled = polled.unwrap_or_else(|panic| {
@@ -435,7 +450,7 @@ impl Core {
         {
             task.body = back.take();
         }
-        // What is not put back has ended, or its process was crashed from within.
+        // A task that is not put back has ended, or its process was crashed from within.
         let ended = back.is_some();
         drop(back);
         if ended {

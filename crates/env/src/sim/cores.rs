@@ -1,28 +1,31 @@
-//! Cores: who runs, who waits for one, and what a turn costs.
+//! Cores: which process runs, which waits for a core, and the cost of a turn.
 //!
-//! A machine with `cores` of 0 has one for each process, and a turn's effects leave at its beginning: the hardware of the proofs.
-//! With any other number processes take turns on them, as threads do:
+//! A machine with `cores` of 0 has one for each process, and a turn's effects leave at its beginning: the
+//! hardware of the proofs. With any other number processes take turns on them, as threads do:
 //!
 //! ```text
 //!   ready ──▶ waiting for a core ──▶ on a core: turn, turn, … ──▶ nothing ready: asleep
 //!                  ▲                        │ its slice is over, and another waits
 //!                  └────────────────────────┘
 //! ```
-//! * A core serves one process at a time, in the order in which they came. One that has slept begins `wake_ns` later (processor
-//!   time: it is switched to), and `idle_ns` later again where the core was idle (waiting: the core must awake).
-//! * **What a turn does leaves when its cost so far is spent**: a message is sent at the process's own moment
-//!   ([`Core::moment`]), not at the beginning of the turn. So processor time lies on the way of whoever waits for an answer.
-//! * A *job* is a call that another thread makes for the process (a file's, an offloaded closure): it needs a core too.
+//! * A core serves one process at a time, in order of arrival. A process that has slept begins `wake_ns`
+//!   later (processor time: it is switched to), and `idle_ns` later again if the core was idle (waiting:
+//!   the core must wake).
+//! * **The effects of a turn leave when its cost so far is spent**: a message is sent at the process's own
+//!   moment ([`Core::moment`]), not at the beginning of the turn. So a client that waits for a reply waits
+//!   for processor time too.
+//! * A *job* is a call that another thread makes for the process (of a file, or an offloaded closure): it
+//!   needs a core too.
 
 use super::core::{Core, Event};
 use crate::Work;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// What ends a job.
+/// The end of a job.
 pub(super) type Then = Box<dyn FnOnce(&Rc<Core>)>;
 
-/// Something that needs a core.
+/// A user of a core.
 pub(super) enum Runner {
     /// A process, until nothing of it is ready.
     Process(usize),
@@ -65,13 +68,13 @@ impl Core {
         }
     }
 
-    /// Charge work that code told of.
+    /// Charge work that code reported.
     pub(super) fn charge_work(&self, process: usize, work: Work, count: u64) {
         let each_ns = self.processes.borrow()[process].cpu.work_ns[work as usize];
         self.charge(process, each_ns.saturating_mul(count));
     }
 
-    /// The process has something to do: it takes a core, or waits for one.
+    /// The runner has work: it takes a core, or waits for one.
     pub(super) fn want_core(&self, machine: usize, runner: Runner) {
         let mut machines = self.machines.borrow_mut();
         let cores = &mut machines[machine].cores;
@@ -79,7 +82,7 @@ impl Core {
             return cores.waiting.push_back(runner);
         }
         cores.free -= 1;
-        // One that was free for no time at all has not gone to sleep.
+        // A core that was free for no time at all has not gone to sleep.
         let is_awake = cores.freed_at == self.now();
         let idle_ns = if is_awake { 0 } else { machines[machine].config.idle_ns };
         drop(machines);
@@ -94,13 +97,13 @@ impl Core {
                 let mut processes = self.processes.borrow_mut();
                 let state = &mut processes[process];
                 if state.on_core {
-                    // A former life has asked for it, too.
+                    // A previous incarnation had asked for it, too.
                     drop(processes);
                     return self.release_core(machine);
                 }
                 state.on_core = true;
                 state.slice_began = now;
-                // What it was charged while it had no core (a socket that was closed) comes first.
+                // Charges made while it had no core (a socket that was closed) come first.
                 let wake_ns = state.cpu.wake_ns;
                 state.busy_until = state.busy_until.max(now + after_ns) + wake_ns;
                 let at = state.busy_until;
@@ -117,7 +120,7 @@ impl Core {
         }
     }
 
-    /// A core is free: whoever waits longest has it.
+    /// A core is free: the runner that has waited longest gets it.
     fn release_core(&self, machine: usize) {
         let next = {
             let cores = &mut self.machines.borrow_mut()[machine].cores;
@@ -133,7 +136,7 @@ impl Core {
         }
     }
 
-    /// The moment has come for which a process on a core was scheduled.
+    /// The scheduled turn of a process on a core.
     pub(super) fn turn_on_core(self: &Rc<Core>, process: usize) {
         let now = self.now();
         let (machine, is_ready, until, began) = {
@@ -150,7 +153,7 @@ impl Core {
             if sleeps_ns == 0 {
                 return self.release_core(machine);
             }
-            // Nobody waits for that, but who wakes it meanwhile, and the next one on its core.
+            // Only a task that wakes it meanwhile waits for that, and the next one on its core.
             self.charge(process, sleeps_ns);
             let asleep = move |core: &Rc<Core>| core.release_core(machine);
             return self.schedule(now + sleeps_ns, Event::Call(Box::new(asleep)));

@@ -1,4 +1,5 @@
-//! What the simulator makes of [`point`](crate::crash_point)s: counts, stops counted in the gaps between them, and traps.
+//! The simulator's record of [crash points](crate::crash_point): counts, stops counted in the gaps between
+//! them, and traps.
 
 use super::core::{Core, Event};
 use crate::crash_point::CrashPoint;
@@ -6,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// What happens at a trap.
+/// The action of a trap.
 pub(super) type Sprung = Box<dyn FnOnce(&Rc<Core>)>;
 
 struct Trap {
@@ -18,10 +19,10 @@ struct Trap {
     then: Sprung,
 }
 
-/// How often a step was come to, and how often a stop fell between it and the next one.
+/// How often a step was reached, and how often a stop fell between it and the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashPointCounts {
-    /// Times it was come to.
+    /// Times it was reached.
     pub hits: u64,
     /// Times its process was stopped there.
     pub stops: u64,
@@ -31,7 +32,7 @@ pub struct CrashPointCounts {
 #[derive(Default)]
 pub(super) struct CrashPoints {
     met: RefCell<BTreeMap<CrashPoint, CrashPointCounts>>,
-    /// What is under way: process, activity, which.
+    /// Activities under way: process, activity, which.
     open: RefCell<BTreeMap<(usize, &'static str, u64), CrashPoint>>,
     traps: RefCell<Vec<Trap>>,
 }
@@ -43,7 +44,7 @@ impl CrashPoints {
 }
 
 impl Core {
-    /// A process has come to a step.
+    /// A process has reached a step.
     pub(super) fn crash_point(&self, process: usize, point: CrashPoint, which: u64) {
         let points = &self.points;
         points.met.borrow_mut().entry(point).or_default().hits += 1;
@@ -62,7 +63,7 @@ impl Core {
             None => {
                 let Trap { delay_ns, then, .. } = traps.remove(at);
                 drop(traps);
-                // Behind this turn of the task: what it still does at this moment may be done, or not.
+                // After this turn of the task: its further effects at this moment may happen, or not.
                 self.schedule(self.now() + delay_ns, Event::Call(then));
             }
         }
@@ -84,7 +85,7 @@ impl Core {
         drop(traps);
     }
 
-    /// A process is stopped: count where it was.
+    /// A process is stopped: count its open steps.
     pub(super) fn stopped_between(&self, process: usize) {
         let mut open = self.points.open.borrow_mut();
         let mut met = self.points.met.borrow_mut();

@@ -1,7 +1,8 @@
-//! A machine's disk: when calls end, what space there is, and what a stop does to calls in flight.
+//! A machine's disk: when calls end, its space, and the effect of a stop on calls in flight.
 //!
-//! Every call takes effect at its end. Those in flight when a process is killed are done, not done, or (writes) done up to
-//! some byte; those in flight at a power cut count as written but not synced, and the cut decides.
+//! Every call takes effect at its end. Those in flight when a process is killed are done, not done, or
+//! (writes) done up to some byte; those in flight at a power cut count as written but not synced, and the
+//! cut decides.
 
 use super::arm::ArmState;
 use super::config::{self, SyncCost, span_ns};
@@ -14,19 +15,19 @@ use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 
-/// What an inode is.
+/// The kind of an inode.
 pub(super) enum Kind {
     File(FileImage),
     Dir(DirImage),
 }
 
-/// A file or directory, and how many things lead to it.
+/// A file or directory, and the count of its references.
 pub(super) struct Inode {
     pub(super) kind: Kind,
     pub(super) refs: u64,
 }
 
-/// A file, and what of it is to be made durable.
+/// A file, and its changes to be made durable.
 pub(super) struct UnsyncedFile {
     inode: u64,
     made: u64,
@@ -36,7 +37,7 @@ pub(super) struct UnsyncedFile {
 /// How a call in flight ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// In good order.
+    /// Normally.
     Done,
     /// Its process was killed.
     Killed,
@@ -44,7 +45,8 @@ pub(super) enum Fate {
     PowerCut,
 }
 
-/// What a call does to the disk. What it returns tells the caller, and runs when the disk is borrowed no more.
+/// The effect of a call on the disk. The result notifies the caller, and runs when the disk is no longer
+/// borrowed.
 type Effect = Box<dyn FnOnce(&mut DiskState, Fate) -> Answer>;
 pub(super) type Answer = Box<dyn FnOnce()>;
 
@@ -66,12 +68,12 @@ pub(super) struct DiskState {
     in_flight: BTreeMap<u64, InFlight>,
     next_call: u64,
     pub(super) pages_used: u64,
-    /// This many syncs to come fail.
+    /// So many of the next syncs fail.
     pub(super) failing_syncs: u64,
-    /// Syncs that failed and nobody has asked for yet, and who is told of each.
+    /// Failed syncs not yet reported, and a callback for each.
     pub(super) failed_syncs: u64,
     pub(super) on_failed_sync: Option<Rc<dyn Fn()>>,
-    /// Handles opened before a power cut count for nothing after it.
+    /// Handles opened before a power cut are invalid after it.
     pub(super) boots: u64,
     free_at: u64,
     arm: Option<ArmState>,
@@ -86,12 +88,13 @@ pub(super) struct Transfer {
     pub(super) bytes: u64,
     pub(super) bytes_per_s: u64,
     pub(super) latency_ns: u64,
-    /// The system goes on by itself behind the last one.
+    /// The system continues by itself after the last one.
     pub(super) follows: bool,
 }
 
 impl DiskState {
-    /// What is on the two is exchanged, as if the disks were: files, and what is not synced of them. Nobody may have a file open.
+    /// Exchange the contents of two disks, as if the disks were exchanged: files, and their unsynced
+    /// changes. No file may be open.
     pub(super) fn exchange(&mut self, other: &mut DiskState) {
         self.boots += 1;
         other.boots += 1;
@@ -102,7 +105,7 @@ impl DiskState {
         std::mem::swap(&mut self.pages, &mut other.pages);
     }
 
-    /// Forget all that is on it.
+    /// Remove all contents.
     pub(super) fn wipe(&mut self) {
         self.boots += 1;
         self.inodes = BTreeMap::new();
@@ -131,12 +134,12 @@ impl DiskState {
         }
     }
 
-    /// When a transfer given to the device now is done: behind earlier transfers, then its own latency.
+    /// When a transfer that starts now is done: after earlier transfers, then its own latency.
     pub(super) fn device(&mut self, now: u64, transfer: &Transfer) -> u64 {
         let begins = now.max(self.free_at);
         let Transfer { inode, offset, bytes, bytes_per_s, latency_ns, follows } = *transfer;
         if let Some(arm) = &mut self.arm {
-            // One thing at a time, and all of it is waited for.
+            // One access at a time, and the caller waits for all of it.
             let access_ns = arm.access_ns(begins, inode, offset, bytes, follows);
             self.free_at = begins + access_ns + span_ns(bytes, bytes_per_s);
             return self.free_at;
@@ -160,7 +163,8 @@ impl DiskState {
         begins + cost.latency_ns.max(cost.gap_ns)
     }
 
-    /// What of a range of a file must be read from the device; afterwards nothing. `None`: there is no such file any more.
+    /// The part of a file's range that must be read from the device; afterwards nothing. `None`: the file
+    /// is gone.
     pub(super) fn wanted(&mut self, now: u64, inode: u64, offset: u64, len: u64) -> Option<Wanted> {
         let file_bytes = self.file(inode).ok()?.cached.len;
         let there = file_bytes.saturating_sub(offset).min(len);
@@ -171,7 +175,7 @@ impl DiskState {
         Some(Wanted { missing: if is_warm { 0 } else { there }, ..Wanted::default() })
     }
 
-    /// When a read through the page cache has what it [`DiskState::wanted`].
+    /// When a read through the page cache has the bytes of [`DiskState::wanted`].
     pub(super) fn fetched(&mut self, now: u64, inode: u64, offset: u64, len: u64, wanted: Wanted) -> u64 {
         let (bytes_per_s, latency_ns) = (self.config.read_bytes_per_s, self.config.read_ns);
         let from = |offset, bytes| Transfer { inode, offset, bytes, bytes_per_s, latency_ns, follows: true };
@@ -216,7 +220,7 @@ impl DiskState {
         }
     }
 
-    /// Begin a call; its number.
+    /// Begin a call; returns its number.
     pub(super) fn begin(&mut self, process: usize, incarnation: u64, effect: Effect) -> u64 {
         let call = self.next_call;
         self.next_call += 1;
@@ -249,7 +253,7 @@ impl DiskState {
         }
     }
 
-    /// The power is gone: decide what was kept.
+    /// The power is gone: decide which changes were kept.
     pub(super) fn lose_power(&mut self, now: u64) {
         let kept = self.rng.index(self.changes.len() + 1);
         let mut changes = std::mem::take(&mut self.changes);
@@ -307,7 +311,7 @@ impl DiskState {
         Ok(())
     }
 
-    /// Apply a change of contents to the cache; its number.
+    /// Apply a change of contents to the cache; returns its number.
     pub(super) fn apply(&mut self, inode: u64, op: Op) -> io::Result<u64> {
         let keeps = !self.config.is_never_cut;
         let added = self.file(inode)?.cached.pages_added(&op);
@@ -351,7 +355,7 @@ impl DiskState {
         Ok(())
     }
 
-    /// The files that a sync of all has something to do for.
+    /// The files with work for a sync of all.
     pub(super) fn unsynced_files(&self) -> Vec<UnsyncedFile> {
         let files = self.inodes.iter().filter_map(|(&inode, known)| match &known.kind {
             Kind::File(file) => Some(UnsyncedFile { inode, made: file.made(), bytes: file.unsynced_bytes() }),
@@ -360,7 +364,7 @@ impl DiskState {
         files.collect()
     }
 
-    /// Make all changes that were made then durable, and all names.
+    /// Make all changes that were made until then durable, and all names.
     pub(super) fn sync_all(&mut self, then: &[UnsyncedFile]) -> io::Result<()> {
         let fails = self.sync_fails();
         for &UnsyncedFile { inode, made, .. } in then {
@@ -407,8 +411,9 @@ impl Inode {
     }
 }
 
-/// The cost of a size between two that are known; below them that of the least. Above the last each byte costs what it does between
-/// the last two; where one size alone is known, what it costs to write (a sync is an access, and not in proportion to its bytes).
+/// The cost of a size between two known ones; below them that of the least. Above the last each byte costs
+/// as much as between the last two. If only one size is known: the cost of writing it (a sync is an access,
+/// and not in proportion to its bytes).
 fn between(known: &[SyncCost], bytes: u64, bytes_per_s: u64) -> SyncCost {
     let last = known[known.len() - 1];
     let at = known.iter().position(|cost| cost.bytes >= bytes);

@@ -1,4 +1,4 @@
-//! One process's door to its world.
+//! One process's `Door` to its world.
 
 use super::connect;
 use super::core::Core;
@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who acts: an incarnation of a process, and where.
+/// The actor: an incarnation of a process, and its machine.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) process: usize,
@@ -63,7 +63,7 @@ impl Door for SimDoor {
     fn spawn(&self, _name: &'static str, future: LocalBoxFuture<'static, ()>) -> Task {
         let Place { process, incarnation, .. } = self.place;
         let key = self.core.spawn(process, incarnation, false, future);
-        // A task may outlive its world in somebody's hands; it must not keep the world.
+        // A task may outlive its world in another owner; it must not keep the world alive.
         let core = Rc::downgrade(&self.core);
         Task(Box::new(move || {
             if let (Some(core), Some(key)) = (core.upgrade(), key) {
@@ -78,17 +78,17 @@ impl Door for SimDoor {
 
     fn offload(&self, work: Box<dyn FnOnce() + Send>) -> LocalBoxFuture<'static, ()> {
         Counters::add(&self.counters.offloads, 1);
-        // As in the real world a panic in there is the caller's error, not the end of the process.
+        // As in the real world, a panic in the closure is the caller's error, not the end of the process.
         drop(catch_unwind(AssertUnwindSafe(work)));
         let Place { process, machine, .. } = self.place;
         let cpu = self.core.processes.borrow()[process].cpu;
         if self.core.shares_cores(process) {
             let (send, receive) = oneshot::channel();
-            let told = move |_: &Rc<Core>| {
+            let finished = move |_: &Rc<Core>| {
                 let _ = send.send(());
             };
             let at = self.core.moment(process) + cpu.file_wait_ns;
-            self.core.job(machine, at, cpu.offload_ns, Box::new(told));
+            self.core.job(machine, at, cpu.offload_ns, Box::new(finished));
             return Box::pin(async {
                 let _ = receive.await;
             });
@@ -117,7 +117,7 @@ impl Door for SimDoor {
         &self.counters
     }
 
-    /// Virtual time polls for nothing.
+    /// Virtual time needs no polling.
     fn set_polling(&self, _span: Duration) {}
 
     fn crash_point(&self, point: CrashPoint, which: u64) {

@@ -1,4 +1,4 @@
-//! The file system's face: each call costs its time on the disk and takes effect at its end.
+//! The file calls: each takes its time on the disk and takes effect at its end.
 
 use super::core::{Core, Event};
 use super::disk::{DiskState, Fate, Transfer};
@@ -39,7 +39,7 @@ impl Copied {
     }
 }
 
-/// Who makes a call, where cores are shared, and what he copies.
+/// The thread that makes a call, if cores are shared, and the bytes it copies.
 #[derive(Clone, Copy)]
 enum Way {
     /// The process, within its turn.
@@ -48,7 +48,8 @@ enum Way {
     Thread(Copied),
 }
 
-/// What a process copies by itself, at most: the real environment's limits (`real::inline`, `real::file`).
+/// Most bytes that a process copies by itself: the real environment's limits (`real::inline`,
+/// `real::file`).
 const WRITE_HERE_MAX: u64 = 64 << 10;
 const READ_HERE_MAX: u64 = 1 << 20;
 
@@ -65,7 +66,7 @@ impl SimFiles {
         look(&mut self.core.machines.borrow_mut()[self.place.machine].disk)
     }
 
-    /// Begin a call now: it ends when `until` says, and does `effect` then.
+    /// Begin a call now: it ends at `until`, and has its `effect` then.
     fn call<T: 'static>(
         &self,
         size: u64,
@@ -319,7 +320,7 @@ impl FileDoor for SimFiles {
         let until = |disk: &mut DiskState, now| now + disk.config.call_ns;
         self.call(0, Way::Thread(Copied::Nothing), until, move |disk, fate| {
             if fate != Fate::Done {
-                // The file may have been made; nobody is left to hold a handle.
+                // The file may have been made; the process that would hold its handle is gone.
                 if disk.rng.below(2) == 0 {
                     disk.open(&path, options.create, options.exclusive)?;
                 }
@@ -375,7 +376,7 @@ impl FileDoor for SimFiles {
         let until = |disk: &mut DiskState, now| now + disk.config.call_ns;
         self.call(0, Way::Thread(Copied::Nothing), until, move |disk, fate| {
             let inode = disk.open(&path, true, false)?;
-            // A killed process holds nothing.
+            // A killed process holds no locks.
             if fate == Fate::Done { disk.lock(inode, process, incarnation) } else { Err(stopped()) }
         })
     }

@@ -1,13 +1,14 @@
-//! The contents of one file: what the cache holds, what is durable, and the writes between the two.
+//! The contents of one file: the cached image, the durable image, and the writes between the two.
 //!
 //! ```text
 //!   write ──> cached image ──────────────┐ read
 //!         └─> unsynced [op 7, op 8, op 9] ── sync of ≤ 8 ──> durable image
-//!                                └── power cut: each kept, lost or torn ──> durable image, and that is the cache then
+//!                                └── power cut: each kept, lost or torn ──> durable image, then the cache
 //! ```
 //!
-//! Images are sparse maps of pages, shared between the two where they are equal. A page holds no zeros behind its last other byte: a
-//! journal's block of one small record is nearly all zeros, and a simulated cluster writes millions of them.
+//! Images are sparse maps of pages, shared between the two if they are equal. A page stores no zeros after
+//! its last other byte: a journal's block of one small record is nearly all zeros, and a simulated cluster
+//! writes millions of them.
 
 use super::rng::Rng;
 use bytes::{Bytes, BytesMut};
@@ -17,9 +18,9 @@ use std::rc::Rc;
 /// Bytes of a page, and the unit of space.
 pub(super) const PAGE: u64 = 4096;
 
-/// The bytes of a page, but for the zeros at its end.
+/// The bytes of a page, without the zeros at its end.
 type Page = Rc<[u8]>;
-/// Zeros at a page's end are looked for in steps of so many bytes.
+/// The step in which zeros at a page's end are searched.
 const STEP: usize = 64;
 
 /// A change of contents.
@@ -90,8 +91,8 @@ impl Image {
         out.freeze()
     }
 
-    /// Apply a change; of a write only those parts for which `keep` says so, asked for each part within one unit of
-    /// `unit` bytes (on the file's grid) with the unit's number.
+    /// Apply a change; of a write only those parts for which `keep` returns true. `keep` gets the number of
+    /// each unit of `unit` bytes (on the file's grid).
     fn apply(&mut self, op: &Op, unit: u64, mut keep: impl FnMut(u64) -> bool) {
         match op {
             Op::Write { offset, pieces } => {
@@ -145,7 +146,7 @@ impl Image {
         for page in touched {
             let start = page * PAGE;
             let (a, b) = (from.max(start) - start, to.min(start + PAGE) - start);
-            // The tail of the last page is beyond the length: nothing of it is seen.
+            // The tail of the last page is beyond the length, and invisible.
             let whole = a == 0 && (b == PAGE || start + b >= self.len);
             if whole {
                 self.pages.remove(&page);
@@ -168,7 +169,7 @@ impl Image {
         }
     }
 
-    /// Pages that a change would add, at most.
+    /// Most pages that a change would add.
     pub(super) fn pages_added(&self, op: &Op) -> u64 {
         let (from, to) = match op {
             Op::Write { .. } | Op::Allocate { .. } => op.range(),
@@ -187,8 +188,8 @@ thread_local! {
     static ZEROS: Page = Rc::from([]);
 }
 
-/// A page of these bytes, as many as it has. Segments are prewritten with zeros, and programs that measure write the same byte over and
-/// over: one page for all.
+/// A page of these bytes, as many as it has. Segments are prewritten with zeros, and benchmarks write the
+/// same byte repeatedly: one page for all.
 fn page_of(bytes: &[u8]) -> Page {
     // Compared as memory: a segment has many pages.
     let held =
@@ -205,7 +206,7 @@ fn page_of(bytes: &[u8]) -> Page {
     Rc::from(&bytes[..held])
 }
 
-/// What became of an unsynced write at a power cut.
+/// The fate of an unsynced write at a power cut.
 enum Lot {
     Kept,
     Lost,
@@ -219,16 +220,17 @@ pub(super) struct FileImage {
     durable: Image,
     unsynced: VecDeque<(u64, Op)>,
     next_op: u64,
-    /// Bytes of changes that were not kept apart, and not synced since.
+    /// Bytes of changes that were not recorded separately, and not synced since.
     loose_bytes: u64,
-    /// A failed sync left the cache with what will never be durable: pages are shared no more.
+    /// A failed sync left changes in the cache that will never be durable: pages are no longer shared.
     lost_some: bool,
     /// Pages read or written since the machine lost power; `None` while all are.
     warm: Option<BTreeSet<u64>>,
 }
 
 impl FileImage {
-    /// Apply a change to the cache; its number. Without `keeps` it is not kept apart until it is durable: no power cut will come.
+    /// Apply a change to the cache; returns its number. Without `keeps` it is not recorded until it is
+    /// durable: no power cut will come.
     pub(super) fn apply(&mut self, op: Op, keeps: bool) -> u64 {
         self.cached.apply(&op, PAGE, |_| true);
         self.note_warm(op.range().0, op.bytes());
@@ -285,7 +287,7 @@ impl FileImage {
         self.unsynced.retain(|(n, _)| *n != number);
     }
 
-    /// Take over from the cache the pages a change touched.
+    /// Take from the cache the pages of a change.
     fn share(&mut self, op: &Op) {
         let (from, to) = op.range();
         if from >= to {
@@ -325,7 +327,7 @@ impl FileImage {
         self.warm = Some(BTreeSet::new());
     }
 
-    /// What of it is durable, as a file that nobody has read yet.
+    /// Its durable part, as a file that has not been read yet.
     pub(super) fn durable_copy(&self) -> FileImage {
         FileImage {
             cached: self.durable.clone(),

@@ -1,7 +1,8 @@
 //! Names: directories, cached and durable, and the ordered list of changes between the two.
 //!
-//! `refs` of an inode counts what can still lead to it: open handles, cached and durable entries, and changes not yet
-//! durable. At zero it is gone and its space is free; so a removed file keeps its space until the removal is durable.
+//! `refs` of an inode counts its references: open handles, cached and durable entries, and changes not yet
+//! durable. At zero it is gone and its space is free; so a removed file keeps its space until the removal
+//! is durable.
 
 use super::disk::{DiskState, Inode, Kind};
 use super::image::FileImage;
@@ -146,7 +147,7 @@ impl DiskState {
         inode
     }
 
-    /// The file at a path, made if asked for.
+    /// The file at a path, created if requested.
     pub(super) fn open(&mut self, path: &Path, create: bool, exclusive: bool) -> io::Result<u64> {
         let slot = self.slot(path)?;
         match self.at(&slot)? {
@@ -250,7 +251,8 @@ impl DiskState {
         }
     }
 
-    /// After a power cut: what is durable is all there is. Inodes no entry leads to are gone, and counts are made anew.
+    /// After a power cut only durable state remains. Inodes without an entry are gone, and counts are
+    /// computed again.
     pub(super) fn forget_the_unreachable(&mut self) {
         let mut refs: BTreeMap<u64, u64> = BTreeMap::from([(ROOT, 1)]);
         let mut dirs = vec![ROOT];

@@ -1,8 +1,9 @@
-//! Links between machines: when what is sent arrives.
+//! Links between machines: when a segment arrives.
 //!
-//! A segment of n bytes leaves when the sender's card and the link are free; its first bit is there after the latency; its
-//! last when the link has carried, and the receiver's card has taken, n bytes behind all earlier ones. So many senders share
-//! the receiver's card, and one sender's card is shared by its receivers. Within a machine only the loopback link counts.
+//! A segment of n bytes leaves when the sender's card and the link are free; its first bit arrives after
+//! the latency; its last when the link has carried, and the receiver's card has taken, n bytes after all
+//! earlier ones. So many senders share the receiver's card, and one sender's card is shared by its
+//! receivers. Within a machine only the loopback link counts.
 
 use super::config::{Congestion, Link, wire_ns};
 use super::connect::Listening;
@@ -21,7 +22,7 @@ pub(super) const NEVER: u64 = u64::MAX;
 /// Dead connections are not swept below this many.
 const CONNS_KEPT: usize = 1024;
 
-/// The state of all links, and who listens where.
+/// The state of all links, and the listeners.
 pub(super) struct Net {
     rng: Rng,
     links: BTreeMap<(usize, usize), Link>,
@@ -29,15 +30,16 @@ pub(super) struct Net {
     card_out_free: BTreeMap<usize, u64>,
     card_in: BTreeMap<usize, CardIn>,
     partitions: BTreeSet<(usize, usize)>,
-    /// Wakes those who wait for a partition to heal.
+    /// Wakes tasks that wait for a partition to heal.
     pub(super) healed: Notify,
     pub(super) listeners: BTreeMap<String, Rc<Listening>>,
-    /// The machine that last listened at an address: where a connection attempt travels, listener or not.
+    /// The machine that last listened at an address: connection attempts travel there, with or without a
+    /// listener.
     pub(super) homes: BTreeMap<String, usize>,
     pub(super) next_port: u16,
-    /// Whose machine an address is, for those who listen at all addresses of theirs.
+    /// The machine of an address, for listeners at all addresses of their machine.
     pub(super) addresses: BTreeMap<IpAddr, usize>,
-    /// What names of hosts are resolved to.
+    /// The addresses of host names.
     pub(super) names: BTreeMap<String, Vec<IpAddr>>,
     /// Name servers do not answer.
     pub(super) is_nameless: bool,
@@ -72,7 +74,7 @@ impl Net {
         !self.partitions.is_empty() && self.partitions.contains(&pair(a, b))
     }
 
-    /// Keep a connection in sight of crashes and partitions, as long as an end lives.
+    /// Register a connection for crashes and partitions, as long as an end lives.
     pub(super) fn register(&mut self, make: impl FnOnce(u64) -> Rc<Conn>) -> Rc<Conn> {
         if self.conns.len() > 2 * self.conns_swept + CONNS_KEPT {
             self.conns.retain(|_, conn| conn.strong_count() > 0);
@@ -99,7 +101,7 @@ struct CardIn {
 }
 
 impl CardIn {
-    /// With more senders at once than cost nothing, each further one costs a part of the bandwidth.
+    /// With more senders at once than are free, each further one costs a part of the bandwidth.
     fn congested_ns(&mut self, span_ns: u64, from: usize, now: u64, congestion: &Congestion) -> u64 {
         if congestion.loss_ppm == 0 {
             return span_ns;
@@ -123,7 +125,7 @@ fn pair(a: usize, b: usize) -> (usize, usize) {
     (a.min(b), a.max(b))
 }
 
-/// What becomes of a segment.
+/// The fate of a segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// It arrives then ([`HELD`]: when the partition heals).
@@ -145,14 +147,14 @@ impl Core {
         net.links.insert((b, a), link);
     }
 
-    /// One way from machine to machine for something without size, now.
+    /// The time from machine to machine for a message without size, now.
     pub(super) fn one_way_ns(&self, from: usize, to: usize) -> u64 {
         let mut net = self.net.borrow_mut();
         let link = self.link(&net, from, to);
         link.latency_ns + if link.jitter_ns > 0 { net.rng.below(link.jitter_ns + 1) } else { 0 }
     }
 
-    /// When something without size sent now arrives.
+    /// The arrival of a message without size that is sent now.
     pub(super) fn signal(&self, from: usize, to: usize) -> u64 {
         if self.net.borrow().is_cut(from, to) { HELD } else { self.now() + self.one_way_ns(from, to) }
     }
@@ -216,7 +218,7 @@ impl Core {
         }
     }
 
-    /// Break every connection between two machines; `b` learns it late, if that is said.
+    /// Break every connection between two machines; with `late`, `b` learns it then.
     pub(super) fn reset_between(self: &Rc<Core>, a: usize, b: usize, late: Option<u64>) {
         self.trace.add(self.now(), a, super::trace::Kind::Fault, 6 + u64::from(late.is_some()));
         let conns = self.net.borrow().living();
@@ -247,7 +249,7 @@ impl Core {
     }
 }
 
-/// Queue behind what uses it already: when it begins.
+/// Queue after earlier users; returns when it begins.
 fn queue(free: &mut u64, from: u64, span_ns: u64) -> u64 {
     let begins = from.max(*free);
     *free = begins + span_ns;

@@ -1,38 +1,38 @@
-//! The page cache: what is read from memory, what is read ahead, and when a writer must wait for the disk.
+//! The page cache: reads from memory, read ahead, and writers that wait for the disk.
 //!
-//! What was used longest ago goes first, in blocks of 256 KiB; what is there is known by the page. Bytes written and not yet on the
-//! disk drain at the disk's rate; who would make them more than may be waits until there is room, as Linux has it
-//! (`vm.dirty_ratio`).
+//! The least recently used blocks of 256 KiB are evicted first; presence is known by the page. Written
+//! bytes drain to the disk at its rate; a writer that would exceed the limit of dirty bytes waits until
+//! there is room, as on Linux (`vm.dirty_ratio`).
 //!
-//! *Read ahead*: who reads on where the last read of the file ended finds the disk ahead of him by up to 128 KiB (`VM_MAX_READAHEAD`
-//! where the papers' machines ran). Readers who take turns in one file read on from each other's places only by chance, and find
-//! nothing: that is why a disk serves many badly.
+//! *Read ahead*: for a reader that continues where the last read of the file ended, the disk reads up to
+//! 128 KiB ahead (`VM_MAX_READAHEAD` on the papers' machines). Several readers of one file continue each
+//! other's reads only by chance, and find nothing read ahead: so a disk serves many readers badly.
 
 use super::config::{Pages, span_ns};
 use super::image::PAGE;
 use std::collections::BTreeMap;
 
-/// Bytes of what is let go together: as many pages as a word has bits.
+/// Bytes that are evicted together: as many pages as a word has bits.
 const BLOCK: u64 = 64 * PAGE;
-/// Bytes that the disk is ahead of who reads in order, at most.
+/// Most bytes that are read ahead of a sequential reader.
 const AHEAD: u64 = 128 << 10;
 
 /// A block of a file.
 type BlockKey = (u64, u64);
 
-/// What of a block is there, and when it was used last.
+/// The present pages of a block, and its last use.
 #[derive(Default)]
 struct Block {
     pages: u64,
     used: u64,
 }
 
-/// Who reads a file in order: where he will go on, and what was read ahead of him.
+/// A sequential reader of a file: its next offset, and the range read ahead of it.
 #[derive(Default)]
 struct Reader {
     next: u64,
     ahead: u64,
-    /// What is on its way: until where, and when it is there.
+    /// Ranges under way: their ends, and their arrival.
     coming: Vec<(u64, u64, u64)>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct PageCache {
     config: Pages,
     blocks: BTreeMap<BlockKey, Block>,
     order: BTreeMap<u64, BlockKey>,
-    /// Pages that are there.
+    /// Pages present.
     pages: u64,
     clock: u64,
     readers: BTreeMap<u64, Reader>,
@@ -49,14 +49,14 @@ pub(super) struct PageCache {
     dirty_at: u64,
 }
 
-/// What a read asks of the device.
+/// The bytes that a read needs from the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// Bytes of the range itself that are not there.
+    /// Missing bytes of the range itself.
     pub(super) missing: u64,
-    /// From where on the system reads ahead, and how many bytes.
+    /// Start and length of the read ahead.
     pub(super) ahead: (u64, u64),
-    /// Some of the range is on its way.
+    /// Part of the range is under way.
     pub(super) is_coming: bool,
 }
 
@@ -74,7 +74,8 @@ impl PageCache {
         }
     }
 
-    /// Use a range of a file: how many bytes of it were not there, in whole pages; afterwards they are.
+    /// Use a range of a file; returns how many bytes of it were missing, in whole pages; afterwards they
+    /// are present.
     pub(super) fn touch(&mut self, inode: u64, offset: u64, len: u64) -> u64 {
         if len == 0 {
             return 0;
@@ -116,7 +117,7 @@ impl PageCache {
             reader.ahead = end;
             return Wanted { missing, ahead: (end, 0), is_coming };
         }
-        // The next part is asked for when half of the last one is used up.
+        // The next part is requested when half of the last one is used up.
         let from = reader.ahead.max(end);
         if from - end > AHEAD / 2 {
             return Wanted { missing, ahead: (from, 0), is_coming };
@@ -127,19 +128,19 @@ impl PageCache {
         Wanted { missing, ahead: (from, bytes), is_coming }
     }
 
-    /// A range is on its way, and there at that moment.
+    /// A range is under way, and arrives at that moment.
     pub(super) fn comes(&mut self, inode: u64, from: u64, bytes: u64, at: u64) {
         self.readers.entry(inode).or_default().coming.push((from, from + bytes, at));
     }
 
-    /// When what is on its way of a range is there.
+    /// When the part of a range that is under way arrives.
     pub(super) fn there_at(&self, inode: u64, offset: u64, len: u64) -> u64 {
         let coming = self.readers.get(&inode).map_or(&[][..], |reader| reader.coming.as_slice());
         let within = coming.iter().filter(|(from, until, _)| offset < *until && offset + len > *from);
         within.map(|(_, _, at)| *at).max().unwrap_or(0)
     }
 
-    /// A file is gone: so are its pages, and who read it.
+    /// A file is gone: so are its pages, and its readers.
     pub(super) fn forget(&mut self, inode: u64) {
         self.readers.remove(&inode);
         let blocks: Vec<BlockKey> =
@@ -164,7 +165,7 @@ impl PageCache {
         span_ns(self.dirty_bytes.saturating_sub(self.config.dirty_bytes), bytes_per_s)
     }
 
-    /// So many bytes of what was written are on the disk now.
+    /// So many written bytes are on the disk now.
     pub(super) fn synced(&mut self, bytes: u64) {
         self.dirty_bytes = self.dirty_bytes.saturating_sub(bytes);
     }
@@ -237,7 +238,7 @@ mod tests {
         let rate = 1_000_000;
         assert_eq!(pages.write_ns(0, 1_000_000, rate), 0);
         assert_eq!(pages.write_ns(0, 500_000, rate), 500_000_000);
-        // That time later it is at the limit, and so is whatever comes.
+        // At that time it is at the limit, so the next write waits too.
         assert_eq!(pages.write_ns(500_000_000, 100_000, rate), 100_000_000);
         assert_eq!(pages.write_ns(60_000_000_000, 1_000_000, rate), 0);
         pages.synced(1_000_000);

@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A machine: one disk, one clock on the wall, one network card.
+/// A machine: one disk, one wall clock, one network card.
 pub(super) struct Machine {
     pub(super) name: String,
     pub(super) config: config::Machine,
@@ -40,7 +40,7 @@ impl Machine {
     }
 }
 
-/// A process. Crashed and started again it is the next incarnation of itself.
+/// A process. After a crash and a start it is its next incarnation.
 pub(super) struct Process {
     pub(super) name: String,
     pub(super) machine: usize,
@@ -56,9 +56,9 @@ pub(super) struct Process {
     pub(super) paused_until: u64,
     /// It takes turns with the other processes of its machine (see `cores`).
     pub(super) shares_cores: bool,
-    /// It has one of them, and a turn is set.
+    /// It has a core, and its turn is scheduled.
     pub(super) on_core: bool,
-    /// Since when.
+    /// Start of its slice.
     pub(super) slice_began: u64,
     pub(super) counters: Arc<Counters>,
     pub(super) rng: Rng,
@@ -92,7 +92,7 @@ impl Process {
 }
 
 impl Core {
-    /// Begin the next incarnation, if the process does not live; its number.
+    /// Begin the next incarnation, if the process does not live; returns its number.
     pub(super) fn bring_up(&self, process: usize) -> u64 {
         let mut processes = self.processes.borrow_mut();
         let state = &mut processes[process];
@@ -101,7 +101,8 @@ impl Core {
             state.incarnation += 1;
             state.busy_until = self.now();
             state.paused_until = 0;
-            // A turn set for the former life may lie far ahead; at worst there will be one turn too many.
+            // A turn scheduled for the former incarnation may lie far ahead; at worst there is one turn too
+            // many.
             state.queued = false;
             state.counters = Arc::default();
             state.rng = Rng::new(self.seed ^ state.incarnation.rotate_left(32), process as u64 + 16);
@@ -114,7 +115,7 @@ impl Core {
         self.processes.borrow()[process].lives(incarnation)
     }
 
-    /// The process came to its end by itself: tasks are dropped first, so sockets close in good order.
+    /// The process ended by itself: tasks are dropped first, so sockets close normally.
     pub(super) fn end_process(self: &Rc<Core>, process: usize) {
         self.trace.line(self.now(), || format!("{} ends", self.processes.borrow()[process].name));
         // Twice: a task's drop may spawn another.
@@ -134,7 +135,7 @@ impl Core {
         self.trace.line(self.now(), || format!("{} crashes", self.processes.borrow()[process].name));
         self.stopped_between(process);
         let incarnation = self.processes.borrow()[process].incarnation;
-        // Dead before its tasks are dropped: nothing they do then reaches the world.
+        // Dead before its tasks are dropped: their effects do not reach the world.
         self.reset_all_of(process, incarnation);
         self.lay_to_rest(process);
         let keys = std::mem::take(&mut self.processes.borrow_mut()[process].tasks);
@@ -153,7 +154,7 @@ impl Core {
         self.machines.borrow_mut()[machine].disk.process_ended(process, incarnation);
     }
 
-    /// The machine loses its power: every process crashes, then the disk loses what was not synced.
+    /// The machine loses its power: every process crashes, then the disk loses unsynced changes.
     pub(super) fn cut_power(self: &Rc<Core>, machine: usize) {
         let here: Vec<usize> = {
             let processes = self.processes.borrow();
@@ -179,7 +180,7 @@ impl Core {
         let mut processes = self.processes.borrow_mut();
         let state = &mut processes[process];
         state.paused_until = state.paused_until.max(until);
-        // If its turn is set already, the turn finds it paused and is set anew.
+        // If its turn is already scheduled, the turn finds it paused and is scheduled again.
     }
 
     /// Charge a socket's call to a process, and its bytes at so much each.

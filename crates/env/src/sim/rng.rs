@@ -1,12 +1,12 @@
-//! Random numbers from a seed: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). Small, fast, and good enough to choose what
-//! fails next; nothing secret comes from here.
+//! Random numbers from a seed: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). Small, fast, and good enough
+//! to choose faults; not for secrets.
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Rng(u64);
 
 impl Rng {
-    /// The stream of a seed; `stream` sets apart several of one world.
+    /// The stream of a seed; `stream` distinguishes several of one world.
     pub(super) fn new(seed: u64, stream: u64) -> Rng {
         let mut rng = Rng(seed ^ stream.wrapping_mul(0xd605_1a2d_8f3c_4b17));
         rng.next();

@@ -1,27 +1,27 @@
-//! Copies of disks: what a machine's disk was, put in its place later.
+//! Copies of disks: an earlier state of a machine's disk, put in its place later.
 
 use super::disk::{DiskState, Inode, Kind};
 use super::process::Machine;
 use super::rng::Rng;
 use super::world::{MachineId, World};
 
-/// What is on a disk that no machine has.
+/// The contents of a disk without a machine.
 pub struct SpareDisk {
     disk: DiskState,
     boot_id: [u8; 16],
 }
 
 impl World {
-    /// A copy of what is durable on a machine's disk.
+    /// A copy of the durable contents of a machine's disk.
     pub fn copy_disk(&self, machine: MachineId) -> SpareDisk {
         let machines = self.core.machines.borrow();
         let Machine { disk, boot_id, .. } = &machines[machine.0];
-        // What was not synced is not in it, as after a power cut: another boot id says so.
+        // Unsynced changes are not in it, as after a power cut: so it has another boot id.
         SpareDisk { disk: disk.durable_copy(), boot_id: boot_id.map(|byte| !byte) }
     }
 
-    /// Exchange what is on a machine's disk and what is on a spare one. All processes of the machine are stopped. What is not synced
-    /// goes along, and so does the boot id that says whether it was lost.
+    /// Exchange the contents of a machine's disk and of a spare one. All processes of the machine are
+    /// stopped. Unsynced changes move too, and so does the boot id, which says whether they were lost.
     pub fn exchange_disk(&self, machine: MachineId, spare: &mut SpareDisk) {
         let mut machines = self.core.machines.borrow_mut();
         let Machine { disk, boot_id, .. } = &mut machines[machine.0];

@@ -1,8 +1,9 @@
-//! Connections: two directions of ordered bytes, each mark saying when the bytes up to it arrive.
+//! Connections: two directions of ordered bytes, with marks of their arrival times.
 //!
-//! A direction is one ring of bytes and a queue of marks (arrival, count), so a small message costs no allocation, and an idle
-//! connection holds none. An end that waits is woken by an event at the next arrival. What is in flight at a reset and would
-//! arrive behind it is lost; what has arrived is read first, as from a kernel's buffer.
+//! A direction is one ring of bytes and a queue of marks (arrival, count), so a small message costs no
+//! allocation, and an idle connection holds none. An event at the next arrival wakes a waiting end. Bytes
+//! in flight at a reset that would arrive after it are lost; arrived bytes are read first, as from a
+//! kernel's buffer.
 
 use super::core::{Core, Event};
 use super::net::{Arrival, HELD, NEVER};
@@ -16,10 +17,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// A ring that has grown past this is given back when it runs empty.
+/// A ring that has grown past this is freed when it runs empty.
 const RING_KEPT: usize = 1024;
 
-/// Who holds an end of a connection.
+/// The owner of an end of a connection.
 #[derive(Clone, Copy)]
 pub(super) struct End {
     pub(super) process: usize,
@@ -30,7 +31,7 @@ pub(super) struct End {
 /// A connection between two ends.
 pub(super) struct Conn {
     ends: [End; 2],
-    /// `pipes[e]` carries what end e writes.
+    /// `pipes[e]` carries the bytes that end e writes.
     pipes: [RefCell<Pipe>; 2],
     /// When end e learns that the connection is broken.
     reset_at: [Cell<u64>; 2],
@@ -41,9 +42,9 @@ struct Pipe {
     marks: VecDeque<(u64, usize)>,
     /// Nothing sent later arrives before this.
     last_at: u64,
-    /// When the reader learns that nothing more comes.
+    /// When the reader learns the end of the stream.
     end_at: u64,
-    /// When the writer learns that nobody reads.
+    /// When the writer learns that the reader is gone.
     unread_at: u64,
     write_closed: bool,
     read_closed: bool,
@@ -71,7 +72,7 @@ impl Default for Pipe {
 }
 
 impl Pipe {
-    /// Move what has arrived into `buf`; how many bytes.
+    /// Move arrived bytes into `buf`; returns the count.
     fn take(&mut self, now: u64, buf: &mut [u8]) -> usize {
         let mut n = 0;
         while let Some((at, count)) = self.marks.front_mut()
@@ -102,7 +103,7 @@ impl Pipe {
         self.marks.iter().take_while(|(at, _)| *at <= now).map(|(_, count)| count).sum()
     }
 
-    /// When the reader has something new to see.
+    /// When the reader has something new to read.
     fn next_at(&self) -> u64 {
         self.marks.front().map_or(NEVER, |(at, _)| *at).min(self.end_at)
     }
@@ -134,7 +135,7 @@ impl Conn {
         core.signal(self.ends[1 - end].machine, self.ends[end].machine)
     }
 
-    /// Something may be new for an end: wake whom it concerns.
+    /// Data may have arrived at an end: wake its waiting side.
     pub(super) fn arrive(self: &Rc<Conn>, core: &Core, end: usize) {
         let now = core.now();
         let broken = self.reset_at[end].get() <= now;
@@ -152,7 +153,7 @@ impl Conn {
         self.await_next(core, end);
     }
 
-    /// If the end's reader waits, have an event at the next arrival.
+    /// If the end's reader waits, schedule an event at the next arrival.
     fn await_next(self: &Rc<Conn>, core: &Core, end: usize) {
         let mut pipe = self.pipes[1 - end].borrow_mut();
         let at = pipe.next_at().min(self.reset_at[end].get());
@@ -219,7 +220,7 @@ impl Conn {
         }
         drop(pipe);
         let process = self.ends[end].process;
-        // Where cores are shared the call's cost comes before what it sends.
+        // If cores are shared, the call's cost comes before the bytes it sends.
         if core.shares_cores(process) {
             core.charge_socket(process, n, |cpu| cpu.sent_byte_ps);
         }
@@ -227,7 +228,7 @@ impl Conn {
         Poll::Ready(Ok(n))
     }
 
-    /// Put `n` bytes just appended on their way.
+    /// Send the `n` bytes just appended.
     fn send(self: &Rc<Conn>, core: &Core, end: usize, n: usize) {
         let (from, to) = (self.ends[end].machine, self.ends[1 - end].machine);
         let leaves = core.moment(self.ends[end].process);
@@ -323,7 +324,7 @@ impl Conn {
         }
     }
 
-    /// This end is gone, without a word but the kernel's.
+    /// This end is gone; only the kernel reports it.
     pub(super) fn abandon(self: &Rc<Conn>, core: &Core, end: usize) {
         let closed = self.pipes[end].borrow().write_closed && self.pipes[1 - end].borrow().read_closed;
         if self.reset_at[end].replace(0) > 0 && !closed {
@@ -332,8 +333,8 @@ impl Conn {
         }
     }
 
-    /// What the tasks of a crashed process do while they are dropped reaches nobody; nor does a socket say anything more
-    /// when its connection is known to be broken.
+    /// The effects of a crashed process's tasks while they are dropped reach no peer; and a socket sends
+    /// nothing more when its connection is known to be broken.
     fn is_dead_end(&self, core: &Core, end: usize) -> bool {
         self.reset_at[end].get() <= core.now()
     }
@@ -352,7 +353,7 @@ impl Conn {
         }
     }
 
-    /// A partition has healed: what was held is sent again.
+    /// A partition has healed: held bytes are sent again.
     pub(super) fn release(self: &Rc<Conn>, core: &Core) {
         for end in [0, 1] {
             let (from, to) = (self.ends[end].machine, self.ends[1 - end].machine);
@@ -439,8 +440,8 @@ impl ReaderImpl for SimReader {
         polled
     }
 
-    /// Whoever reads gives much room for the little that there mostly is: no more of it is cleared than is filled.
-    fn poll_read_behind(
+    /// A reader offers much room for mostly few bytes: only the filled part of it is cleared.
+    fn poll_read_append(
         &mut self,
         cx: &mut Context<'_>,
         buf: &mut BytesMut,

@@ -1,5 +1,6 @@
-//! Timers that can be taken back: nearly every request sets a deadline and nearly none is reached, so a dropped timer must
-//! not stay in the heap until its time. Its entry becomes stale; when stale entries are the greater part, they are swept.
+//! Timers that can be cancelled: nearly every request sets a deadline and nearly none is reached, so a
+//! dropped timer must not stay in the heap until its time. Its entry becomes stale; when most entries are
+//! stale, they are swept.
 
 use super::core::Core;
 use super::net::NEVER;
@@ -47,7 +48,7 @@ impl Timers {
         }
     }
 
-    /// Take a timer away; its waker if it was still set.
+    /// Remove a timer; returns its waker if it was still set.
     pub(super) fn take(&mut self, key: TimerKey) -> Option<Waker> {
         if !self.is_set(key) {
             return None;

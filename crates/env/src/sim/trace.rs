@@ -1,10 +1,10 @@
-//! What happened: a running hash over everything, and a readable ring of the last lines.
+//! The trace: a running hash over everything, and a readable ring of the last lines.
 
 use crate::Instant;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-/// Kinds of what is hashed.
+/// Kinds of hashed events.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Poll = 1,
@@ -29,7 +29,7 @@ impl Trace {
         Trace { hash: Cell::new(0x5170_a1f5_0000_0001), lines_max, lines: RefCell::default() }
     }
 
-    /// Hash one event: when, who, what, how much.
+    /// Hash one event: its time, process, kind and size.
     pub(super) fn add(&self, at: u64, who: usize, kind: Kind, size: u64) {
         let mut hash = self.hash.get();
         for word in [at, (who as u64) << 8 | kind as u64, size] {
@@ -42,7 +42,7 @@ impl Trace {
         self.hash.get()
     }
 
-    /// Keep a line, made only if lines are kept.
+    /// Add a line, built only if lines are kept.
     pub(super) fn line(&self, at: u64, text: impl FnOnce() -> String) {
         if self.lines_max == 0 {
             return;

@@ -1,4 +1,4 @@
-//! The hands on a simulated world: build it, run it, break it.
+//! The control of a simulated world: build it, run it, break it.
 
 use super::config::{self, Config, Cpu, Link};
 use super::core::{Core, Event, Step};
@@ -25,7 +25,7 @@ pub struct MachineId(pub(super) usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(usize);
 
-/// Why a run came back.
+/// Why a run returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The moment was reached, with events still to come.
@@ -38,7 +38,7 @@ pub enum Ended {
 #[derive(Clone)]
 pub struct World {
     pub(super) core: Rc<Core>,
-    /// Absent in the handle a scheduled call gets: that one keeps nothing alive.
+    /// Absent in the handle of a scheduled call: that one keeps nothing alive.
     _life: Option<Rc<Life>>,
 }
 
@@ -51,7 +51,7 @@ impl Drop for Life {
             self.0.crash_process(process);
         }
         self.0.drop_events();
-        // Whoever still has a handle to the world keeps none of what was in it.
+        // A remaining handle to the world keeps none of its contents alive.
         self.0.machines.borrow_mut().iter_mut().for_each(|machine| machine.disk.wipe());
     }
 }
@@ -63,8 +63,8 @@ impl World {
         World { _life: Some(Rc::new(Life(core.clone()))), core }
     }
 
-    /// A handle for what is planned ahead: it does not keep the world from its end. One that does, within a fault that is never
-    /// carried out, would keep all of the world in memory.
+    /// A handle for planned calls: it does not keep the world alive. An ordinary handle, within a fault
+    /// that is never carried out, would keep all of the world in memory.
     pub fn for_plans(&self) -> World {
         World { core: self.core.clone(), _life: None }
     }
@@ -79,7 +79,7 @@ impl World {
         self.machine_like(name, self.core.config.machine)
     }
 
-    /// Add a machine of its own kind.
+    /// Add a machine with its own config.
     pub fn machine_like(&self, name: &str, config: config::Machine) -> MachineId {
         let mut machines = self.core.machines.borrow_mut();
         let rng = Rng::new(self.core.seed, (1 << 32) + machines.len() as u64);
@@ -95,8 +95,8 @@ impl World {
         ProcessId(processes.len() - 1)
     }
 
-    /// Run `body` as a root task of the process: of its present life, or, if it does not live, of a new one. The process
-    /// ends when its last root task has; its other tasks are dropped then.
+    /// Run `body` as a root task of the process: of its present life, or, if it does not live, of a new
+    /// one. The process ends when its last root task has; its other tasks are dropped then.
     pub fn start<F>(&self, process: ProcessId, body: impl FnOnce(Env) -> F)
     where
         F: Future<Output = ()> + 'static,
@@ -107,7 +107,8 @@ impl World {
         self.core.spawn(process.0, incarnation, true, Box::pin(future));
     }
 
-    /// [`World::start`], then run the world until `body` has ended; its value. Other processes run on beside it.
+    /// [`World::start`], then run the world until `body` has ended; returns its value. Other processes run
+    /// too.
     ///
     /// # Panics
     ///
@@ -126,7 +127,7 @@ impl World {
                 slot.replace(Some(done));
             }
         });
-        // The root task owns one of the two handles to the value: when it is gone, so is the chance of a value.
+        // The root task owns one of the two handles to the value: when it is gone, there will be no value.
         while value.borrow().is_none() && Rc::strong_count(&value) > 1 {
             if self.core.step(u64::MAX) != Step::Ran {
                 break;
@@ -138,12 +139,12 @@ impl World {
         })
     }
 
-    /// The moment it is.
+    /// The current time.
     pub fn now(&self) -> Instant {
         Instant(self.core.now())
     }
 
-    /// Run all that happens up to and at `deadline`; then it is `deadline`.
+    /// Run all events up to and at `deadline`; then it is `deadline`.
     pub fn run_until(&self, deadline: Instant) -> Ended {
         loop {
             let step = self.core.step(deadline.0);
@@ -159,7 +160,7 @@ impl World {
         self.run_until(self.now() + span)
     }
 
-    /// Run until `holds` does, asking after every step; whether it did by `deadline`.
+    /// Run until `holds` returns true, checked after every step; returns whether it did by `deadline`.
     pub fn run_until_true(&self, deadline: Instant, mut holds: impl FnMut() -> bool) -> bool {
         while !holds() {
             if self.core.step(deadline.0) != Step::Ran {
@@ -170,13 +171,14 @@ impl World {
         true
     }
 
-    /// Call `then` at a moment: a fault planned ahead.
+    /// Call `then` at a moment: a planned fault.
     pub fn at(&self, moment: Instant, then: impl FnOnce(&World) + 'static) {
         let call = move |core: &Rc<Core>| then(&World { core: core.clone(), _life: None });
         self.core.schedule(moment.0, Event::Call(Box::new(call)));
     }
 
-    /// Call `then` a while after a process has come to a point once more than `passes` times: a fault in the gap behind it.
+    /// Call `then` a while after a process has reached a point once more than `passes` times: a fault in
+    /// the gap after it.
     pub fn trap(
         &self,
         process: ProcessId,
@@ -190,24 +192,25 @@ impl World {
         self.core.set_trap(process.0, point, passes, delay_ns, Box::new(call));
     }
 
-    /// What was come to of the points, and where stops fell.
+    /// The reached crash points, and the stops after each.
     pub fn points(&self) -> BTreeMap<CrashPoint, CrashPointCounts> {
         self.core.points.met()
     }
 
-    /// `kill -9`: tasks vanish, peers see a reset after the link's latency, file calls in flight are done, not done, or
-    /// (writes) done in part. What was written stays, durable or not; locks are free; the boot id stays.
+    /// `kill -9`: tasks vanish, peers see a reset after the link's latency, file calls in flight are done,
+    /// not done, or (writes) done in part. Written bytes stay, durable or not; locks are free; the boot id
+    /// stays.
     pub fn crash(&self, process: ProcessId) {
         self.core.crash_process(process.0);
     }
 
-    /// All processes of the machine crash, its disk loses what was not synced (see [`sim`](crate::sim)), and its boot id
-    /// is another. [`World::start`] processes again at any time.
+    /// All processes of the machine crash, its disk loses unsynced changes (see [`sim`](crate::sim)), and
+    /// its boot id changes. [`World::start`] processes again at any time.
     pub fn power_cut(&self, machine: MachineId) {
         self.core.cut_power(machine.0);
     }
 
-    /// From now on an address is this machine's: who listens at all addresses of it is reached there.
+    /// From now on an address belongs to this machine: listeners at all its addresses are reached there.
     pub fn set_address(&self, machine: MachineId, ip: IpAddr) {
         self.core.net.borrow_mut().addresses.insert(ip, machine.0);
     }
@@ -217,39 +220,40 @@ impl World {
         self.core.net.borrow_mut().names.insert(host.to_owned(), found.to_vec());
     }
 
-    /// Whether name servers answer: what is asked while they do not is never answered.
+    /// Whether name servers answer: lookups while they do not are never answered.
     pub fn set_names_answered(&self, on: bool) {
         self.core.net.borrow_mut().is_nameless = !on;
     }
 
-    /// Cut (or heal) the way between two machines: what is sent is held, and arrives after it is healed.
+    /// Cut (or heal) the way between two machines: messages are held, and arrive after it is healed.
     pub fn partition(&self, a: MachineId, b: MachineId, on: bool) {
         self.core.set_partition(a.0, b.0, on);
     }
 
-    /// Break every connection between two machines, as a box on the way does: what is in flight is lost, and both ends learn
-    /// it after the link's latency.
+    /// Break every connection between two machines, as a middlebox does: data in flight is lost, and both
+    /// ends learn it after the link's latency.
     pub fn reset(&self, a: MachineId, b: MachineId) {
         self.core.reset_between(a.0, b.0, None);
     }
 
-    /// `a` has forgotten every connection to `b`, and `b` learns it only at `until`: what it sends up to then is lost.
+    /// `a` has forgotten every connection to `b`, and `b` learns it only at `until`: all it sends up to
+    /// then is lost.
     pub fn half_open(&self, a: MachineId, b: MachineId, until: Instant) {
         self.core.reset_between(a.0, b.0, Some(until.0));
     }
 
-    /// Set the link between two machines, both ways; for what is sent from now on.
+    /// Set the link between two machines, both ways; for messages sent from now on.
     pub fn set_link(&self, a: MachineId, b: MachineId, link: Link) {
         self.core.set_link(a.0, b.0, link);
     }
 
-    /// Set a machine's disk, for calls from now on. A capacity below what is used makes it full.
+    /// Set a machine's disk, for calls from now on. A capacity below the used space makes it full.
     pub fn set_disk(&self, machine: MachineId, disk: config::Disk) {
         self.core.machines.borrow_mut()[machine.0].disk.config = disk;
     }
 
-    /// Exchange what is on the disks of two machines, all of whose processes are stopped. What is not synced of it goes along, and
-    /// so does the boot id that says whether it was lost.
+    /// Exchange the contents of the disks of two machines, all of whose processes are stopped. Unsynced
+    /// changes move too, and so does the boot id, which says whether they were lost.
     pub fn exchange_disks(&self, a: MachineId, b: MachineId) {
         let mut machines = self.core.machines.borrow_mut();
         let (first, second) = (a.0.min(b.0), a.0.max(b.0));
@@ -261,7 +265,7 @@ impl World {
         }
     }
 
-    /// Set what computing costs a process.
+    /// Set the costs of computing for a process.
     pub fn set_cpu(&self, process: ProcessId, cpu: Cpu) {
         self.core.processes.borrow_mut()[process.0].cpu = cpu;
     }
@@ -271,17 +275,19 @@ impl World {
         self.core.machines.borrow()[machine.0].disk.space()
     }
 
-    /// The next `count` syncs (and durable writes) of the machine fail with `EIO`; what they covered is never durable.
+    /// The next `count` syncs (and durable writes) of the machine fail with `EIO`; the writes they covered
+    /// are never durable.
     pub fn fail_syncs(&self, machine: MachineId, count: u64) {
         self.core.machines.borrow_mut()[machine.0].disk.failing_syncs = count;
     }
 
-    /// Call something whenever a sync of the machine fails, before anything is lost. It must not touch the world.
+    /// Call `tell` whenever a sync of the machine fails, before anything is lost. It must not touch the
+    /// world.
     pub fn on_failed_sync(&self, machine: MachineId, tell: impl Fn() + 'static) {
         self.core.machines.borrow_mut()[machine.0].disk.on_failed_sync = Some(Rc::new(tell));
     }
 
-    /// How many syncs of the machine have failed since this was asked last.
+    /// How many syncs of the machine have failed since the last call.
     pub fn take_failed_syncs(&self, machine: MachineId) -> u64 {
         std::mem::take(&mut self.core.machines.borrow_mut()[machine.0].disk.failed_syncs)
     }
@@ -308,7 +314,7 @@ impl World {
         self.core.processes.borrow()[process.0].tasks.len()
     }
 
-    /// What the process's present (or last) life has counted.
+    /// The counts of the process's present (or last) incarnation.
     pub fn counters(&self, process: ProcessId) -> Arc<Counters> {
         self.core.processes.borrow()[process.0].counters.clone()
     }
@@ -323,7 +329,7 @@ impl World {
         MachineId(self.core.processes.borrow()[process.0].machine)
     }
 
-    /// How much has happened up to now: turns of tasks, and events.
+    /// Events so far: turns of tasks, and events of the heap.
     pub fn events(&self) -> u64 {
         self.core.events.get()
     }
@@ -333,7 +339,7 @@ impl World {
         self.core.trace.hash()
     }
 
-    /// Put a line into the timeline. It goes into the hash, too.
+    /// Add a line to the timeline. The hash covers it, too.
     pub fn log(&self, text: impl Into<String>) {
         let text = text.into();
         for part in text.as_bytes().chunks(8) {

@@ -1,4 +1,4 @@
-//! What must hold in both worlds: each case is run by `tests/real.rs` and by `tests/sim.rs`.
+//! Cases that must hold in both worlds: `tests/real.rs` and `tests/sim.rs` run each.
 
 use bytes::{Bytes, BytesMut};
 use shoal_env::{Address, AlignedBuf, DiskSpace, Env, OpenOptions, Reader, Stream, local};
@@ -8,19 +8,19 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Where a case may listen, and put its files.
+/// The addresses and the folder of a case.
 pub struct Place {
     pub address: Address,
     pub root: PathBuf,
 }
 
-/// Hand the names of all cases to a macro.
+/// Pass the names of all cases to a macro.
 macro_rules! all {
     ($with:ident) => {
         $with! {
             streams_echo_many_small_messages,
             a_big_transfer_arrives_whole_and_in_order,
-            what_is_read_behind_joins_what_was_there_and_is_never_more_than_asked_for,
+            read_bytes_are_appended_to_the_buffer_and_never_exceed_the_limit,
             the_end_of_a_stream_is_read_after_its_last_byte,
             one_direction_may_end_while_the_other_goes_on,
             a_dropped_peer_breaks_writing,
@@ -32,7 +32,7 @@ macro_rules! all {
             a_pause_lasts_as_long_as_it_should_and_may_be_given_up,
             offloaded_work_gives_its_value,
             files_keep_what_was_written,
-            pieces_are_written_one_behind_the_other,
+            pieces_are_written_one_after_the_other,
             reads_end_at_the_end_of_the_file,
             opening_respects_create_and_exclusive,
             truncate_extends_with_zeros_and_cuts,
@@ -123,10 +123,7 @@ pub async fn a_big_transfer_arrives_whole_and_in_order(env: Env, place: Place) {
     assert!(read_to_end(&mut far.reader).await.unwrap() == sent);
 }
 
-pub async fn what_is_read_behind_joins_what_was_there_and_is_never_more_than_asked_for(
-    env: Env,
-    place: Place,
-) {
+pub async fn read_bytes_are_appended_to_the_buffer_and_never_exceed_the_limit(env: Env, place: Place) {
     let (mut near, mut far) = pair(&env, &place).await;
     let sent = pattern(3 << 20, 2);
     let copy = sent.clone();
@@ -138,7 +135,7 @@ pub async fn what_is_read_behind_joins_what_was_there_and_is_never_more_than_ask
     let mut got = BytesMut::from(&b"before"[..]);
     for max in (0..).map(|round| 1 + round * 7919 % 90_000) {
         let before = got.len();
-        let n = far.reader.read_behind(&mut got, max).await.unwrap();
+        let n = far.reader.read_append(&mut got, max).await.unwrap();
         assert!(n <= max && got.len() == before + n);
         if n == 0 {
             break;
@@ -218,7 +215,7 @@ pub async fn a_pause_lasts_as_long_as_it_should_and_may_be_given_up(env: Env, _:
         let until = env.now() + Duration::from_micros(micros);
         env.pause_until(until).await;
         assert!(env.now() >= until);
-        // One that is given up leaves nothing behind for the next.
+        // A cancelled wait leaves nothing for the next.
         let long = env.pause_until(env.now() + Duration::from_secs(60));
         assert!(env.deadline(env.now() + Duration::from_millis(1), long).await.is_err());
     }
@@ -285,7 +282,7 @@ pub async fn files_keep_what_was_written(env: Env, place: Place) {
     assert!(file.space().await.unwrap() >= 300_000);
 }
 
-pub async fn pieces_are_written_one_behind_the_other(env: Env, place: Place) {
+pub async fn pieces_are_written_one_after_the_other(env: Env, place: Place) {
     let file = env.open(place.root.join("pieces"), create()).await.unwrap();
     let pieces: Vec<Bytes> = (0..3000usize).map(|i| Bytes::from(pattern(i % 5, i))).collect();
     file.write_at(17, pieces.clone()).await.unwrap();

@@ -54,7 +54,7 @@ impl Frames {
     /// Read what the stream has, up to a buffer. `Ok(false)`: the stream has ended.
     pub fn poll_fill(&mut self, reader: &mut dyn ReaderImpl, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         if self.missing > 0 {
-            let n = ready!(reader.poll_read_behind(cx, &mut self.buf, self.missing))?;
+            let n = ready!(reader.poll_read_append(cx, &mut self.buf, self.missing))?;
             self.missing -= n;
             return Poll::Ready(Ok(n > 0));
         }

@@ -272,7 +272,7 @@ fn a_folder_with_a_part_missing_is_refused_and_comes_back_with_it() {
     Serving::start(&["up", &data]).stop();
     let folder = home.path("data/server-0/demo");
     for (part, words) in [
-        ("collection", ["`collection` that says whose it is is missing", "from a copy"]),
+        ("collection", ["`collection` with its identity is missing", "from a copy"]),
         ("journal", ["holds no segment", "from a copy"]),
     ] {
         let (there, away) = (folder.join(part), home.path(part));

@@ -31,7 +31,7 @@ pub(super) async fn a_scan_gives_rows_in_order_and_resumes_by_key(subject: &Subj
     for n in (0..100).rev() {
         changes.put(key(n), n.to_string());
     }
-    changes.put("Dkez", "behind the prefix");
+    changes.put("Dkez", "after the prefix");
     changes.put("Dkex", "before the prefix");
     subject.apply(changes).await;
     for limit in [1, 7, 100, 1000] {
@@ -96,14 +96,14 @@ pub(super) async fn what_the_rows_of_a_scan_lead_to_is_loaded_with_them(subject:
     let mut changes = Changes::default();
     for n in 0..10 {
         changes.put(key(n), lead(n));
-        // One in two is not there.
+        // Every second one is absent.
         if n % 2 == 0 {
             changes.put(lead(n), "led to");
         }
         changes.stream(handle(u64::from(n)), StreamChange::Create { generation: 1 });
     }
     subject.apply(changes).await;
-    // So many that the first are kept in no table in memory.
+    // So many that no table in memory keeps the first.
     for n in 100..105 {
         ok(subject.store.checkpoint().await);
         let mut changes = Changes::default();

@@ -59,7 +59,7 @@ pub(super) async fn a_put_replaces_a_large_stream(subject: &Subject) {
     subject.change(h, put).await;
     subject.same(&subject.read(h, 0, 3000).await, &pattern(2, 3000));
     assert_eq!(subject.info(h).await.map(|info| info.size), Some(3000));
-    // And it grows again: nothing of the first life shines through.
+    // And it grows again: no old bytes are visible.
     subject.write(h, 50_000, pattern(3, 10), 3).await;
     subject.same(&subject.read(h, 3000, 47_000).await, &vec![0; 47_000]);
     subject.same(&subject.read(h, 0, 3000).await, &pattern(2, 3000));
@@ -93,7 +93,7 @@ pub(super) async fn a_cut_large_stream_grows_with_zeros(subject: &Subject) {
     let mut expected = vec![0; 70_005];
     expected[70_000..].copy_from_slice(&pattern(5, 5));
     subject.same(&subject.read(h, 0, 70_005).await, &expected);
-    // Behind the end there is nothing but zeros.
+    // After the end there is nothing but zeros.
     subject.same(&subject.read(h, 70_000, 10).await[5..], &[0; 5]);
 }
 
@@ -122,7 +122,7 @@ pub(super) async fn an_append_that_would_end_beyond_its_bound_is_refused_whereve
     for (n, len) in [(1, 1000_usize), (2, 60_000)] {
         let h = subject.create(n).await;
         let end_max = 2 * len as u64;
-        // Each fits when it is asked for.
+        // Each fits when it is requested.
         let appends = (0..5).map(|part| subject.store.append(h, 1, end_max, pattern(part, len), moment(1)));
         let answers = join_all(appends).await;
         let refused =

@@ -1,7 +1,9 @@
-//! Admission: space and room are asked for before a change is executed, so that `ENOSPC` is an answer and never an accident.
+//! Admission: a change requests space and room before it is executed, so that `ENOSPC` is a reply and never
+//! an accident.
 //!
-//! The file system is asked rarely; in between, what was granted since counts as taken. The reserve is for removals and
-//! recovery. Changes, removals too, also wait while the tables are full or no segment is ready; reads never do.
+//! Free space is sampled rarely; in between, granted bytes count as taken. The reserve is for removals and
+//! recovery. Changes, removals too, also wait while the tables are full or no segment is ready; reads never
+//! do.
 
 use super::CollectionState;
 use super::row_layers::FROZEN_MAX;
@@ -12,28 +14,28 @@ use shoal_env::Instant;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The file system is asked again after this long.
+/// Free space is sampled again after this long.
 const SAMPLE_SPAN: Duration = Duration::from_millis(250);
-/// A batch may stand in a group of its own: header and alignment.
+/// A batch may be alone in its group: header and alignment.
 const GROUP_OVERHEAD: u64 = 8192;
 
-/// What is known of space.
+/// The known state of space.
 #[derive(Default)]
 pub(super) struct Ledger {
     total: u64,
-    /// As the file system said last.
+    /// Free bytes by the last sample.
     available: u64,
     /// The disk's number ([`shoal_env::DiskSpace::disk`]).
     disk: u64,
     sampled: Option<Instant>,
     sampling: bool,
-    /// Granted and given back since: taken, as far as is known.
+    /// Granted and released since: taken, as far as is known.
     taken: u64,
     /// Granted.
     outstanding: u64,
     /// Granted of the journal's room.
     room_outstanding: u64,
-    /// Room of the journal that somebody waits for.
+    /// Room of the journal that a change waits for.
     pub room_wanted: u64,
     /// A checkpoint or a new segment found no space.
     pub stuck: bool,
@@ -76,7 +78,7 @@ impl CollectionState {
             self.health()?;
             match self.judge_ask(&ask) {
                 Judged::Granted => return Ok(self.grant(&ask)),
-                // The estimate is careful; before a refusal the file system itself is asked.
+                // The estimate is conservative; before a refusal, free space is sampled.
                 Judged::Refused(_) if !asked_fs => {
                     asked_fs = true;
                     self.sample().await?;
@@ -96,7 +98,8 @@ impl CollectionState {
         let mut ledger = self.ledger.borrow_mut();
         let reserve = if ask.frees { 0 } else { self.config.reserve_bytes };
         let left = ledger.left();
-        // Who frees is never refused for an estimate: its record goes into prewritten space.
+        // An operation that frees space is never refused because of an estimate: its record goes into
+        // prewritten space.
         if !ask.frees && (ledger.sampled.is_none() || left < asked.saturating_add(reserve)) {
             return Judged::Refused(StoreError::NoSpace { available: left, asked, reserve });
         }
@@ -154,17 +157,17 @@ impl CollectionState {
         ledger.sampling = true;
         let collection = self.clone();
         self.env.spawn("store space", async move {
-            // An estimate that could not be renewed stays, and is asked for again by the next admission.
+            // If the estimate cannot be renewed it stays, and the next admission samples again.
             drop(collection.sample().await);
             collection.ledger.borrow_mut().sampling = false;
         });
     }
 
     pub(super) async fn sample(&self) -> Result<(), StoreError> {
-        // What is given back while the file system is asked may or may not be in its answer: it goes on counting.
+        // Bytes released during the sample may or may not be in its result: they continue to count.
         let before = self.ledger.borrow().taken;
         let asked = self.env.space(&self.config.dir).await;
-        let space = asked.map_err(|error| StoreError::io("asking for free space", &error))?;
+        let space = asked.map_err(|error| StoreError::io("reading the free space", &error))?;
         let now = self.env.now();
         let mut ledger = self.ledger.borrow_mut();
         ledger.total = space.total;
@@ -175,9 +178,9 @@ impl CollectionState {
         Ok(())
     }
 
-    /// The answer that there is no space, with the figures.
+    /// The `NoSpace` error, with the figures.
     pub(super) async fn no_space(&self, asked: u64) -> StoreError {
-        // If even that fails, the old figures will do.
+        // If even that fails, use the old figures.
         drop(self.sample().await);
         let available = self.ledger.borrow().available;
         StoreError::NoSpace { available, asked, reserve: self.config.reserve_bytes }

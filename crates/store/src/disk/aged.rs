@@ -1,9 +1,10 @@
-//! A store that looks as if it held very much: sealed segments whose contents all live, without the contents.
+//! A store that looks very full: sealed segments whose contents all live, without the contents.
 //!
-//! For benchmarks: what a change costs must not grow with what is stored, and a terabyte is not written to see that. Each segment
-//! is a file with the head of a group and nothing else (it takes one block of the disk), and its live bytes are counted by a row
-//! of the table, as those of a real one are. Nothing names these contents, so nothing reads them. Generations and LSNs are older
-//! than any of the journal, so that recovery passes them by.
+//! For benchmarks: the cost of a change must not grow with the stored bytes, and this shows it without
+//! writing a terabyte. Each segment is a file with the head of a group and nothing else (it takes one block
+//! of the disk), and a row of the table counts its live bytes, as for a real one. Nothing refers to these
+//! contents, so nothing reads them. Generations and LSNs are older than any of the journal, so recovery
+//! skips them.
 
 use super::bloom::BloomFilter;
 use super::identity;
@@ -17,7 +18,7 @@ use bytes::Bytes;
 use shoal_env::{Env, OpenOptions};
 use std::sync::Arc;
 
-/// Numbers of the segments that are added begin here: a journal does not come so far.
+/// First number of the added segments: a journal never reaches it.
 const FIRST: u64 = 1 << 24;
 /// The journal of a new store begins with a generation above this.
 const COUNT_MAX: u64 = 1 << 16;
@@ -25,7 +26,7 @@ const COUNT_MAX: u64 = 1 << 16;
 /// Add so many segments to a store that was served and closed, three fourths of each alive.
 ///
 /// # Errors
-/// When the folder holds no such store, or is in use; and what the disk answers.
+/// When the folder holds no such store, or is in use; and errors of the disk.
 pub async fn add_segments(env: &Env, config: &CollectionConfig, count: u64) -> Result<(), StoreError> {
     if count >= COUNT_MAX {
         return Err(StoreError::Refused(format!("{count} segments: choose fewer than {COUNT_MAX}")));

@@ -1,5 +1,5 @@
-//! Applying a batch: staged first, so that an impossible one changes nothing; then encoded straight into the group that
-//! gathers, and entered into the active table.
+//! Applying a batch: staged first, so that an impossible one changes nothing; then encoded straight into
+//! the gathering group, and entered into the active table.
 
 use super::CollectionState;
 use super::journal::group::{self, RecordWriter};
@@ -23,7 +23,7 @@ pub(crate) fn intent_key(handle: Handle) -> Bytes {
     key.into()
 }
 
-/// What a stream becomes by a batch.
+/// The new state of a stream after a batch.
 struct Staged {
     handle: Handle,
     before: Option<StreamRow>,
@@ -34,15 +34,15 @@ struct Staged {
     cut: Option<u64>,
 }
 
-/// How a batch of the store's own differs from a server's.
+/// Properties of a batch that the store makes itself.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Manner {
-    /// Somebody waits although the batch is weak.
+    /// A task waits for the batch although it is weak.
     pub urgent: bool,
 }
 
 impl CollectionState {
-    /// The row of a stream, as far as it is in memory.
+    /// The row of a stream, if it is in memory.
     pub(super) fn stream_row(&self, handle: Handle, loaded: &Loaded) -> Result<Option<StreamRow>, NotLoaded> {
         match self.rows.borrow().lookup(&stream_key(handle), loaded) {
             Lookup::Found(row) => Ok(Some(StreamRow::decode(&row.value).map_err(NotLoaded::Damaged)?)),
@@ -100,7 +100,7 @@ impl CollectionState {
             None => {
                 let before = match self.stream_row(handle, loaded) {
                     Ok(before) => before,
-                    // A handle is never used twice: who makes a stream need not load that there is none.
+                    // A handle is never used twice: the maker of a stream need not load that there is none.
                     Err(NotLoaded::Unknown) if matches!(change, StreamChange::Create { .. }) => None,
                     Err(error) => return Err(error.into_store(handle)),
                 };
@@ -197,7 +197,7 @@ impl CollectionState {
         Ok(lsn)
     }
 
-    /// What has to follow outside of the batch.
+    /// Work outside of the batch that follows it.
     fn afterwards(self: &Rc<Self>, lsn: Lsn, staged: Vec<Staged>) {
         for staged in staged {
             self.weak.borrow_mut().remove(&staged.handle);
@@ -221,7 +221,7 @@ fn check_rows(changes: &Changes) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Why a stream's row is not at hand.
+/// Why a stream's row is not available.
 pub(super) enum NotLoaded {
     Unknown,
     Damaged(StoreError),
@@ -251,7 +251,7 @@ impl Staged {
             StreamChange::Resize { generation, size, written_at } => {
                 let row = self.after.as_mut().ok_or(StoreError::NoStream)?;
                 if size == 0 {
-                    // Nothing of the old bytes is left: the stream begins again, in its row.
+                    // None of the old bytes is left: the stream begins again, in its row.
                     self.content = None;
                     self.cut = None;
                     *row = StreamRow { written_at, ..row.emptied(generation) };
@@ -311,7 +311,7 @@ impl Staged {
         Some((intent_key(self.handle), value.into()))
     }
 
-    /// The row, unless its content's place has to be known first.
+    /// The row, unless its content's place must be known first.
     fn encode_early(&self) -> Option<Bytes> {
         if self.content.is_some() { None } else { self.after.as_ref().map(StreamRow::encode) }
     }
@@ -324,7 +324,7 @@ impl Staged {
         }
     }
 
-    /// The place in the log that is not the stream's home any more.
+    /// The place in the log that is no longer the stream's home.
     fn left(&self) -> Option<((u64, u64), u64)> {
         let Some(Home::Log { segment, generation, offset, len, .. }) =
             self.before.as_ref().map(|row| &row.home)
@@ -341,7 +341,7 @@ impl Staged {
     }
 }
 
-/// Forget the small content from `size` on.
+/// Cut the small content at `size`.
 fn cut_content(row: &mut StreamRow, size: u64) {
     match row.home {
         Home::Tiny => {

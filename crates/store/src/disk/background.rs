@@ -1,4 +1,4 @@
-//! Background work: checkpoints, segments made ready and freed, and what is written without haste.
+//! Background work: checkpoints, preparing and freeing segments, and writes that no reply waits for.
 
 use super::CollectionState;
 use super::journal::segments;
@@ -15,24 +15,26 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is written without haste waits this long for company.
+/// Weak changes wait this long, so that more share a group.
 const IDLE_SPAN: Duration = Duration::from_millis(20);
-/// A deferred change waits this long for somebody who needs it durable. Half of the second that is promised: the sync takes time.
+/// A deferred change waits this long for a task that needs it durable. Half of the promised second: the
+/// sync takes time.
 const DEFERRED_SPAN: Duration = Duration::from_millis(500);
-/// Before something that found no space is tried again.
+/// Pause before an operation that found no space is retried.
 const RETRY_SPAN: Duration = Duration::from_millis(100);
 /// Keys that are read for the filter at once.
 const KEYS_AT_ONCE: usize = 2048;
-/// Free segments kept ready, where the disk has room: each start takes one, and on a full disk, where no checkpoint frees
-/// any, it may be stopped and started again.
+/// Free segments kept ready, if the disk has room: each start takes one, and on a full disk, where no
+/// checkpoint frees any, it may be stopped and started again.
 const READY_MIN: usize = 2;
-/// Rows of one record of weak changes, at most.
+/// Most rows of one record of weak changes.
 const WEAK_ROWS_MAX: usize = 256;
-/// Bytes that one part of a checkpoint writes, about, or of a segment: they delay the journal's next sync.
+/// Approximate bytes of one write of a checkpoint's part or of a segment: they delay the journal's next
+/// sync.
 const PART_BYTES: u64 = 256 << 10;
-/// Rows of one part, at least.
+/// Fewest rows of one part.
 const PART_ROWS_MIN: usize = 64;
-/// The longest rest behind a part of background work.
+/// The longest rest after a part of background work.
 const REST_MAX: Duration = Duration::from_millis(20);
 const ENOSPC: i32 = 28;
 
@@ -40,9 +42,9 @@ fn is_no_space(error: &StoreError) -> bool {
     matches!(error, StoreError::Io { errno: Some(ENOSPC), .. })
 }
 
-/// A part that might have had `rows_max` rows had `rows` and wrote so much. The next of its kind has as many as write what a
-/// part may, at most twice as many; the last rows of a kind, fewer than there might have been, teach nothing but that they were
-/// too many.
+/// The rows of the next part of a kind: a part with room for `rows_max` rows had `rows` and wrote `bytes`.
+/// The next has as many as write [`PART_BYTES`], at most twice as many. The last part of a kind, with fewer
+/// rows than it had room for, can only lower the number.
 fn rows_learnt(rows_max: usize, rows: usize, bytes: u64) -> usize {
     if rows < rows_max && bytes <= PART_BYTES {
         return rows_max;
@@ -81,14 +83,14 @@ pub(super) async fn checkpoints(collection: Rc<CollectionState>) {
     }
 }
 
-/// After a start: read which keys the table holds, page by page. Those checkpointed meanwhile are noted by themselves.
+/// After a start: read the keys of the table into the filter, page by page. Checkpoints add their own keys.
 pub(super) async fn learn_keys(collection: Rc<CollectionState>) {
     let mut after: Option<Bytes> = None;
     while !collection.rows.borrow().bloom.complete {
         let key = after.take();
         let range = RangeNeed { prefix: Bytes::new(), after: key, limit: KEYS_AT_ONCE, follow: None };
         let Ok(mut fetched) = collection.table.fetch(Vec::new(), vec![range]).await else {
-            // Then everything is looked up in the table itself.
+            // Then every lookup goes to the table itself.
             return;
         };
         let Some(page) = fetched.ranges.pop() else { return };
@@ -99,7 +101,7 @@ pub(super) async fn learn_keys(collection: Rc<CollectionState>) {
     }
 }
 
-/// Keep a free segment ready; free what is dead.
+/// Keep a free segment ready; free dead ones.
 pub(super) async fn segments(collection: Rc<CollectionState>) {
     loop {
         let woken = collection.segment_work.wait();
@@ -109,10 +111,10 @@ pub(super) async fn segments(collection: Rc<CollectionState>) {
         let checkpointed = collection.checkpointed.get();
         let (freed, surplus) = collection.journal.borrow_mut().segments.recycle(checkpointed);
         for path in surplus {
-            // A file that stays is found and used at the next start.
+            // If the removal fails, the next start finds the file and uses it.
             drop(collection.env.remove(path).await);
         }
-        // Only then: who waits for room wakes this task in turn.
+        // Only then: a task that waits for room wakes this task in turn.
         if freed {
             collection.room.wake_all();
         }
@@ -123,7 +125,7 @@ pub(super) async fn segments(collection: Rc<CollectionState>) {
     }
 }
 
-/// Write what nobody waits for, a little later.
+/// Write weak changes, a little later.
 pub(super) async fn idle_work(collection: Rc<CollectionState>) {
     loop {
         collection.idle_work.wait().await;
@@ -137,7 +139,7 @@ pub(super) async fn idle_work(collection: Rc<CollectionState>) {
     }
 }
 
-/// Make deferred changes durable a while after the first of them, unless somebody asks for that before.
+/// Make deferred changes durable a while after the first of them, unless a task requests that earlier.
 pub(super) async fn deferred(collection: Rc<CollectionState>) {
     loop {
         let woken = collection.deferred.wait();
@@ -145,13 +147,13 @@ pub(super) async fn deferred(collection: Rc<CollectionState>) {
             return;
         }
         let at_reply = collection.modes.get().metadata == MetadataSync::AtReply;
-        if !at_reply || collection.journal.borrow().unasked().is_none() {
+        if !at_reply || collection.journal.borrow().unrequested().is_none() {
             woken.await;
             continue;
         }
         collection.env.sleep(DEFERRED_SPAN).await;
-        let unasked = collection.journal.borrow().unasked();
-        if let Some(lsn) = unasked {
+        let unrequested = collection.journal.borrow().unrequested();
+        if let Some(lsn) = unrequested {
             collection.push_to(lsn);
         }
     }
@@ -168,9 +170,9 @@ impl CollectionState {
         self.apply_in_parts(rows, lsn).await
     }
 
-    /// Part by part. Each part's bytes go to the disk at once, and what the journal makes durable meanwhile
-    /// waits behind them: so a part is small, and the disk rests from it as long as it took. Where changes wait for the
-    /// checkpoint's end there is no rest.
+    /// Apply part by part. Each part's bytes go to the disk at once, and the journal's syncs meanwhile wait
+    /// for them: so a part is small, and the disk rests after it as long as it took. If changes wait for
+    /// the checkpoint's end, there is no rest.
     async fn apply_in_parts(self: &Rc<Self>, rows: Arc<TableRows>, lsn: Lsn) -> Result<(), StoreError> {
         let mut part = Part { rows, from: None, rows_max: 1, lsn };
         loop {
@@ -189,7 +191,7 @@ impl CollectionState {
         }
     }
 
-    /// Rows of a kind that one part has, at most.
+    /// Most rows of a kind in one part.
     fn rows_of_part(&self, kind: u8) -> usize {
         let rows_max = self.config.part_rows_max.max(1);
         self.part_rows.borrow().get(&kind).copied().unwrap_or(PART_ROWS_MIN).min(rows_max)
@@ -212,18 +214,19 @@ impl CollectionState {
         journal.segments.wanted().is_some() || journal.segments.ready() == 0
     }
 
-    /// The keys of a table that is about to be checkpointed. Each is a cache miss or two, of a hundred thousand: elsewhere.
+    /// Add the keys of a table to the filter before its checkpoint. Each costs a cache miss or two, and
+    /// there are a hundred thousand: on another thread.
     async fn note_keys(&self, table: Arc<TableRows>) -> Result<(), StoreError> {
         let noted = self.rows.borrow().bloom.noted().clone();
         let note = move || {
             let keys = table.iter().filter(|(_, entry)| entry.value.is_some()).map(|(key, _)| key);
             keys.for_each(|key| noted.insert(key));
         };
-        let done = self.env.offload_behind(note).await;
-        done.map_err(|error| StoreError::io("noting the keys of a checkpoint", &error))
+        let done = self.env.offload_background(note).await;
+        done.map_err(|error| StoreError::io("adding the keys of a checkpoint to the filter", &error))
     }
 
-    /// The swap of views, in one step: the frozen table's rows are the checkpointed ones now.
+    /// The swap of views, in one step: the frozen table's rows are now the checkpointed ones.
     fn checkpoint_ended(self: &Rc<Self>, last: Lsn) {
         let old = self.rows.borrow_mut().checkpointed();
         self.checkpointed.set(last);
@@ -255,10 +258,10 @@ impl CollectionState {
         let between = async |file: &File| {
             let now_applied = self.journal.borrow().applied;
             if applied.replace(now_applied) == now_applied || self.segment_is_awaited() {
-                // There are no changes that would wait behind it, or they wait for it.
+                // No changes would wait for it, or they wait for this segment.
                 return Ok(());
             }
-            // What went past the page cache is no burden for the next flush.
+            // Direct writes do not burden the next flush.
             if !file.is_direct() {
                 file.sync().await?;
             }
@@ -281,8 +284,8 @@ impl CollectionState {
             }
             Err(error) => {
                 let context = format!("preparing {}", path.display());
-                // After a sync that failed the kernel may take zeros for clean that it never wrote: the next start would
-                // find a segment that looks ready.
+                // After a failed sync the kernel may regard zeros as clean that it never wrote: the next
+                // start would find a segment that looks ready.
                 drop(self.env.remove(path).await);
                 self.poison(&StoreError::io(context, &error));
             }
@@ -290,7 +293,7 @@ impl CollectionState {
         self.room.wake_all();
     }
 
-    /// A stream's row changes now in memory; its record follows in a later group.
+    /// Change a stream's row in memory now; its record follows in a later group.
     pub(super) fn put_weak(&self, handle: Handle, row: &StreamRow) {
         let key = Bytes::copy_from_slice(&stream_key(handle));
         self.rows.borrow_mut().put(key, Some(row.encode()), None);
@@ -298,12 +301,12 @@ impl CollectionState {
         self.idle_work.wake_all();
     }
 
-    /// Something without haste was applied.
+    /// A weak change was applied.
     pub(super) fn flush_soon(&self) {
         self.idle_work.wake_all();
     }
 
-    /// Record the rows that were changed in memory alone.
+    /// Record the rows that were changed in memory only.
     pub(super) fn flush_weak(&self) {
         let streams = std::mem::take(&mut *self.weak.borrow_mut());
         let streams: Vec<Handle> = streams.into_iter().collect();
@@ -328,7 +331,7 @@ impl CollectionState {
 
     fn present_row(&self, handle: Handle) -> Option<(Bytes, Bytes)> {
         let key = Bytes::copy_from_slice(&stream_key(handle));
-        // What is in no table any more was checkpointed: it is durable.
+        // A row that is in no table any more was checkpointed: it is durable.
         match self.rows.borrow().lookup(&key, &Loaded::default()) {
             Lookup::Found(row) => Some((key, row.value)),
             Lookup::Absent(_) | Lookup::Unknown => None,
@@ -353,7 +356,7 @@ impl CollectionState {
                     rows.freeze(applied);
                     self.freezes.wake_all();
                 }
-                // What is applied from now on need not be waited for.
+                // Changes applied from now on need no wait.
                 if rows.frozen.is_empty() && self.checkpointed.get() >= all {
                     return Ok(());
                 }
@@ -362,7 +365,7 @@ impl CollectionState {
         }
     }
 
-    /// On a full disk the rows stay where they are durable already: in the journal.
+    /// On a full disk the rows stay in the journal, where they are already durable.
     async fn checkpoint_if_there_is_space(self: &Rc<Self>) -> Result<(), StoreError> {
         let mut checkpoint = std::pin::pin!(self.checkpoint());
         loop {
@@ -370,7 +373,7 @@ impl CollectionState {
             if self.ledger.borrow().stuck {
                 let all = self.journal.borrow().applied;
                 self.wait_durable(all).await?;
-                tracing::warn!("the disk is full: what was changed stays in the journal alone");
+                tracing::warn!("the disk is full: the changes stay in the journal");
                 return Ok(());
             }
             match select(checkpoint.as_mut(), moved).await {
@@ -404,9 +407,9 @@ impl CollectionState {
             queue_depth_max: journal.queues.scheduled_max,
             queue_bytes: journal.waiting_bytes() as u64,
             coalescing_depth_max: journal.queues.coalescing_max,
-            operation_syncs: journal.collection.iter().sum(),
+            operation_syncs: journal.operations_per_sync.iter().sum(),
             operations_synced: journal.operations_synced,
-            operations_per_sync: journal.collection,
+            operations_per_sync: journal.operations_per_sync,
             written_bytes: journal.bytes_written,
             table_rows: self.rows.borrow().len() as u64,
             row_bytes: self.rows.borrow().bytes() as u64,
@@ -417,7 +420,7 @@ impl CollectionState {
     }
 }
 
-/// Somebody waits for background work to end.
+/// A task waits for the end of background work.
 struct Hurried(Rc<CollectionState>);
 
 impl Hurried {

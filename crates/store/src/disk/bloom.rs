@@ -1,12 +1,13 @@
-//! What is surely not in the checkpointed table: a filter of its keys, so that a create, which must know that the name is
+//! A Bloom filter of the checkpointed table's keys, so that a create, which must know that the name is
 //! free, loads nothing.
 //!
-//! A Bloom filter in blocks of one word (Putze, Sanders, Singler: *Cache-, Hash- and Space-Efficient Bloom Filters*, 2007):
-//! one cache line a question. Keys of a table go in before its checkpoint begins; after a restart the keys that are there
-//! are read in the background, and until that is done the filter answers nothing. Keys that are removed stay in it until
-//! the next start: then a lookup is a load too many, never a wrong answer.
+//! The filter has blocks of one word (Putze, Sanders, Singler: *Cache-, Hash- and Space-Efficient Bloom
+//! Filters*, 2007): one cache line a lookup. **Invariant: keys of a table go in before its checkpoint
+//! begins.** After a restart the present keys are read in the background; until that is done the filter
+//! excludes nothing. Removed keys stay in it until the next start: such a lookup costs an unneeded load,
+//! and is never wrong.
 //!
-//! The tables in memory find their rows by the same hash, so that it is made once for a lookup.
+//! The tables in memory find their rows by the same hash, so that it is computed once for a lookup.
 
 use std::array;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,18 +15,18 @@ use std::sync::{Arc, OnceLock};
 
 /// Bits of a key in its word.
 const BITS: u32 = 4;
-/// Words of a block: memory is taken block by block, where keys fall.
+/// Words of a block: memory is allocated block by block, when a key falls into one.
 const BLOCK_WORDS: usize = 512;
 
-/// See the module. Its owner asks; whoever shares the [`Noted`] keys may put more in.
+/// See the module. Its owner looks keys up; code that shares the [`Noted`] keys may add more.
 pub(super) struct BloomFilter {
     noted: Arc<Noted>,
     /// All keys of the table are in it.
     pub complete: bool,
 }
 
-/// The keys put in. **Bits only come**: who asks while another thread puts keys in learns of each early or late, and of all that
-/// were in before he was told so.
+/// The added keys. **Bits are only set.** While another thread adds keys, a lookup may or may not find them; it
+/// finds every key whose addition happened before the lookup.
 pub(super) struct Noted {
     blocks: Box<[OnceLock<Box<[AtomicU64; BLOCK_WORDS]>>]>,
     blocks_taken: AtomicUsize,
@@ -33,14 +34,14 @@ pub(super) struct Noted {
 }
 
 impl BloomFilter {
-    /// A filter of about `bytes` of memory (which is only taken where keys fall).
+    /// A filter of about `bytes` of memory (allocated only where keys fall).
     pub fn new(bytes: usize, seed: u64, complete: bool) -> BloomFilter {
         let blocks = (bytes / 8 / BLOCK_WORDS).next_power_of_two();
         let blocks = (0..blocks).map(|_| OnceLock::new()).collect();
         BloomFilter { noted: Arc::new(Noted { blocks, blocks_taken: AtomicUsize::new(0), seed }), complete }
     }
 
-    /// What keys are put into.
+    /// The shared set to which keys are added.
     pub fn noted(&self) -> &Arc<Noted> {
         &self.noted
     }
@@ -50,7 +51,7 @@ impl BloomFilter {
         self.noted.blocks_taken.load(Ordering::Relaxed) * BLOCK_WORDS * size_of::<AtomicU64>()
     }
 
-    /// What a key is asked for by, of this filter and of the tables in memory.
+    /// The hash by which a key is looked up in this filter and in the tables in memory.
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         KeyHash(hash(self.noted.seed, key))
     }
@@ -62,7 +63,7 @@ impl BloomFilter {
 }
 
 impl Noted {
-    /// Put a key in.
+    /// Add a key.
     pub fn insert(&self, key: &[u8]) {
         let (block, word, mask) = self.place(KeyHash(hash(self.seed, key)));
         let words = self.blocks[block].get_or_init(|| {
@@ -95,8 +96,8 @@ impl KeyHash {
     }
 }
 
-/// Quick, and different with each start. Keys that collide cost loads that were not needed, and longer searches in the tables'
-/// indexes; which do, nobody outside can know.
+/// Fast, and different with each start. Keys that collide cost unneeded loads, and longer searches in the
+/// tables' indexes; an outsider cannot know which do.
 fn hash(seed: u64, key: &[u8]) -> u64 {
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
     let mix = |hash: u64, word: u64| {
@@ -121,7 +122,7 @@ mod tests {
     fn no_key_that_is_there_is_ever_called_absent_and_few_others_are_not() {
         let filter = BloomFilter::new(64 << 10, 7, true);
         let key = |n: u32| format!("D{n:08x}name").into_bytes();
-        // By two threads, as the rows of a checkpoint and what a start finds may be.
+        // By two threads: a checkpoint and the reading after a start may add keys at the same time.
         let noted = filter.noted();
         std::thread::scope(|scope| {
             for from in [0, 1] {

@@ -1,5 +1,5 @@
-//! The decoders of everything read back from a disk, by name, so that they can be fed what no disk should hold
-//! (`fuzz/`). What is wrong with the bytes is not said: only that it was noticed or not.
+//! The decoders of everything read back from a disk, by name, so that fuzzers can feed them invalid bytes
+//! (`fuzz/`). They do not say what is wrong, only whether an error was noticed.
 
 use super::identity::Kept;
 use super::journal::group::{Found, HEADER, Header, RecordWriter, next_record, record_len};
@@ -29,7 +29,7 @@ pub fn journal_records(mut body: &[u8]) -> bool {
     }
 }
 
-/// All of a segment, as recovery walks it and looks behind its end.
+/// All of a segment, as recovery walks it and searches after its end.
 pub fn journal_segment(bytes: &[u8]) -> bool {
     walk_alone(bytes).is_ok()
 }
@@ -39,7 +39,7 @@ pub fn lsn(bytes: &[u8]) -> bool {
     decode_lsn(Some(bytes)).is_ok()
 }
 
-/// A stream's row. What is read is written the same again.
+/// A stream's row. Encoding the decoded row gives the same bytes.
 pub fn stream_row(bytes: &[u8]) -> bool {
     let row = StreamRow::decode(&Bytes::copy_from_slice(bytes));
     row.is_ok_and(|row| StreamRow::decode(&row.encode()).is_ok_and(|again| again == row))

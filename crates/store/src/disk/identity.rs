@@ -1,6 +1,7 @@
-//! The identity file: whose data the folder holds, in which form.
+//! The identity file: the owner and the form of the folder's data.
 //!
-//! Written beside and renamed, so it is there whole or not at all. `collection`, 64 bytes, little-endian:
+//! Written to a new file and renamed, so it is there whole or not at all. `collection`, 64 bytes,
+//! little-endian:
 //!
 //! ```text
 //! 0  magic "shoalcol"
@@ -28,14 +29,15 @@ use shoal_proto::{Coalescing, StoreId};
 use std::io;
 use std::path::Path;
 
-/// The folder's form. 2: the live bytes of each segment are a row of their own; a program of form 1 would take all segments for free.
+/// The folder's format. 2: the live bytes of each segment are a row of their own; a program of format 1
+/// would take all segments for free.
 pub(crate) const VERSION: u32 = 2;
 const MAGIC: &[u8; 8] = b"shoalcol";
 const LEN: usize = 64;
 /// Name of the file.
 pub(crate) const FILE: &str = "collection";
 
-/// What the file says.
+/// The content of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub identity: Identity,
@@ -147,7 +149,8 @@ impl Kept {
     }
 }
 
-/// Read the folder's identity and hold it against what is expected; make it in an empty folder if that is asked for.
+/// Read the folder's identity and compare it with the expected one; make it in an empty folder if
+/// requested.
 pub(crate) async fn check(env: &Env, config: &CollectionConfig) -> Result<Kept, StoreError> {
     let path = config.dir.join(FILE);
     match env.read_file(&path, LEN).await {
@@ -191,7 +194,7 @@ async fn make(env: &Env, config: &CollectionConfig) -> Result<Kept, StoreError> 
     Ok(kept)
 }
 
-/// Refuse a folder without an identity file that something else is in, before anything is made in it.
+/// Refuse a folder that has contents but no identity file, before anything is made in it.
 pub(crate) async fn check_free(env: &Env, config: &CollectionConfig) -> Result<(), StoreError> {
     let dir = config.dir.display();
     let entries = match env.list(&config.dir).await {
@@ -206,7 +209,7 @@ pub(crate) async fn check_free(env: &Env, config: &CollectionConfig) -> Result<(
     }
     if let Some(part) = named(&super::PARTS) {
         return Err(StoreError::Damaged(format!(
-            "{dir} holds the `{}` of a collection, and the file `{FILE}` that says whose it is is missing",
+            "{dir} holds the `{}` of a collection, and the file `{FILE}` with its identity is missing",
             part.name
         )));
     }
@@ -226,7 +229,7 @@ pub(crate) async fn check_free(env: &Env, config: &CollectionConfig) -> Result<(
     Ok(())
 }
 
-/// Write the file anew.
+/// Write the file again.
 pub(crate) async fn write(env: &Env, dir: &Path, kept: &Kept) -> Result<(), StoreError> {
     let path = dir.join(FILE);
     let written = env.replace_file(&path, kept.encode()).await;

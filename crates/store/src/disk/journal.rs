@@ -1,11 +1,12 @@
-//! The journal: one order of everything, made durable group by group.
+//! The journal: one order of all changes, made durable group by group.
 //!
-//! A batch gets its LSN and its bytes' final place at once: the group that gathers has its segment and offset from its
-//! first record on, so a row can name the place of a content that rides in the same record. What arrives while a group is
-//! being written gathers in the next; one group is in flight.
+//! A batch gets its LSN and its bytes' final place at once: the gathering group has its segment and offset
+//! from its first record on, so a row can name the place of a content in the same record. Batches that
+//! arrive while a group is being written gather in the next; one group is in flight.
 //!
-//! **Invariants.** LSNs and sequences have no gaps. Groups reach the disk in order. `durable` ≤ `written` ≤ `applied`. A
-//! segment is taken with a generation greater than any before it, also over restarts, and only when nothing in it lives.
+//! **Invariants.** LSNs and sequences have no gaps. Groups reach the disk in order. `durable` ≤ `written` ≤
+//! `applied`. A segment is taken with a generation greater than any before it, also over restarts, and only
+//! when nothing in it lives.
 
 pub(super) mod coalesce;
 pub(super) mod gathering;
@@ -23,11 +24,11 @@ use shoal_env::AlignedBuf;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// A group that gathers, or waits to be written.
+/// A group that gathers records, or waits to be written.
 pub(super) struct Group {
     pub segment: u64,
     pub generation: u64,
-    /// Where it begins in its segment.
+    /// Its offset in its segment.
     pub offset: u64,
     pub buf: Gathering,
     /// Bytes in use, header included.
@@ -35,7 +36,7 @@ pub(super) struct Group {
     pub crc: u32,
     pub first: Lsn,
     pub last: Lsn,
-    /// Somebody waits for it.
+    /// A task waits for it.
     pub urgent: bool,
     /// It holds a strong change: in mode *at reply* it is durable when it is written.
     pub strong: bool,
@@ -67,14 +68,15 @@ pub(super) struct Journal {
     strong: Lsn,
     /// The newest deferred record.
     deferred: Lsn,
-    /// Durability was asked for up to here.
+    /// Durability was requested up to here.
     pub push: Lsn,
     pub segments: Segments,
     /// Full groups, then the one that gathers.
     groups: VecDeque<Group>,
-    /// Bytes in them: there may be as many groups as operations wait, and each new one asks.
+    /// Bytes in them. Counted: there may be as many groups as operations wait, and each new one needs the
+    /// sum.
     gathered: usize,
-    /// Where the next group would begin: (segment, generation, offset).
+    /// Start of the next group: (segment, generation, offset).
     next: (u64, u64, u64),
     pub sequence: u64,
     /// Segments with groups in the page cache that no sync has covered, and the newest record there.
@@ -85,24 +87,24 @@ pub(super) struct Journal {
     pub syncing: bool,
     /// Which operations share a sync.
     pub queues: Queues,
-    /// How long a group waits for more of them.
+    /// The delay in which more operations may join a group.
     pub delay: AdaptiveDelay,
     spare: Vec<AlignedBuf>,
     segment_bytes: u64,
     group_bytes: usize,
     /// Bytes of the group that is being written.
     pub in_flight: usize,
-    /// Somebody waits until less waits to be written.
+    /// A task waits until fewer bytes wait to be written.
     pub crowded: bool,
     pub groups_written: u64,
     pub syncs: u64,
     pub bytes: u64,
     pub bytes_written: u64,
     pub batches: u64,
-    /// Syncs that completed operations, by how many; and how many that were in all.
-    pub collection: [u64; coalesce::SHARED_BUCKETS],
+    /// Syncs that completed operations, in buckets by the number of operations.
+    pub operations_per_sync: [u64; coalesce::SHARED_BUCKETS],
     pub operations_synced: u64,
-    /// Segments begun since the active table was: none of these is free before that is checkpointed.
+    /// Segments begun since the active table was: none of them is free before that table is checkpointed.
     pub rolls: u32,
 }
 
@@ -112,7 +114,7 @@ const OPERATION_BYTES: usize = 24 << 10;
 const SPARE_BUFFERS: usize = 4;
 
 impl Journal {
-    /// A journal that goes on behind `last`, in a fresh segment.
+    /// A journal that continues after `last`, in a fresh segment.
     pub fn new(
         last: Lsn,
         sequence: u64,
@@ -149,7 +151,7 @@ impl Journal {
             bytes: 0,
             bytes_written: 0,
             batches: 0,
-            collection: [0; coalesce::SHARED_BUCKETS],
+            operations_per_sync: [0; coalesce::SHARED_BUCKETS],
             operations_synced: 0,
             rolls: 0,
         }
@@ -160,7 +162,7 @@ impl Journal {
         usize::try_from(self.segment_bytes).unwrap_or(usize::MAX) - HEADER
     }
 
-    /// Bytes that can still be applied before a segment that is not ready yet is needed.
+    /// Bytes that can still be applied before a segment is needed that is not ready yet.
     pub fn room(&self) -> u64 {
         let (_, _, offset) = self.next;
         let here = self.groups.back().map_or(offset, Group::end);
@@ -212,7 +214,7 @@ impl Journal {
         })
     }
 
-    /// The record is complete: count it into the group's checksum while it is in the processor's cache.
+    /// The record is complete: add it to the group's checksum while it is in the processor's cache.
     pub fn filled(&mut self, len: usize) {
         if let Some(group) = self.groups.back_mut() {
             let record = group.buf.room(group.len - len, len);
@@ -220,10 +222,10 @@ impl Journal {
         }
     }
 
-    /// An operation failed: it goes along with the operations before it, up to the record given.
+    /// An operation failed: it completes with the operations before it, up to the returned record.
     pub fn failed(&mut self) -> Lsn {
         if !self.queues.one_by_one() || self.strong <= self.durable {
-            // Where it has nobody to go along with it takes no sync of its own: nothing was changed.
+            // Alone it needs no sync: nothing was changed.
             return Lsn(0);
         }
         let operations_max = self.queues.group_ops_max();
@@ -241,13 +243,13 @@ impl Journal {
         self.deferred = self.applied;
     }
 
-    /// Whether a record is not durable, and no strong one at or behind it makes it so by itself.
+    /// Whether a record is not durable, and no strong one at or after it will make it so.
     pub fn is_deferred(&self, lsn: Lsn) -> bool {
         lsn > self.durable && lsn > self.strong
     }
 
-    /// The newest deferred record, if nobody has asked yet that it becomes durable and it is not.
-    pub fn unasked(&self) -> Option<Lsn> {
+    /// The newest deferred record, if it is not durable and its durability is not requested yet.
+    pub fn unrequested(&self) -> Option<Lsn> {
         (self.deferred > self.push.max(self.durable)).then_some(self.deferred)
     }
 
@@ -309,29 +311,30 @@ impl Journal {
         self.spare.pop().unwrap_or_else(|| AlignedBuf::zeroed(self.group_bytes))
     }
 
-    /// Give a written group's buffer back.
+    /// Return a written group's buffer.
     pub fn give_back(&mut self, buf: AlignedBuf) {
         if buf.capacity() == self.group_bytes && self.spare.len() < SPARE_BUFFERS {
             self.spare.push(buf);
         }
     }
 
-    /// Whether a group is to be written now: it is full, or somebody waits for it.
+    /// Whether a group is to be written now: it is full, or a task waits for it.
     pub fn due(&self) -> bool {
         self.groups.len() > 1
             || self.groups.front().is_some_and(|group| group.urgent || self.push >= group.first)
     }
 
-    /// Whether the next group is to be durable while a sync is under way that does not cover it: behind that sync it can go
-    /// to the disk at once, and until then more company gathers.
+    /// Whether the next group is to be durable while a sync is under way that does not cover it: after that
+    /// sync it can go to the disk at once, and until then more operations join it.
     pub fn waits_for_sync(&self) -> bool {
-        // Where the policy says who shares a sync, one that is due is not joined by the next.
+        // Where the policy decides the sharing of syncs, the next one does not join one that is due.
         let due = self.queues.one_by_one() && self.push > self.durable && !self.unsynced.is_empty();
         (self.syncing || due)
             && self.groups.front().is_some_and(|group| group.strong || self.push >= group.first)
     }
 
-    /// How long the next group may wait for company, from when it began to; `None`: it is written now.
+    /// How long the next group may wait for more operations, from the start of its wait; `None`: write it
+    /// now.
     pub fn delay(&self) -> Option<Duration> {
         let group = self.groups.front().filter(|_| self.groups.len() == 1)?;
         let is_asked_for = self.push >= group.first;
@@ -351,15 +354,15 @@ impl Journal {
         Some(group)
     }
 
-    /// A sync completed so many operations.
+    /// A sync completed so many operations: count them.
     pub fn completed(&mut self, operations: u64) {
         if operations > 0 {
-            self.collection[coalesce::shared_bucket(operations)] += 1;
+            self.operations_per_sync[coalesce::shared_bucket(operations)] += 1;
             self.operations_synced += operations;
         }
     }
 
-    /// The group that gathers is to be written soon.
+    /// The gathering group is to be written soon.
     pub fn hurry(&mut self) {
         if let Some(group) = self.groups.back_mut() {
             group.urgent = true;

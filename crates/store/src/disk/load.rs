@@ -1,7 +1,8 @@
-//! Loading what handlers missed, off the thread, many requests at a time.
+//! Loading rows that handlers missed, off the thread, many requests at a time.
 //!
-//! Requests that come in one turn are read by one closure and one transaction; a few closures run at once, so that one
-//! cold page holds up only those read with it. A load that a checkpoint overtook is done again.
+//! One closure reads for all requests that come in one turn, in one transaction; a few closures run at
+//! once, so that one cold page delays only the requests read with it. A load that a checkpoint overtook is
+//! repeated.
 
 use super::CollectionState;
 use super::apply::NotLoaded;
@@ -14,13 +15,14 @@ use shoal_proto::Handle;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Closures that read at once, at most.
+/// Most closures that read at once.
 const LOADERS_MAX: usize = 4;
-/// Rows read by one closure, about: no other request joins those that ask for so many.
+/// Approximate rows read by one closure: no other request joins one that needs so many.
 const LOADER_ROWS_MAX: usize = 4096;
-/// Rows of a range fetched at once, at least: behind many removed rows a scan for one must not fetch them one by one.
+/// Fewest rows of a range fetched at once: after many removed rows, a scan for one row must not fetch them
+/// one by one.
 const RANGE_ROWS_MIN: usize = 256;
-/// Rows of a range read at once, at most.
+/// Most rows of a range read at once.
 const RANGE_ROWS_MAX: usize = 4096;
 
 type Answer = oneshot::Sender<Result<Fetched, StoreError>>;
@@ -33,7 +35,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Rows that it will have read, at most, but for those that lead to several.
+    /// Most rows that it will have read, without those that lead to several.
     fn rows(&self) -> usize {
         let of_range = |need: &RangeNeed| need.limit * if need.follow.is_some() { 2 } else { 1 };
         self.keys.len() + self.ranges.iter().map(of_range).sum::<usize>()
@@ -48,7 +50,7 @@ pub(super) struct Loads {
 }
 
 impl Loads {
-    /// Those that one closure reads for, in order; none: nobody waits.
+    /// The requests of one closure, in order; none: no request waits.
     fn next(&mut self) -> Vec<Waiting> {
         let mut rows = 0;
         let fits = |waiting: &&Waiting| {
@@ -100,7 +102,7 @@ impl CollectionState {
                     for (keys, range_count, answer) in answers {
                         let values = values.by_ref().take(keys).collect();
                         let ranges = ranges.by_ref().take(range_count).collect();
-                        // Who does not wait any more needs no answer.
+                        // The request may have been cancelled.
                         drop(answer.send(Ok(Fetched { values, ranges })));
                     }
                 }
@@ -126,7 +128,7 @@ impl CollectionState {
         loop {
             let epoch = self.rows.borrow().epoch;
             if loaded.epoch != epoch {
-                // Rows of an older view: the handler asks again for those it still needs.
+                // Rows of an older view: the handler requests again those it still needs.
                 loaded.rows.clear();
                 loaded.ranges.clear();
                 loaded.epoch = epoch;
@@ -149,7 +151,7 @@ impl CollectionState {
         Ok(loaded)
     }
 
-    /// A row that cannot be decoded would be asked for without end: who asked gets the error.
+    /// A row that cannot be decoded would be requested without end: return the error to the request.
     fn refuse_damaged(&self, streams: &[Handle], loaded: &Loaded) -> Result<(), StoreError> {
         streams.iter().try_for_each(|handle| match self.stream_row(*handle, loaded) {
             Err(NotLoaded::Damaged(error)) => Err(error),
@@ -163,8 +165,8 @@ impl CollectionState {
         (lookup == Lookup::Unknown).then(|| Bytes::copy_from_slice(&key))
     }
 
-    /// Keep what was fetched. What came with a range is the request's alone: a long listing would drive all else out of the
-    /// cache.
+    /// Keep the fetched rows. Rows of a range stay with the request: a long listing would evict everything
+    /// else from the cache.
     fn enter(&self, loaded: &mut Loaded, keys: Vec<Bytes>, ranges: Vec<RangeNeed>, fetched: Fetched) {
         let mut rows = self.rows.borrow_mut();
         for (key, value) in keys.into_iter().zip(fetched.values) {
@@ -179,7 +181,8 @@ impl CollectionState {
     }
 
     async fn load_content(self: &Rc<Self>, handle: Handle, loaded: &mut Loaded) -> Result<(), StoreError> {
-        // A row that is unknown again (a checkpoint ended), gone or elsewhere: the handler finds out and asks again.
+        // A row that is unknown again (a checkpoint ended), gone or elsewhere: the handler notices and
+        // requests it again.
         let Ok(Some(row)) = self.stream_row(handle, loaded) else { return Ok(()) };
         if let Home::Log { .. } = row.home {
             let content = self.read_log(&row).await?;
@@ -206,7 +209,7 @@ impl CollectionState {
         }
     }
 
-    /// A stream's row, waiting for it if need be; with what was loaded for it.
+    /// A stream's row, loaded if necessary; with everything loaded for it.
     pub(super) async fn wait_row(self: &Rc<Self>, handle: Handle) -> Result<(StreamRow, Loaded), StoreError> {
         let mut loaded = Loaded::default();
         loop {
@@ -221,7 +224,7 @@ impl CollectionState {
         }
     }
 
-    /// The content of a small stream's row, waiting for it if need be.
+    /// The content of a small stream's row, loaded if necessary.
     pub(super) async fn content(self: &Rc<Self>, row: &StreamRow) -> Result<Bytes, StoreError> {
         match row.home {
             Home::Tiny => Ok(row.tiny.clone()),
@@ -235,7 +238,7 @@ impl CollectionState {
         self.contents.borrow_mut().get((generation, offset)).map(|content| valid(row, content))
     }
 
-    /// The stored bytes of a stream whose home is the log (also those a cut has made invalid).
+    /// The stored bytes of a stream whose home is the log (also those that a cut made invalid).
     pub(super) async fn read_log(self: &Rc<Self>, row: &StreamRow) -> Result<Bytes, StoreError> {
         let Home::Log { segment, generation, offset, len, crc } = row.home else { return Ok(Bytes::new()) };
         if let Some(content) = self.contents.borrow_mut().get((generation, offset)) {
@@ -258,7 +261,7 @@ impl CollectionState {
     }
 }
 
-/// What a content is known by: where it lies. No place is ever used twice under one generation.
+/// The identity of a content: its place. No place is ever used twice under one generation.
 fn identity(row: &StreamRow) -> Bytes {
     let Home::Log { segment, generation, offset, .. } = row.home else { return Bytes::new() };
     [segment, generation, offset].into_iter().flat_map(u64::to_le_bytes).collect()

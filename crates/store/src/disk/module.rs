@@ -1,4 +1,4 @@
-//! The face of the module: each operation goes where it is done.
+//! The `Module` interface: dispatches each operation.
 
 use super::streams::bulk::Bulk;
 use super::{CollectionState, Disk, identity};
@@ -56,7 +56,7 @@ impl Module for Disk {
 
     fn stream(&self, handle: Handle, loaded: &Loaded) -> Result<Option<(StreamInfo, Lsn)>, ()> {
         match self.collection.rows.borrow().find(&stream_key(handle), loaded) {
-            // A row of an unknown form cannot pass for absent: whoever loads it gets the error.
+            // A row of an unknown form must not pass for absent: the load of it fails.
             Some((Some(value), lsn)) => {
                 StreamRow::decode(value).map(|row| Some((row.info(), lsn))).map_err(drop)
             }

@@ -1,11 +1,13 @@
 //! Opening a collection: the folder's identity, then recovery.
 //!
-//! 1. The checkpointed table says its LSN and which segments hold how many live bytes.
-//! 2. The journal behind that LSN is replayed; the rows become the first frozen table, and the counts of live bytes follow.
-//! 3. The journal goes on in a fresh segment.
-//! 4. Cuts of files that were intended and not done are done.
-//! 5. Local files: one whose stream is gone or lives elsewhere is removed; where a file is longer than its stream's size,
-//!    the size is the file's (the record of a size follows its write; a killed server may not have come to it).
+//! 1. Read the checkpointed table's LSN, and the live bytes of each segment.
+//! 2. Replay the journal after that LSN; the rows become the first frozen table, and the counts of live
+//!    bytes follow.
+//! 3. Continue the journal in a fresh segment.
+//! 4. Complete the cuts of files that were intended and not done.
+//! 5. Local files: remove one whose stream is gone or lives elsewhere; if a file is longer than its
+//!    stream's size, the size becomes the file's (the record of a size follows its write; a killed server
+//!    may not have written it).
 
 use super::admit::Ledger;
 use super::apply::INTENT_PREFIX;
@@ -40,7 +42,7 @@ use std::rc::Rc;
 const PREPARED_BYTES: u64 = 1 << 20;
 /// Rows read from the table at once.
 const ROWS_AT_ONCE: usize = 4096;
-/// Rows read at once while files are held against them.
+/// Rows read at once while files are compared with them.
 const FILES_AT_ONCE: usize = 1024;
 
 pub(crate) async fn open(env: Env, config: CollectionConfig) -> Result<Collection, StoreError> {
@@ -86,7 +88,7 @@ async fn prepare_folder(env: &Env, config: &CollectionConfig) -> Result<identity
     Ok(kept)
 }
 
-/// Hold the folder until this environment ends.
+/// Lock the folder until this environment ends.
 pub(crate) async fn lock(env: &Env, dir: &Path) -> Result<(), StoreError> {
     env.lock(dir.join("lock")).await.map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => StoreError::Refused(format!(
@@ -97,8 +99,8 @@ pub(crate) async fn lock(env: &Env, dir: &Path) -> Result<(), StoreError> {
     })
 }
 
-/// Make the folder's own name durable. Its parent's must be, and so on up to what was there before; folders that we may
-/// not open were not made by us.
+/// Make the folder's own name durable, then its parent's, and so on up to the first that existed before;
+/// folders that we may not open were not made by us.
 async fn sync_ancestors(env: &Env, dir: &Path) -> io::Result<()> {
     for ancestor in dir.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()) {
         match env.sync_dir(ancestor).await {
@@ -132,7 +134,7 @@ async fn recover(
     let mut reader = Reader::open(&env, &journal_dir, kept.segment_bytes).await?;
     if reader.is_empty() && checkpoint > Lsn(0) {
         return Err(StoreError::Damaged(format!(
-            "{} holds no segment: what came behind LSN {}, the checkpoint's, is lost if there was any",
+            "{} holds no segment: any records after LSN {}, the checkpoint's, are lost",
             journal_dir.display(),
             checkpoint.0
         )));
@@ -227,7 +229,7 @@ async fn checkpointed_live(table: &dyn Table) -> Result<Live, StoreError> {
     }
 }
 
-/// Let the counts of live bytes follow the rows that were replayed.
+/// Update the counts of live bytes with the replayed rows.
 async fn count_live(
     table: &dyn Table,
     rows: &std::collections::BTreeMap<Bytes, Option<Bytes>>,
@@ -245,8 +247,9 @@ async fn count_live(
     Ok(())
 }
 
-/// How often the store was poisoned. A count that was kept and cannot be read is replaced by one that no client knows, so what was
-/// written before and not synced counts as lost. The new count is kept: what is written from now on is not lost by the next start.
+/// How often the store was poisoned. If a kept count cannot be read, it is replaced by one that no client
+/// knows, so earlier unsynced writes count as lost. The new count is kept: writes from now on are not lost
+/// by the next start.
 async fn poisonings(env: &Env, dir: &Path) -> u64 {
     let path = dir.join("poisonings");
     let text = match env.read_file(&path, 32).await {
@@ -313,7 +316,8 @@ impl CollectionState {
                 }
             }
             if removed && let Some((handle, _)) = files.first() {
-                // A later power cut must not bring them back under a stream that had none, as far as its row knows.
+                // A later power cut must not restore them under a stream that had none, as far as its row
+                // knows.
                 self.files.sync_name(*handle).await?;
             }
         }
@@ -323,7 +327,7 @@ impl CollectionState {
         Ok(())
     }
 
-    /// Whether the file is a stream's home; else it is removed.
+    /// Keep the file if it is a stream's home; else remove it. Returns whether it is.
     async fn settle_file(self: &Rc<Self>, handle: Handle, len: u64) -> Result<bool, StoreError> {
         let row = match self.wait_row(handle).await {
             Ok((row, _)) if row.home == Home::File => row,

@@ -1,19 +1,20 @@
-//! Rows in memory: what a handler can see without a wait.
+//! Rows in memory: the layers that a handler reads without waiting.
 //!
-//! Looked for in this order, the first to know a key wins:
+//! Searched in this order, the first to know a key wins:
 //!
-//! 1. the *active* table: what was applied since the last freeze;
+//! 1. the *active* table: changes since the last freeze;
 //! 2. the *frozen* ones, at most two, newest first, on their way into the checkpointed table;
-//! 3. the filter of keys that are surely not checkpointed ([`absence`](super::bloom)): a create's name is not looked for any
-//!    further;
-//! 4. the *recent* tables: frozen once, checkpointed since, kept whole as a cache, all together no larger than the cache of 6;
-//! 5. what the request loaded, if no checkpoint has ended since (its *epoch* is the present one);
+//! 3. the [Bloom filter](super::bloom) of checkpointed keys: for a new name the search ends here;
+//! 4. the *recent* tables: frozen once, checkpointed since, kept whole as a cache, all together no larger
+//!    than the cache of 6;
+//! 5. the rows that the request loaded, if no checkpoint has ended since (its *epoch* is the present one);
 //! 6. the cache of rows loaded before.
 //!
-//! A key's hash is made once; each table, and the filter, is asked by it.
+//! A key's hash is computed once for all tables and the filter.
 //!
-//! A finished checkpoint is one step: the frozen table becomes a recent one and the epoch moves. **A cached row is never
-//! older than the tables above it**: an apply drops the key from the cache, and a load enters only what no table knows.
+//! A finished checkpoint is one step: the frozen table becomes a recent one and the epoch moves.
+//! **Invariant: a cached row is never older than the tables above it**: an apply drops the key from the
+//! cache, and a load enters only keys that no table knows.
 
 use super::bloom::{BloomFilter, KeyHash};
 use super::table::{Entry, TableRows};
@@ -26,14 +27,14 @@ use std::num::NonZeroUsize;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Checkpointed tables kept as a cache, at most: a key that none of them has is looked for in each.
+/// Most checkpointed tables kept as a cache: a key that none of them has is searched in each.
 const RECENT_MAX: usize = 8;
-/// Frozen tables; with so many, changes wait at admission.
+/// Most frozen tables; with so many, changes wait at admission.
 pub(super) const FROZEN_MAX: usize = 2;
-/// Keys examined by one scan, at most.
+/// Most keys examined by one scan.
 const SCAN_KEYS_MAX: usize = 4096;
-/// Bytes a row takes beside its key and value, about: its place in the order, in nodes that are two thirds full, with its key's
-/// head; its place by hash; the row itself.
+/// Approximate bytes of a row beside its key and value: its place in the order, in nodes that are two
+/// thirds full, with its key's head; its place by hash; the row itself.
 const ROW_OVERHEAD: usize = 192;
 
 /// A table that is not changed any more.
@@ -56,9 +57,9 @@ pub(super) struct RowLayers {
     cache_rows_max: usize,
     cache_bytes_max: usize,
     pub epoch: u64,
-    /// Every row there is was applied since the collection was made: nothing needs to be loaded.
+    /// Every row was applied since the collection was made: nothing needs to be loaded.
     pub table_empty: bool,
-    /// What is surely not in the checkpointed table.
+    /// The filter of the checkpointed table's keys.
     pub bloom: BloomFilter,
 }
 
@@ -94,7 +95,7 @@ impl RowLayers {
         self.active.len()
     }
 
-    /// Bytes of all rows in memory: of the tables, what each held when it was frozen, of the cache, and of the filter.
+    /// Bytes of all rows in memory: of each table as of its freeze, of the cache, and of the filter.
     pub fn bytes(&self) -> usize {
         let kept = self.frozen.iter().chain(&self.recent);
         self.active_bytes
@@ -157,7 +158,8 @@ impl RowLayers {
         if let Some(entry) = self.pending(key, hash) {
             return Some((entry.value.as_ref(), entry.strong));
         }
-        // A recent table's keys are in the filter since its checkpoint began. From here on all is durable.
+        // A recent table's keys are in the filter since its checkpoint began. From here on everything is
+        // durable.
         if self.table_empty || self.bloom.absent(hash) {
             return Some((None, Lsn(0)));
         }
@@ -174,12 +176,13 @@ impl RowLayers {
 
     /// A row was read from the checkpointed table, in the present epoch.
     pub fn enter(&mut self, key: &Bytes, value: Option<&Bytes>) {
-        // No recent table had it when it was asked for. One may have it by now, the same row: it is then kept twice.
+        // No recent table had it when it was requested. One may have it by now, the same row: it is then
+        // kept twice.
         if self.pending(key, self.bloom.hash(key)).is_some() || row_bytes(key, value) > self.cache_bytes_max {
             return;
         }
         self.cache_bytes += row_bytes(key, value);
-        // The one of the same key, or the one that was not used for longest.
+        // The one of the same key, or the least recently used one.
         if let Some((old, cached)) = self.cache.push(key.clone(), value.cloned()) {
             self.cache_bytes -= row_bytes(&old, cached.as_ref());
         }
@@ -192,21 +195,33 @@ impl RowLayers {
 
     /// Freeze the active table. Only with fewer than [`FROZEN_MAX`] frozen ones.
     pub fn freeze(&mut self, last: Lsn) {
-        // The next one will be as large, mostly: its index need not grow.
+        debug_assert!(self.frozen.len() < FROZEN_MAX);
+        debug_assert!(self.frozen.back().is_none_or(|newest| newest.last <= last), "oldest first");
+        // The next one will mostly be as large: its index need not grow.
         let next = TableRows::for_rows(self.active.len());
         let rows = Arc::new(std::mem::replace(&mut self.active, next));
         let bytes = std::mem::take(&mut self.active_bytes);
         self.frozen.push_back(Frozen { rows, last, bytes });
     }
 
-    /// The oldest frozen table is checkpointed. Gives the tables that are not needed any more (dropping them takes time).
+    /// The oldest frozen table is checkpointed. Returns the tables that are not needed any more (dropping
+    /// them takes time).
     pub fn checkpointed(&mut self) -> Vec<Arc<TableRows>> {
         let Some(frozen) = self.frozen.pop_front() else { return Vec::new() };
+        // The first key stands for all: a check of each would cost as much as the checkpoint.
+        debug_assert!(
+            frozen
+                .rows
+                .iter()
+                .take(1)
+                .all(|(key, entry)| { entry.value.is_none() || !self.bloom.absent(self.bloom.hash(key)) }),
+            "keys are in the filter before their checkpoint"
+        );
         self.epoch += 1;
         self.table_empty = false;
         self.recent.push_front(frozen);
-        // Many small files fill a segment, and so freeze a table, with few rows: the newest is kept whatever its size, and
-        // as many of the older ones as there is room for.
+        // Many small files fill a segment, and so freeze a table, with few rows: the newest is kept
+        // whatever its size, and as many of the older ones as there is room for.
         let (mut rows, mut bytes) = (0, 0);
         let fits = |table: &&Frozen| {
             rows += table.rows.len();
@@ -270,7 +285,7 @@ impl RowLayers {
         Some(scan)
     }
 
-    /// How far a loaded range that holds the place behind `after` reaches, and its rows behind it.
+    /// How far a loaded range that contains the place after `after` reaches, and its rows after it.
     fn covered<'a>(
         &self,
         prefix: &[u8],
@@ -287,9 +302,8 @@ impl RowLayers {
                 Some(last) if after.is_none_or(|after| after < last.as_ref()) => Covered::To(last),
                 Some(_) => return None,
             };
-            let behind =
-                after.map_or(0, |after| range.rows.partition_point(|(key, _)| key.as_ref() <= after));
-            (range.prefix == prefix && begins).then(|| (reaches, &range.rows[behind..]))
+            let rest = after.map_or(0, |after| range.rows.partition_point(|(key, _)| key.as_ref() <= after));
+            (range.prefix == prefix && begins).then(|| (reaches, &range.rows[rest..]))
         })
     }
 }
@@ -323,7 +337,7 @@ mod tests {
         RowLayers::new(CACHE_ROWS, 1 << 20, false, BloomFilter::new(64, 7, false))
     }
 
-    /// Apply `count` rows from a number on, and checkpoint them; the tables given back.
+    /// Apply `count` rows from a number on, and checkpoint them; returns the number of dropped tables.
     fn checkpoint(rows: &mut RowLayers, from: u32, count: u32) -> usize {
         for n in from..from + count {
             rows.put(n.to_be_bytes().to_vec().into(), Some(Bytes::from_static(b"row")), Some(Lsn(1)));

@@ -1,4 +1,4 @@
-//! Byte streams: where their bytes live, and the operations on them in bulk.
+//! Byte streams: the homes of their bytes, and the bulk operations on them.
 
 pub(super) mod after;
 pub(super) mod bulk;

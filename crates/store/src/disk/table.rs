@@ -1,9 +1,10 @@
 //! The checkpointed table: the ordered rows as of one LSN, on disk.
 //!
-//! A checkpoint applies the rows of a frozen memory table in parts, each an atomic step: some rows, and how many bytes of
-//! contents live in each journal segment after them. The last step also moves the LSN. So replay begins exactly behind the
-//! last whole checkpoint, and nothing has to be scanned at open to know which segments still carry contents. In parts,
-//! because one step's bytes go to the disk at once, and the journal's next sync waits behind them.
+//! A checkpoint applies the rows of a frozen memory table in parts. Each part is an atomic step: some rows,
+//! and the bytes of contents that live in each journal segment after them. The last step also moves the
+//! LSN. So replay begins exactly after the last complete checkpoint, and a start needs no scan to know
+//! which segments still have contents. Parts, because one step's bytes go to the disk at once, and the
+//! journal's next sync waits for them.
 //!
 //! Two kinds: [`lmdb`] where real memory-mapped files work, [`file`] on simulated disks.
 
@@ -39,7 +40,8 @@ pub(super) struct RangeRows {
 }
 
 impl RangeRows {
-    /// Where its rows lead, as `asked`: in the order of the keys, in which neighbours are found together.
+    /// The keys that its rows lead to, by `asked`: in the order of the keys, in which neighbours are found
+    /// together.
     pub fn leads(&self, asked: &RangeNeed) -> Vec<Bytes> {
         let Some(Follow(follow)) = &asked.follow else { return Vec::new() };
         let mut leads = Leads::default();
@@ -52,7 +54,7 @@ impl RangeRows {
     }
 }
 
-/// What was read at once.
+/// The result of one read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fetched {
     /// In the order of the keys.
@@ -66,22 +68,24 @@ pub(super) const LSN_KEY: &[u8] = b"\0lsn";
 /// First bytes of the keys of the live bytes of segments.
 pub(super) const LIVE_PREFIX: &[u8] = b"\0live";
 
-/// A part of a memory table that is checkpointed: rows in the order of their keys, of one kind. Between two parts the table
-/// holds some rows that are newer than its LSN; they are in the journal behind that LSN, so replay comes to the same.
+/// A part of a memory table that is being checkpointed: rows in the order of their keys, of one kind.
+/// Between two parts the table holds some rows that are newer than its LSN; they are in the journal after
+/// that LSN, so replay gives the same result.
 #[derive(Clone)]
 pub(super) struct Part {
     pub rows: Arc<TableRows>,
     /// The first key; `None`: from the begin.
     pub from: Option<Bytes>,
-    /// So many rows at most.
+    /// Most rows.
     pub rows_max: usize,
-    /// Where the table stands when all rows are applied.
+    /// The table's LSN when all rows are applied.
     pub lsn: Lsn,
 }
 
 impl Part {
-    /// The kind of its rows: the first byte of their keys. How many lie in one page of the table is much the same within a kind,
-    /// and differs a hundredfold between two: neighbours among handles are made together, those among names are not.
+    /// The kind of its rows: the first byte of their keys. The number of rows in one page of the table is
+    /// similar within a kind, and differs a hundredfold between two: neighbouring handles are made
+    /// together, neighbouring names are not.
     pub fn kind(&self) -> u8 {
         self.rest().next().map_or(0, |(key, _)| kind(key))
     }
@@ -108,11 +112,11 @@ fn kind(key: &[u8]) -> u8 {
     key.first().copied().unwrap_or(0)
 }
 
-/// What a part came to.
+/// The result of a part.
 pub(super) struct Applied {
     /// Its rows.
     pub rows: usize,
-    /// Where the next part begins; `None`: it was the last.
+    /// The first key of the next part; `None`: it was the last.
     pub next: Option<Bytes>,
     /// Bytes written for it.
     pub bytes: u64,
@@ -126,9 +130,9 @@ pub(super) trait Table {
         keys: Vec<Bytes>,
         ranges: Vec<RangeNeed>,
     ) -> LocalBoxFuture<'static, Result<Fetched, StoreError>>;
-    /// Apply some rows, durably and atomically. With the last of them the table stands at the part's LSN.
+    /// Apply some rows, durably and atomically. With the last of them the table moves to the part's LSN.
     fn apply(&self, part: Part) -> LocalBoxFuture<'static, Result<Applied, StoreError>>;
-    /// Let go of the files.
+    /// Close the files.
     fn close(&self) -> LocalBoxFuture<'static, ()>;
 }
 

@@ -1,9 +1,9 @@
-//! Cleaning of the value log: contents that still live in a poor segment are put anew at the journal's head.
+//! Garbage collection of the value log: live contents of a poor segment are copied to the journal's head.
 //!
-//! A sealed, checkpointed segment that is less than half alive is read group by group. Each row in it that names a content
-//! in this very segment is held against the row of now; where they name the same place, the content is copied and the row
-//! moved, in one record. The old place is free when that record is durable; then the segment is recycled like any other.
-//! Slowly, and never while changes wait for room.
+//! A sealed, checkpointed segment that is less than half alive is read group by group. Each row in it that
+//! names a content in this very segment is compared with the current row; if both name the same place, the
+//! content is copied and the row moved, in one record. The old place is free when that record is durable;
+//! then the segment is recycled like any other. Collection is slow, and pauses while changes wait for room.
 
 use super::CollectionState;
 use super::apply::Manner;
@@ -17,8 +17,8 @@ use shoal_proto::Handle;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Bytes copied before a pause, and the pause: 25 MiB/s at most. They ride along in groups that others wait for, so they
-/// come in small portions.
+/// Bytes copied before a pause, and the pause: 25 MiB/s at most. The copies are in groups that replies wait
+/// for, so they are small.
 const COPY_BYTES: u64 = 64 << 10;
 const PAUSE: Duration = Duration::from_micros(2500);
 
@@ -36,11 +36,12 @@ pub(super) async fn run(collection: Rc<CollectionState>) {
         };
         collection.set_cleaning(place, true);
         collection.env.crash_point(crash_point::CLEANING_COPIES, 0);
-        let cleaned = collection.clean(place).await;
+        let collected = collection.collect(place).await;
         collection.env.crash_point(crash_point::CLEANING_COPIED, 0);
-        if let Err(error) = cleaned {
-            // Left as it is: nothing is lost, the space is not won. Reading the content will say what is wrong.
-            tracing::error!(%error, segment = place.0, "cleaning a segment failed");
+        if let Err(error) = collected {
+            // Left unchanged: nothing is lost, no space is gained. A read of the content will report the
+            // error.
+            tracing::error!(%error, segment = place.0, "collecting a segment failed");
             collection.segment_work.wait().await;
         }
         collection.set_cleaning(place, false);
@@ -51,7 +52,7 @@ pub(super) async fn run(collection: Rc<CollectionState>) {
         collection.env.crash_point(crash_point::CLEANING_DONE, 0);
         collection.segment_work.wake_all();
         if collection.journal.borrow().segments.to_clean(checkpointed) == Some(place) {
-            // Something could not be moved now; wait for the next change of things.
+            // Some content could not be moved now; wait for the next change.
             collection.room.wait().await;
         }
     }
@@ -62,7 +63,7 @@ impl CollectionState {
         self.journal.borrow_mut().segments.set_cleaning(place, cleaning);
     }
 
-    async fn clean(self: &Rc<Self>, place: Place) -> Result<(), StoreError> {
+    async fn collect(self: &Rc<Self>, place: Place) -> Result<(), StoreError> {
         let reading = self.journal.borrow().segments.reading(place);
         let Some(reading) = reading else { return Ok(()) };
         let error = |error| StoreError::io(format!("reading {}", reading.0.path.display()), &error);
@@ -92,7 +93,7 @@ impl CollectionState {
         Ok(())
     }
 
-    /// Copying waits while changes have to.
+    /// Copying waits while changes wait.
     async fn wait_for_ease(&self) -> Result<(), StoreError> {
         loop {
             let moved = self.room.wait();
@@ -106,7 +107,7 @@ impl CollectionState {
         }
     }
 
-    /// Copy a content that lives here; gives how many bytes that were.
+    /// Copy a content that lives here; returns its bytes.
     async fn move_content(
         self: &Rc<Self>,
         place: Place,
@@ -123,7 +124,7 @@ impl CollectionState {
             Err(error) => return Err(error),
         };
         let content = self.read_log(&now).await?;
-        // From here on without an await: the row of this moment is the one that is replaced.
+        // No await from here on: the current row is the one that is replaced.
         let (row, _) = self.wait_row(handle).await?;
         if row.home != now.home {
             return Ok(0);

@@ -1,9 +1,9 @@
-//! The bytes of a stream in memory: chunks where something was written, nothing in the holes.
+//! The bytes of a stream in memory: chunks for written ranges, nothing for holes.
 
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 
-/// Bytes of a chunk. A chunk is only as long as what was written in it.
+/// Bytes of a chunk. A chunk is only as long as its written part.
 const CHUNK: u64 = 16 * 1024;
 
 #[derive(Default)]
@@ -23,7 +23,7 @@ impl Body {
         self.chunks.values().map(|chunk| chunk.len() as u64).sum()
     }
 
-    /// Where the last byte written ends.
+    /// End of the last byte written.
     pub fn end(&self) -> u64 {
         self.chunks.last_key_value().map_or(0, |(index, chunk)| index * CHUNK + chunk.len() as u64)
     }
@@ -42,7 +42,7 @@ impl Body {
         }
     }
 
-    /// Fill `out` with the bytes at `at`; holes leave it as it is (zeros).
+    /// Fill `out` with the bytes at `at`; holes leave it unchanged (zeros).
     pub fn read(&self, at: u64, out: &mut [u8]) {
         let end = at.saturating_add(out.len() as u64);
         for (index, chunk) in self.chunks.range(at / CHUNK..end.div_ceil(CHUNK)) {
@@ -55,7 +55,7 @@ impl Body {
         }
     }
 
-    /// Forget everything from `len` on.
+    /// Remove everything from `len` on.
     pub fn cut(&mut self, len: u64) {
         self.chunks.split_off(&len.div_ceil(CHUNK));
         if let Some(chunk) = self.chunks.get_mut(&(len / CHUNK)) {

@@ -41,7 +41,7 @@ impl State {
         Ok(())
     }
 
-    /// Put a row with its space and home as its body now says.
+    /// Put a row with the space and home of its present body.
     fn settle(&mut self, handle: Handle, mut row: StreamRow) -> StreamInfo {
         let body = self.bodies.get(&handle);
         row.space = body.map_or(0, Body::space);

@@ -1,4 +1,4 @@
-//! A collection in a temporary folder, opened and left in several ways.
+//! A collection in a temporary folder, opened and closed in several ways.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -28,7 +28,7 @@ pub fn config(dir: &Path) -> CollectionConfig {
     }
 }
 
-/// Run one life of a server: what is left without `close` is as after a kill.
+/// Run one life of a server: a store that is not closed is as after a kill.
 pub fn life<T, F>(body: impl FnOnce(Env) -> F) -> T
 where
     F: Future<Output = T>,
@@ -48,13 +48,13 @@ where
     })
 }
 
-/// How opening a folder ends.
+/// The result of opening a folder.
 pub fn opening(dir: &Path) -> Result<(), StoreError> {
     let config = config(dir);
     life(|env| async move { open(env, config).await.map(drop) })
 }
 
-/// A copy of a folder as it stands.
+/// A copy of a folder in its present state.
 pub fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {

@@ -1,44 +1,48 @@
-//! Which changes share a sync (Carns et al., *Small-File Access in Parallel File Systems*, III.C; OrangeFS `dbpf-sync.c`).
+//! Which changes share a sync (Carns et al., *Small-File Access in Parallel File Systems*, III.C; OrangeFS
+//! `dbpf-sync.c`).
 //!
-//! An *operation* is here a strong batch: what a group of a request changed, atomic, with one place in the journal. A group
-//! is one operation however many verbs its client put into it, because no sync can make a part of it durable; the groups of
-//! one compound are operations of their own, because each has a record, a status and a retry of its own.
+//! Here an *operation* is a strong batch: the changes of one group of a request, atomic, with one place in
+//! the journal. A group is one operation whatever number of verbs its client put into it, because no sync
+//! can make a part of it durable; the groups of one compound are operations of their own, because each has
+//! a record, a status and a retry of its own.
 //!
 //! ```text
-//!   applied ─▶ scheduling queue ─▶ written ─┬─ fewer than `low` are queued behind it, or ──▶ sync; it and all that
+//!   applied ─▶ scheduling queue ─▶ written ─┬─ fewer than `low` are queued after it, or ──▶ sync; it and all that
 //!                                           │  `high` wait in the coalescing queue            wait are complete
 //!                                           └─ else ──▶ coalescing queue
 //! ```
-//! The test comes before the enqueuing: with `high` 8 one sync completes up to nine. With `low` 1 no timer is needed, as the
-//! last operation of the queue always syncs. A failed operation changes nothing and has no record, but goes the same way: it
-//! counts in the queue and completes with those before it. Where metadata is not durable at reply, an operation completes at
-//! once, and the same marks decide when it is synced behind it.
+//! The test comes before the enqueuing: with `high` 8 one sync completes up to nine. With `low` 1 no timer
+//! is needed, as the last operation of the queue always syncs. A failed operation changes nothing and has
+//! no record, but follows the same path: it counts in the queue and completes with those before it. Where
+//! metadata is not durable at reply, an operation completes at once, and the same marks decide when it is
+//! synced after the reply.
 //!
-//! *Per-op* is the same with every operation synced on its own, one behind the other: what PVFS does without coalescing.
-//! *Pipelined* is what the journal does by itself: whatever arrived during the last sync goes into the next; and a group waits
-//! for [`AdaptiveDelay`] where that pays.
+//! *Per-op* is the same with every operation synced on its own, one after the other, as PVFS does without
+//! coalescing. *Pipelined* is the journal's natural behaviour: all operations that arrived during the last
+//! sync go into the next; and a group waits for [`AdaptiveDelay`] if that pays.
 //!
-//! Records have their place in a group from the moment they are applied, so the groups are cut to what one sync may hold:
-//! `high` + 1 operations. Only with `low` above 1 is it known too late which of them sync alone; then each operation has a
-//! group of its own, and those that wait are written to the page cache until one syncs them all.
+//! Records have their place in a group from the moment they are applied, so groups are limited to the
+//! operations of one sync: `high` + 1. Only with `low` above 1 is it known too late which of them sync
+//! alone; then each operation has a group of its own, and those that wait are written to the page cache
+//! until one syncs them all.
 
 use shoal_proto::Coalescing;
 use std::time::Duration;
 
-/// Operations by how many one sync completed: 1, 2, to 4, to 8, to 16, to 32, to 64, more.
+/// Buckets of syncs by the operations each completed: 1, 2, to 4, to 8, to 16, to 32, to 64, more.
 pub(crate) const SHARED_BUCKETS: usize = 8;
 
-/// The two queues, as numbers: who is in them, the journal's groups say.
+/// The two queues, as numbers; their members are in the journal's groups.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     policy: Coalescing,
     /// Operations applied and not yet taken to be written.
     scheduled: u64,
-    /// Operations written whose sync was put off.
+    /// Operations written whose sync is postponed.
     coalescing: u64,
-    /// The most there were.
+    /// The maximum of `scheduled`.
     pub scheduled_max: u64,
-    /// The most there were.
+    /// The maximum of `coalescing`.
     pub coalescing_max: u64,
     /// Operations in all, failed ones too.
     pub operations: u64,
@@ -49,7 +53,7 @@ impl Queues {
         Queues { policy, ..Queues::default() }
     }
 
-    /// From now on another policy. What was put off is synced by who changed it.
+    /// Change the policy. The caller syncs the postponed operations.
     pub fn follow(&mut self, policy: Coalescing) {
         self.policy = policy;
     }
@@ -74,8 +78,8 @@ impl Queues {
         self.policy != Coalescing::Pipelined
     }
 
-    /// Whether operations that completed without a sync are synced behind their replies.
-    pub fn syncs_behind(&self) -> bool {
+    /// Whether operations that completed without a sync are synced after their replies.
+    pub fn syncs_after_reply(&self) -> bool {
         matches!(self.policy, Coalescing::Watermark { .. })
     }
 
@@ -86,7 +90,7 @@ impl Queues {
         self.scheduled_max = self.scheduled_max.max(self.scheduled);
     }
 
-    /// Operations of one group are served, in order. Whether a sync follows.
+    /// Operations of one group are served, in order. Returns whether a sync follows.
     pub fn serve(&mut self, operations: u32) -> bool {
         let mut syncs = false;
         for _ in 0..operations {
@@ -126,14 +130,15 @@ const TRIAL_MAX: u32 = 512;
 /// The longest wait.
 const WAIT_MAX: Duration = Duration::from_micros(500);
 
-/// For how many operations a group waits before it is written, and how long: learnt from what came of it.
+/// For how many operations a group waits before it is written, and how long: learnt from earlier waits.
 ///
-/// Where clients, servers and kernel share the cores, changes come one by one, each just too late for the sync of the one
-/// before; then nearly every one has a sync of its own, whose system calls and wake-ups take the time that the next needs.
-/// So from time to time a group waits for one operation more than the last ones had, for as long as a sync takes. If it came,
-/// the next groups wait for as many; if not, for no more than did come, and the next trial is farther away. A client that is
-/// alone so waits once in 512 groups; clients that are together come to share their syncs, and go on doing so, because those
-/// who were answered together ask again together.
+/// When clients, servers and kernel share the cores, changes come one by one, each just too late for the
+/// previous one's sync; then nearly every one has a sync of its own, whose system calls and wake-ups take
+/// the time that the next needs. So from time to time a group waits for one operation more than the last
+/// groups had, for as long as a sync takes. If it came, the next groups wait for as many; if not, they wait
+/// for no more than did come, and the next trial is farther away. A client that is alone so waits once in
+/// 512 groups. Concurrent clients come to share their syncs, and continue to, because clients whose replies
+/// left together send their next requests together.
 #[derive(Debug)]
 pub(crate) struct AdaptiveDelay {
     /// Operations a group waits for.
@@ -142,7 +147,7 @@ pub(crate) struct AdaptiveDelay {
     until_trial: u32,
     /// Groups between two trials.
     between: u32,
-    /// How long a durable write takes, in the mean.
+    /// Mean time of a durable write.
     write: Duration,
 }
 
@@ -153,7 +158,7 @@ impl Default for AdaptiveDelay {
 }
 
 impl AdaptiveDelay {
-    /// How long a group of so many operations may wait, from when it began to; `None`: it is written now.
+    /// How long a group of so many operations may wait, from the start of its wait; `None`: write it now.
     pub fn wait(&self, operations: u32) -> Option<Duration> {
         (operations < self.asked() && !self.write.is_zero()).then(|| self.write.min(WAIT_MAX))
     }
@@ -167,7 +172,7 @@ impl AdaptiveDelay {
         } else {
             self.until_trial -= 1;
         }
-        // At most one more at a time: many operations of one message are no company that will come again.
+        // At most one more at a time: the operations of one message are no sign of more concurrent clients.
         self.wanted = operations.clamp(1, asked.max(self.wanted + 1));
     }
 
@@ -250,7 +255,8 @@ mod tests {
         }
     }
 
-    /// Groups of a company that comes whenever it is waited for, up to so many; how many waited in vain.
+    /// Runs `groups` groups; while a group waits, further operations arrive, up to `comes`. Returns how
+    /// many groups waited in vain.
     fn vain(delay: &mut AdaptiveDelay, comes: u32, groups: u32) -> u32 {
         (0..groups)
             .filter(|_| {
@@ -279,10 +285,10 @@ mod tests {
         delay.wrote(Duration::from_micros(200));
         vain(&mut delay, 4, 200);
         assert_eq!((delay.wait(3).is_some(), delay.wanted), (true, 4));
-        // It goes: one wait in vain tells.
+        // The others stop: one wait in vain suffices.
         assert!(vain(&mut delay, 1, 100) <= 5);
         assert_eq!(delay.wanted, 1);
-        // Many operations of one message are not waited for again.
+        // The next group does not wait for as many operations as one message had.
         delay.taken(64);
         assert!(delay.wanted <= 2);
     }

@@ -1,8 +1,9 @@
-//! What a group gathers in.
+//! The buffer of a gathering group.
 //!
-//! Usually one group gathers while another is written, each in a whole buffer that is used again. Where a sync completes one operation
-//! alone, a group is one operation and there are as many groups as operations wait: each then holds no more than was put into it, and is
-//! moved into a whole buffer when its turn to be written comes.
+//! Usually one group gathers while another is written, each in a whole buffer that is reused. If a sync
+//! completes one operation alone, a group is one operation and there are as many groups as operations wait:
+//! each then holds no more than its record, and is moved into a whole buffer when its turn to be written
+//! comes.
 
 use super::group::HEADER;
 use shoal_env::AlignedBuf;
@@ -11,18 +12,18 @@ use shoal_env::AlignedBuf;
 pub(in crate::disk) enum Gathering {
     /// A whole buffer.
     Whole(AlignedBuf),
-    /// What was put in, of so many bytes at most.
+    /// The record's bytes, and their maximum.
     Small(Vec<u8>, usize),
 }
 
 impl Gathering {
-    /// In a whole buffer, all of which may be gathered into.
+    /// A whole buffer, all of which may be used.
     pub fn whole(mut buf: AlignedBuf) -> Gathering {
         buf.set_len(buf.capacity());
         Gathering::Whole(buf)
     }
 
-    /// In no more than is put in, up to `capacity` bytes.
+    /// A buffer that grows with its record, up to `capacity` bytes.
     pub fn small(capacity: usize) -> Gathering {
         Gathering::Small(vec![0; HEADER], capacity)
     }
@@ -46,7 +47,7 @@ impl Gathering {
         }
     }
 
-    /// The buffer that is written; `spare` gives one for what was gathered in none.
+    /// The buffer to write; `spare` returns one for a small record.
     pub fn into_whole(self, spare: impl FnOnce() -> AlignedBuf) -> AlignedBuf {
         match self {
             Gathering::Whole(buf) => buf,

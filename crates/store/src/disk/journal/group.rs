@@ -1,7 +1,7 @@
 //! The form of a group and of its records.
 //!
-//! A group is one write: a header, records one behind the other, zeros up to a multiple of 4,096 bytes. All numbers are
-//! little-endian.
+//! A group is one write: a header, records one after the other, zeros up to a multiple of 4,096 bytes. All
+//! numbers are little-endian.
 //!
 //! ```text
 //! 0   magic "shoaljrn"
@@ -18,11 +18,11 @@
 //! 76  CRC-32C of bytes 0..76                  u32
 //! 80  records
 //!
-//! record: bytes behind this field u32, bytes of contents u32, contents, number of rows u32, rows
+//! record: bytes after this field u32, bytes of contents u32, contents, number of rows u32, rows
 //! row:    key length u16, value length u32 (2^32-1: the row is removed), key, value
 //! ```
 //!
-//! Contents are the bytes of small streams; the stream's row in the same record says where they lie.
+//! Contents are the bytes of small streams; the stream's row in the same record gives their place.
 
 use crate::StoreError;
 use bytes::Bytes;
@@ -31,12 +31,12 @@ use bytes::Bytes;
 pub(crate) const BLOCK: usize = 4096;
 /// Bytes of the header.
 pub(crate) const HEADER: usize = 80;
-/// This version's form. 1: the first.
+/// Version of the format. 1: the first.
 pub(crate) const VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"shoaljrn";
 const REMOVED: u32 = u32::MAX;
 
-/// What a group's header says.
+/// The fields of a group's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub body_len: u32,
@@ -49,7 +49,7 @@ pub(crate) struct Header {
     pub body_crc: u32,
 }
 
-/// What stands where a header was looked for.
+/// The bytes at a place where a header was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Header(Header),
@@ -99,7 +99,7 @@ impl Header {
         (HEADER + self.body_len as usize).next_multiple_of(BLOCK)
     }
 
-    /// The records, if they are all here and whole.
+    /// The records, if they are complete and valid.
     pub fn body<'a>(&self, at: &'a [u8]) -> Option<&'a [u8]> {
         let body = at.get(HEADER..HEADER + self.body_len as usize)?;
         (crc32c::crc32c(body) == self.body_crc).then_some(body)
@@ -123,17 +123,17 @@ pub(crate) fn record_len(contents: usize, rows: impl Iterator<Item = (usize, usi
     12 + contents + rows.map(|(key, value)| 6 + key + value).sum::<usize>()
 }
 
-/// Where a record's contents begin, behind its own begin.
+/// Offset of a record's contents in it.
 pub(crate) const CONTENTS_AT: usize = 8;
 
-/// Writes a record into its place in the group's buffer.
+/// Writes a record to its place in the group's buffer.
 pub(crate) struct RecordWriter<'a> {
     out: &'a mut [u8],
     at: usize,
 }
 
 impl<'a> RecordWriter<'a> {
-    /// `out` is exactly as long as [`record_len`] said.
+    /// `out` is exactly as long as [`record_len`] returned.
     pub fn new(out: &'a mut [u8], contents: usize) -> RecordWriter<'a> {
         let len = (out.len() - 4) as u32;
         let mut writer = RecordWriter { out, at: 0 };
@@ -162,7 +162,8 @@ impl<'a> RecordWriter<'a> {
 /// Rows of one record.
 pub(crate) type Rows = Vec<(Bytes, Option<Bytes>)>;
 
-/// The next record of a group's body, which moves on; `None` at its end. Rows are copies: they outlive the buffer.
+/// The next record of a group's body; `body` advances; `None` at its end. Rows are copies: they outlive the
+/// buffer.
 pub(crate) fn next_record(body: &mut &[u8]) -> Result<Option<Rows>, StoreError> {
     if body.is_empty() {
         return Ok(None);
@@ -180,7 +181,7 @@ fn parse_rows(record: &mut &[u8]) -> Option<Rows> {
     let contents = le32(take(record, 4)?, 0) as usize;
     take(record, contents)?;
     let count = le32(take(record, 4)?, 0) as usize;
-    // A row takes 6 bytes at least: a hostile count allocates no more than the record is long.
+    // A row takes 6 bytes at least: a hostile count allocates no more than the record's length.
     let mut rows = Vec::with_capacity(count.min(record.len() / 6));
     for _ in 0..count {
         let lens = take(record, 6)?;

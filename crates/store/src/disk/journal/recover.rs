@@ -1,12 +1,14 @@
 //! Reading the journal back.
 //!
-//! Replay walks the groups behind the checkpoint's LSN, from segment to segment: the next one is that of a greater
-//! generation whose first group continues the LSNs. Where the walk ends, what follows decides:
+//! Replay walks the groups after the checkpoint's LSN, from segment to segment: the next one is that of a
+//! greater generation whose first group continues the LSNs. Where the walk ends, later groups decide:
 //!
-//! * a later group (behind it in the segment, or in a segment of a greater generation) whose header states a durable LSN at
-//!   or above the first missing one: **that record was durable and is not there: damage**, reported, never skipped;
-//! * else a torn tail: cut. What stands behind it was never promised. Nothing is ever written behind a cut: the journal
-//!   goes on in another segment with a greater generation, and the next replay finds its way there by the LSNs.
+//! * a later group (after it in the segment, or in a segment of a greater generation) whose header states a
+//!   durable LSN at or above the first missing one: **that record was durable and is missing: damage**,
+//!   reported, never skipped;
+//! * else a torn tail: cut. Nothing after it was ever promised. **Invariant: nothing is ever written after
+//!   a cut**: the journal continues in another segment with a greater generation, and the next replay finds
+//!   it by the LSNs.
 
 use super::super::table::live::{Live, Place};
 use super::group::{BLOCK, Found, HEADER, Header, next_record};
@@ -19,28 +21,29 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Generations that may have been taken without a trace at a segment's begin: groups in the page cache reach the disk in any
-/// order, so a power cut may leave a later group of a segment and its old first one. So many segments are never written
-/// between two syncs (tables are frozen with each segment, and at most two wait for theirs).
+/// Generations that may have been taken without a trace at a segment's begin: groups in the page cache
+/// reach the disk in any order, so a power cut may leave a later group of a segment and its old first one.
+/// So many segments are never written between two syncs (tables are frozen with each segment, and at most
+/// two wait for theirs).
 const GENERATIONS_UNSEEN: u64 = 1 << 16;
 
-/// What replay found.
+/// The result of a replay.
 pub(crate) struct Replayed {
     /// The newest record.
     pub last: Lsn,
     /// The next group's sequence.
     pub sequence: u64,
-    /// The newest change of each row behind the checkpoint.
+    /// The newest change of each row after the checkpoint.
     pub rows: BTreeMap<Bytes, Option<Bytes>>,
     /// Segments walked, with their last LSN.
     walked: BTreeMap<u64, Lsn>,
 }
 
-/// A segment's file as it is found.
+/// A segment's file as found.
 struct Head {
     number: u64,
     path: PathBuf,
-    /// The header of its first group, if there is a whole one.
+    /// The header of its first group, if there is a valid one.
     first: Option<Header>,
 }
 
@@ -51,13 +54,13 @@ pub(crate) struct Reader<'a> {
     heads: Vec<Head>,
     /// The greatest generation seen in any header.
     generation: u64,
-    /// Files that are not whole, as their preparation was cut short, and have nothing in them. They are to be removed when
-    /// nothing can be refused any more: what is refused is left as it is.
+    /// Incomplete files, whose preparation was interrupted, and which have no groups. They are removed when
+    /// nothing can be refused any more: a refused store is left unchanged.
     pub unfinished: Vec<PathBuf>,
 }
 
 impl<'a> Reader<'a> {
-    /// Look at all segments.
+    /// Read all segments.
     pub async fn open(env: &'a Env, dir: &'a Path, segment_bytes: u64) -> Result<Reader<'a>, StoreError> {
         let mut reader =
             Reader { env, dir, segment_bytes, heads: Vec::new(), generation: 0, unfinished: Vec::new() };
@@ -72,7 +75,8 @@ impl<'a> Reader<'a> {
                     reader.unfinished.push(path);
                     continue;
                 }
-                // Its first group may be torn while later ones are not: no generation in it may come again.
+                // Its first group may be torn while later ones are not: no generation in it may be used
+                // again.
                 let content = reader.read(&path).await?;
                 let greatest = headers(&content, 0, number).map(|(_, header)| header.generation).max();
                 reader.generation = reader.generation.max(greatest.unwrap_or(0));
@@ -95,7 +99,7 @@ impl<'a> Reader<'a> {
         self.heads.is_empty()
     }
 
-    /// A preparation that was cut short left zeros. A file that is not whole and has a group in it lost its first one.
+    /// An interrupted preparation left zeros. An incomplete file with a group in it lost its first group.
     async fn check_unused(&self, path: &Path, number: u64, len: u64) -> Result<(), StoreError> {
         let content = self.read(path).await?;
         match headers(&content, 0, number).next() {
@@ -133,16 +137,16 @@ impl<'a> Reader<'a> {
         file.read_at(0, len).await.map_err(|error| self.error("reading", path, &error))
     }
 
-    /// Replay everything behind `checkpoint`.
+    /// Replay everything after `checkpoint`.
     pub async fn replay(&mut self, checkpoint: Lsn) -> Result<Replayed, StoreError> {
         let mut replayed =
             Replayed { last: checkpoint, sequence: 1, rows: BTreeMap::new(), walked: BTreeMap::new() };
         let mut walk = Walk { last: None, sequence: 0, durable: checkpoint.0, checkpoint };
-        // The newest segment that begins at or before the first record wanted.
+        // The newest segment that begins at or before the first record needed.
         let starts =
             |head: &Head| head.first.is_some_and(|first| first.first <= checkpoint.0.saturating_add(1));
         let mut next = self.heads.iter().rposition(starts);
-        // Where to look for what should have followed: (file, offset, generation).
+        // Where the following groups should be: (file, offset, generation).
         let mut stopped: Option<(PathBuf, usize, u64)> = None;
         while let Some(index) = next {
             let head = &self.heads[index];
@@ -166,7 +170,7 @@ impl<'a> Reader<'a> {
         Ok(replayed)
     }
 
-    /// The segment whose first group is whole and continues behind `last`.
+    /// The segment whose first group is valid and continues after `last`.
     async fn following(&self, last: u64, generation: u64) -> Result<Option<usize>, StoreError> {
         for (index, head) in self.heads.iter().enumerate() {
             let continues = |first: &Header| first.generation > generation && first.first == last + 1;
@@ -181,8 +185,9 @@ impl<'a> Reader<'a> {
         Ok(None)
     }
 
-    /// Is there proof that more was durable than was found? A later header that says so; or, where the walk fell `short` of
-    /// the checkpoint, any later group of that segment: what lies between was checkpointed, so it was durable.
+    /// Searches for proof that more was durable than was found: a later header that states it; or, if the
+    /// walk fell `short` of the checkpoint, any later group of that segment: what lies between was
+    /// checkpointed, so it was durable.
     async fn look_behind(
         &self,
         last: u64,
@@ -219,9 +224,10 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// What was read may stand in the page cache alone (the server was killed): it is relied upon from now on. What no
-    /// header calls durable is written once more: after a sync that failed the kernel takes pages for clean that it never
-    /// wrote, and another sync would not write them either.
+    /// Makes the read groups durable: they may be in the page cache alone (the server was killed), and the
+    /// store relies on them from now on. Groups that no header calls durable are written once more: after a
+    /// failed sync the kernel regards pages as clean that it never wrote, and another sync would not write
+    /// them either.
     async fn sync(&self, path: &Path, content: &Bytes, unsure: Range<usize>) -> Result<(), StoreError> {
         let file = self.file(path).await?;
         let synced = async {
@@ -233,10 +239,9 @@ impl<'a> Reader<'a> {
         synced.await.map_err(|error| self.error("syncing", path, &error))
     }
 
-    /// The segments as the journal goes on with them.
+    /// The segments as the journal continues with them.
     pub fn segments(self, live: &Live, checkpoint: Lsn, replayed: &Replayed) -> Result<Segments, StoreError> {
-        let overflow =
-            || StoreError::Damaged("a segment of the journal is of a generation that cannot be".into());
+        let overflow = || StoreError::Damaged("a segment of the journal has an impossible generation".into());
         let generation = self.generation.checked_add(GENERATIONS_UNSEEN).ok_or_else(overflow)?;
         let mut segments = Segments::new(self.dir.to_owned(), self.segment_bytes, generation);
         let mut homeless: BTreeMap<Place, i64> = live.0.clone();
@@ -266,7 +271,7 @@ fn damage(path: &Path, at: usize, missing: u64, durable: u64) -> StoreError {
     ))
 }
 
-/// All headers of a segment at and behind `from`, wherever they stand.
+/// All headers of a segment from `from` on, at any place.
 fn headers(content: &[u8], from: usize, number: u64) -> impl Iterator<Item = (usize, Header)> + '_ {
     let blocks = (from.next_multiple_of(BLOCK)..content.len()).step_by(BLOCK);
     blocks.filter_map(move |at| match Header::find(&content[at..]) {
@@ -275,7 +280,7 @@ fn headers(content: &[u8], from: usize, number: u64) -> impl Iterator<Item = (us
     })
 }
 
-/// Walk the groups of one segment that nothing is known of, and look at all headers behind them.
+/// Walk the groups of one segment without further knowledge, and read all headers after them.
 pub(crate) fn walk_alone(content: &[u8]) -> Result<(), StoreError> {
     let mut walk = Walk { last: None, sequence: 0, durable: 0, checkpoint: Lsn(0) };
     let (number, generation) = match Header::find(content) {
@@ -287,19 +292,19 @@ pub(crate) fn walk_alone(content: &[u8]) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The walk's place.
+/// The position of the walk.
 struct Walk {
     last: Option<u64>,
     /// The newest group's.
     sequence: u64,
-    /// The checkpoint's LSN, or the greatest that a header calls durable.
+    /// The checkpoint's LSN, or the greatest LSN that a header states as durable.
     durable: u64,
     checkpoint: Lsn,
 }
 
 impl Walk {
-    /// Take the groups of one segment as far as they continue; gives up to where they are known to be durable, and where
-    /// they end.
+    /// Reads the groups of one segment as far as they continue; returns up to where they are known to be
+    /// durable, and where they end.
     fn segment(
         &mut self,
         content: &[u8],
@@ -310,7 +315,8 @@ impl Walk {
     ) -> Result<(usize, usize), StoreError> {
         let mut at = 0;
         let mut ends: Vec<(u64, usize)> = Vec::new();
-        // LSNs continue from segment to segment; sequences show that a group continues the one before it in its segment.
+        // LSNs continue from segment to segment; sequences show that a group continues the one before it in
+        // its segment.
         let mut sequence = None;
         while let Some(rest) = content.get(at..).filter(|rest| rest.len() >= BLOCK) {
             let header = match Header::find(rest) {

@@ -1,11 +1,11 @@
-//! The segments of the journal: which there are, what lives in each, which are free.
+//! The segments of the journal: their states, their live bytes, and the free ones.
 //!
-//! A segment is a prewritten file. It is *free*, then *taken* (groups are written to it), then *sealed*, and free again
-//! when three things hold: the rows of its records are checkpointed, none of its contents is the home of a stream (the
-//! record that ended that is durable), and nobody reads from it.
+//! A segment is a prewritten file. It is *free*, then *taken* (groups are written to it), then *sealed*,
+//! and free again when three things hold: the rows of its records are checkpointed, none of its contents is
+//! the home of a stream (the record that ended that is durable), and nothing reads from it.
 //!
-//! **No look at the segments walks over all of them**: at 1 TB of small files there are 32,768, and each change asks how many are
-//! free. Those of a kind are found in [`Kinds`], which every change of a segment keeps right.
+//! **No lookup walks over all segments**: at 1 TB of small files there are 32,768, and each change needs
+//! the number of free ones. [`Kinds`] has the segments of each kind; every change of a segment updates it.
 
 use super::super::table::live::Place;
 use crate::Lsn;
@@ -17,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Free segments kept; the files of more are removed.
+/// Free segments kept; the files of further ones are removed.
 pub(crate) const FREE_MAX: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) enum State {
     Free,
     /// Groups are written to it.
     Taken,
-    /// Full, or left behind at a restart.
+    /// Full, or the last one before a restart.
     Sealed,
 }
 
@@ -37,7 +37,8 @@ pub(crate) struct Segment {
     pub generation: u64,
     /// The newest record in it.
     pub last: Lsn,
-    /// Bytes of contents that are homes of streams, or were until a record that is not durable yet.
+    /// Bytes of contents that are homes of streams, or that ceased to be by a record that is not durable
+    /// yet.
     pub live: u64,
     pub cleaning: bool,
     pub files: Rc<SegmentFiles>,
@@ -86,7 +87,7 @@ impl SegmentFiles {
     }
 }
 
-/// Somebody reads a content: the segment stays as it is.
+/// A content is being read: the segment is not reused.
 pub(crate) struct Reading(pub Rc<SegmentFiles>);
 
 impl Reading {
@@ -102,14 +103,14 @@ impl Drop for Reading {
     }
 }
 
-/// A content that is not a home any more once the record at `lsn` is durable.
+/// A content that is no home any more once the record at `lsn` is durable.
 struct Release {
     lsn: Lsn,
     place: Place,
     len: u64,
 }
 
-/// Numbers of the segments that something is to be done with.
+/// Numbers of the segments with pending work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Kinds {
     unprepared: BTreeSet<u64>,
@@ -143,7 +144,7 @@ pub(crate) struct Segments {
     segment_bytes: u64,
     map: BTreeMap<u64, Segment>,
     kinds: Kinds,
-    /// Segments looked at so far, for tests: what an operation costs.
+    /// Segments visited so far, for tests: the cost of an operation.
     looks: Cell<u64>,
     generation: u64,
     number_next: u64,
@@ -155,14 +156,14 @@ pub(crate) fn file_name(number: u64) -> String {
     format!("{number:08x}.seg")
 }
 
-/// The segment a file holds.
+/// The number of the segment in a file.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let hex = name.strip_suffix(".seg")?;
     u64::from_str_radix(hex, 16).ok().filter(|number| file_name(*number) == name)
 }
 
 impl Segments {
-    /// None yet, of `segment_bytes` each; generations go on from `generation`.
+    /// No segments, of `segment_bytes` each; generations continue from `generation`.
     pub fn new(dir: PathBuf, segment_bytes: u64, generation: u64) -> Segments {
         Segments {
             dir,
@@ -182,7 +183,7 @@ impl Segments {
         self.map.get(&number)
     }
 
-    /// Change a segment; what kind it is of follows.
+    /// Change a segment, then update its kind.
     fn change<T>(&mut self, number: u64, change: impl FnOnce(&mut Segment) -> T) -> Option<T> {
         self.looks.set(self.looks.get() + 1);
         let segment = self.map.get_mut(&number)?;
@@ -202,7 +203,7 @@ impl Segments {
         self.map.len() - self.kinds.free.len()
     }
 
-    /// What the kinds must be, by a walk over all segments.
+    /// The kinds as computed by a walk over all segments.
     #[cfg(test)]
     fn walked(&self) -> Kinds {
         let mut kinds = Kinds::default();
@@ -210,7 +211,7 @@ impl Segments {
         kinds
     }
 
-    /// A segment that is there.
+    /// An existing segment.
     pub fn add(&mut self, number: u64, state: State, generation: u64, last: Lsn, live: u64) {
         let files = SegmentFiles::new(self.dir.join(file_name(number)));
         self.number_next = self.number_next.max(number + 1);
@@ -227,14 +228,14 @@ impl Segments {
         number
     }
 
-    /// Where a segment's file is, or will be.
+    /// The path of a segment's file.
     pub fn path(&self, number: u64) -> PathBuf {
         self.dir.join(file_name(number))
     }
 
-    /// Make the free segments durable as they were found, their names too. A server that was killed may have left one in the
-    /// page cache alone: prepared in part, or with a group that was cut. What is written over it with its own durability
-    /// would go with it at a power cut.
+    /// Make the free segments durable as they were found, with their names. A killed server may have left
+    /// one in the page cache alone: prepared in part, or with a group that was cut. A durable group written
+    /// over it would be lost with it at a power cut.
     pub async fn sync_free(&self, env: &Env) -> io::Result<()> {
         for segment in self.kinds.free.iter().filter_map(|number| self.map.get(number)) {
             segment.files.plain(env).await?.sync().await?;
@@ -253,6 +254,9 @@ impl Segments {
         let generation = self.generation;
         if let Some(&number) = self.kinds.free.first() {
             self.change(number, |segment| {
+                debug_assert!(segment.state == State::Free && !segment.cleaning);
+                debug_assert!(segment.live == 0 || mutant::is(Mutant::ReuseEarly), "nothing in it lives");
+                debug_assert!(segment.generation < generation, "generations only grow");
                 segment.state = State::Taken;
                 segment.generation = generation;
                 segment.last = Lsn(0);
@@ -264,7 +268,7 @@ impl Segments {
         (number, self.generation)
     }
 
-    /// No more groups are gathered for a segment.
+    /// No more groups gather for a segment.
     pub fn seal(&mut self, number: u64, last: Lsn) {
         self.change(number, |segment| {
             segment.last = last;
@@ -274,11 +278,11 @@ impl Segments {
         });
     }
 
-    /// A segment whose file is ready now.
+    /// A segment's file is ready now.
     pub fn prepared(&mut self, number: u64) {
         let known = self.change(number, |segment| {
             if segment.state == State::Unprepared {
-                // Groups may have filled it already while it was prepared.
+                // Groups may have filled it while it was prepared.
                 segment.state = if segment.last == Lsn(0) { State::Taken } else { State::Sealed };
             }
         });
@@ -297,12 +301,12 @@ impl Segments {
         self.change(number, |segment| segment.live += len);
     }
 
-    /// A content ends to live when the record at `lsn` is durable.
+    /// A content is dead when the record at `lsn` is durable.
     pub fn release(&mut self, lsn: Lsn, place: Place, len: u64) {
         self.releases.push_back(Release { lsn, place, len });
     }
 
-    /// Records up to here are durable. Whether a sealed segment is poorer by that.
+    /// Records up to here are durable. Returns whether a sealed segment has fewer live bytes now.
     pub fn durable(&mut self, durable: Lsn) -> bool {
         let mut poorer = false;
         while let Some(release) = self.releases.front() {
@@ -329,7 +333,7 @@ impl Segments {
         Some(Reading::new(&segment.files))
     }
 
-    /// Free what does not live any more. Whether anything was freed, and the files that are too many.
+    /// Free dead segments. Returns whether any was freed, and the surplus files.
     pub fn recycle(&mut self, checkpointed: Lsn) -> (bool, Vec<PathBuf>) {
         let early = mutant::is(Mutant::ReuseEarly);
         let candidates: Vec<u64> = match early {
@@ -360,7 +364,7 @@ impl Segments {
         (freed, surplus)
     }
 
-    /// Whether a segment is cleaned: what is dead in it is not freed meanwhile.
+    /// Mark a segment as being collected: it is not freed meanwhile, even if it is dead.
     pub fn set_cleaning(&mut self, (number, _): Place, cleaning: bool) {
         self.change(number, |segment| segment.cleaning = cleaning);
     }
@@ -376,9 +380,9 @@ impl Segments {
     }
 }
 
-/// Make and prewrite a segment's file, durably: groups then change neither its length nor where it lies. Behind each part
-/// but the last comes `between`, with the file. Past the page cache, where that can be: groups are written past it too, and
-/// would have to have each page thrown out of it first.
+/// Make and prewrite a segment's file, durably: then groups change neither its length nor its blocks.
+/// `between` is called with the file after each part but the last. Writes bypass the page cache if
+/// possible: groups bypass it too, and would have to evict each page first.
 pub(crate) async fn prepare(
     env: &Env,
     path: &Path,
@@ -419,7 +423,7 @@ mod tests {
         segments
     }
 
-    /// Numbers without a pattern that repeats.
+    /// Pseudo-random numbers.
     fn random(state: &mut u64, below: u64) -> u64 {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (*state >> 33) % below

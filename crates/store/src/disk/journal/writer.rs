@@ -1,12 +1,13 @@
 //! The task that writes groups, the only one that touches taken segments; and the task that syncs them.
 //!
-//! A group with a strong change in mode *at reply*, or one that a push asks for, is written with `O_DIRECT|O_DSYNC` and is
-//! durable when the write returns. Others (data writes alone, and everything in the weaker modes) go to the page cache, and
-//! the next push syncs the segments written since. A group that must be durable behind buffered ones goes the same way, so
-//! that one sync covers all of them.
+//! A group with a strong change in mode *at reply*, or one that a push requests, is written with
+//! `O_DIRECT|O_DSYNC` and is durable when the write returns. Others (data writes alone, and everything in
+//! the weaker modes) go to the page cache, and the next push syncs the segments written since. A group that
+//! must be durable after buffered ones takes the same path, so that one sync covers all of them.
 //!
-//! While a sync runs, groups go on to the page cache beside it; in mode *at reply* those that must be durable gather
-//! meanwhile, and go to the disk at once behind it. Which operations share a sync is the [policy's](super::coalesce).
+//! While a sync runs, groups still go to the page cache; in mode *at reply* those that must be durable
+//! gather meanwhile, and go to the disk at once after it. The [policy](super::coalesce) decides which
+//! operations share a sync.
 
 use super::super::CollectionState;
 use super::group::{BLOCK, HEADER, Header};
@@ -21,7 +22,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 pub(crate) async fn run(collection: Rc<CollectionState>) {
-    // Since when the next group waits for company.
+    // Since when the next group waits for more operations.
     let mut waits_since = None;
     loop {
         let woken = collection.work.wait();
@@ -51,12 +52,12 @@ pub(crate) async fn run(collection: Rc<CollectionState>) {
 
 enum Step {
     Write(Box<Group>),
-    /// More may come: until so long after the group began to wait.
+    /// More operations may come: wait so long from the start of the group's wait.
     Gather(Duration),
     Wait,
 }
 
-/// The task that syncs what was written to the page cache, when somebody needs it durable.
+/// The task that syncs the page cache, when a task needs it durable.
 pub(crate) async fn syncs(collection: Rc<CollectionState>) {
     loop {
         let woken = collection.syncs.wait();
@@ -85,7 +86,7 @@ fn sync_is_due(collection: &CollectionState) -> bool {
 
 fn step(collection: &Rc<CollectionState>, waits_since: Option<Instant>) -> Step {
     if collection.journal.borrow().due() {
-        // What waits without haste goes along.
+        // Weak changes ride along.
         collection.flush_weak();
     }
     let at_reply = collection.modes.get().metadata == MetadataSync::AtReply;
@@ -108,7 +109,7 @@ async fn write(collection: &Rc<CollectionState>, group: Box<Group>) -> Result<()
     let Some(files) = collection.journal.borrow().segments.get(group.segment).map(|s| s.files.clone()) else {
         return Err(StoreError::Damaged(format!("segment {} is not there", group.segment)));
     };
-    let Served { durable, behind } = serve(collection, &group);
+    let Served { durable, soon } = serve(collection, &group);
     let operations = u64::from(group.operations);
     let at_once = durable && collection.journal.borrow().unsynced.is_empty();
     let opened = if at_once && !mutant::is(Mutant::DropJournalSync) {
@@ -154,13 +155,14 @@ async fn write(collection: &Rc<CollectionState>, group: Box<Group>) -> Result<()
         } else {
             journal.unsynced.insert(segment, last);
             journal.unsynced_operations += operations;
-            if durable || behind {
+            if durable || soon {
                 journal.push = journal.push.max(last);
             }
         }
     }
-    // Not only if it was to be durable when its write began: who asked since waits for its sync, and however many groups
-    // are due behind it, that sync begins now.
+    // Checked again, not only if the group was to be durable when its write began: a task may have
+    // requested it since and waits for its sync. That sync begins now, also if further groups are due after
+    // it.
     if sync_is_due(collection) {
         collection.syncs.wake_all();
     }
@@ -168,12 +170,12 @@ async fn write(collection: &Rc<CollectionState>, group: Box<Group>) -> Result<()
     Ok(())
 }
 
-/// What the policy says of a group that is taken to be written.
+/// The policy's decision on a group that is taken to be written.
 struct Served {
-    /// It is to be durable.
+    /// It must be durable.
     durable: bool,
-    /// It is to be durable soon, and nobody waits for that.
-    behind: bool,
+    /// It becomes durable soon, and no task waits for that.
+    soon: bool,
 }
 
 fn serve(collection: &CollectionState, group: &Group) -> Served {
@@ -183,13 +185,19 @@ fn serve(collection: &CollectionState, group: &Group) -> Served {
     let asked = journal.push >= group.first;
     Served {
         durable: asked || (at_reply && syncs),
-        behind: !at_reply && syncs && journal.queues.syncs_behind(),
+        soon: !at_reply && syncs && journal.queues.syncs_after_reply(),
     }
 }
 
 /// The header last: the durable LSN it states is the one known now.
 fn finish(collection: &CollectionState, group: Group) -> AlignedBuf {
     let mut journal = collection.journal.borrow_mut();
+    debug_assert_eq!(
+        group.first.0,
+        journal.written.0 + 1,
+        "LSNs have no gaps, and groups are written in order"
+    );
+    debug_assert!(group.first <= group.last);
     let header = Header {
         body_len: (group.len - HEADER) as u32,
         segment: group.segment,
@@ -228,7 +236,7 @@ async fn ready(collection: &Rc<CollectionState>, number: u64) -> Result<(), Stor
     }
 }
 
-/// One sync for all that is written by now.
+/// One sync for everything written by now.
 async fn sync(collection: &Rc<CollectionState>) -> Result<(), StoreError> {
     let (covered, operations, segments) = {
         let mut journal = collection.journal.borrow_mut();
@@ -247,7 +255,7 @@ async fn sync(collection: &Rc<CollectionState>) -> Result<(), StoreError> {
     }
     collection.env.crash_point(crash_point::JOURNAL_SYNCED, 0);
     let mut journal = collection.journal.borrow_mut();
-    // What was written meanwhile may be covered or not.
+    // Groups written meanwhile may be covered or not.
     journal.unsynced.retain(|_, last| *last > covered);
     journal.durable = journal.durable.max(covered);
     journal.completed(operations);

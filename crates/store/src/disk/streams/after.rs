@@ -1,7 +1,8 @@
-//! What follows a batch outside of the journal: a file's removal, a file's cut.
+//! The work after a batch outside of the journal: removing a file, cutting a file.
 //!
-//! The place at the stream's gate is taken when the batch is applied, so data operations that come later wait until it is
-//! done. Nothing is done before the batch is durable: until then the old home lives.
+//! The place at the stream's gate is taken when the batch is applied, so later data operations wait until
+//! the work is done. **Invariant: nothing is done before the batch is durable**: until then the old home
+//! lives.
 
 use super::super::CollectionState;
 use super::super::apply::{Manner, intent_key};
@@ -17,14 +18,16 @@ use std::rc::Rc;
 pub(crate) enum Afterwards {
     /// The file is not the stream's home any more.
     Unlink,
-    /// The file is to be cut to this size: the durable intent is part of the batch, the durable done follows.
+    /// The file is to be cut to this size: the durable intent is part of the batch, the durable completion
+    /// follows.
     Cut(u64),
 }
 
 /// Cuts that are recorded and not done, by stream.
 ///
-/// The intent on disk is one row a stream, so it names the *shortest* of them: between cuts that wait nothing is written to
-/// the file, so what the shortest leaves is all that is left. It goes with the last of them.
+/// The intent on disk is one row a stream, so it names the *shortest* of them. Between waiting cuts nothing
+/// is written to the file, so the shortest decides which bytes remain. The row is removed with the last of
+/// them.
 #[derive(Default)]
 pub(crate) struct Cuts(BTreeMap<Handle, Waiting>);
 
@@ -34,7 +37,7 @@ struct Waiting {
 }
 
 impl Cuts {
-    /// What the intent has to say with another cut to `size`.
+    /// The size of the intent after another cut to `size`.
     pub fn shortest(&self, handle: Handle, size: u64) -> u64 {
         self.0.get(&handle).map_or(size, |waiting| waiting.shortest.min(size))
     }
@@ -63,7 +66,7 @@ impl Cuts {
 
 impl CollectionState {
     pub(crate) fn follow(self: &Rc<Self>, handle: Handle, lsn: Lsn, what: Afterwards) {
-        let turn = self.gates.ask(handle, true);
+        let turn = self.gates.request(handle, true);
         let begun = match what {
             Afterwards::Unlink => crash_point::UNLINK_WAITS,
             Afterwards::Cut(_) => crash_point::CUT_INTENDED,
@@ -99,12 +102,12 @@ impl CollectionState {
         }
     }
 
-    /// Cut the file, durably, then record that it is done; the record is written before any write behind it is admitted.
-    /// Also the redo of an intent found at open.
+    /// Cut the file, durably, then record the completion; the record is written before any later write is
+    /// admitted. Also redoes an intent found at open.
     pub(crate) async fn cut(self: &Rc<Self>, handle: Handle, size: u64) -> Result<(), StoreError> {
         self.env.crash_point(crash_point::CUT_DURABLE, handle.0);
         let key = intent_key(handle);
-        // Another batch may have given the stream a new home in the meantime.
+        // Another batch may have moved the stream to a new home in the meantime.
         let row = match self.wait_row(handle).await {
             Ok((row, _)) => Some(row).filter(|row| row.home == Home::File),
             Err(StoreError::NoStream) => None,
@@ -117,7 +120,7 @@ impl CollectionState {
                     file.truncate(size).await?;
                     self.files.changed(handle, &file);
                 }
-                // Also of a file that is short already: a killed server may have cut it and not synced it.
+                // Also for a file that is already short: a killed server may have cut it and not synced it.
                 self.files.sync(handle, &file).await.map(drop)
             };
             cut.await.map_err(|error| StoreError::io(format!("cutting stream {handle}"), &error))?;
@@ -126,8 +129,9 @@ impl CollectionState {
         let last = self.cuts.borrow_mut().done(handle);
         if last {
             let done = self.record_done(key)?;
-            // A kill keeps what is written; after a power cut that took it the cut is made once more, and takes only what
-            // no fsync has covered, as an fsync waits for this record too.
+            // A kill keeps written records. After a power cut that lost the record the cut is made once
+            // more, and removes only bytes that no fsync has covered, as an fsync waits for this record
+            // too.
             self.wait_written(done).await?;
         }
         self.env.crash_point(crash_point::CUT_DONE, handle.0);

@@ -1,4 +1,4 @@
-//! Bulk operations: the turn at the gate, the check of the generation, and which home they meet.
+//! Bulk operations: the turn at the gate, the check of the generation, and the choice of the home.
 
 use super::super::CollectionState;
 use super::gates::Pass;
@@ -28,13 +28,14 @@ impl Bulk {
             Bulk::Append { .. } => Ok(()),
             Bulk::Allocate { offset, len, .. } => {
                 let end = offset.checked_add(*len).filter(|end| *end <= OFFSET_MAX);
-                end.map(|_| ()).ok_or_else(|| StoreError::invalid("a range beyond what a stream can have"))
+                end.map(|_| ())
+                    .ok_or_else(|| StoreError::invalid("a range beyond the largest offset of a stream"))
             }
             Bulk::Punch { .. } => Ok(()),
         }
     }
 
-    /// Whether an append would end beyond what it may.
+    /// Whether an append would end beyond its limit.
     fn is_beyond(&self, row: &StreamRow) -> bool {
         match self {
             Bulk::Append { data, end_max } => row.size.saturating_add(data.len() as u64) > *end_max,
@@ -50,12 +51,12 @@ impl Bulk {
         }
     }
 
-    /// Where a small stream's content would end after it.
+    /// End of a small stream's content after it.
     pub fn content_end(&self, row: &StreamRow) -> u64 {
         let end = match self {
             Bulk::Write { runs, .. } => runs_end(runs),
             Bulk::Append { data, .. } => row.size.saturating_add(data.len() as u64),
-            // Space is reserved in a file; what stays small needs none.
+            // Space is reserved in a file; a stream that stays small needs none.
             Bulk::Allocate { offset, len, .. } => offset.saturating_add(*len),
             Bulk::Punch { .. } => 0,
         };
@@ -63,7 +64,7 @@ impl Bulk {
     }
 }
 
-/// What a bulk change answers: the offset an append got, and the facts.
+/// The result of a bulk change: the offset of an append, and the facts.
 pub(crate) type Done = (u64, StreamInfo);
 
 impl CollectionState {
@@ -72,14 +73,14 @@ impl CollectionState {
         Counters::add(&self.env.counters().copied_bytes, bytes as u64);
     }
 
-    /// Pass the gate and see the row, of the right generation.
+    /// Pass the gate and read the row, of the right generation.
     async fn meet(
         self: &Rc<Self>,
         handle: Handle,
         generation: u64,
         alone: bool,
     ) -> Result<(Pass, StreamRow), StoreError> {
-        let pass = self.gates.ask(handle, alone).pass().await;
+        let pass = self.gates.request(handle, alone).pass().await;
         let pass = pass.ok_or_else(|| StoreError::invalid("the store was closed"))?;
         self.health()?;
         let (row, _) = self.wait_row(handle).await?;
@@ -136,7 +137,7 @@ impl CollectionState {
                 drop(pass);
                 match done.transpose() {
                     Some(done) => return self.settle_change(handle, done).await,
-                    // Cut meanwhile: once more, behind the cut.
+                    // Cut meanwhile: repeat, after the cut.
                     None => continue,
                 }
             }
@@ -144,7 +145,7 @@ impl CollectionState {
                 if let Some(done) = self.change_small(handle, &row, &bulk, at).await? {
                     return Ok(done);
                 }
-                // Another change came between: once more, on what it left.
+                // Another change came between: repeat, on its result.
                 continue;
             }
             drop(pass);
@@ -152,8 +153,8 @@ impl CollectionState {
         }
     }
 
-    /// Whatever a failed or overtaken write left behind the stream's end is cut away; then the answer is as durable as the
-    /// mode says.
+    /// Cut away all bytes of a failed or overtaken write after the stream's end; then wait until the change
+    /// is as durable as the mode says.
     async fn settle_change(
         self: &Rc<Self>,
         handle: Handle,
@@ -176,11 +177,12 @@ impl CollectionState {
     }
 
     pub(crate) async fn fsync(self: &Rc<Self>, handle: Handle) -> Result<LossId, StoreError> {
-        let pass = self.gates.ask(handle, false).pass().await;
+        let pass = self.gates.request(handle, false).pass().await;
         self.health()?;
         let (row, _) = self.wait_row(handle).await?;
         if row.loose {
-            // From now on a missing file is damage: the record that says so is behind the file's sync, and durable with it.
+            // From now on a missing file is damage: the record that says so is after the file's sync, and
+            // durable with it.
             self.sync_file(handle, &row).await?;
         }
         self.flush_weak();

@@ -1,7 +1,7 @@
 //! Contents of small streams in memory, by the place in the log where they live (or will).
 //!
-//! A content is *pinned* until its group is written, because it can be read from nowhere else; then it is cached among
-//! the others, least recently used out first.
+//! A content is *pinned* until its group is written, because it can be read from nowhere else; then it is
+//! cached, and the least recently used one is evicted first.
 
 use super::super::table::live::Place;
 use crate::Lsn;

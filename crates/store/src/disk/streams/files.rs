@@ -1,9 +1,10 @@
-//! The local files of large streams: `streams/xx/hhhhhhhhhhhhhhhh`, named by the handle, in the folder of its last byte.
+//! The local files of large streams: `streams/xx/hhhhhhhhhhhhhhhh`, named by the handle, in the folder of
+//! its last byte.
 //!
-//! So many are kept open. **A file that was changed is synced before it is closed**: the kernel tells of bytes that it could
-//! not write to those who hold the file open, and to the next opener only while it still has the inode in memory. A file
-//! closed with unwritten bytes could lose them without anybody hearing of it; an `fsync` through a new descriptor would
-//! then succeed. While it is open, its inode stays.
+//! A bounded number is kept open. **Invariant: a changed file is synced before it is closed.** The kernel
+//! reports a failed write to those that hold the file open, and to the next opener only while it still has
+//! the inode in memory. A file closed with unwritten bytes could lose them without an error; an `fsync`
+//! through a new descriptor would then succeed. While it is open, its inode stays.
 
 use super::super::CollectionState;
 use crate::StoreError;
@@ -23,12 +24,13 @@ pub(crate) struct StreamFiles {
     env: Env,
     dir: PathBuf,
     open: RefCell<LruCache<Handle, File>>,
-    /// Of the files changed or synced lately; of others it is not known.
+    /// Of the files changed or synced lately; unknown for others.
     states: RefCell<LruCache<Handle, State>>,
     changes: Cell<u64>,
-    /// All changes with numbers up to this one are durable. `None`: a former life may have left some that are not.
+    /// All changes with numbers up to this one are durable. `None`: an earlier start may have left some
+    /// that are not.
     whole: Cell<Option<u64>>,
-    /// Fell out of `open`, and no sync has covered them.
+    /// Evicted from `open`, and no sync has covered them.
     leaving: RefCell<Vec<Leaving>>,
     /// Turns for their syncs.
     leaving_turns: Semaphore,
@@ -40,10 +42,10 @@ struct Leaving {
     state: State,
 }
 
-/// Files that are synced at once because they fell out of the open ones.
+/// Most evicted files that are synced at once.
 const LEAVING_MAX: u64 = 16;
 
-/// What a sync would do for a file.
+/// The work of a sync for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Changed; each change has a number of its own.
@@ -76,11 +78,11 @@ impl StreamFiles {
         }
     }
 
-    /// The file was changed: to be called before the change is answered.
+    /// The file was changed: call this before the reply to the change.
     pub fn changed(&self, handle: Handle, file: &File) {
         self.number(handle);
         if !self.open.borrow().contains(&handle) {
-            // It fell out while it was being changed.
+            // It was evicted while it was being changed.
             self.opened(handle, file);
         }
     }
@@ -92,7 +94,7 @@ impl StreamFiles {
         state
     }
 
-    /// Make the file's bytes durable, if a sync has anything to do. Whether it had.
+    /// Make the file's bytes durable, if a sync has anything to do. Returns whether it had.
     pub async fn sync(&self, handle: Handle, file: &File) -> io::Result<bool> {
         let known = self.states.borrow_mut().get(&handle).copied();
         let before = match known {
@@ -104,7 +106,7 @@ impl StreamFiles {
         Ok(true)
     }
 
-    /// Sync a file that was in this state, whatever it is in now.
+    /// Sync a file that was in this state, in whatever state it is now.
     async fn sync_as(&self, handle: Handle, file: &File, before: State) -> io::Result<()> {
         if !mutant::is(Mutant::DropSync) {
             let synced = file.sync().await;
@@ -113,14 +115,14 @@ impl StreamFiles {
             }
         }
         let mut states = self.states.borrow_mut();
-        // What was changed meanwhile may be covered or not.
+        // Changes made meanwhile may be covered or not.
         if states.peek(&handle) == Some(&before) {
             states.put(handle, State::Synced);
         }
         Ok(())
     }
 
-    /// No file was there when this life began.
+    /// There was no file when this run began.
     pub fn begin_without_files(&self) {
         self.whole.set(Some(0));
     }
@@ -131,14 +133,14 @@ impl StreamFiles {
         if self.whole.get() == Some(changes) {
             return Ok(());
         }
-        // A former life's files, and names: only the kernel knows which of them are not durable.
+        // An earlier run's files, and names: only the kernel knows which of them are not durable.
         if !mutant::is(Mutant::DropSync) {
             let synced = self.env.sync_all(&self.dir).await;
             if !mutant::is(Mutant::SyncErrorIgnored) {
                 synced?;
             }
         }
-        // An error that the kernel met before is told to those that hold the file open.
+        // The kernel reports an earlier error to those that hold the file open.
         let changed = self.changed_open();
         for some in changed.chunks(LEAVING_MAX as usize) {
             let synced = some.iter().map(|(handle, file, state)| self.sync_as(*handle, file, *state));
@@ -163,7 +165,8 @@ impl StreamFiles {
         StoreError::io(format!("{what} the file of stream {handle}, {}", self.path(handle).display()), error)
     }
 
-    /// The file of a stream that has one. One that no sync has covered may be gone by a power cut: it is made again.
+    /// The file of a stream that has one. A power cut may have removed one that no sync has covered: it is
+    /// made again.
     pub async fn open(&self, handle: Handle, loose: bool) -> Result<File, StoreError> {
         if let Some(file) = self.open.borrow_mut().get(&handle) {
             // Its state is known for as long as it is open.
@@ -189,14 +192,15 @@ impl StreamFiles {
     fn opened(&self, handle: Handle, file: &File) {
         let fell_out = self.open.borrow_mut().push(handle, file.clone());
         let Some((handle, file)) = fell_out.filter(|(other, _)| *other != handle) else { return };
-        // Not looked at before this life changed it: then a restart's kernel still knows of an error that nobody was told.
+        // Not read before this run changed it: so after a restart the kernel still has an error that was
+        // reported to no descriptor.
         let Some(state) = self.states.borrow().peek(&handle).copied() else { return };
         if state != State::Synced {
             self.leaving.borrow_mut().push(Leaving { handle, file, state });
         }
     }
 
-    /// A new, empty file; what may stand there from before a crash is cut away.
+    /// A new, empty file; remains of a crash are cut away.
     pub async fn create(&self, handle: Handle) -> Result<File, StoreError> {
         let create = async {
             let options = OpenOptions { create: true, ..OpenOptions::default() };
@@ -218,7 +222,7 @@ impl StreamFiles {
         synced.map_err(|error| self.error("making the name durable of", handle, &error))
     }
 
-    /// Remove the file; that it is not there is no error.
+    /// Remove the file; a missing one is no error.
     pub async fn remove(&self, handle: Handle) -> Result<(), StoreError> {
         self.open.borrow_mut().pop(&handle);
         self.states.borrow_mut().pop(&handle);
@@ -230,7 +234,7 @@ impl StreamFiles {
         }
     }
 
-    /// Remove a file that is nobody's home, durably.
+    /// Remove a file that is no stream's home, durably.
     pub async fn discard(&self, handle: Handle) -> Result<(), StoreError> {
         self.remove(handle).await?;
         self.sync_name(handle).await
@@ -244,7 +248,7 @@ impl StreamFiles {
         env.sync_dir(dir).await
     }
 
-    /// All files there are, with their lengths, folder by folder.
+    /// All files, with their lengths, of one folder.
     pub async fn list(&self, folder_of: u8) -> Result<Vec<(Handle, u64)>, StoreError> {
         let name = folder(Handle(folder_of.into()));
         let listed = self.env.list(self.dir.join(&name)).await;
@@ -256,7 +260,7 @@ impl StreamFiles {
 }
 
 impl CollectionState {
-    /// See [`StreamFiles::sync_whole`]; what fell out of the open files is synced too.
+    /// See [`StreamFiles::sync_whole`]; evicted files are synced too.
     pub(crate) async fn sync_files(self: &Rc<Self>) -> Result<(), StoreError> {
         self.let_go().await;
         drop(self.files.leaving_turns.acquire(LEAVING_MAX).await);
@@ -282,7 +286,7 @@ impl CollectionState {
         Ok(file)
     }
 
-    /// Sync what fell out of the open files, beside whoever opens the next; if too many do, that one waits.
+    /// Sync evicted files, in parallel to the next open; if too many are evicted, the open waits.
     async fn let_go(self: &Rc<Self>) {
         loop {
             let Some(Leaving { handle, file, state }) = self.files.leaving.borrow_mut().pop() else { return };

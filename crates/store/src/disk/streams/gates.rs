@@ -1,7 +1,8 @@
-//! Who may touch a stream's bytes: readers and writers together, changes of home and cuts alone, in order of asking.
+//! Access to a stream's bytes: readers and writers together, changes of home and cuts alone, in order of
+//! request.
 //!
-//! A place in the queue is taken by the call, not by the first poll: a cut that a handler decided stands before every
-//! data operation that comes after it. A gate exists only while somebody holds it or waits at it.
+//! The call takes a place in the queue, not the first poll: a cut that a handler decided comes before every
+//! later data operation. A gate exists only while it is held or waited for.
 
 use futures_channel::oneshot;
 use shoal_proto::Handle;
@@ -29,7 +30,7 @@ impl Gate {
     }
 }
 
-/// Held while the bytes are touched.
+/// Held during an access to the bytes.
 pub(crate) struct Pass {
     gates: Gates,
     handle: Handle,
@@ -59,8 +60,8 @@ impl Turn {
 }
 
 impl Gates {
-    /// Ask to pass, with others or alone.
-    pub fn ask(&self, handle: Handle, alone: bool) -> Turn {
+    /// Request to pass, with others or alone.
+    pub fn request(&self, handle: Handle, alone: bool) -> Turn {
         let mut gates = self.0.borrow_mut();
         let gate = gates.entry(handle).or_default();
         if gate.waiting.is_empty() && gate.admits(alone) {
@@ -78,7 +79,7 @@ impl Gates {
             let Some(gate) = gates.get_mut(&handle) else { return };
             if alone { gate.alone = false } else { gate.shared -= 1 }
         }
-        // Passes that nobody takes come back here when dropped: so no borrow is held over `send`.
+        // Passes without a taker come back here when dropped: so no borrow is held over `send`.
         while let Some((pass, turn)) = self.next(handle) {
             drop(turn.send(pass));
         }
@@ -133,17 +134,17 @@ mod tests {
     #[test]
     fn passes_are_given_in_order_of_asking() {
         let (gates, h) = (Gates::default(), Handle(1));
-        let mut first = Some(gates.ask(h, false));
-        let mut second = Some(gates.ask(h, false));
-        let mut alone = Some(gates.ask(h, true));
-        let mut third = Some(gates.ask(h, false));
+        let mut first = Some(gates.request(h, false));
+        let mut second = Some(gates.request(h, false));
+        let mut alone = Some(gates.request(h, true));
+        let mut third = Some(gates.request(h, false));
         let (a, b) = (now(&mut first).unwrap(), now(&mut second).unwrap());
         assert!(now(&mut alone).is_none() && now(&mut third).is_none());
         drop(a);
         assert!(now(&mut alone).is_none());
         drop(b);
         let c = now(&mut alone).unwrap();
-        assert!(now(&mut third).is_none(), "behind who asked before");
+        assert!(now(&mut third).is_none(), "after the earlier requests");
         drop(c);
         drop(now(&mut third).unwrap());
         assert_eq!(gates.len(), 0);
@@ -152,9 +153,9 @@ mod tests {
     #[test]
     fn who_gives_up_waiting_blocks_nobody() {
         let (gates, h) = (Gates::default(), Handle(1));
-        let held = gates.ask(h, true);
-        let given_up = gates.ask(h, true);
-        let mut last = Some(gates.ask(h, false));
+        let held = gates.request(h, true);
+        let given_up = gates.request(h, true);
+        let mut last = Some(gates.request(h, false));
         drop(given_up);
         drop(held);
         assert!(now(&mut last).is_some());

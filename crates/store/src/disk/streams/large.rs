@@ -1,7 +1,8 @@
 //! Streams whose home is a local file.
 //!
-//! The size's row follows a write in a later group; until then the file itself is the witness: recovery takes the larger.
-//! So nothing may stand behind the stream's end that the stream does not own: what a failed write left there is cut.
+//! The size's row follows a write in a later group; until then the file itself is the witness: recovery
+//! takes the larger size. **Invariant: the file holds no bytes after the stream's end that the stream does
+//! not own**: those of a failed write are cut.
 
 use super::super::CollectionState;
 use super::bulk::{Bulk, Done};
@@ -16,9 +17,9 @@ use shoal_proto::Handle;
 use std::io;
 use std::rc::Rc;
 
-/// Writes of one request under way at once.
+/// Most writes of one request under way at once.
 const WRITES_MAX: usize = 16;
-/// Gaps up to this many bytes are read along: cheaper than a call each.
+/// Gaps up to this many bytes are read too: cheaper than a call each.
 const GAP_MAX: u64 = 16 << 10;
 /// Bytes of one read.
 const READ_MAX: u64 = 4 << 20;
@@ -65,8 +66,8 @@ impl CollectionState {
         Ok(out.freeze())
     }
 
-    /// Change the file, then the row; `Stale` when a new generation began meanwhile. `None`: the stream was cut meanwhile,
-    /// and the file will be.
+    /// Change the file, then the row; `Stale` when a new generation began meanwhile. `None`: the stream was
+    /// cut meanwhile, and the file will be.
     pub(crate) async fn change_file(
         self: &Rc<Self>,
         handle: Handle,
@@ -79,8 +80,8 @@ impl CollectionState {
             Bulk::Write { runs, data } => (0, runs_end(runs), write_runs(&file, runs, data).await),
             Bulk::Append { data, .. } => {
                 let end = row.size.checked_add(data.len() as u64).filter(|end| *end <= OFFSET_MAX);
-                let end =
-                    end.ok_or_else(|| StoreError::invalid("an append beyond what a stream can have"))?;
+                let end = end
+                    .ok_or_else(|| StoreError::invalid("an append beyond the largest offset of a stream"))?;
                 (row.size, end, file.write_at(row.size, vec![data.clone()]).await)
             }
             Bulk::Allocate { offset, len, extend } => {
@@ -108,8 +109,9 @@ impl CollectionState {
         Ok(touched?.map(|info| (offset, info)))
     }
 
-    /// An append goes elsewhere, because a new generation began while its bytes were written. The stream may have grown over
-    /// them: what is there are zeros then. Its caller is still alone at the gate, so nobody else has written there.
+    /// Undo an append, because a new generation began while its bytes were written. The stream may have
+    /// grown over them: then they become zeros. The caller is still alone at the gate, so no one else has
+    /// written there.
     async fn take_back(
         self: &Rc<Self>,
         handle: Handle,
@@ -118,13 +120,13 @@ impl CollectionState {
     ) -> Result<(), StoreError> {
         let punched = async {
             file.punch(from, to - from).await?;
-            // Else a power cut could take the punch and leave the bytes.
+            // Else a power cut could undo the punch and keep the bytes.
             file.sync().await
         };
         let punched = punched.await;
         self.files.changed(handle, file);
         punched.map_err(|error| {
-            let error = StoreError::io(format!("taking an append to stream {handle} back"), &error);
+            let error = StoreError::io(format!("undoing an append to stream {handle}"), &error);
             self.poison(&error);
             error
         })
@@ -144,11 +146,11 @@ impl CollectionState {
             return Err(StoreError::Stale { current: row.generation });
         }
         if row.home != Home::File {
-            // A put came while the file was written: it stands behind this write and replaces all of it.
+            // A put came while the file was written: it comes after this write and replaces all of it.
             return Ok(Some(row.info()));
         }
         if self.cuts.borrow().wait_for(handle) {
-            // The cut stands behind this write at the gate and would take its bytes, not its size.
+            // The cut comes after this write at the gate and would remove its bytes, not its size.
             return Ok(None);
         }
         row.space = space.unwrap_or(row.space + end.saturating_sub(row.size));
@@ -158,9 +160,9 @@ impl CollectionState {
         Ok(Some(row.info()))
     }
 
-    /// Cut what stands in the file behind the stream's end.
+    /// Cut the bytes in the file after the stream's end.
     pub(crate) async fn trim(self: &Rc<Self>, handle: Handle) -> Result<(), StoreError> {
-        let Some(_alone) = self.gates.ask(handle, true).pass().await else { return Ok(()) };
+        let Some(_alone) = self.gates.request(handle, true).pass().await else { return Ok(()) };
         let row = match self.wait_row(handle).await {
             Ok((row, _)) if row.home == Home::File => row,
             Ok(_) | Err(StoreError::NoStream) => return Ok(()),
@@ -178,8 +180,8 @@ impl CollectionState {
         trimmed.map_err(|error: io::Error| StoreError::io(format!("trimming stream {handle}"), &error))
     }
 
-    /// Make the file's bytes durable, and its name if no sync has yet; what it takes of the disk is known exactly then.
-    /// The caller has passed the gate, so the file is the one of `row`.
+    /// Make the file's bytes durable, and its name if no sync has yet; then the space it takes on the disk
+    /// is known exactly. The caller has passed the gate, so the file is the one of `row`.
     pub(crate) async fn sync_file(
         self: &Rc<Self>,
         handle: Handle,
@@ -210,7 +212,7 @@ impl CollectionState {
         Ok(())
     }
 
-    /// Whether a failed call on a stream's file is an answer (no space, too large) or the end of trust in the disk.
+    /// Whether a failed call on a stream's file is returned (no space, too large) or poisons the store.
     pub(crate) async fn judge(self: &Rc<Self>, error: StoreError) -> StoreError {
         const ENOSPC: i32 = 28;
         const ANSWERS: [i32; 5] = [122, 27, 22, 95, 24]; // EDQUOT, EFBIG, EINVAL, EOPNOTSUPP, EMFILE
@@ -226,7 +228,7 @@ impl CollectionState {
     }
 }
 
-/// ((from, to), the runs in it, the runs behind it)
+/// ((from, to), the runs in it, the runs after it)
 type Span<'a> = ((u64, u64), &'a [ViewRun], &'a [ViewRun]);
 
 /// The next read: runs that lie close together.
@@ -263,7 +265,7 @@ async fn write_runs(file: &File, runs: &[ViewRun], data: &Bytes) -> io::Result<(
     let mut pieces = pieces.into_iter().peekable();
     while pieces.peek().is_some() {
         let writes = pieces.by_ref().take(at_once).map(|(at, pieces)| file.write_at(at, pieces));
-        // All of them end before an error is answered: none may still write when the file is trimmed.
+        // All of them end before an error is returned: none may still write when the file is trimmed.
         join_all(writes).await.into_iter().collect::<io::Result<()>>()?;
     }
     Ok(())

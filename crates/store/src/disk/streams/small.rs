@@ -1,7 +1,8 @@
-//! Bulk changes of small streams: the content is changed in memory and put anew, in one turn.
+//! Bulk changes of small streams: the content is changed in memory and put again, in one turn.
 //!
-//! The bytes ride in the journal like those of a `Put`. The answer waits for the write of their group: a killed server has
-//! them; a power cut may take them until the next sync, as with any data in mode *at fsync*.
+//! The bytes are in the journal like those of a `Put`. The reply waits for the write of their group: a
+//! killed server keeps them; a power cut may lose them until the next sync, as with any data in mode *at
+//! fsync*.
 
 use super::super::CollectionState;
 use super::super::apply::Manner;
@@ -24,7 +25,7 @@ impl CollectionState {
         at: WallTime,
     ) -> Result<Option<Done>, StoreError> {
         let content = self.content(row).await?;
-        // From here to the apply there is no await: the row is looked at once more.
+        // No await from here to the apply: the row is checked once more.
         let (now, loaded) = self.wait_row(handle).await?;
         if now != *row {
             return Ok(None);
@@ -53,19 +54,19 @@ impl CollectionState {
         self.apply_with(changes, loaded, Manner { urgent: true })
     }
 
-    /// Give a stream a file as its home: copy, sync, record. The old home lives until the record is durable; the record
-    /// itself is in no hurry, as only what is written after it could miss it, and an fsync of that covers both.
+    /// Move a stream to a file: copy, sync, record. The old home lives until the record is durable. The
+    /// record is not urgent: only later writes could miss it, and an fsync of those covers both.
     ///
-    /// A stream without a byte has nothing to lose: its file is not synced before its own first fsync (*loose*), unless it
-    /// had a file before, whose bytes a power cut could bring back under the same name.
+    /// A stream without a byte has nothing to lose: its file is not synced before its own first fsync
+    /// (*loose*), unless it had a file before, whose bytes a power cut could restore under the same name.
     pub(crate) async fn move_to_file(self: &Rc<Self>, handle: Handle) -> Result<(), StoreError> {
-        let Some(_alone) = self.gates.ask(handle, true).pass().await else { return Ok(()) };
+        let Some(_alone) = self.gates.request(handle, true).pass().await else { return Ok(()) };
         let mut made = false;
         let moved = self.try_move(handle, &mut made).await;
         self.env.crash_point(crash_point::MOVE_DONE, handle.0);
         if moved.is_err() && made && self.health().is_ok() {
-            // No space, or the stream was removed meanwhile: the file is nobody's home. It goes, durably, as no row knows
-            // that there was one.
+            // No space, or the stream was removed meanwhile: the file is no stream's home. It is removed,
+            // durably, as no row knows of it.
             if let Err(error) = self.files.discard(handle).await {
                 self.poison(&error);
             }
@@ -82,7 +83,7 @@ impl CollectionState {
                 return Ok(());
             }
             let content = self.content(&row).await?;
-            // Nor may a copy that was overtaken by another change come back, which has emptied the stream.
+            // Nor may a copy come back that another change, which emptied the stream, overtook.
             let loose = content.is_empty() && !row.had_file && !*made;
             *made = true;
             self.env.crash_point(crash_point::MOVE_COPIES, handle.0);

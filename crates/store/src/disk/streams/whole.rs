@@ -1,8 +1,8 @@
 //! A sync of the whole collection: rows and small streams by the journal, large streams by their files.
 //!
-//! **It covers files that a former life of the server wrote**: they are in the kernel's memory still, and no list of this life
-//! has them. So the first such sync after a start asks the kernel for all (`syncfs(2)`), and later ones do whenever a file
-//! was changed in between; where none was, they cost what a sync of the journal costs.
+//! **It covers files that an earlier run of the server wrote**: they may still be in the kernel's memory,
+//! and no list of this run has them. So the first such sync after a start is a `syncfs(2)`, and later ones
+//! are whenever a file was changed in between; if none was, they cost as much as a sync of the journal.
 
 use super::super::CollectionState;
 use crate::{LossId, StoreError};

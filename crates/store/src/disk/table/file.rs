@@ -3,11 +3,12 @@
 //! ```text
 //! 0  magic "shoaltab"
 //! 8  format version                u32
-//! 12 CRC-32C of everything behind  u32
+//! 12 CRC-32C of everything after   u32
 //! 16 rows: key length u16, value length u32, key, value
 //! ```
 //!
-//! All rows are in memory too, so that reading costs nothing; whoever simulates a thousand servers pays for what they hold.
+//! All rows are in memory too, so that reading costs nothing; a simulation of a thousand servers pays for
+//! it in memory.
 
 use super::live::Live;
 use super::{Applied, Fetched, LSN_KEY, Part, RangeRows, Table};
@@ -25,7 +26,7 @@ use std::rc::Rc;
 const MAGIC: &[u8; 8] = b"shoaltab";
 const VERSION: u32 = 1;
 const HEAD: usize = 16;
-/// Largest file: what a simulated disk may hold.
+/// Largest file: the capacity of a simulated disk.
 const BYTES_MAX: usize = 4 << 30;
 
 type Rows = BTreeMap<Bytes, Bytes>;
@@ -95,7 +96,7 @@ fn encode(rows: &Rows) -> Bytes {
 /// Rows as they were before a part was applied.
 type Before = Vec<(Bytes, Option<Bytes>)>;
 
-/// Apply a part in its place: a copy of all rows for each part would cost more than all else that a large store does.
+/// Apply a part in place: a copy of all rows for each part would dominate the cost of a large store.
 fn apply(rows: &mut Rows, part: &Part) -> Result<(Before, Applied), StoreError> {
     let (changes, next) = part.split();
     let (count, mut bytes) = (changes.len(), 0);
@@ -187,7 +188,7 @@ impl Table for FileTable {
     fn apply(&self, part: Part) -> LocalBoxFuture<'static, Result<Applied, StoreError>> {
         let (env, path, shared) = (self.env.clone(), self.path.clone(), self.rows.clone());
         Box::pin(async move {
-            // Until it is on the disk the rows are in a frozen table, too, which is looked at first.
+            // Until they are on the disk the rows are in a frozen table, too, which is searched first.
             let (before, applied) = apply(&mut shared.borrow_mut(), &part)?;
             let encoded = encode(&shared.borrow());
             if let Err(error) = env.replace_file(&path, encoded).await {

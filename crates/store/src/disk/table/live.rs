@@ -1,14 +1,14 @@
 //! Bytes of contents that live in each segment of the journal.
 //!
-//! Kept beside the rows: a checkpoint sees the old and the new row of each stream and moves the counts by the difference;
-//! replay does the same for the rows after it. A segment is known by its number and generation, so a count never speaks of
-//! what was overwritten.
+//! Kept beside the rows: a checkpoint sees the old and the new row of each stream and moves the counts by
+//! the difference; replay does the same for the rows after it. A segment is identified by its number and
+//! generation, so a count never refers to overwritten contents.
 //!
-//! **A row a segment**, so that a part of a checkpoint writes those of the segments whose counts it moves, and no others: at 1 TB of
-//! small files all of them together are 1 MiB.
+//! **One row for each segment**, so that a part of a checkpoint writes only the rows of the segments whose
+//! counts it moves: at 1 TB of small files all of them together are 1 MiB.
 //!
 //! ```text
-//! key     "\0live", segment u64, generation u64, big-endian     value     live bytes u64, little-endian, never 0
+//! key    "\0live", segment u64, generation u64, big-endian    value    live bytes u64, little-endian, never 0
 //! ```
 
 use super::LIVE_PREFIX;
@@ -20,11 +20,11 @@ use std::collections::BTreeMap;
 /// (segment, generation)
 pub(crate) type Place = (u64, u64);
 
-/// Counts of live bytes, or by how much they move.
+/// Counts of live bytes, or their differences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Live(pub BTreeMap<Place, i64>);
 
-/// A row, and what it says from now on; `None`: it goes.
+/// A row, and its new value; `None`: it is removed.
 pub(crate) type MovedRow = (LiveKey, Option<[u8; 8]>);
 
 /// The key of a segment's row.
@@ -46,25 +46,25 @@ impl Live {
 
     fn add(&mut self, place: Place, bytes: i64) -> Result<(), StoreError> {
         let count = self.0.entry(place).or_default();
-        *count = count.checked_add(bytes).ok_or_else(|| damaged("beyond what can be counted"))?;
+        *count = count.checked_add(bytes).ok_or_else(|| damaged("out of range"))?;
         if *count == 0 {
             self.0.remove(&place);
         }
         Ok(())
     }
 
-    /// Count what a row of the table says.
+    /// Add a row of the table to the counts.
     ///
     /// # Errors
-    /// `Damaged` when it says nothing that can be.
+    /// `Damaged` when the row is invalid.
     pub fn add_row(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         self.add(place_of(key)?, count_of(value)?)
     }
 
-    /// What becomes of the rows by these moves, `row` being what the table has: `None` for those that go.
+    /// The new rows after these moves; `row` returns the table's rows. `None` for those that are removed.
     ///
     /// # Errors
-    /// What `row` answers; `Damaged` for a count below 0.
+    /// Errors of `row`; `Damaged` for a count below 0.
     pub fn moved<V: AsRef<[u8]>, E: From<StoreError>>(
         &self,
         mut row: impl FnMut(&LiveKey) -> Result<Option<V>, E>,
@@ -74,7 +74,7 @@ impl Live {
             let key = key_of(place);
             let before = row(&key)?.map_or(Ok(0), |value| count_of(value.as_ref()))?;
             let after = before.checked_add(moved).filter(|after| *after >= 0);
-            let after = after.ok_or_else(|| damaged("beyond what can be counted"))?;
+            let after = after.ok_or_else(|| damaged("out of range"))?;
             rows.push((key, (after > 0).then(|| after.to_le_bytes())));
         }
         Ok(rows)
@@ -92,25 +92,26 @@ fn key_of((segment, generation): Place) -> LiveKey {
 
 /// The row of a segment in which so many bytes live.
 pub(crate) fn live_row(place: Place, bytes: u64) -> (Bytes, Bytes) {
+    debug_assert_ne!(bytes, 0, "a segment without live bytes has no row");
     (Bytes::copy_from_slice(&key_of(place)), Bytes::copy_from_slice(&bytes.to_le_bytes()))
 }
 
 fn place_of(key: &[u8]) -> Result<Place, StoreError> {
     let numbers = key.strip_prefix(LIVE_PREFIX).and_then(|numbers| <[u8; 16]>::try_from(numbers).ok());
-    let both = u128::from_be_bytes(numbers.ok_or_else(|| damaged("of a key that cannot be"))?);
+    let both = u128::from_be_bytes(numbers.ok_or_else(|| damaged("of an invalid key"))?);
     Ok(((both >> 64) as u64, both as u64))
 }
 
 fn count_of(value: &[u8]) -> Result<i64, StoreError> {
     let count = value.try_into().ok().map(i64::from_le_bytes).filter(|count| *count > 0);
-    count.ok_or_else(|| damaged("beyond what can be counted"))
+    count.ok_or_else(|| damaged("out of range"))
 }
 
 fn damaged(how: &str) -> StoreError {
     StoreError::Damaged(format!("a count of the live bytes of a segment is {how}"))
 }
 
-/// Where a stream's row says its content lies in the log, and how many bytes of it.
+/// The place of a stream's content in the log by its row, and the bytes of it.
 fn home(row: &[u8]) -> Result<Option<(Place, u32)>, StoreError> {
     Ok(match StreamRow::decode(&Bytes::copy_from_slice(row))?.home {
         Home::Log { segment, generation, len, .. } => Some(((segment, generation), len)),
@@ -176,7 +177,7 @@ mod tests {
         let mut again = Live::default();
         table.iter().for_each(|(key, value)| again.add_row(key, value).unwrap());
         assert_eq!((again.0.len(), again.0[&(40_000, 1)]), (32_768, 8192));
-        // More than there was cannot go.
+        // No more can be removed than there was.
         let none = |_: &LiveKey| Ok::<Option<Vec<u8>>, StoreError>(None);
         assert!(matches!(moves.moved(none), Err(StoreError::Damaged(_))));
     }

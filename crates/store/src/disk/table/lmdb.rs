@@ -1,16 +1,19 @@
 //! The checkpointed table in LMDB.
 //!
-//! A part of a checkpoint is one write transaction, committed with LMDB's own syncs (no `NOSYNC`, no `WRITEMAP`): it is on
-//! the disk when the commit returns. Everything runs off the shard's thread, because any access may wait for a page.
+//! A part of a checkpoint is one write transaction, committed with LMDB's own syncs (no `NOSYNC`, no
+//! `WRITEMAP`): it is on the disk when the commit returns. Everything runs off the shard's thread, because
+//! any access may wait for a page.
 //!
-//! The map is address space only. When a checkpoint finds it full, it is made twice as large: readers hold a lock shared
-//! for their transaction, the resize holds it alone (LMDB forbids a resize under any transaction of the process).
+//! The map is address space only. When a checkpoint finds it full, it is doubled: readers hold a lock
+//! shared for their transaction, the resize holds it alone (LMDB forbids a resize under any transaction of
+//! the process).
 //!
-//! **A full disk is an answer, though LMDB calls it `EIO`** where the kernel took a part of a write (`mdb_page_flush`: "short
-//! write, filesystem full?"). What a failed commit has written is nobody's, and the next try writes all of it anew: a commit
-//! ends with LMDB's meta page, and where that one fails LMDB takes no transaction any more. So such a commit is tried once
-//! more, or waits for space; one that fails with `EIO` on a disk with room fails for good. *Room* is what the file system says
-//! is free. A quota of the server's user is not seen in it, and a checkpoint that meets one fails for good.
+//! **A full disk is a normal error, though LMDB returns `EIO`** where the kernel took a part of a write
+//! (`mdb_page_flush`: "short write, filesystem full?"). The pages of a failed commit are unused, and the
+//! next try writes all of them again: a commit ends with LMDB's meta page, and if that write fails, LMDB
+//! accepts no further transaction. So such a commit is retried once, or waits for space; one that fails
+//! with `EIO` on a disk with room fails for good. *Room* is the free space that the file system reports. It
+//! does not include a quota of the server's user, and a checkpoint that exceeds one fails for good.
 
 use super::live::{Live, LiveKey};
 use super::{Applied, Entry, Fetched, LSN_KEY, Part, RangeRows, Table};
@@ -27,7 +30,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// Threads that may read at once, with room.
 const READERS_MAX: u32 = 64;
-/// Where a write was taken in part for want of space, less than this is free: more than LMDB writes at once, bytes.
+/// If a write was taken in part for lack of space, less than this is free: more than LMDB writes at once,
+/// bytes.
 const SHORT_SPACE: u64 = 4 << 20;
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -86,8 +90,8 @@ impl Inner {
         }
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(map).max_readers(READERS_MAX);
-        // SAFETY: the folder's lock keeps every other process of ours away from these files, and nobody else may touch
-        // a store's files while it runs.
+        // SAFETY: the folder's lock keeps every other process of ours away from these files, and no other
+        // program may touch a store's files while it runs.
         let lmdb = unsafe { options.open(dir) }.map_err(|error| lmdb_error("opening", &error))?;
         let open = || {
             lmdb.create_databases_and_commit(lmdb.write_txn()?, |opener, txn| {
@@ -96,7 +100,7 @@ impl Inner {
         };
         let opened = open().map_err(|error: heed::Error| lmdb_error("opening", &error))?;
         let CommitOrAbort::Commit(rows) = opened else {
-            return Err(StoreError::Damaged("LMDB gave no database".into()));
+            return Err(StoreError::Damaged("LMDB returned no database".into()));
         };
         Ok(Inner { lmdb, rows, map: RwLock::new(()) })
     }
@@ -208,7 +212,8 @@ impl Inner {
         let _alone = self.map.write().unwrap_or_else(PoisonError::into_inner);
         let size = self.lmdb.info().map_size.saturating_mul(2);
         tracing::debug!(size, "the tables' map grows");
-        // SAFETY: transactions are opened under the lock that is held alone here, so none is open in this process.
+        // SAFETY: transactions are opened under the lock that is held alone here, so none is open in this
+        // process.
         unsafe { self.lmdb.resize(size) }.map_err(|error| lmdb_error("growing the map", &error))
     }
 }
@@ -222,7 +227,7 @@ fn no_space() -> StoreError {
     StoreError::io("the tables (LMDB): a checkpoint", &io::Error::from_raw_os_error(ENOSPC))
 }
 
-/// Bytes that this thread has handed to the kernel for disks, where the kernel says so.
+/// Bytes that this thread has written to disks, if the kernel counts them.
 fn written_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.parse().ok()
@@ -264,7 +269,7 @@ impl Table for LmdbTable {
             let mut again = false;
             loop {
                 let (inner, part) = (inner.clone(), part.clone());
-                let done = env.offload_behind(move || inner.apply(&part)).await;
+                let done = env.offload_background(move || inner.apply(&part)).await;
                 let error = match done.map_err(|error| StoreError::io("the tables (LMDB)", &error))? {
                     Err(error) if is_short_write(&error) => error,
                     done => return done,
@@ -273,7 +278,8 @@ impl Table for LmdbTable {
                 if available < SHORT_SPACE {
                     return Err(no_space());
                 }
-                // Space may have come back since. What fails twice on a disk with room is the disk.
+                // Space may have been freed since. A commit that fails twice on a disk with room is a
+                // failure of the disk.
                 if std::mem::replace(&mut again, true) {
                     return Err(error);
                 }
@@ -300,7 +306,7 @@ mod tests {
     use std::fs;
     use std::process::Command;
 
-    /// A file system in memory; only root can have one.
+    /// A file system in memory; only root can make one.
     struct Small(tempfile::TempDir);
 
     impl Small {

@@ -1,13 +1,13 @@
 //! Rows of a memory table: found by their keys' hashes, and in the order of their keys.
 //!
 //! ```text
-//!   index   hash of a key ─▶ row        what handlers look up: one or two cache misses, however large the table is
-//!   order   key ─▶ row                  what listings and checkpoints go through
+//!   index   hash of a key ─▶ row        lookups of handlers: one or two cache misses at any size
+//!   order   key ─▶ row                  walks of listings and checkpoints
 //!   rows    key, value, newest strong change: in chunks, so that no growth moves them
 //! ```
-//! **A key's first bytes lie beside the reference to it** in the order: a search in 100,000 rows compares some thirty keys, and
-//! each that it had to go to memory for would cost more than all the rest. The first sixteen bytes tell objects' keys apart
-//! altogether, and those of entries nearly always.
+//! **A key's first bytes lie beside the reference to it** in the order: a search in 100,000 rows compares
+//! some thirty keys, and a cache miss for each would dominate the cost. The first sixteen bytes distinguish
+//! all objects' keys, and nearly all those of entries.
 
 use super::super::bloom::KeyHash;
 use super::Entry;
@@ -18,12 +18,12 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// Bytes of a key that are compared without going to memory for it.
+/// Bytes of a key that are compared without a memory access to it.
 const HEAD: usize = 16;
 /// Rows of one chunk.
 const CHUNK_ROWS: usize = 1024;
 
-/// See the module's page.
+/// See the module.
 #[derive(Default)]
 pub(in crate::disk) struct TableRows {
     rows: Vec<Vec<(Bytes, Entry)>>,
@@ -31,7 +31,7 @@ pub(in crate::disk) struct TableRows {
     order: BTreeMap<Key, u32>,
 }
 
-/// Where the row of a key of this hash is.
+/// The place of the row of a key with this hash.
 struct Place {
     hash: KeyHash,
     at: u32,
@@ -49,7 +49,7 @@ struct Probe<'a> {
     bytes: &'a [u8],
 }
 
-/// What both are ordered by.
+/// The common order of both.
 trait Headed {
     fn parts(&self) -> (u128, &[u8]);
 }
@@ -68,7 +68,7 @@ impl Headed for Probe<'_> {
     }
 }
 
-/// The first bytes, with zeros behind a shorter key: they differ only as the keys do.
+/// The first bytes, with zeros after a shorter key: they differ only as the keys do.
 fn head(bytes: &[u8]) -> u128 {
     let mut head = [0; HEAD];
     let len = bytes.len().min(HEAD);
@@ -151,14 +151,14 @@ impl TableRows {
         Some(&self.row(place.at).1)
     }
 
-    /// Put a row; gives the one that it takes the place of.
+    /// Put a row; returns the one that it replaces.
     pub(in crate::disk) fn insert(&mut self, key: Bytes, hash: KeyHash, entry: Entry) -> Option<Entry> {
         let rows = &mut self.rows;
         let place = self.index.find(hash.bits(), |place| place.hash == hash && row(rows, place.at).0 == key);
         if let Some(&Place { at, .. }) = place {
             return Some(std::mem::replace(&mut row_mut(rows, at).1, entry));
         }
-        // More rows than this no memory holds.
+        // No memory holds more rows than this.
         let at = u32::try_from(self.order.len()).unwrap_or(u32::MAX);
         self.order.insert(Key { head: head(&key), bytes: key.clone() }, at);
         match rows.last_mut().filter(|chunk| chunk.len() < CHUNK_ROWS) {

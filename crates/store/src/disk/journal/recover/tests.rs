@@ -15,7 +15,7 @@ fn config(dir: &Path) -> CollectionConfig {
     }
 }
 
-/// A store's life: one group for each row; killed.
+/// One life of a store: one group for each row; killed.
 fn write_groups(dir: &Path, keys: std::ops::Range<u32>) {
     let config = config(dir);
     shoal_env::real::run("journal", |env| async move {
@@ -92,10 +92,10 @@ fn a_flipped_bit_below_a_stated_durable_lsn_is_damage_wherever_it_is() {
             Err(StoreError::Refused(_)) => panic!("byte {byte}: damage is not a newer version"),
             other => panic!("byte {byte}: {:?}", other.map(|replayed| replayed.last)),
         }
-        // Checkpointed already: still damage, the groups behind it are needed.
+        // Already checkpointed: still damage, the groups after it are needed.
         assert!(
             matches!(replay(&journal, 3), Err(StoreError::Damaged(_))),
-            "byte {byte}, behind a checkpoint"
+            "byte {byte}, after a checkpoint"
         );
     }
 }
@@ -119,7 +119,7 @@ fn nothing_is_written_behind_a_cut_and_the_next_restart_finds_its_way() {
         write_groups(dir.path(), 100 + life * 10..103 + life * 10);
         let behind = std::fs::read(&path).unwrap();
         if life == 0 {
-            assert!(behind == content, "the segment that was cut is left as it is");
+            assert!(behind == content, "the cut segment is unchanged");
         }
     }
     let config = config(dir.path());
@@ -176,7 +176,7 @@ fn no_generation_comes_again_of_which_only_a_later_group_reached_the_disk() {
     let mut content = std::fs::read(&path).unwrap();
     let (at, len) = places[0];
     let Found::Header(header) = Header::find(&content[at..]) else { panic!("a header") };
-    // The segment was taken anew: its first group was in the page cache alone, its second reached the disk.
+    // The segment was reused: its first group was in the page cache alone, its second reached the disk.
     let behind = 2 * BLOCK;
     content.copy_within(at..at + len, behind);
     let (generation, sequence) = (header.generation + 1, header.sequence + 2);
@@ -208,7 +208,7 @@ fn a_segment_that_was_cut_short_and_lost_its_first_group_is_damage() {
         assert!(damaged.contains(path.to_str().unwrap()) && damaged.contains(&at), "{damaged}");
     }
     assert!(std::fs::read(&path).unwrap() == content, "nothing is removed");
-    // Of a preparation that was cut short nothing but zeros is there: it goes, when the start has refused nothing.
+    // An interrupted preparation left only zeros: the file is removed when the start has refused nothing.
     content.fill(0);
     std::fs::write(&path, &content).unwrap();
     replay(&journal, 0).unwrap();
