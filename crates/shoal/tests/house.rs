@@ -34,6 +34,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Crates that study the product.
+const LAB: &[&str] = &["model", "bench", "sim", "experiment"];
+
 /// Crates whose code runs in the simulator: all that can differ between two runs enters through `env`.
 const SIMULATED: &[&str] = &["pattern", "proto", "store", "server", "client"];
 
@@ -57,7 +60,7 @@ const DOORS: &[(&str, &str)] = &[
 ];
 
 struct Source {
-    /// From the folder of the crates.
+    /// The crate, and the path in it.
     name: String,
     text: String,
     /// Only tests use it.
@@ -88,8 +91,14 @@ impl Source {
     }
 }
 
-fn crates() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crates are beside each other").to_path_buf()
+/// The folder of all: the product's crates lie in `crates`, those that study it in `lab`.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Where a crate lies.
+fn folder(krate: &str) -> PathBuf {
+    root().join(if LAB.contains(&krate) { "lab" } else { "crates" }).join(krate)
 }
 
 fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
@@ -105,19 +114,18 @@ fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
 }
 
 fn sources() -> Vec<Source> {
-    let crates = crates();
-    let mut all = Vec::new();
+    let mut texts: Vec<(String, String)> = Vec::new();
     for (krate, _) in ARROWS {
+        let mut found = Vec::new();
         for part in ["src", "tests", "examples", "benches"] {
-            files(&crates.join(krate).join(part), "rs", &mut all);
+            files(&folder(krate).join(part), "rs", &mut found);
         }
+        texts.extend(found.iter().map(|path| {
+            let name = path.strip_prefix(folder(krate)).expect("in the crate").to_str().expect("text");
+            (format!("{krate}/{name}"), std::fs::read_to_string(path).expect("a readable source"))
+        }));
     }
-    all.sort();
-    let read = |path: &PathBuf| {
-        let name = path.strip_prefix(&crates).expect("below the crates").to_str().expect("text").to_owned();
-        (name, std::fs::read_to_string(path).expect("a readable source"))
-    };
-    let texts: Vec<(String, String)> = all.iter().map(read).collect();
+    texts.sort();
     let tests = test_modules(&texts);
     let is_test = |name: &str| {
         !name.contains("/src/")
@@ -149,7 +157,7 @@ fn test_modules(texts: &[(String, String)]) -> BTreeSet<String> {
 }
 
 fn manifest(krate: &str) -> toml::Table {
-    let text = std::fs::read_to_string(crates().join(krate).join("Cargo.toml")).expect("its manifest");
+    let text = std::fs::read_to_string(folder(krate).join("Cargo.toml")).expect("its manifest");
     toml::from_str(&text).expect("TOML")
 }
 
@@ -180,9 +188,13 @@ fn holding(
 #[test]
 fn arrows_run_one_way() {
     let known: BTreeMap<&str, &[&str]> = ARROWS.iter().copied().collect();
-    for entry in std::fs::read_dir(crates()).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        assert!(known.contains_key(name.as_str()), "say in ARROWS what crates/{name} may stand on");
+    for room in ["crates", "lab"] {
+        for entry in std::fs::read_dir(root().join(room)).unwrap().map(Result::unwrap) {
+            let (name, is_crate) = (entry.file_name(), entry.path().join("Cargo.toml").exists());
+            let name = name.to_str().unwrap();
+            assert!(!is_crate || known.contains_key(name), "say in ARROWS what {room}/{name} may stand on");
+            assert!(!is_crate || folder(name) == root().join(room).join(name), "{room}/{name} is not in LAB");
+        }
     }
     for (krate, allowed) in ARROWS {
         for dependency in dependencies(&manifest(krate), "dependencies") {
@@ -198,7 +210,7 @@ fn arrows_run_one_way() {
 #[test]
 fn no_build_has_mutants_unless_it_is_asked_for() {
     for (krate, _) in ARROWS {
-        let text = std::fs::read_to_string(crates().join(krate).join("Cargo.toml")).unwrap();
+        let text = std::fs::read_to_string(folder(krate).join("Cargo.toml")).unwrap();
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or("").trim());
         let found: Vec<&str> = lines.filter(|line| line.contains("mutants")).collect();
         assert!(found.iter().all(|line| line.starts_with("mutants = [")), "{krate}: {found:?}");
@@ -206,7 +218,7 @@ fn no_build_has_mutants_unless_it_is_asked_for() {
         let default = features.get("features").and_then(|f| f.get("default"));
         assert!(default.is_none_or(|d| !d.to_string().contains("mutants")), "{krate} has mutants by default");
     }
-    let workspace = std::fs::read_to_string(crates().join("../Cargo.toml")).unwrap();
+    let workspace = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
     assert!(!workspace.contains("mutants"), "the workspace turns mutants on");
 }
 

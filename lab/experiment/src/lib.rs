@@ -1,10 +1,10 @@
 //! The experiments of papers as files, run on real servers or under virtual time, and held against what was published.
 //!
-//! An *experiment* ([`Experiment`]) is a TOML file in `experiments/`: a workload and its parameters, a machine, what varies along
+//! An *experiment* ([`Experiment`]) is a TOML file in `lab/experiments/`: a workload and its parameters, a machine, what varies along
 //! the axis, the series, the points that were published, and *checks of the shape*. Later work adds files, no code.
 //!
 //! ```text
-//!   experiments/*.toml ─► Experiment ─► Cell (series, place) ─► Setting ─► Ground ─┬─ real: threads, native clients, loopback
+//!   lab/experiments/*.toml ─► Experiment ─► Cell (series, place) ─► Setting ─► Ground ─┬─ real: threads, native clients, loopback
 //!                              │                                                   └─ simulated: shoal_sim, virtual time
 //!                              ├─ published points ─┐                                        │ the same workload code
 //!                              └─ shape checks ─────┴─► Outcome: ours, bound, what binds, published; verdicts ◄┘

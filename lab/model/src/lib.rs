@@ -6,7 +6,7 @@
 //! *binds*, and the arithmetic in words.
 //!
 //! ```text
-//!   machines/*.toml ──► Machine ─┐
+//!   lab/machines/*.toml ──► Machine ─┐
 //!                                ├─ Bound::of ──► terms, least first: the first binds
 //!   operations, chapter4 ─► Counts, Setting ─┘
 //! ```

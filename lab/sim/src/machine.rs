@@ -1,7 +1,7 @@
 //! A cluster on a machine of a file: the same servers and clients, on hardware that costs what the file says.
 //!
 //! ```text
-//!   machines/*.toml ─▶ Hardware ─▶ World ── server processes (one thread a server)
+//!   lab/machines/*.toml ─▶ Hardware ─▶ World ── server processes (one thread a server)
 //!                                   │  └─── client processes (one a client node) ── tasks: application processes
 //!                                   └─ cores, links, disks, syncs: env::sim
 //! ```

@@ -11,10 +11,10 @@ use std::path::Path;
 
 /// The machines that come with the program: name and file.
 const BUILTIN: &[(&str, &str)] = &[
-    ("thesis-cluster", include_str!("../../../machines/thesis-cluster.toml")),
-    ("pvfs-linux", include_str!("../../../machines/pvfs-linux.toml")),
-    ("bgp", include_str!("../../../machines/bgp.toml")),
-    ("chiba", include_str!("../../../machines/chiba.toml")),
+    ("thesis-cluster", include_str!("../../machines/thesis-cluster.toml")),
+    ("pvfs-linux", include_str!("../../machines/pvfs-linux.toml")),
+    ("bgp", include_str!("../../machines/bgp.toml")),
+    ("chiba", include_str!("../../machines/chiba.toml")),
 ];
 
 /// The names of the machines that come with the program.
@@ -308,7 +308,7 @@ pub enum MachineError {
     },
     /// It is no machine.
     #[error(
-        "{file} is no machine: {why}\n       docs/BOUNDS.md says what keys there are; machines/thesis-cluster.toml is an example"
+        "{file} is no machine: {why}\n       docs/BOUNDS.md says what keys there are; lab/machines/thesis-cluster.toml is an example"
     )]
     Malformed {
         /// Which.
@@ -372,7 +372,7 @@ impl Machine {
     /// One that comes with the program, by its name.
     pub fn named(name: &str) -> Result<Machine, MachineError> {
         match BUILTIN.iter().find(|(known, _)| *known == name) {
-            Some((name, text)) => Machine::parse(text, &format!("machines/{name}.toml")),
+            Some((name, text)) => Machine::parse(text, &format!("lab/machines/{name}.toml")),
             None => Err(MachineError::Unknown {
                 name: name.to_owned(),
                 known: builtin().collect::<Vec<_>>().join(", "),

@@ -69,9 +69,9 @@ pub fn document(all: &[Told], command: &str) -> String {
     let mut text = format!(
         "# Reproduction\n\n\
          Every figure and table of the two papers: what they claim, what comes out here, and whether the claim holds. Written by\n\
-         `{command}`; the experiments are files in [experiments/](../experiments), and [EXPERIMENTS.md](EXPERIMENTS.md) says what is\n\
+         `{command}`; the experiments are files in [lab/experiments/](../lab/experiments), and [EXPERIMENTS.md](EXPERIMENTS.md) says what is\n\
          in them.\n\n\
-         *Simulated* runs are our servers and clients under virtual time, on a machine that costs what its file says (machines/), of\n\
+         *Simulated* runs are our servers and clients under virtual time, on a machine that costs what its file says (lab/machines/), of\n\
          which much is a guess or fitted: the same seed gives the same figures. *Real* ones ran on the machine that their section names,\n\
          which is none of the papers'. The line below each says of which program it is and how much was run, beside the paper's\n\
          amounts where they differ. A bound is our own estimate of the most ([BOUNDS.md](BOUNDS.md)). A check that does\n\

@@ -98,7 +98,7 @@ mod tests {
 
     /// An experiment's file, with something in it changed, and what becomes of it.
     fn with(name: &str, from: &str, to: &str) -> Result<Experiment, String> {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../experiments/{name}.toml"));
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../experiments/{name}.toml"));
         let text = std::fs::read_to_string(path).expect("it is there");
         assert!(text.contains(from), "{name}: {from}");
         Experiment::parse(&text.replacen(from, to, 1), "a.toml").map_err(|error| error.to_string())
