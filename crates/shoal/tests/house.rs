@@ -14,7 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("fuse", &["pattern", "proto", "env", "client"]),
     ("config", &["proto", "env", "store"]),
     ("model", &[]),
-    ("bench", &["model"]),
+    ("bench", &["env", "model"]),
     ("sim", &["pattern", "proto", "env", "store", "server", "client", "model"]),
     ("experiment", &["proto", "env", "store", "client", "model", "bench", "sim"]),
     (
@@ -52,7 +52,7 @@ const PLACES: &[(&str, &str)] = &[
     // The group of the journal that is being written.
     ("store/src/disk/journal.rs", "Group"),
     // One write of a client under torture, whose bytes follow from a seed.
-    ("shoal/src/torture/hand.rs", "Write"),
+    ("shoal/src/lab/torture/hand.rs", "Write"),
 ];
 
 /// Code that touches the world without `env`, with the reason.
@@ -205,6 +205,34 @@ fn arrows_run_one_way() {
             }
         }
     }
+}
+
+/// The product stands without the laboratory: no crate of it depends on one of the laboratory's, but the program by a feature,
+/// whose code is in `shoal/src/lab`.
+#[test]
+fn the_product_never_names_its_laboratory() {
+    let product: Vec<&str> = ARROWS.iter().map(|(krate, _)| *krate).filter(|k| !LAB.contains(k)).collect();
+    for krate in &product {
+        let manifest = manifest(krate);
+        let table = manifest.get("dependencies").and_then(toml::Value::as_table).cloned().unwrap_or_default();
+        for lab in LAB {
+            let is_optional = |d: &toml::Value| d.get("optional").is_some_and(|o| o.as_bool() == Some(true));
+            let known = table.get(&format!("shoal-{lab}"));
+            assert!(known.is_none_or(is_optional), "{krate} cannot be built without {lab}");
+        }
+    }
+    let is_product = |s: &Source| s.is(&product) && !s.name.starts_with("shoal/src/lab");
+    let sources = sources();
+    for lab in LAB {
+        assert_none(
+            "the product names its laboratory",
+            &holding(&sources, is_product, &format!("shoal_{lab}"), &[]),
+        );
+    }
+    let named = holding(&sources, is_product, "crate::lab::", &[]);
+    let gates: Vec<&String> =
+        named.iter().filter(|line| !line.starts_with("shoal/src/commands.rs")).collect();
+    assert_eq!(gates.len(), 1, "the command tree alone names its branch of studies: {gates:?}");
 }
 
 /// Bugs planted on purpose never get into a program that somebody uses: their feature is in no default, and no manifest but

@@ -31,7 +31,6 @@ use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::limits::raise_open_files;
 use operations::Source;
 
 /// Descriptors to ask for: two for each file that is open, one for each object the kernel remembers.
@@ -102,7 +101,7 @@ pub struct Mounted {
 /// here, besides the one of whoever opened it, and every object the kernel still remembers takes one. Beyond
 /// that calls fail with `EMFILE`.
 pub fn files_max() -> u64 {
-    raise_open_files(OPEN_FILES_WANTED).saturating_sub(OPEN_FILES_SPARE) / 2
+    shoal_env::raise_open_files(OPEN_FILES_WANTED).saturating_sub(OPEN_FILES_SPARE) / 2
 }
 
 /// Mounts `source` at `mountpoint`, both directories that exist; returns when it can be used. As root this
@@ -120,7 +119,7 @@ pub fn spawn(source: &Path, mountpoint: &Path, options: &PassthroughOptions) -> 
             mountpoint.display()
         );
     }
-    raise_open_files(OPEN_FILES_WANTED);
+    shoal_env::raise_open_files(OPEN_FILES_WANTED);
     let served =
         Source::open(&source, options).with_context(|| format!("cannot open {}", source.display()))?;
     let session = fuser::spawn_mount(served, &mountpoint, &config(options))

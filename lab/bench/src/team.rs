@@ -19,7 +19,6 @@ use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::counts::{Counts, Edge};
-use crate::limits::raise_open_files;
 use crate::report::{PhaseResult, RunResult};
 use crate::target::Target;
 use crate::team::process::WorkerCommand;
@@ -102,7 +101,7 @@ fn run_tag() -> String {
 
 pub(crate) fn need_open_files(files: u64) -> Result<()> {
     let wanted = files + OPEN_FILES_SPARE;
-    let allowed = raise_open_files(wanted);
+    let allowed = shoal_env::raise_open_files(wanted);
     if allowed < wanted {
         bail!(
             "this run keeps {files} files open in one process, which may open only {allowed}: \
