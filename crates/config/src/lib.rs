@@ -11,5 +11,6 @@
 pub mod address;
 pub mod bytes_size;
 pub mod cluster_file;
+pub mod numbers;
 pub mod secret;
 pub mod store_record;

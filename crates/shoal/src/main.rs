@@ -11,7 +11,6 @@ mod commands;
 mod connect;
 mod copy;
 mod embed;
-mod fsck;
 #[cfg(feature = "lab")]
 mod lab;
 mod log_file;

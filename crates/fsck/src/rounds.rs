@@ -4,10 +4,10 @@ use super::aside::Aside;
 use super::mend::{Offer, Site, Step, mend, server_of};
 use super::pools::{Unowned, unowned_runs};
 use super::{Problem, Tables, check, collect, undecided};
-use crate::words;
 use anyhow::{Context as _, Result};
 use indicatif::ProgressBar;
 use shoal_client::Client;
+use shoal_config::numbers;
 use shoal_env::Env;
 use shoal_proto::{Action, Handle, Name, Owner, ServerId, Status, Time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,7 +74,7 @@ impl Checker<'_> {
             if problems.is_empty() {
                 break;
             }
-            let suspicions = words::many(problems.len() as u64, "suspicion");
+            let suspicions = numbers::many(problems.len() as u64, "suspicion");
             self.bar.set_message(format!("looking again at {suspicions}"));
             self.env.sleep(pause).await;
             tables = collect::look(self.client, &progress).await?;

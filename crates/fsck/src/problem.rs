@@ -6,6 +6,7 @@ use std::fmt;
 
 /// One thing that is wrong, with its evidence: two looks that find the same evidence found the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the sentence of a variant names its fields")]
 pub enum Problem {
     /// A row that cannot be decoded, or is on a server it does not belong to.
     RowWrong(Wrong),
@@ -65,7 +66,7 @@ pub enum Problem {
     ShardMissing { dir: Handle, server: ServerId },
     /// A shard of a directory that does not have it.
     ShardUnowned { dir: Handle, server: ServerId },
-    /// What a directory, or a shard of one, counts (links, entries) is not what is there; `changed`: when it was changed last.
+    /// A directory, or a shard of one, counts other links and entries than are there; `changed`: its last change.
     CountsWrong { dir: Handle, server: ServerId, says: (u32, u32), counted: (u32, u32), changed: Time },
 }
 
@@ -124,8 +125,8 @@ impl fmt::Display for Problem {
                 e.name,
                 e.dir,
                 e.handle,
-                crate::words::kind(e.kind),
-                crate::words::kind(*kind)
+                e.kind.word(),
+                kind.word()
             ),
             Problem::DirectoryNamedTwice(e) => {
                 write!(f, "directory {} has a second name, `{}` in directory {}", e.handle, e.name, e.dir)
@@ -134,7 +135,7 @@ impl fmt::Display for Problem {
                 write!(f, "directory {dir} says its parent is {says}, but its name is in {entry_in}")
             }
             Problem::Nameless { object, kind, nlink, .. } => {
-                write!(f, "{} {object} has no name (it says {nlink} links)", crate::words::kind(*kind))
+                write!(f, "{} {object} has no name (it says {nlink} links)", kind.word())
             }
             Problem::Loop(e) => {
                 write!(f, "directory {} hangs on nothing but itself, by `{}` in {}", e.handle, e.name, e.dir)

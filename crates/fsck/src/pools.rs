@@ -100,8 +100,11 @@ fn shared_or_behind(tables: &Tables, datafile: Handle, objects: &[Handle], found
 /// Datafiles of one batch in no pool, that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unowned {
+    /// The server whose pool they were made for.
     pub pool: ServerId,
+    /// The first of them.
     pub first: Handle,
+    /// How many.
     pub count: u16,
 }
 
@@ -127,7 +130,7 @@ pub fn unowned_runs(problems: &BTreeSet<Problem>) -> Vec<Unowned> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fsck::tables::{Object, Stream};
+    use crate::tables::{Object, Stream};
     use shoal_proto::Kind;
     use shoal_server::rows::{Grant, Pool};
 

@@ -32,8 +32,10 @@ pub fn kinds(problems: &BTreeSet<&Problem>) -> String {
     for problem in problems {
         *counts.entry(problem.word()).or_default() += 1;
     }
-    let words: Vec<String> =
-        counts.iter().map(|(word, count)| format!("{} {word}", crate::words::count(*count))).collect();
+    let words: Vec<String> = counts
+        .iter()
+        .map(|(word, count)| format!("{} {word}", shoal_config::numbers::count(*count)))
+        .collect();
     words.join(", ")
 }
 

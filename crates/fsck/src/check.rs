@@ -276,7 +276,7 @@ fn check_streams(tables: &Tables, found: &mut BTreeSet<Problem>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fsck::tables::{Shard, Stream};
+    use crate::tables::{Shard, Stream};
     use shoal_proto::{Attr, ClientId, Name, ServerId, Shards, Time, TxId};
 
     fn at(server: u16, counter: u64) -> Handle {

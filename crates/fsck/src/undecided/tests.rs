@@ -1,11 +1,11 @@
 //! Transactions of a coordinator whose store was given up: ended alike on all servers, however often a repair is interrupted.
 
 use super::{decision, foreseen};
-use crate::fsck::Problem;
-use crate::fsck::aside::Aside;
-use crate::fsck::mend::{Offer, Site, mend};
-use crate::fsck::rounds::{Checker, Mending};
-use crate::fsck::tables::{Tables, Undecided, Wrong};
+use crate::Problem;
+use crate::aside::Aside;
+use crate::mend::{Offer, Site, mend};
+use crate::rounds::{Checker, Mending};
+use crate::tables::{Tables, Undecided, Wrong};
 use indicatif::ProgressBar;
 use shoal_client::{Client, Options, RenameFlags};
 use shoal_env::Env;

@@ -3,10 +3,10 @@
 
 use super::aside::Aside;
 use super::mend::{Offer, Site, mend};
+use super::report::Report;
 use super::rounds::Checker;
 use super::tables::{Object, Stream, Wrong};
 use super::{Problem, Tables};
-use crate::commands::fsck::Report;
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use indicatif::ProgressBar;

@@ -59,10 +59,24 @@ impl Site {
 pub enum Step {
     /// A transaction of its own.
     Act(Action),
-    /// Move a row aside; with `all`, all rows whose keys begin so.
-    Aside { server: ServerId, key: Vec<u8>, all: bool },
-    /// End what no server of the file system coordinates any more.
-    Finish { server: ServerId, tx: TxId, decision: Decision },
+    /// Moves a row aside.
+    Aside {
+        /// The server that has the row.
+        server: ServerId,
+        /// The row's key.
+        key: Vec<u8>,
+        /// All rows whose keys begin so.
+        all: bool,
+    },
+    /// Ends a transaction whose coordinator is no server of the file system any more.
+    Finish {
+        /// The participant.
+        server: ServerId,
+        /// The transaction.
+        tx: TxId,
+        /// How it ends.
+        decision: Decision,
+    },
 }
 
 /// What is offered for a problem.
