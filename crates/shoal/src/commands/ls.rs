@@ -78,7 +78,7 @@ async fn show(
 ) -> Result<()> {
     let shown = String::from_utf8_lossy(name);
     if args.json {
-        let mut value = attr.map_or_else(|| json!({ "kind": words::kind(kind) }), words::attr_json);
+        let mut value = attr.map_or_else(|| json!({ "kind": kind.word() }), words::attr_json);
         value["name"] = shown.into();
         match content.as_deref().map(|content| (content, std::str::from_utf8(content))) {
             Some((_, Ok(text))) => value["data"] = text.into(),
