@@ -158,22 +158,27 @@ pub fn remembered(row: &[u8]) -> Option<(StoreId, u64)> {
 /// `OtherStore`: more of its store was durable once. Else this server cannot read or keep what it remembers; a full disk is no
 /// error, because a peer that is not remembered for a while is only checked less.
 pub async fn remember(shard: &Rc<Shard>, peer: Peer) -> Result<(), Unmet> {
+    let held = hold(shard, peer).await;
+    held.unwrap_or_else(|error| Err(Unmet::failed("this server does not know the state", peer, error)))
+}
+
+/// The inner result is the answer to the peer, the outer one is this server's own store.
+async fn hold(shard: &Rc<Shard>, peer: Peer) -> Result<Result<(), Unmet>, StoreError> {
     if !peer.store.is_known() {
-        return Ok(());
+        return Ok(Ok(()));
     }
     if peer.position > limits::POSITION_MAX {
         let words = format!("server {} says that its store is durable up to {}", peer.server, peer.position);
-        return Err(Unmet { status: Status::BadMessage, words });
+        return Ok(Err(Unmet { status: Status::BadMessage, words }));
     }
     let key = key_of(peer.server);
-    let failed = |error| Unmet::failed("this server does not know the state", peer, error);
-    let (row, _) = look(&shard.collection, |view| view.get(&key)).await.map_err(failed)?;
+    let (row, _) = look(&shard.collection, |view| view.get(&key)).await?;
     let kept = row.and_then(|row| remembered(&row));
     let heard = shard.heard.borrow().get(&peer.server).copied();
     let of_store = |(store, position)| (store == peer.store).then_some(position);
     let known = kept.and_then(of_store).max(heard.and_then(of_store));
     if let Some(known) = known.filter(|known| *known > peer.position) {
-        return Err(Unmet::refused(older(peer, known)));
+        return Ok(Err(Unmet::refused(older(peer, known))));
     }
     let now = shard.env.now();
     let last = shard.remembered.borrow().get(&peer.server).copied();
@@ -181,10 +186,10 @@ pub async fn remember(shard: &Rc<Shard>, peer: Peer) -> Result<(), Unmet> {
     let is_known = known.is_some_and(|known| known == peer.position || !is_due);
     if !shard.may_write.get() {
         shard.heard.borrow_mut().insert(peer.server, (peer.store, peer.position));
-        return Ok(());
+        return Ok(Ok(()));
     }
     if is_known {
-        return Ok(());
+        return Ok(Ok(()));
     }
     shard.remembered.borrow_mut().insert(peer.server, now);
     let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
@@ -192,9 +197,9 @@ pub async fn remember(shard: &Rc<Shard>, peer: Peer) -> Result<(), Unmet> {
     match apply_own(&shard.collection, changes).await {
         Err(StoreError::NoSpace { .. }) => {
             shard.remembered.borrow_mut().remove(&peer.server);
-            Ok(())
+            Ok(Ok(()))
         }
-        kept => kept.map(drop).map_err(failed),
+        kept => kept.map(|_| Ok(())),
     }
 }
 
@@ -205,12 +210,8 @@ pub async fn remember(shard: &Rc<Shard>, peer: Peer) -> Result<(), Unmet> {
 pub async fn keep_heard(shard: &Rc<Shard>) -> Result<(), StoreError> {
     let heard = std::mem::take(&mut *shard.heard.borrow_mut());
     for (server, (store, position)) in heard {
-        let kept = remember(shard, Peer { server, store, position }).await;
-        kept.or_else(|unmet| match unmet.status {
-            // It said more meanwhile, or less: that was answered.
-            Status::OtherStore => Ok(()),
-            _ => Err(StoreError::Refused(unmet.words)),
-        })?;
+        // A peer that said more meanwhile, or less, has its answer.
+        let _answered = hold(shard, Peer { server, store, position }).await?;
     }
     Ok(())
 }
