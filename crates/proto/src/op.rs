@@ -568,7 +568,7 @@ impl Op {
     }
 
     /// Whether it is a step of an operation that the client drives itself: refused if compounds are on.
-    pub fn is_apart(&self) -> bool {
+    pub fn is_stepwise(&self) -> bool {
         matches!(
             self,
             Op::Createmeta { .. }
