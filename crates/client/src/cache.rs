@@ -3,11 +3,11 @@
 //! Both papers' choice: 100 ms, which saves the lookups and stats that one command repeats, and bounds what other clients'
 //! changes can be missed by. Zero is strict: nothing is kept.
 //!
-//! **Invariant: what this client changed, it sees at once.** A change forgets what it touched and gives it a *stamp*; an
-//! answer that was asked for before the stamp is not kept.
-//! **Invariant: a name is asked anew when it led to an object that a server called gone** ([`Cache::gone`]): whoever meets such
-//! an object looks its name up again, and must not get the same answer from here.
-//! **Invariant: a negative entry never answers an open**: only [`Cache::name`] callers that ask for it get one.
+//! **Invariant: a client sees its own changes at once.** A change drops the entries that it touched and gives
+//! them a *stamp*; an answer to a question sent before the stamp is not kept. **Invariant: a name is looked
+//! up anew when it led to an object that a server reported gone** ([`Cache::gone`]): a caller that meets such
+//! an object looks its name up again, and must not get the same answer from the cache. **Invariant: a
+//! negative entry never answers an open**: only [`Cache::name`] callers that ask for it get one.
 
 use crate::ops::Listener;
 use lru::LruCache;
@@ -26,7 +26,7 @@ const STAMPS_MAX: usize = 4096;
 /// Objects that are gone, at most; of older ones a name may be believed to its time.
 const GONE_MAX: usize = 4096;
 
-/// What a name leads to.
+/// The object that a name leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Leads {
     To(Handle, Kind),
@@ -43,9 +43,9 @@ pub(crate) struct Cache {
     now_stamp: u64,
     floor: u64,
     gone: LruCache<Handle, ()>,
-    /// Whoever keeps directories' attributes elsewhere.
+    /// The listener that keeps directories' attributes elsewhere.
     pub(crate) listener: Option<Listener>,
-    /// Whoever keeps attributes of what is removed.
+    /// The listener that keeps attributes of removed objects.
     pub(crate) on_removal: Option<Rc<dyn Fn(Handle)>>,
 }
 
@@ -79,7 +79,7 @@ impl Cache {
         changed <= asked.0
     }
 
-    /// What a name leads to, if it is known.
+    /// The object that a name leads to, if it is known.
     pub(crate) fn name(&mut self, dir: Handle, name: &Name, now: Instant) -> Option<Leads> {
         let key = (dir, name.clone());
         let &(leads, until) = self.names.get(&key)?;
@@ -91,7 +91,7 @@ impl Cache {
         Some(leads)
     }
 
-    /// What a name led to when it was last asked, however long ago: to guess by.
+    /// The object that a name led to when it was last looked up, however long ago: a guess.
     pub(crate) fn name_once(&self, dir: Handle, name: &Name) -> Option<Leads> {
         self.names.peek(&(dir, name.clone())).map(|(leads, _)| *leads)
     }
@@ -110,7 +110,7 @@ impl Cache {
         self.attrs.peek(&object).map(|(attr, _)| attr)
     }
 
-    /// Keep what a name leads to.
+    /// Keep the object that a name leads to.
     pub(crate) fn put_name(&mut self, dir: Handle, name: &Name, leads: Leads, asked: Stamp, now: Instant) {
         if self.name_ttl.is_zero() || !self.trusts(dir, asked) {
             return;
@@ -121,7 +121,7 @@ impl Cache {
         }
     }
 
-    /// Keep attributes (merged ones), unless what is kept is to be believed longer: a listing's may come late.
+    /// Keep attributes (merged ones), unless the kept ones are valid longer: a listing's may come late.
     pub(crate) fn put_attr(&mut self, attr: &Attr, asked: Stamp, now: Instant) {
         if self.attr_ttl.is_zero() || !self.trusts(attr.handle, asked) {
             return;

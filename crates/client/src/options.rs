@@ -1,10 +1,10 @@
-//! What a client is told at its start, in one place.
+//! The options of a client at its start, in one place.
 
 use shoal_env::Address;
 use shoal_proto::{CollectionId, SecretKey, limits};
 use std::time::Duration;
 
-/// What a client is told at its start.
+/// The options of a client at its start.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where servers of the cluster listen: any of them; the first that answers gives the map.

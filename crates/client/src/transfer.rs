@@ -42,8 +42,8 @@ pub(crate) fn whole(
     Transfer { stream, generation, capability, pattern, window_from: 0, window_len: len, share: Share::WHOLE }
 }
 
-/// A transfer of one region to the current object, which is stuffed or whose first strip holds the region: anything else
-/// the server refuses.
+/// A transfer of one region to the current object, which is stuffed or whose first strip holds the region:
+/// the server refuses all others.
 pub(crate) fn piece(offset: u64, len: u64) -> Transfer {
     let from = i64::try_from(offset).unwrap_or(i64::MAX);
     let pattern = Pattern::contiguous(from, len).unwrap_or_default();
@@ -154,8 +154,8 @@ impl<'a> Plan<'a> {
         Ok(if share <= eager { eager.max(1) } else { limits::FLOW_CHUNK_BYTES as u64 })
     }
 
-    /// Do `send` for every message of every touched datafile, as many at once as a flow may have. All end before this
-    /// returns, also after an error: nothing is under way behind it.
+    /// Do `send` for every message of every touched datafile, as many at once as a flow may have. All end
+    /// before this returns, also after an error: nothing is under way after it.
     async fn each<T>(
         &self,
         send: impl AsyncFn(u32, Handle, Window) -> Result<T, Error>,
@@ -203,7 +203,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Of several errors the one that another try can mend goes first.
+/// Of several errors, one that a retry can fix comes first.
 fn weight(error: &Error) -> u8 {
     match error.status {
         Status::StaleLayout => 0,

@@ -21,7 +21,7 @@ pub(crate) enum Fault {
     Impostor,
     /// The connection ends before the request is read.
     CutBefore,
-    /// The connection ends behind the request's execution.
+    /// The connection ends after the request's execution.
     CutBehind,
     /// The request is never answered.
     Silence,

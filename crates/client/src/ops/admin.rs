@@ -36,7 +36,8 @@ impl Client {
         }
     }
 
-    /// Rows of a server's store that begin with `prefix`, behind the key `after`; whether these are the last.
+    /// Rows of a server's store that begin with `prefix`, after the key `after`; returns whether these are
+    /// the last.
     ///
     /// # Errors
     /// When the server does not answer.
@@ -59,7 +60,7 @@ impl Client {
     /// Carry out repairs on a server, as one local transaction.
     ///
     /// # Errors
-    /// When one of them does not fit what the server has: then none is done.
+    /// When one of them does not match the server's rows: then none is done.
     pub async fn repair(&self, server: ServerId, actions: Vec<Action>) -> Result<(), Error> {
         let o = self.core.begin("repair", None);
         if actions.len() > limits::ACTIONS_MAX {
@@ -69,11 +70,11 @@ impl Client {
         Ok(())
     }
 
-    /// End what was prepared on a server by a coordinator that the file system has not (abort only), or whose store was given up
-    /// (repair).
+    /// End a transaction prepared on a server by a coordinator that is not in the file system (abort only),
+    /// or whose store was given up (repair).
     ///
     /// # Errors
-    /// What the server says: `Forbidden` if there is such a coordinator.
+    /// As the server answers: `Forbidden` if there is such a coordinator.
     pub async fn finish(&self, server: ServerId, tx: TxId, decision: Decision) -> Result<(), Error> {
         let o = self.core.begin("finish", None);
         self.core.ask(&o, server, vec![Op::Finish { tx, decision }]).await?;
@@ -146,7 +147,8 @@ impl Client {
     /// Which server of the file system listens at an address, and from which store it is served. Nothing is begun there.
     ///
     /// # Errors
-    /// `Unavailable`: nobody listens there. Else who listens is no server of the file system; the words say why.
+    /// `Unavailable`: no process listens there. Otherwise the listener is no server of the file system; the
+    /// text says why.
     pub async fn who_listens(
         env: &Env,
         options: &Options,
@@ -158,16 +160,17 @@ impl Client {
     /// Change the sync modes of all servers: words as `shoal sync` takes them; an empty one leaves as is.
     ///
     /// # Errors
-    /// `Invalid`: a mode that is none; or what a server says (the others may have changed).
+    /// `Invalid`: an unknown mode; or as a server answers (the others may have changed).
     pub async fn set_sync(&self, metadata: &str, data: &str, coalescing: &str) -> Result<(), Error> {
         let op = Op::Setsync { metadata: metadata.into(), data: data.into(), coalescing: coalescing.into() };
         self.of_all("setsync", &op).await
     }
 
-    /// Make everything durable on all servers that was changed so far, by whichever client: names, attributes and bytes.
+    /// Make all changes so far durable on all servers, by any client: names, attributes and bytes.
     ///
     /// # Errors
-    /// What a server says; `Io`: something that this client wrote before, and no fsync covered, may be lost; said once.
+    /// As a server answers. `Io`: earlier writes of this client that no fsync covered may be lost; reported
+    /// once.
     pub async fn sync_all(&self) -> Result<(), Error> {
         let o = self.core.begin("sync", None);
         let (o, map) = (&o, self.map());
@@ -200,10 +203,10 @@ impl Client {
         join_all(all).await.into_iter().try_for_each(|told| told.map(drop))
     }
 
-    /// Any operation as it is, to a server; the answer and the data beside it.
+    /// Any operation as it is, to a server; returns the answer and its data.
     ///
     /// # Errors
-    /// What the server says.
+    /// As the server answers.
     pub async fn request(&self, server: ServerId, op: Op, bulk: Bytes) -> Result<(Answer, Bytes), Error> {
         let o = self.core.begin(op.name(), None);
         if bulk.len() > limits::BULK_BYTES_MAX {

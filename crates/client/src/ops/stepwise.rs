@@ -4,8 +4,8 @@
 //!   create   createmeta ─▶ n × createdata ─▶ laydata ─▶ crdirent      n + 3 messages; two with stuffing: no datafiles
 //!   remove   rmdirent ─▶ removemeta ─▶ n × removedata                 n + 2 messages; three with stuffing: one datafile
 //! ```
-//! What is not entered yet stands in rows of the session at its servers: if this client dies in between, they take it back.
-//! Other objects than files are made and removed by the servers.
+//! Objects without an entry yet are in rows of the session at their servers: if this client dies in between,
+//! the servers remove them. Other objects than files are made and removed by the servers.
 
 use super::{attr_among, capability_among};
 use crate::core::{Core, Operation};
@@ -19,7 +19,7 @@ use shoal_proto::{
 };
 use std::rc::Rc;
 
-/// What a new file takes from its directory.
+/// The properties that a new file takes from its directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inherited {
     group: Option<u32>,
@@ -27,7 +27,7 @@ pub(crate) struct Inherited {
     until: Instant,
 }
 
-/// How a new file is to be, and what it is opened for.
+/// The properties of a new file, and the access that it is opened for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewFile {
     pub(crate) owner: Owner,
@@ -68,7 +68,7 @@ impl Client {
                     self.core.made_empty(dir, name, &attr);
                     return Ok((attr, true, opened));
                 }
-                // Somebody else made it since it was looked for.
+                // Another client made it since the lookup.
                 Err(error) if error.status == Status::Exists && !exclusive => {
                     self.core.back_off(o, error).await?;
                 }
