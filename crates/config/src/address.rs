@@ -67,7 +67,7 @@ impl fmt::Display for ShoalAddress {
     }
 }
 
-/// What a mount leaves behind for the other commands.
+/// The record of a mount, written for the other commands.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct MountNote {
     /// The mounted file system's address.
@@ -126,7 +126,7 @@ pub fn log_path(mountpoint: &Path) -> Result<PathBuf> {
     Ok(state_folder().join(file_of(mountpoint, "log")?))
 }
 
-/// The folder of what is kept, though nobody needs it to go on.
+/// The folder of files that are kept but are not needed to continue.
 fn state_folder() -> PathBuf {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     match (set("XDG_STATE_HOME"), set("HOME")) {
@@ -206,7 +206,7 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// What a command is to work on: an address with its key.
+/// The target of a command: an address with its key.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The file system, and the path in it.

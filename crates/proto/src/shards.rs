@@ -39,7 +39,7 @@ impl PlaceKey {
         PlaceKey(bytes)
     }
 
-    /// For other hashes that nobody may predict.
+    /// For other hashes that must be unpredictable.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }

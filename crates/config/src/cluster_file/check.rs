@@ -124,7 +124,7 @@ pub fn check_servers(count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Clients are told these addresses as they are: each must lead to the server.
+/// Clients receive these addresses unchanged: each must lead to the server.
 pub fn check_address(id: usize, address: &Address) -> Result<()> {
     if matches!(address, Address::Host(_, 0)) {
         bail!("server {id} listens at {address}: clients must know the port, name one that is free");
