@@ -18,8 +18,8 @@
 //! * **Before its vote the lock's server takes the lock back by itself** when the coordinator does not answer, since nothing is
 //!   committed without this vote. A vote that is asked for later is refused (`Changed`): it would rest on a walk that others
 //!   have passed since.
-//! * **A walk ends at each directory that another transaction has locked** (`Busy`), and what it reads is durable on the
-//!   server that it is read of, in every sync mode.
+//! * **A walk ends at each directory that another transaction has locked** (`Busy`), and the rows that it
+//!   reads are durable on their server, in every sync mode.
 //!
 //! # Why no loop forms
 //!

@@ -7,8 +7,9 @@ use std::rc::Rc;
 
 /// Keep it.
 ///
-/// A position below what is known is old news and changes nothing: this message may have waited for a connection, whose handshake
-/// said a later one. An older copy of a store is found by its handshakes ([`stores::meet`]).
+/// A position below the known one is outdated and changes nothing: this message may have waited for a
+/// connection, whose handshake stated a later one. An older copy of a store is found by its handshakes
+/// ([`stores::meet`]).
 ///
 /// # Errors
 /// What this server's own store failed with.
