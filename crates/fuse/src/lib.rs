@@ -15,11 +15,11 @@
 //! and attributes, and its errors are error numbers. [`adapter`] knows nothing but FUSE. [`session`] starts and ends both,
 //! [`mounts`] deals with mount points, `attach` with the mount of this process.
 //!
-//! **One mount has one client.** A file that is removed while it is open lives on because the client that removes it says
-//! what it holds; two clients in one mount would not know of each other's open files.
+//! **One mount has one client.** A file that is removed while it is open lives on because the client that
+//! removes it reports its open files; two clients in one mount would not know of each other's open files.
 //!
-//! **An inode number is a handle.** Handles are never used twice, so there is no table of inodes, nothing is counted, and
-//! what the kernel forgets costs nothing.
+//! **An inode number is a handle.** Handles are never used twice, so there is no table of inodes, nothing is
+//! counted, and the kernel's `FORGET` costs nothing.
 //!
 //! What programs may rely on is in `docs/SEMANTICS.md`.
 

@@ -85,10 +85,11 @@ pub(super) fn dot_attributes(handle: Handle) -> FileAttr {
     }
 }
 
-/// Of an entry whose attributes are not known. The kernel lists the entry and takes no attributes from it: with a size that no file
-/// can have they are not valid (`fuse_direntplus_link`, since Linux 5.5). Whoever wants them has it look the name up. An entry
-/// without a node (`nodeid` 0) would say the same, but fuser has one field for that and for the inode number, and there are
-/// programs for which an entry without an inode number is not there.
+/// For an entry whose attributes are not known. The kernel lists the entry and takes no attributes from it:
+/// with a size that no file can have they are not valid (`fuse_direntplus_link`, since Linux 5.5). A program
+/// that wants them has the kernel look the name up. An entry without a node (`nodeid` 0) would say the same,
+/// but fuser has one field for that and for the inode number, and there are programs for which an entry
+/// without an inode number is not there.
 pub(super) fn no_attributes(handle: Handle, kind_of: Kind) -> FileAttr {
     FileAttr { size: u64::MAX, kind: kind(kind_of), nlink: 1, ..dot_attributes(handle) }
 }

@@ -23,7 +23,7 @@ pub enum When {
     At(Time),
 }
 
-/// What is to be set of an object; `None` stays.
+/// The attributes to set of an object; `None` stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Change {
     /// Permission bits.
@@ -71,7 +71,7 @@ impl Fs {
         }
     }
 
-    /// The same, without what was removed.
+    /// The same, without removed objects.
     pub(super) async fn getattr_of_server(&self, object: Handle) -> Result<Attr> {
         let attr = self.heard(object, self.client.getattr(object).await)?;
         // Without a name it is there only for those that have it open: a path leads elsewhere by now.
@@ -141,7 +141,7 @@ impl Fs {
             self.saw(cleared?);
         }
         if known.is_none() || privileged {
-            // What was seen here the kernel was not told.
+            // The kernel did not receive the attributes seen here.
             self.known().unsure_of_size(object);
         }
         Ok(privileged)
