@@ -38,7 +38,7 @@ pub struct Task {
     pub is_given: bool,
 }
 
-/// What was copied.
+/// The copied objects.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Made {
     /// Regular files.
@@ -92,7 +92,7 @@ impl Copier {
         self.changed.wake_all();
     }
 
-    /// What was copied so far.
+    /// The copied objects so far.
     pub fn made(&self) -> Made {
         self.made.get()
     }
@@ -127,7 +127,7 @@ impl Copier {
         }
     }
 
-    /// One worker: until the stack is empty and nobody may fill it again.
+    /// One worker: until the stack is empty and no worker may fill it again.
     async fn work(self: &Rc<Copier>) {
         loop {
             let changed = self.changed.wait();

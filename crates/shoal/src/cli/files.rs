@@ -1,4 +1,4 @@
-//! What is done with files and directories: `shoal ls`, `cp`, `cat`, `stat`, `layout`, `map`.
+//! Commands on files and directories: `shoal ls`, `cp`, `cat`, `stat`, `layout`, `map`.
 
 use super::Key;
 use crate::bytes_size::ByteSize;
@@ -52,7 +52,7 @@ pub struct Cp {
     /// Keep mode, owner, times and extended attributes: those of `user.`, as root of `trusted.` and `security.` too.
     #[arg(short, long)]
     pub preserve: bool,
-    /// Copy a symbolic link that is named here as a link, not what it leads to; in trees it is always so.
+    /// Copy a symbolic link that is named here as a link, not its target; in trees it is always so.
     #[arg(short = 'P', long)]
     pub no_dereference: bool,
     /// Files under way at once.

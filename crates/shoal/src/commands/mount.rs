@@ -15,7 +15,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::channel;
 
-/// Mount, and serve until told to stop or unmounted.
+/// Mount, and serve until stopped or unmounted.
 pub fn run(args: Mount) -> Result<ExitCode> {
     if args.background {
         return in_background(&args);
@@ -33,7 +33,7 @@ pub fn run(args: Mount) -> Result<ExitCode> {
     let watched = place.clone();
     let look = std::thread::Builder::new().name("servers".into()).spawn(move || say_degraded(&watched));
     look.context("cannot start a thread that asks the servers")?;
-    // Whatever happened (a signal, somebody's umount), it is the end.
+    // Any event (a signal, an umount) is the end.
     let _ = happened.recv();
     mount.stop()?;
     Ok(ExitCode::SUCCESS)

@@ -29,12 +29,13 @@ pub enum Study {
     /// Measure.
     #[command(subcommand)]
     Bench(Bench),
-    /// Run the experiments of papers, on real servers or under virtual time, and hold them against what was published.
+    /// Run the experiments of papers, on real servers or under virtual time, and compare them with the
+    /// published figures.
     Paper(Paper),
     /// Run whole clusters with faults in virtual time, and see that every promise is kept.
     #[command(subcommand)]
     Sim(Sim),
-    /// Torture a throwaway file system: many clients at once, killed servers; and check what was promised.
+    /// Torture a throwaway file system: many clients at once, killed servers; and check the promises.
     Torture(Torture),
     /// A process of a benchmark (started by `shoal bench`).
     #[command(hide = true)]

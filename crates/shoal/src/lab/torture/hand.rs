@@ -6,8 +6,9 @@
 //!                     {"read": {"path": "a"}}                            ──► {"bytes": {"len": 5, …}}, and 5 bytes
 //!                     (end of file)   go
 //! ```
-//! A hand does one act at a time and says what came of it; that of a dead mount says so too. Whoever works it may kill it at
-//! any moment, in the middle of an act. Bytes are never sent to a hand: they follow from a seed ([`content`]).
+//! A hand does one act at a time and reports the result; that of a dead mount reports too. Its controller may
+//! kill it at any moment, in the middle of an act. Bytes are never sent to a hand: they follow from a seed
+//! ([`content`]).
 
 mod mounted;
 mod native;
@@ -39,7 +40,7 @@ pub enum Spec {
     },
 }
 
-/// What a hand does. Paths begin at the root of the file system, without a `/` before.
+/// The acts of a hand. Paths begin at the root of the file system, without a `/` before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Act {
@@ -143,7 +144,7 @@ pub fn content(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a hand's process does until its input ends.
+/// The work of a hand's process until its input ends.
 pub fn main() -> Result<()> {
     let mut input = BufReader::new(std::io::stdin());
     let mut line = String::new();
