@@ -23,7 +23,7 @@ const EXACT_MAX: usize = 60;
 /// The normal distribution's quantile of [`TAIL`].
 const NORMAL: f64 = 1.96;
 
-/// A figure, and what it lies between.
+/// A figure, and its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The estimate.

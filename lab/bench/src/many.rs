@@ -42,7 +42,7 @@ impl Default for ManyOptions {
     }
 }
 
-/// What is done to files.
+/// The operations on files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
     Create,
@@ -52,9 +52,9 @@ enum Verb {
     Remove,
 }
 
-/// The verbs, as phases are called; in batches with [`BATCHED`] behind.
+/// The verbs, as phases are called; in batches with [`BATCHED`] appended.
 pub const VERBS: [&str; 5] = ["create", "write", "read", "stat", "remove"];
-/// What stands behind the name of a phase that works in batches.
+/// The suffix of the name of a phase that works in batches.
 pub const BATCHED: &str = "_many";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

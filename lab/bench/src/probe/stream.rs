@@ -1,5 +1,5 @@
-//! Bytes in one direction through one connection, from memory to memory: what a link carries, and what that costs each side's
-//! core.
+//! Bytes in one direction through one connection, from memory to memory: the rate of a link, and its cost for
+//! each side's core.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,4 @@
-//! Under what circumstances an operation is bounded: who asks how many servers, and what disks are spared.
+//! The circumstances of a bound: the clients, the number of servers, and the disk accesses that are saved.
 
 use crate::counts::{Counts, Share};
 use crate::machine::Machine;
@@ -15,7 +15,7 @@ pub enum Access {
     Track,
 }
 
-/// What the servers' caches save.
+/// The accesses that the servers' caches save.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Caching {
     /// Nothing: every access is one of the disk.
