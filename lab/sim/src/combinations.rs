@@ -49,7 +49,7 @@ fn pairs(row: &Row) -> BTreeSet<(usize, usize, usize, usize)> {
     (0..row.len()).flat_map(of).collect()
 }
 
-/// What a run of a seed is made with: every second one with all techniques, the others with any combination.
+/// The techniques of a seed's run: every second one has all techniques, the others any combination.
 pub fn drawn(seed: u64) -> Switches {
     if seed.is_multiple_of(2) {
         return Switches { split_entries: 16, ..Switches::OURS };

@@ -9,7 +9,7 @@ pub const PHASES: &[&str] = &["prepare", "prepare_find", "create", "resize"];
 /// What files are resized to.
 const RESIZED_BYTES: u64 = 1000;
 
-/// What is held from phase to phase.
+/// The state held from phase to phase.
 #[derive(Default)]
 pub struct Acting {
     dir: Option<Handle>,

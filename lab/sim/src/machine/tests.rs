@@ -88,7 +88,8 @@ fn all_go_on_at_the_moment_when_the_last_one_came_however_busy_their_client_is()
         let begun = seat.env.now();
         seat.env.sleep(Duration::from_millis(10 * u64::from(seat.index))).await;
         let met = seat.meet().await;
-        // Each call keeps the client for 400 us and more: whoever is woken last begins later than the others.
+        // Each call keeps the client for 400 us and more: the process that is woken last begins later than
+        // the others.
         let first = seat.client.getattr(shoal_proto::Handle::ROOT).await.is_ok();
         (begun, met, seat.meet().await, first)
     });
