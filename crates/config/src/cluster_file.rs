@@ -65,7 +65,7 @@ pub struct ServerEntry {
     /// How often that was changed by `shoal move-server`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub moved: u32,
-    /// Its contents: `metadata`, `data`.
+    /// Its roles: `metadata`, `data`.
     #[serde(default = "all_roles")]
     pub roles: Vec<Role>,
     /// Where its data is.

@@ -22,7 +22,7 @@ pub fn start(verbose: u8, simulated: bool) {
     };
     let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let told = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
-    // Fails only after an earlier beginning: there is none.
+    // Fails only if logging was begun before, which never happens.
     let _ = match LogFile::of_this_process() {
         Some(log) => told.with_writer(Arc::new(log)).try_init(),
         None => told.with_writer(std::io::stderr).try_init(),

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// How long a change is tried to be passed on to one server; otherwise that server learns of it later.
 const PUSH_TIMEOUT: Duration = Duration::from_secs(60);
-/// And one that has another map.
+/// The same for the exchange with a server that has another map.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two exchanges: after one that was of use, and after one that was not.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));

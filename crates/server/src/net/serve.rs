@@ -53,7 +53,7 @@ pub struct ServerConfig {
     pub id: ServerId,
     /// Where it listens.
     pub listen: Vec<Address>,
-    /// Its contents.
+    /// Its collections.
     pub collections: Vec<CollectionSetup>,
     /// Spans of time.
     pub settings: Settings,

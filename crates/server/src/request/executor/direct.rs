@@ -32,7 +32,7 @@ pub fn is_direct(op: &Op) -> bool {
 /// Run one.
 ///
 /// # Errors
-/// Its contents.
+/// As the operation says.
 pub async fn run(shard: &Rc<Shard>, asker: Asker, op: Op) -> Result<Answer, Status> {
     match op {
         Op::Statfs {} => ops::admin::statfs::run(shard).await,
