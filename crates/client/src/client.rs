@@ -75,7 +75,7 @@ impl Client {
         let orphans = self.core.held.borrow_mut().take_orphans();
         for object in orphans {
             let o = self.core.begin("release", Some(object));
-            // What fails here is released when the session's lease ends.
+            // Objects whose release fails here are released when the session's lease ends.
             drop(self.core.ask(&o, object.server(), vec![Op::Release { object }]).await);
         }
         self.core.close();

@@ -128,7 +128,7 @@ impl HeldFiles {
         !mutant::is(Mutant::LeaseNotRenewed) && self.of(server).next().is_some()
     }
 
-    /// What to tell with an unlink or rename.
+    /// The open files to report with an unlink or rename.
     pub(crate) fn to_tell(&self) -> Held {
         if self.files.len() > limits::HELD_MAX || self.sought > 0 {
             return Held { handles: Vec::new().into(), any: true };

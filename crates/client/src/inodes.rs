@@ -36,7 +36,7 @@ const CLOSED_MAX: usize = 65_536;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Unsynced {
     server: ServerId,
-    /// What would be lost together with any of them.
+    /// The id of the changes that would be lost with any of them.
     loss: Loss,
     /// The number of the newest of them.
     newest: u64,
@@ -44,7 +44,7 @@ struct Unsynced {
     newest_unkept: u64,
 }
 
-/// What of an inode's writes is not known to be durable.
+/// An inode's writes that are not known to be durable.
 #[derive(Default, Debug)]
 pub(crate) struct Losses {
     unsynced: Vec<Unsynced>,

@@ -46,7 +46,7 @@ struct Stream {
     own: Option<Box<Own>>,
 }
 
-/// What own writes did.
+/// The effect of own writes.
 #[derive(Default, Debug)]
 struct Own {
     /// Moves that do not fit yet.

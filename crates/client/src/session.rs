@@ -167,7 +167,7 @@ pub(crate) struct Session {
     next_tag: u64,
     /// Data carried in a message itself, as the server allows.
     pub(crate) eager_bytes: usize,
-    /// What last went wrong on the way to the server.
+    /// The last error on the way to the server.
     pub(crate) trouble: String,
     /// Since when something is asked and no answer came; `None`: nothing is asked, or it is to be looked at from now on.
     unanswered_since: Option<Instant>,

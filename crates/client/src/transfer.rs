@@ -11,7 +11,8 @@
 //! With `eager = off` every transfer begins with a rendezvous: the stream's server is asked for it first, and the data
 //! follows its answer.
 //!
-//! A stuffed file is one stream on the metafile's server. **What ends beyond its first strip unstuffs it first.**
+//! A stuffed file is one stream on the metafile's server. **A write that ends beyond its first strip unstuffs
+//! it first.**
 
 mod allocate;
 mod append;
@@ -60,7 +61,7 @@ pub(crate) fn piece(offset: u64, len: u64) -> Transfer {
     }
 }
 
-/// A transfer under way: what goes where.
+/// A transfer under way: its pieces and their servers.
 struct Plan<'a> {
     core: &'a Rc<Core>,
     o: &'a Operation,

@@ -216,7 +216,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// What `text` means if it is an address or a path on a mount.
+    /// The meaning of `text` if it is an address or a path on a mount.
     ///
     /// # Errors
     /// When it is one of them, and wrong.

@@ -343,8 +343,8 @@ impl ClusterFile {
         Ok(held)
     }
 
-    /// Write it to its folder, durably, replacing an older one whole. What contradicts itself is not written: nothing could
-    /// be started with it.
+    /// Write it to its folder, durably, replacing an older one whole. A contradictory file is not written:
+    /// nothing could be started with it.
     pub fn save(&self) -> Result<()> {
         self.save_to(&self.base.join(FILE_NAME))
     }

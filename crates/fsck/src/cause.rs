@@ -1,4 +1,4 @@
-//! What damage comes of: a store that was given up leaves very many problems, which have one cause.
+//! The cause of damage: a store that was given up leaves very many problems, which have one cause.
 //!
 //! Each store of a server gives handles of a range of its own, so a handle tells its store. A problem that
 //! names an object of a store that was given up is caused by the loss. Where an older copy was accepted, its objects

@@ -26,7 +26,7 @@ pub fn check(tables: &Tables) -> BTreeSet<Problem> {
     found
 }
 
-/// What leads to what.
+/// The names and their objects.
 struct Names<'a> {
     /// The entries that lead to each object.
     of: BTreeMap<Handle, Vec<&'a Entry>>,
@@ -204,7 +204,7 @@ fn check_reachable(tables: &Tables, names: &Names<'_>, found: &mut BTreeSet<Prob
     };
     let mut all = walk(Handle::ROOT);
     let directories = || tables.objects.iter().filter(|(_, o)| o.kind == Kind::Directory).map(|(&h, _)| h);
-    // What hangs on a nameless directory, or on one that is not there, is that one's problem.
+    // An object in a nameless directory, or in one that is not there, is that directory's problem.
     let hung = directories().filter(|&h| names.leading_to(h).is_empty());
     let missing = tables.entries.iter().map(|e| e.dir).filter(|dir| !tables.objects.contains_key(dir));
     for start in hung.chain(missing).collect::<BTreeSet<_>>() {

@@ -18,7 +18,7 @@ use shoal_proto::{
 use shoal_server::keys::{self, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What repairs know of the file system.
+/// The facts of the file system that repairs need.
 pub struct Site {
     /// Where objects without a name go.
     pub lost_and_found: Handle,
@@ -193,7 +193,7 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
         Problem::ReapOfLiving(reap) => {
             aside(reap.by, keys::reap(reap.datafile.server(), reap.datafile).to_vec())
         }
-        // The server begins a pool anew; what else lay in this one is the next round's.
+        // The server begins a pool anew; the other datafiles of this one are for the next round.
         Problem::PooledUsed { server, datafile } => aside(*server, keys::pool(datafile.server()).to_vec()),
         Problem::PrecreatedUnowned { datafile, pool } | Problem::BatchBehind { datafile, pool } => {
             act(Action::Retire { pool: *pool, first: *datafile, count: 1 })
@@ -336,8 +336,8 @@ fn misplaced(e: &Entry, to: ServerId, tables: &Tables, time: Time) -> Offer {
     Offer::Mend(vec![Step::Act(put), gone], None)
 }
 
-/// A shard is made again, with the attributes that its directory has. Entries that are still there are its own again; what
-/// lost its name is a later round's.
+/// A shard is made again, with the attributes that its directory has. Entries that are still there are its
+/// own again; objects that lost their names are for a later round.
 fn shard_missing(dir: Handle, server: ServerId, tables: &Tables) -> Offer {
     let Some(home) = tables.objects.get(&dir).and_then(|object| object.shard.as_ref()) else {
         return Offer::Later;

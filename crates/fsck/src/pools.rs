@@ -82,8 +82,8 @@ fn asked_again(tables: &Tables) -> BTreeSet<Handle> {
     tables.grants.iter().filter(is_ahead).flat_map(|(_, grant)| handles(&grant.range)).collect()
 }
 
-/// An untouched datafile belongs to the one file that lists it, and that file's generation is still its layout's: what began
-/// another one would have touched it.
+/// An untouched datafile belongs to the one file that lists it, and that file's generation is still its
+/// layout's: an operation that began another one would have touched it.
 fn shared_or_behind(tables: &Tables, datafile: Handle, objects: &[Handle], found: &mut BTreeSet<Problem>) {
     let [object, others @ ..] = objects else { return };
     for other in others {

@@ -1,4 +1,4 @@
-//! What can be wrong.
+//! The kinds of problems.
 
 use super::tables::{Entry, ToReap, Wrong};
 use shoal_proto::{Handle, Kind, ServerId, Time, TxId};

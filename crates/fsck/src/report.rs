@@ -18,7 +18,7 @@ pub struct Report<'a> {
     pub client: &'a Client,
     /// The problems that were found first.
     pub found: &'a Found,
-    /// What became of it, and of what repairs uncovered.
+    /// The results for these problems, and for those that repairs uncovered.
     pub mended: &'a BTreeMap<Problem, Mending>,
     /// The problems that remain.
     pub left: &'a BTreeSet<Problem>,
@@ -60,7 +60,7 @@ impl Report<'_> {
         })
     }
 
-    /// What a repair would do with a transaction that it was not asked to end, in words.
+    /// The effect that a repair would have on a transaction that it was not asked to end, in words.
     fn foreseen(&self, problem: &Problem) -> Option<String> {
         if self.mended.contains_key(problem) {
             return None;
@@ -69,7 +69,7 @@ impl Report<'_> {
         undecided::foreseen(problem, &self.found.tables, &Site::of(&self.client.map(), owner, Time(0)))
     }
 
-    /// What became of a problem, in words.
+    /// The result for a problem, in words.
     fn mending(&self, problem: &Problem) -> Option<String> {
         let mending = self.mended.get(problem)?;
         Some(match (mending, self.left.contains(problem)) {

@@ -25,18 +25,18 @@ const BATCH: u32 = 1024;
 pub struct Found {
     /// The last look.
     pub tables: Tables,
-    /// What all looks saw alike.
+    /// The problems that all looks found alike.
     pub problems: BTreeSet<Problem>,
 }
 
-/// What became of a problem.
+/// The result for a problem.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mending {
-    /// It was repaired; what the repair made up or lost.
+    /// It was repaired; the text names values that the repair made up or lost.
     Mended(Option<&'static str>),
     /// Another repair has to come first.
     Later,
-    /// Nothing was done; what the user can do.
+    /// Nothing was done; advice for the user.
     Left(&'static str),
     /// It could not be done.
     Failed(String),
@@ -58,7 +58,7 @@ pub struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// Look; look again at what seems wrong; what all looks saw alike is wrong.
+    /// Look; look again at apparent problems; those that all looks found alike are real.
     ///
     /// # Errors
     /// When a server does not answer.

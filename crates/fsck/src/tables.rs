@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// First byte of the keys of streams' rows (`docs/DISK.md`).
 pub const STREAM_TABLE: u8 = b'S';
 
-/// What of an inode matters.
+/// The relevant fields of an inode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
     /// Its kind.
@@ -26,7 +26,7 @@ pub struct Object {
     pub shard: Option<Shard>,
 }
 
-/// What of a directory's row, or of the row of one of its shards, matters.
+/// The relevant fields of a directory's row, or of the row of one of its shards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shard {
     /// The attributes, with the shards.
@@ -57,7 +57,7 @@ pub struct Entry {
 pub struct ToReap {
     /// The server that remembers it.
     pub by: ServerId,
-    /// What.
+    /// The datafile.
     pub datafile: Handle,
     /// Its owner.
     pub owner: Handle,
@@ -74,7 +74,7 @@ pub struct Wrong {
     pub why: String,
 }
 
-/// What of a stream's row matters.
+/// The relevant fields of a stream's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     /// Its generation.
@@ -102,7 +102,7 @@ pub struct Tables {
     pub orphans: BTreeMap<Handle, BTreeSet<ClientId>>,
     /// Removed files that are kept for a while, since when.
     pub lingering: BTreeMap<Handle, Time>,
-    /// What clients are making, step by step.
+    /// Objects that clients are making, step by step.
     pub new: BTreeSet<Handle>,
     /// Names that were taken from objects, whose links count them still.
     pub unnamed: BTreeMap<Handle, u32>,

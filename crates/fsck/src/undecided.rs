@@ -46,7 +46,7 @@ pub fn end(server: ServerId, tx: TxId, tables: &Tables, site: &Site) -> Offer {
     finish(Decision::Abort, "there is no such coordinator, so nobody committed it: aborted")
 }
 
-/// What a repair would do with a transaction, in words; `None`: the problem is another one.
+/// The effect that a repair would have on a transaction, in words; `None`: the problem is another one.
 pub fn foreseen(problem: &Problem, tables: &Tables, site: &Site) -> Option<String> {
     let Problem::Undecided { server, tx, .. } = problem else { return None };
     let option = if site.is_of_lost_store(*tx) { "--repair --lost-stores" } else { "--repair" };

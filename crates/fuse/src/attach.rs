@@ -1,7 +1,7 @@
 //! Mounting, and unmounting that mount and no other.
 //!
 //! **A place is a name, and the name may lead elsewhere later.** When a mount ends, another file system may
-//! be mounted at its place: by an administrator who unmounted it, by the next `shoal mount`. So a mount is
+//! be mounted at its place: by an administrator after an unmount, by the next `shoal mount`. So a mount is
 //! made here and not by fuser, which unmounts any file system at the place when a session ends. Its guard,
 //! `is_mounted` in `src/mnt/mod.rs` of fuser 0.18, looks whether `poll` reports `POLLERR` for the device and
 //! takes that for a mount that is there; the kernel reports it for one that is *gone* (`fuse_dev_poll`: the

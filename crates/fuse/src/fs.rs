@@ -1,4 +1,4 @@
-//! What each operation does, in handles and attributes: no FUSE in here.
+//! The work of each operation, in handles and attributes: no FUSE in here.
 //!
 //! One [`Fs`] is a mount's state, in its client's world: the client, the open files, and some recent facts
 //! (`known`). Operations are grouped as they belong together: `attributes`, `names`, `data`, `dirs`,

@@ -36,8 +36,8 @@ pub struct MountOptions {
     pub dev: bool,
     /// Programs can be run from here.
     pub exec: bool,
-    /// Bytes the kernel reads ahead of a sequential reader. Only root may have more than the kernel's 128 KiB; less is
-    /// anybody's.
+    /// Bytes the kernel reads ahead of a sequential reader. Only root may have more than the kernel's 128
+    /// KiB; any user may have less.
     pub readahead_bytes: u32,
 }
 

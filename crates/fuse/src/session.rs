@@ -374,7 +374,7 @@ impl MountHandle {
         self.counts.clone()
     }
 
-    /// What its client counted; `None` if that does not answer within `most`.
+    /// The counts of its client; `None` if that does not answer within `most`.
     pub fn client_counters(&self, most: Duration) -> Option<ClientCounters> {
         let (send, receive) = mpsc::channel();
         self.queue.run(0, move |fs| async move {
@@ -383,7 +383,7 @@ impl MountHandle {
         receive.recv_timeout(most).ok()
     }
 
-    /// Asks the client for its map, again and again; `None` if it does not answer within the time given.
+    /// Asks the client for its map repeatedly; `None` if it does not answer within the time given.
     pub fn map(&self) -> impl Fn(Duration) -> Option<ClusterMap> + Send + 'static {
         let queue = self.queue.clone();
         move |most| {

@@ -228,7 +228,7 @@ pub fn access(
     let stream = ctx.object(named)?;
     let untouched_for = authorize(ctx, stream, capability, rights)?;
     if untouched_for.is_some() {
-        // What begins with 1 was never carried by a client that knows a layout.
+        // Generations begin with 1: no client that knows a layout carries this one.
         if generation == Generation::default() {
             return Err(Stopped::Status(Status::StaleLayout));
         }

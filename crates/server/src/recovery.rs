@@ -1,4 +1,4 @@
-//! Opening a shard: what its rows say is under way goes on.
+//! Opening a shard: operations that its rows show as under way continue.
 //!
 //! First [`find`], which writes nothing: the format of the rows; the map (a newer one than the
 //! configuration's wins). Then the fellows are asked ([`crate::membership::stores`]), and only if none of
@@ -99,7 +99,7 @@ async fn kept_map(shard: &Shard) -> Result<Option<ClusterMap>, StoreError> {
     kept.map_err(|error| damaged("the cluster's map", &error))
 }
 
-/// The map that holds now: what lies among the rows, with the news of the configuration.
+/// The present map: the one among the rows, with the changes of the configuration.
 async fn find_map(shard: &Rc<Shard>) -> Result<ClusterMap, StoreError> {
     let given = shard.identity().map.clone();
     let mut map = ClusterMap::clone(&given);

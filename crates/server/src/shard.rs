@@ -273,7 +273,7 @@ impl Shard {
         self.admitted.wake_all();
     }
 
-    /// Whether anybody but a fellow that is introduced may ask something.
+    /// Whether any peer but an introduced fellow may send requests.
     pub(crate) fn admits(&self) -> bool {
         self.admits.get()
     }
@@ -344,7 +344,7 @@ impl Shard {
         self.collection.store_id()
     }
 
-    /// What bulk work is done with.
+    /// The resources of bulk work.
     pub fn engine(&self) -> Engine {
         Engine { identity: self.identity(), ..self.engine.clone() }
     }

@@ -1,4 +1,4 @@
-//! What clients that create and remove step by step (`compound = off`) have begun, found in durable rows and ended.
+//! Operations that clients have begun step by step (`compound = off`): found in durable rows, and ended.
 //!
 //! ```text
 //!   create                                             remove

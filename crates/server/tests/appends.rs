@@ -22,7 +22,7 @@ use std::time::Duration;
 
 const STRIP: usize = 64 << 10;
 
-/// Two servers, the second of which holds writes when told to; in virtual time.
+/// Two servers, the second of which holds writes on request; in virtual time.
 async fn cluster(env: &Env) -> (Cluster, Rc<Held>) {
     let mut cluster = Cluster::new(env, 2).await;
     cluster.kill(1);

@@ -181,7 +181,7 @@ fn a_position_that_a_peer_says_while_a_server_begins_is_remembered() {
     });
 }
 
-/// A supervisor starts a server again and again.
+/// A supervisor restarts a server repeatedly.
 #[test]
 fn an_older_copy_that_its_record_refuses_comes_no_further_by_starts() {
     let dir = tempfile::tempdir().unwrap();

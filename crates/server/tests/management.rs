@@ -245,7 +245,7 @@ fn a_position_that_arrives_late_is_old_news_and_a_handshake_that_says_less_is_re
         assert_eq!(peer.ask(vec![Op::Remember { position: 50 }]).await.status, Status::Ok);
         let Err(refused) = Raw::attach(&cluster, 0, wish(99)).await else { panic!("an older copy is met") };
         assert_eq!(refused.status, Status::OtherStore, "{refused:?}");
-        // What no journal can come to is not kept: the server would be refused for good.
+        // A position that no journal can reach is not kept: the server would be refused for good.
         let Err(refused) = Raw::attach(&cluster, 0, wish(u64::MAX)).await else { panic!("it is believed") };
         assert_eq!(refused.status, Status::BadMessage, "{refused:?}");
         assert_eq!(peer.ask(vec![Op::Remember { position: u64::MAX }]).await.status, Status::BadMessage);

@@ -1,5 +1,5 @@
-//! Files that lose their last name while other clients have them open: kept for a while, for as long as those say that they have
-//! them open, and not at the cost of anybody's space.
+//! Files that lose their last name while other clients have them open: kept for a while, for as long as those
+//! report that they have them open, and not at the cost of any client's space.
 
 mod raw;
 

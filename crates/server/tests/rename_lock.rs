@@ -136,7 +136,7 @@ impl Scene {
         }
     }
 
-    /// What would be a loop with the one in doubt: `/b` into `/a/x`.
+    /// A move that would make a loop with the one in doubt: `/b` into `/a/x`.
     fn crossing(&self) -> Vec<Op> {
         rename((Handle::ROOT, &self.dirs[1].0), (self.x, "b"))
     }

@@ -1,4 +1,4 @@
-//! Stores that were given up: what their successors and the other servers do then.
+//! Stores that were given up: the behaviour of their successors and of the other servers.
 
 mod raw;
 

@@ -1,4 +1,4 @@
-//! What each command does, one file each.
+//! The commands, one file each.
 
 pub mod add_server;
 pub mod cat;

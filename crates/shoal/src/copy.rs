@@ -1,4 +1,4 @@
-//! Copying trees between places: what `shoal cp` does once it knows from where to where.
+//! Copying trees between places: the work of `shoal cp` once source and destination are known.
 
 mod data;
 mod spot;
@@ -51,7 +51,7 @@ pub struct Made {
     pub others: u64,
     /// Bytes of the files.
     pub bytes: u64,
-    /// What could not be copied.
+    /// The objects that could not be copied.
     pub failed: u64,
 }
 

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What `-o` offers; also the words of an error.
+/// The words of `-o`; also listed in an error.
 pub const OFFERED: &str = "ro, rw, suid, nosuid, dev, nodev, exec, noexec, allow_other, direct, no_stat_ahead, \
      attr_timeout=MS, timeout=S, threads=N, key=FILE";
 /// For others than us, or without an effect here.

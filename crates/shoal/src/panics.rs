@@ -34,7 +34,7 @@ pub fn last() -> String {
     last.clone().unwrap_or_else(|| "a panic".to_owned())
 }
 
-/// Something is dead: what else runs in this process may end well, for a while.
+/// A part is dead: the others in this process get a while to end well.
 pub fn end_soon() {
     let end = || {
         std::thread::sleep(END_MAX);

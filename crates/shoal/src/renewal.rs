@@ -115,7 +115,7 @@ pub fn renew(cluster: &ClusterFile, given: Given<'_>) -> Result<()> {
     }
 }
 
-/// What holds after a failure, as far as servers were asked to take a new map: those of `took` may have it.
+/// The state after a failure, as far as servers were asked to accept a new map: those of `took` may have it.
 fn left(name: &str, anew: &[u16], took: &[ServerId]) -> String {
     if took.is_empty() {
         return format!("the stores of file system `{name}` stay as they are known");

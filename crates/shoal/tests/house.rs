@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What each crate may stand on. Arrows run one way; `server` and `client` never see each other.
+/// The crates that each crate may depend on. Arrows run one way; `server` and `client` never see each other.
 const ARROWS: &[(&str, &[&str])] = &[
     ("pattern", &[]),
     ("proto", &["pattern"]),

@@ -49,7 +49,7 @@ pub struct Cost {
     pub bytes: f64,
 }
 
-/// What may bind.
+/// The possible limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
@@ -136,7 +136,7 @@ fn disk(cost: &Cost, machine: &Machine) -> Option<Term> {
 pub struct Held {
     /// Operations a second.
     pub measured: f64,
-    /// What could be.
+    /// The bound.
     pub bound: Option<Bound>,
 }
 

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Which end of a phase. What asking itself costs should fall outside.
+/// Which end of a phase. The cost of reading the counts should fall outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
     /// The phase comes next: processor time is read last.

@@ -85,7 +85,7 @@ impl Seen {
         }
     }
 
-    /// What to say, when so many files have come and gone meanwhile.
+    /// The remark when so many files were made and removed meanwhile.
     pub fn rightness(&self, changes: u64) -> Rightness {
         Rightness {
             missing: self.files - self.shown,

@@ -1,4 +1,4 @@
-//! Epochs: the same files read again and again in random order, as training over a data set does.
+//! Epochs: the same files read repeatedly in random order, as training over a data set does.
 //!
 //! Each worker, in a directory of its own: makes N files of different sizes; opens, reads and closes each in
 //! random order, twice; removes them. The second epoch can use the kernel's page cache, if the file system

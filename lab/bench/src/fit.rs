@@ -1,4 +1,4 @@
-//! This machine, fitted from probes: what `shoal bounds` measures and keeps.
+//! This machine, fitted from probes: the values that `shoal bounds` measures and keeps.
 //!
 //! In rounds, medians over them: round trips of plain echo on idle and on awake cores, with 1, 4, 16 and 64
 //! outstanding, of 64 bytes and 8 KiB; a stream; syncs by method, size and number of writers; the disk and
@@ -44,7 +44,7 @@ const COPY_BYTES: usize = 64 << 20;
 pub struct FitOptions {
     /// A folder on the disk that is meant; nothing stays there.
     pub folder: PathBuf,
-    /// What comes to [`echo_server_main`](crate::probe::layout::echo_server_main).
+    /// The command that runs [`echo_server_main`](crate::probe::layout::echo_server_main).
     pub echo: WorkerCommand,
     /// Servers.
     pub servers: usize,
@@ -414,7 +414,7 @@ fn sync_row(samples: &SyncSamples) -> Option<Sync> {
     Some(Sync { method: method.to_owned(), bytes, writers, sync_us, sync_per_s, cpu_us })
 }
 
-/// What large durable writes reached, by any method and number of writers, 10^6 bytes a second.
+/// The best rate of large durable writes, by any method and number of writers, 10^6 bytes a second.
 fn direct_mb_per_s(syncs: &[SyncSamples]) -> f64 {
     let rate = |sync: &SyncSamples| medians(&sync.samples).map(|(_, per_s)| per_s * sync.bytes as f64 / 1e6);
     syncs.iter().filter_map(rate).fold(0.0, f64::max)

@@ -15,7 +15,7 @@ use crate::interval::Interval;
 /// A bound is loose where what keeps nothing reaches less than one part in so many.
 pub const LOOSE: f64 = 3.0;
 
-/// What can be said of a bound.
+/// The verdict on a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -60,11 +60,11 @@ pub struct Figure {
     pub per_s: Interval,
     /// At most.
     pub bound_per_s: f64,
-    /// What binds, in a word.
+    /// The limit that binds, in a word.
     pub binds: &'static str,
     /// The arithmetic of every term, the one that binds first.
     pub arithmetic: Vec<String>,
-    /// What can be said.
+    /// The verdict.
     pub verdict: Verdict,
 }
 

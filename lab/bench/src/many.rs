@@ -140,7 +140,7 @@ pub struct Gain {
     pub times: f64,
 }
 
-/// What batches gain on the first target of a report; medians by the watch on the wall.
+/// The gain of batches on the first target of a report; medians of wall-clock time.
 pub fn gains(report: &Report) -> Vec<Gain> {
     let median = |phase: &str| Some(report.targets.first()?.phase(phase)?.rate_wall?.median);
     let gain = |verb: &&str| {
@@ -151,7 +151,7 @@ pub fn gains(report: &Report) -> Vec<Gain> {
     VERBS.iter().filter_map(gain).collect()
 }
 
-/// What batches gain, in one line.
+/// The gain of batches, in one line.
 pub fn gains_line(report: &Report, batch: usize) -> String {
     let word = |gain: Gain| format!("{} {:.1} ×", gain.verb, gain.times);
     format!("{batch} at a time: {}", gains(report).into_iter().map(word).collect::<Vec<_>>().join(", "))

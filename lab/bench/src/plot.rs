@@ -8,7 +8,7 @@ use frame::{Frame, Plot, words};
 use plotters::prelude::*;
 use shoal_model::Figure;
 
-/// One colour per curve, in turn; also distinct for people who see no red or no green (Okabe and Ito's).
+/// One colour per curve, in turn; also distinct for red-green colour-blind readers (Okabe and Ito's).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),

@@ -34,7 +34,7 @@ use echo::EchoKind;
 use shoal_model::short;
 use sync::{SyncFiles, SyncMethod};
 
-/// What to measure of the machine.
+/// The measurements of the machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeOptions {
     /// Where files are written: a directory on the file system the servers use. The probe makes a directory

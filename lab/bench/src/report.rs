@@ -123,7 +123,7 @@ pub struct TargetSummary {
     /// Phases next to their bounds, where requested.
     #[serde(default)]
     pub held: Vec<HeldPhase>,
-    /// What plain echo was made like.
+    /// The layout of plain echo.
     #[serde(default)]
     pub layout: Option<Layout>,
 }

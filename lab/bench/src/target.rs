@@ -60,7 +60,7 @@ pub trait Target: Send + Sync {
         None
     }
 
-    /// What clients and servers have counted so far, asked at the edges of phases; `None` where nothing counts.
+    /// The counts of clients and servers so far, read at the edges of phases; `None` where there are none.
     fn counts(&self, edge: Edge) -> Result<Option<Counts>> {
         let _ = edge;
         Ok(None)

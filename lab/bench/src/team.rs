@@ -42,7 +42,7 @@ pub enum Concurrency {
 pub struct Team {
     /// How many workers.
     pub workers: usize,
-    /// What each of them is.
+    /// The kind of each of them.
     pub concurrency: Concurrency,
 }
 

@@ -34,7 +34,7 @@ const BASELINE: &str = COMBINATIONS[0];
 const STUFFED: &str = COMBINATIONS[6];
 const COALESCED: &str = COMBINATIONS[7];
 
-/// What medians may wander without a meaning.
+/// The insignificant drift of medians.
 const MARGIN: f64 = 0.05;
 /// Several clients, as far as coalescing is concerned.
 const SEVERAL: usize = 4;

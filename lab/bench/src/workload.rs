@@ -17,7 +17,7 @@ use crate::whole::{WholeActor, WholeOptions};
 /// The most workers a run takes.
 pub const WORKERS_MAX: usize = 1024;
 
-/// What to run, as data.
+/// The workload to run, as data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Workload {
@@ -29,7 +29,7 @@ pub enum Workload {
     Whole(WholeOptions),
     /// Small files one by one and in batches.
     Many(ManyOptions),
-    /// The same files again and again.
+    /// The same files repeatedly.
     Epochs(EpochsOptions),
 }
 

@@ -81,7 +81,7 @@ fn per_sync(switches: &Switches) -> Option<u32> {
     }
 }
 
-/// A block written or read: what falls to the data servers.
+/// A block written or read: the share of the data servers.
 fn block(setting: &Setting, switches: &Switches, bytes: u64, is_write: bool) -> Counts {
     let data_servers = u64::from(setting.servers - setting.metadata_only);
     let parts = bytes.div_ceil(setting.strip_bytes).clamp(1, data_servers);

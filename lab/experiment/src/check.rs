@@ -28,7 +28,7 @@ pub struct Check {
     /// The same of real runs, where that differs.
     #[serde(default)]
     pub kind_real: Option<Kind>,
-    /// What must be so.
+    /// The required shape.
     pub shape: Shape,
     /// Only in this mode: the other's machine is not the paper's.
     #[serde(default)]
@@ -38,7 +38,7 @@ pub struct Check {
     pub why: String,
 }
 
-/// What must be so.
+/// The required shape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Shape {
@@ -160,7 +160,7 @@ pub struct Binding {
     pub series: String,
     /// Where.
     pub x: Place,
-    /// What binds, as [`shoal_model::Limit::word`] says it.
+    /// The limit that binds, as [`shoal_model::Limit::word`] says it.
     pub limit: String,
 }
 
@@ -174,7 +174,7 @@ pub struct Slack {
     pub percent: f64,
 }
 
-/// What became of a check.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "verdict", content = "words")]
 pub enum Verdict {

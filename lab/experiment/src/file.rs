@@ -26,7 +26,7 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// What `shoal paper` calls it: letters, digits and dashes.
+    /// Its name in `shoal paper`: letters, digits and dashes.
     pub name: String,
     /// Its description, in a line.
     pub title: String,
@@ -41,7 +41,7 @@ pub struct Experiment {
     /// The parameters common to all runs.
     #[serde(default)]
     pub parameters: toml::Table,
-    /// What varies.
+    /// The parameter that varies.
     pub axis: Axis,
     /// Runs on real servers.
     #[serde(default)]
@@ -57,7 +57,7 @@ pub struct Experiment {
     /// The published values.
     #[serde(default)]
     pub published: Vec<Published>,
-    /// What of its shape is checked.
+    /// The checks of its shape.
     #[serde(default)]
     pub check: Vec<Check>,
     /// Which costs of its machine are fitted on which of its published points.
@@ -80,7 +80,7 @@ pub struct Source {
     pub missing: String,
 }
 
-/// What varies along the axis.
+/// The parameter that varies along the axis.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Axis {
@@ -113,7 +113,7 @@ pub struct Amounts {
     /// Repetitions; their middle counts.
     #[serde(default)]
     pub repeat: Option<u32>,
-    /// What differs.
+    /// The differences.
     #[serde(default)]
     pub parameters: toml::Table,
     /// Why it does not run in this mode.
@@ -168,7 +168,7 @@ pub struct Series {
     /// A phase whose value is subtracted: the rest is the cost of the difference.
     #[serde(default)]
     pub less: String,
-    /// What differs from the experiment's parameters.
+    /// The differences from the experiment's parameters.
     #[serde(default)]
     pub parameters: toml::Table,
 }

@@ -59,7 +59,7 @@ pub struct Residual {
     pub cost: String,
 }
 
-/// What came of a fit.
+/// The result of a fit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fitted {
     /// The costs.

@@ -14,7 +14,7 @@ use shoal_bench::Spread;
 pub struct BoundHere {
     /// In the series' unit: of a rate the most, of a time the least.
     pub value: f64,
-    /// What binds, in a word.
+    /// The limit that binds, in a word.
     pub binds: String,
     /// The same for people.
     pub binds_words: String,
@@ -64,12 +64,12 @@ pub struct Checked {
     pub check: Check,
     /// Of which kind it is in this mode.
     pub counts_as: Kind,
-    /// What became of it.
+    /// Its result.
     #[serde(flatten)]
     pub verdict: Verdict,
 }
 
-/// What came out.
+/// The result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Of which experiment.

@@ -26,7 +26,7 @@ impl fmt::Display for Provenance {
     }
 }
 
-/// What stands where nothing was recorded.
+/// The text where nothing was recorded.
 pub const NOT_RECORDED: &str = "commit, date, build and machine were not recorded";
 
 /// One amount of a run, from the least to the most of its cells.

@@ -56,7 +56,7 @@ pub fn shown(paper: &str) -> Vec<String> {
 pub struct Told {
     /// Which.
     pub experiment: Experiment,
-    /// What came out, with the picture's path from the document.
+    /// The result, with the picture's path from the document.
     pub outcomes: Vec<(Outcome, Option<String>)>,
     /// Why a mode has none.
     pub without: Vec<String>,

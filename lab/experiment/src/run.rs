@@ -60,7 +60,7 @@ pub trait Ground {
     /// Run a plan on a fresh file system.
     ///
     /// # Errors
-    /// What failed, in words.
+    /// The failure, in words.
     fn run(&mut self, plan: &Plan) -> Result<Vec<Took>, String>;
 }
 

@@ -47,7 +47,7 @@ pub struct Seat {
     pub calls: Calls,
 }
 
-/// What all processes of a run do.
+/// The work of all processes of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The workload.

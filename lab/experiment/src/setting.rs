@@ -16,7 +16,7 @@ pub const FILES_MAX: u64 = 10_000_000;
 /// The most bytes of a block: one call.
 pub const BLOCK_BYTES_MAX: u64 = 64 << 20;
 
-/// What keeps the data.
+/// The storage module of the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Module {
@@ -119,7 +119,7 @@ pub struct Setting {
     pub processes: u32,
     /// Techniques, as `--switches` takes them.
     pub switches: String,
-    /// What keeps the data.
+    /// The storage module of the data.
     pub module: Module,
     /// When metadata is durable.
     pub metadata_sync: Metadata,
@@ -177,7 +177,7 @@ impl Default for Setting {
     }
 }
 
-/// What of a setting is of the cluster, whatever the workload.
+/// The parameters of the cluster, for any workload.
 pub const CLUSTER: &[&str] = &[
     "servers",
     "metadata_only",

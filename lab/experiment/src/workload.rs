@@ -177,7 +177,7 @@ pub struct Process {
     acting: Acting,
 }
 
-/// What of it is the workload's own.
+/// The workload's own part.
 enum Acting {
     NinePhases(nine_phases::Acting),
     Mdtest(OwnDirectory),
@@ -220,7 +220,7 @@ impl Process {
     /// Run one phase.
     ///
     /// # Errors
-    /// What failed, in words.
+    /// The failure, in words.
     pub async fn run(&mut self, phase: usize) -> Done {
         let mut acting = std::mem::replace(&mut self.acting, Acting::Nothing);
         let done = match &mut acting {

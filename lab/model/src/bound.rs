@@ -325,7 +325,7 @@ impl Sum<'_> {
         }
         let writers = self.setting.clients.min(self.setting.servers.count());
         let (sync_us, byte_us) = match shared {
-            // What all of them make durable together, on the one disk.
+            // The rate of durable writes of all of them together, on the one disk.
             true => {
                 self.sync_fit(writers.into(), |sync| {
                     // Of more writers than there are, their part.

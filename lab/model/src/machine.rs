@@ -325,9 +325,9 @@ pub enum MachineError {
         file: String,
         /// Of which key.
         key: String,
-        /// What stands there.
+        /// The present value.
         value: String,
-        /// What to write.
+        /// The remedy.
         remedy: String,
     },
 }

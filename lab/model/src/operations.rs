@@ -1,4 +1,5 @@
-//! What each operation costs in the baseline, the paper's set and ours: the table of docs/COUNTS.md, as counts.
+//! The costs of each operation in the baseline, the paper's set and ours: the table of docs/COUNTS.md, as
+//! counts.
 //!
 //! Of a small file on the server of its name, with `n` servers that hold metadata and data each; only the
 //! directory is known. Messages are exact (tests of the `sim` crate assert them, a test here compares this

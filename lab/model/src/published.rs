@@ -1,8 +1,8 @@
 //! A paper's numbers of a machine, next to the numbers computed for it here.
 //!
-//! A machine's file names a *case*: a number of chapter 4 (`chapter4.create.average`), or an operation with a set of techniques
-//! (`create.paper`), then with a number of clients and perhaps of servers. What a paper *computed* must come out again; what it
-//! *measured* should be below the bound.
+//! A machine's file names a *case*: a number of chapter 4 (`chapter4.create.average`), or an operation with a
+//! set of techniques (`create.paper`), then with a number of clients and perhaps of servers. Numbers that a
+//! paper *computed* must come out again; those that it *measured* should be below the bound.
 
 use crate::Servers;
 use crate::bound::{Bound, Setting};
@@ -31,7 +31,7 @@ pub struct Published {
     /// Operations that one sync completed, where that differs from the set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_sync: Option<u32>,
-    /// Where the paper's own arithmetic has a slip: what its words give without it.
+    /// Where the paper's own arithmetic has a slip: the result of its words without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrected: Option<f64>,
     /// The slip.
@@ -54,7 +54,7 @@ pub struct Compared {
     pub title: String,
     /// Its unit.
     pub unit: &'static str,
-    /// What comes out here.
+    /// Our value.
     pub here: f64,
     /// How.
     pub arithmetic: String,

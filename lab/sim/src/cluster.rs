@@ -239,7 +239,7 @@ impl Cluster {
     }
 }
 
-/// Connect, again and again while servers are away.
+/// Connect, repeatedly while servers are away.
 ///
 /// # Errors
 /// The last failure, after some attempts.

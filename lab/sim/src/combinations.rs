@@ -1,8 +1,9 @@
-//! Combinations of switches: what every test that holds for one set should hold for.
+//! Combinations of switches: every test that holds for one set should hold for all of them.
 //!
-//! *Singles* are the named sets with one technique changed, both ways: what breaks there is that technique's. The *covering
-//! set* has every pair of values of every two switches in some combination (pairwise testing: Cohen et al. 1997), so what
-//! breaks only where two meet is met too, by a handful of combinations instead of all 384.
+//! *Singles* are the named sets with one technique changed, both ways: a failure there is that technique's.
+//! The *covering set* has every pair of values of every two switches in some combination (pairwise testing:
+//! Cohen et al. 1997), so a failure of two values together is found too, by a handful of combinations instead
+//! of all 384.
 
 use crate::rng::Rng;
 use shoal_proto::Switches;

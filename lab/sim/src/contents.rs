@@ -21,7 +21,7 @@ use shoal_proto::{Attr, Dist};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What becomes of the file's length.
+/// The effect on the file's length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Length {
     /// Nothing.
@@ -41,7 +41,7 @@ pub const ATTRIBUTES: &str = "attributes";
 pub struct Act {
     /// The operation.
     pub kind: &'static str,
-    /// Who.
+    /// The client.
     pub client: u16,
     /// Through an open file of which life of which client: its fsyncs tell of a loss. 0: of none.
     pub scope: u64,
@@ -55,7 +55,7 @@ pub struct Act {
     pub called: u64,
     /// The faults begun before it was called.
     pub stamp: Stamp,
-    /// What may take it.
+    /// The faults that may take it.
     pub held: Held,
     /// The changes that an fsync may take for lost: its client does not know which of them the modes made
     /// durable at reply.
@@ -73,7 +73,7 @@ pub struct Act {
     pub ranges: Vec<Range<u64>>,
     /// Tells its bytes from all others; 0: they are zeros.
     pub tag: u64,
-    /// What becomes of the length.
+    /// The effect on the length.
     pub length: Length,
     /// The place where its words are counted from; `None`: an append that has no place (yet).
     pub base: Option<u64>,
@@ -204,7 +204,7 @@ impl Places {
 /// The circumstances of a read.
 #[derive(Clone, Copy, Debug)]
 pub struct Read<'a> {
-    /// Who.
+    /// The client.
     pub client: u16,
     /// When it was called.
     pub called: u64,

@@ -61,7 +61,7 @@ enum Cut {
     AnyTime,
 }
 
-/// Tell the story once; what was broken is in the report.
+/// Run the story once; broken promises are in the report.
 pub fn deferred_changes(seed: u64, #[cfg(feature = "mutants")] mutant: Option<crate::Mutant>) -> RunReport {
     #[cfg(feature = "mutants")]
     shoal_env::mutant::choose(mutant);

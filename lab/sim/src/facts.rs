@@ -22,7 +22,8 @@ pub struct Look {
     pub client: u16,
     /// When it asked, in nanoseconds.
     pub called: u64,
-    /// What other clients changed since then it may not have seen: when it asked, less the time for which it believes attributes.
+    /// It may not have seen other clients' changes since then: the time of its request, less its cache time
+    /// of attributes.
     pub believed_since: u64,
 }
 

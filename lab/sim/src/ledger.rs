@@ -44,7 +44,7 @@ pub struct Object {
     pub facts: Facts,
     /// Where a symbolic link leads.
     pub target: Vec<u8>,
-    /// What may have taken it since it was made.
+    /// The faults that may have taken it since it was made.
     pub made: Exposed,
 }
 
@@ -53,7 +53,7 @@ pub struct Object {
 pub struct Exposed {
     /// The faults before it was asked for.
     pub stamp: Stamp,
-    /// What may take it.
+    /// The faults that may take it.
     pub held: Held,
     /// The servers that it is on; none: any.
     pub servers: Vec<u16>,
@@ -397,7 +397,7 @@ impl Ledger {
             }
         }
         for (number, operation) in self.operations.iter().enumerate().filter(|(_, o)| !o.refused) {
-            // What came before it, or came since, is not shaken: all its names stand as before it or as after it.
+            // Earlier and later changes are not affected: all its names stand as before it or as after it.
             let last = |slot: &Slot| {
                 let changes = self.names.get(slot).map_or(&[][..], |named| &named.changes);
                 let [before @ .., last] = changes else { return None };

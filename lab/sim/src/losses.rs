@@ -1,4 +1,4 @@
-//! What faults may have taken, by server.
+//! The possible losses by faults, by server.
 //!
 //! Each server has two counts: of the moments at which it lost its memory (a kill), and of those at which it
 //! also lost unsynced changes (a power cut, a failed sync). A [`Stamp`] is all counts at one moment. An

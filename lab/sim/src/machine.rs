@@ -11,7 +11,7 @@
 //!
 //! **One seed, one run**: two runs of one [`Simulated`] are equal in everything ([`Told::trace_hash`]).
 //!
-//! * [`hardware`]: what of a machine's file becomes what of the simulated hardware;
+//! * [`hardware`]: the simulated hardware from a machine's file;
 //! * [`limits`]: how large a simulated cluster may be;
 //! * [`phases`]: the phases that are measured on real clusters, too;
 //! * [`halved`]: one cost of a machine divided by two, to see whether it binds.
@@ -94,7 +94,7 @@ impl Manner {
 /// The facts of a run, apart from its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told<T> {
-    /// What each process gave, in order.
+    /// The result of each process, in order.
     pub values: Vec<T>,
     /// A hash over all that happened: equal for equal runs.
     pub trace_hash: u64,
@@ -114,7 +114,7 @@ pub enum SimulatedError {
         what: &'static str,
         /// Its value.
         value: u64,
-        /// What to write.
+        /// The remedy.
         remedy: String,
     },
     /// The machine's file says too little, or something that cannot be simulated.
@@ -163,7 +163,8 @@ const SETTLE: Duration = Duration::from_secs(10);
 const WORK_MAX: Duration = Duration::from_secs(6 * 3600);
 
 impl Simulated<'_> {
-    /// Format, start, connect, run `body` for each process to its end under virtual time; what each gave, in order.
+    /// Format, start, connect, run `body` for each process to its end under virtual time; returns the
+    /// results, in order.
     ///
     /// # Errors
     /// See [`SimulatedError`].

@@ -41,7 +41,7 @@ enum How {
     ByName,
 }
 
-/// What all have come to.
+/// The progress of all.
 #[derive(Default)]
 struct Story {
     /// A directory on the server that moves.

@@ -51,7 +51,7 @@ impl Seen {
 /// One operation of a history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Who.
+    /// The client.
     pub client: u16,
     /// The request, for the words of a violation.
     pub asked: &'static str,
@@ -92,8 +92,9 @@ pub enum Verdict {
 
 /// Whether the history of one name, which led to nothing at first, is linearizable.
 ///
-/// The history is cut into windows at *quiescent* moments, at which no answered operation is under way, so its length does
-/// not matter. What goes over a cut is every value the name may have, each with the unanswered operations spent for it.
+/// The history is cut into windows at *quiescent* moments, at which no answered operation is under way, so
+/// its length does not matter. A cut passes on every value the name may have, each with the unanswered
+/// operations spent for it.
 pub fn judge(history: &[Event]) -> Verdict {
     judge_from(history, BTreeSet::from([(0_u32, Value::Nothing)]))
 }

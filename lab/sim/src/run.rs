@@ -87,7 +87,7 @@ pub struct RunReport {
     pub faults: Vec<String>,
     /// How often the steps that must survive a stop were come to, and how often a stop fell just after them.
     pub points: BTreeMap<CrashPoint, CrashPointCounts>,
-    /// What faults came to, and how often.
+    /// The targets that faults hit, and how often.
     pub outcomes: BTreeMap<Outcome, u64>,
     /// The end of the timeline: virtual nanoseconds, and what happened.
     pub timeline: Vec<(u64, String)>,
@@ -238,7 +238,7 @@ fn lanes_of(seed: u64) -> u16 {
     [1, 2, 1, 3][(seed / 3 % 4) as usize].min(LANES_MAX)
 }
 
-/// What starts a client's lives: in each it connects anew, and works.
+/// Starts a client's lives: in each it connects anew, and works.
 fn worker_starter(
     cluster: &Cluster,
     seed: u64,

@@ -528,7 +528,8 @@ impl Worker {
         match &end {
             End::Done(_) => {
                 ledger.done(noted, self.now(), held);
-                // What puts or removes an entry leaves a record on the server of its directory, whatever was there before.
+                // An operation that puts or removes an entry leaves a record on the server of its directory,
+                // whatever was there before.
                 if held == Held::Disk && ["create", "mkdir", "symlink", "unlink"].contains(&kind) {
                     ledger.durable(noted);
                 }

@@ -12,7 +12,7 @@ use shoal_proto::{
 };
 use std::collections::BTreeMap;
 
-/// What places names in directories.
+/// The key that places names in directories.
 const PLACES: PlaceKey = PlaceKey::new([5; 32]);
 
 /// A stream of bytes.

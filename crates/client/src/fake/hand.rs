@@ -61,7 +61,7 @@ pub(crate) struct Hand {
     pub(crate) attached: RefCell<Attached>,
 }
 
-/// What becomes of a message.
+/// The fate of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lost {
     Nothing,

@@ -1,4 +1,4 @@
-//! What administrators and tools ask of single servers.
+//! Requests of administrators and tools to single servers.
 
 use crate::core::Operation;
 use crate::{Client, Error, Options};
@@ -95,7 +95,7 @@ impl Client {
     /// Add a server to the running file system; the new map.
     ///
     /// # Errors
-    /// What server 0 says.
+    /// As server 0 answers.
     pub async fn add_server(&self, addresses: Vec<String>, roles: Roles) -> Result<Rc<ClusterMap>, Error> {
         let o = self.core.begin("addserver", None);
         let addresses: Vec<Text> = addresses.into_iter().map(Text).collect();

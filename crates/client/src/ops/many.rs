@@ -128,7 +128,7 @@ impl Parcel {
     }
 }
 
-/// What became of each item.
+/// The result of each item.
 pub(super) type Outcomes = Vec<Result<ToldGroup, Error>>;
 
 impl Client {
@@ -163,7 +163,7 @@ impl Core {
         }
     }
 
-    /// Ask for all groups, in as few compounds as they fit; what became of each, in order.
+    /// Request all groups, in as few compounds as they fit; returns the result of each, in order.
     pub(super) async fn ask_groups(self: &Rc<Core>, op: &'static str, wanted: Vec<Wanted>) -> Outcomes {
         let mut outcomes: Vec<Option<Result<ToldGroup, Error>>> = wanted.iter().map(|_| None).collect();
         let mut left: Vec<(usize, Wanted)> = wanted.into_iter().enumerate().collect();
@@ -318,7 +318,7 @@ fn parcels(wanted: Vec<(usize, Wanted)>) -> BTreeMap<ServerId, Vec<Parcel>> {
     by_server
 }
 
-/// Each group's part of a reply, with its share of the data: what its answers say, in order.
+/// Each group's part of a reply, with its share of the data: the lengths in its answers, in order.
 fn told_each(
     o: &Operation,
     server: ServerId,

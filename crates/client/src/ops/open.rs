@@ -19,7 +19,7 @@ impl StreamCounts {
     }
 }
 
-/// What [`Client::open_pages`] opened.
+/// The result of [`Client::open_pages`].
 pub struct OpenedPages {
     /// The file.
     pub file: OpenFile,

@@ -129,7 +129,8 @@ impl Core {
             }
         };
         if is_out {
-            // It will not be entered any more. What fails of this its servers do when the session ends.
+            // It will not be entered any more. If a step of this fails, its servers do it when the session
+            // ends.
             let _ = self.remove_apart(o, object, false).await;
         }
         Err(error)
@@ -197,7 +198,7 @@ impl Core {
         map.switches.stuffing && map.server(server).is_some_and(|info| info.roles.contains(Roles::DATA))
     }
 
-    /// What new files take from their directory; kept as long as attributes are.
+    /// The properties that new files take from their directory; kept as long as attributes are.
     async fn inherited(self: &Rc<Core>, o: &Operation, dir: Handle) -> Result<Inherited, Error> {
         let known = self.inherited.borrow_mut().get(&dir).copied();
         if let Some(known) = known.filter(|known| known.until > self.world.now()) {
@@ -259,7 +260,7 @@ impl Core {
         let removed = datafiles.iter().map(|&datafile| {
             self.ask(o, datafile.server(), vec![Op::Removedata { owner: object, datafile }])
         });
-        // It has no name any more: what fails of this is done by the servers.
+        // It has no name any more: if a step of this fails, the servers do it.
         join_all(removed).await;
         Ok(!linked)
     }

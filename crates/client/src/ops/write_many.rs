@@ -20,7 +20,7 @@ pub struct Piece {
     pub which: Which,
     /// Where in it.
     pub offset: u64,
-    /// What.
+    /// The bytes.
     pub data: Bytes,
 }
 

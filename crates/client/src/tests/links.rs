@@ -1,4 +1,4 @@
-//! The driver against a fake server behind a real listener.
+//! The driver against a fake server with a real listener.
 
 use crate::fake::{COLLECTION, FS_ID, FakeCluster, Fault, KEY, OWNER, name, serve};
 use crate::{Client, Error, Options};

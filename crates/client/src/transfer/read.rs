@@ -1,8 +1,8 @@
 //! Reading, holes, and the end of the file.
 //!
-//! A datafile that ends inside the window says nothing of the file's end: a later strip may exist elsewhere. Only then are
-//! the other datafiles asked for their facts, and the file's size is the largest end that any of them implies. What lies
-//! before it and is nowhere is a hole, and reads as zeros.
+//! A datafile that ends inside the window says nothing of the file's end: a later strip may exist elsewhere.
+//! Only then are the other datafiles asked for their facts, and the file's size is the largest end that any
+//! of them implies. Bytes before it that no datafile has are a hole, and read as zeros.
 
 use super::{Plan, bounds, contiguous};
 use crate::core::Operation;

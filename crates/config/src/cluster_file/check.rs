@@ -1,5 +1,5 @@
-//! What must hold of a cluster file before anything is started with it, or it is written: contradictions that would lose
-//! data or mislead. Each refusal says what contradicts what, and the remedy.
+//! The checks of a cluster file before anything is started with it, or it is written: they refuse
+//! contradictions that would lose data or mislead. Each refusal names the contradiction and the remedy.
 
 use super::{ClusterFile, CollectionEntry, Role, ServerEntry};
 use anyhow::{Context as _, Result, bail};

@@ -23,7 +23,7 @@ use std::time::Duration;
 const KEY: SecretKey = SecretKey::new([7; 32]);
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const PAUSES: [Duration; 2] = [Duration::from_millis(30); 2];
-/// What each transaction sets a time of change to.
+/// The time of change that each transaction sets.
 const TOUCHED: Time = Time(77);
 /// Transactions of each kind.
 const OF_EACH: usize = 3;

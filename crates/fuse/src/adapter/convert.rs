@@ -5,8 +5,9 @@ use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 use shoal_proto::{Attr, Handle, Kind, Time};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What `st_blksize` advises programs to read and write at once, in bytes. Every write is a message to a server, so
-/// programs that fill a buffer of this size first (all of C's standard output does) write faster than by pages.
+/// The size that `st_blksize` advises programs to read and write at once, in bytes. Every write is a message
+/// to a server, so programs that fill a buffer of this size first (all of C's standard output does) write
+/// faster than by pages.
 const BLOCK_ADVISED: u32 = 64 * 1024;
 /// The unit of `st_blocks`, in bytes.
 const BLOCK: u64 = 512;
@@ -156,7 +157,7 @@ mod tests {
 
     #[test]
     fn times_from_the_kernel_are_put_right_and_kept_within_what_is_kept() {
-        // What fuser makes of -2 seconds and 999,999,999 nanoseconds.
+        // Fuser's form of -2 seconds and 999,999,999 nanoseconds.
         let decoded = UNIX_EPOCH - Duration::new(2, 999_999_999);
         assert_eq!(time_from_kernel(decoded), Time(-1_000_000_001));
         assert_eq!(time_from_kernel(UNIX_EPOCH + Duration::new(2, 7)), Time(2_000_000_007));

@@ -1,8 +1,8 @@
 //! Attributes: asked for and changed.
 //!
-//! Who clears set-user-id and set-group-id? The kernel could, at the price of asking for `security.capability` before
-//! writes; and for files opened past its page cache it does not at all. So the mount says it does so itself
-//! (`FUSE_HANDLE_KILLPRIV_V2`), and the kernel then says when:
+//! Clearing of set-user-id and set-group-id: the kernel could do it, at the price of asking for
+//! `security.capability` before writes; and for files opened past its page cache it does not at all. So the
+//! mount declares that it does so itself (`FUSE_HANDLE_KILLPRIV_V2`), and the kernel then requests it:
 //!
 //! - a truncation by another than root: the server clears in the same operation;
 //! - a change of owner or group: the server clears in the same operation;

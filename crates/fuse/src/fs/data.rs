@@ -46,7 +46,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// What `open(2)`'s flags ask for.
+    /// The requests in `open(2)`'s flags.
     pub fn rights(flags: i32) -> Rights {
         match flags & libc::O_ACCMODE {
             libc::O_WRONLY => Rights::WRITE,
@@ -80,7 +80,7 @@ pub struct Opening {
 pub struct Write {
     /// Where: of an append, where the kernel believes the file ends.
     pub offset: u64,
-    /// What.
+    /// The bytes.
     pub data: Bytes,
     /// The descriptor is for appending.
     pub append: bool,
@@ -100,7 +100,8 @@ impl Fs {
         let rights = Opened::rights(flags);
         let opened =
             match self.goes_past_pages(flags) {
-                // The kernel writes stored bytes of mappings back when it forgets pages: what goes past them is to see those.
+                // The kernel writes stored bytes of mappings back when it drops pages: operations past the
+                // pages are to see those.
                 true => self.client.open_sized(object, rights).await.map(|(file, size, has_name)| {
                     OpenedPages { file, size, has_name, counts: StreamCounts::default() }
                 }),

@@ -184,8 +184,9 @@ impl Fs {
         self.dirs.remove(fh).map(drop)
     }
 
-    /// Make a directory durable: its entries, its attributes, and the objects that were made with their entries, on the
-    /// servers of all its shards. What went over several servers was durable when it was answered.
+    /// Make a directory durable: its entries, its attributes, and the objects that were made with their
+    /// entries, on the servers of all its shards. Transactions over several servers were durable when they
+    /// were answered.
     pub async fn fsyncdir(&self, fh: u64) -> Result<()> {
         let dir = self.dirs.get(fh)?.dir;
         match self.client.fsync_directory(dir).await.map_err(Errno::from) {

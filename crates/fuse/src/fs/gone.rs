@@ -7,10 +7,10 @@
 //! (Creations in a removed directory, and its listing, the kernel answers itself.) Files that are open are
 //! not here: their server keeps them until the last close.
 //!
-//! What another client removed is not known here: it is `ESTALE`.
+//! An object that another client removed is not known here: it is `ESTALE`.
 //!
 //! The kernel says when it refers to an object no longer (`FORGET`), which drops the kept attributes: nearly
-//! always at once. The table is bounded; what falls out of it is `ESTALE`.
+//! always at once. The table is bounded; an object that falls out of it is `ESTALE`.
 
 use lru::LruCache;
 use shoal_proto::{Attr, Handle, SetAttr};

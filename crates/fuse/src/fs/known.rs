@@ -18,9 +18,9 @@
 //! - *size*: the size that the kernel received, the time of that size, and its value after the kernel's own
 //!   writes. An open that finds another size makes the kernel ask again.
 //!
-//! **A fact is believed no longer than the kernel believes names and attributes** (a strict mount believes none), and a
-//! change through this mount ends it at once. The tables are bounded; what falls out of them is asked again, and counts as
-//! changed.
+//! **A fact is valid no longer than the kernel caches names and attributes** (a strict mount keeps none), and
+//! a change through this mount ends it at once. The tables are bounded; a fact that falls out of them is
+//! requested again, and counts as changed.
 
 use lru::LruCache;
 use shoal_env::Instant;
@@ -215,7 +215,7 @@ impl Known {
     /// Whether an object's attributes, requested at `at`, may be older than a change of it through this
     /// mount, or than the kernel's: newer attributes in the kernel must not be replaced by older ones.
     pub(crate) fn is_outdated(&mut self, attr: &Attr, at: Instant) -> bool {
-        // What lost a name is not known: any that had more than one.
+        // The object that lost a name is not known: any that had more than one.
         let linked = attr.kind != Kind::Directory && attr.nlink > 1;
         let told = self.facts.peek(&attr.handle).and_then(|fact| fact.size);
         let is_older = told.is_some_and(|(_, told_at)| told_at > at);

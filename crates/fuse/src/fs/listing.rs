@@ -70,7 +70,7 @@ pub(crate) struct Listing<S> {
     parent: Handle,
     /// The offset after the last passed entry.
     at: u64,
-    /// What comes next, if it was looked at already.
+    /// The next entry, if it was peeked at already.
     ahead: Option<Listed>,
 }
 

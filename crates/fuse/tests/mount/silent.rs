@@ -78,7 +78,7 @@ impl Scene {
         self.dirs[usize::from(SILENT)].join("f")
     }
 
-    /// Let a whole limit pass: what asks the server waits for it, then no more.
+    /// Let a whole limit pass: calls to the server wait for it, then no more.
     fn learn(&self) {
         let begun = Instant::now();
         assert_eq!(errno(&fs::metadata(self.silent_file()).unwrap_err()), libc::ETIMEDOUT);

@@ -32,7 +32,7 @@ fn strict_mounts_see_each_others_names_attributes_and_bytes_at_once() {
     }
 }
 
-/// What ROMIO does for non-contiguous writes; a lock holds within one mount only.
+/// As ROMIO does for non-contiguous writes; a lock holds within one mount only.
 #[test]
 fn a_range_that_two_mounts_read_change_and_write_back_loses_bytes_of_one() {
     let one = Mounted::with(&strict());

@@ -5,9 +5,10 @@
 //! there, its own share by the store and the others' through their servers, before the next append's turn. The answer
 //! leaves when all shares are written.
 //!
-//! **What begins a generation of a laid-out file (a truncation, explicit times) takes a turn, too** ([`Turns`]). Else a share
-//! that is written might be refused, as its server answers by the generation of then; and where the file had meanwhile become
-//! longer, nothing would tell the append that its bytes are there: it would go to the new end and be there twice.
+//! **An operation that begins a generation of a laid-out file (a truncation, explicit times) takes a turn,
+//! too** ([`Turns`]). Otherwise a written share might be refused, because its server answers by the
+//! generation of that time; and if the file had become longer meanwhile, the append could not know that its
+//! bytes are there: it would go to the new end and be there twice.
 //!
 //! A share that is refused because a generation began all the same (a repair) is written again at the same
 //! place; **the whole append is never repeated after its partial bytes**. Where that is impossible, the
@@ -137,7 +138,7 @@ pub(super) async fn at_place(
         match next(end, &shares) {
             Next::Done => return Ok((end, size)),
             Next::Failed(why) => return Err(why),
-            // A generation began meanwhile. What follows from that is seen by where the file ends now.
+            // A generation began meanwhile. The file's present end shows the consequence.
             Next::Newer(reached) => match end_of(engine, layout, generation, deadline).await {
                 // Nothing was cut: the other shares are written where they belong.
                 Ok((now, newer)) if now == reached => generation = newer,

@@ -34,7 +34,7 @@ const FIRST: u64 = 1 << 62;
 pub struct ChangeCounts(Rc<Inner>);
 
 struct Inner {
-    /// What every stream begins with: random within `FIRST..2 * FIRST`.
+    /// The first count of every stream: random within `FIRST..2 * FIRST`.
     base: u64,
     given: Cell<u64>,
     places: RefCell<Vec<u64>>,

@@ -201,8 +201,8 @@ impl Pools {
         known.get(&peer).filter(|known| known.id.get() == id).map_or(0, |known| known.lent.get())
     }
 
-    /// Of a server's pool more is wanted than may be taken at this moment. What happens from now on ends the wait for it
-    /// ([`wait`]), however much later that begins.
+    /// More of a server's pool is wanted than may be taken at this moment. Events from now on end the wait
+    /// for it ([`wait`]), however much later that begins.
     pub(crate) fn shortage(&self, peer: ServerId, upto: u64) -> Shortage {
         let known = self.of(peer);
         Shortage { id: known.id.get(), known, upto, filled: self.filled.wait() }

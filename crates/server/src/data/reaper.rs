@@ -33,7 +33,7 @@ struct Row {
     dead: Dead,
 }
 
-/// What asking one server came to.
+/// The result of asking one server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reaped {
     All,

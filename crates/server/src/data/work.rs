@@ -18,7 +18,7 @@ use std::rc::Rc;
 pub struct Bulk {
     /// The stream (an append: the metafile).
     pub stream: Handle,
-    /// What to do.
+    /// The work.
     pub work: Work,
 }
 
@@ -69,7 +69,7 @@ pub enum Work {
     Fsync,
 }
 
-/// What bulk work came to.
+/// The result of bulk work.
 #[derive(Clone, Debug)]
 pub struct Done {
     /// The stream's facts after it.
@@ -100,7 +100,7 @@ impl Done {
 const LOOK_FOR_SPACE: std::time::Duration = std::time::Duration::from_millis(100);
 const LOOKS_FOR_SPACE: u32 = 20;
 
-/// What bulk work is done with.
+/// The resources of bulk work.
 #[derive(Clone)]
 pub struct Engine {
     /// How far the streams' bytes have changed.
@@ -115,7 +115,7 @@ pub struct Engine {
     pub peers: Rc<dyn Peers>,
     /// Appends to laid-out files, and what begins a generation of them: one at a time and file.
     pub turns: super::append::Turns,
-    /// What may be removed when there is no space.
+    /// The objects that may be removed when there is no space.
     pub lingering: Rc<Lingering>,
 }
 

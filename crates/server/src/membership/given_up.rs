@@ -1,4 +1,4 @@
-//! What goes here when a store of another server is given up.
+//! The objects that are removed here when a store of another server is given up.
 //!
 //! In the batch that writes the map that says so, however that map arrived, the datafiles of the store in the
 //! pools here are retired. From then on a server of that store is refused. Where the successor is an older
@@ -39,7 +39,8 @@ pub(crate) fn words(id: ServerId, store: StoreId) -> String {
     )
 }
 
-/// What lies here in the pool of such a store's datafiles goes, and so do the datafiles of here that lay in its pool.
+/// The entries here in the pool of such a store's datafiles are removed, and so are the datafiles of this
+/// server that were in its pool.
 ///
 /// # Errors
 /// When the store cannot be read.

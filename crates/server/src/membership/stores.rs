@@ -2,8 +2,8 @@
 //!
 //! A store is the contents of one folder of one server. Its identity is drawn at random when it is made, and
 //! is kept in the folder's identity file. **A folder that is new is never taken for one that was lost**: each
-//! server's map knows the stores of the others, and a server of another store is refused, whichever side
-//! connects.
+//! server's map knows the stores of the others, and a server of another store is refused, no matter which
+//! side connects.
 //!
 //! * A server enters its own store into its map when it opens it.
 //! * A server learns the store of a peer from the peer's first handshake, durably. From then on it refuses any other one.
@@ -43,7 +43,7 @@ use std::time::Duration;
 const EVERY: Duration = Duration::from_secs(60);
 /// How soon a fellow that did not answer at the beginning is asked again; each further try waits twice as long, up to [`EVERY`].
 const AGAIN: Duration = Duration::from_secs(1);
-/// A fellow is to be reached within this time by a server that begins, which tries it again and again.
+/// A fellow is to be reached within this time by a server that begins, which tries it repeatedly.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 /// A fellow that was reached is to answer within this time. It is longer, because a busy fellow knows as much as an idle one.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -150,7 +150,7 @@ pub fn key_of(peer: ServerId) -> Bytes {
     keys::config(&format!("peer {peer}"))
 }
 
-/// What such a row says: of which store, and how far.
+/// The contents of such a row: the store, and its position.
 pub fn remembered(row: &[u8]) -> Option<(StoreId, u64)> {
     <(u64, u64)>::from_bytes(row).ok().map(|(store, position)| (StoreId(store), position))
 }

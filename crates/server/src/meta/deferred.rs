@@ -20,7 +20,7 @@ const CHANGES_MAX: usize = 65_536;
 /// A change that is remembered.
 struct Change {
     maker: ClientId,
-    /// What others changed, up to here, had to be durable when its maker was answered.
+    /// Changes of others, up to here, had to be durable when the client was answered.
     rests_on: Lsn,
 }
 

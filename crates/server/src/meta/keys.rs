@@ -239,7 +239,7 @@ pub fn parse_unnamed(key: &[u8]) -> Option<(Handle, Handle)> {
     Some((Handle(u64::from_be_bytes(*object)), Handle(u64::from_be_bytes(ticket))))
 }
 
-/// What may never be entered.
+/// An object that may never be entered.
 pub fn void(handle: Handle) -> Bytes {
     key(Table::Void, &[&handle.key_bytes()])
 }

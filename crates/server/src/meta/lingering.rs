@@ -40,7 +40,7 @@ const PEER_TIMEOUT: Duration = Duration::from_secs(1);
 const EMPTY_FOR: Duration = Duration::from_millis(100);
 /// Checks per lease for objects that have lingered long enough.
 const LOOKS: u32 = 6;
-/// What lingers at once, at most: the oldest of more than that goes before its time.
+/// The most objects that linger at once: of more than that, the oldest is removed before its time.
 const OBJECTS_MAX: usize = 1 << 20;
 
 /// A removed object.
@@ -50,7 +50,7 @@ struct Lingers {
     until: Instant,
 }
 
-/// What lingers on this server, and which requests wait for its space.
+/// The lingering objects of this server, and the requests that wait for their space.
 #[derive(Default)]
 pub struct Lingering {
     /// The oldest first.
@@ -251,7 +251,8 @@ async fn release(shard: &Rc<Shard>, batch: Vec<Lingers>) -> (u64, bool) {
     (freed, failed)
 }
 
-/// Whether a client has said that it has the object open: its rows keep it. What cannot be read counts as held.
+/// Whether a client has reported that it has the object open: its rows keep it. An unreadable one counts as
+/// held.
 async fn is_held(shard: &Rc<Shard>, object: Handle) -> bool {
     let prefix = keys::orphan_of(object);
     let looked = look(&shard.collection, |view| view.scan(&prefix, None, 1)).await;

@@ -224,7 +224,7 @@ rows! {
 
     /// A transaction, as participant (prepared) or coordinator (committed).
     Tx {
-        /// What.
+        /// The state.
         state: TxState,
     }
 }
@@ -234,7 +234,7 @@ rows! {
 pub enum TxState {
     /// Participant: validated and locked; in doubt until the coordinator's decision.
     Prepared {
-        /// What to carry out.
+        /// The actions to commit.
         actions: Vec<Action>,
         /// The servers with a part in it, but for its coordinator; none: there are more actions to come.
         participants: Vec<ServerId>,

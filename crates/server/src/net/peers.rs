@@ -11,7 +11,7 @@
 //! | batchcreate | the number of the batch: the same one again is the same batch |
 //! | reap | names handles that are never used again |
 //! | setmap | what is known of the map is no news |
-//! | write (a share of an append) | the same bytes to a place that was given to nobody else |
+//! | write (a share of an append) | the same bytes to a place that was given to no other append |
 //!
 //! So a request whose connection broke is sent again on the next one, until its deadline. That is how changes over
 //! servers are done exactly once: by names, not by slots.
@@ -399,7 +399,7 @@ impl Peers {
         }
     }
 
-    /// What this server says of itself to a peer.
+    /// This server's own data for a peer.
     fn own(&self, identity: &crate::shard::Identity, to: ServerId) -> Own {
         let collection = &self.inner.collection;
         let position = self.inner.claims.position(to, collection.durable().0);

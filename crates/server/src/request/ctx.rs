@@ -232,7 +232,7 @@ impl<'a> Ctx<'a> {
         &self.view
     }
 
-    /// What may be taken from the pools.
+    /// The datafiles that may be taken from the pools.
     pub fn pools(&self) -> &'a Pools {
         self.pools
     }
@@ -434,7 +434,7 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// What this group's newest change of a stream did to its change count.
+    /// The effect of this group's newest change of a stream on its change count.
     pub fn move_of(&self, stream: Handle) -> Option<Move> {
         self.moved.get(&stream).copied()
     }
@@ -688,8 +688,9 @@ impl<'a> Ctx<'a> {
         !self.remote.is_empty()
     }
 
-    /// End the run. Where only this server is concerned, its actions are applied now and become changes; else direct
-    /// changes and actions must not be mixed. The change counts move: the changes are applied before anybody else runs.
+    /// End the run. Where only this server is concerned, its actions are applied now and become changes; else
+    /// direct changes and actions must not be mixed. The change counts move: the changes are applied before
+    /// any other request runs.
     pub fn finish(&mut self) -> Result<Outcome, Stopped> {
         if self.remote.is_empty() && !self.local.contains(&Action::RenameLock {}) {
             for action in std::mem::take(&mut self.local) {

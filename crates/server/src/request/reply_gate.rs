@@ -1,7 +1,7 @@
 //! The gate: no reply leaves before the records it depends on are as durable as the sync mode says (design §4.1).
 //!
-//! A reply depends on the newest change its handlers saw and on the change they made. What that means for it is its
-//! [`Target`]:
+//! A reply depends on the newest change its handlers saw and on the change they made. Its [`Target`] says
+//! how:
 //!
 //! ```text
 //!   metadata mode      strong changes seen or made     data mode     weak changes made (small data writes)

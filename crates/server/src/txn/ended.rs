@@ -85,7 +85,7 @@ impl Ended {
         taken
     }
 
-    /// What became of one that was asked about.
+    /// The outcome of one that was asked about.
     fn asked(&self, tx: TxId, now: Instant, is_forgotten: bool) {
         if is_forgotten {
             self.count.set(self.count.get() - 1);

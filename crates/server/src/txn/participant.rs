@@ -22,7 +22,7 @@ use std::rc::Rc;
 
 /// The prepared part of one transaction. Its messages are handled one at a time.
 pub struct Prepared {
-    /// What to carry out; empty: nothing is durable yet.
+    /// The actions to commit; empty: nothing is durable yet.
     pub actions: RefCell<Vec<Action>>,
     /// The servers with a part in it, but for its coordinator; none: there are more actions to come.
     participants: RefCell<Vec<ServerId>>,
@@ -114,7 +114,7 @@ async fn lock_and_write(
     list: Vec<Action>,
     participants: Vec<ServerId>,
 ) -> Result<(), Status> {
-    // What cannot be remembered as carried out is not prepared.
+    // A transaction that could not be remembered as committed is not prepared.
     if participants.len() > 1 && !shard.book.has_room_for_ended() {
         return Err(Status::Busy);
     }

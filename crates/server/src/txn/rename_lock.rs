@@ -23,8 +23,9 @@
 //!
 //! # Why no loop forms
 //!
-//! Number the moves in the order in which they have taken the lock, without those that were aborted. Let *G(i)* be the parents
-//! after the first *i*, each of those in doubt resolved one way or the other. *Claim: G(i) is a tree, whichever way.*
+//! Number the moves in the order in which they have taken the lock, without those that were aborted. Let
+//! *G(i)* be the parents after the first *i*, each of those in doubt resolved one way or the other. *Claim:
+//! G(i) is a tree, for every such resolution.*
 //!
 //! *G(0)* is a tree. Let *G(i-1)* be one, for every resolution. When move *i* walks, each earlier move has been voted for, so
 //! at each of its directories it is locked or has ended. The walk has met no lock, so every parent that it has read is that of

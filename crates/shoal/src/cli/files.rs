@@ -12,7 +12,7 @@ use std::path::PathBuf;
 Example:  shoal ls -l shoal://127.0.0.1:7441/demo/include
           shoal ls --plus --with-data shoal://127.0.0.1:7441/demo/labels")]
 pub struct Ls {
-    /// What to list: an address with a path, or a path on a mount.
+    /// The directory to list: an address with a path, or a path on a mount.
     pub place: String,
     /// Long: mode, links, owner, size, time.
     #[arg(short, long)]
@@ -41,7 +41,7 @@ pub struct Ls {
 Example:  shoal cp -r /usr/include shoal://127.0.0.1:7441/demo/include
           shoal cp shoal://127.0.0.1:7441/demo/big.bin ./big.bin")]
 pub struct Cp {
-    /// What to copy: local paths, addresses or paths on a mount (these go by the native client).
+    /// The sources: local paths, addresses or paths on a mount (these use the native client).
     #[arg(required = true)]
     pub sources: Vec<String>,
     /// Where to.

@@ -1,5 +1,5 @@
-//! What begins and ends a file system and its mounts: `shoal up`, `init`, `serve`, `mount`, `umount`, `add-server`,
-//! `move-server`.
+//! Commands that begin and end a file system and its mounts: `shoal up`, `init`, `serve`, `mount`, `umount`,
+//! `add-server`, `move-server`.
 
 use super::Key;
 use crate::bytes_size::ByteSize;
@@ -14,7 +14,7 @@ pub struct NewFileSystem {
     /// Name of the file system.
     #[arg(long, default_value = "demo")]
     pub name: String,
-    /// What keeps it.
+    /// The storage module.
     #[arg(long, value_enum, default_value_t)]
     pub module: ModuleName,
     /// When metadata changes are durable: at reply, at fsync (a killed server loses nothing), never (scratch).

@@ -39,7 +39,8 @@ pub fn run(args: Mount) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Say once which servers do not serve, and why: what lies on them fails. The mount does not wait for this.
+/// Report once which servers do not serve, and why: calls for their objects fail. The mount does not wait for
+/// this.
 fn say_degraded(place: &Place) {
     let asked = connect::with_client_within(place, connect::IMPATIENT, |_, client| async move {
         let map = client.map();

@@ -2,8 +2,9 @@
 //!
 //! In this order, so that the same command completes an interrupted move:
 //!
-//! 1. All servers that answer are asked for their maps; what these, and the cluster file, know last says how often the server was
-//!    moved. If it is where it shall be, it is not moved once more: the same change is made where it is missing.
+//! 1. All servers that answer are asked for their maps; the newest of these, and of the cluster file, tells
+//!    how often the server was moved. If it is at the requested address already, it is not moved once more:
+//!    the same change is made where it is missing.
 //! 2. The listener at a new address must be the server itself, or there must be none.
 //! 3. Each server that answers takes the new address, durably, the one that moves first.
 //! 4. The cluster file follows.
@@ -144,7 +145,8 @@ fn places(args: &MoveServer, cluster: Option<&ClusterFile>) -> Result<Vec<Place>
     Ok(cluster.collection.iter().map(|one| of(&one.name)).collect())
 }
 
-/// What all servers that answer know of the map; `None` if none does. The server may be at its new address already.
+/// The newest map of all servers that answer; `None` if none does. The server may be at its new address
+/// already.
 fn ask_all(place: &Place, new: &[Address]) -> Result<Option<Heard>> {
     let mut place = place.clone();
     place.address.servers.extend(new.iter().cloned());

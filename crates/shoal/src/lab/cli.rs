@@ -24,7 +24,8 @@ use clap::Subcommand;
 /// A command that studies file systems.
 #[derive(Subcommand, Debug)]
 pub enum Study {
-    /// What could this machine, or another, reach at best? Measure it, and compute the bound of every operation.
+    /// The best possible rates of this machine, or of another: measure it, and compute the bound of every
+    /// operation.
     Bounds(Bounds),
     /// Measure.
     #[command(subcommand)]

@@ -105,7 +105,7 @@ fn processes(pids: &[u32]) -> Counts {
     }
 }
 
-/// What every server says of itself.
+/// Every server's own report.
 pub async fn statuses(client: &Client) -> Result<Vec<serde_json::Value>> {
     let mut all = Vec::new();
     for server in client.map().servers.iter() {
@@ -114,7 +114,7 @@ pub async fn statuses(client: &Client) -> Result<Vec<serde_json::Value>> {
     Ok(all)
 }
 
-/// What all servers have counted.
+/// The counts of all servers.
 pub fn served(place: &Place) -> Result<Counts> {
     let all = connect::with_client(place, |_, client| async move { statuses(&client).await })?;
     let of = |group: &str, name: &str| all.iter().filter_map(|one| one[group][name].as_u64()).sum();
@@ -322,7 +322,8 @@ fn stat(attr: &Attr) -> Stat {
     Stat { size: attr.size, is_dir: attr.kind == Kind::Directory }
 }
 
-/// What lives on the worker's thread. A directory that was used stays resolved, as a program's open directory would.
+/// The state on the worker's thread. A directory that was used stays resolved, as a program's open directory
+/// would.
 struct Session {
     client: Client,
     root: Handle,

@@ -102,7 +102,7 @@ impl Cluster {
         }
     }
 
-    /// What all servers counted.
+    /// The counts of all servers.
     pub async fn counts(&self) -> Vec<ServerCounts> {
         let mut all = Vec::new();
         for server in &self.servers {

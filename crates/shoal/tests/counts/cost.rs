@@ -108,7 +108,7 @@ pub struct Cost {
 /// found.
 const BACKGROUND: f64 = 0.25;
 
-/// One row of the table: what an operation may cost at most, its messages exactly.
+/// One row of the table: the highest allowed costs of an operation, its messages exactly.
 #[derive(Clone, Copy)]
 pub struct Most {
     pub name: &'static str,

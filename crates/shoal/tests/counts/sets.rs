@@ -113,7 +113,7 @@ fn with_second(switches: Switches, servers: u64, body: impl AsyncFnOnce(Bench, C
     let cluster = Cluster::start_with(servers as u16, ModuleKind::Memory, switches);
     real::run("client", async |env| {
         let mut options = cluster.client();
-        // What new files take from their directory is known; names are always asked.
+        // The properties that new files take from their directory are known; names are always looked up.
         options.attr_cache = Duration::from_secs(600);
         let client = Client::connect(env.clone(), options).await.unwrap();
         let root = client.walk(b"/", true).await.unwrap().handle;
@@ -299,7 +299,7 @@ fn a_file_that_could_not_be_entered_leaves_nothing_behind() {
         with_second(switches, SERVERS.into(), async |bench, second| {
             let (client, file) = (&bench.client, name("f"));
             let gone = client.mkdir(bench.dir, &name("gone"), DIR).await.unwrap().handle;
-            // What new files take from it is known now, and so it is not asked for again.
+            // The properties that new files take from it are known now, and so they are not requested again.
             let (.., open) = client.create(gone, &file, OWNER, true, Rights::WRITE, None).await.unwrap();
             open.close().await.unwrap();
             client.unlink(gone, &file).await.unwrap();

@@ -160,7 +160,7 @@ impl Scene {
         let (n, renaming) =
             (0..TRIES).find_map(|n| Some((n, self.begin(n, came)?))).expect("it comes so far");
         self.crash(1);
-        // What waits for a stopped server in its sockets goes with it.
+        // Messages that wait for a stopped server in its sockets are lost with it.
         for id in [2, 3] {
             self.crash(id);
             self.start(id, &[]);

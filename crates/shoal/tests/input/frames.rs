@@ -1,4 +1,5 @@
-//! What comes over the wire to a running server: other versions, garbage, frames that are cut, and very many connections.
+//! Input over the wire to a running server: other versions, garbage, frames that are cut, and very many
+//! connections.
 
 use crate::program::*;
 use bytes::BytesMut;

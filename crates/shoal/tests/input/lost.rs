@@ -146,7 +146,8 @@ fn the_other_servers_serve_on_where_the_store_of_one_is_missing() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     mount.stop();
-    // What lies on the others is there; what needs the missing one is an error at once, and not an empty file.
+    // Objects on the others are there; an operation that needs the missing one is an error at once, and not
+    // an empty file.
     let made = tree.home.file("made", b"meanwhile");
     let list = run(&["ls", &tree.at("tree"), "--key", &tree.key()]);
     let large = run(&["cat", &tree.at("tree/large"), "--key", &tree.key()]);

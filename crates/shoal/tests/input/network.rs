@@ -188,7 +188,7 @@ fn what_a_hanging_server_is_asked_ends_at_its_deadline_in_words_and_goes_on_when
         while client.getattr(there).await.is_err() {
             assert!(env.now().since(begin) < HANGS, "it goes on");
         }
-        // What ended unknown was done or not, once and whole: it can be made so.
+        // An operation with an unknown end was done or not, once and whole: it can be repeated.
         for made in [
             client.mkdir(there, &name("new"), OWNER).await.map(drop),
             client.unlink(there, &name("kept")).await.map(drop),

@@ -1,4 +1,4 @@
-//! What each request does to the source. The kernel's words and answers are [`super::protocol`]'s.
+//! The effect of each request on the source. The kernel's words and answers are [`super::protocol`]'s.
 
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

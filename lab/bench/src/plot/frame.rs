@@ -24,7 +24,7 @@ pub(super) type Plot<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCo
 pub(super) struct Frame<'a> {
     pub(super) title: &'a str,
     pub(super) title_size: i32,
-    /// What lies along the axis below.
+    /// The label of the horizontal axis.
     pub(super) x_label: &'a str,
     /// The label of the vertical axis.
     pub(super) y_label: &'a str,

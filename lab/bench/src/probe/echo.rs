@@ -16,13 +16,13 @@ use serde::{Deserialize, Serialize};
 /// The largest message, bytes.
 pub const MESSAGE_MAX: usize = 1 << 20;
 
-/// What both sides do while they wait.
+/// The behaviour of both sides while they wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EchoKind {
     /// They sleep in the kernel.
     Sleeping,
-    /// They ask again and again and keep their cores awake.
+    /// They poll and keep their cores awake.
     Polling,
 }
 

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// Bytes of one call.
 const BLOCK: usize = 256 * 1024;
 
-/// What went through.
+/// The result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stream {
     /// 10^6 bytes a second.

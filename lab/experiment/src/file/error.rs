@@ -36,7 +36,7 @@ pub enum FileError {
         file: String,
         /// Where in it.
         what: String,
-        /// What to write.
+        /// The remedy.
         remedy: String,
     },
 }

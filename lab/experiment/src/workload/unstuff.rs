@@ -1,5 +1,5 @@
-//! What growing beyond the first strip costs: the small-file paper instruments it and finds "a one-time cost of approximately
-//! 4.1 ms" (section IV.A.1).
+//! The cost of growing beyond the first strip: the small-file paper instruments it and finds "a one-time cost
+//! of approximately 4.1 ms" (section IV.A.1).
 //!
 //! Each process makes files, writes a block within the first strip, one right after it (which has the file
 //! laid out over all data servers first), and the next one (which does not). The cost is the difference of

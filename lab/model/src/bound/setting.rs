@@ -58,7 +58,7 @@ impl Servers {
         }
     }
 
-    /// What falls to the server that has most to do.
+    /// The share of the busiest server.
     pub(super) fn busiest(self, counts: &Counts, of: impl Fn(&Share) -> f64) -> f64 {
         let each = |all: f64, servers: u32| all / f64::from(servers.max(1));
         match self {
@@ -81,7 +81,7 @@ pub struct Setting {
     pub servers: Servers,
     /// Where disk accesses go.
     pub access: Access,
-    /// What caches save.
+    /// The accesses that caches save.
     pub caching: Caching,
     /// Operations that one sync may complete; `None`: all that wait.
     pub per_sync: Option<u32>,

@@ -42,7 +42,7 @@ impl<L: Copy + PartialEq> Bound<L> {
         self.terms.first().map_or(f64::INFINITY, |term| term.per_s)
     }
 
-    /// What binds.
+    /// The limit that binds.
     pub fn binds(&self) -> Option<L> {
         self.terms.first().map(|term| term.limit)
     }

@@ -1,4 +1,4 @@
-//! What of a machine's file becomes what of the simulated hardware.
+//! The simulated hardware from a machine's file.
 //!
 //! ```text
 //!   [link]  round trip ÷ 2, bandwidth of each node's card, congestion   ─▶ Link, Congestion, nic_bits_per_s
@@ -12,7 +12,7 @@
 //!   awaking. A file without these (`nodes.idle_us`) has the rest of its round trip as latency.
 //! * A measured sync takes the file's time; an unmeasured one is an access of the disk's arm. With several
 //!   writers measured, the rate of all together gives the interval between the starts of syncs.
-//! * What no file says costs nothing, as in the bounds.
+//! * Values missing in the file cost nothing, as in the bounds.
 
 use crate::machine::{Simulated, SimulatedError};
 use shoal_env::Work;
@@ -179,7 +179,8 @@ fn arm(machine: &shoal_model::Machine) -> Option<Arm> {
     })
 }
 
-/// What syncs cost by their bytes: of the first method for durable writes, of the second, where there is one, for syncs.
+/// The costs of syncs by their bytes: of the first method for durable writes, of the second, where there is
+/// one, for syncs.
 fn syncs(machine: &shoal_model::Machine) -> Option<Syncs> {
     let first = &machine.sync.first()?.method;
     let second = machine.sync.iter().map(|sync| &sync.method).find(|method| *method != first);

@@ -145,7 +145,8 @@ impl Worker {
         }
     }
 
-    /// What takes an append that asks for this: over several servers it is durable or as the modes say.
+    /// The faults that take an append with this request: over several servers it is durable or as the modes
+    /// say.
     fn held_append(&self, asks: Durability) -> Held {
         match asks {
             Durability::Durable => Held::Disk,

@@ -75,7 +75,7 @@ pub(super) struct Batch {
 /// How much of what may be wanted of a batch is there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Has {
-    /// What came along.
+    /// The parts that came along.
     Entries,
     Attributes,
     Contents,

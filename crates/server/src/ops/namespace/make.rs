@@ -1,4 +1,4 @@
-//! What create, mknod, symlink and mkdir share: a new object with its first name.
+//! The common part of create, mknod, symlink and mkdir: a new object with its first name.
 //!
 //! All but directories are colocated with their directory, so their making is a direct change of this server's rows. A
 //! file that does not begin stuffed (the switch is off, or its server holds metadata only) takes its datafiles from the

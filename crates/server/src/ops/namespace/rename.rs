@@ -154,7 +154,7 @@ fn may_replace(asked: &Move<'_>, moved: &Dirent, found: &Dirent) -> Result<(), S
     }
 }
 
-/// What becomes of the replaced object, and what to answer.
+/// The actions on the replaced object, and the answer.
 fn removal(ctx: &Ctx<'_>, found: &Dirent, held: &Held) -> Result<(Vec<Action>, Answer), Stopped> {
     if found.kind != Kind::Directory {
         let lost = lose_name(ctx, found, held)?;

@@ -32,9 +32,9 @@ pub fn run(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, held: &Held) -> Result<A
 
 /// An object loses one of its names.
 pub struct Lost {
-    /// What to do.
+    /// The action.
     pub action: Action,
-    /// What to answer.
+    /// The answer.
     pub answer: Answer,
 }
 

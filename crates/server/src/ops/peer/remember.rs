@@ -12,7 +12,7 @@ use std::rc::Rc;
 /// ([`stores::meet`]).
 ///
 /// # Errors
-/// What this server's own store failed with.
+/// The error of this server's own store.
 pub async fn run(shard: &Rc<Shard>, server: ServerId, position: u64) -> Result<Answer, Status> {
     let store = shard.identity().map.server(server).map(|info| info.store).unwrap_or_default();
     let kept = stores::remember(shard, Peer { server, store, position }).await;

@@ -203,7 +203,7 @@ fn durable_beside(compound: &Compound, bulk: &data::Bulk) -> Result<bool, Status
     let asks = compound.durability == Durability::Durable;
     match &bulk.work {
         Work::Read { .. } | Work::Fsync => Ok(false),
-        // What other servers wrote for it only their own fsyncs make durable: its client asks for those.
+        // Only the other servers' own fsyncs make their writes for it durable: its client requests those.
         Work::Append { layout: Some(_), .. } if asks => Err(Status::NotSupported),
         Work::Write { .. } | Work::Append { .. } | Work::Allocate { .. } => Ok(asks),
     }

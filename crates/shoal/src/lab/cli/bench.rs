@@ -80,10 +80,10 @@ A server of its own, with small segments and tables, works in the folder; nothin
     },
 }
 
-/// What all benchmarks take.
+/// The common arguments of all benchmarks.
 #[derive(Args, Debug, Clone)]
 pub struct BenchCommon {
-    /// What to measure; repeat to compare, interleaved.
+    /// The target to measure; repeat to compare, interleaved.
     #[arg(long = "target", value_name = "KIND:WHERE", required = true)]
     pub targets: Vec<String>,
     /// Workers at once.
@@ -204,7 +204,7 @@ pub struct BenchNative {
     /// Servers.
     #[arg(long, default_value_t = 4)]
     pub servers: u16,
-    /// What keeps the files.
+    /// The storage module of the files.
     #[arg(long, value_enum, default_value_t)]
     pub module: ModuleName,
     /// Clients at once, several to be measured one after the other.
@@ -259,7 +259,7 @@ pub struct BenchTechniques {
     /// Servers: threads of a `shoal up` of its own, made anew for each combination and repetition.
     #[arg(long, default_value_t = 8)]
     pub servers: u16,
-    /// What keeps the files.
+    /// The storage module of the files.
     #[arg(long, value_enum, default_value_t)]
     pub module: ModuleName,
     /// Clients at once, several to be measured one after the other.
@@ -328,7 +328,7 @@ pub struct BenchDirectory {
     /// Servers.
     #[arg(long, default_value_t = 4)]
     pub servers: u16,
-    /// What keeps the files.
+    /// The storage module of the files.
     #[arg(long, value_enum, default_value_t)]
     pub module: ModuleName,
     /// Which techniques are used, as for `shoal up`.
@@ -414,7 +414,7 @@ pub struct BenchSweep {
     /// Servers.
     #[arg(long, default_value_t = 4)]
     pub servers: u16,
-    /// What keeps the files.
+    /// The storage module of the files.
     #[arg(long, value_enum, default_value_t)]
     pub module: ModuleName,
     /// The smallest block.

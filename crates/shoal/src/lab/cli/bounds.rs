@@ -1,4 +1,4 @@
-//! What `shoal bounds` takes.
+//! The arguments of `shoal bounds`.
 
 use clap::{Args, ValueHint};
 use std::path::PathBuf;

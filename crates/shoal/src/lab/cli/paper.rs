@@ -1,4 +1,4 @@
-//! What `shoal paper` takes.
+//! The arguments of `shoal paper`.
 
 use clap::{Args, ValueHint};
 use std::path::PathBuf;

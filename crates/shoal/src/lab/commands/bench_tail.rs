@@ -88,7 +88,7 @@ impl Drop for Scratch {
     }
 }
 
-/// What server and clients agree on.
+/// The parameters shared by server and clients.
 #[derive(Clone)]
 struct Setup {
     map: ClusterMap,

@@ -151,7 +151,7 @@ fn machine_of(args: &Paper, experiment: &Experiment) -> Result<Machine> {
     shelf::take(args.machine.as_deref().unwrap_or(&experiment.machine))
 }
 
-/// What goes on over all experiments.
+/// The state over all experiments.
 struct Work<'a> {
     args: &'a Paper,
     memo: Memo,

@@ -261,7 +261,7 @@ fn steps(total: &Total) -> Vec<(CrashPoint, CrashPointCounts)> {
     gaps.map(|point| (*point, total.points.get(point).copied().unwrap_or_default())).collect()
 }
 
-/// What faults are to come to, and how often they did.
+/// The targets that faults should hit, and how often they did.
 fn outcomes(total: &Total) -> impl Iterator<Item = (Outcome, u64)> {
     Outcome::ALL
         .into_iter()

@@ -13,7 +13,7 @@ const GLANCE: Duration = Duration::from_millis(10);
 /// A hand begins within this time: it connects.
 const BEGIN: Duration = Duration::from_secs(60);
 
-/// What came of an act, and the bytes read.
+/// The result of an act, and the bytes read.
 pub type Heard = (Said, Vec<u8>);
 
 /// Why there is no answer.
@@ -90,7 +90,7 @@ impl Hand {
         self.tell.write_all(&line).map_err(|_| Trouble::Gone)
     }
 
-    /// What came of it. `end` may end the wait: the process is then killed.
+    /// Its result. `end` may end the wait: the process is then killed.
     pub fn hear(&mut self, patience: Duration, end: impl Fn() -> bool) -> Result<Heard, Trouble> {
         let begun = Instant::now();
         loop {

@@ -122,7 +122,7 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// Load and faults; what happened, in words.
+    /// Load and faults; returns the events, in words.
     fn round(
         &mut self,
         gang: &Gang,

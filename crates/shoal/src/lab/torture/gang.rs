@@ -205,7 +205,7 @@ impl Gang {
         Duration::from_micros(all.max().unwrap_or(0))
     }
 
-    /// What went wrong since the last call.
+    /// The violations since the last call.
     pub fn violations(&self) -> Vec<Violation> {
         std::mem::take(&mut lock(&self.common.violations))
     }

@@ -72,7 +72,7 @@ pub enum Act {
     Many(Vec<Act>),
 }
 
-/// What came of an act.
+/// The result of an act.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Said {
@@ -119,7 +119,7 @@ impl From<std::io::Error> for Refusal {
     }
 }
 
-/// What came of an act, and the bytes read.
+/// The result of an act, and the bytes read.
 type Outcome = Result<(Said, Vec<u8>), Refusal>;
 
 /// A client that does acts.
@@ -127,7 +127,8 @@ trait Client {
     fn act(&mut self, act: &Act) -> Outcome;
 }
 
-/// Bytes that follow from a seed; the first eight are the seed, so that a record can be told by its beginning.
+/// Bytes that follow from a seed; the first eight are the seed, so that a record can be identified by its
+/// beginning.
 pub fn content(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let mut bytes = Vec::with_capacity(len + 8);

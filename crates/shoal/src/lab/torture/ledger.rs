@@ -64,7 +64,7 @@ struct Doubt {
 /// Something that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// What; it names the file.
+    /// The violation; it names the file.
     pub words: String,
     /// The entry.
     pub entry: u64,

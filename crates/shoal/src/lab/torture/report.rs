@@ -33,13 +33,13 @@ pub struct Checked {
 /// See the module.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What drew the load and the faults.
+    /// The seed of the load and the faults.
     pub seed: u64,
     /// The folder.
     pub folder: PathBuf,
     /// Whether it is kept.
     pub kept: bool,
-    /// What several clients did at once.
+    /// The concurrent checks.
     pub together: Vec<Checked>,
     /// Rounds done.
     pub rounds: usize,
@@ -55,7 +55,7 @@ pub struct Report {
     pub looked_at: u64,
     /// The longest that an operation took, seconds.
     pub longest_wait_seconds: f64,
-    /// What could not be done here.
+    /// The parts that could not be done here.
     pub skipped: Vec<String>,
     /// The violations.
     pub violations: Vec<Violation>,

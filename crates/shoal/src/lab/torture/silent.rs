@@ -254,7 +254,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Every file is there, and nothing that was not asked of anybody.
+    /// Every file is there, and no object that was not requested.
     fn must_be_whole(&self) -> Result<()> {
         for (server, dir) in self.dirs.iter().enumerate() {
             for path in [dir.join("file"), self.mixed.join(format!("of-{server}"))] {

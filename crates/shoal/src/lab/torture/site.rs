@@ -43,7 +43,7 @@ pub struct Wish {
     pub lease_s: u64,
 }
 
-/// A process that is started again and again.
+/// A process that is restarted repeatedly.
 struct Part {
     name: String,
     args: Vec<String>,

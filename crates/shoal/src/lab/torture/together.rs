@@ -87,7 +87,7 @@ impl<'a> Together<'a> {
         Ok(heard)
     }
 
-    /// Each hand its act, all at once; what came of them.
+    /// Each hand its act, all at once; returns their results.
     fn at_once(&self, hands: &mut [Hand], acts: &[Act]) -> Result<Vec<Said>> {
         let told = hands.iter_mut().zip(acts);
         for (hand, act) in told {

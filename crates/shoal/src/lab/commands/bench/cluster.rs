@@ -159,7 +159,7 @@ impl Cluster {
             match is_smooth(self.folder.path()) {
                 Ok(true) => quiet += 1,
                 Ok(false) => quiet = 0,
-                // What cannot be looked at is not waited for.
+                // Disks that cannot be observed are not waited for.
                 Err(_) => return,
             }
         }

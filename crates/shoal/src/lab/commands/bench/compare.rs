@@ -42,7 +42,7 @@ struct Side<'a> {
     own: &'a [&'a str],
     /// Echo and syncs are no part of this; the first versions measured none.
     unbound: bool,
-    /// It can run again and again.
+    /// It can run repeatedly.
     stepwise: bool,
     cluster: Option<Cluster>,
     client: Option<Client>,

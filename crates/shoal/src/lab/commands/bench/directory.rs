@@ -201,7 +201,7 @@ fn joined(thread: ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
     thread.join().unwrap_or_else(|_| Err(anyhow!("a client panicked")))
 }
 
-/// How many directories the servers have split, asked again and again by one client.
+/// How many directories the servers have split, requested repeatedly by one client.
 fn splits(place: &Place) -> Result<Splits> {
     let runtime = real::Runtime::new("bench-splits");
     let options = connect::options(place)?;

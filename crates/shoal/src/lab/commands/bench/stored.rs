@@ -27,7 +27,7 @@ const EMPTY: &str = "empty";
 const STORED: &str = "stored";
 /// A server that stores much makes at least this share of the changes of an empty one.
 const SHARE: f64 = 0.9;
-/// What changes something.
+/// The phases that make changes.
 const CHANGES: [&str; 2] = [names::CREATE, names::REMOVE];
 
 /// Measure.

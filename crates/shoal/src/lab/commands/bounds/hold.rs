@@ -117,7 +117,7 @@ fn measure(cluster: &Cluster, clients: u32, quick: bool, rates: &mut Rates) -> R
     Ok(())
 }
 
-/// What servers with such a module could reach.
+/// The bound of servers with such a module.
 fn bound(operation: Operation, machine: &Machine, module: &str, clients: u32, servers: u32) -> Bound {
     let mut machine = machine.clone();
     if module != "disk" {

@@ -57,7 +57,7 @@ pub fn what_one_client_does_to_names_is_seen_by_the_others_as_promised(
     Ok(())
 }
 
-/// 64 processes on all ways make one name at the same time, again and again.
+/// 64 processes on all ways make one name at the same time, repeatedly.
 pub fn of_64_exclusive_creates_of_one_name_one_wins(t: &Together<'_>, dir: &str) -> Result<()> {
     let mut hands = t.hands(64)?;
     for time in 0..5 * t.times {

@@ -70,7 +70,7 @@ async fn write(file: &File, call: u64) -> Result<()> {
     Ok(file.write_aligned(at, AlignedBuf::zeroed(AlignedBuf::ALIGN)).await.1?)
 }
 
-/// Some at once, again and again: processor time of a call.
+/// Some at once, repeatedly: processor time of a call.
 async fn calls(file: File, span: Duration) -> Result<f64> {
     let (begun, used_us, mut done) = (Instant::now(), counts::cpu_us_here(), 0_u64);
     while begun.elapsed() < span || done == 0 {
