@@ -1,7 +1,7 @@
 //! Names and attributes believed for a moment.
 //!
-//! Both papers' choice: 100 ms, which saves the lookups and stats that one command repeats, and bounds what other clients'
-//! changes can be missed by. Zero is strict: nothing is kept.
+//! Both papers' choice: 100 ms, which saves the lookups and stats that one command repeats, and bounds what
+//! other clients' changes can be missed by. Zero is strict: nothing is kept.
 //!
 //! **Invariant: a client sees its own changes at once.** A change drops the entries that it touched and gives
 //! them a *stamp*; an answer to a question sent before the stamp is not kept. **Invariant: a name is looked

@@ -1,8 +1,8 @@
 //! The core without I/O: it holds the map, the sessions, the caches and the open files, and turns operations
 //! into requests and replies into answers. It opens no socket and reads no clock; a driver does ([`World`]).
 //!
-//! An operation is a plain `async fn` over the core. It *asks* a server ([`Core::ask`]); asking puts a request in the
-//! session's queue, signals the driver and waits for the answer or the operation's deadline.
+//! An operation is a plain `async fn` over the core. It *asks* a server ([`Core::ask`]); asking puts a
+//! request in the session's queue, signals the driver and waits for the answer or the operation's deadline.
 //!
 //! **Invariant: every wait ends by the operation's deadline, every retry has a bound** ([`Operation`]).
 //! **Invariant: no borrow of the core's state is held over an await.**
@@ -370,7 +370,8 @@ impl Core {
         }
     }
 
-    /// Ask a server for groups that only read, each with a status of its own. No retries but those of the connection.
+    /// Ask a server for groups that only read, each with a status of its own. No retries but those of the
+    /// connection.
     pub(crate) async fn ask_many(
         self: &Rc<Core>,
         o: &Operation,
@@ -381,9 +382,9 @@ impl Core {
         Ok(self.call(o, server, groups, Vec::new(), 0).await?.reply.groups.0)
     }
 
-    /// Send a request and await its reply. A server that is not in the map may have been added since it was fetched. The error
-    /// of a silent server comes after [`SILENT_PAUSE`], because a caller may ask again at once, and the client's own tasks, which
-    /// find that the server answers, need the thread.
+    /// Send a request and await its reply. A server that is not in the map may have been added since it was
+    /// fetched. The error of a silent server comes after [`SILENT_PAUSE`], because a caller may ask again at
+    /// once, and the client's own tasks, which find that the server answers, need the thread.
     pub(crate) async fn call(
         self: &Rc<Core>,
         o: &Operation,
@@ -426,8 +427,8 @@ impl Core {
     /// Send a request: await its reply.
     ///
     /// # Errors
-    /// The client is closed or changes nothing, the call was interrupted, its time is over, or the server is silent: nothing was
-    /// sent.
+    /// The client is closed or changes nothing, the call was interrupted, its time is over, or the server is
+    /// silent: nothing was sent.
     pub(crate) fn exchange<'a>(
         &'a self,
         o: &'a Operation,

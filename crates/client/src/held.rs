@@ -1,7 +1,7 @@
 //! Which files this client holds open, and which of them have lost their last name.
 //!
-//! An unlink tells the server the handles held open here; the server then keeps the object as an orphan of the session
-//! instead of removing it. The last holder to close releases it.
+//! An unlink tells the server the handles held open here; the server then keeps the object as an orphan of
+//! the session instead of removing it. The last holder to close releases it.
 //!
 //! **While a file is being opened by name, its handle is not known yet** ([`HeldFiles::seek`]). Meanwhile any
 //! removed file counts as held. Files that no open turned out to need are released when the last such open

@@ -25,7 +25,8 @@ pub struct Options {
     pub slots: u16,
     /// Data sent or fetched as one message up to this many bytes (and up to what the server allows).
     pub eager_bytes: usize,
-    /// Nothing is changed by this client, nor opened for writing: such calls fail with `ReadOnly`, and are not sent.
+    /// Nothing is changed by this client, nor opened for writing: such calls fail with `ReadOnly`, and are
+    /// not sent.
     pub read_only: bool,
     /// How long the thread polls before it sleeps; zero where cores are scarce.
     pub polling: Duration,

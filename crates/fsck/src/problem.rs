@@ -66,7 +66,8 @@ pub enum Problem {
     ShardMissing { dir: Handle, server: ServerId },
     /// A shard of a directory that does not have it.
     ShardUnowned { dir: Handle, server: ServerId },
-    /// A directory, or a shard of one, counts other links and entries than are there; `changed`: its last change.
+    /// A directory, or a shard of one, counts other links and entries than are there; `changed`: its last
+    /// change.
     CountsWrong { dir: Handle, server: ServerId, says: (u32, u32), counted: (u32, u32), changed: Time },
 }
 

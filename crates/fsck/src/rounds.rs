@@ -118,7 +118,7 @@ impl Checker<'_> {
             };
             for (at, problem) in problems.iter().filter(|problem| !is_done(problem)).enumerate() {
                 if at % WORDS_EVERY == 0 {
-                    self.bar.set_message(format!("mending {at} of {}", problems.len()));
+                    self.bar.set_message(format!("repairing {at} of {}", problems.len()));
                 }
                 progressed |= self.mend_one(problem, &tables, &site, aside, mended).await;
             }
@@ -133,8 +133,9 @@ impl Checker<'_> {
         Ok(problems)
     }
 
-    /// Use up the datafiles that were made ahead of need and lie in no pool: an older copy that was accepted leaves tens of
-    /// thousands. Those of one batch that follow each other go by one message. Whether something was done.
+    /// Use up the datafiles that were made ahead of need and lie in no pool: an older copy that was accepted
+    /// leaves tens of thousands. Those of one batch that follow each other go by one message. Whether
+    /// something was done.
     async fn retire(&self, problems: &BTreeSet<Problem>, mended: &mut BTreeMap<Problem, Mending>) -> bool {
         let (mut done, mut seen) = (false, 0);
         let runs = unowned_runs(problems);

@@ -87,8 +87,8 @@ impl Scene {
         scene
     }
 
-    /// `/dir/small`, with a second name `/again`; `/dir/wide` over both servers; `/dir/inner/deep`; `/a/b/file`; `/split` with
-    /// files, on both servers.
+    /// `/dir/small`, with a second name `/again`; `/dir/wide` over both servers; `/dir/inner/deep`;
+    /// `/a/b/file`; `/split` with files, on both servers.
     async fn fill(&mut self) {
         let client = self.client.clone();
         let root = Handle::ROOT;

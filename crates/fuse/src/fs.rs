@@ -151,7 +151,8 @@ impl Fs {
         &self.client
     }
 
-    /// Run a program's request as a task of its own, within the one time limit of a call. `thread`: see [`Client::call`].
+    /// Run a program's request as a task of its own, within the one time limit of a call. `thread`: see
+    /// [`Client::call`].
     pub fn run(self: &Rc<Self>, thread: u32, request: LocalBoxFuture<'static, ()>) {
         self.spawn(self.client.call(thread, request));
     }

@@ -148,8 +148,8 @@ async fn keep_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
     }
 }
 
-/// A server stays where its clients know it, until an operator moves it. One that would serve elsewhere is most likely a copy of
-/// the folder: two servers with one identity, each with a part of the changes.
+/// A server stays where its clients know it, until an operator moves it. One that would serve elsewhere is
+/// most likely a copy of the folder: two servers with one identity, each with a part of the changes.
 fn check_address(known: &ClusterMap, given: &ClusterMap, id: ServerId) -> Result<(), StoreError> {
     let (name, moved) = (&known.name, known.server(id).map_or(0, |info| info.moved));
     let is_older = given.server(id).is_some_and(|info| info.moved < moved);
@@ -189,9 +189,9 @@ fn of_network(addresses: &[String]) -> BTreeSet<&str> {
     addresses.iter().filter(|at| !at.starts_with("unix:")).map(String::as_str).collect()
 }
 
-/// A server that begins elsewhere must not still run where it was served from this store the last time: the two would part the
-/// data. A row says where that was; the map may have said before it moved where it goes. Nor where that map has it: a copy may have
-/// gone there.
+/// A server that begins elsewhere must not still run where it was served from this store the last time: the
+/// two would part the data. A row says where that was; the map may have said before it moved where it goes.
+/// Nor where that map has it: a copy may have gone there.
 async fn check_moved(
     shard: &Rc<Shard>,
     kept: Option<&ClusterMap>,

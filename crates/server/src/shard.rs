@@ -57,7 +57,8 @@ impl Identity {
         self.place_key.place_of(name)
     }
 
-    /// Entries with which a directory of this server is to be split: `None` where there is nothing to split over.
+    /// Entries with which a directory of this server is to be split: `None` where there is nothing to split
+    /// over.
     pub fn splits_at(&self) -> Option<u32> {
         let entries = self.map.switches.splits_at()?;
         let mut servers = self.map.with_roles(Roles::METADATA);

@@ -7,9 +7,9 @@
 //!   A  layout                                          j  datafiles gone
 //!   B  entry
 //! ```
-//! No step tells the servers of the steps before: that would be messages that PVFS does not send. So each server asks now
-//! and then, many things by one message, and a row goes when the question is answered: *the entry stands* (A asks B),
-//! *the metafile lists the datafile* (j asks A), *the object is gone* (B asks A).
+//! No step tells the servers of the steps before: that would be messages that PVFS does not send. So each
+//! server asks now and then, many things by one message, and a row goes when the question is answered: *the
+//! entry stands* (A asks B), *the metafile lists the datafile* (j asks A), *the object is gone* (B asks A).
 //!
 //! **A row whose client has no session here any more is decided.** An object that is not entered is removed,
 //! but only when the server of the directory has promised, durably (row Void), never to enter it: its client
@@ -147,8 +147,8 @@ async fn voids(shard: &Rc<Shard>, absent: &mut BTreeMap<ClientId, u32>) -> Resul
     remove(shard, gone).await
 }
 
-/// Ask all, many by one message, all servers at once; no reply from a server that cannot be reached. It is asked nothing more
-/// in this look, so that what waits for the end of it waits for one question at most.
+/// Ask all, many by one message, all servers at once; no reply from a server that cannot be reached. It is
+/// asked nothing more in this look, so that what waits for the end of it waits for one question at most.
 async fn asked(
     shard: &Rc<Shard>,
     questions: Vec<Question>,

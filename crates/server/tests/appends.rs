@@ -278,8 +278,8 @@ fn an_append_that_failed_with_some_of_its_bytes_there_is_not_done_again_by_a_ret
     });
 }
 
-/// A laid-out file, an append to it of which a share is written on the other server and not answered yet, and what becomes
-/// of it meanwhile.
+/// A laid-out file, an append to it of which a share is written on the other server and not answered yet, and
+/// what becomes of it meanwhile.
 async fn append_meets(env: Env, meanwhile: impl AsyncFn(&Cluster, &mut Raw, Handle)) {
     let (cluster, held) = cluster(&env).await;
     let (mut client, mut other) = (cluster.client(0).await, cluster.client(0).await);

@@ -459,7 +459,8 @@ fn a_reply_says_when_a_kill_of_its_server_would_take_what_was_done_and_an_fsync_
     });
 }
 
-/// Under every pair of modes, and for every durability that a request may ask for: whether the reply names a loss id.
+/// Under every pair of modes, and for every durability that a request may ask for: whether the reply names a
+/// loss id.
 #[test]
 fn a_reply_names_what_would_be_lost_unless_all_that_was_done_is_durable_when_it_leaves() {
     run(|env| async move {

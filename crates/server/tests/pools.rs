@@ -555,8 +555,8 @@ fn what_is_to_be_reaped_goes_however_much_waits_for_a_server_that_is_away() {
 /// Datafiles lent at once, in the test of loans.
 const LENT: u64 = 4;
 
-/// In the weaker modes others see a layout, and write by it, before its record is durable: after a power cut the loan alone
-/// says that its datafiles are not in the pool any more.
+/// In the weaker modes others see a layout, and write by it, before its record is durable: after a power cut
+/// the loan alone says that its datafiles are not in the pool any more.
 #[test]
 fn no_datafile_is_taken_whose_loan_is_not_durable() {
     run(|env| async move {

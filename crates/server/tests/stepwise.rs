@@ -1,4 +1,5 @@
-//! Clients that create and remove step by step (`compound = off`), and what becomes of their steps without them.
+//! Clients that create and remove step by step (`compound = off`), and what becomes of their steps without
+//! them.
 
 mod raw;
 
@@ -127,7 +128,8 @@ fn a_link_whose_name_was_taken_counts_once_whoever_ends_it() {
         let taken = here.change(vec![Op::Rmdirent { dir: Handle::ROOT, name: name("a") }]).await;
         let [Answer::Unnamed { handle, ticket, .. }] = *taken.answers.0 else { panic!("{taken:?}") };
         assert_eq!(handle, file);
-        // It has another name: its server does nothing to it, and the link is settled here, however often it is asked.
+        // It has another name: its server does nothing to it, and the link is settled here, however often it
+        // is asked.
         let part = there.change(vec![Op::Removemeta { object: file, held: false }]).await;
         assert!(matches!(*part.answers.0, [Answer::Parted { linked: true, .. }]), "{part:?}");
         for _ in 0..2 {

@@ -34,7 +34,8 @@ pub struct Task {
     pub from: Spot,
     /// To where.
     pub to: Spot,
-    /// It was given by its name (a symbolic link is then followed where no tree is copied, unless links are wanted), not found in a directory.
+    /// It was given by its name (a symbolic link is then followed where no tree is copied, unless links are
+    /// wanted), not found in a directory.
     pub is_given: bool,
 }
 

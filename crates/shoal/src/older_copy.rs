@@ -116,7 +116,8 @@ impl OlderCopy {
         Ok(())
     }
 
-    /// All other servers have taken `map`: the folder holds the successor from now on. The server's next start completes it.
+    /// All other servers have taken `map`: the folder holds the successor from now on. The server's next
+    /// start completes it.
     pub fn accept(mut self, map: &ClusterMap) -> Result<()> {
         if self.found != self.successor {
             self.record.accept(self.found, self.successor, map);

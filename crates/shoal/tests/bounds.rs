@@ -1,4 +1,5 @@
-//! `shoal bounds` from outside: machines as files, the thesis's numbers, the curves; measuring, as short as it can be.
+//! `shoal bounds` from outside: machines as files, the thesis's numbers, the curves; measuring, as short as
+//! it can be.
 
 use serde_json::Value;
 use std::path::Path;

@@ -6,8 +6,8 @@
 //! the cost of an *operation* is measured with real servers and clients by a crate that has them
 //! ([`OperationCosts`]), and the message's part is subtracted.
 //!
-//! Processor time is kept twice: the least of the rounds, as bounds are made of it (`[cpu]`), and the median, as simulations are
-//! (`[usual]`).
+//! Processor time is kept twice: the least of the rounds, as bounds are made of it (`[cpu]`), and the median,
+//! as simulations are (`[usual]`).
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -69,7 +69,8 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Judge the rates of several rounds; `None` where there is none. `is_hot`: nothing is kept, so the bound must be near.
+    /// Judge the rates of several rounds; `None` where there is none. `is_hot`: nothing is kept, so the bound
+    /// must be near.
     pub fn judged(
         (operation, module, clients): (&str, &str, u32),
         rates: &[f64],

@@ -1,12 +1,12 @@
 //! Blocks of every size: where a rate falls though the blocks grow, something switches.
 //!
-//! One worker writes and reads one file by blocks of a power of two, size after size, over one target or several in turn.
-//! The file is written whole before, so that no block makes it grow; small blocks go over its beginning only. Rounds go
-//! through the sizes forwards and backwards, so that each size's neighbour is measured next to it, and the two are held
-//! against each other round by round ([`crate::interval`]).
+//! One worker writes and reads one file by blocks of a power of two, size after size, over one target or
+//! several in turn. The file is written whole before, so that no block makes it grow; small blocks go over
+//! its beginning only. Rounds go through the sizes forwards and backwards, so that each size's neighbour is
+//! measured next to it, and the two are held against each other round by round ([`crate::interval`]).
 //!
-//! Source: the thesis found that PVFS2 lost throughput at 128 KiB, where its transfers changed their way; ours change at
-//! the eager limit, at a flow's chunk and at the strip.
+//! Source: the thesis found that PVFS2 lost throughput at 128 KiB, where its transfers changed their way;
+//! ours change at the eager limit, at a flow's chunk and at the strip.
 
 use std::time::Instant;
 

@@ -1,7 +1,8 @@
 //! A machine fitted by simulation on published values, and how much each fitted cost matters.
 //!
-//! An experiment names, with `[[fit]]`, the costs of its machine that are to be found, each with the published row that tells it:
-//! as many unknowns as equations. Of the experiment only the series of these rows are run, so nothing else can be fitted on.
+//! An experiment names, with `[[fit]]`, the costs of its machine that are to be found, each with the
+//! published row that tells it: as many unknowns as equations. Of the experiment only the series of these
+//! rows are run, so nothing else can be fitted on.
 //!
 //! ```text
 //!   costs c ─▶ simulated rates r(c)           find c with r(c) = published
@@ -68,7 +69,8 @@ pub struct Fitted {
     pub rows: Vec<Residual>,
     /// Simulated runs that it took.
     pub runs: u32,
-    /// Every row that was fitted on is as near as was asked for. Else the costs are only the last ones that were tried.
+    /// Every row that was fitted on is as near as was asked for. Else the costs are only the last ones that
+    /// were tried.
     pub is_near: bool,
 }
 
@@ -159,7 +161,8 @@ pub fn fit(experiment: &Experiment, machine: &Machine, simulate: Simulate<'_>) -
     Ok(Fitted { costs, rows: rows(experiment, &outcome), runs, is_near: largest(&off) < NEAR })
 }
 
-/// How all rates of an experiment move with the costs that its machine was fitted with; of an axis of numbers at its last place.
+/// How all rates of an experiment move with the costs that its machine was fitted with; of an axis of numbers
+/// at its last place.
 ///
 /// # Errors
 /// When a run fails.

@@ -96,7 +96,8 @@ pub struct Outcome {
     pub provenance: Option<Provenance>,
     /// The series.
     pub curves: Vec<Curve>,
-    /// The checks. Of an outcome that was kept they are made anew ([`Outcome::judge`]): the experiment may ask for others by now.
+    /// The checks. Of an outcome that was kept they are made anew ([`Outcome::judge`]): the experiment may
+    /// ask for others by now.
     #[serde(skip_deserializing)]
     pub checks: Vec<Checked>,
 }

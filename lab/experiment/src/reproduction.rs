@@ -1,4 +1,5 @@
-//! The document of all experiments: every figure and table of the two papers, the claim, ours, the verdict, the picture.
+//! The document of all experiments: every figure and table of the two papers, the claim, ours, the verdict,
+//! the picture.
 //!
 //! All experiments take a quarter of an hour and more, so those of a document that were run again replace its
 //! former ones ([`renewed`]): their sections, their verdicts in the index, and the sum of all verdicts.

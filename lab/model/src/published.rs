@@ -63,7 +63,8 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// A computed number (without its slip) is the same to a unit of its last digit; a measured one is below its bound.
+    /// A computed number (without its slip) is the same to a unit of its last digit; a measured one is below
+    /// its bound.
     pub fn agrees(&self) -> bool {
         let said = self.published.corrected.unwrap_or(self.published.value);
         match self.computed {

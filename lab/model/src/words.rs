@@ -1,7 +1,7 @@
 //! Numbers as people read them.
 
-/// A number with its thousands or millions, in three digits that say something: `6.58`, `481`, `2800`, `41.2 k`, `1.06 M`. All that
-/// is printed of rates is written so, by benchmarks and bounds alike.
+/// A number with its thousands or millions, in three digits that say something: `6.58`, `481`, `2800`,
+/// `41.2 k`, `1.06 M`. All that is printed of rates is written so, by benchmarks and bounds alike.
 pub fn short(value: f64) -> String {
     if !value.is_finite() {
         return "no limit".to_owned();

@@ -47,7 +47,8 @@ pub struct Act {
     pub scope: u64,
     /// Open files through which an fsync said that it may be lost.
     pub told: Vec<u64>,
-    /// Those through which one said so of the file that was called before this was acknowledged: it may have been meant or not.
+    /// Those through which one said so of the file that was called before this was acknowledged: it may have
+    /// been meant or not.
     pub maybe_told: Vec<u64>,
     /// When the first of them was called and when it returned, in the order of opens and fsyncs.
     pub told_first: Option<(u64, u64)>,
@@ -381,7 +382,9 @@ impl Contents {
             content: &[],
         };
         if let Err(other) = self.may_be_absent(offset, &asked) {
-            return Err(format!("expected it behind what exists, found it at {offset}, before {other}"));
+            return Err(format!(
+                "expected it after the existing bytes, found it at {offset}, before {other}"
+            ));
         }
         let end = offset + own.len;
         for other in self.acts.iter().filter(|other| other.kind == "append" && other.returned.is_some()) {
@@ -479,7 +482,8 @@ impl Contents {
         }
     }
 
-    /// Whether the existence of a byte that an act gave or took may be lost: it follows from any later byte that there is.
+    /// Whether the existence of a byte that an act gave or took may be lost: it follows from any later byte
+    /// that there is.
     fn may_lose_existence(&self, act: &Act, at: u64, now: &Stamp) -> bool {
         let last = match act.length {
             Length::Reaches(end) => end.saturating_sub(1),

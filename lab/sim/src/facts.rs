@@ -207,7 +207,8 @@ impl Facts {
         self.xattrs.values_mut().for_each(|fact| fact.settle(server, now, is_synced));
     }
 
-    /// Whether the object may have these attributes. `is_written`: its data may have been changed since a moment.
+    /// Whether the object may have these attributes. `is_written`: its data may have been changed since a
+    /// moment.
     ///
     /// # Errors
     /// The violations, in words.

@@ -199,7 +199,7 @@ fn history_of(
             judged.registers += 1;
             let told = told(&history, &window);
             judged.violations.push(format!(
-                "{} in {}: expected one order that all agree with, found none behind: {told}",
+                "{} in {}: expected one order that all agree with, found none after: {told}",
                 slot.1,
                 Handle(slot.0)
             ));

@@ -5,9 +5,9 @@
 //!                                   │  └─── client processes (one a client node) ── tasks: application processes
 //!                                   └─ cores, links, disks, syncs: env::sim
 //! ```
-//! [`Simulated::run`] makes a file system, starts its servers, connects one client for each client node, and runs a body
-//! for each application process under virtual time. All application processes of a node share its client, as those of a
-//! Blue Gene/P share the client of their I/O node (PVFS small files, section IV.B).
+//! [`Simulated::run`] makes a file system, starts its servers, connects one client for each client node, and
+//! runs a body for each application process under virtual time. All application processes of a node share its
+//! client, as those of a Blue Gene/P share the client of their I/O node (PVFS small files, section IV.B).
 //!
 //! **One seed, one run**: two runs of one [`Simulated`] are equal in everything ([`Told::trace_hash`]).
 //!
@@ -286,7 +286,8 @@ impl<T: 'static, F: Future<Output = T> + 'static, B: Fn(Seat) -> F + 'static> Cr
         }
     }
 
-    /// A node's client, and the processes that use it: neighbours in number sit together, as `mpirun` fills nodes.
+    /// A node's client, and the processes that use it: neighbours in number sit together, as `mpirun` fills
+    /// nodes.
     async fn node(self: Rc<Self>, env: Env, node: u16, options: Options) {
         let client = match Client::connect(env.clone(), options).await {
             Ok(client) => client,

@@ -108,11 +108,12 @@ impl Client {
         Ok(self.map())
     }
 
-    /// Tell a server that another one, or it itself, is at these addresses from now on; `moved`: how often they were changed then.
-    /// The map in which that stands.
+    /// Tell a server that another one, or it itself, is at these addresses from now on; `moved`: how often
+    /// they were changed then. The map in which that stands.
     ///
     /// # Errors
-    /// `Conflict`: the server knows a later change. `Exists`: another server is at one of them. Or it does not answer.
+    /// `Conflict`: the server knows a later change. `Exists`: another server is at one of them. Or it does
+    /// not answer.
     pub async fn move_server(
         &self,
         told: ServerId,
@@ -144,7 +145,8 @@ impl Client {
         }
     }
 
-    /// Which server of the file system listens at an address, and from which store it is served. Nothing is begun there.
+    /// Which server of the file system listens at an address, and from which store it is served. Nothing is
+    /// begun there.
     ///
     /// # Errors
     /// `Unavailable`: no process listens there. Otherwise the listener is no server of the file system; the

@@ -1,12 +1,13 @@
 //! Listing a directory, in batches.
 //!
-//! With `readdirplus = off` the attributes are asked for one by one, as a program does that lists and then stats. With
-//! `compound = off` a batch's entries come without any, and then one request a server asks for those of many objects: the
-//! paper's *listattr*.
+//! With `readdirplus = off` the attributes are asked for one by one, as a program does that lists and then
+//! stats. With `compound = off` a batch's entries come without any, and then one request a server asks for
+//! those of many objects: the paper's *listattr*.
 //!
-//! Else readdirplus costs one message a batch for the entries whose objects live beside them, one a server and batch for the
-//! others, and one a data server and batch for the facts of striped files: never one an entry (design §4.2). Contents of small
-//! files come in the same reply, if they are asked for; those that live elsewhere by one more message a server and batch.
+//! Else readdirplus costs one message a batch for the entries whose objects live beside them, one a server
+//! and batch for the others, and one a data server and batch for the facts of striped files: never one an
+//! entry (design §4.2). Contents of small files come in the same reply, if they are asked for; those that
+//! live elsewhere by one more message a server and batch.
 //!
 //! **A split directory's shards are listed one after the other**, in the order of their ranges: that is the
 //! order of a whole directory, so a listing that began before the split continues after the place that it had
@@ -19,9 +20,9 @@
 //!   client   ask 1 ░░░ use 1, ask 2 ░░░ ask 3, use 2 ── ask 4, use 3 ── ask 5, use 4 ──
 //!   server        make 1          make 2       make 3         make 4         make 5
 //! ```
-//! One batch is at hand and one ahead, never more: a shard's next batch begins where its last one ended, so there is nothing
-//! to be asked for before that has come. A listing that is left after its first batch has cost one message, a later one at
-//! most one too many; at the end of the directory nothing is asked for.
+//! One batch is at hand and one ahead, never more: a shard's next batch begins where its last one ended, so
+//! there is nothing to be asked for before that has come. A listing that is left after its first batch has
+//! cost one message, a later one at most one too many; at the end of the directory nothing is asked for.
 //!
 //! *A slow caller gets no read-ahead, and small batches* ([`SLOW`]): attributes would only grow old in them.
 //!
@@ -72,8 +73,8 @@ impl Client {
     }
 }
 
-/// A listing of a directory. It keeps its place over splits and changes: an entry that is there all the time is given
-/// exactly once.
+/// A listing of a directory. It keeps its place over splits and changes: an entry that is there all the time
+/// is given exactly once.
 pub struct DirStream {
     client: Client,
     dir: Handle,
@@ -116,8 +117,8 @@ impl DirStream {
         self.batch.lacks.get(&last.handle)
     }
 
-    /// The next entry; `None` at the end. With `plus` it has its attributes, merged; an entry without them is gone
-    /// meanwhile, but for those that [`DirStream::lacks`] tells of.
+    /// The next entry; `None` at the end. With `plus` it has its attributes, merged; an entry without them is
+    /// gone meanwhile, but for those that [`DirStream::lacks`] tells of.
     ///
     /// # Errors
     /// `NotDirectory`; `Stale`: the directory is gone.
@@ -163,8 +164,8 @@ impl DirStream {
         self
     }
 
-    /// The next entry and, of a file that is small enough, all it contains; `None` at the end. Only of a listing made
-    /// `with_data`; else there are no contents.
+    /// The next entry and, of a file that is small enough, all it contains; `None` at the end. Only of a
+    /// listing made `with_data`; else there are no contents.
     ///
     /// ```no_run
     /// # async fn example(client: shoal_client::Client) -> Result<(), Box<dyn std::error::Error>> {

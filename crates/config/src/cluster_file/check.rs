@@ -135,7 +135,7 @@ pub fn check_address(id: usize, address: &Address) -> Result<()> {
     }
     if at.ip().is_unspecified() {
         bail!(
-            "server {id} listens at {address}: clients are told this address, and to them it leads nowhere; name the \
+            "server {id} listens at {address}: clients use this address, and from them it leads nowhere; name the \
              address by which they reach this machine"
         );
     }

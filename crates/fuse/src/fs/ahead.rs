@@ -16,9 +16,10 @@
 //! object that was changed through this mount since is not answered from here** ([`Known`] remembers), nor
 //! one that a server reported gone. The listing never gives a negative answer for a name.
 //!
-//! **A listing must be worth it**: a thousand entries listed take the cores as long as 200 lookups. Where fewer than one of
-//! [`ENTRIES_A_HIT`] was asked for, the next listing of that directory takes as many lookups by message, within the time they
-//! are believed, as would have been worth it, and twice as many as last time; where it was worth it, [`FEW`] suffice.
+//! **A listing must be worth it**: a thousand entries listed take the cores as long as 200 lookups. Where
+//! fewer than one of [`ENTRIES_A_HIT`] was asked for, the next listing of that directory takes as many
+//! lookups by message, within the time they are believed, as would have been worth it, and twice as many as
+//! last time; where it was worth it, [`FEW`] suffice.
 
 use super::known::Known;
 use bytes::Bytes;
@@ -30,7 +31,8 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Lookups by message in a directory, within the time that they are believed, after which it is listed for the first time.
+/// Lookups by message in a directory, within the time that they are believed, after which it is listed for
+/// the first time.
 const FIRST: u32 = 8;
 /// The same after a listing that was worth it.
 const FEW: u32 = 2;
@@ -147,7 +149,8 @@ impl Ahead {
         Some((attr.clone(), left))
     }
 
-    /// A lookup took a message and found something; whether the directory is to be listed now. Then [`Ahead::end`] follows.
+    /// A lookup took a message and found something; whether the directory is to be listed now. Then
+    /// [`Ahead::end`] follows.
     pub(super) fn missed(&self, dir: Handle, now: Instant) -> bool {
         if self.believed.is_zero() {
             return false;

@@ -6,15 +6,16 @@
 //! - *bare*: the object has no extended attributes. Programs and the kernel ask for `security.capability`,
 //!   `security.selinux` and others of nearly every file; they are answered from here.
 //! - *incapable*: the object has no file capability. Every write by another than root takes one away.
-//! - *privileged*: its mode has set-user-id or set-group-id. Every write by another than root asks for these bits to be
-//!   cleared, whether they are set or not.
-//! - *changed*: when something was last changed through this mount, or a server said that it is gone. An entry of a listing
-//!   that was fetched before that must not take the kernel's newer view of the file back.
+//! - *privileged*: its mode has set-user-id or set-group-id. Every write by another than root asks for these
+//!   bits to be cleared, whether they are set or not.
+//! - *changed*: when something was last changed through this mount, or a server said that it is gone. An
+//!   entry of a listing that was fetched before that must not take the kernel's newer view of the file back.
 //! - *names*: when one was last made, removed or moved through this mount. An entry that was requested before
 //!   that may lead to the wrong object: the kernel receives it, but with a cache time of zero. The same holds
 //!   for a while of a name whose file another client replaces ([`attempts`](super::attempts)).
-//! - *second tries*: threads whose call met an object that is gone ([`attempts`](super::attempts)). Their next lookup asks a server.
-//! - *told*: its attributes as last returned to the kernel, for removed objects: see [`gone`](super::gone).
+//! - *second tries*: threads whose call met an object that is gone ([`attempts`](super::attempts)). Their
+//!   next lookup asks a server.
+//! - `told`: its attributes as last returned to the kernel, for removed objects: see [`gone`](super::gone).
 //! - *size*: the size that the kernel received, the time of that size, and its value after the kernel's own
 //!   writes. An open that finds another size makes the kernel ask again.
 //!
@@ -229,7 +230,8 @@ impl Known {
         told_at.max(self.forgotten_size_at).is_some_and(|told| told > at)
     }
 
-    /// A name leads elsewhere since a change through this mount, or perhaps; so its directory was changed, too.
+    /// A name leads elsewhere since a change through this mount, or perhaps; so its directory was changed,
+    /// too.
     pub(crate) fn name_changed(&mut self, dir: Handle, name: &[u8], now: Instant) {
         self.changed(dir, now);
         self.doubt_name(dir, name, now);

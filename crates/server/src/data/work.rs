@@ -119,8 +119,8 @@ pub struct Engine {
     pub lingering: Rc<Lingering>,
 }
 
-/// Bulk work that may be carried out: its space is admitted, and an append to a laid-out file has its turn and its place.
-/// Nothing is written yet.
+/// Bulk work that may be carried out: its space is admitted, and an append to a laid-out file has its turn
+/// and its place. Nothing is written yet.
 pub struct Begun {
     bulk: Bulk,
     place: Option<Place>,
@@ -217,7 +217,8 @@ pub(super) async fn admit(engine: &Engine, bytes: u64) -> Result<(), Status> {
     admit_with(&engine.env, &engine.collection, &engine.lingering, ask).await.map(drop)
 }
 
-/// Ask for space. Where there is none, removed files that are still kept for those that have them open go first.
+/// Ask for space. Where there is none, removed files that are still kept for those that have them open go
+/// first.
 ///
 /// # Errors
 /// As the store answers; `NoSpace` when nothing was left to be removed.

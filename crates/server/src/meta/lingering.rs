@@ -6,9 +6,9 @@
 //!   hold ────────────▶ that client has it open, still                           o file client
 //!   a lease later ───▶ o file anyone, z time file go; with the last row of `o`, the file
 //! ```
-//! So those that have a file open can use it for a lease after its removal, and those that have said within that time that
-//! they have it open for as long as they hold it. All of that is rows, so it outlives a restart; a lease then begins anew. Time
-//! is the monotonic clock's: the wall clock only orders the rows.
+//! So those that have a file open can use it for a lease after its removal, and those that have said within
+//! that time that they have it open for as long as they hold it. All of that is rows, so it outlives a
+//! restart; a lease then begins anew. Time is the monotonic clock's: the wall clock only orders the rows.
 //!
 //! **Lingering objects never cause a lack of space**: where a request would be refused for lack of space,
 //! lingering objects on any server are removed first, the oldest first ([`Lingering::make_room`]), and

@@ -1,7 +1,7 @@
 //! The other servers, as this one asks them.
 //!
-//! One connection to each, made when first needed, many requests under way on it. A server is a small client of its
-//! peers, with a session that has no slots, because **everything it asks may be asked twice**:
+//! One connection to each, made when first needed, many requests under way on it. A server is a small client
+//! of its peers, with a session that has no slots, because **everything it asks may be asked twice**:
 //!
 //! | asked | twice |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | setmap | what is known of the map is no news |
 //! | write (a share of an append) | the same bytes to a place that was given to no other append |
 //!
-//! So a request whose connection broke is sent again on the next one, until its deadline. That is how changes over
-//! servers are done exactly once: by names, not by slots.
+//! So a request whose connection broke is sent again on the next one, until its deadline. That is how changes
+//! over servers are done exactly once: by names, not by slots.
 
 use crate::counters::{Counters, add};
 use crate::membership::claims::Claims;
@@ -190,7 +190,8 @@ impl Peers {
     /// Ask several operations by one message, each a group of its own.
     ///
     /// # Errors
-    /// `Unavailable` if the peer could not be reached, `TimedOut` if it did not answer, `WrongServer` if there is none.
+    /// `Unavailable` if the peer could not be reached, `TimedOut` if it did not answer, `WrongServer` if
+    /// there is none.
     pub async fn call_all(
         &self,
         server: ServerId,
@@ -266,7 +267,8 @@ impl Peers {
             if self.call(server, Op::Ping {}, until).await == Err(Status::TimedOut)
                 && let Some(line) = self.link(server).line.take()
             {
-                // Requests on it have no answer before their server goes on: they are sent again on the next one.
+                // Requests on it have no answer before their server goes on: they are sent again on the next
+                // one.
                 line.end();
             }
         }

@@ -17,7 +17,8 @@ pub struct NewFileSystem {
     /// The storage module.
     #[arg(long, value_enum, default_value_t)]
     pub module: ModuleName,
-    /// When metadata changes are durable: at reply, at fsync (a killed server loses nothing), never (scratch).
+    /// When metadata changes are durable: at reply, at fsync (a killed server loses nothing), never
+    /// (scratch).
     #[arg(long, value_enum, default_value_t)]
     pub metadata_sync: MetadataSyncName,
     /// When data writes are durable: at fsync, at reply.
@@ -35,9 +36,10 @@ pub struct NewFileSystem {
     /// Memory for cached rows and data, on each server.
     #[arg(long, default_value = "64M")]
     pub cache: ByteSize,
-    /// Which techniques are used: ours, paper or baseline, and what differs from the set (for study): paper,eager=off.
-    /// Switches: precreate, stuffing, readdirplus, compound (on, off); eager (on, off, bytes); split (on, off, entries);
-    /// placement (colocated, spread); coalescing (pipelined, watermark, watermark:LOW:HIGH, per-op).
+    /// Which techniques are used: ours, paper or baseline, and what differs from the set (for study):
+    /// paper,eager=off. Switches: precreate, stuffing, readdirplus, compound (on, off); eager (on, off,
+    /// bytes); split (on, off, entries); placement (colocated, spread); coalescing (pipelined, watermark,
+    /// watermark:LOW:HIGH, per-op).
     #[arg(long, default_value_t, value_name = "WORDS")]
     pub switches: SwitchWords,
 }
@@ -162,8 +164,9 @@ pub struct MountOptions {
     /// Let other users in (root mounts do anyway).
     #[arg(long)]
     pub allow_other: bool,
-    /// Options as mount(8) and /etc/fstab write them, separated by commas: ro, rw, nosuid, suid, nodev, dev (suid and dev: root
-    /// only), noexec, exec, and those above (attr_timeout=MS, key=FILE, ...). They count before the others.
+    /// Options as mount(8) and /etc/fstab write them, separated by commas: ro, rw, nosuid, suid, nodev, dev
+    /// (suid and dev: root only), noexec, exec, and those above (attr_timeout=MS, key=FILE, ...). They count
+    /// before the others.
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub mount_options: Vec<String>,
 }
@@ -249,12 +252,14 @@ The order does not matter, but two servers with one identity must never run:
 Of a file system with one server do step 1 while it runs: its clients hear of the new address within 30 seconds, from it alone.
 A command that was interrupted is run again. It moves no data.")]
 pub struct MoveServer {
-    /// The cluster file or its folder; or an address (shoal://HOST:PORT/NAME) or a path on a mount: then no cluster file is written.
+    /// The cluster file or its folder; or an address (shoal://HOST:PORT/NAME) or a path on a mount: then no
+    /// cluster file is written.
     #[arg(value_name = "FILE-OR-ADDRESS")]
     pub place: String,
     /// Which server.
     pub id: u16,
-    /// Where it is reached from now on: tcp:IP:PORT or tcp:HOST:PORT. These take the place of all addresses of its machine.
+    /// Where it is reached from now on: tcp:IP:PORT or tcp:HOST:PORT. These take the place of all addresses
+    /// of its machine.
     #[arg(required = true, value_name = "NEW-ADDRESS")]
     pub addresses: Vec<String>,
     /// Which key, if no cluster file names it.

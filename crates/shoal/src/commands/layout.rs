@@ -1,5 +1,5 @@
-//! `shoal layout`: how files are laid out over the servers. Of a directory it is what its new files get; of a file it can
-//! be set while the file is empty.
+//! `shoal layout`: how files are laid out over the servers. Of a directory it is what its new files get; of a
+//! file it can be set while the file is empty.
 
 use crate::address::Place;
 use crate::bytes_size::ByteSize;

@@ -1,5 +1,5 @@
-//! `shoal ls`: a directory's entries, by the native client; with their attributes and contents, if asked for, in the same
-//! messages.
+//! `shoal ls`: a directory's entries, by the native client; with their attributes and contents, if asked for,
+//! in the same messages.
 
 use crate::address::Place;
 use crate::cli::Ls;

@@ -87,7 +87,7 @@ fn in_background(args: &Mount) -> Result<ExitCode> {
     let (line, log) = (line.trim_end(), log.display().to_string());
     if args.json {
         let mut told: Value =
-            serde_json::from_str(line).context("what the mount in the background says is no JSON")?;
+            serde_json::from_str(line).context("the output of the mount in the background is no JSON")?;
         (told["process"], told["messages"]) = (child.id().into(), log.into());
         out::json_line(&told)?;
         return Ok(ExitCode::SUCCESS);

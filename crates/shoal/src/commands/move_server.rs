@@ -210,7 +210,8 @@ fn next(
         folder: PathBuf::new(),
     };
     let listen = before.moved_to(new)?;
-    // Of one that is there, nothing is counted again; but where two commands at once came to different ends this one does.
+    // Of one that is there, nothing is counted again; but where two commands at once came to different ends
+    // this one does.
     let is_there = |known: &Known| known.moved < last.moved || known.addresses == listen;
     let moved = if known.iter().all(is_there) { last.moved } else { last.moved.saturating_add(1) };
     Ok((listen, moved))
@@ -225,7 +226,7 @@ fn refuse_others(place: &Place, heard: &Heard, id: u16, at: &Address) -> Result<
         Ok((_, store)) => match heard.map.server(ServerId(id)) {
             Some(info) if !info.admits(store) => {
                 format!(
-                    "who listens there is served from store {store}, and server {id} has store {}",
+                    "the listener there serves from store {store}, and server {id} has store {}",
                     info.store
                 )
             }
@@ -233,12 +234,13 @@ fn refuse_others(place: &Place, heard: &Heard, id: u16, at: &Address) -> Result<
         },
         // No process listens there, or its machine does not answer: it is to be started.
         Err(error) if matches!(error.status, Status::Unavailable | Status::TimedOut) => return Ok(()),
-        Err(error) => format!("somebody else listens there: {error}"),
+        Err(error) => format!("another process listens there: {error}"),
     };
     bail!("server {id} cannot be at {at}: {words}; nothing was changed")
 }
 
-/// Each server that answered takes the new address: first the one that moves, which the client could not find there later.
+/// Each server that answered takes the new address: first the one that moves, which the client could not find
+/// there later.
 fn tell_all(one: &FileSystem, id: u16, listen: &[String], moved: u32) -> Result<Told> {
     let name = one.place.address.name.clone();
     let Some(heard) = &one.heard else {
@@ -286,7 +288,7 @@ fn show(args: &MoveServer, report: Report) -> Result<ExitCode> {
     for one in &report.file_systems {
         out::line(match (one.told.as_slice(), one.not_told.as_slice()) {
             ([], _) => format!(
-                "  {}: no server answers: they hear of it when server {} begins there",
+                "  {}: no server answers: they are informed when server {} begins there",
                 one.name, args.id
             ),
             (told, []) => format!("  {}: written by all servers ({})", one.name, list(told)),

@@ -150,7 +150,8 @@ impl Space {
     }
 }
 
-/// The servers whose disks have no room for anything new: each keeps a reserve free, out of which removals are written.
+/// The servers whose disks have no room for anything new: each keeps a reserve free, out of which removals
+/// are written.
 fn full(now: &[Sample]) -> Vec<usize> {
     let is_full = |sample: &Sample| {
         sample.as_ref().is_ok_and(|value| {

@@ -309,7 +309,8 @@ impl Spot {
         }
     }
 
-    /// Set mode and times, and with `all` the owner (which only root may, so only root must); and extended attributes.
+    /// Set mode and times, and with `all` the owner (which only root may, so only root must); and extended
+    /// attributes.
     pub async fn set(&self, meta: &Meta, all: bool, xattrs: &Xattrs) -> Result<()> {
         match self {
             Spot::Local(path) => set_local(path, meta, all, xattrs),

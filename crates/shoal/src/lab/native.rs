@@ -1,7 +1,7 @@
 //! The native client as a target of benchmarks: one worker is one thread with a client of its own.
 //!
-//! A worker's methods block; the client is asynchronous and bound to its thread. So each worker has a world of its own, on
-//! its thread, entered for each call: no hop between threads is part of what is measured.
+//! A worker's methods block; the client is asynchronous and bound to its thread. So each worker has a world
+//! of its own, on its thread, entered for each call: no hop between threads is part of what is measured.
 
 use crate::address::Place;
 use crate::connect;

@@ -1,4 +1,5 @@
-//! The chapter's figures, 4.1 to 4.6, as curves: the same counts as its numbers, over clients or over sizes of blocks.
+//! The chapter's figures, 4.1 to 4.6, as curves: the same counts as its numbers, over clients or over sizes
+//! of blocks.
 
 use super::{HUGE, KBYTE, MBYTE, WAITING, contiguous, create, least, setting, split};
 use crate::bound::{Access, Bound, Limit, Servers};

@@ -8,8 +8,8 @@
 //!   [[sync]] by bytes and writers                                       ─▶ Syncs: latency and gap by bytes
 //! ```
 //! * The simulator counts in integers; numbers are turned here, once, before anything runs.
-//! * Where all share one computer there is no network: a message costs what its calls to sockets cost, and an idle core its
-//!   awaking. A file without these (`nodes.idle_us`) has the rest of its round trip as latency.
+//! * Where all share one computer there is no network: a message costs what its calls to sockets cost, and an
+//!   idle core its awaking. A file without these (`nodes.idle_us`) has the rest of its round trip as latency.
 //! * A measured sync takes the file's time; an unmeasured one is an access of the disk's arm. With several
 //!   writers measured, the rate of all together gives the interval between the starts of syncs.
 //! * Values missing in the file cost nothing, as in the bounds.

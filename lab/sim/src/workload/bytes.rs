@@ -1,4 +1,5 @@
-//! Bytes written: ranges and patterns, over the borders of strips; appends; sizes; holes; and all of it made durable.
+//! Bytes written: ranges and patterns, over the borders of strips; appends; sizes; holes; and all of it made
+//! durable.
 
 use super::descriptors::is_loss;
 use super::{End, LANE, LANES_MAX, OPEN_MAX, Opened, Worker};
@@ -180,7 +181,8 @@ impl Worker {
         false
     }
 
-    /// A refusal that cannot be: a file that this client alone removes and holds open is there until its last close.
+    /// A refusal that cannot be: a file that this client alone removes and holds open is there until its last
+    /// close.
     pub(super) fn wrong_if_mine(&self, words: &str, object: ObjectId, status: Status) {
         if !self.with_object(object, |object| object.is_public) {
             self.wrong_of(words, object, status);

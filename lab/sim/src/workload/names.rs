@@ -285,7 +285,8 @@ fn onto_own(
     } else if flags.exchange {
         vec![(from.clone(), Some(*replaced)), (to.clone(), Some(*moved))]
     } else {
-        // With no_replace it is refused; where no answer comes it may be done late, when its target has moved away.
+        // With no_replace it is refused; where no answer comes it may be done late, when its target has moved
+        // away.
         vec![(from.clone(), None), (to.clone(), Some(*moved))]
     }
 }

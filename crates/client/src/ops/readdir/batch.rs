@@ -1,4 +1,5 @@
-//! One batch of a listing: one message, but where a shard has nothing (more) to list, or the directory was split since.
+//! One batch of a listing: one message, but where a shard has nothing (more) to list, or the directory was
+//! split since.
 
 use super::attributes::Lacks;
 use crate::cache::Stamp;

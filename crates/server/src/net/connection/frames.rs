@@ -1,5 +1,5 @@
-//! From bytes to frames, without waste: small frames come through one buffer that all connections share, so an idle
-//! connection holds none; the rest of a large frame is read straight into its place.
+//! From bytes to frames, without waste: small frames come through one buffer that all connections share, so
+//! an idle connection holds none; the rest of a large frame is read straight into its place.
 
 use bytes::BytesMut;
 use shoal_env::{Counters, ReaderImpl};

@@ -8,7 +8,8 @@ use shoal_proto::{Answer, Attr, Capability, Handle, Kind, Rights, Status};
 /// Open. The object becomes current.
 ///
 /// # Errors
-/// `Stale` for an object that is gone, or that only another client still holds; `IsDirectory` for writing a directory.
+/// `Stale` for an object that is gone, or that only another client still holds; `IsDirectory` for writing a
+/// directory.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle, rights: Rights) -> Result<Answer, Stopped> {
     let object = ctx.object(object)?;
     let attr = ctx.attr(object)?;

@@ -1,6 +1,7 @@
 //! `shoal bounds`: the measures of a machine, and the bound of every operation on it.
 //!
-//! The machine is measured ([`measure`]) or taken from a file ([`shelf`]); the arithmetic is [`shoal_model`]'s.
+//! The machine is measured ([`measure`]) or taken from a file ([`shelf`]); the arithmetic is
+//! [`shoal_model`]'s.
 
 mod hold;
 mod measure;

@@ -1,4 +1,5 @@
-//! `shoal bench directory`: one directory with very many files, filled, listed and emptied by several clients.
+//! `shoal bench directory`: one directory with very many files, filled, listed and emptied by several
+//! clients.
 //!
 //! A file system of its own. Each client is a thread with a connection of its own and one create under way; a
 //! bare probe of the disk runs concurrently. Listings are made by processes of their own, so that their
@@ -223,6 +224,6 @@ fn check(data: &Path, when: &str) -> Result<Checked> {
     let took_s = begun.elapsed().as_secs_f64();
     match checked.code() {
         Some(code @ (0 | 1)) => Ok(Checked { when: when.to_owned(), is_clean: code == 0, took_s }),
-        _ => bail!("`shoal fsck` could not check; what it said is above"),
+        _ => bail!("`shoal fsck` could not check; its output is above"),
     }
 }
