@@ -1,7 +1,7 @@
-//! Names and attributes believed for a moment.
+//! Names and attributes cached for a moment.
 //!
-//! Both papers' choice: 100 ms, which saves the lookups and stats that one command repeats, and bounds what
-//! other clients' changes can be missed by. Zero is strict: nothing is kept.
+//! Both papers' choice: 100 ms, which saves the lookups and stats that one command repeats, and bounds how
+//! long other clients' changes can be missed. Zero is strict: nothing is kept.
 //!
 //! **Invariant: a client sees its own changes at once.** A change drops the entries that it touched and gives
 //! them a *stamp*; an answer to a question sent before the stamp is not kept. **Invariant: a name is looked
@@ -23,7 +23,7 @@ const ATTRS_MAX: usize = 65_536;
 /// Stamps kept; beyond, all older answers are distrusted.
 const STAMPS_MAX: usize = 4096;
 
-/// Objects that are gone, at most; of older ones a name may be believed to its time.
+/// Objects that are gone, at most; of older ones a name may stay cached to its time.
 const GONE_MAX: usize = 4096;
 
 /// The object that a name leads to.

@@ -341,7 +341,7 @@ impl Core {
         self.placed(home, groups) != asked
     }
 
-    /// The directory that a group is about is not split as was believed.
+    /// The directory of a group is not split as the cache has it.
     pub(crate) fn forget_shards(&self, groups: &[Group]) {
         let first = groups.first().and_then(|group| group.ops.first());
         if let Some((dir, _)) = first.and_then(Op::entry) {

@@ -1,5 +1,5 @@
-//! An open file: its capability. Where its data is, and what its writes depend on, it shares with all open
-//! files of its [`Inode`].
+//! An open file: its capability. It shares the place of its data, and the loss ids of its writes, with all
+//! open files of its [`Inode`].
 
 use crate::core::Operation;
 use crate::inodes::Inode;
@@ -222,7 +222,7 @@ impl Opened {
         self.capability.get()
     }
 
-    /// The kernel uses the file: it has forgotten what pages it had to forget at the open.
+    /// The kernel uses the file: it has dropped the pages that it had to drop at the open.
     pub(crate) fn has_forgotten_pages(&self) {
         if self.forgets_pages.replace(false) {
             self.client.core.with_pages(|pages| pages.forgotten(self.handle));

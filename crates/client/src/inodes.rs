@@ -1,4 +1,4 @@
-//! Inodes as this client uses them: where a file's data is, and what of its changes is not known to be
+//! Inodes as this client uses them: the place of a file's data, and its changes that are not known to be
 //! durable.
 //!
 //! A change of the size or of attributes counts as a write of the file, and a change of an entry as one of
@@ -50,9 +50,8 @@ struct Unsynced {
 #[derive(Default, Debug)]
 pub(crate) struct Losses {
     unsynced: Vec<Unsynced>,
-    /// Loss ids that servers were asked for ahead of an append of this durability. Those of writes may say
-    /// more: a write that asked to be held in memory only is lost by a kill, an append of the same file is
-    /// not.
+    /// Loss ids requested from servers ahead of an append of this durability. Those of writes may say more: a
+    /// write that asked to be held in memory only is lost by a kill, an append of the same file is not.
     asked: Vec<(ServerId, Durability, Loss)>,
     /// Writes acknowledged so far.
     writes: u64,

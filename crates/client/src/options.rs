@@ -15,9 +15,9 @@ pub struct Options {
     pub fs_id: [u8; 16],
     /// Its collection.
     pub collection: CollectionId,
-    /// How long a name is believed; zero: not at all.
+    /// How long a name is cached; zero: not at all.
     pub name_cache: Duration,
-    /// How long attributes are believed; zero: not at all.
+    /// How long attributes are cached; zero: not at all.
     pub attr_cache: Duration,
     /// Bound of every operation, retries included.
     pub timeout: Duration,

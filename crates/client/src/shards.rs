@@ -6,7 +6,7 @@
 //!
 //! **The attributes of a split directory are merged here**: mode, owner, times set and parent are its own
 //! server's, counts are added, of the times of change the latest counts. For the mount each shard's are
-//! remembered as long as attributes are believed, so that the answer to a change in one shard tells the whole
+//! remembered as long as attributes are cached, so that the answer to a change in one shard tells the whole
 //! directory's.
 
 use lru::LruCache;
@@ -20,7 +20,7 @@ const DIRECTORIES_MAX: usize = 4096;
 
 struct Known {
     shards: Shards,
-    /// Each shard's attributes, and when they were asked for.
+    /// Each shard's attributes, and when they were requested.
     attrs: BTreeMap<ServerId, (Attr, Instant)>,
 }
 

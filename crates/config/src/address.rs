@@ -1,5 +1,5 @@
-//! Where a file system is, and what in it is meant: `shoal://HOST:PORT[,HOST:PORT…]/NAME[/PATH]`, or a path
-//! on a mount.
+//! The address of a file system, and a path in it: `shoal://HOST:PORT[,HOST:PORT…]/NAME[/PATH]`, or a path on
+//! a mount.
 //!
 //! A path on a mounted ShoalFS means the file system mounted there: the mount table names its address, and a
 //! note that the mount leaves in the runtime folder names its key. So `shoal map mnt/big.bin` needs neither.
@@ -247,7 +247,7 @@ impl Place {
         Ok(Some(Place { address, key: key.map_or(note.key, Path::to_path_buf) }))
     }
 
-    /// Find what `text` means: an address, a path on a mount, or a folder of `shoal up` (its root).
+    /// Find the meaning of `text`: an address, a path on a mount, or a folder of `shoal up` (its root).
     ///
     /// # Errors
     /// When it is none of these; the message says what would be.

@@ -122,7 +122,7 @@ pub struct CollectionEntry {
     /// Datafiles of a file; 0: one on every data server.
     #[serde(default)]
     pub width: u16,
-    /// Which techniques are used: `ours`, `paper`, `baseline`, and what differs: `paper,eager=off`.
+    /// Which techniques are used: `ours`, `paper`, `baseline`, and the differences: `paper,eager=off`.
     #[serde(default)]
     pub switches: SwitchWords,
 }

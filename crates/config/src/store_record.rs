@@ -9,8 +9,8 @@
 //! position = 48211
 //! ```
 //! It is next to `cluster.toml`, not in the server's folder, because that folder can be lost. **A store is
-//! made only where the record names none.** Without other servers this record is all that tells a new folder
-//! from one that was lost.
+//! made only where the record names none.** Without other servers only this record distinguishes a new folder
+//! from a lost one.
 //!
 //! When a store is given up (`--new-store`), the entry names its successor, `to_make` until that is made, and
 //! `map`, the map that the other servers took with it. When an older copy is accepted (`--accept-older`), the

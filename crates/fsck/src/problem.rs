@@ -4,7 +4,7 @@ use super::tables::{Entry, ToReap, Wrong};
 use shoal_proto::{Handle, Kind, ServerId, Time, TxId};
 use std::fmt;
 
-/// One thing that is wrong, with its evidence: two looks that find the same evidence found the same.
+/// One problem, with its evidence: two looks that find the same evidence found the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the sentence of a variant names its fields")]
 pub enum Problem {

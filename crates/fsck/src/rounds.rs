@@ -18,7 +18,7 @@ const ROUNDS_MAX: usize = 8;
 /// How many further looks between two rounds of repairs: they look at rows that were wrong before, or at
 /// their neighbours.
 const LOOKS_OF_ROUNDS: usize = 2;
-/// Rows asked for at once.
+/// Rows requested at once.
 const BATCH: u32 = 1024;
 
 /// The result of a check.
@@ -183,7 +183,7 @@ impl Checker<'_> {
             looked => looked,
         };
         let dir = made.context("cannot make /lost+found")?.handle;
-        // Whether it is split, the answer to any name tells.
+        // The answer to any name shows whether it is split.
         let name = Name::new(b"#").map_err(|status| anyhow::anyhow!(status))?;
         match self.client.lookup(dir, &name).await {
             Err(error) if error.status != Status::NotFound => {

@@ -7,7 +7,7 @@
 //! The kernel does not repeat requests answered `ENOSYS`: flush (all was written when `write(2)` returned;
 //! mappings are written back by the kernel before it would ask), access (the kernel checks permissions
 //! itself), lseek for holes, copying of ranges, and polling (the kernel does the simple thing itself). Locks
-//! are not asked for at all: they are the kernel's own.
+//! are not requested at all: they are the kernel's own.
 
 mod answer;
 mod convert;

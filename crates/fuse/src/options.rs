@@ -19,7 +19,7 @@ pub struct MountOptions {
     /// *absence* of a name.
     pub cache: Duration,
     /// A directory in which one name after the other is looked up is listed, and lookups answered from that.
-    /// Only where names are believed at all, and the file system's listings bring attributes (switch
+    /// Only where names are cached at all, and the file system's listings bring attributes (switch
     /// `readdirplus`).
     pub stat_ahead: bool,
     /// All files are read and written past the kernel's page cache. Shared mappings then need Linux 6.6.

@@ -286,7 +286,7 @@ struct Threads {
     client: JoinHandle<()>,
     forgetting: Forgetting,
     mounted: MaybeAttached,
-    /// Set before the end, if a thread's panic is what ended it.
+    /// Set before the end, if a thread's panic ended it.
     panicked: Arc<OnceLock<String>>,
     ended: OnEnd,
 }

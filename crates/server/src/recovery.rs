@@ -109,7 +109,7 @@ async fn find_map(shard: &Rc<Shard>) -> Result<ClusterMap, StoreError> {
             return Err(StoreError::Refused("the store holds another file system than the map names".into()));
         }
         map = kept.succeeded_by(&given);
-        // As long as it was never moved what lies here counts, however many more servers a copied file names.
+        // As long as it was never moved, the map here counts, however many more servers a copied file names.
         let moved = |map: &ClusterMap| map.server(shard.id()).is_some_and(|info| info.moved > 0);
         check_address(if moved(&map) { &map } else { kept }, &given, shard.id())?;
         shard.was_given_news.set(map != *kept);

@@ -279,7 +279,7 @@ impl Shard {
         self.admits.get()
     }
 
-    /// Whether the others may not know yet what this server's map says since it was opened.
+    /// Whether the others may not know this server's map yet since it was opened.
     pub(crate) fn has_new_map(&self) -> bool {
         self.was_given_news.get()
     }

@@ -187,7 +187,7 @@ fn further_changes_of_attributes_by_its_maker_do_not_wait_until_one_is_durable_a
         scene.held.write();
         env.sleep(Duration::from_millis(1)).await;
         scene.gated(1).await;
-        // The first client's next one shows what the other one changed.
+        // The first client's next one shows the other one's change.
         scene.client.send(Some(slot(0, 7)), vec![vec![chmod(object, 0o600)]], Bytes::new()).await;
         scene.gated(2).await;
         scene.held.write();

@@ -402,7 +402,7 @@ fn a_server_that_is_added_gets_a_pool() {
     run(|env| async move {
         let mut cluster = Cluster::new(&env, 2).await;
         filled(&cluster).await;
-        // It is there before the map tells of it.
+        // It is there before the map contains it.
         let (mut larger, mut old) = (cluster.map.clone(), cluster.map.clone());
         let address = format!("local:later-{}", larger.servers[0].addresses[0].0.replace("local:", ""));
         larger.servers.0.push(shoal_proto::ServerInfo::new(

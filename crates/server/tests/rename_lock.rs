@@ -1,5 +1,5 @@
-//! The rename lock: while a move of a directory is in doubt, others go on, and none of them can form a loop
-//! with it.
+//! The rename lock: while a move of a directory is in doubt, others continue, and none of them can form a
+//! loop with it.
 
 mod raw;
 

@@ -1,4 +1,4 @@
-//! Clients that create and remove step by step (`compound = off`), and what becomes of their steps without
+//! Clients that create and remove step by step (`compound = off`), and the outcome of their steps without
 //! them.
 
 mod raw;
@@ -235,7 +235,7 @@ fn sessions_end_in_time_however_much_is_to_be_asked_of_a_server_that_is_away() {
         cluster.kill(0);
         let ended = || cluster.shard(1).counters.sessions_ended.get();
         until(&env, || ended() == 1).await;
-        // From now on it is asked of server 0 what became of the files.
+        // From now on server 0 is asked for the outcome of the files.
         drop(cluster.client(1).await);
         let begun = env.now();
         until(&env, || ended() == 2).await;

@@ -30,8 +30,7 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 
-    /// Say more: -v what happens, -vv every operation. SHOAL_LOG takes a filter, e.g.
-    /// SHOAL_LOG=shoal_server=debug.
+    /// Log more: -v events, -vv every operation. SHOAL_LOG takes a filter, e.g. SHOAL_LOG=shoal_server=debug.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }

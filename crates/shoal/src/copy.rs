@@ -98,7 +98,7 @@ impl Copier {
         self.made.get()
     }
 
-    /// Name what could not be copied; the copy goes on.
+    /// Name objects that could not be copied; the copy continues.
     pub fn failed(&self, what: &str, error: &anyhow::Error) {
         self.count(|made| made.failed += 1);
         self.bar.suspend(|| eprintln!("shoal: cannot copy {what}: {error:#}"));

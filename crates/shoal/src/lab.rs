@@ -4,7 +4,7 @@
 //! no crate of the folder `lab/`, and nothing outside this module names one (`tests/house.rs`).
 //!
 //! [`cli`] has the arguments, [`commands`] one file for each command, [`native`] the client as a target of
-//! benchmarks, and [`torture`] what `shoal torture` does.
+//! benchmarks, and [`torture`] the work of `shoal torture`.
 
 pub mod cli;
 pub mod commands;

@@ -47,7 +47,7 @@ pub fn json_line(value: &impl Serialize) -> Result<()> {
     line(versioned(value)?.to_string())
 }
 
-/// Write a value as one line of JSON for whatever still reads, as [`tell`].
+/// Write a value as one line of JSON for a remaining reader, as [`tell`].
 pub fn tell_json(value: &impl Serialize) {
     if let Err(error) = json_line(value) {
         tracing::debug!("no reader: {error:#}");

@@ -1,4 +1,4 @@
-//! How things are shown to people: modes, times, numbers, tables.
+//! Output for people: modes, times, numbers, tables.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::{Value, json};

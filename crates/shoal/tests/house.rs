@@ -81,7 +81,7 @@ const PLAIN: &[&str] = &[
     "shoal",
 ];
 
-/// Words that comments do without (also with a capital), and what is said instead.
+/// Words that comments do without (also with a capital), and their replacements.
 const BANNED: &[(&str, &str)] = &[
     ("What", "the noun that the clause stands for"),
     ("who", "a noun: client, caller, user, server"),

@@ -142,7 +142,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Hold a rate against what its cost allows.
+    /// Compare a rate with the bound from its cost.
     pub fn new(measured: f64, cost: &Cost, machine: &Machine) -> Held {
         Held { measured, bound: cost.bound(machine) }
     }
@@ -152,7 +152,7 @@ impl Held {
         self.bound.as_ref()?.percent(self.measured)
     }
 
-    /// Cells of a table: measured, bound, percent, what binds.
+    /// Cells of a table: measured, bound, percent, the binding limit.
     pub fn cells(&self) -> [String; 4] {
         let nothing = || "–".to_owned();
         let rate = |per_s: f64| format!("{}/s", short(per_s));

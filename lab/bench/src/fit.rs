@@ -176,7 +176,7 @@ impl Fit {
             })
             .collect();
         let mut syncs = Vec::new();
-        // Journals' way first: the machine's first entry is what servers do.
+        // Journals' way first: the machine's first entry is the way of the servers.
         for method in [SyncMethod::DirectDsync, SyncMethod::AppendFdatasync] {
             for &writers in writers.iter().take(if options.servers > 1 { 2 } else { 1 }) {
                 for bytes in SYNC_BYTES {

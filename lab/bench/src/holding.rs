@@ -12,7 +12,7 @@ use shoal_model::{Bound, short};
 
 use crate::interval::Interval;
 
-/// A bound is loose where what keeps nothing reaches less than one part in so many.
+/// A bound is loose where servers that keep nothing reach less than one part in so many.
 pub const LOOSE: f64 = 3.0;
 
 /// The verdict on a bound.

@@ -4,7 +4,7 @@
 //! their attributes and removes them; each of these twice, once by the calls for one file and once, in
 //! `_many`, by those for a batch of files. The calls for one file are the cheapest that there are: one
 //! message each where the interface can (the files to be written are open already). So the ratio of the two
-//! is what batching saves, and nothing else.
+//! is the gain of batching, and nothing else.
 //!
 //! ```text
 //!   create       ▷◁ ▷◁ ▷◁ ▷◁ …       N messages, N syncs one after the other

@@ -63,7 +63,7 @@ pub struct Both {
 /// The rates of one run: phase, unit, rate.
 pub type Rates = Vec<(String, String, f64)>;
 
-/// The rates that a program's report tells, of its only target.
+/// The rates in a program's report, of its only target.
 pub fn rates(report: &str) -> Result<Rates> {
     let report: Value = serde_json::from_str(report).context("the program printed no report")?;
     let phases = report["targets"][0]["phases"].as_array().context("the program's report has no phases")?;

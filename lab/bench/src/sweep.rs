@@ -54,7 +54,7 @@ impl SweepOptions {
         std::iter::successors(Some(self.from), larger).take_while(|size| *size <= self.to).collect()
     }
 
-    /// Refuses what cannot be measured, naming the option.
+    /// Refuses settings that cannot be measured, naming the option.
     pub fn validate(&self) -> Result<()> {
         let is_size = |size: usize| size.is_power_of_two() && size <= BLOCK_MAX;
         if !is_size(self.from) || !is_size(self.to) || self.from > self.to {

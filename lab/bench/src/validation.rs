@@ -68,7 +68,7 @@ impl Validation {
         within as f64 / self.cells.len().max(1) as f64
     }
 
-    /// Whether the simulator may be believed.
+    /// Whether the simulator is accurate enough.
     pub fn passes(&self) -> bool {
         self.median_error().is_some_and(|error| error <= MEDIAN_ERROR_MAX)
             && self.share_within() >= SHARE_WITHIN_MIN

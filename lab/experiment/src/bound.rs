@@ -22,7 +22,7 @@ use shoal_model::{Bound, Counts, Figure, Machine, Operation, Servers, Set, Share
 use shoal_proto::{Coalescing, Switches};
 use std::sync::OnceLock;
 
-/// The words of what may bind.
+/// The words of the possible limits.
 pub const LIMITS: &[&str] = &[
     "round_trip",
     "sync",

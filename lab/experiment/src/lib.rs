@@ -2,7 +2,7 @@
 //! published values.
 //!
 //! An *experiment* ([`Experiment`]) is a TOML file in `lab/experiments/`: a workload and its parameters, a
-//! machine, what varies along the axis, the series, the points that were published, and *checks of the
+//! machine, the parameter along the axis, the series, the points that were published, and *checks of the
 //! shape*. Later work adds files, no code.
 //!
 //! ```text
@@ -20,9 +20,9 @@
 //! * [`bound`]: the estimated upper bound of a phase, by `model`.
 //! * [`check`]: the kinds of checks; each can fail, and a test feeds each check of each experiment a curve
 //!   that makes it fail.
-//! * [`run`], [`outcome`], [`provenance`]: all cells of an experiment, what came out, and of which program
-//!   and how much; [`tell`], [`picture`], [`totals`], [`reproduction`]: tables, CSV, SVG, the sums of all
-//!   checks by their kinds, and the document.
+//! * [`run`], [`outcome`], [`provenance`]: all cells of an experiment, their outcomes, and their program and
+//!   amounts; [`tell`], [`picture`], [`totals`], [`reproduction`]: tables, CSV, SVG, the sums of all checks
+//!   by their kinds, and the document.
 //!
 //! **Invariant: a published point is a number that the paper's text or table prints.** A curve that is only
 //! in a picture has no points; the file says so.

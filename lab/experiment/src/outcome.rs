@@ -53,11 +53,11 @@ pub struct Curve {
     pub metric: Metric,
     /// Along the axis.
     pub points: Vec<Point>,
-    /// Operations in each second of the longest run, where the workload tells them.
+    /// Operations in each second of the longest run, where the workload reports them.
     pub per_second: Vec<u64>,
 }
 
-/// A check, and what became of it.
+/// A check, and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Checked {
     /// The check.

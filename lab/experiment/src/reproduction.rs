@@ -53,7 +53,7 @@ pub fn shown(paper: &str) -> Vec<String> {
     }
 }
 
-/// An experiment and what came out of it: one outcome a mode.
+/// An experiment and its outcomes: one per mode.
 pub struct Told {
     /// Which.
     pub experiment: Experiment,
@@ -61,7 +61,7 @@ pub struct Told {
     pub outcomes: Vec<(Outcome, Option<String>)>,
     /// Why a mode has none.
     pub without: Vec<String>,
-    /// How its rates move with the costs that its machine was fitted with, where that was asked for.
+    /// How its rates move with the costs that its machine was fitted with, where that was requested.
     pub sensitivity: Option<Sensitivity>,
 }
 

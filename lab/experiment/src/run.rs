@@ -375,8 +375,7 @@ impl Run<'_> {
 fn value(phase: &Phase, metric: Metric, clock: Clock, mode: Mode, processes: u32) -> Option<f64> {
     let ns = match (clock, mode) {
         (Clock::First, _) => phase.first_ns,
-        // Where processes outnumber cores one may end before another begins: only the watch on the wall tells
-        // the truth.
+        // Where processes outnumber cores one may end before another begins: only wall-clock time is right.
         (Clock::Longest, Mode::Real) => phase.wall_ns,
         (Clock::Longest, Mode::Simulated) => phase.longest_ns,
     };

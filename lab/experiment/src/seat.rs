@@ -20,7 +20,7 @@ use shoal_sim::machine;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Wait until all processes have come here; the moment at which they go on, nanoseconds.
+/// Wait until all processes have come here; the moment at which they continue, nanoseconds.
 pub type Meet = Rc<dyn Fn() -> LocalBoxFuture<'static, u64>>;
 
 /// The way that a program's calls take to their client.
@@ -114,8 +114,8 @@ pub async fn take(seat: Seat, plan: &Plan) -> Took {
     Took { timings, failed }
 }
 
-/// Phases of the papers' length outlast what clients believe; short ones do not. So nothing of a phase is
-/// believed in the next.
+/// Phases of the papers' length outlast the clients' caches; short ones do not. So no entry of a phase is
+/// valid in the next.
 async fn forget(env: &Env, plan: &Plan) {
     let believed = Duration::from_millis(plan.setting.client_cache_ms);
     if !believed.is_zero() {

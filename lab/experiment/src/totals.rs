@@ -201,8 +201,8 @@ mod tests {
             .collect()
     }
 
-    /// Counted with nothing of what counts for the head: of names, those that do not fail anywhere, of those
-    /// that were seen.
+    /// Counted independently of the head's counts: of names, those that do not fail anywhere, of those that
+    /// were seen.
     fn counted(text: &str, word: &str) -> String {
         let names = |verdict: &str| {
             let (mut names, mut section) = (BTreeSet::new(), "");

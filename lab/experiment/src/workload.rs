@@ -3,7 +3,7 @@
 //!
 //! A workload is phases; before and after each all processes meet ([`crate::seat`]). A phase of a process is
 //! a loop of calls that wait for each other, as a program's are. Phases check what they see (how many
-//! entries, how many bytes), so that nothing is fast that did nothing.
+//! entries, how many bytes), so that a phase without work cannot look fast.
 
 mod files;
 mod lookups;

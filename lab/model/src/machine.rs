@@ -33,7 +33,7 @@ pub struct Machine {
     pub title: String,
     /// Where its values are from.
     pub source: String,
-    /// Computers, and what runs on them.
+    /// Computers, and the programs on them.
     pub nodes: Nodes,
     /// The network.
     pub link: Link,
@@ -60,7 +60,7 @@ pub struct Machine {
     pub published: Vec<Published>,
 }
 
-/// Computers, and what runs on them.
+/// Computers, and the programs on them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nodes {
@@ -235,7 +235,7 @@ pub struct Side {
     #[serde(default)]
     pub megabyte_us: f64,
     /// 10^6 bytes of files' contents sent, the program's own copies within; 0: as `megabyte_us`. From here on
-    /// what only the simulator counts.
+    /// values that only the simulator counts.
     #[serde(default)]
     pub megabyte_sent_us: f64,
     /// The same received.
@@ -245,7 +245,7 @@ pub struct Side {
     /// cache.
     #[serde(default)]
     pub megabyte_kept_us: f64,
-    /// Of `message_us`, what messages that go together share: the calls to sockets.
+    /// The part of `message_us` that messages sent together share: the calls to sockets.
     #[serde(default)]
     pub batched_us: f64,
     /// A thread that slept is switched to.
@@ -291,7 +291,7 @@ pub struct Sync {
     pub cpu_us: f64,
 }
 
-/// Why a machine cannot be used; every one says which file, what in it, and what to do.
+/// Why a machine cannot be used; every one names the file, the place and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// No such machine.

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
-    /// Of what.
+    /// The case.
     pub case: String,
     /// The number; operations or 10^6 bytes a second.
     pub value: f64,
@@ -90,7 +90,7 @@ impl Published {
         Some(Case::Operation(*operation, *set))
     }
 
-    /// Whether it says of what; else what to write.
+    /// Whether it names its case; else the remedy.
     pub(crate) fn check(&self) -> Result<(), String> {
         let words = |words: Vec<&str>| words.join(", ");
         match self.case() {

@@ -24,7 +24,7 @@ pub(crate) fn time(us: f64) -> String {
     if us >= 1000.0 { format!("{} ms", plain(us / 1000.0)) } else { format!("{} µs", plain(us)) }
 }
 
-/// Times: `10 ×`; a fraction keeps what says something.
+/// Times: `10 ×`; a fraction keeps the significant digits.
 pub(crate) fn plain(value: f64) -> String {
     let digits = match value.abs() {
         0.0 => 0,

@@ -1,4 +1,4 @@
-//! A cluster: one machine a server, one a client; servers start again after what happens to them.
+//! A cluster: one machine a server, one a client; servers start again after their faults.
 
 mod copies;
 mod growth;

@@ -33,7 +33,7 @@ pub enum Length {
     Becomes(u64),
 }
 
-/// The kind of an act that changes attributes alone: of the file's bytes none, but fsyncs tell of its loss.
+/// The kind of an act that changes attributes alone: of the file's bytes none, but fsyncs report its loss.
 pub const ATTRIBUTES: &str = "attributes";
 
 /// Something done to a file's bytes.
@@ -43,7 +43,7 @@ pub struct Act {
     pub kind: &'static str,
     /// The client.
     pub client: u16,
-    /// Through an open file of which life of which client: its fsyncs tell of a loss. 0: of none.
+    /// Through an open file of which life of which client: its fsyncs report a loss. 0: of none.
     pub scope: u64,
     /// Open files through which an fsync said that it may be lost.
     pub told: Vec<u64>,
@@ -215,7 +215,7 @@ pub struct Read<'a> {
     pub now: &'a Stamp,
     /// Where it began.
     pub from: u64,
-    /// How many bytes it asked for.
+    /// How many bytes it requested.
     pub len: u64,
     /// Its result.
     pub content: &'a [u8],
@@ -329,7 +329,7 @@ impl Contents {
         self.acts.len() - 1
     }
 
-    /// It was acknowledged, and may be held less well than was thought when it was asked for.
+    /// It was acknowledged, and may be held less well than was thought when it was requested.
     pub fn done(&mut self, act: usize, now: u64, held: Held) {
         let act = &mut self.acts[act];
         (act.returned, act.held) = (Some(now), act.held.min(held));

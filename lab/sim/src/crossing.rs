@@ -8,7 +8,7 @@
 //! Of three seeds, in one server 1 cannot reach server 2, where the first move has its directory, for a
 //! while; in one it can reach neither that one nor server 0, once it holds the rename lock there and has
 //! walked; in one it is killed at some step of the move and starts again much later. Meanwhile the second
-//! move is asked for, and where the first one's coordinator is dead, a move that has nothing to do with them.
+//! move is requested, and where the first one's coordinator is dead, a move that has nothing to do with them.
 //! **That one is done while the coordinator is dead; and whatever became of the two, every directory hangs on
 //! the root**, and nothing is left over.
 

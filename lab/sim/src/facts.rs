@@ -181,7 +181,7 @@ impl Facts {
         }
     }
 
-    /// A change that `client` asked for after these faults was acknowledged now, and is held so.
+    /// A change that `client` requested after these faults was acknowledged now, and is held so.
     pub fn changed(&mut self, stamp: &Stamp, held: Held, client: u16, now: u64) {
         self.ended = now;
         let by = Acknowledged { client, at: now };

@@ -77,7 +77,7 @@ async fn objects(env: &Env, client: &Client, shared: &Shared, tree: &Tree, judge
     for (object, slot) in live {
         let handle = shared.ledger.borrow().objects[object].handle;
         if !tree.objects.contains_key(&handle) {
-            // The name's own sentence says so.
+            // The name's own sentence reports that.
             continue;
         }
         let judgement = match attributes(env, shared, tree, object, handle) {

@@ -52,7 +52,7 @@ pub struct Object {
 /// Since when, and where, something may be lost.
 #[derive(Clone, Debug)]
 pub struct Exposed {
-    /// The faults before it was asked for.
+    /// The faults before it was requested.
     pub stamp: Stamp,
     /// The faults that may take it.
     pub held: Held,
@@ -243,7 +243,7 @@ impl Ledger {
     }
 
     /// An acknowledged operation is durable on the servers of its directories: there, so is every change of
-    /// attributes that was acknowledged before it was asked for, and that no fault took before.
+    /// attributes that was acknowledged before it was requested, and that no fault took before.
     pub fn durable(&mut self, operation: usize) {
         let slots = &self.operations[operation].slots;
         let change = |slot: &Slot| self.names.get(slot)?.changes.last().filter(|c| c.operation == operation);

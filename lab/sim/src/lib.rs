@@ -9,7 +9,7 @@
 //! ```
 //!
 //! **One seed, one run**: everything that can differ comes from the [`World`](shoal_env::sim::World)'s seed,
-//! so a violation is repeated by its seed alone ([`RunReport::trace_hash`] tells that it was the same run).
+//! so a violation is repeated by its seed alone ([`RunReport::trace_hash`] shows that it was the same run).
 //! **A violation is a sentence**, not a panic: a run reports all it found.
 //!
 //! The checks of the run:

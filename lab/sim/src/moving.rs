@@ -127,7 +127,7 @@ fn tell(cluster: &Cluster, seed: u64, how: How, moving: u16, report: &mut RunRep
     Ok(())
 }
 
-/// Stop the server, tell of the move, start it elsewhere; in some order.
+/// Stop the server, announce the move, start it elsewhere; in some order.
 fn moves(cluster: &Cluster, seed: u64, how: How, moving: u16, to: &Address) -> Result<(), String> {
     let (world, server) = (&cluster.world, cluster.server(moving));
     let stop = || {

@@ -50,7 +50,7 @@ struct Cached {
     locks: Vec<Semaphore>,
 }
 
-/// A client, and what its kernel has.
+/// A client, and its kernel's pages.
 struct Mount {
     client: Client,
     files: Vec<Cached>,
@@ -332,7 +332,7 @@ async fn rounds(env: &Env, options: shoal_client::Options, seed: u64, story: &St
             Ok(opened) => opened.read(0, WHOLE).await,
             Err(error) => Err(error),
         };
-        // A server that is away: the next round tells.
+        // A server that is away: the next round decides.
         let Ok(whole) = whole else { continue };
         for (n, mount) in mounts.iter().enumerate() {
             let checked = mount.check(file, &whole).await;

@@ -4,7 +4,7 @@
 //! One family of operations a file. Names and objects are of three sorts: *own* ones, which one client alone
 //! changes (the [`Ledger`] knows them exactly); *contended* names and attributes, which all change (each is a
 //! register, see [`crate::register`]); *shared files*, which stay and whose bytes all write (see
-//! [`crate::contents`]). Everything is noted **before** it is asked for, so a client that is killed in the
+//! [`crate::contents`]). Everything is noted **before** it is requested, so a client that is killed in the
 //! middle leaves an operation of unknown outcome.
 //!
 //! How often which family is drawn is the seed's choice ([`mix`]).
@@ -60,7 +60,7 @@ const OPEN_MAX: usize = 6;
 pub(crate) struct Shared {
     pub scene: Scene,
     pub timeout: Duration,
-    /// How long clients may believe names and attributes.
+    /// How long clients may cache names and attributes.
     pub cache: Duration,
     mix: Mix,
     /// The faults so far, by server; counted **before** they happen.
@@ -334,7 +334,7 @@ impl Worker {
         }
     }
 
-    /// Await an operation; see that it ended in time; tell how. `refusals` are the statuses that say for
+    /// Await an operation; check that it ended in time; return how. `refusals` are the statuses that say for
     /// certain that nothing was changed.
     async fn run<T>(
         &self,

@@ -81,7 +81,7 @@ impl Client {
         Ok(())
     }
 
-    /// Tell a server that the stores of other servers were given up, and `map` names what takes their place.
+    /// Tell a server that the stores of other servers were given up, and `map` names their successors.
     ///
     /// # Errors
     /// `Conflict` if the server knows another successor of one of them; or when it does not answer.

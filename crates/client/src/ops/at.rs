@@ -8,7 +8,7 @@ impl Client {
         self.core.until(self.core.deadline(), work).await
     }
 
-    /// [`Client::create`] by path; follows a symbolic link to what exists.
+    /// [`Client::create`] by path; follows a symbolic link to an existing object.
     ///
     /// # Errors
     /// As there, and as [`Client::walk`].

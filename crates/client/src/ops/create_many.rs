@@ -85,7 +85,7 @@ impl Client {
             results[item] = match told {
                 Ok(told) => match told.status {
                     Status::Ok => Some(self.made_of(*dir, name, &told).await),
-                    // The directory's own template is smaller than the contents, or its files are asked for
+                    // The directory's own template is smaller than the contents, or its files are requested
                     // elsewhere.
                     Status::StaleLayout | Status::WrongServer => None,
                     status => {

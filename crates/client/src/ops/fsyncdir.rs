@@ -4,8 +4,8 @@
 //! directory that is split, on the servers of all its shards. So all of them are synced: those that are known
 //! at once with its own, and those that its own server then names.
 //!
-//! As with a file ([`crate::transfer::fsync`]) the answers tell whether a server lost what this client
-//! changed of the directory: its entries and its attributes.
+//! As with a file ([`crate::transfer::fsync`]) the answers show whether a server lost this client's changes
+//! of the directory: its entries and its attributes.
 
 use super::attr_among;
 use crate::core::{Core, Operation};
@@ -51,7 +51,7 @@ impl Client {
 }
 
 impl Core {
-    /// Sync the directory's own server; the shards, and what would be lost.
+    /// Sync the directory's own server; returns the shards, and the loss.
     async fn fsync_home(self: &Rc<Core>, o: &Operation, dir: Handle) -> Result<(Shards, Loss), Error> {
         if !self.switches().compound {
             // A message has one operation, and no directory is split.

@@ -33,7 +33,7 @@ impl Client {
 }
 
 impl Core {
-    /// Attributes: those believed, or asked for.
+    /// Attributes, from the cache or from the server.
     pub(crate) async fn getattr(self: &Rc<Core>, o: &Operation, object: Handle) -> Result<Attr, Error> {
         let believed = self.cache.borrow_mut().attr(object, self.world.now());
         if let Some(attr) = believed {
@@ -43,7 +43,7 @@ impl Core {
         self.getattr_anew(o, object).await
     }
 
-    /// Attributes, asked for.
+    /// Attributes, from the server.
     pub(crate) async fn getattr_anew(self: &Rc<Core>, o: &Operation, object: Handle) -> Result<Attr, Error> {
         self.counters.borrow_mut().attr_misses += 1;
         let asked = self.cache.borrow().stamp();

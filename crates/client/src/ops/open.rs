@@ -9,7 +9,7 @@ use shoal_proto::{Attr, ChangeCount, Handle, Kind, Name, Op, Rights, Status};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Change counts of streams, asked for after an open of their file began.
+/// Change counts of streams, requested after an open of their file began.
 #[derive(Default, Debug)]
 pub struct StreamCounts(Vec<(Handle, ChangeCount)>);
 

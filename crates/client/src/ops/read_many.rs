@@ -9,7 +9,7 @@ use bytes::Bytes;
 use shoal_proto::op::Answer;
 use shoal_proto::{Attr, Generation, Handle, Kind, Op, Rights, Status};
 
-/// A file's attributes and all of its contents; `None`: it is larger than was asked for.
+/// A file's attributes and all of its contents; `None`: it is larger than was requested.
 pub type Contents = (Attr, Option<Bytes>);
 
 /// The result of one answer.

@@ -1,12 +1,12 @@
 //! Listing a directory, in batches.
 //!
-//! With `readdirplus = off` the attributes are asked for one by one, as a program does that lists and then
+//! With `readdirplus = off` the attributes are requested one by one, as a program does that lists and then
 //! stats. With `compound = off` a batch's entries come without any, and then one request a server asks for
 //! those of many objects: the paper's *listattr*.
 //!
 //! Else readdirplus costs one message a batch for the entries whose objects live beside them, one a server
 //! and batch for the others, and one a data server and batch for the facts of striped files: never one an
-//! entry (design §4.2). Contents of small files come in the same reply, if they are asked for; those that
+//! entry (design §4.2). Contents of small files come in the same reply, if they are requested; those that
 //! live elsewhere by one more message a server and batch.
 //!
 //! **A split directory's shards are listed one after the other**, in the order of their ranges: that is the
@@ -21,8 +21,8 @@
 //!   server        make 1          make 2       make 3         make 4         make 5
 //! ```
 //! One batch is at hand and one ahead, never more: a shard's next batch begins where its last one ended, so
-//! there is nothing to be asked for before that has come. A listing that is left after its first batch has
-//! cost one message, a later one at most one too many; at the end of the directory nothing is asked for.
+//! there is nothing to be requested before that has come. A listing that is left after its first batch has
+//! cost one message, a later one at most one too many; at the end of the directory nothing is requested.
 //!
 //! *A slow caller gets no read-ahead, and small batches* ([`SLOW`]): attributes would only grow old in them.
 //!
@@ -153,7 +153,7 @@ impl DirStream {
         Ok(entries)
     }
 
-    /// When the entry given last, and its attributes, were asked for.
+    /// When the entry given last, and its attributes, were requested.
     pub fn asked_at(&self) -> Instant {
         self.batch.asked.0
     }

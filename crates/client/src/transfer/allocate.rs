@@ -8,7 +8,7 @@ use shoal_pattern::Distribution;
 use shoal_proto::{Allocation, Handle, Op, Rights, Status, limits};
 
 impl OpenFile {
-    /// Reserve space, make a hole or zero in `offset .. offset + len`; see [`Allocation`] for what happens to
+    /// Reserve space, make a hole or zero in `offset .. offset + len`; see [`Allocation`] for the effect on
     /// the size.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use shoal_proto::limits;
 use std::path::{Component, Path, PathBuf};
 
 impl ClusterFile {
-    /// Refuse what contradicts itself.
+    /// Refuse contradictions.
     pub fn check(&self) -> Result<()> {
         self.check_counts()?;
         self.check_addresses()?;
@@ -91,7 +91,7 @@ impl ClusterFile {
 }
 
 impl CollectionEntry {
-    /// Refuse what no file system can be.
+    /// Refuse impossible file systems.
     pub fn check(&self) -> Result<()> {
         // It is a folder's name, and a part of addresses.
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);

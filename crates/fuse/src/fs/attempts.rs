@@ -86,7 +86,7 @@ impl Attempts {
         }
     }
 
-    /// Whether a lookup of this thread belongs to a second try, and what of.
+    /// The object of the second try to which a lookup of this thread belongs, if any.
     pub(super) fn second_try(&self, thread: u32, now: Instant) -> Option<Refused> {
         let mut refusals = self.refusals.borrow_mut();
         let refusal = refusals.get_mut(&thread).filter(|refusal| now.since(refusal.at) < TRY_SPAN)?;

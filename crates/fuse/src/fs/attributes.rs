@@ -1,4 +1,4 @@
-//! Attributes: asked for and changed.
+//! Attributes: requested and changed.
 //!
 //! Clearing of set-user-id and set-group-id: the kernel could do it, at the price of asking for
 //! `security.capability` before writes; and for files opened past its page cache it does not at all. So the

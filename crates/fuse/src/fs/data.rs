@@ -78,7 +78,7 @@ pub struct Opening {
 /// A write, as the kernel asks for it.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// Where: of an append, where the kernel believes the file ends.
+    /// The offset; of an append, the end of the file as the kernel has it.
     pub offset: u64,
     /// The bytes.
     pub data: Bytes,

@@ -153,8 +153,7 @@ impl Fs {
         Ok(Some(true))
     }
 
-    /// How long an entry and its attributes may be believed. Attributes may be newer than the entry, never
-    /// older.
+    /// How long an entry and its attributes are valid. Attributes may be newer than the entry, never older.
     fn believed(&self, dir: Handle, entry: &Listed) -> Duration {
         let changed = || self.known().name_changed_since(dir, &entry.name, entry.asked_at);
         if entry.attr.is_none() || changed() {

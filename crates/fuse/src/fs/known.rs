@@ -47,7 +47,7 @@ struct Fact {
     incapable_at: Option<Instant>,
     privileged: Option<(bool, Instant)>,
     changed_at: Option<Instant>,
-    /// `None` within: the kernel may believe any size.
+    /// `None` within: the kernel may cache any size.
     size: Option<(Option<u64>, Instant)>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Known {
     second_tries: BTreeMap<u32, Instant>,
     /// When a name was last removed: its object may have other names.
     taken_at: Option<Instant>,
-    /// Counts changes of extended attributes, so that a list fetched meanwhile is not believed.
+    /// Counts changes of extended attributes, so that a list fetched meanwhile is not kept.
     xattr_changes: u64,
 }
 
@@ -136,14 +136,14 @@ impl Known {
         self.xattr_changes
     }
 
-    /// It was seen to have no extended attributes, asked for when the mark was taken.
+    /// It was seen to have no extended attributes, requested when the mark was taken.
     pub(crate) fn saw_bare(&mut self, object: Handle, mark: u64, now: Instant) {
         if mark == self.xattr_changes {
             self.fact(object).bare_at = Some(now);
         }
     }
 
-    /// It was seen to have no file capability, asked for when the mark was taken.
+    /// It was seen to have no file capability, requested when the mark was taken.
     pub(crate) fn saw_incapable(&mut self, object: Handle, mark: u64, now: Instant) {
         if mark == self.xattr_changes {
             self.fact(object).incapable_at = Some(now);
@@ -188,7 +188,7 @@ impl Known {
         }
     }
 
-    /// Whether the kernel may believe in another size than this one; `None`: it is not known here.
+    /// Whether the kernel may have another size than this one cached; `None`: it is not known here.
     pub(crate) fn may_believe_another_size(
         &mut self,
         object: Handle,

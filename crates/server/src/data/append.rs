@@ -171,7 +171,7 @@ fn next(from: u64, shares: &[Result<u64, Status>]) -> Next {
     if shares.iter().all(of_generation) {
         return if written == 0 { Next::Failed(Status::StaleLayout) } else { Next::Newer(from + written) };
     }
-    // Refused, so certainly not written; and what clients try again.
+    // Refused, so certainly not written; and errors that clients retry.
     let again =
         [Status::StaleLayout, Status::BadCapability, Status::Busy, Status::Changed, Status::WrongServer];
     let is_refused = |why: &Status| again.contains(why) || *why == Status::NoSpace;

@@ -1,7 +1,7 @@
-//! Change counts: by what clients know that the bytes of a stream are the same as before.
+//! Change counts: they show clients that the bytes of a stream are the same as before.
 //!
 //! Each change of a stream's bytes sets its count to a number that was never given before. So two answers
-//! with one count belong to the same bytes, whatever happened between them. Times do not tell that: they
+//! with one count belong to the same bytes, whatever happened between them. Times do not show that: they
 //! stand still within a tick of the clock and when it is set back.
 //!
 //! ```text

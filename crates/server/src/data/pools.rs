@@ -17,12 +17,12 @@
 //!   still in the pool. So datafiles are *lent* before they may be taken, durably in every mode, some at a
 //!   time. A start retires all that are lent and not taken: the reaper has them used up on their own server,
 //!   touched or not.
-//! * **A batch is numbered.** Its number is this pool's last one and one more, and the row of the pool says
-//!   which was stored last; so an answer that was lost is asked for again and is the same batch, and nothing
+//! * **A batch is numbered.** Its number is this pool's last one and one more, and the row of the pool names
+//!   the batch stored last; so a lost answer is requested again and returns the same batch, and nothing
 //!   leaks. A pool that begins draws an id, durably, before it asks, so that no batch of a pool that was lost
 //!   is taken for one of its own.
-//! * Each pool is filled by a task of its own: where one server is away the others go on, and its own goes on
-//!   when it is back. A server that is added gets a pool when the map tells of it.
+//! * Each pool is filled by a task of its own: where one server is away the others continue, and its own
+//!   continues when it is back. A server that is added gets a pool when the map contains it.
 //! * If a pool is empty, callers wait until their deadline, then fail with the refill error (`Unavailable`,
 //!   …) or `Busy`.
 //!
@@ -385,7 +385,7 @@ async fn fill(shard: Rc<Shard>, peer: ServerId) {
     }
 }
 
-/// Do the next thing that is to be done for a pool; whether there was one.
+/// Do the next step for a pool; returns whether there was one.
 async fn step(shard: &Rc<Shard>, peer: ServerId) -> Result<bool, Status> {
     let identity = shard.identity();
     let is_wanted = identity.precreates()

@@ -113,7 +113,7 @@ pub struct Engine {
     pub identity: Rc<Identity>,
     /// Other data servers, for appends to laid-out files.
     pub peers: Rc<dyn Peers>,
-    /// Appends to laid-out files, and what begins a generation of them: one at a time and file.
+    /// Appends to laid-out files, and operations that begin a generation of them: one at a time per file.
     pub turns: super::append::Turns,
     /// The objects that may be removed when there is no space.
     pub lingering: Rc<Lingering>,
@@ -134,10 +134,10 @@ impl Begun {
     }
 }
 
-/// Wait for what bulk work needs before its first byte is written. Dropped, nothing of it was done.
+/// Wait for the conditions of bulk work before its first byte is written. Dropped, nothing of it was done.
 ///
 /// # Errors
-/// `NoSpace`; of an append to a laid-out file what its servers answer until `deadline`.
+/// `NoSpace`; of an append to a laid-out file its servers' error until `deadline`.
 pub async fn begin(engine: &Engine, bulk: Bulk, deadline: Instant) -> Result<Begun, Status> {
     let place = match &bulk.work {
         Work::Append { layout: Some(layout), generation, data, .. } => {

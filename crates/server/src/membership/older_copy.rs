@@ -9,7 +9,7 @@
 //! * the pools: files that are lost may have taken these datafiles since, and a pool that is used again gives
 //!   one datafile to two files;
 //! * the batches that were made last, so that no other server is answered with one of before;
-//! * the sessions and their kept replies: a client that goes on would be answered for changes that are not
+//! * the sessions and their kept replies: a client that continues would be answered for changes that are not
 //!   there.
 //!
 //! The successor gives handles of a range of its own ([`shoal_proto::ServerInfo::handles_from`]), reports no

@@ -41,7 +41,8 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How often a server tells its fellows how far its store is durable, and how often one keeps it at most.
+/// How often a server reports to its fellows how far its store is durable, and how often one keeps it at
+/// most.
 const EVERY: Duration = Duration::from_secs(60);
 /// How soon a fellow that did not answer at the beginning is asked again; each further try waits twice as
 /// long, up to [`EVERY`].

@@ -19,7 +19,7 @@ use std::cell::Cell;
 
 /// Handles reserved at once.
 const RANGE: u64 = 65_536;
-/// First counter of a new server; below are the root and what may come to be.
+/// First counter of a new server; below are the root and reserved ones.
 const FIRST: u64 = 16;
 
 /// The handles of one shard.

@@ -114,7 +114,8 @@ impl Lingering {
         Some(one)
     }
 
-    /// Have what lingers removed, here and on the other servers, the oldest first; whether anything was.
+    /// Have lingering objects removed, here and on the other servers, the oldest first; returns whether any
+    /// were.
     pub async fn make_room(&self, bytes: u64) -> bool {
         let goal = self.rounds.get().0 + 1;
         self.wanted.set(self.wanted.get().max(bytes));
@@ -129,7 +130,7 @@ impl Lingering {
     }
 }
 
-/// Take in what lingers when the server starts.
+/// Take in the lingering objects when the server starts.
 ///
 /// # Errors
 /// When the store fails.

@@ -216,7 +216,7 @@ rows! {
         pool: ServerId,
         /// How many, from the key's handle on.
         count: u16,
-        /// A bit for each: it was named once, and is what its own rows say.
+        /// A bit for each: it was named once, and its own rows describe it.
         used: Blob<{ limits::BATCH_MAX / 8 }>,
     }
 

@@ -5,7 +5,7 @@
 //!   bytes ─▶ Frames ─▶ handshake ─▶ request ─▶ executor ─▶ gate ─▶ Line ─▶ one vectored write
 //! ```
 //! One task a connection, no task for a request that finds everything in memory. Reading stops while too many
-//! requests are under way or too many replies wait to be written, and goes on as they leave. A client that
+//! requests are under way or too many replies wait to be written, and continues as they leave. A client that
 //! sends more bulk data than its credit, or bytes that are no frame, gets an error and is disconnected.
 
 mod frames;
@@ -44,7 +44,7 @@ pub enum Ended {
     Garbage,
 }
 
-/// Move frames until the connection ends. `on_frame` says whether the connection goes on.
+/// Move frames until the connection ends. `on_frame` says whether the connection continues.
 pub async fn pump(
     reader: &mut Reader,
     writer: &mut Writer,

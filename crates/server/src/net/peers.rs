@@ -10,7 +10,7 @@
 //! | draw | the first answer's handles are lost, never given again |
 //! | batchcreate | the number of the batch: the same one again is the same batch |
 //! | reap | names handles that are never used again |
-//! | setmap | what is known of the map is no news |
+//! | setmap | a known map changes nothing |
 //! | write (a share of an append) | the same bytes to a place that was given to no other append |
 //!
 //! So a request whose connection broke is sent again on the next one, until its deadline. That is how changes
@@ -267,8 +267,8 @@ impl Peers {
             if self.call(server, Op::Ping {}, until).await == Err(Status::TimedOut)
                 && let Some(line) = self.link(server).line.take()
             {
-                // Requests on it have no answer before their server goes on: they are sent again on the next
-                // one.
+                // Requests on it have no answer before their server continues: they are sent again on the
+                // next one.
                 line.end();
             }
         }

@@ -23,7 +23,7 @@ const AT_ONCE_MAX: usize = 64;
 pub struct Refusing(Tasks);
 
 impl Refusing {
-    /// Refuse what comes to `listen` with `status` and these words. An address at which it cannot listen is
+    /// Refuse connections to `listen` with `status` and these words. An address at which it cannot listen is
     /// left out.
     pub async fn begin(env: &Env, listen: &[Address], status: Status, words: &str) -> Refusing {
         let tasks = Tasks::default();

@@ -368,7 +368,7 @@ impl ServerHandle {
         select_all(waiting).await.0
     }
 
-    /// Where it really listens (ports chosen by the system resolved), in the order asked for.
+    /// Where it really listens (ports chosen by the system resolved), in the order requested.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
@@ -379,7 +379,7 @@ impl ServerHandle {
         &self.inner.shards
     }
 
-    /// Take a newer map, durably (what `setmap` does, from inside the process).
+    /// Take a newer map, durably (as `setmap` does, from inside the process).
     ///
     /// # Errors
     /// As `setmap`; `BadCollection` if no shard is of its file system.

@@ -55,7 +55,7 @@ pub struct Waiter {
 pub struct Running {
     /// The waiters for its reply; a retry joins.
     pub waiters: RefCell<Vec<Waiter>>,
-    /// A transaction over servers is under way: it goes on whatever becomes of the connection.
+    /// A transaction over servers is under way: it continues whatever becomes of the connection.
     pub in_transaction: Cell<bool>,
 }
 

@@ -97,7 +97,7 @@ pub struct Facts {
     pub done: BTreeMap<(usize, Handle), Result<crate::data::Done, Status>>,
     /// Turns of laid-out files, held to the group's end.
     pub turns: Vec<crate::data::Turn>,
-    /// The group wrote something outside its batch: it goes on at that operation, and does not run those
+    /// The group wrote something outside its batch: it continues at that operation, and does not run those
     /// before it again.
     pub resume: Option<Resume>,
     /// An earlier plan was given up: usually right assumptions are now checked by asking.
@@ -311,7 +311,7 @@ impl<'a> Ctx<'a> {
         Ok(inode)
     }
 
-    /// As [`Ctx::inode`], of an object that is asked for once: it is not kept.
+    /// As [`Ctx::inode`], of an object that is requested once: it is not kept.
     pub fn inode_once(&self, handle: Handle) -> Result<Inode, Stopped> {
         if handle.server() != self.identity.id {
             return Err(Stopped::Status(Status::WrongServer));
@@ -477,7 +477,7 @@ impl<'a> Ctx<'a> {
         Ok(Answer::Attr { attr, count })
     }
 
-    /// Attributes of what this server holds of an object: of a split directory those of its shard.
+    /// Attributes of this server's part of an object: of a split directory those of its shard.
     pub fn attr_here(&self, handle: Handle) -> Result<Attr, Stopped> {
         if handle.server() == self.identity.id {
             return self.attr(handle);

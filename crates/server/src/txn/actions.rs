@@ -213,8 +213,8 @@ pub fn journal_bytes(actions: &[Action]) -> u64 {
     actions.iter().map(of).sum()
 }
 
-/// An entry as a planned one expects it. A directory that is gone is a change too: the next plan will say
-/// what to answer.
+/// An entry as a planned one expects it. A directory that is gone is a change too: the next plan will give
+/// the answer.
 fn entry_expected(ctx: &Ctx<'_>, dir: Handle, name: &Name, expect: Option<Handle>) -> Result<(), Stopped> {
     let inode = shard::expected_directory(ctx, dir)?;
     let found = ctx.entry(dir, name)?.map(|entry| entry.handle);
@@ -270,7 +270,7 @@ pub fn carry_out(ctx: &mut Ctx<'_>, actions: Vec<Action>) -> Result<(), Stopped>
     plan(ctx, actions)
 }
 
-/// Plan a transaction, after a look at this server's own part of it, so that what cannot be is not begun.
+/// Plan a transaction, after a look at this server's own part of it, so that an impossible one is not begun.
 pub fn plan(ctx: &mut Ctx<'_>, actions: Vec<Action>) -> Result<(), Stopped> {
     let me = ctx.identity.id;
     actions.iter().filter(|action| server_of(action) == me).try_for_each(|action| validate(ctx, action))?;

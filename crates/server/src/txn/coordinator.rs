@@ -145,7 +145,7 @@ impl Plan {
 pub enum End {
     /// Committed; the group has its reply.
     Done,
-    /// Given up for what may pass: back off, plan again.
+    /// Given up for a temporary error: back off, plan again.
     Again(Status),
     /// The group fails.
     Failed(Status),

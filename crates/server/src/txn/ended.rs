@@ -143,7 +143,7 @@ async fn ask(shard: &Rc<Shard>, coordinator: ServerId, all: Vec<TxId>) {
     }
 }
 
-/// The places of those replies that are as asked for.
+/// The places of those replies that are as requested.
 fn which(replies: &[GroupReply], is: impl Fn(&GroupReply) -> bool) -> BTreeSet<usize> {
     (0..replies.len()).filter(|&at| is(&replies[at])).collect()
 }

@@ -62,7 +62,7 @@ pub fn locks_held(identity: &Identity, list: &[Action], participants: &[ServerId
 /// begins with.
 ///
 /// # Errors
-/// `Busy`: another's lock; `Changed`: the plan's facts are old; or what forbids an action.
+/// `Busy`: another's lock; `Changed`: the plan's facts are old; or the error that forbids an action.
 pub async fn prepare(
     shard: &Rc<Shard>,
     tx: TxId,

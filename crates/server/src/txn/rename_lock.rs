@@ -41,8 +41,8 @@
 //!
 //! A move on the lock's server alone is done at once, without a transaction, if the lock is free: it is a
 //! move that takes the lock, walks and votes in one moment. A message to prepare that is delivered late does
-//! no harm: a server ends what came by an earlier connection of its peer before it takes the next one, so no
-//! lock is taken for a walk that is over.
+//! no harm: a server ends the requests of an earlier connection of its peer before it accepts the next one,
+//! so no lock is taken for a walk that is over.
 
 use super::Undecided;
 use super::coordinator::PREPARE_TIMEOUT;
@@ -57,7 +57,7 @@ use std::rc::Rc;
 /// Begin a transaction by taking the collection's rename lock.
 ///
 /// # Errors
-/// `Busy`: another holds it; or why it could not be asked for.
+/// `Busy`: another holds it; or why it could not be requested.
 pub async fn take_rename_lock(shard: &Rc<Shard>, deadline: Instant) -> Result<Undecided, Status> {
     let mut undecided = loop {
         match Undecided::begin(shard) {

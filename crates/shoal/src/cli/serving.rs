@@ -36,7 +36,7 @@ pub struct NewFileSystem {
     /// Memory for cached rows and data, on each server.
     #[arg(long, default_value = "64M")]
     pub cache: ByteSize,
-    /// Which techniques are used: ours, paper or baseline, and what differs from the set (for study):
+    /// Which techniques are used: ours, paper or baseline, and the differences from the set (for study):
     /// paper,eager=off. Switches: precreate, stuffing, readdirplus, compound (on, off); eager (on, off,
     /// bytes); split (on, off, entries); placement (colocated, spread); coalescing (pipelined, watermark,
     /// watermark:LOW:HIGH, per-op).
@@ -135,7 +135,8 @@ pub struct Serve {
     /// Microseconds to poll before sleeping; for cores with nothing else to do.
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub polling_us: u64,
-    /// Seconds without a message after which a client's session ends, and what only it held open goes.
+    /// Seconds without a message after which a client's session ends, and files that only it held open are
+    /// removed.
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub lease: u64,
     /// One line of JSON instead of words when ready.
@@ -146,7 +147,7 @@ pub struct Serve {
 /// How a file system is mounted.
 #[derive(Args, Debug, Clone)]
 pub struct MountOptions {
-    /// Milliseconds that names and attributes are believed; 0: strict, every look asks.
+    /// Milliseconds that names and attributes are cached; 0: strict, every look asks.
     #[arg(long, value_name = "MS", default_value_t = 100)]
     pub attr_timeout: u64,
     /// Never list a directory ahead of lookups: every name costs a message.
@@ -194,7 +195,7 @@ pub struct Mount {
     /// How.
     #[command(flatten)]
     pub options: MountOptions,
-    /// Return when it is mounted, and go on in the background.
+    /// Return when it is mounted, and continue in the background.
     #[arg(long)]
     pub background: bool,
     /// One line of JSON instead of words when ready.
@@ -209,7 +210,7 @@ pub struct Umount {
     /// The mount point.
     #[arg(value_hint = ValueHint::DirPath)]
     pub mountpoint: PathBuf,
-    /// Detach it now; programs that still use it go on until they close their files.
+    /// Detach it now; programs that still use it continue until they close their files.
     #[arg(long)]
     pub lazy: bool,
 }

@@ -1,4 +1,4 @@
-//! `shoal ls`: a directory's entries, by the native client; with their attributes and contents, if asked for,
+//! `shoal ls`: a directory's entries, by the native client; with their attributes and contents, if requested,
 //! in the same messages.
 
 use crate::address::Place;

@@ -50,7 +50,7 @@ fn say_degraded(place: &Place) {
         };
         Ok(join_all(map.servers.iter().map(ask)).await)
     });
-    // One that cannot reach any server says so with the first operation.
+    // One that cannot reach any server reports that with the first operation.
     for (id, error) in asked.into_iter().flatten().flatten() {
         eprintln!("shoal: DEGRADED: server {id} does not answer: {error}");
     }

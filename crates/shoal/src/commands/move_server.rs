@@ -48,7 +48,7 @@ struct Known {
     moved: u32,
 }
 
-/// A file system, and what its servers said.
+/// A file system, and its servers' answers.
 struct FileSystem {
     place: Place,
     /// `None`: no server answers.

@@ -20,7 +20,7 @@ pub fn run(args: Sync) -> Result<ExitCode> {
     let only_now = metadata.is_empty() && data.is_empty() && coalescing.is_none();
     let mountpoint = if only_now { address::mountpoint_of(&args.place)? } else { None };
     match mountpoint {
-        // The mount knows what was written through it, and so whether something of it is lost.
+        // The mount knows the writes through it, and so whether any of them is lost.
         Some(mountpoint) => shoal_fuse::sync_all(&mountpoint).map_err(|error| failed(&mountpoint, &error))?,
         None => {
             let work = |_, client: Client| async move {
@@ -80,7 +80,7 @@ fn failed(mountpoint: &Path, error: &std::io::Error) -> anyhow::Error {
     }
 }
 
-/// The servers keep it; where a cluster file was named, it says so too.
+/// The servers keep it; where a cluster file was named, it records that too.
 fn note(args: &Sync, place: &Place) -> Result<()> {
     let folder = Path::new(&args.place);
     if args.place.starts_with("shoal://") || !folder.join(FILE_NAME).is_file() {

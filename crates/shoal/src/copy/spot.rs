@@ -35,7 +35,7 @@ pub struct Remote {
 
 enum RemoteDir {
     Known(Handle),
-    /// It is what this place will be.
+    /// It is the future object of this place.
     Above(Rc<Remote>),
 }
 

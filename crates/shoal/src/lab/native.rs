@@ -35,7 +35,7 @@ impl Native {
         Native { name, place, is_cached: true, pids: Vec::new(), planted: 0.0, is_counted: true }
     }
 
-    /// Names and attributes are asked for each time.
+    /// Names and attributes are requested each time.
     pub fn uncached(self) -> Native {
         Native { is_cached: false, ..self }
     }
@@ -149,7 +149,7 @@ struct NativeWorker {
     runtime: Driver,
 }
 
-/// The worker's world, and what its operations are made to take longer, percent.
+/// The worker's world, and the added time of its operations, percent.
 struct Driver {
     runtime: real::Runtime,
     planted: f64,

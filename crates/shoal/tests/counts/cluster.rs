@@ -72,7 +72,7 @@ impl Cluster {
         Cluster { servers: starts.collect(), map, _dir: dir }
     }
 
-    /// A client's options: nothing is believed for longer than the operation that asked it.
+    /// A client's options: nothing is cached for longer than the operation that asked it.
     pub fn client(&self) -> shoal_client::Options {
         let addresses = self.map.servers.iter().flat_map(|info| info.addresses.iter());
         let addresses: Vec<Address> = addresses.map(|text| text.0.parse().unwrap()).collect();

@@ -22,8 +22,8 @@ pub struct Total {
     pub servers: Vec<CounterSnapshot>,
     pub requests: u64,
     pub peer_messages: u64,
-    /// Among them those by which servers tell each other how far their stores are durable: no operation costs
-    /// them.
+    /// Among them those by which servers report to each other how far their stores are durable: no operation
+    /// costs them.
     pub remembers: u64,
     pub groups: u64,
     pub group_syncs: u64,
@@ -58,7 +58,7 @@ impl Meter<'_> {
         total
     }
 
-    /// The counts when nothing goes on any more.
+    /// The counts when nothing is under way any more.
     pub async fn quiet(&self) -> Total {
         let (mut last, mut turns) = (self.total().await, 0);
         while turns < QUIET_TURNS {
@@ -162,7 +162,7 @@ impl Cost {
         }
     }
 
-    /// The mean of what single operations cost.
+    /// The mean cost of single operations.
     pub fn mean(name: &'static str, costs: &[Cost]) -> Cost {
         let of = |field: fn(&Cost) -> f64| costs.iter().map(field).sum::<f64>() / costs.len() as f64;
         let mut by_name = BTreeMap::new();

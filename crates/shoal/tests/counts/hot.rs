@@ -116,8 +116,8 @@ impl Run<'_> {
         .await;
     }
 
-    /// New directories below `dir`, each with what it cost: those that were placed on the server of `dir`,
-    /// and the others. The next turn is not known, so each is measured by itself.
+    /// New directories below `dir`, each with its cost: those that were placed on the server of `dir`, and
+    /// the others. The next turn is not known, so each is measured by itself.
     async fn places(&self, dir: Handle) -> [Vec<(Name, Cost)>; 2] {
         let (client, servers) = (self.client(), self.client().map().servers.len());
         // All servers' handles are drawn then.

@@ -2,7 +2,7 @@
 //! exactly; and in addition the costs of our way where a file is not a small one on the server of its name.
 //!
 //! *n* is the number of data servers; a request and its reply are one message; messages between servers are
-//! not the client's. The directory's handle is known, and what new files take from it.
+//! not the client's. The directory's handle is known, and so are the properties that new files take from it.
 
 use crate::cluster::Cluster;
 use bytes::Bytes;

@@ -6,7 +6,7 @@ use crate::program::*;
 /// The text in a file, and its replacement.
 type Replaced<'a> = (&'a str, &'a str);
 
-/// The cluster file of two servers with one thing replaced, and the words of the refusal.
+/// The cluster file of two servers with one part replaced, and the words of the refusal.
 #[track_caller]
 fn contradicts(home: &Home, replaced: &[Replaced<'_>], words: &[&str]) {
     let path = home.path("cluster/cluster.toml");

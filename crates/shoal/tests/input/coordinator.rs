@@ -2,8 +2,8 @@
 //! alike on all servers.
 //!
 //! A file is renamed from a directory on server 2 to one on server 1, which coordinates that; the file itself
-//! is on server 3. Servers are stopped and go on, so that the rename comes to the state that is meant and no
-//! further; where it went past that (a server waits for another for some seconds only), the next file is
+//! is on server 3. Servers are stopped and continue, so that the rename comes to the state that is meant and
+//! no further; where it went past that (a server waits for another for some seconds only), the next file is
 //! renamed.
 
 use crate::program::*;

@@ -341,7 +341,7 @@ fn a_server_is_never_there_twice() {
     );
     assert_untouched(&before, &listing(&twin.join("s1/demo/journal")));
 
-    // The first goes on as if nothing had been.
+    // The first continues as if nothing had been.
     assert_eq!(said(&["cat", &format!("{root}/f"), "--key", &key]), "once");
     said(&["fsck", &cluster, "--quiet"]);
     both.stop();

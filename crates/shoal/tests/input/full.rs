@@ -112,7 +112,7 @@ fn a_full_disk_refuses_what_has_no_room_and_loses_nothing() {
         &rustix::fs::fallocate(&open, rustix::fs::FallocateFlags::empty(), 0, 1 << 40).map_err(Into::into)
     ));
     are_there(&files);
-    // Removals work, and so does the rest of what frees.
+    // Removals work, and so do the other operations that free space.
     for (path, _) in files.drain(40..) {
         let removed = std::fs::remove_file(&path);
         assert!(removed.is_ok(), "{}: {removed:?}: {}", path.display(), serving.told());

@@ -80,8 +80,8 @@ impl Machines {
         (server["listen"][0].as_str().unwrap().to_owned(), moved)
     }
 
-    /// Another folder with the cluster file as it is now, its servers' data in the same places, and what this
-    /// machine knows of them.
+    /// Another folder with the cluster file as it is now, its servers' data in the same places, and this
+    /// machine's record of them.
     fn copy_file(&self, to: &str) -> String {
         let text = std::fs::read_to_string(self.file()).unwrap();
         let data = self.home.text("cluster");
@@ -251,8 +251,8 @@ fn a_move_that_was_interrupted_is_completed_by_the_same_command() {
     machines.stop(1);
     machines.start(1);
     machines.all_agree();
-    // Two at once, from two copies of the file, to two addresses: one of them counts, and where it does not,
-    // it says so.
+    // Two at once, from two copies of the file, to two addresses: one of them counts, and the other one
+    // fails.
     let other = machines.copy_file("other");
     let both = [(&cluster, new_address()), (&other, new_address())];
     let running: Vec<_> = both

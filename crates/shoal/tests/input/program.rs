@@ -250,7 +250,7 @@ pub fn options(server: SocketAddr, key: &Path) -> Options {
     Options::new(vec![format!("tcp:{server}").parse().unwrap()], secret, fs_id, number)
 }
 
-/// Wait for what soon becomes true.
+/// Wait for a condition that soon becomes true.
 #[track_caller]
 pub fn soon(what: &str, mut is_true: impl FnMut() -> bool) {
     let begin = std::time::Instant::now();

@@ -446,7 +446,7 @@ fn watch(waiting: &impl AsFd, fd: BorrowedFd<'_>, at: u64) -> Result<()> {
     Ok(epoll::add(waiting, fd, epoll::EventData::new_u64(at), epoll::EventFlags::IN)?)
 }
 
-/// A connection, and what came of a request that is not whole yet.
+/// A connection, and the received part of a request that is not whole yet.
 struct Served<S> {
     stream: S,
     begun: Vec<u8>,

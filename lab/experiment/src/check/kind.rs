@@ -98,7 +98,7 @@ mod tests {
     use crate::file::Experiment;
     use std::path::Path;
 
-    /// An experiment's file, with something in it changed, and what becomes of it.
+    /// An experiment's file, with a change in it, and the result.
     fn with(name: &str, from: &str, to: &str) -> Result<Experiment, String> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../experiments/{name}.toml"));
         let text = std::fs::read_to_string(path).expect("it is there");

@@ -6,7 +6,7 @@ use crate::bound::{Access, Bound, Limit, Servers};
 use crate::curve::{Curve, Figure, places};
 use crate::machine::Machine;
 
-/// The disk as the thesis varies it, and what its curves are called.
+/// The disk as the thesis varies it, and the names of its curves.
 const DISKS: [(&str, Option<Access>); 4] = [
     ("no disk access", None),
     ("track to track", Some(Access::Track)),

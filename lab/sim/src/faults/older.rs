@@ -18,10 +18,10 @@ use std::time::Duration;
 
 /// Other faults have ended so long after the last one began: a silence takes the longest.
 const OTHERS_END: Duration = Duration::from_secs(50);
-/// Servers tell each other their positions once a minute, and keep one a minute.
+/// Servers report their positions to each other once a minute, and keep one a minute.
 const REMEMBERED_AFTER: Duration = Duration::from_secs(61);
-/// A story waits no longer for others to remember more: a server that does not go on has nothing more to be
-/// remembered.
+/// A story waits no longer for others to remember more: a server that does not continue has nothing more to
+/// be remembered.
 const REMEMBERED_MAX: Duration = Duration::from_secs(200);
 /// Between two looks.
 const AGAIN: Duration = Duration::from_secs(5);

@@ -40,7 +40,7 @@ impl Seat {
 
 impl Seat {
     /// Meet all others; the moment when the last one came. An application's process on a computer of its own
-    /// goes on at that moment, whatever the client that it shares with others does meanwhile.
+    /// continues at that moment, whatever the client that it shares with others does meanwhile.
     pub async fn meet(&self) -> Instant {
         let moment = self.together.0.moment.borrow().clone();
         moment.set(moment.get().max(self.env.now()));

@@ -83,7 +83,7 @@ impl Worker {
         }
     }
 
-    /// An object was made by a change that was asked for after these faults.
+    /// An object was made by a change that was requested after these faults.
     pub(super) fn made(&self, object: ObjectId, handle: Handle, stamp: &Stamp) {
         self.shared.ledger.borrow_mut().made(object, handle, stamp, self.held_metadata());
     }

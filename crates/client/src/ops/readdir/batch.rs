@@ -67,13 +67,13 @@ pub(super) struct Batch {
     pub(super) lacks: Lacks,
     /// Where the next one begins; `None` at the end.
     pub(super) then: Option<Begin>,
-    /// When it was asked for, by the clock and by the cache's stamp.
+    /// When it was requested, by the clock and by the cache's stamp.
     pub(super) asked: (Instant, Stamp),
     /// It has all attributes there are, or all contents.
     pub(super) has: Has,
 }
 
-/// How much of what may be wanted of a batch is there.
+/// The parts of a batch that are there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Has {
     /// The parts that came along.

@@ -96,7 +96,7 @@ impl Frames {
         Ok(None)
     }
 
-    /// Lengths of body and bulk that the frame at the front tells, unchecked.
+    /// Lengths of body and bulk in the frame at the front, unchecked.
     pub fn lengths(&self) -> Option<(usize, usize)> {
         lengths(&self.buf)
     }

@@ -73,7 +73,7 @@ pub struct Greeting {
 /// The server's side.
 ///
 /// # Errors
-/// Why it is refused; the caller tells the client.
+/// Why it is refused; the caller sends it to the client.
 pub async fn greet(
     shards: &[Rc<Shard>],
     name: &str,

@@ -34,7 +34,7 @@ pub fn opened(ctx: &mut Ctx<'_>, attr: Attr, rights: Rights) -> Result<Answer, S
     Ok(Answer::Made { attr, capability, created: false, count })
 }
 
-/// A capability for a file, if any right is asked for.
+/// A capability for a file, if any right is requested.
 pub fn capability(ctx: &Ctx<'_>, file: Handle, rights: Rights) -> Option<Capability> {
     let identity = ctx.identity;
     let expires_at = identity.capability_expiry(ctx.now);

@@ -46,8 +46,8 @@ pub struct Move<'a> {
 ///
 /// # Errors
 /// `NotFound`; `Exists` (with `no_replace`); `Invalid` for both flags at once, and for a directory that would
-/// come to lie in itself; `NotDirectory`, `IsDirectory`, `NotEmpty` for what cannot be replaced; `Loop` in a
-/// tree deeper than 4,096 levels.
+/// come to lie in itself; `NotDirectory`, `IsDirectory`, `NotEmpty` for an object that cannot be replaced;
+/// `Loop` in a tree deeper than 4,096 levels.
 pub fn run(ctx: &mut Ctx<'_>, asked: Move<'_>) -> Result<Answer, Stopped> {
     if asked.no_replace && asked.exchange {
         return Err(Stopped::Status(Status::Invalid));

@@ -9,7 +9,7 @@ use shoal_proto::{Answer, Handle, Status, limits};
 ///
 /// # Errors
 /// `Exists` if it is to be made, `NoAttribute` if it is to be replaced; `OutOfRange` for an empty name,
-/// `Invalid` for one with a NUL; `NoSpace` when the list of names would outgrow what can be listed.
+/// `Invalid` for one with a NUL; `NoSpace` when the list of names would outgrow the limit of a listing.
 pub fn run(
     ctx: &mut Ctx<'_>,
     object: Handle,

@@ -11,7 +11,7 @@ use crate::txn::actions;
 use shoal_proto::{Action, Answer, Attr, Handle, Roles, ServerId, ShardEntry, Shards, Status, limits};
 use std::collections::BTreeMap;
 
-/// Split it, if it is (still) large and whole. The answer tells its shards, if it has any then.
+/// Split it, if it is (still) large and whole. The answer names its shards, if it has any then.
 ///
 /// # Errors
 /// `NotSupported` where there is nothing to split over; `OverLimit` for one that is too large for one

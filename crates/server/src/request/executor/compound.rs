@@ -320,7 +320,8 @@ impl Compound {
     /// Whether this asker may ask this.
     fn permit(&self) -> Result<(), Status> {
         let Asker { peer, own, .. } = self.asker;
-        // A repair may end what no server coordinates; [`super::direct`] sees to it that it does no more.
+        // A repair may end transactions that no server coordinates; [`super::direct`] ensures that it does no
+        // more.
         let repairs = |op: &Op| match op {
             Op::Finish { tx, .. } => super::direct::is_ended_by_repair(&self.shard, *tx),
             _ => false,
@@ -331,7 +332,7 @@ impl Compound {
         if peer.is_some() && !self.shard.admits() {
             return Err(Status::Unavailable);
         }
-        // As PVFS: a request is one thing.
+        // As PVFS: a request is one operation.
         let is_client = peer.is_none() && !own;
         if is_client && !self.shard.identity().map.switches.compound && self.ops().len() > 1 {
             return Err(Status::NotSupported);

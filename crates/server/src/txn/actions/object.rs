@@ -160,8 +160,8 @@ pub fn links(
     ctx.put(keys::inode(object), &inode)
 }
 
-/// Bytes that a file takes, as far as its own server can tell: the others of its servers hold about as much
-/// as this one.
+/// Bytes that a file takes, as far as its own server knows: the others of its servers hold about as much as
+/// this one.
 fn space(ctx: &Ctx<'_>, object: Handle, inode: &Inode) -> Result<u64, Stopped> {
     let own = ctx.stream(object)?.map_or(0, |info| info.size.max(info.space));
     let width = inode.layout.as_ref().map_or(1, |layout| layout.datafiles.len());

@@ -66,7 +66,7 @@ Example:  shoal bench compare main~10 HEAD                   (builds both; run i
           shoal bench compare --a ./shoal-old --b ./shoal-new --repeat 20 -- small --whole --files 500 --workers 16
 Behind -- stand the words of `shoal bench small` or `io`; servers and client are both of the side that is measured.")]
     Compare(BenchCompare),
-    /// The slowest creates while checkpoints and cleaning go on, beside a bare probe of the disk.
+    /// The slowest creates while checkpoints and cleaning run, next to a bare probe of the disk.
     #[command(after_help = "\
 Example:  shoal bench tail --folder /var/tmp --clients 16 --seconds 20
 A server of its own, with small segments and tables, works in the folder; nothing stays there.")]
@@ -101,11 +101,11 @@ pub struct BenchCommon {
     /// Target that the others are compared with [default: the first].
     #[arg(long, value_name = "N")]
     pub reference: Option<usize>,
-    /// Milliseconds that a pass-through's names and attributes are believed.
+    /// Milliseconds that a pass-through's names and attributes are cached.
     #[arg(long, value_name = "MS", default_value_t = 100)]
     pub attr_timeout: u64,
-    /// Run once for each line that is read, and tell each run in a line of JSON: turns of some milliseconds,
-    /// by another program. With --unbound servers are not asked for their counts.
+    /// Run once for each line that is read, and report each run in a line of JSON: turns of some
+    /// milliseconds, by another program. With --unbound servers are not asked for their counts.
     #[arg(long, conflicts_with_all = ["repeat", "json", "explain"])]
     pub stepwise: bool,
     /// Measure no echo and no syncs beside native targets.
@@ -121,12 +121,12 @@ pub struct BenchCommon {
     /// Which key.
     #[command(flatten)]
     pub key: Key,
-    /// How it tells.
+    /// How it reports.
     #[command(flatten)]
     pub tell: BenchTell,
 }
 
-/// How a benchmark tells.
+/// How a benchmark reports.
 #[derive(Args, Debug, Clone)]
 pub struct BenchTell {
     /// No progress.
@@ -184,13 +184,13 @@ pub struct BenchIo {
     pub direct: bool,
 }
 
-/// How a benchmark of a file system of its own goes on.
+/// The course of a benchmark with a file system of its own.
 #[derive(Args, Debug, Clone)]
 pub struct BenchOwn {
     /// Folder on the disk to measure; files made in it are removed [default: the temporary folder].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: Option<PathBuf>,
-    /// How it tells.
+    /// How it reports.
     #[command(flatten)]
     pub tell: BenchTell,
 }
@@ -230,7 +230,7 @@ pub struct BenchNative {
     /// Show the arithmetic of every bound.
     #[arg(long)]
     pub explain: bool,
-    /// Where, and how it tells.
+    /// Where, and how it reports.
     #[command(flatten)]
     pub own: BenchOwn,
 }
@@ -254,7 +254,7 @@ pub struct BenchStored {
     /// Repetitions; medians are shown.
     #[arg(long, default_value_t = 10)]
     pub repeat: usize,
-    /// Where, and how it tells.
+    /// Where, and how it reports.
     #[command(flatten)]
     pub own: BenchOwn,
 }
@@ -286,7 +286,7 @@ pub struct BenchTechniques {
     /// Beside the machine's bounds.
     #[command(flatten)]
     pub held: BenchHeld,
-    /// Where, and how it tells.
+    /// Where, and how it reports.
     #[command(flatten)]
     pub own: BenchOwn,
 }
@@ -310,7 +310,7 @@ pub struct BenchMount {
     /// When metadata is durable, several to be measured one after the other.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "reply,fsync")]
     pub sync: Vec<MetadataSyncName>,
-    /// Milliseconds that names and attributes are believed, by all mounts.
+    /// Milliseconds that names and attributes are cached, by all mounts.
     #[arg(long, value_name = "MS", default_value_t = 100)]
     pub attr_timeout: u64,
     /// The folder that the pass-through shows; files made in it are removed [default: next to the file
@@ -323,7 +323,7 @@ pub struct BenchMount {
     /// Show the arithmetic of every bound.
     #[arg(long)]
     pub explain: bool,
-    /// Where, and how it tells.
+    /// Where, and how it reports.
     #[command(flatten)]
     pub own: BenchOwn,
 }
@@ -352,7 +352,7 @@ pub struct BenchDirectory {
     /// Beside the machine's bounds.
     #[command(flatten)]
     pub held: BenchHeld,
-    /// Where, and how it tells.
+    /// Where, and how it reports.
     #[command(flatten)]
     pub own: BenchOwn,
 }
@@ -407,7 +407,7 @@ pub struct BenchCompare {
     /// Where they are built, kept for the next time [default: in a folder that is removed].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub target_dir: Option<PathBuf>,
-    /// Where, and how it tells.
+    /// Where, and how it reports.
     #[command(flatten)]
     pub own: BenchOwn,
     /// The benchmark.
@@ -445,7 +445,7 @@ pub struct BenchSweep {
     /// Beside the machine's bounds.
     #[command(flatten)]
     pub held: BenchHeld,
-    /// Where, and how it tells.
+    /// Where, and how it reports.
     #[command(flatten)]
     pub own: BenchOwn,
 }

@@ -22,7 +22,8 @@ pub struct Torture {
     /// How many mounts, each a process.
     #[arg(long, default_value_t = 2)]
     pub mounts: usize,
-    /// How often what several clients do at once is done; 1 takes a quarter of a minute; 0: not at all.
+    /// How often the concurrent checks of several clients are done; 1 takes a quarter of a minute; 0: not at
+    /// all.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub together: usize,
     /// How often something is killed.

@@ -18,7 +18,7 @@ use shoal_model::{Machine, chapter4, compare};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Measure or take a machine, and tell its bounds.
+/// Measure or take a machine, and report its bounds.
 pub fn run(args: Bounds) -> Result<ExitCode> {
     if args.list {
         return list(args.json);

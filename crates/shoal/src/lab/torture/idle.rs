@@ -75,7 +75,7 @@ fn removed(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Write what [`must_be_whole`] expects, durably.
+/// Write the contents that [`must_be_whole`] expects, durably.
 pub fn write_content(file: &File) -> Result<()> {
     file.write_all_at(&content(), 0)?;
     Ok(file.sync_all()?)

@@ -90,7 +90,7 @@ impl Disk {
     }
 }
 
-/// The server does not start in an empty folder, says why, and everybody says so.
+/// The server does not start in an empty folder, says why, and all commands report it.
 fn must_be_refused(site: &mut Site, disk: &Disk) -> Result<()> {
     site.start_server(LOST)?;
     let words = site.await_end(LOST)?;

@@ -35,7 +35,7 @@ use std::time::Instant;
 const DIR: &str = "crowd";
 /// Clients that create and remove while another lists.
 const PASSING: usize = 2;
-/// How long the mount's names and attributes are believed, milliseconds: longer than any listing of them.
+/// How long the mount's names and attributes are cached, milliseconds: longer than any listing of them.
 const ATTR_TIMEOUT_MS: &str = "3600000";
 /// The steps, one after the other.
 const STEPS: u64 = 7;

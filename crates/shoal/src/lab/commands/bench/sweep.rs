@@ -1,4 +1,4 @@
-//! `shoal bench sweep`: one file by blocks of every size, by the native client; and what eager I/O is worth
+//! `shoal bench sweep`: one file by blocks of every size, by the native client; and the gain of eager I/O
 //! around its limit.
 //!
 //! Two file systems of its own where eager I/O is compared: with it and without it, measured in turn. Data is

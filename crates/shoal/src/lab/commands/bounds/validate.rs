@@ -147,7 +147,7 @@ fn check(machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// All repetitions of all clusters, and probes between them, where these are asked for.
+/// All repetitions of all clusters, and probes between them, where these are requested.
 fn real(
     args: &Bounds,
     grid: &Grid,

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 const PHASES: [&str; 3] = [names::CREATE, names::READ, names::REMOVE];
 /// Their common name.
 const ALL: &str = "create, read, remove";
-/// The benchmark, and what keeps its files.
+/// The benchmark, and the storage module of its files.
 const WORDS: [&str; 6] = ["small", "--whole", "--workers", "1", "--files", "50"];
 const UP: [&str; 2] = ["--module", "memory"];
 /// Rounds of a comparison where nothing is said, and how many of them the file systems stay up.
