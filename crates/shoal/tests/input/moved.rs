@@ -251,8 +251,8 @@ fn a_move_that_was_interrupted_is_completed_by_the_same_command() {
     machines.stop(1);
     machines.start(1);
     machines.all_agree();
-    // Two at once, from two copies of the file, to two addresses: one of them counts, and the other one
-    // fails.
+    // Two at once, from two copies of the file, to two addresses: one of them counts, and a command whose
+    // change does not count fails.
     let other = machines.copy_file("other");
     let both = [(&cluster, new_address()), (&other, new_address())];
     let running: Vec<_> = both
