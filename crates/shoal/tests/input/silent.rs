@@ -1,0 +1,121 @@
+//! Commands beside a server that does not answer: what the others know is shown and done, and the silent one is named.
+
+use crate::program::*;
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::process::Output;
+
+/// Two servers with directories, files in one strip and files over both; the second can be made silent.
+struct Site {
+    home: Home,
+    cluster: String,
+    first: Serving,
+    second: Serving,
+    /// The names at the root, with the server of their inodes.
+    names: BTreeMap<String, u64>,
+}
+
+const SECOND: u64 = 1;
+/// The one file that has bytes on both servers.
+const STRIPED: &str = "striped";
+
+impl Site {
+    fn new() -> Site {
+        let home = Home::new();
+        let (cluster, ports) = home.cluster(2);
+        let [first, second] =
+            ["0", "1"].map(|id| Serving::start(&["serve", "--config", &cluster, "--server", id]));
+        let root = format!("shoal://127.0.0.1:{},127.0.0.1:{}/demo", ports[0], ports[1]);
+        let tree = home.path("tree");
+        for i in 0..8 {
+            std::fs::create_dir_all(tree.join(format!("dir-{i}"))).unwrap();
+            std::fs::write(tree.join(format!("dir-{i}/inside")), "content").unwrap();
+            std::fs::write(tree.join(format!("file-{i}")), "content").unwrap();
+        }
+        std::fs::write(tree.join(STRIPED), vec![7; 3 << 20]).unwrap();
+        std::os::unix::fs::symlink("file-0", tree.join("link")).unwrap();
+        let mut site = Site { home, cluster, first, second, names: BTreeMap::new() };
+        let key = site.key();
+        for entry in std::fs::read_dir(&tree).unwrap() {
+            let path = entry.unwrap().path();
+            said(&["cp", "-r", "--quiet", path.to_str().unwrap(), &format!("{root}/"), "--key", &key]);
+        }
+        for value in json_lines(&site.ran(&["ls", "--plus", "--json", &site.cluster])) {
+            // A handle's upper 16 bits are its server's.
+            let server = value["inode"].as_u64().unwrap() >> 48;
+            site.names.insert(value["name"].as_str().unwrap().to_owned(), server);
+        }
+        assert!(site.names.values().any(|server| *server == SECOND), "{:?}", site.names);
+        assert_eq!(site.names[STRIPED], 0);
+        site
+    }
+
+    fn key(&self) -> String {
+        self.home.text("cluster/key")
+    }
+
+    fn ran(&self, args: &[&str]) -> Output {
+        run(args)
+    }
+
+    fn silence(&self) {
+        self.second.signal(Signal::STOP);
+    }
+
+    fn stop(self) {
+        self.second.signal(Signal::CONT);
+        self.first.stop();
+        self.second.stop();
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn json_lines(output: &Output) -> Vec<serde_json::Value> {
+    text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn ls_lists_all_names_with_what_is_known_and_names_the_servers_that_do_not_answer() {
+    let site = Site::new();
+    let columns = |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
+    let long = ["ls", "-l", &site.cluster];
+    let before = text(&site.ran(&long).stdout);
+    site.silence();
+    let listed = site.ran(&long);
+    let (now, told) = (text(&listed.stdout), text(&listed.stderr));
+    assert_eq!(listed.status.code(), Some(1), "{told}");
+    let far = site.names.values().filter(|server| **server == SECOND).count();
+    let unknown = format!("what only it knows of {} names is unknown", far + 1);
+    for words in ["server 1 does not answer", &unknown, "`shoal status`"] {
+        assert!(told.contains(words), "`{words}` is missing: {told}");
+    }
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert_eq!((now.lines().count(), before.lines().count()), (site.names.len(), site.names.len()));
+    for (before, now) in before.lines().zip(now.lines()) {
+        let (all, known) = (columns(before), columns(now));
+        let name = known[6].as_str();
+        assert_eq!(name, all[6]);
+        match (name, site.names[name]) {
+            (STRIPED, _) => {
+                assert_eq!(known[..6], [&all[0], &all[1], &all[2], &all[3], "?", "?"], "{now}");
+            }
+            (_, SECOND) => assert_eq!(known[..6], ["d?????????", "?", "?", "?", "?", "?"], "{now}"),
+            _ => assert_eq!(now, before),
+        }
+    }
+    // The names alone are all there without it.
+    let names = site.ran(&["ls", &site.cluster]);
+    assert!(names.status.success());
+    assert!(text(&names.stdout).lines().eq(site.names.keys()));
+    let json = site.ran(&["ls", "--plus", "--json", &site.cluster]);
+    assert_eq!(json.status.code(), Some(1));
+    for value in json_lines(&json) {
+        let name = value["name"].as_str().unwrap();
+        let is_far = site.names[name] == SECOND;
+        assert_eq!((value["size"].is_null(), value["mode"].is_null()), (is_far || name == STRIPED, is_far));
+    }
+    site.stop();
+}
