@@ -38,5 +38,5 @@ pub use counters::ClientCounters;
 pub use error::Error;
 pub use file::OpenFile;
 pub use ops::{Contents, DirStream, NewFile, OpenedPages, Piece, StreamCounts, UnorderedDirStream, Which};
-pub use options::Options;
+pub use options::{Options, TIMEOUT};
 pub use words::{RenameFlags, Statfs};

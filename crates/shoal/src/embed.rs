@@ -85,7 +85,7 @@ impl Embedded {
         how.allow_other |= options.allow_other;
         let said = mount_options::apply(&options.mount_options, &mut how)?;
         let mut client = crate::connect::options(place)?;
-        client.timeout = said.timeout.unwrap_or(Duration::from_secs(options.timeout.max(1)));
+        client.timeout = said.timeout.unwrap_or(options.limit.span());
         let handle = Mount::start(client, at, &how).map_err(|error| {
             let remedy = match error {
                 MountError::Client(_) => "; is it served (`shoal up`, `shoal serve`)?",

@@ -1,6 +1,6 @@
 //! How a file system is, and its care: `shoal ping`, `status`, `fsck`, `sync`, `torture`.
 
-use super::Key;
+use super::{Key, TimeLimit};
 use crate::cluster_file::{DataSyncName, MetadataSyncName};
 use clap::{Args, ValueHint};
 use shoal_proto::Coalescing;
@@ -103,6 +103,9 @@ pub struct Sync {
     /// Which metadata changes share a sync from now on: per-op, watermark[:LOW:HIGH], pipelined.
     #[arg(long)]
     pub coalescing: Option<Coalescing>,
+    /// How long it waits.
+    #[command(flatten)]
+    pub limit: TimeLimit,
     /// Which key.
     #[command(flatten)]
     pub key: Key,

@@ -25,14 +25,13 @@ const LINE_CHARS_MAX: usize = 60;
 /// List; 1 if a server did not answer, so that something of an entry is unknown.
 pub fn run(args: Ls) -> Result<ExitCode> {
     let place = Place::find(&args.place, args.key.key.as_deref())?;
-    let options = connect::options(&place)?;
-    let (within, path, args) = (options.timeout, &place.address.path, &args);
+    let (within, path, args) = (args.limit.span(), &place.address.path, &args);
     let work = |_, client: Client| async move {
         let mut lister = Lister { client, args, silent: BTreeMap::new() };
         lister.list(path, within).await?;
         lister.say_silent()
     };
-    let all_known = connect::with_client(&place, work)?;
+    let all_known = connect::with_client_within(&place, within, work)?;
     Ok(if all_known { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

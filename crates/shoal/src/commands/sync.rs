@@ -32,7 +32,7 @@ pub fn run(args: Sync) -> Result<ExitCode> {
                 }
                 Ok(())
             };
-            connect::with_client(&place, work)?;
+            connect::with_client_within(&place, args.limit.span(), work)?;
         }
     }
     if only_now {

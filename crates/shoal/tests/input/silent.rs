@@ -4,11 +4,13 @@ use crate::program::*;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::process::Output;
+use std::time::Instant;
 
 /// Two servers with directories, files in one strip and files over both; the second can be made silent.
 struct Site {
     home: Home,
     cluster: String,
+    root: String,
     first: Serving,
     second: Serving,
     /// The names at the root, with the server of their inodes.
@@ -16,6 +18,8 @@ struct Site {
 }
 
 const SECOND: u64 = 1;
+/// Seconds that commands wait: longer than a busy server that answers takes, and shorter than the client's own limit.
+const LIMIT: &str = "5";
 /// The one file that has bytes on both servers.
 const STRIPED: &str = "striped";
 
@@ -34,7 +38,7 @@ impl Site {
         }
         std::fs::write(tree.join(STRIPED), vec![7; 3 << 20]).unwrap();
         std::os::unix::fs::symlink("file-0", tree.join("link")).unwrap();
-        let mut site = Site { home, cluster, first, second, names: BTreeMap::new() };
+        let mut site = Site { home, cluster, root: root.clone(), first, second, names: BTreeMap::new() };
         let key = site.key();
         for entry in std::fs::read_dir(&tree).unwrap() {
             let path = entry.unwrap().path();
@@ -52,6 +56,10 @@ impl Site {
 
     fn key(&self) -> String {
         self.home.text("cluster/key")
+    }
+
+    fn at(&self, path: &str) -> String {
+        format!("{}/{path}", self.root)
     }
 
     fn ran(&self, args: &[&str]) -> Output {
@@ -81,7 +89,7 @@ fn json_lines(output: &Output) -> Vec<serde_json::Value> {
 fn ls_lists_all_names_with_what_is_known_and_names_the_servers_that_do_not_answer() {
     let site = Site::new();
     let columns = |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
-    let long = ["ls", "-l", &site.cluster];
+    let long = ["ls", "-l", &site.cluster, "--timeout", LIMIT];
     let before = text(&site.ran(&long).stdout);
     site.silence();
     let listed = site.ran(&long);
@@ -110,12 +118,49 @@ fn ls_lists_all_names_with_what_is_known_and_names_the_servers_that_do_not_answe
     let names = site.ran(&["ls", &site.cluster]);
     assert!(names.status.success());
     assert!(text(&names.stdout).lines().eq(site.names.keys()));
-    let json = site.ran(&["ls", "--plus", "--json", &site.cluster]);
+    let json = site.ran(&["ls", "--plus", "--json", &site.cluster, "--timeout", LIMIT]);
     assert_eq!(json.status.code(), Some(1));
     for value in json_lines(&json) {
         let name = value["name"].as_str().unwrap();
         let is_far = site.names[name] == SECOND;
         assert_eq!((value["size"].is_null(), value["mode"].is_null()), (is_far || name == STRIPED, is_far));
+    }
+    site.stop();
+}
+
+#[test]
+fn each_command_that_reads_or_copies_waits_for_a_silent_server_as_long_as_it_is_allowed() {
+    let site = Site::new();
+    // By the file, whose bytes are on both servers, and by the directory, whose inode is on the second.
+    let (dir, _) = site.names.iter().find(|(_, server)| **server == SECOND).unwrap();
+    let file = site.at(STRIPED);
+    let (key, there) = (site.key(), site.home.text("there"));
+    site.silence();
+    for args in [
+        vec!["ls", &file],
+        vec!["cat", &file],
+        vec!["stat", &file],
+        vec!["map", &file],
+        vec!["cp", "--quiet", &file, &there],
+        vec!["cp", "--quiet", "-r", &site.at(dir), &there],
+        vec!["sync", &site.cluster],
+    ] {
+        let begun = Instant::now();
+        let own = [args.as_slice(), &["--timeout", "2", "--key", &key]].concat();
+        let done = run(&own);
+        let told = text(&done.stderr);
+        assert!(!done.status.success(), "{own:?}");
+        assert!(told.contains("server 1"), "{own:?}: {told}");
+        assert!(begun.elapsed() < shoal_client::TIMEOUT, "{own:?} takes {:?}", begun.elapsed());
+    }
+    for (wrong, words) in [("0", "not in 1..=86400"), ("soon", "invalid digit")] {
+        assert!(text(&run(&["stat", &file, "--timeout", wrong]).stderr).contains(words));
+    }
+    for command in ["ls", "cp", "cat", "stat", "map", "sync", "mount", "up"] {
+        let help = said(&[command, "--help"]);
+        let words = "Seconds after which an operation that no server answers fails [default: 30]";
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains("--timeout <S>") && help.contains(words), "{command}: {help}");
     }
     site.stop();
 }
