@@ -30,6 +30,7 @@ mod walk;
 mod write_many;
 mod xattr;
 
+pub use admin::OfServers;
 pub(crate) use apart::Inherited;
 pub use create_many::NewFile;
 pub(crate) use directory::Listener;

@@ -89,7 +89,9 @@ Example:  shoal sync                               make everything durable now
           shoal sync --coalescing watermark:1:8    from now on, changes share syncs as in PVFS
 Names, attributes and bytes that were changed before, by whichever client, are on the disks of all servers when it returns.
 Linux does not pass sync(2) and syncfs(2) on to a FUSE mount, so `sync -f` is not enough: use this. Stores in a shared
-mapping are handed to the servers first; that they are durable only msync(2) and fsync(2) promise.")]
+mapping are handed to the servers first; that they are durable only msync(2) and fsync(2) promise.
+A server that does not answer keeps no other from it: it is named, and the exit status is 1. By a path on a mount the mount's
+own time limit counts first.")]
 pub struct Sync {
     /// The file system, or any path on its mount [default: ./shoal-data].
     #[arg(default_value = "shoal-data")]

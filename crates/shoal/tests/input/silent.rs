@@ -164,3 +164,46 @@ fn each_command_that_reads_or_copies_waits_for_a_silent_server_as_long_as_it_is_
     }
     site.stop();
 }
+
+#[test]
+fn sync_is_done_by_the_servers_that_answer_and_names_the_others() {
+    let site = Site::new();
+    let mnt = site.home.text("mnt");
+    let mount = is_root().then(|| Serving::start(&["mount", &site.cluster, &mnt, "--timeout", LIMIT]));
+    let synced = |server: usize| {
+        let told = site.ran(&["status", &site.cluster, "--json"]);
+        let status = &json_lines(&told)[0]["servers"][server];
+        status["operations"]["sync"].as_u64().unwrap_or(0)
+    };
+    site.silence();
+    let before = synced(0);
+    let words =
+        ["not everything is durable", "server 1 does not answer", "server 0 has done it", "run this again"];
+    refused(&["sync", &site.cluster, "--timeout", LIMIT], &words);
+    assert_eq!(synced(0), before + 1);
+    if mount.is_some() {
+        refused(&["sync", &mnt, "--timeout", LIMIT], &words);
+    }
+    let json = site.ran(&["sync", &site.cluster, "--timeout", LIMIT, "--json"]);
+    let value = &json_lines(&json)[0];
+    assert_eq!((&value["durable"], &value["done"]), (&false.into(), &serde_json::json!([0])));
+    assert_eq!((&value["failed"][0]["server"], json.status.code()), (&1.into(), Some(1)));
+    // New modes, too; the cluster file says what all servers have.
+    let file = || std::fs::read_to_string(site.home.path("cluster/cluster.toml")).unwrap();
+    let old = file();
+    let modes = ["sync", &site.cluster, "--data", "reply", "--timeout", LIMIT];
+    refused(
+        &modes,
+        &["not all servers have the new modes", "server 1 does not answer", "server 0 has done it"],
+    );
+    assert_eq!(file(), old);
+    site.second.signal(Signal::CONT);
+    said(&modes);
+    assert_ne!(file(), old);
+    assert_eq!(said(&["sync", &site.cluster]), "everything is durable\n");
+    if let Some(mount) = mount {
+        said(&["sync", &mnt]);
+        mount.stop();
+    }
+    site.stop();
+}
