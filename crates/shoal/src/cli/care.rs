@@ -8,7 +8,10 @@ use std::path::PathBuf;
 
 /// `shoal ping`.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:  shoal ping shoal://127.0.0.1:7441/demo")]
+#[command(after_help = "\
+Example:  shoal ping shoal://127.0.0.1:7441/demo
+Where no server answers at the given address, those are asked that this machine knows: from a mount of the file system, and from the
+cluster file beside the key.")]
 pub struct Ping {
     /// The file system [default: ./shoal-data].
     #[arg(default_value = "shoal-data")]

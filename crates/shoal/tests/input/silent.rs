@@ -207,3 +207,38 @@ fn sync_is_done_by_the_servers_that_answer_and_names_the_others() {
     }
     site.stop();
 }
+
+#[test]
+fn ping_asks_the_servers_that_this_machine_knows_where_the_given_one_does_not_answer() {
+    let site = Site::new();
+    let second = site.root.split([',', '/']).nth(3).unwrap().to_owned();
+    let given = format!("shoal://{second}/demo");
+    let (key, alone) = (site.key(), site.home.text("alone"));
+    std::fs::copy(&key, &alone).unwrap();
+    let mnt = site.home.text("mnt");
+    let mount = is_root().then(|| Serving::start(&["mount", &given, &mnt, "--key", &alone]));
+    site.silence();
+    let not_answering = |key: &str| {
+        let expected = format!("no server answers at the given address tcp:{second}");
+        let mut done = site.ran(&["ping", &given, "--key", "/nowhere"]);
+        // A mount writes its note in the background.
+        soon("another server is known", || {
+            done = site.ran(&["ping", &given, "--key", key]);
+            !done.stdout.is_empty()
+        });
+        let told = text(&done.stdout);
+        for words in ["DEGRADED: server 1 does not answer", &expected] {
+            assert!(told.contains(words), "`{words}` is missing: {told} {}", text(&done.stderr));
+        }
+        assert_eq!(done.status.code(), Some(1));
+    };
+    // By the cluster file beside the key.
+    not_answering(&key);
+    if let Some(mount) = mount {
+        not_answering(&alone);
+        mount.stop();
+    }
+    let words = ["no other of this file system is known here", "give several", "cluster file", &second];
+    refused(&["ping", &given, "--key", &alone], &words);
+    site.stop();
+}
