@@ -43,6 +43,7 @@ pub mod pools;
 mod reaper;
 mod recovery;
 pub mod refusing;
+pub mod room;
 pub mod rows;
 mod seldom;
 mod serve;

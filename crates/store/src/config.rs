@@ -68,6 +68,10 @@ impl CollectionConfig {
     /// Largest segment: a content's place in it is 32 bits.
     pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
+    /// Free segments kept ready, where the disk has room: each start takes one, and on a full disk, where no checkpoint frees
+    /// any, the server may be stopped and started again.
+    pub const SEGMENTS_READY: usize = 2;
+
     /// Memory for cached rows and contents, where nothing else is said.
     pub const CACHE_BYTES: usize = 64 << 20;
     /// What a cached row takes of memory, about.
