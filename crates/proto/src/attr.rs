@@ -55,6 +55,20 @@ impl Kind {
             Kind::BlockDevice => 0o060_000,
         }
     }
+
+    /// The kind in words.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Kind::File => "file",
+            Kind::Directory => "directory",
+            Kind::Symlink => "symbolic link",
+            Kind::Fifo => "FIFO",
+            Kind::Socket => "socket",
+            Kind::CharDevice => "character device",
+            Kind::BlockDevice => "block device",
+            Kind::Datafile => "datafile",
+        }
+    }
 }
 
 wire_struct! {

@@ -78,13 +78,13 @@ impl Lingering {
         self.bytes.get()
     }
 
-    /// Take in what a batch of changes adds; kept until then.
-    pub fn take_in(&self, changes: &Changes, until: Instant) {
+    /// Take in what a batch of changes adds; kept until `until()`. Few batches add anything: only they read the clock.
+    pub fn take_in(&self, changes: &Changes, until: impl Fn() -> Instant) {
         for (key, value) in &changes.rows {
             if let Some(value) = value
                 && key.first() == Some(&(Table::Lingering as u8))
             {
-                self.add(key, value, until);
+                self.add(key, value, until());
             }
         }
     }

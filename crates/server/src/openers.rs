@@ -25,7 +25,7 @@ const SLOTS: usize = 1 << 16;
 /// An open counts for this part of a lease.
 pub const OPEN_SHARE: u32 = 6;
 /// Units of a slot's time.
-const UNIT: Duration = Duration::from_millis(10);
+const UNIT_NS: u64 = 10_000_000;
 /// In place of a client: several.
 const SEVERAL: u32 = u32::MAX;
 
@@ -62,7 +62,7 @@ impl Openers {
     /// This client has had a session before this start of the server: it may have anything open.
     pub fn found(&self, client: ClientId) {
         self.former.borrow_mut().insert(client);
-        self.unknown_until.set(self.after(self.lease.get()));
+        self.unknown_until.set(unit(self.now() + self.lease.get()));
     }
 
     /// A client opens a file.
@@ -77,7 +77,7 @@ impl Openers {
 
     /// Whether another client than this one may have the file open.
     pub fn may_be_elsewhere(&self, object: Handle, client: ClientId) -> bool {
-        let now = self.after(Duration::ZERO);
+        let now = unit(self.now());
         let mut former = self.former.borrow_mut();
         if now > self.unknown_until.get() {
             former.clear();
@@ -90,7 +90,8 @@ impl Openers {
     }
 
     fn note(&self, object: Handle, client: ClientId, span: Duration) {
-        let (now, until) = (self.after(Duration::ZERO), self.after(span));
+        let now = self.now();
+        let (now, until) = (unit(now), unit(now + span));
         let mut slots = self.slots.borrow_mut();
         if slots.is_empty() {
             slots.resize(SLOTS, Slot::default());
@@ -104,12 +105,14 @@ impl Openers {
         };
     }
 
-    /// The unit that is over when so much time has passed.
-    fn after(&self, span: Duration) -> u32 {
-        let now = self.clock.get().map_or(Instant(0), |clock| clock());
-        let units = (now + span).0 / u64::try_from(UNIT.as_nanos()).unwrap_or(u64::MAX) + 1;
-        u32::try_from(units).unwrap_or(u32::MAX)
+    fn now(&self) -> Instant {
+        self.clock.get().map_or(Instant(0), |clock| clock())
     }
+}
+
+/// The unit that is over at this time.
+fn unit(time: Instant) -> u32 {
+    u32::try_from(time.0 / UNIT_NS + 1).unwrap_or(u32::MAX)
 }
 
 fn place(object: Handle) -> usize {

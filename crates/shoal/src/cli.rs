@@ -1,27 +1,12 @@
 //! The command tree: every command with its help and an example. Handlers are in [`crate::commands`], one file each.
 
-mod bench;
-mod bounds;
 mod care;
 mod files;
-mod paper;
 mod serving;
-mod sim;
-mod tail;
 
-pub use bench::{
-    Bench, BenchCommon, BenchCompare, BenchDirectory, BenchIo, BenchMount, BenchNative, BenchSmall,
-    BenchStored, BenchSweep, BenchTechniques, BenchTell,
-};
-pub use bounds::Bounds;
-pub use care::{Fsck, Ping, Status, Sync, Torture};
+pub use care::{Fsck, Ping, Status, Sync};
 pub use files::{Cat, Cp, Layout, Ls, Map, Stat};
-pub use paper::Paper;
 pub use serving::{AddServer, Init, Mount, MountOptions, MoveServer, NewFileSystem, Serve, Umount, Up};
-#[cfg(feature = "mutants")]
-pub use sim::SimMutants;
-pub use sim::{Sim, SimSetup, SimSoak};
-pub use tail::BenchTail;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
@@ -87,18 +72,10 @@ pub enum Command {
     MoveServer(MoveServer),
     /// Change when metadata and data are made durable.
     Sync(Sync),
-    /// What could this machine, or another, reach at best? Measure it, and compute the bound of every operation.
-    Bounds(Bounds),
-    /// Measure.
-    #[command(subcommand)]
-    Bench(Bench),
-    /// Run the experiments of papers, on real servers or under virtual time, and hold them against what was published.
-    Paper(Paper),
-    /// Run whole clusters with faults in virtual time, and see that every promise is kept.
-    #[command(subcommand)]
-    Sim(Sim),
-    /// Torture a throwaway file system: many clients at once, killed servers; and check what was promised.
-    Torture(Torture),
+    /// Study file systems.
+    #[cfg(feature = "lab")]
+    #[command(flatten)]
+    Study(crate::lab::cli::Study),
     /// Print completions for a shell.
     #[command(
         after_help = "Example:  shoal completions bash > ~/.local/share/bash-completion/completions/shoal"
@@ -117,18 +94,6 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// A process of a benchmark (started by `shoal bench`).
-    #[command(hide = true)]
-    BenchWorker,
-    /// Echo servers of a benchmark (started by `shoal bench`).
-    #[command(hide = true)]
-    BenchEcho,
-    /// A process that lists for a benchmark (started by `shoal bench`).
-    #[command(hide = true)]
-    BenchList,
-    /// A client's process (started by `shoal torture`).
-    #[command(hide = true)]
-    TortureHand,
 }
 
 /// Where a command finds its file system.

@@ -1,9 +1,6 @@
 //! What each command does, one file each.
 
 pub mod add_server;
-pub mod bench;
-pub mod bench_tail;
-pub mod bounds;
 pub mod cat;
 pub mod completions;
 pub mod cp;
@@ -14,14 +11,11 @@ pub mod ls;
 pub mod map;
 pub mod mount;
 pub mod move_server;
-pub mod paper;
 pub mod ping;
 pub mod serve;
-pub mod sim;
 pub mod stat;
 pub mod status;
 pub mod sync;
-pub mod torture;
 pub mod umount;
 pub mod up;
 
@@ -51,15 +45,8 @@ pub fn run(command: Command, matches: &clap::ArgMatches) -> Result<ExitCode> {
         Command::Ping(args) => ping::run(args),
         Command::Fsck(args) => fsck::run(args),
         Command::Status(args) => status::run(args),
-        Command::Bounds(args) => bounds::run(args),
-        Command::Bench(args) => bench::run(args),
-        Command::Paper(args) => paper::run(args),
-        Command::Sim(args) => sim::run(args),
-        Command::Torture(args) => torture::run(args),
-        Command::BenchWorker => bench::worker(),
-        Command::BenchEcho => bench::echo(),
-        Command::BenchList => bench::list(),
-        Command::TortureHand => torture::hand(),
+        #[cfg(feature = "lab")]
+        Command::Study(study) => crate::lab::commands::run(study),
     }
 }
 
@@ -70,5 +57,10 @@ pub fn exit_code_of_failure(command: &Command) -> ExitCode {
 
 /// Whether what is told would be of simulated servers, whose failures are made on purpose.
 pub fn is_simulation(command: &Command) -> bool {
-    matches!(command, Command::Sim(_))
+    #[cfg(feature = "lab")]
+    if let Command::Study(crate::lab::cli::Study::Sim(_)) = command {
+        return true;
+    }
+    let _ = command;
+    false
 }

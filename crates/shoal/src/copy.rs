@@ -179,7 +179,7 @@ impl Copier {
                 self.count(|made| made.others += 1);
                 self.keep(task, &meta).await
             }
-            kind => bail!("it is a {}: these are not copied", crate::words::kind(kind)),
+            kind => bail!("it is a {}: these are not copied", kind.word()),
         }
     }
 

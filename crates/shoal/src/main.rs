@@ -11,17 +11,16 @@ mod commands;
 mod connect;
 mod copy;
 mod embed;
-mod fsck;
+#[cfg(feature = "lab")]
+mod lab;
 mod log_file;
 mod mount_options;
-mod native;
 mod node;
 mod older_copy;
 mod out;
 mod panics;
 mod renewal;
 mod stop;
-mod torture;
 mod trace;
 mod words;
 

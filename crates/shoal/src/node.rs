@@ -168,7 +168,7 @@ impl Node {
         let key = KeyFile::load(&cluster.path(&cluster.key))?.secret()?;
         // As far as that goes: with fewer there are fewer connections.
         let servers = ids.len().max(1) as u64;
-        let open_files = shoal_bench::raise_open_files((OPEN_FILES + CONNECTIONS) * servers) / servers;
+        let open_files = shoal_env::raise_open_files((OPEN_FILES + CONNECTIONS) * servers) / servers;
         let connections = open_files.saturating_sub(OPEN_FILES).clamp(CONNECTIONS_MIN, CONNECTIONS);
         let mut node = Node { servers: Vec::new(), missing: Vec::new() };
         let mut begins = Vec::new();

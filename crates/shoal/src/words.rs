@@ -2,23 +2,10 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::{Value, json};
+pub use shoal_config::numbers::{count, many, rate, span_us};
 use shoal_proto::{Attr, Dist, Kind, Template, Time};
 use std::io::IsTerminal as _;
 use std::time::{Duration, UNIX_EPOCH};
-
-/// A kind, in words.
-pub fn kind(kind: Kind) -> &'static str {
-    match kind {
-        Kind::File => "file",
-        Kind::Directory => "directory",
-        Kind::Symlink => "symbolic link",
-        Kind::Fifo => "FIFO",
-        Kind::Socket => "socket",
-        Kind::CharDevice => "character device",
-        Kind::BlockDevice => "block device",
-        Kind::Datafile => "datafile",
-    }
-}
 
 /// `drwxr-xr-x`.
 pub fn mode(kind: Kind, mode: u32) -> String {
@@ -121,7 +108,7 @@ pub fn attr_json(attr: &Attr) -> Value {
     json!({
         "handle": attr.handle.to_string(),
         "inode": attr.handle.0,
-        "kind": kind(attr.kind),
+        "kind": attr.kind.word(),
         "mode": format!("{:04o}", attr.mode),
         "uid": attr.uid,
         "gid": attr.gid,
@@ -140,43 +127,10 @@ pub fn attr_json(attr: &Attr) -> Value {
     })
 }
 
-/// A count with its thousands apart: `23,411`.
-pub fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 /// Counts one behind the other: `20 1 0 3`; nothing for what is no list.
 pub fn list(counts: &Value) -> String {
     let counts = counts.as_array().map_or(&[][..], Vec::as_slice);
     counts.iter().map(|n| count(n.as_u64().unwrap_or(0))).collect::<Vec<_>>().join(" ")
-}
-
-/// A rate: `8.1k`, `812`, `0`.
-pub fn rate(per_second: f64) -> String {
-    match per_second {
-        r if r >= 1e9 => format!("{:.1}G", r / 1e9),
-        r if r >= 1e6 => format!("{:.1}M", r / 1e6),
-        r if r >= 1e3 => format!("{:.1}k", r / 1e3),
-        r if r >= 10.0 || r == 0.0 => format!("{r:.0}"),
-        r => format!("{r:.1}"),
-    }
-}
-
-/// A span of microseconds: `812 µs`, `131 ms`, `17 s`.
-pub fn span_us(us: f64) -> String {
-    match us {
-        us if us >= 1e7 => format!("{:.0} s", us / 1e6),
-        us if us >= 1e4 => format!("{:.0} ms", us / 1e3),
-        us => format!("{us:.0} µs"),
-    }
 }
 
 /// A word that must not be overlooked: red where a person reads it on a terminal that has colours (<https://no-color.org>).
@@ -185,11 +139,6 @@ pub fn alarm(word: &str) -> String {
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
     if has_colours { format!("\x1b[1;31m{word}\x1b[0m") } else { word.to_owned() }
-}
-
-/// `1 file`, `2 files`.
-pub fn many(n: u64, what: &str) -> String {
-    format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
 /// A table without lines; all columns but the first to the right.
@@ -224,14 +173,5 @@ mod tests {
     fn times_before_1970_are_shown_too() {
         assert_eq!(time(Time(-1)), "@-1.999999999");
         assert_eq!(time_short(Time(0)), "1970-01-01T00:00:00Z");
-    }
-
-    #[test]
-    fn thousands_stand_apart() {
-        assert_eq!(count(0), "0");
-        assert_eq!(count(999), "999");
-        assert_eq!(count(23_411), "23,411");
-        assert_eq!(count(1_000_000), "1,000,000");
-        assert_eq!(rate(8123.0), "8.1k");
     }
 }

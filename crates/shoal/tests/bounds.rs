@@ -116,7 +116,7 @@ fn the_curves_are_written_as_text_and_as_pictures() {
 #[test]
 fn a_machine_is_a_name_or_a_file_and_what_is_wrong_with_it_is_said() {
     let data = folder();
-    let own = include_str!("../../../machines/thesis-cluster.toml").replace("thesis-cluster", "mine");
+    let own = include_str!("../../../lab/machines/thesis-cluster.toml").replace("thesis-cluster", "mine");
     let path = data.path().join("mine.toml");
     std::fs::write(&path, &own).expect("written");
     let at = path.to_str().expect("text");
@@ -144,7 +144,7 @@ fn machines_in_the_user_s_folder_are_listed_and_taken_by_name() {
     assert_eq!(names(&json(data.path(), &["--list", "--json"])), built_in);
     let own = data.path().join("shoal/machines");
     std::fs::create_dir_all(&own).expect("made");
-    let text = include_str!("../../../machines/chiba.toml").replace("\"chiba\"", "\"mine\"");
+    let text = include_str!("../../../lab/machines/chiba.toml").replace("\"chiba\"", "\"mine\"");
     std::fs::write(own.join("mine.toml"), text).expect("written");
     assert_eq!(names(&json(data.path(), &["--list", "--json"]))[0], "mine");
     assert_eq!(json(data.path(), &["--machine", "mine", "--json"])["machine"]["name"], "mine");

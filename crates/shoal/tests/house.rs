@@ -12,8 +12,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("server", &["pattern", "proto", "env", "store"]),
     ("client", &["pattern", "proto", "env"]),
     ("fuse", &["pattern", "proto", "env", "client"]),
+    ("config", &["proto", "env", "store"]),
+    ("fsck", &["config", "proto", "env", "server", "client"]),
     ("model", &[]),
-    ("bench", &["model"]),
+    ("bench", &["env", "model"]),
     ("sim", &["pattern", "proto", "env", "store", "server", "client", "model"]),
     ("experiment", &["proto", "env", "store", "client", "model", "bench", "sim"]),
     (
@@ -26,6 +28,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "server",
             "client",
             "fuse",
+            "config",
+            "fsck",
             "model",
             "bench",
             "sim",
@@ -33,6 +37,9 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
 ];
+
+/// Crates that study the product.
+const LAB: &[&str] = &["model", "bench", "sim", "experiment"];
 
 /// Crates whose code runs in the simulator: all that can differ between two runs enters through `env`.
 const SIMULATED: &[&str] = &["pattern", "proto", "store", "server", "client"];
@@ -47,7 +54,7 @@ const PLACES: &[(&str, &str)] = &[
     // The group of the journal that is being written.
     ("store/src/disk/journal.rs", "Group"),
     // One write of a client under torture, whose bytes follow from a seed.
-    ("shoal/src/torture/hand.rs", "Write"),
+    ("shoal/src/lab/torture/hand.rs", "Write"),
 ];
 
 /// Code that touches the world without `env`, with the reason.
@@ -57,7 +64,7 @@ const DOORS: &[(&str, &str)] = &[
 ];
 
 struct Source {
-    /// From the folder of the crates.
+    /// The crate, and the path in it.
     name: String,
     text: String,
     /// Only tests use it.
@@ -88,8 +95,14 @@ impl Source {
     }
 }
 
-fn crates() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crates are beside each other").to_path_buf()
+/// The folder of all: the product's crates lie in `crates`, those that study it in `lab`.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Where a crate lies.
+fn folder(krate: &str) -> PathBuf {
+    root().join(if LAB.contains(&krate) { "lab" } else { "crates" }).join(krate)
 }
 
 fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
@@ -105,19 +118,18 @@ fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
 }
 
 fn sources() -> Vec<Source> {
-    let crates = crates();
-    let mut all = Vec::new();
+    let mut texts: Vec<(String, String)> = Vec::new();
     for (krate, _) in ARROWS {
+        let mut found = Vec::new();
         for part in ["src", "tests", "examples", "benches"] {
-            files(&crates.join(krate).join(part), "rs", &mut all);
+            files(&folder(krate).join(part), "rs", &mut found);
         }
+        texts.extend(found.iter().map(|path| {
+            let name = path.strip_prefix(folder(krate)).expect("in the crate").to_str().expect("text");
+            (format!("{krate}/{name}"), std::fs::read_to_string(path).expect("a readable source"))
+        }));
     }
-    all.sort();
-    let read = |path: &PathBuf| {
-        let name = path.strip_prefix(&crates).expect("below the crates").to_str().expect("text").to_owned();
-        (name, std::fs::read_to_string(path).expect("a readable source"))
-    };
-    let texts: Vec<(String, String)> = all.iter().map(read).collect();
+    texts.sort();
     let tests = test_modules(&texts);
     let is_test = |name: &str| {
         !name.contains("/src/")
@@ -149,7 +161,7 @@ fn test_modules(texts: &[(String, String)]) -> BTreeSet<String> {
 }
 
 fn manifest(krate: &str) -> toml::Table {
-    let text = std::fs::read_to_string(crates().join(krate).join("Cargo.toml")).expect("its manifest");
+    let text = std::fs::read_to_string(folder(krate).join("Cargo.toml")).expect("its manifest");
     toml::from_str(&text).expect("TOML")
 }
 
@@ -180,9 +192,13 @@ fn holding(
 #[test]
 fn arrows_run_one_way() {
     let known: BTreeMap<&str, &[&str]> = ARROWS.iter().copied().collect();
-    for entry in std::fs::read_dir(crates()).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        assert!(known.contains_key(name.as_str()), "say in ARROWS what crates/{name} may stand on");
+    for room in ["crates", "lab"] {
+        for entry in std::fs::read_dir(root().join(room)).unwrap().map(Result::unwrap) {
+            let (name, is_crate) = (entry.file_name(), entry.path().join("Cargo.toml").exists());
+            let name = name.to_str().unwrap();
+            assert!(!is_crate || known.contains_key(name), "say in ARROWS what {room}/{name} may stand on");
+            assert!(!is_crate || folder(name) == root().join(room).join(name), "{room}/{name} is not in LAB");
+        }
     }
     for (krate, allowed) in ARROWS {
         for dependency in dependencies(&manifest(krate), "dependencies") {
@@ -193,12 +209,40 @@ fn arrows_run_one_way() {
     }
 }
 
+/// The product stands without the laboratory: no crate of it depends on one of the laboratory's, but the program by a feature,
+/// whose code is in `shoal/src/lab`.
+#[test]
+fn the_product_never_names_its_laboratory() {
+    let product: Vec<&str> = ARROWS.iter().map(|(krate, _)| *krate).filter(|k| !LAB.contains(k)).collect();
+    for krate in &product {
+        let manifest = manifest(krate);
+        let table = manifest.get("dependencies").and_then(toml::Value::as_table).cloned().unwrap_or_default();
+        for lab in LAB {
+            let is_optional = |d: &toml::Value| d.get("optional").is_some_and(|o| o.as_bool() == Some(true));
+            let known = table.get(&format!("shoal-{lab}"));
+            assert!(known.is_none_or(is_optional), "{krate} cannot be built without {lab}");
+        }
+    }
+    let is_product = |s: &Source| s.is(&product) && !s.name.starts_with("shoal/src/lab");
+    let sources = sources();
+    for lab in LAB {
+        assert_none(
+            "the product names its laboratory",
+            &holding(&sources, is_product, &format!("shoal_{lab}"), &[]),
+        );
+    }
+    let named = holding(&sources, is_product, "crate::lab::", &[]);
+    let gates: Vec<&String> =
+        named.iter().filter(|line| !line.starts_with("shoal/src/commands.rs")).collect();
+    assert_eq!(gates.len(), 1, "the command tree alone names its branch of studies: {gates:?}");
+}
+
 /// Bugs planted on purpose never get into a program that somebody uses: their feature is in no default, and no manifest but
 /// by the feature of the same name turns it on.
 #[test]
 fn no_build_has_mutants_unless_it_is_asked_for() {
     for (krate, _) in ARROWS {
-        let text = std::fs::read_to_string(crates().join(krate).join("Cargo.toml")).unwrap();
+        let text = std::fs::read_to_string(folder(krate).join("Cargo.toml")).unwrap();
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or("").trim());
         let found: Vec<&str> = lines.filter(|line| line.contains("mutants")).collect();
         assert!(found.iter().all(|line| line.starts_with("mutants = [")), "{krate}: {found:?}");
@@ -206,7 +250,7 @@ fn no_build_has_mutants_unless_it_is_asked_for() {
         let default = features.get("features").and_then(|f| f.get("default"));
         assert!(default.is_none_or(|d| !d.to_string().contains("mutants")), "{krate} has mutants by default");
     }
-    let workspace = std::fs::read_to_string(crates().join("../Cargo.toml")).unwrap();
+    let workspace = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
     assert!(!workspace.contains("mutants"), "the workspace turns mutants on");
 }
 

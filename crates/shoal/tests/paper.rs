@@ -79,7 +79,7 @@ fn a_computed_experiment_is_told_drawn_and_held_against_the_paper() {
 fn a_claim_that_does_not_hold_is_told_and_is_the_exit_status() {
     let data = folder();
     let text = std::fs::read_to_string(
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/thesis-4-1.toml"),
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/experiments/thesis-4-1.toml"),
     );
     let wrong = text.expect("it is there").replace("value = 6.6", "value = 66");
     std::fs::write(data.path().join("wrong.toml"), wrong).expect("written");

@@ -527,7 +527,7 @@ impl Compound {
         }
         let strength = changes.strength;
         let notice = Notice::of(&changes, &answers);
-        self.shard.lingering.take_in(&changes, lingering::until(&self.shard));
+        self.shard.lingering.take_in(&changes, || lingering::until(&self.shard));
         match self.shard.collection.apply_over(changes, &self.loaded) {
             Ok(lsn) => {
                 self.depend(Lsn(0), Some((lsn, strength)));

@@ -269,7 +269,7 @@ async fn decide(
     let kept = compound.keep_reply(&mut changes, answers, &[]);
     let applied = kept.and_then(|()| {
         let reaps = reaps(&changes);
-        shard.lingering.take_in(&changes, lingering::until(&shard));
+        shard.lingering.take_in(&changes, || lingering::until(&shard));
         let lsn = shard.collection.apply_over(changes, &loaded).map_err(status_of)?;
         Ok((lsn, reaps))
     });

@@ -290,7 +290,7 @@ async fn commit(shard: &Rc<Shard>, tx: TxId, list: &[Action], is_shared: bool) -
     if reaps(&changes) {
         shard.reap_rows.wake_all();
     }
-    shard.lingering.take_in(&changes, lingering::until(shard));
+    shard.lingering.take_in(&changes, || lingering::until(shard));
     let lsn = shard.collection.apply_over(changes, &loaded).map_err(status_of)?;
     if is_shared {
         shard.book.add_ended(tx, shard.env.now());

@@ -1,19 +1,15 @@
-//! `shoal fsck`: is every object where it belongs? See [`crate::fsck`] for how.
+//! `shoal fsck`: is every object where it belongs? See [`shoal_fsck`] for how.
 
 use crate::address::Place;
 use crate::cli::Fsck;
-use crate::fsck::aside::Aside;
-use crate::fsck::cause;
-use crate::fsck::mend::Site;
-use crate::fsck::rounds::{Checker, Found, Mending};
-use crate::fsck::{Problem, undecided};
-use crate::{connect, out, words};
+use crate::{connect, out};
 use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Value, json};
-use shoal_client::Client;
-use shoal_proto::{Owner, Time};
-use std::collections::{BTreeMap, BTreeSet};
+use shoal_fsck::aside::Aside;
+use shoal_fsck::cause;
+use shoal_fsck::report::Report;
+use shoal_fsck::rounds::Checker;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -50,7 +46,7 @@ pub fn run(args: Fsck) -> Result<ExitCode> {
         if args.json {
             out::json(&report.json(&aside))?;
         } else {
-            report.words(args.repair, args.lost_stores, &aside)?;
+            report.text(args.repair, args.lost_stores, &aside).into_iter().try_for_each(out::line)?;
         }
         Ok(left.is_empty())
     })?;
@@ -72,127 +68,4 @@ fn progress(quiet: bool) -> ProgressBar {
         bar.set_style(style);
     }
     bar
-}
-
-/// What is told at the end.
-pub struct Report<'a> {
-    /// The file system's name.
-    pub name: &'a str,
-    /// Of it.
-    pub client: &'a Client,
-    /// What was found first.
-    pub found: &'a Found,
-    /// What became of it, and of what repairs uncovered.
-    pub mended: &'a BTreeMap<Problem, Mending>,
-    /// What is wrong still.
-    pub left: &'a BTreeSet<Problem>,
-}
-
-impl Report<'_> {
-    fn all(&self) -> BTreeSet<&Problem> {
-        self.found.problems.iter().chain(self.mended.keys()).chain(self.left).collect()
-    }
-
-    /// For programs.
-    pub fn json(&self, aside: &Aside) -> Value {
-        let problems: Vec<Value> = self
-            .all()
-            .into_iter()
-            .map(|problem| {
-                json!({
-                    "problem": problem.word(),
-                    "words": problem.to_string(),
-                    "mended": !self.left.contains(problem),
-                    "mending": self.mending(problem),
-                    "repair": self.foreseen(problem),
-                })
-            })
-            .collect();
-        let tables = &self.found.tables;
-        json!({
-            "file_system": self.name,
-            "servers": self.client.map().servers.len(),
-            "objects": tables.objects.len(),
-            "entries": tables.entries.len(),
-            "datafiles": tables.datafiles.len(),
-            "streams": tables.streams.len(),
-            "orphans": tables.orphans.len(),
-            "to_reap": tables.reaps.len(),
-            "clean": self.left.is_empty(),
-            "removed_rows": aside.path(),
-            "problems": problems,
-        })
-    }
-
-    /// What a repair would do with a transaction that it was not asked to end.
-    fn foreseen(&self, problem: &Problem) -> Option<String> {
-        if self.mended.contains_key(problem) {
-            return None;
-        }
-        let owner = Owner { mode: 0o700, uid: 0, gid: 0 };
-        undecided::foreseen(problem, &self.found.tables, &Site::of(&self.client.map(), owner, Time(0)))
-    }
-
-    /// What became of a problem, in words.
-    fn mending(&self, problem: &Problem) -> Option<String> {
-        let mending = self.mended.get(problem)?;
-        Some(match (mending, self.left.contains(problem)) {
-            (Mending::Mended(Some(note)), false) => format!("mended: {note}"),
-            (_, false) => "mended".to_owned(),
-            (Mending::Mended(_), true) => "not mended: it was done, and is wrong again".to_owned(),
-            (Mending::Later, true) => "not mended: another repair has to come first".to_owned(),
-            (Mending::Left(words), true) => format!("not mended: {words}"),
-            (Mending::Failed(error), true) => format!("not mended: {error}"),
-        })
-    }
-
-    fn words(&self, repair: bool, lost_stores: bool, aside: &Aside) -> Result<()> {
-        let all = self.all();
-        let map = self.client.map();
-        let lost = cause::of_lost_stores(all.iter().copied(), &map);
-        for (server, problems) in &lost {
-            out::line(format!(
-                "a store of server {server} was given up, and {} of that: {}",
-                words::many(problems.len() as u64, "problem")
-                    + if problems.len() == 1 { " comes" } else { " come" },
-                cause::kinds(problems)
-            ))?;
-        }
-        if repair && !lost.is_empty() && !lost_stores {
-            out::line("nothing was mended: --lost-stores says that names of what was lost may be removed")?;
-        }
-        let is_grouped = |problem: &&Problem| {
-            // What a transaction concerns, and how it would end, is said of each.
-            let is_listed =
-                self.mended.contains_key(*problem) || matches!(problem, Problem::Undecided { .. });
-            !is_listed && lost.values().any(|of_it| of_it.contains(*problem))
-        };
-        for problem in all.iter().filter(|problem| !is_grouped(problem)) {
-            let said = self.mending(problem).or_else(|| self.foreseen(problem));
-            let mending = said.map_or(String::new(), |words| format!("  [{words}]"));
-            out::line(format!("{problem}{mending}"))?;
-        }
-        if let Some(path) = aside.path() {
-            out::line(format!("rows that were removed are kept in {}", path.display()))?;
-        }
-        let count = |n: usize, what: &str| words::many(n as u64, what);
-        let verdict = match (all.len(), self.left.len()) {
-            (0, _) => "clean".to_owned(),
-            (n, 0) => format!("{} mended", count(n, "problem")),
-            (_, n) if repair => format!("{} left", count(n, "problem")),
-            (_, n) => format!("{}; --repair mends what can be mended", count(n, "problem")),
-        };
-        let tables = &self.found.tables;
-        out::line(format!(
-            "{}: {}, {}, {} on {}: {verdict}",
-            self.name,
-            count(tables.objects.len(), "object"),
-            match tables.entries.len() {
-                1 => "1 entry".to_owned(),
-                n => format!("{} entries", words::count(n as u64)),
-            },
-            count(tables.datafiles.len(), "datafile"),
-            count(self.client.map().servers.len(), "server"),
-        ))
-    }
 }

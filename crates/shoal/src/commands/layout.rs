@@ -75,7 +75,7 @@ async fn set(client: Client, path: &str, wish: Wish) -> Result<Attr> {
         Kind::File => {
             bail!("the file is laid out already ({} bytes): copy it to a file with the new layout", attr.size)
         }
-        kind => bail!("it is a {}: only files and directories have a layout", words::kind(kind)),
+        kind => bail!("it is a {}: only files and directories have a layout", kind.word()),
     }
     client.setlayout(attr.handle, wish.over(&attr.template)?).await?;
     Ok(client.walk(path.as_bytes(), true).await?)
@@ -94,7 +94,7 @@ fn show(text: &str, attr: &Attr, as_json: bool) -> Result<()> {
     if as_json {
         let mut value = words::dist_json(&attr.layout.as_ref().map_or(attr.template.dist, |l| l.dist));
         value["name"] = text.into();
-        value["kind"] = words::kind(attr.kind).into();
+        value["kind"] = attr.kind.word().into();
         value["width"] = attr.template.width.into();
         value["stuffed"] = (attr.kind == Kind::File).then_some(attr.layout.is_none()).into();
         value["datafiles"] = attr
@@ -117,6 +117,6 @@ fn show(text: &str, attr: &Attr, as_json: bool) -> Result<()> {
         (Kind::File, None) => {
             out::line(format!("{text}: stuffed; when it grows, {}", words::template(&attr.template)))
         }
-        (kind, _) => out::line(format!("{text}: a {} has no layout", words::kind(kind))),
+        (kind, _) => out::line(format!("{text}: a {} has no layout", kind.word())),
     }
 }

@@ -131,7 +131,7 @@ impl Lister<'_> {
     ) -> Result<()> {
         let (args, shown) = (self.args, String::from_utf8_lossy(name));
         if args.json {
-            let known = attr.map_or_else(|| json!({ "kind": words::kind(kind) }), words::attr_json);
+            let known = attr.map_or_else(|| json!({ "kind": kind.word() }), words::attr_json);
             let mut value = unknown.as_ref().map_or(known, |unknown| unknown.json(kind));
             value["name"] = shown.into();
             match content.as_deref().map(|content| (content, std::str::from_utf8(content))) {
@@ -197,7 +197,7 @@ impl Known<'_> {
     /// The same as JSON, with null for what is unknown.
     fn json(&self, kind: Kind) -> Value {
         let mut value = match self {
-            Known::Nothing => json!({ "kind": words::kind(kind) }),
+            Known::Nothing => json!({ "kind": kind.word() }),
             Known::Own(attr) => words::attr_json(attr),
         };
         let unknown: &[&str] = match self {

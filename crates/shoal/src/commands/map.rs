@@ -36,7 +36,7 @@ pub fn run(args: Map) -> Result<ExitCode> {
     let attr = connect::with_client_within(&place, args.limit.span(), look)
         .with_context(|| format!("cannot look at {}", args.place))?;
     if attr.kind != Kind::File {
-        bail!("{} is a {}: only files are mapped", args.place, words::kind(attr.kind));
+        bail!("{} is a {}: only files are mapped", args.place, attr.kind.word());
     }
     let (striping, handles) = of(&attr);
     let parts = parts(attr.size, striping, &handles)?;

@@ -47,7 +47,7 @@ fn show(text: &str, attr: &Attr, target: Option<&str>, xattrs: &[String]) -> Res
     let arrow = target.map_or(String::new(), |target| format!(" -> {target}"));
     out::line(format!("{text}{arrow}"))?;
     let row = |name: &str, value: String| out::line(format!("  {name:<10} {value}"));
-    row("kind", words::kind(attr.kind).to_owned())?;
+    row("kind", attr.kind.word().to_owned())?;
     row("size", format!("{} ({}), {} on disk", attr.size, human(attr.size), human(attr.space)))?;
     row("mode", format!("{:04o} {}", attr.mode, words::mode(attr.kind, attr.mode)))?;
     row("owner", format!("{}:{}", attr.uid, attr.gid))?;

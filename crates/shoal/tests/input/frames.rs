@@ -249,7 +249,7 @@ fn resident(pid: u32) -> u64 {
 
 /// How many connections a test may hold, with what else it needs; as far as the system lets it.
 fn many(wanted: usize) -> usize {
-    let may = shoal_bench::raise_open_files(wanted as u64 + 500) as usize;
+    let may = shoal_env::raise_open_files(wanted as u64 + 500) as usize;
     if may < wanted + 500 {
         let fewer = may - 500;
         skipped(&format!("only {may} open files are allowed: {fewer} connections instead of {wanted}"));

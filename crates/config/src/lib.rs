@@ -1,0 +1,16 @@
+//! Text that people write for the program, and its readers: the cluster file, the key file, addresses, sizes.
+//!
+//! ```text
+//!   shoal-data/cluster.toml ─▶ cluster_file ─┬▶ address: shoal://HOST:PORT/NAME, a path on a mount, a folder
+//!   shoal-data/key          ─▶ secret ───────┘
+//!   shoal-data/store-N.toml ─▶ store_record: which store the folder of server N held
+//! ```
+//! **Invariant: a reader returns a value that has been checked, or an error that names the file, the place and the remedy.**
+//! `fuzz/` feeds the readers text that nobody would write.
+
+pub mod address;
+pub mod bytes_size;
+pub mod cluster_file;
+pub mod numbers;
+pub mod secret;
+pub mod store_record;

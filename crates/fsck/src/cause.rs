@@ -1,0 +1,109 @@
+//! What damage comes of: a store that was given up leaves very many problems, which have one cause.
+//!
+//! Each store of a server gives handles of a range of its own, so a handle says which store it was of. A problem that names an
+//! object of a store that was given up comes of that. Where an older copy was accepted, its objects are of the store that was given
+//! up, and a problem that names one of them comes of that too. **Such problems are mended only when the operator says so**: names are
+//! removed by it that lead to what a disk may still hold.
+
+use super::problem::Problem;
+use shoal_proto::{ClusterMap, Handle, ServerId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Counters below this are no object's that could be lost: the root directory keeps its handle.
+const FIRST: u64 = 16;
+
+/// Problems by the server whose store was given up.
+pub fn of_lost_stores<'a>(
+    problems: impl IntoIterator<Item = &'a Problem>,
+    map: &ClusterMap,
+) -> BTreeMap<ServerId, BTreeSet<&'a Problem>> {
+    let mut found: BTreeMap<ServerId, BTreeSet<&Problem>> = BTreeMap::new();
+    for problem in problems {
+        if let Some(server) = lost_store(problem, map) {
+            found.entry(server).or_default().insert(problem);
+        }
+    }
+    found
+}
+
+/// The problems of one cause, in words: so many of each kind.
+pub fn kinds(problems: &BTreeSet<&Problem>) -> String {
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    for problem in problems {
+        *counts.entry(problem.word()).or_default() += 1;
+    }
+    let words: Vec<String> = counts
+        .iter()
+        .map(|(word, count)| format!("{} {word}", shoal_config::numbers::count(*count)))
+        .collect();
+    words.join(", ")
+}
+
+/// The server whose lost store a problem comes of.
+fn lost_store(problem: &Problem, map: &ClusterMap) -> Option<ServerId> {
+    let is_lost = |handle: &Handle| {
+        let first = map.server(handle.server()).map_or(0, |info| info.handles_from());
+        (FIRST..first).contains(&handle.counter())
+    };
+    named(problem).into_iter().find(is_lost).map(Handle::server)
+}
+
+/// The objects whose absence may be the reason.
+fn named(problem: &Problem) -> Vec<Handle> {
+    match problem {
+        Problem::DirectoryMissing(dir) => vec![*dir],
+        Problem::EntryDangling(entry) | Problem::Loop(entry) => vec![entry.handle, entry.dir],
+        Problem::EntryKindWrong(entry, _) | Problem::DirectoryNamedTwice(entry) => vec![entry.handle],
+        Problem::ParentWrong { says, entry_in, .. } => vec![*says, *entry_in],
+        Problem::Nameless { parent, .. } => vec![*parent],
+        Problem::DatafileUnowned { owner, .. } => vec![*owner],
+        Problem::DatafileMissing { datafile, .. } => vec![*datafile],
+        Problem::DatafileOfAnother { datafile, owner, .. } => vec![*datafile, *owner],
+        Problem::StreamMissing { stream } | Problem::StreamUnowned { stream } => vec![*stream],
+        Problem::ReapOfLiving(reap) => vec![reap.datafile],
+        Problem::PooledUsed { datafile, .. } => vec![*datafile],
+        Problem::Undecided { tx, .. } => vec![Handle(tx.0)],
+        Problem::ShardMissing { dir, server } | Problem::ShardUnowned { dir, server } => {
+            // A shard has the handle of its directory; it is lost with its server's store.
+            vec![*dir, Handle::new(*server, FIRST)]
+        }
+        Problem::CountsWrong { dir, .. } => vec![*dir],
+        // An older copy that was accepted lacks what was done since, and its pools, and those of it, began anew.
+        Problem::GenerationBehind { stream, .. } => vec![*stream],
+        Problem::BatchBehind { datafile, .. } => vec![*datafile],
+        // Nothing is lost by its repair: it holds no byte, and nothing names it.
+        Problem::PrecreatedUnowned { .. }
+        | Problem::RowWrong(_)
+        | Problem::RootMissing
+        | Problem::LinksWrong { .. }
+        | Problem::OrphanGone(_)
+        | Problem::OrphanNamed(_)
+        | Problem::LingeringAlone { .. }
+        | Problem::LingeringUntimed(_)
+        | Problem::XattrsUnowned(_)
+        | Problem::EntryMisplaced { .. } => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_proto::samples;
+
+    #[test]
+    fn what_names_an_object_of_a_lost_store_comes_of_that_and_nothing_else_does() {
+        // The samples' servers gave one store up each.
+        let map = samples::map();
+        let one = |counter| Handle::new(ServerId(1), counter);
+        let missing = |datafile| Problem::DatafileMissing { object: one(1 << 41), datafile, generation: 1 };
+        let problems = [missing(one(4096)), missing(one((1 << 40) + 4096)), Problem::RootMissing];
+        let found = of_lost_stores(&problems, &map);
+        assert_eq!(found.keys().copied().collect::<Vec<_>>(), [ServerId(1)]);
+        assert_eq!(kinds(&found[&ServerId(1)]), "1 datafile_missing");
+        assert!(found[&ServerId(1)].contains(&problems[0]));
+        // An empty datafile that lay ready for a server whose pools began anew.
+        let leaked = [Problem::PrecreatedUnowned { datafile: one(4096), pool: ServerId(1) }];
+        assert!(of_lost_stores(&leaked, &map).is_empty());
+        assert!(of_lost_stores(&[Problem::DirectoryMissing(Handle::ROOT)], &map).is_empty());
+    }
+}

@@ -1,0 +1,31 @@
+//! Is every object where it belongs? The check of a file system while it runs, and its repair.
+//!
+//! ```text
+//!   all servers ─▶ collect ─▶ tables ─▶ check ─▶ problems ─▶ mend ─▶ rounds ─▶ servers
+//!                                         │         │                  └▶ aside: rows that a repair removes
+//!                                         │         └▶ cause: what a store that was given up explains
+//!                                         └▶ undecided: transactions that nobody ends
+//! ```
+//! [`collect`] reads all rows of all servers into [`tables`]. [`check`] is a plain function from tables to a set of
+//! [`problem`]s. [`mend`] says what repairs a problem, [`rounds`] carries it out, and [`report`] says what came of it.
+//!
+//! The tables of one look are not of one moment, so the objects of a running operation look wrong. **A suspicion counts only
+//! if further looks, some time later, find the very same**, numbers included: no operation stays in the middle of the same
+//! change so long, and handles are never used twice.
+
+pub mod aside;
+pub mod cause;
+pub mod check;
+pub mod collect;
+pub mod mend;
+pub mod pools;
+pub mod problem;
+pub mod report;
+pub mod rounds;
+pub mod tables;
+#[cfg(test)]
+mod tests;
+pub mod undecided;
+
+pub use problem::Problem;
+pub use tables::Tables;

@@ -1,0 +1,12 @@
+//! The commands that study file systems: bounds, benchmarks, papers' experiments, simulation, torture.
+//!
+//! They are the feature `lab`, which is on by default. Without it the program is the product alone: it links no crate of the
+//! folder `lab/`, and nothing outside this module names one (`tests/house.rs`).
+//!
+//! [`cli`] has the arguments, [`commands`] one file for each command, [`native`] the client as a target of benchmarks, and
+//! [`torture`] what `shoal torture` does.
+
+pub mod cli;
+pub mod commands;
+mod native;
+mod torture;

@@ -1,0 +1,51 @@
+//! The laboratory's part of the command tree.
+
+mod bench;
+mod bounds;
+mod paper;
+mod sim;
+mod tail;
+mod torture;
+
+pub use bench::{
+    Bench, BenchCommon, BenchCompare, BenchDirectory, BenchIo, BenchMount, BenchNative, BenchSmall,
+    BenchStored, BenchSweep, BenchTechniques, BenchTell,
+};
+pub use bounds::Bounds;
+pub use paper::Paper;
+#[cfg(feature = "mutants")]
+pub use sim::SimMutants;
+pub use sim::{Sim, SimSetup, SimSoak};
+pub use tail::BenchTail;
+pub use torture::Torture;
+
+use clap::Subcommand;
+
+/// A command that studies file systems.
+#[derive(Subcommand, Debug)]
+pub enum Study {
+    /// What could this machine, or another, reach at best? Measure it, and compute the bound of every operation.
+    Bounds(Bounds),
+    /// Measure.
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Run the experiments of papers, on real servers or under virtual time, and hold them against what was published.
+    Paper(Paper),
+    /// Run whole clusters with faults in virtual time, and see that every promise is kept.
+    #[command(subcommand)]
+    Sim(Sim),
+    /// Torture a throwaway file system: many clients at once, killed servers; and check what was promised.
+    Torture(Torture),
+    /// A process of a benchmark (started by `shoal bench`).
+    #[command(hide = true)]
+    BenchWorker,
+    /// Echo servers of a benchmark (started by `shoal bench`).
+    #[command(hide = true)]
+    BenchEcho,
+    /// A process that lists for a benchmark (started by `shoal bench`).
+    #[command(hide = true)]
+    BenchList,
+    /// A client's process (started by `shoal torture`).
+    #[command(hide = true)]
+    TortureHand,
+}

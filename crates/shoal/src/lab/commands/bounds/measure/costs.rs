@@ -1,0 +1,277 @@
+//! What an operation costs our servers and clients, of throwaway file systems.
+//!
+//! Clients make empty files, stat and remove them, and list them with attributes; processor time of both sides, divided by the
+//! operations. One file system is durable at fsync, so a slow disk costs no time here; one keeps everything in memory, and what
+//! the first takes more is the journal's. There one client alone tells what sleeping and waking cost, and large files what bytes
+//! do. All of them are up while the machine is measured, and at rest between the rounds.
+
+use super::call::FileCall;
+use crate::lab::commands::bench::cluster::Cluster;
+use crate::lab::native::Native;
+use anyhow::{Context as _, Result};
+use shoal_bench::fit::{Costs, OperationCosts};
+use shoal_bench::io::{IoOptions, IoPhase};
+use shoal_bench::whole::names;
+use shoal_bench::{Concurrency, PhaseResult, SmallOptions, Spread, Team, WholeOptions, Workload};
+use std::path::Path;
+use std::time::Duration;
+
+/// Clients that keep cores busy while costs are measured.
+const CLIENTS: usize = 64;
+/// Some clients: as costs usually are.
+const FEW: usize = 8;
+/// A call to a file costs no more than so many times what it costs by itself: else something else was measured.
+const FILE_TIMES_MAX: f64 = 5.0;
+/// Clients that list, each a directory of its own, with so many times the files of others.
+const LISTING: usize = 4;
+const LISTED_TIMES: u64 = 4;
+/// The phase of `SmallOptions` that lists with attributes.
+const LIST: &str = "readdirplus, written";
+/// The phases of `IoOptions`.
+const WRITE: &str = "write";
+const READ: &str = "read";
+/// Bytes of a large file.
+const LARGE_BYTES: u64 = 16 << 20;
+
+/// What the phases of all rounds cost.
+#[derive(Default)]
+struct Phases(Vec<PhaseResult>);
+
+impl Phases {
+    /// An operation, of the rounds.
+    fn us(&self, name: &str, pick: Pick, of: impl Fn(&PhaseResult) -> Option<f64>) -> Result<f64> {
+        let of_name = self.0.iter().filter(|phase| phase.phase == name && phase.ops > 0);
+        pick.of(of_name.filter_map(|phase| Some(of(phase)? / phase.ops as f64)), name)
+    }
+
+    fn cpu_us(&self, name: &str, pick: Pick, side: Side) -> Result<f64> {
+        self.us(name, pick, |phase| Some(side(phase.counts.as_ref()?) as f64))
+    }
+
+    /// What changes something: the cheapest, or what is usual, of which creates and removes are each a half.
+    fn change_us(&self, pick: Pick, side: Side) -> Result<f64> {
+        let (create_us, remove_us) =
+            (self.cpu_us(names::CREATE_EMPTY, pick, side)?, self.cpu_us(names::REMOVE, pick, side)?);
+        Ok(match pick {
+            Pick::Least => create_us.min(remove_us),
+            Pick::Usual => (create_us + remove_us) / 2.0,
+        })
+    }
+
+    /// 10^6 bytes.
+    fn megabyte_us(&self, name: &str, pick: Pick, side: Side) -> Result<f64> {
+        let of_name = self.0.iter().filter(|phase| phase.phase == name && phase.bytes > 0);
+        let each = of_name.filter_map(|p| Some(side(p.counts.as_ref()?) as f64 / (p.bytes as f64 / 1e6)));
+        pick.of(each, name)
+    }
+}
+
+/// Which of the rounds counts.
+#[derive(Clone, Copy)]
+pub enum Pick {
+    /// The least: it is to bound.
+    Least,
+    /// The median: it is to be simulated.
+    Usual,
+}
+
+impl Pick {
+    /// Many clients cost least, each; some, what is usual.
+    fn crowd<T>(self, many: T, few: T) -> T {
+        match self {
+            Pick::Least => many,
+            Pick::Usual => few,
+        }
+    }
+
+    fn of(self, rounds: impl Iterator<Item = f64>, name: &str) -> Result<f64> {
+        let rounds: Vec<f64> = rounds.collect();
+        let spread =
+            Spread::of(&rounds).with_context(|| format!("`{name}` was not measured: this is a bug"))?;
+        Ok(match self {
+            Pick::Least => spread.min,
+            Pick::Usual => spread.median,
+        })
+    }
+}
+
+/// One side's processor time.
+type Side = fn(&shoal_bench::Counts) -> u64;
+
+/// A throwaway file system, and its servers.
+struct Measured {
+    cluster: Cluster,
+    target: Native,
+}
+
+impl Measured {
+    fn start(folder: &Path, servers: u32, words: &[&str]) -> Result<Measured> {
+        let cluster = Cluster::start(Some(folder), u16::try_from(servers)?, words)?;
+        let target = Native::new("native", cluster.place()?).uncached().served_by(cluster.pids());
+        Ok(Measured { cluster, target })
+    }
+
+    fn run(&self, workers: usize, workload: Workload) -> Result<Vec<PhaseResult>> {
+        Ok(Team { workers, concurrency: Concurrency::Threads }.run(&self.target, &workload)?.phases)
+    }
+
+    fn end(self) -> Result<()> {
+        self.cluster.stop()
+    }
+
+    /// Run it; beside it how often servers' threads went to sleep, an operation.
+    fn sleeping(&self, workers: usize, workload: Workload) -> Result<(Vec<PhaseResult>, f64)> {
+        let slept = self.sleeps();
+        let phases = self.run(workers, workload)?;
+        let asked: u64 = phases.iter().map(|phase| phase.ops).sum();
+        Ok((phases, (self.sleeps() - slept) as f64 / asked.max(1) as f64))
+    }
+
+    fn sleeps(&self) -> u64 {
+        self.cluster.pids().iter().map(|&pid| shoal_bench::counts::sleeps_of(pid)).sum()
+    }
+}
+
+/// The file systems, and all rounds on them.
+pub struct Rounds {
+    /// On disk, durable at fsync; the same, durable at reply; in memory.
+    unsynced_system: Measured,
+    synced_system: Measured,
+    memory_system: Measured,
+    /// Files of each client.
+    files: u64,
+    /// On disk, durable at fsync.
+    disk: Phases,
+    /// The same, and durable at reply: some clients.
+    unsynced: Phases,
+    synced: Phases,
+    /// In memory: many clients, some, and one.
+    memory: Phases,
+    few: Phases,
+    alone: Phases,
+    /// How often a server's thread went to sleep, an operation, when many asked, and some.
+    sleeps: Vec<(f64, f64)>,
+    calls: Vec<FileCall>,
+}
+
+impl Rounds {
+    /// Start the file systems.
+    pub fn start(folder: &Path, servers: u32, files: u64) -> Result<Rounds> {
+        let start = |words: &[&str]| Measured::start(folder, servers, words);
+        Ok(Rounds {
+            unsynced_system: start(&["--metadata-sync", "fsync"])?,
+            synced_system: start(&[])?,
+            memory_system: start(&["--module", "memory"])?,
+            files,
+            disk: Phases::default(),
+            unsynced: Phases::default(),
+            synced: Phases::default(),
+            memory: Phases::default(),
+            few: Phases::default(),
+            alone: Phases::default(),
+            sleeps: Vec::new(),
+            calls: Vec::new(),
+        })
+    }
+
+    /// Measure everything once; a call of another thread for so long. Replies wait for no sync: what is measured is the cores.
+    pub fn round(&mut self, folder: &Path, span: Duration) -> Result<()> {
+        let (disk, synced, memory) = (&self.unsynced_system, &self.synced_system, &self.memory_system);
+        let whole = |files| Workload::Whole(WholeOptions { files, bytes: 0 });
+        let some = || whole(self.files * (CLIENTS / FEW) as u64);
+        disk.cluster.rest();
+        synced.cluster.rest();
+        self.disk.0.extend(disk.run(CLIENTS, whole(self.files))?);
+        self.unsynced.0.extend(disk.run(FEW, some())?);
+        self.synced.0.extend(synced.run(FEW, some())?);
+        let (files, bytes) = (self.files * LISTED_TIMES, 0);
+        let small = SmallOptions { files, bytes, readdirplus: true, ..SmallOptions::default() };
+        let listed = disk.run(LISTING, Workload::Small(small))?;
+        self.disk.0.extend(listed.into_iter().filter(|phase| phase.phase == LIST));
+        let (phases, slept_many) = memory.sleeping(CLIENTS, whole(self.files))?;
+        self.memory.0.extend(phases);
+        let (phases, slept_few) = memory.sleeping(FEW, some())?;
+        self.few.0.extend(phases);
+        self.sleeps.push((slept_many, slept_few));
+        let phases = vec![IoPhase::Write, IoPhase::Read];
+        let large = IoOptions { bytes: LARGE_BYTES, phases, ..IoOptions::default() };
+        self.disk.0.extend(disk.run(1, Workload::Io(large.clone()))?);
+        self.memory.0.extend(memory.run(1, Workload::Io(large))?);
+        self.alone.0.extend(memory.run(1, whole(self.files * CLIENTS as u64 / 8))?);
+        self.calls.push(FileCall::measure(folder, span)?);
+        disk.cluster.rest();
+        Ok(())
+    }
+
+    /// End the file systems.
+    pub fn end(self) -> Result<()> {
+        [self.unsynced_system, self.synced_system, self.memory_system].into_iter().try_for_each(Measured::end)
+    }
+
+    /// What is known by now.
+    pub fn costs(&self, pick: Pick) -> Result<Costs> {
+        Ok(Costs {
+            client: self.side(pick, |counts| counts.client_cpu_us, true, WRITE, READ)?,
+            server: self.side(pick, |counts| counts.server_cpu_us, false, READ, WRITE)?,
+            alone_us: self.alone.us(names::STAT, pick, |phase| Some(phase.wall_ns as f64 / 1e3))?,
+            server_sleeps: pick
+                .of(self.sleeps.iter().map(|sleeps| pick.crowd(sleeps.0, sleeps.1)), "sleeps")?,
+            file_us: self.file_us(pick)?,
+            file_alone_us: self.file_alone_us()?,
+        })
+    }
+
+    /// What a file's call that another thread makes costs: by itself at least; usually what a group of changes takes more
+    /// where it is made durable, as the thread that serves awakes for it, too.
+    fn file_us(&self, pick: Pick) -> Result<f64> {
+        let least_us = Pick::Usual.of(self.calls.iter().map(|call| call.cpu_us), "calls")?;
+        let Pick::Usual = pick else { return Ok(least_us) };
+        let groups =
+            self.synced.us(names::CREATE_EMPTY, pick, |phase| Some(phase.counts.as_ref()?.groups as f64))?;
+        let of = |phases: &Phases| phases.cpu_us(names::CREATE_EMPTY, pick, |counts| counts.server_cpu_us);
+        let further_us = of(&self.synced)? - of(&self.unsynced)?;
+        Ok(if groups > 0.0 {
+            (further_us / groups).clamp(least_us, FILE_TIMES_MAX * least_us)
+        } else {
+            least_us
+        })
+    }
+
+    /// What a listing takes beside its messages.
+    fn entry_us(&self, pick: Pick, side: Side, look_us: f64) -> Result<f64> {
+        let requests = self.disk.us(LIST, pick, |phase| Some(phase.counts.as_ref()?.requests as f64))?;
+        Ok((self.disk.cpu_us(LIST, pick, side)? - requests * look_us).max(0.0))
+    }
+
+    fn file_alone_us(&self) -> Result<f64> {
+        Pick::Usual.of(self.calls.iter().map(|call| call.alone_us), "calls")
+    }
+
+    /// `waits`: this side waits for what the other makes durable, and is long asleep meanwhile; a server's part of that is its calls'.
+    fn side(&self, pick: Pick, side: Side, waits: bool, write: &str, read: &str) -> Result<OperationCosts> {
+        let (crowds, recorded) = match pick {
+            // The cheapest of all: who is alone has caches to himself, many share what is done once for several.
+            Pick::Least => (vec![&self.memory, &self.few, &self.alone], vec![&self.disk, &self.unsynced]),
+            Pick::Usual => (vec![&self.few], vec![if waits { &self.synced } else { &self.unsynced }]),
+        };
+        let least = |of: &[&Phases], us: &dyn Fn(&Phases) -> Result<f64>| {
+            of.iter().try_fold(f64::MAX, |least, phases| anyhow::Ok(us(phases)?.min(least)))
+        };
+        let look_us = least(&crowds, &|phases| phases.cpu_us(names::STAT, pick, side))?;
+        let change_us = least(&crowds, &|phases| phases.change_us(pick, side))?;
+        let recorded_us = least(&recorded, &|phases| phases.change_us(pick, side))?;
+        Ok(OperationCosts {
+            look_us,
+            change_us,
+            record_us: (recorded_us - change_us).max(0.0),
+            entry_us: self.entry_us(pick, side, look_us)?,
+            alone_us: self.alone.cpu_us(names::STAT, pick, side)?,
+            megabyte_us: (
+                self.memory.megabyte_us(write, pick, side)?,
+                self.memory.megabyte_us(read, pick, side)?,
+            ),
+            // Of a server; nobody asks it of a client.
+            megabyte_cached_us: self.disk.megabyte_us(WRITE, pick, side)?,
+        })
+    }
+}

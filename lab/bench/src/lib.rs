@@ -1,0 +1,83 @@
+//! Workloads, and the limits they are held against.
+//!
+//! A figure alone says little: machines differ, and the same machine differs from hour to hour. So everything
+//! here is measured *beside* something else in the same run: a workload runs over several [`Target`]s in
+//! turn, repetition by repetition, and the [`Report`] gives medians, spreads and ratios to a target of
+//! choice; the [`probe`]s measure what the machine itself does at that moment (round trips, syncs, a copy
+//! through one connection); and [`passthrough`] is a FUSE mount that does nothing but hand calls on, the
+//! upper bound of every FUSE mount.
+//!
+//! ```text
+//!   Workload (small | io) ──► Team (threads | processes) ──► Worker of a Target (directory | native client)
+//!        phases                 barriers, clocks               mkdir, create, write, read, stat, …
+//! ```
+//!
+//! * [`small`]: the nine phases of the small-file paper, timed by both of its algorithms.
+//! * [`whole`]: small files, each whole at once.
+//! * [`many`]: small files in batches, against the same one by one.
+//! * [`io`]: one large file, shared or one each, in order and at random.
+//! * [`mod@sweep`]: blocks of every size, and where a rate falls though they grow.
+//! * [`interval`]: how sure a figure is.
+//! * [`crowd`]: very many files in one directory, with a rate for each of its [`seconds`].
+//! * [`sides`]: two programs by the same benchmark, and whether one is faster.
+//! * [`tail`]: the slowest of many latencies, beside a bare probe of the disk's.
+//! * [`mod@compare`]: several targets, interleaved, k repetitions.
+//! * [`bounds`]: what a rate could be at best, from what the probes saw in the same run.
+//! * [`holding`]: bounds held against what is.
+//! * [`fit`]: this machine as a file, fitted from the probes; [`plot`]: figures as SVG.
+//!
+//! This crate measures the real world and therefore reads the real clock and opens real files; it is the one
+//! crate beside `env` that does (`model` reads a machine's file).
+
+pub mod awake;
+pub mod beside;
+pub mod bounds;
+mod buffer;
+mod clock;
+pub mod compare;
+pub mod counts;
+pub mod crowd;
+pub mod demands;
+pub mod directory;
+pub mod epochs;
+pub mod fit;
+pub mod holding;
+pub mod interval;
+pub mod io;
+pub mod many;
+pub mod passthrough;
+pub mod plot;
+pub mod probe;
+pub mod progress;
+pub mod report;
+pub mod seconds;
+pub mod sides;
+pub mod small;
+pub mod spread;
+pub mod sweep;
+pub mod tail;
+pub mod target;
+pub mod team;
+pub mod techniques;
+pub mod validation;
+pub mod whole;
+pub mod workload;
+
+pub use compare::{CompareOptions, compare};
+pub use counts::{Counts, Edge};
+pub use directory::Directory;
+pub use epochs::EpochsOptions;
+pub use interval::Interval;
+pub use io::{IoOptions, IoPhase, SharedLayout};
+pub use many::ManyOptions;
+pub use progress::Progress;
+pub use report::{PhaseResult, PhaseSummary, Report, RunResult, TargetSummary, Unit};
+pub use small::SmallOptions;
+pub use spread::Spread;
+pub use sweep::{SweepOptions, SweepReport, sweep};
+pub use tail::{Quantiles, SyncProbe, TailReport};
+pub use target::{Batches, FileId, Listing, OpenMode, Stat, Target, Worker};
+pub use team::process::{WorkerCommand, worker_process_main};
+pub use team::{Concurrency, Team};
+pub use whole::WholeOptions;
+pub use workload::Workload;

@@ -1,0 +1,42 @@
+//! Why a file is no experiment: which file, what in it, and what to do.
+
+/// Why an experiment cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// No such experiment.
+    #[error(
+        "no experiment is called `{name}`, and no file either: `shoal paper --list` shows those that are"
+    )]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+    /// The file cannot be read.
+    #[error("cannot read the experiment {file}: {why}")]
+    Unreadable {
+        /// Which.
+        file: String,
+        /// Why.
+        why: std::io::Error,
+    },
+    /// It is no experiment.
+    #[error(
+        "{file} is no experiment: {why}\n       docs/EXPERIMENTS.md says what keys there are; lab/experiments/pvfs-3a.toml is an example"
+    )]
+    Malformed {
+        /// Which.
+        file: String,
+        /// Where, and which key.
+        why: String,
+    },
+    /// Something in it refers to nothing, or makes no sense.
+    #[error("{file}: {what}: {remedy}")]
+    Value {
+        /// Which.
+        file: String,
+        /// Where in it.
+        what: String,
+        /// What to write.
+        remedy: String,
+    },
+}

@@ -1,0 +1,39 @@
+//! Machines as files, and what an operation could reach on them at best.
+//!
+//! A *machine* ([`Machine`]) is a file: links, disks, what it costs to make something durable, processor time a message. An
+//! *operation* is counts ([`Counts`]): messages, round trips one after the other, bytes each way, syncs, disk accesses. Neither
+//! knows the other; a *bound* ([`Bound`]) is where they meet: the least of what each resource allows, the name of the one that
+//! *binds*, and the arithmetic in words.
+//!
+//! ```text
+//!   lab/machines/*.toml ──► Machine ─┐
+//!                                ├─ Bound::of ──► terms, least first: the first binds
+//!   operations, chapter4 ─► Counts, Setting ─┘
+//! ```
+//!
+//! * [`machine`]: the file, its units, its checks. [`builtin`] are those that come with the program.
+//! * [`bound`]: the arithmetic.
+//! * [`operations`]: what each operation costs in the baseline, the paper's set and ours (docs/COUNTS.md).
+//! * [`chapter4`]: the formulas of the thesis that the term *estimated upper bound* is from, as instances; its figures.
+//!
+//! Source: J. Kunkel, *Performance Analysis of the PVFS2 Persistency Layer*, chapter 4.
+//!
+//! **Invariant: a bound never grows when a cost grows** (property tests of [`bound`] hold it). What was measured of one thing at
+//! several sizes is one cost: its values grow together.
+
+pub mod bound;
+pub mod chapter4;
+pub mod counts;
+pub mod curve;
+pub mod machine;
+pub mod operations;
+pub mod published;
+mod words;
+
+pub use bound::{Access, Bound, Caching, Limit, Part, Servers, Setting, Term, waiting};
+pub use counts::{Counts, Share};
+pub use curve::{Curve, Figure};
+pub use machine::{Machine, MachineError, builtin};
+pub use operations::{Operation, Set};
+pub use published::{Compared, Published, compare};
+pub use words::short;
