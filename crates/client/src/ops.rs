@@ -1,7 +1,6 @@
 //! The operations, one a file, named by their verb.
 
 mod admin;
-mod apart;
 mod at;
 mod create;
 mod create_many;
@@ -24,6 +23,7 @@ mod setlayout;
 mod small;
 mod stat_many;
 mod statfs;
+mod stepwise;
 mod truncate;
 mod unlink;
 mod walk;
@@ -31,7 +31,6 @@ mod write_many;
 mod xattr;
 
 pub use admin::OfServers;
-pub(crate) use apart::Inherited;
 pub use create_many::NewFile;
 pub(crate) use directory::Listener;
 pub(crate) use getattr::logical_size;
@@ -39,6 +38,7 @@ pub use many::Which;
 pub use open::{OpenedPages, StreamCounts};
 pub use read_many::Contents;
 pub use readdir::{DirStream, UnorderedDirStream};
+pub(crate) use stepwise::Inherited;
 pub use write_many::Piece;
 
 use shoal_proto::op::Answer;

@@ -11,7 +11,7 @@
 use super::Problem;
 use super::tables::Tables;
 use shoal_proto::{Handle, ServerId};
-use shoal_server::batches;
+use shoal_server::precreated;
 use shoal_server::rows::{Batch, Range};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ fn untouched(first: Handle, batch: &Batch) -> impl Iterator<Item = Handle> {
 
 /// Whether a datafile lies ready for a file of this server, and has no rows of its own yet.
 pub fn is_untouched_for(tables: &Tables, datafile: Handle, server: ServerId) -> bool {
-    let batch = tables.batches.get(&batches::first_of(datafile));
+    let batch = tables.batches.get(&precreated::first_of(datafile));
     batch.is_some_and(|batch| batch.pool == server && batch.has_untouched(datafile))
 }
 
@@ -117,7 +117,7 @@ pub fn unowned_runs(problems: &BTreeSet<Problem>) -> Vec<Unowned> {
             Some(run)
                 if run.pool == pool
                     && run.first.0 + u64::from(run.count) == datafile.0
-                    && batches::first_of(run.first) == batches::first_of(datafile) =>
+                    && precreated::first_of(run.first) == precreated::first_of(datafile) =>
             {
                 run.count += 1;
             }
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn unused_datafiles_go_by_batch_where_they_follow_each_other() {
         let of = |counter, pool| Problem::PrecreatedUnowned { datafile: at(counter), pool };
-        let next = batches::BLOCK * 2;
+        let next = precreated::BLOCK * 2;
         let problems = [
             of(1024, ZERO),
             of(1025, ZERO),

@@ -19,7 +19,7 @@ use shoal_proto::{
 use shoal_server::rows::{
     Batch, Datafile, Dirent, Inode, Lingering, Orphan, Pool, Range, Reap, RowValue as _, Tx, TxState,
 };
-use shoal_server::{CollectionSetup, ServerConfig, ServerHandle, Settings, batches, keys, serve};
+use shoal_server::{CollectionSetup, ServerConfig, ServerHandle, Settings, keys, precreated, serve};
 use shoal_store::{Changes, Collection, CollectionConfig, Identity, ModuleKind, StreamChange, look};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -391,13 +391,13 @@ cases! {
         Planted { says: format!("holds datafile {}", scene.at("part")), aside: vec![key], ..Planted::default() }
     },
     PrecreatedUnowned => |scene| {
-        let first = Handle::new(ServerId(1), batches::BLOCK << 20);
+        let first = Handle::new(ServerId(1), precreated::BLOCK << 20);
         scene.row(first, keys::batch(first), Some(Batch::new(ServerId(0), 3).to_row())).await;
         Planted { says: "is neither in it nor a file's".into(), ..Planted::default() }
     },
     BatchBehind => |scene| {
         let part = scene.at("part");
-        let key = keys::batch(batches::first_of(part));
+        let key = keys::batch(precreated::first_of(part));
         let mut batch = Batch::from_row(&scene.get(part.server(), &key).await.unwrap()).unwrap();
         let mut used = batch.used.to_vec();
         used.iter_mut().for_each(|byte| *byte = 0);

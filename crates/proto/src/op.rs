@@ -552,7 +552,7 @@ impl Op {
     }
 
     /// Whether it is a step of what a client drives itself: refused where compounds do it in one.
-    pub fn is_apart(&self) -> bool {
+    pub fn is_stepwise(&self) -> bool {
         matches!(
             self,
             Op::Createmeta { .. }

@@ -1,17 +1,20 @@
 //! Opening a shard: what its rows say is under way goes on.
 //!
 //! First [`find`], which writes nothing: the format of the rows; the map (a newer one than the configuration's wins). Then the
-//! fellows are asked ([`crate::stores`]), and only if none of them refuses the store, [`open`], before any client is admitted: what
+//! fellows are asked ([`crate::membership::stores`]), and only if none of them refuses the store, [`open`], before any client is admitted: what
 //! the fellows said; the map; the root, if this is a new file system; a range of handles; transactions (what is prepared is locked
 //! again, what is committed is finished); sessions, whose lease begins anew; the pools of datafiles. Then the tasks: gate, lease,
 //! reaper, pools, resolver.
 
-use crate::keys::{self, Table};
-use crate::rows::{self, Inode, RowValue, Tx, TxState};
-use crate::session::Session;
+use crate::data::{pools, reaper};
+use crate::membership::{claims, maps, older_copy, stores};
+use crate::meta::keys::{self, Table};
+use crate::meta::rows::{self, Inode, RowValue, Tx, TxState};
+use crate::meta::{dir_split, format, lingering};
+use crate::net::lease;
+use crate::net::session::Session;
 use crate::shard::{Shard, apply_own};
-use crate::tx::{self, Prepared};
-use crate::{claims, format, lease, lingering, maps, older, pools, reaper, splits, stores};
+use crate::txn::{self, Prepared};
 use bytes::Bytes;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, point};
@@ -66,12 +69,12 @@ pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
     spawn("lingering", Box::pin(lingering::run(shard.clone())));
     spawn("reaper", Box::pin(reaper::run(shard.clone())));
     spawn("pools", Box::pin(pools::run(shard.clone())));
-    spawn("splits", Box::pin(splits::run(shard.clone())));
+    spawn("splits", Box::pin(dir_split::run(shard.clone())));
     spawn("stores", Box::pin(stores::run(shard.clone())));
     spawn("watch", Box::pin(stores::watch(shard.clone())));
     spawn("maps", Box::pin(maps::run(shard.clone())));
-    spawn("ended", Box::pin(tx::forget_ended(shard.clone())));
-    spawn("resolver", Box::pin(tx::resolve(shard.clone())));
+    spawn("ended", Box::pin(txn::forget_ended(shard.clone())));
+    spawn("resolver", Box::pin(txn::resolve(shard.clone())));
     Ok(())
 }
 
@@ -118,8 +121,8 @@ async fn keep_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
     let mut kept = kept_map(shard).await?;
     let mut changes = Changes::default();
     match &kept {
-        Some(kept) if older::is_accepted(shard, kept, &shard.identity().map) => {
-            older::forget_promises(shard).await?;
+        Some(kept) if older_copy::is_accepted(shard, kept, &shard.identity().map) => {
+            older_copy::forget_promises(shard).await?;
         }
         Some(_) => {}
         None => format::put(&mut changes),
@@ -258,7 +261,7 @@ async fn find_transactions(shard: &Rc<Shard>) -> Result<(), StoreError> {
             TxState::Prepared { .. } if mutant::is(Mutant::ForgetInDoubt) => {}
             TxState::Prepared { actions: list, participants } => {
                 let identity = shard.identity();
-                let wanted = tx::locks_held(&identity, &list, &participants);
+                let wanted = txn::locks_held(&identity, &list, &participants);
                 if !shard.locks.take(tx, &wanted) {
                     return Err(StoreError::Damaged(format!(
                         "two transactions hold one lock, one of them {tx}"
@@ -272,7 +275,7 @@ async fn find_transactions(shard: &Rc<Shard>) -> Result<(), StoreError> {
                 shard.env.point(point::COORDINATOR_FOUND, tx.0);
                 let own = shard.clone();
                 shard.book.begin_finishing(tx, unfinished.clone());
-                let task = async move { tx::finish_committed(own, tx, unfinished).await };
+                let task = async move { txn::finish_committed(own, tx, unfinished).await };
                 shard.tasks.spawn(&shard.env, "finish", task);
             }
         }

@@ -1,21 +1,21 @@
 //! A shard: one file system's part on this server, and all that belongs to it. Owned by one thread.
 
-use crate::change_counts::ChangeCounts;
-use crate::connection::Refused;
 use crate::counters::Counters;
 use crate::data::Engine;
-use crate::deferred::Deferred;
-use crate::gate::Gate;
-use crate::handles::Handles;
-use crate::lingering::Lingering;
-use crate::locks::Locks;
-use crate::peers::Peers;
-use crate::placement::Rotation;
-use crate::pools::{Pools, Sizes};
-use crate::session::{Session, Sessions};
-use crate::splits::Splits;
+use crate::data::change_counts::ChangeCounts;
+use crate::data::pools::{Pools, Sizes};
+use crate::meta::deferred::Deferred;
+use crate::meta::dir_split::Splits;
+use crate::meta::handles::Handles;
+use crate::meta::lingering::Lingering;
+use crate::meta::placement::Rotation;
+use crate::net::connection::Refused;
+use crate::net::peers::Peers;
+use crate::net::session::{Session, Sessions};
+use crate::request::locks::Locks;
+use crate::request::reply_gate::Gate;
 use crate::tasks::Tasks;
-use crate::tx::Book;
+use crate::txn::Book;
 use bytes::Bytes;
 use shoal_env::local::Notify;
 use shoal_env::{Env, Instant};

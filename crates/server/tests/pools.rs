@@ -15,7 +15,7 @@ use shoal_proto::{
 use shoal_server::executor::{Asker, Compound, Wait, drive};
 use shoal_server::pools::Sizes;
 use shoal_server::rows::{Batch, Pool, Reap, RowValue};
-use shoal_server::{Settings, batches, keys};
+use shoal_server::{Settings, keys, precreated};
 use shoal_store::{Changes, MetadataSync, Module, SyncModes, look};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -53,7 +53,7 @@ async fn pool(cluster: &Cluster, server: u16, peer: u16) -> Pool {
 
 /// The batch of a datafile, as its server knows it.
 async fn batch(cluster: &Cluster, datafile: Handle) -> Option<Batch> {
-    let key = keys::batch(batches::first_of(datafile));
+    let key = keys::batch(precreated::first_of(datafile));
     let store = &cluster.stores[usize::from(datafile.server().0)];
     look(store, |view| view.get(&key)).await.unwrap().0.map(|row| Batch::from_row(&row).unwrap())
 }
@@ -256,7 +256,7 @@ fn a_pool_outlives_its_server_and_nothing_in_it_is_given_twice() {
         let first = files[0].on(1);
         let used = batch(&cluster, first).await.unwrap();
         let end = pool(&cluster, 0, 1).await.ranges[0].first.counter();
-        for counter in batches::first_of(first).counter()..end {
+        for counter in precreated::first_of(first).counter()..end {
             let datafile = Handle::new(ServerId(1), counter);
             assert_eq!(used.has_untouched(datafile), given.contains(&datafile), "{datafile}");
         }

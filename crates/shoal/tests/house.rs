@@ -436,7 +436,49 @@ fn no_file_has_a_name_that_says_nothing() {
 }
 
 #[test]
+fn modules_have_one_style() {
+    // A test's shared module has to be `NAME/mod.rs`, or it would be a test of its own.
+    let old = |s: &Source| s.name.contains("/src/") && s.name.ends_with("/mod.rs");
+    let found: Vec<String> = sources().into_iter().filter(old).map(|s| s.name).collect();
+    assert_none("write `NAME.rs` beside `NAME/`", &found);
+}
+
+#[test]
+fn the_pages_name_files_that_exist() {
+    let root = root();
+    let mut pages = vec![root.join("ARCHITECTURE.md"), root.join("STYLE.md"), root.join("README.md")];
+    files(&root.join("docs"), "md", &mut pages);
+    let mut found = Vec::new();
+    for page in pages {
+        let text = std::fs::read_to_string(&page).unwrap();
+        // Histories name files as they were.
+        if page.ends_with("BUGS.md") || text.starts_with("# Changelog") {
+            continue;
+        }
+        for name in named_paths(&text) {
+            let places = [root.join(name), root.join("crates").join(name), root.join("docs").join(name)];
+            if !places.iter().any(|place| place.exists()) {
+                found.push(format!("{}: {name}", page.strip_prefix(&root).unwrap().display()));
+            }
+        }
+    }
+    assert_none("name a file that exists", &found);
+}
+
+/// Paths of source files and their folders in a page: `crate/src/name.rs`, `lab/crate/src/folder/`.
+fn named_paths(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| "`()[] \n|".contains(c));
+    words
+        .filter(|word| word.contains("/src/") && !word.contains(['*', '{', '<']) && !word.contains("NAME"))
+        .map(|word| word.trim_start_matches("../").trim_end_matches(['.', ',', ':', ';']))
+        .map(|word| word.split_once('#').map_or(word, |(path, _)| path))
+}
+
+#[test]
 fn the_rules_see_what_they_are_to_see() {
+    let page = "See `server/src/x.rs`, [y](../crates/y/src/z.rs#L3) and `ops/NAME.rs`: a/src/b.";
+    let paths: Vec<&str> = named_paths(page).collect();
+    assert_eq!(paths, ["server/src/x.rs", "crates/y/src/z.rs", "a/src/b"]);
     let source = |text: &str| Source { name: "server/src/x.rs".into(), text: text.into(), is_test: false };
     let code = source("//! x\nlet a = 1; // b\n// c\n#[cfg(test)]\nmod tests {\n  x.unwrap()\n}\n");
     assert_eq!(code.code().collect::<Vec<_>>(), [(2, "let a = 1; // b")]);

@@ -388,8 +388,13 @@ impl Contents {
                 let earlier = |act: &Act| shrink.returned.is_some_and(|returned| returned < act.called);
                 matches!(shrink.length, Length::Becomes(_)) && !(earlier(own) && earlier(other))
             });
-            let mut of = self.places.borders(offset, end.saturating_sub(1)).chain([offset]);
-            if !apart && !shortened && !of.any(|at| self.may_be_lost(other, at, stamp)) {
+            let strips = |from| self.places.borders(from, end.saturating_sub(1)).chain([from]);
+            let is_lost = strips(offset).any(|at| self.may_be_lost(other, at, stamp));
+            // Its answer may be a kept one: what it has from the other's place on may have been lost before that began.
+            let place = other.base.unwrap_or(offset).max(offset);
+            let was_lost =
+                own.called < other.called && strips(place).all(|at| self.may_be_lost(own, at, &other.stamp));
+            if !apart && !shortened && !is_lost && !was_lost {
                 return Err(format!("found it at {offset}–{end}, where there is the {}", other.told()));
             }
         }

@@ -4,8 +4,8 @@
 use crate::check::{Tree, rows};
 use shoal_client::{Client, Error};
 use shoal_proto::{Handle, ServerId};
-use shoal_server::batches;
 use shoal_server::keys::{self, Table};
+use shoal_server::precreated;
 use shoal_server::rows::{Batch, Grant, Pool, Range, RowValue as _};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -97,7 +97,7 @@ pub(crate) async fn check(client: &Client, servers: u16, tree: &Tree) -> Result<
         for datafile in untouched.intersection(&named) {
             wrong.push(format!(
                 "datafile {datafile} is used, and its batch of {} does not say so",
-                batches::first_of(*datafile)
+                precreated::first_of(*datafile)
             ));
         }
         for (datafile, pool) in pooled.iter().filter(|(datafile, _)| datafile.server() == server) {

@@ -1,6 +1,6 @@
 //! Make a regular file and open it, in one message.
 
-use super::apart::NewFile;
+use super::stepwise::NewFile;
 use super::{attr_among, capability_among};
 use crate::core::{Core, Operation, Told};
 use crate::{Client, Error, OpenFile};

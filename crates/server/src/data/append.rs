@@ -278,7 +278,7 @@ async fn facts_of(engine: &Engine, stream: Handle, deadline: Instant) -> Result<
     loop {
         if let Ok(found) = engine.collection.stream(stream, &loaded) {
             let (info, _) = found.ok_or(Status::Stale)?;
-            return Ok(crate::inode::facts_of(&info, engine.changes.of(stream)));
+            return Ok(crate::meta::inode::facts_of(&info, engine.changes.of(stream)));
         }
         let needs = shoal_store::Needs {
             keys: vec![engine.collection.stream_key(stream)],

@@ -2,9 +2,9 @@
 
 use super::Peers;
 use super::append::{self, Place};
-use crate::change_counts::ChangeCounts;
-use crate::inode::facts_of;
-use crate::lingering::Lingering;
+use crate::data::change_counts::ChangeCounts;
+use crate::meta::inode::facts_of;
+use crate::meta::lingering::Lingering;
 use crate::shard::Identity;
 use bytes::Bytes;
 use shoal_env::{Env, Instant, WallTime};
@@ -13,7 +13,7 @@ use shoal_proto::{Allocation, Answer, ChangeCount, Handle, Move, Status, StreamF
 use shoal_store::{Admission, Ask, Collection, StoreError, StreamInfo};
 use std::rc::Rc;
 
-/// Work on one stream. Returned by a handler as [`Halt::Bulk`](crate::ctx::Halt::Bulk).
+/// Work on one stream. Returned by a handler as [`Stopped::Bulk`](crate::request::ctx::Stopped::Bulk).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Bulk {
     /// The stream (an append: the metafile).

@@ -268,6 +268,19 @@ fn dealt(acts: &[Act]) -> Contents {
     contents
 }
 
+#[test]
+fn an_append_whose_answer_is_kept_may_have_lost_its_end_to_another_before_it_is_answered() {
+    let overlaps = |at_fault: &'static Stamp| {
+        let mut file = dealt(&[write(10, 20, 0, 150)]);
+        let own = file.begin(Act { stamp: Stamp::new(3), ..append(30, 100) });
+        let other = file.begin(Act { stamp: at_fault.clone(), ..append(50, 50) });
+        file.appended(other, 200, (60, at_fault, Held::Kernel), false).unwrap();
+        file.appended(own, 150, (70, at_fault, Held::Kernel), false)
+    };
+    overlaps(fault(1, true)).expect("server 1 had its bytes from 200 on");
+    assert!(overlaps(fault(0, true)).is_err() && overlaps(fault(1, false)).is_err());
+}
+
 /// All servers are well but this one, which had a power cut, or was killed.
 fn fault(server: u16, is_cut: bool) -> &'static Stamp {
     let mut stamp = Stamp::new(3);

@@ -323,8 +323,8 @@ impl Draw<'_> {
         let steps: Vec<Point> = point::ALL.iter().copied().filter(|point| !point.last).collect();
         let Some(&picked) = self.rng.pick(&steps) else { return String::new() };
         // Only clients that work step by step leave something unfinished, and seldom.
-        let is_apart = !self.plan.switches.compound && self.rng.below(4) == 0;
-        let step = if is_apart { point::UNFINISHED_ASKED } else { picked };
+        let is_stepwise = !self.plan.switches.compound && self.rng.below(4) == 0;
+        let step = if is_stepwise { point::UNFINISHED_ASKED } else { picked };
         let power = self.rng.below(2) == 0;
         let passes = [0, 0, 1, 4][self.rng.below(4) as usize];
         let delay = Duration::from_micros(self.rng.below(2) * self.rng.below(200));

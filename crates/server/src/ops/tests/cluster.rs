@@ -4,19 +4,19 @@
 mod words;
 
 use super::forgetful::Forgetful;
-use crate::actions;
-use crate::batches;
-use crate::change_counts::ChangeCounts;
-use crate::ctx::{Ctx, Fact, FactKey, Facts, Halt, Outcome};
 use crate::data::Turns;
-use crate::keys;
-use crate::locks::Locks;
+use crate::data::change_counts::ChangeCounts;
+use crate::data::pools::{Pools, Sizes};
+use crate::data::precreated;
+use crate::meta::keys;
+use crate::meta::placement::Rotation;
+use crate::meta::rows::{Batch, Pool, Range, RowValue};
+use crate::net::session::Sessions;
 use crate::ops;
-use crate::placement::Rotation;
-use crate::pools::{Pools, Sizes};
-use crate::rows::{Batch, Pool, Range, RowValue};
-use crate::session::Sessions;
+use crate::request::ctx::{Ctx, Fact, FactKey, Facts, Outcome, Stopped};
+use crate::request::locks::Locks;
 use crate::shard::Identity;
+use crate::txn::actions;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use shoal_proto::{
@@ -118,7 +118,7 @@ impl Cluster {
             clock: Cell::new(1_000),
             transactions: Cell::default(),
         };
-        let root = crate::inode::root(&OWNER, Template::default(), Time(1));
+        let root = crate::meta::inode::root(&OWNER, Template::default(), Time(1));
         let mut changes = shoal_store::Changes::default();
         changes.put(keys::inode(Handle::ROOT), root.to_row());
         cluster.servers[0].store.apply_over(changes, &Loaded::default()).unwrap();
@@ -150,11 +150,11 @@ impl Cluster {
     }
 
     /// Run a group on a server.
-    pub fn group(&self, server: ServerId, group: &[Op]) -> Result<Vec<Answer>, Halt> {
+    pub fn group(&self, server: ServerId, group: &[Op]) -> Result<Vec<Answer>, Stopped> {
         self.group_with(server, group, Bytes::new())
     }
 
-    pub fn group_with(&self, server: ServerId, group: &[Op], bulk: Bytes) -> Result<Vec<Answer>, Halt> {
+    pub fn group_with(&self, server: ServerId, group: &[Op], bulk: Bytes) -> Result<Vec<Answer>, Stopped> {
         let (answers, begun) = self.begin(server, group, bulk)?;
         if let Some(begun) = begun {
             begun.parts.iter().for_each(|(server, actions)| self.finish(begun.tx, *server, actions));
@@ -169,7 +169,7 @@ impl Cluster {
         server: ServerId,
         group: &[Op],
         bulk: Bytes,
-    ) -> Result<(Vec<Answer>, Option<Begun>), Halt> {
+    ) -> Result<(Vec<Answer>, Option<Begun>), Stopped> {
         let mut own = None;
         let begun = self.run(server, group, &bulk, &mut own);
         if !matches!(begun, Ok((_, Some(_)))) {
@@ -184,7 +184,7 @@ impl Cluster {
         group: &[Op],
         bulk: &Bytes,
         own: &mut Option<TxId>,
-    ) -> Result<(Vec<Answer>, Option<Begun>), Halt> {
+    ) -> Result<(Vec<Answer>, Option<Begun>), Stopped> {
         let now = self.tick();
         self.loads.set(0);
         self.facts.borrow_mut().clear();
@@ -224,7 +224,7 @@ impl Cluster {
                     let tx = *own.get_or_insert_with(|| self.transaction(server));
                     match self.prepare_all(server, tx, outcome) {
                         // As the executor: the plan is made again, knowing more.
-                        Err(Halt::Status(Status::Changed)) if !facts.tried => {
+                        Err(Stopped::Status(Status::Changed)) if !facts.tried => {
                             self.release_all(own.take());
                             facts.known.clear();
                             facts.tried = true;
@@ -232,20 +232,20 @@ impl Cluster {
                         begun => return Ok((answers, Some(begun?))),
                     }
                 }
-                Err(Halt::Miss) => {
+                Err(Stopped::Miss) => {
                     self.loads.set(self.loads.get() + 1);
                     assert!(self.loads.get() < 500, "a handler misses without end");
                     let needs = ctx.into_needs();
                     loaded = here.store.load(needs, loaded).now_or_never().unwrap().unwrap();
                 }
-                Err(Halt::Fact(key)) => {
+                Err(Stopped::Fact(key)) => {
                     self.facts.borrow_mut().push(key.clone());
                     let fact = self.fact(&key)?;
                     facts.known.insert(key, fact);
                 }
-                Err(Halt::Draw(of)) => facts.drawn.entry(of).or_default().push(self.draw(of)),
-                Err(Halt::Pool(of, _)) => self.fill_pool(server, of),
-                Err(Halt::Turn(file)) => facts.turns.extend(self.turns.try_take(file)),
+                Err(Stopped::Draw(of)) => facts.drawn.entry(of).or_default().push(self.draw(of)),
+                Err(Stopped::Pool(of, _)) => self.fill_pool(server, of),
+                Err(Stopped::Turn(file)) => facts.turns.extend(self.turns.try_take(file)),
                 Err(halt) => return Err(halt),
             }
         }
@@ -254,8 +254,8 @@ impl Cluster {
     /// A batch of one server's datafiles for another's pool, all lent.
     fn fill_pool(&self, server: ServerId, of: ServerId) {
         let (here, there) = (self.server(server), self.server(of));
-        let drawn = there.drawn.get().next_multiple_of(batches::BLOCK);
-        there.drawn.set(drawn + batches::BLOCK);
+        let drawn = there.drawn.get().next_multiple_of(precreated::BLOCK);
+        there.drawn.set(drawn + precreated::BLOCK);
         let (first, count) = (Handle::new(of, drawn), 10);
         let mut made = shoal_store::Changes::default();
         made.put(keys::batch(first), Batch::new(server, count).to_row());
@@ -286,7 +286,7 @@ impl Cluster {
     }
 
     /// The coordinator's part first, as it decides.
-    fn prepare_all(&self, server: ServerId, tx: TxId, outcome: Outcome) -> Result<Begun, Halt> {
+    fn prepare_all(&self, server: ServerId, tx: TxId, outcome: Outcome) -> Result<Begun, Stopped> {
         assert!(outcome.changes.is_empty());
         let mut parts = vec![(server, outcome.local)];
         parts.extend(outcome.remote);
@@ -303,11 +303,11 @@ impl Cluster {
     }
 
     /// Lock and validate on one server, over the wire's encoding.
-    pub fn prepare(&self, tx: TxId, server: ServerId, actions: &[Action]) -> Result<(), Halt> {
+    pub fn prepare(&self, tx: TxId, server: ServerId, actions: &[Action]) -> Result<(), Stopped> {
         let here = self.server(server);
         let keys: Vec<_> = actions.iter().flat_map(|a| actions::locks(&here.identity, a)).collect();
         if !here.locks.take(tx, &keys) {
-            return Err(Halt::Locked(keys.first().map(|(key, _)| key.clone()).unwrap_or_default()));
+            return Err(Stopped::Locked(keys.first().map(|(key, _)| key.clone()).unwrap_or_default()));
         }
         for action in actions {
             assert_eq!(actions::server_of(action), server, "{action:?} is another server's");
@@ -335,8 +335,8 @@ impl Cluster {
         &self,
         server: ServerId,
         tx: TxId,
-        work: impl Fn(&mut Ctx<'_>) -> Result<(), Halt>,
-    ) -> Result<(), Halt> {
+        work: impl Fn(&mut Ctx<'_>) -> Result<(), Stopped>,
+    ) -> Result<(), Stopped> {
         let (here, facts, mut loaded) = (self.server(server), Facts::default(), Loaded::default());
         loop {
             let view = View::new(&here.store, &loaded);
@@ -360,7 +360,7 @@ impl Cluster {
                     here.store.apply_over(outcome.changes, &loaded).unwrap();
                     return Ok(());
                 }
-                Err(Halt::Miss) => {
+                Err(Stopped::Miss) => {
                     loaded = here.store.load(ctx.into_needs(), loaded).now_or_never().unwrap().unwrap();
                 }
                 Err(halt) => return Err(halt),
@@ -368,7 +368,7 @@ impl Cluster {
         }
     }
 
-    fn fact(&self, key: &FactKey) -> Result<Fact, Halt> {
+    fn fact(&self, key: &FactKey) -> Result<Fact, Stopped> {
         let (server, op) = match key {
             FactKey::Attr(object) => (object.server(), Op::Getattr { object: *object }),
             FactKey::Entry(server, dir, name) => (*server, Op::Entry { dir: *dir, name: name.clone() }),
@@ -376,7 +376,7 @@ impl Cluster {
         };
         let answer = match self.peek(server, &op) {
             Ok(answer) => Ok(answer),
-            Err(Halt::Status(status)) => Err(status),
+            Err(Stopped::Status(status)) => Err(status),
             Err(halt) => return Err(halt),
         };
         Ok(match key {
@@ -398,7 +398,7 @@ impl Cluster {
     }
 
     /// Run a reading operation without counting.
-    fn peek(&self, server: ServerId, op: &Op) -> Result<Answer, Halt> {
+    fn peek(&self, server: ServerId, op: &Op) -> Result<Answer, Stopped> {
         let answer = RefCell::new(None);
         self.on(server, TxId(u64::MAX), |ctx| {
             *answer.borrow_mut() = Some(ops::run(ctx, op)?);
@@ -414,7 +414,7 @@ impl Cluster {
     }
 }
 
-fn run_all(ctx: &mut Ctx<'_>, group: &[Op]) -> Result<Vec<Answer>, Halt> {
+fn run_all(ctx: &mut Ctx<'_>, group: &[Op]) -> Result<Vec<Answer>, Stopped> {
     let mut answers = Vec::new();
     for (index, op) in group.iter().enumerate() {
         ctx.op_index = index;

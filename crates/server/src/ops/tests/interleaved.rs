@@ -3,9 +3,9 @@
 //! the locks cover what the plans rest on.
 
 use super::cluster::{ALL, Begun, Cluster, OWNER, name};
-use crate::ctx::Halt;
-use crate::keys::{self, Table};
-use crate::rows::{Dirent, Inode, RowValue};
+use crate::meta::keys::{self, Table};
+use crate::meta::rows::{Dirent, Inode, RowValue};
+use crate::request::ctx::Stopped;
 use bytes::Bytes;
 use proptest::prelude::*;
 use shoal_proto::{Handle, Held, Kind, Op, Roles, Status};
@@ -129,7 +129,7 @@ proptest! {
                     let op = operation(&cluster, which, from, to);
                     match cluster.begin(server_of(&op), &[op], Bytes::new()) {
                         Ok((_, begun)) => pending.extend(begun),
-                        Err(Halt::Locked(_) | Halt::Status(_)) => {}
+                        Err(Stopped::Locked(_) | Stopped::Status(_)) => {}
                         Err(halt) => panic!("{halt:?}"),
                     }
                 }
@@ -149,8 +149,8 @@ fn a_plan_that_meets_a_prepared_one_leaves_no_lock_behind() {
     let rmdir = [Op::Rmdir { dir: Handle::ROOT, name: name(&text) }];
     let (_, begun) = cluster.begin(Handle::ROOT.server(), &rmdir, Bytes::new()).unwrap();
     let into = Op::Mknod { dir: dir.handle, name: name("x"), owner: OWNER, kind: Kind::Fifo, rdev: 0 };
-    assert!(matches!(cluster.group(dir.handle.server(), &[into]), Err(Halt::Locked(_))));
-    assert!(matches!(cluster.group(Handle::ROOT.server(), &rmdir), Err(Halt::Locked(_))));
+    assert!(matches!(cluster.group(dir.handle.server(), &[into]), Err(Stopped::Locked(_))));
+    assert!(matches!(cluster.group(Handle::ROOT.server(), &rmdir), Err(Stopped::Locked(_))));
     let mut pending = vec![begun.unwrap()];
     while !pending.is_empty() {
         finish_next(&cluster, &mut pending, 0);
@@ -181,7 +181,7 @@ fn two_moves_that_would_make_a_loop_together_are_not_both_begun() {
     let second = into(&b_text, in_a.handle);
     assert!(matches!(
         cluster.group(in_a.handle.server(), std::slice::from_ref(&second)),
-        Err(Halt::Locked(_))
+        Err(Stopped::Locked(_))
     ));
     let mut pending = vec![begun.unwrap()];
     while !pending.is_empty() {

@@ -1,7 +1,7 @@
 //! What a transaction under way stops, and what it lets pass.
 
 use super::cluster::{ALL, Cluster, OWNER, name};
-use crate::ctx::Halt;
+use crate::request::ctx::Stopped;
 use shoal_proto::{
     Action, Answer, ClientId, Generation, Handle, Held, Kind, Op, ServerId, SetAttr, Status, Time,
 };
@@ -31,7 +31,7 @@ fn world() -> (Cluster, Handle, Handle) {
 
 fn halts(cluster: &Cluster, op: Op) -> bool {
     match cluster.group(HERE, &[op]) {
-        Err(Halt::Locked(_)) => true,
+        Err(Stopped::Locked(_)) => true,
         Ok(_) => false,
         other => panic!("{other:?}"),
     }
@@ -114,7 +114,7 @@ fn a_directory_that_gets_an_entry_takes_others_and_is_not_removed() {
     cluster.prepare(other, HERE, std::slice::from_ref(&more)).unwrap();
     let third = cluster.transaction(HERE);
     let removal = Action::DirectoryRemove { shard: dir.server(), dir, split: false };
-    assert!(matches!(cluster.prepare(third, HERE, &[removal]), Err(Halt::Locked(_))));
+    assert!(matches!(cluster.prepare(third, HERE, &[removal]), Err(Stopped::Locked(_))));
     cluster.finish(tx, HERE, &[put]);
     cluster.finish(other, HERE, &[more]);
     assert_eq!(cluster.list(dir).len(), 2);
@@ -241,8 +241,8 @@ fn repairs_remove_objects_and_set_links_whatever_they_are() {
     let (datafile, owner) = (Handle::new(HERE, 900), file);
     let generation = shoal_proto::Generation(3);
     cluster.prepared(&[Action::DatafileCreate { datafile, owner, generation }]);
-    assert_eq!(cluster.rows(crate::keys::Table::Datafile).len(), 1);
+    assert_eq!(cluster.rows(crate::meta::keys::Table::Datafile).len(), 1);
     cluster
         .prepared(&[Action::DatafileRemove { datafile, owner }, Action::DatafileRemove { datafile, owner }]);
-    assert_eq!(cluster.rows(crate::keys::Table::Datafile), []);
+    assert_eq!(cluster.rows(crate::meta::keys::Table::Datafile), []);
 }

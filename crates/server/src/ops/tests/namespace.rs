@@ -1,7 +1,7 @@
 //! Making, finding and removing names.
 
 use super::cluster::{ALL, Cluster, OWNER, name};
-use crate::keys::Table;
+use crate::meta::keys::Table;
 use shoal_proto::{
     Answer, ClientId, Handle, Held, Kind, Op, Rights, Roles, ServerId, SetAttr, Status, limits,
 };

@@ -136,7 +136,7 @@ fn explicit_times_of_an_unstuffed_file_reach_all_its_datafiles() {
     }
     // The other servers' datafiles are reaped after the file.
     cluster.unlink(ROOT, "a").unwrap();
-    assert_eq!(cluster.rows(crate::keys::Table::Reap).len(), 2);
+    assert_eq!(cluster.rows(crate::meta::keys::Table::Reap).len(), 2);
 }
 
 #[test]

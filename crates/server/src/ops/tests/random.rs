@@ -2,7 +2,7 @@
 
 use super::cluster::{ALL, Cluster};
 use super::model::{How, Model, Node, ROOT};
-use crate::keys::Table;
+use crate::meta::keys::Table;
 use proptest::prelude::*;
 use shoal_proto::{Answer, Handle, Held, Kind, Op, Roles, Status};
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! Every rule of rename, on one server and over several.
 
 use super::cluster::{ALL, Cluster};
-use crate::ctx::FactKey;
-use crate::keys::Table;
+use crate::meta::keys::Table;
+use crate::request::ctx::FactKey;
 use shoal_proto::{Answer, Attr, Handle, Held, Kind, Op, ServerId, Status};
 
 const ROOT: Handle = Handle::ROOT;

@@ -1,9 +1,9 @@
 //! Directories that split: what a split moves and leaves, and what holds of a split directory.
 
 use super::cluster::{ALL, Cluster, OWNER, name};
-use crate::ctx::{FactKey, Halt};
-use crate::keys::{self, Table};
-use crate::rows::{Dirent, Inode, RowValue};
+use crate::meta::keys::{self, Table};
+use crate::meta::rows::{Dirent, Inode, RowValue};
+use crate::request::ctx::{FactKey, Stopped};
 use shoal_proto::{
     Action, Answer, Handle, Held, Kind, Op, Place, Rights, Roles, ServerId, SetAttr, Shards, Status, Time,
 };
@@ -77,12 +77,15 @@ fn who_asks_the_wrong_shard_is_told_the_shards_and_changes_nothing() {
     for server in [HOME, ServerId(2)] {
         for op in &ops {
             let told = cluster.group(server, std::slice::from_ref(op));
-            assert_eq!(told, Err(Halt::Split(Box::new((dir, shards.clone())))), "{op:?}");
+            assert_eq!(told, Err(Stopped::Split(Box::new((dir, shards.clone())))), "{op:?}");
         }
     }
     let listing =
         Op::Readdir { dir, after: None, bytes_max: 4096, plus: false, data_max: 0, in_shard: false };
-    assert!(matches!(cluster.group(HOME, &[listing]), Err(Halt::Split(_))), "it would take a part for all");
+    assert!(
+        matches!(cluster.group(HOME, &[listing]), Err(Stopped::Split(_))),
+        "it would take a part for all"
+    );
     assert_eq!(cluster.op(ServerId(0), ops[0].clone()).map(drop), Ok(()));
     assert_eq!(cluster.op(ServerId(3), ops[0].clone()), Err(Status::WrongServer), "there is no shard");
 }
@@ -165,7 +168,7 @@ fn a_split_directory_is_removed_only_when_all_its_shards_are_empty() {
     for &server in shards.servers() {
         let gone = if server == HOME { Status::Stale } else { Status::WrongServer };
         let op = Op::Mkdir { dir, name: name(&of_shard(&cluster, &shards, server, "x")), owner: OWNER };
-        assert_eq!(cluster.group(server, &[op]), Err(Halt::Status(gone)));
+        assert_eq!(cluster.group(server, &[op]), Err(Stopped::Status(gone)));
     }
 }
 
@@ -212,7 +215,7 @@ fn a_plan_made_before_the_split_is_refused_after_it() {
         subdirs: 0,
         time,
     };
-    let changed = Err(Halt::Status(Status::Changed));
+    let changed = Err(Stopped::Status(Status::Changed));
     assert_eq!(cluster.prepare(cluster.transaction(HOME), HOME, &[put(HOME)]), changed);
     let remove = Action::DirectoryRemove { shard: HOME, dir, split: false };
     for server in &cluster.servers {
@@ -238,7 +241,7 @@ fn a_directory_that_a_transaction_works_in_is_split_when_that_is_over() {
     };
     cluster.prepare(tx, HOME, std::slice::from_ref(&put)).unwrap();
     let split = Op::Split { dir, entries: 100 };
-    assert!(matches!(cluster.group(HOME, std::slice::from_ref(&split)), Err(Halt::Locked(_))));
+    assert!(matches!(cluster.group(HOME, std::slice::from_ref(&split)), Err(Stopped::Locked(_))));
     cluster.finish(tx, HOME, &[put]);
     assert!(cluster.group(HOME, &[split]).is_ok());
     assert_eq!(cluster.find(dir, "new"), Ok(file));
@@ -252,12 +255,12 @@ fn while_a_split_is_prepared_nobody_reads_or_changes_the_directory_anywhere() {
     let begun = begun.unwrap();
     let lookup = Op::Lookup { dir, path: vec![name("f1")].into() };
     for server in [ServerId(0), HOME, ServerId(2)] {
-        assert!(matches!(cluster.group(server, std::slice::from_ref(&lookup)), Err(Halt::Locked(_))));
+        assert!(matches!(cluster.group(server, std::slice::from_ref(&lookup)), Err(Stopped::Locked(_))));
     }
     // The home server decides first: until the others finish, who is sent to them waits.
     cluster.finish(begun.tx, HOME, &begun.parts[0].1);
     for server in [ServerId(0), ServerId(2)] {
-        assert!(matches!(cluster.group(server, std::slice::from_ref(&lookup)), Err(Halt::Locked(_))));
+        assert!(matches!(cluster.group(server, std::slice::from_ref(&lookup)), Err(Stopped::Locked(_))));
     }
     for (server, actions) in &begun.parts[1..] {
         cluster.finish(begun.tx, *server, actions);

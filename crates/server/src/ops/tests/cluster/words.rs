@@ -2,9 +2,9 @@
 //! to be true of directories' shards behind any of them.
 
 use super::{Cluster, OWNER, name, scanned};
-use crate::ctx::Halt;
-use crate::keys;
-use crate::rows::{Dirent, Inode, RowValue};
+use crate::meta::keys;
+use crate::meta::rows::{Dirent, Inode, RowValue};
+use crate::request::ctx::Stopped;
 use bytes::Bytes;
 use shoal_proto::{Answer, Attr, Entry, Handle, Held, Kind, Op, Rights, ServerId, SetAttr, Shards, Status};
 
@@ -13,8 +13,8 @@ impl Cluster {
     pub fn op(&self, server: ServerId, op: Op) -> Result<Answer, Status> {
         match self.group(server, std::slice::from_ref(&op)) {
             Ok(mut answers) => Ok(answers.remove(0)),
-            Err(Halt::Status(status)) => Err(status),
-            Err(Halt::Split(split)) => {
+            Err(Stopped::Status(status)) => Err(status),
+            Err(Stopped::Split(split)) => {
                 let (_, name) = op.entry().expect("it is about an entry");
                 let place = self.server(server).identity.place_of(name.as_bytes());
                 let shard = split.1.server_of(place).unwrap();
@@ -125,7 +125,7 @@ impl Cluster {
     pub fn attr_at(&self, server: ServerId, object: Handle) -> Result<Attr, Status> {
         match self.peek(server, &Op::Getattr { object }) {
             Ok(Answer::Attr { attr, .. }) => Ok(attr),
-            Err(Halt::Status(status)) => Err(status),
+            Err(Stopped::Status(status)) => Err(status),
             other => panic!("{other:?}"),
         }
     }

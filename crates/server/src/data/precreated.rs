@@ -1,0 +1,172 @@
+//! Datafiles made ahead of need, at the server that holds them.
+//!
+//! Another server asks for a batch ([`crate::ops::peer::batchcreate`]) and hands its datafiles out to its files, without a word
+//! to this one ([`crate::data::pools`]). A batch is **one row**, whatever its size: whose pool it is, and a bit for each datafile
+//! that says whether it was ever named. Until then a datafile has no row and no stream of its own, and takes no space.
+//!
+//! ```text
+//!   made ahead ──── first touch: a data write, or an action of a transaction ────▶ used: rows of its own
+//!   (bit clear)                                                                        │ reap, repair
+//!        └───────────── reap, retire: never needed ───────────▶ gone (bit set, no row) ◀┘
+//! ```
+//! A row whose bits are all set says nothing any more, and goes.
+//!
+//! # Whose is it, and of which generation?
+//!
+//! A datafile made ahead belongs to nobody and has no generation. It takes both from the **first touch**: the owner of the
+//! capability that a write shows, or of the action that names it, if that is a file of the pool's server; and the generation
+//! that the write or action carries. A read touches nothing: what was never written is empty, whatever the generation.
+//!
+//! **No late write is lost by that, and none comes back.** Let a file take the datafile when its layout begins generation
+//! *g*. No request for this datafile carries an older one: before that the file did not have it, and no handle is in a pool
+//! twice. Whatever begins a later generation (truncate, explicit times) is a transaction that names *all* datafiles of the
+//! layout, those never touched too, and touches them, durably, before it is answered; while it is undecided their keys are
+//! locked and every access waits. So as long as a datafile is untouched its file's generation is *g*, and the first
+//! touch of a client can only bring *g*. After the touch it is a datafile like any other: an older generation is
+//! answered `StaleLayout`.
+//!
+//! A write's touch is as weak as the write: it is in the same record or an earlier one, so whatever keeps the data keeps the
+//! datafile. If a power cut takes both, the datafile is untouched again, and its file's generation is still *g*, for a
+//! transaction's touch is durable and would have made the record before it durable too. What is left of its local file is
+//! removed by the start, durably, before anybody can touch it again.
+//!
+//! A write that comes after the file was removed and its datafiles reaped finds the bit set (or no batch) and no row: it
+//! is answered `Stale`, and makes nothing.
+//!
+//! Source: PVFS small files, section III-A, where the objects are made without their files likewise, and as rows alone.
+
+use crate::meta::keys;
+use crate::meta::rows::{Batch, Datafile};
+use crate::request::ctx::{Ctx, Stopped};
+use bytes::Bytes;
+use shoal_proto::{Blob, Capability, Generation, Handle, ServerId, limits};
+use shoal_store::{StreamChange, StreamInfo};
+
+/// Handles of a batch's row: as many as a batch has datafiles at most, from a multiple of that on.
+pub const BLOCK: u64 = limits::BATCH_MAX as u64;
+
+/// A first touch, to be applied before bulk data can be written.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Touch {
+    /// The datafile.
+    pub datafile: Handle,
+    /// The file it is of from now on.
+    pub owner: Handle,
+    /// Its first generation.
+    pub generation: Generation,
+}
+
+/// The first handle of the batch that `handle` would be of.
+pub fn first_of(handle: Handle) -> Handle {
+    Handle::new(handle.server(), handle.counter() / BLOCK * BLOCK)
+}
+
+impl Batch {
+    /// None of them named.
+    pub fn new(pool: ServerId, count: u16) -> Batch {
+        let used = vec![0; limits::BATCH_MAX / 8];
+        Batch { pool, count: count.min(limits::BATCH_MAX as u16), used: Blob(used.into()) }
+    }
+
+    fn index(&self, handle: Handle) -> Option<usize> {
+        let index = (handle.counter() % BLOCK) as usize;
+        (index < usize::from(self.count)).then_some(index)
+    }
+
+    /// Whether this datafile of the batch was never named.
+    pub fn has_untouched(&self, handle: Handle) -> bool {
+        let bit = |index: usize| self.used.get(index / 8).is_some_and(|byte| byte & (1 << (index % 8)) == 0);
+        self.index(handle).is_some_and(bit)
+    }
+
+    /// It is named now.
+    pub fn touch(&mut self, handle: Handle) {
+        let Some(index) = self.index(handle) else { return };
+        let mut used = self.used.to_vec();
+        if let Some(byte) = used.get_mut(index / 8) {
+            *byte |= 1 << (index % 8);
+        }
+        self.used = Blob(used.into());
+    }
+
+    /// Whether all were named: the row says nothing any more.
+    pub fn is_used_up(&self) -> bool {
+        self.used.iter().map(|byte| byte.count_ones()).sum::<u32>() >= u32::from(self.count)
+    }
+}
+
+/// Whose pool an untouched datafile was made for; `None`: it is none. Stops at a lock on the datafile.
+pub fn pool_of(ctx: &Ctx<'_>, datafile: Handle) -> Result<Option<ServerId>, Stopped> {
+    if datafile.server() != ctx.identity.id || ctx.get(&keys::datafile(datafile))?.is_some() {
+        return Ok(None);
+    }
+    let batch = ctx.row::<Batch>(&keys::batch(first_of(datafile)))?;
+    Ok(batch.filter(|batch| batch.has_untouched(datafile)).map(|batch| batch.pool))
+}
+
+/// The owner that an access to an untouched datafile would give it: its capability's, if that may be.
+pub fn owner_by(ctx: &Ctx<'_>, datafile: Handle, capability: &Capability) -> Result<Option<Handle>, Stopped> {
+    let owner = capability.object;
+    Ok(pool_of(ctx, datafile)?.filter(|pool| *pool == owner.server()).map(|_| owner))
+}
+
+/// Whether an untouched datafile may become one of `owner`'s.
+pub fn is_for(ctx: &Ctx<'_>, datafile: Handle, owner: Handle) -> Result<bool, Stopped> {
+    Ok(pool_of(ctx, datafile)?.is_some_and(|pool| pool == owner.server()))
+}
+
+/// The facts of a stream that holds nothing yet.
+pub fn empty(generation: Generation) -> StreamInfo {
+    StreamInfo { generation: generation.0, size: 0, space: 0, written_at: None, small: true }
+}
+
+/// The first touch: rows of its own, and an empty stream.
+pub fn touch(ctx: &mut Ctx<'_>, touch: &Touch) -> Result<(), Stopped> {
+    let Touch { datafile, owner, generation } = *touch;
+    ctx.change_stream(datafile, StreamChange::Create { generation: generation.0 })?;
+    ctx.put(keys::datafile(datafile), &Datafile { owner })?;
+    use_up(ctx, &[datafile])
+}
+
+/// The bits of datafiles of this server are set; those of no batch have none.
+pub fn use_up(ctx: &mut Ctx<'_>, datafiles: &[Handle]) -> Result<(), Stopped> {
+    let mut present: Option<(Bytes, Batch)> = None;
+    for &datafile in datafiles {
+        let key = keys::batch(first_of(datafile));
+        if present.as_ref().is_none_or(|(known, _)| *known != key) {
+            put(ctx, present.take())?;
+            present = ctx.row::<Batch>(&key)?.map(|batch| (key, batch));
+        }
+        if let Some((_, batch)) = &mut present {
+            batch.touch(datafile);
+        }
+    }
+    put(ctx, present)
+}
+
+fn put(ctx: &mut Ctx<'_>, batch: Option<(Bytes, Batch)>) -> Result<(), Stopped> {
+    match batch {
+        None => Ok(()),
+        Some((key, batch)) if batch.is_used_up() => ctx.remove(key),
+        Some((key, batch)) => ctx.put(key, &batch),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_knows_which_of_its_datafiles_were_named_and_when_all_were() {
+        let at = |counter| Handle::new(ServerId(3), counter);
+        let mut batch = Batch::new(ServerId(1), 10);
+        assert!(batch.has_untouched(at(2048)) && batch.has_untouched(at(2057)));
+        assert!(!batch.has_untouched(at(2058)), "one that is none of them");
+        batch.touch(at(2049));
+        batch.touch(at(2058));
+        assert!(!batch.has_untouched(at(2049)) && batch.has_untouched(at(2050)) && !batch.is_used_up());
+        (2048..2058).for_each(|counter| batch.touch(at(counter)));
+        assert!(batch.is_used_up());
+        assert_eq!(first_of(at(2057)), at(2048));
+    }
+}

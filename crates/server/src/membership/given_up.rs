@@ -1,0 +1,86 @@
+//! What goes here when a store of another server is given up.
+//!
+//! In the batch that writes the map which says so, by whichever way that map came: what the pools here hold of the store is
+//! retired. From then on a server of that store is refused. Where the successor is an older copy, files there may use datafiles of
+//! here that nobody has touched yet: these stay. They stay as well where this server knew no store of the other one: then it may
+//! be the successor that took them.
+
+use crate::meta::keys::{self, Table};
+use crate::meta::rows::{Batch, RowValue};
+use crate::shard::Shard;
+use bytes::Bytes;
+use shoal_proto::{ClusterMap, ServerId, ServerInfo, StoreId};
+use shoal_store::{Changes, StoreError, look};
+
+/// Rows looked at by one turn.
+const BATCH: usize = 256;
+
+/// The other servers whose stores `next` gives up: as `present` knows them, and as they are from now on.
+pub(crate) fn given_up<'a>(
+    own: ServerId,
+    present: &'a ClusterMap,
+    next: &'a ClusterMap,
+) -> impl Iterator<Item = (&'a ServerInfo, &'a ServerInfo)> {
+    let others = present.servers.iter().zip(next.servers.iter()).filter(move |(known, _)| known.id != own);
+    others.filter(|(known, next)| next.retired.len() > known.retired.len() && next.store != known.store)
+}
+
+/// Why this server does not serve from now on, if `map` gives its own store up.
+pub(crate) fn own_given_up(shard: &Shard, map: &ClusterMap) -> Option<String> {
+    let (id, store) = (shard.id(), shard.store());
+    map.server(id).filter(|info| info.has_retired(store)).map(|_| words(id, store))
+}
+
+/// Why a store is refused that was given up.
+pub(crate) fn words(id: ServerId, store: StoreId) -> String {
+    format!(
+        "store {store} of server {id} was given up for good, and another one took its place: what is in this folder is no \
+         longer part of the file system"
+    )
+}
+
+/// What lies here in the pool of such a store's datafiles goes, and so do the datafiles of here that lay in its pool.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(crate) async fn retire(
+    shard: &Shard,
+    servers: impl Iterator<Item = (&ServerInfo, &ServerInfo)>,
+    changes: &mut Changes,
+) -> Result<(), StoreError> {
+    for (known, next) in servers {
+        changes.remove(keys::pool(next.id));
+        changes.remove(keys::grant(next.id));
+        if known.store.is_known() && !next.is_copy {
+            remove_batches(shard, next.id, changes).await?;
+        }
+    }
+    Ok(())
+}
+
+/// It may still run somewhere: it is heard no more, and what it gave is not used.
+pub(crate) fn forget(shard: &Shard, server: ServerId) {
+    shard.peers.forget(server);
+    let session = shard.peer_sessions.borrow_mut().remove(&server);
+    if let Some(line) = session.and_then(|session| session.line.take()) {
+        line.end();
+    }
+}
+
+/// No file is left that could name a datafile of these batches for the first time.
+async fn remove_batches(shard: &Shard, pool: ServerId, changes: &mut Changes) -> Result<(), StoreError> {
+    let prefix = keys::table(Table::Batch);
+    let mut after: Option<Bytes> = None;
+    loop {
+        let (scan, _) = look(&shard.collection, |view| view.scan(&prefix, after.as_deref(), BATCH)).await?;
+        for (key, value) in &scan.rows {
+            if Batch::from_row(value).is_ok_and(|batch| batch.pool == pool) {
+                changes.remove(key.clone());
+            }
+        }
+        match scan.resume {
+            Some(key) => after = Some(key),
+            None => return Ok(()),
+        }
+    }
+}

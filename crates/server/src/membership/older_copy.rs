@@ -1,0 +1,62 @@
+//! An older copy of a server's folder that an operator accepts, as a new store.
+//!
+//! What was acknowledged since the copy is lost, and others remember it: a client a reply, another server a datafile that it took.
+//! So nothing that the copy promised to somebody else goes on. The operator's command gives the store of the copy up, on all
+//! other servers first; then the identity file of the folder names the successor, and the next start finds rows of a store that
+//! was given up ([`is_accepted`]). Before anything is served it removes
+//!
+//! * the pools: files that are lost may have taken these datafiles since, and a pool that is used again gives one datafile to two
+//!   files;
+//! * the batches that were made last, so that no other server is answered with one of before;
+//! * the sessions and their kept replies: a client that goes on would be answered for changes that are not there.
+//!
+//! The successor gives handles of a range of its own ([`shoal_proto::ServerInfo::handles_from`]), says of no transaction of the
+//! lost time that it was aborted ([`crate::membership::stores::is_of_lost_store`]), and loses what was not synced
+//! ([`crate::shard::Shard::loss_kept`]). Datafiles of here that files of other servers took and have not touched stay: whether
+//! one is named is known there only.
+//!
+//! **The map's row is written last**, and names the store whose rows these are. A start that was interrupted begins again.
+
+use crate::meta::keys::{self, Table};
+use crate::shard::{Shard, apply_own};
+use bytes::Bytes;
+use shoal_proto::ClusterMap;
+use shoal_store::{Changes, StoreError, look};
+use std::rc::Rc;
+
+/// Rows removed by one batch.
+const BATCH: usize = 256;
+
+/// Whether the rows are of a store that was given up, and `map` names the present one as its successor. `kept` is the map that
+/// lies among the rows.
+pub fn is_accepted(shard: &Shard, kept: &ClusterMap, map: &ClusterMap) -> bool {
+    let (Some(before), Some(now)) = (kept.server(shard.id()), map.server(shard.id())) else { return false };
+    let present = shard.store();
+    present.is_known() && now.store == present && before.store != present && now.has_retired(before.store)
+}
+
+/// Remove what was promised to others.
+///
+/// # Errors
+/// When the store fails.
+pub async fn forget_promises(shard: &Rc<Shard>) -> Result<(), StoreError> {
+    for table in [Table::Pool, Table::Grant, Table::Kept, Table::Session] {
+        empty(shard, table).await?;
+    }
+    Ok(())
+}
+
+async fn empty(shard: &Rc<Shard>, table: Table) -> Result<(), StoreError> {
+    let prefix = keys::table(table);
+    let mut after: Option<Bytes> = None;
+    loop {
+        let (scan, _) = look(&shard.collection, |view| view.scan(&prefix, after.as_deref(), BATCH)).await?;
+        let mut changes = Changes::default();
+        scan.rows.into_iter().for_each(|(key, _)| changes.remove(key));
+        apply_own(&shard.collection, changes).await?;
+        after = scan.resume;
+        if after.is_none() {
+            return Ok(());
+        }
+    }
+}

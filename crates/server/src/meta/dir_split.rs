@@ -1,0 +1,127 @@
+//! Directories that split: when, and how (design §4.2).
+//!
+//! ```text
+//!   home (server 1)                          after the split, one shard a metadata server
+//!   a dir    inode                           server 0   a dir  inode   d dir 00… – 3f…   the first range of places
+//!   d dir …  4,096 entries        ──────▶    server 1   a dir  inode   d dir 40… – 7f…   home: also parent, xattrs
+//!                                            server 2   a dir  inode   d dir 80… – bf…
+//!                                            server 3   a dir  inode   d dir c0… – ff…
+//! ```
+//! A directory whose count of entries reaches the switch `split` is split **once**, over all metadata servers of that moment,
+//! in equal ranges of the keyed hash that places its names. It is one transaction ([`crate::ops`]' split plans it), which the
+//! directory's own server, its *home*, coordinates: its inode is locked exclusively, the entries of other ranges go with the
+//! prepares, and vanish from home in the batch of the decision. They all fit one prepare a server
+//! ([`shoal_proto::limits::SHARD_BYTES_MAX`]: 2,900 of the longest names, 16,384 of usual ones); a directory that
+//! outgrew that before it could be split stays whole.
+//!
+//! **Each shard has the directory's inode row under the directory's own handle**, so a handler runs on a shard as it runs on
+//! a whole directory. **Objects stay where they are**: an entry older than the split leads to an object of another server.
+//! What is made later is colocated with its shard: one message, one record, as before.
+//!
+//! *Mode, owner, template and explicit times* are alike on all shards: a change of them is one transaction over all
+//! (`ShardSet`). *Counts and times of change* are each shard's own; clients merge them. *Parent and extended attributes* are
+//! at home alone. A removal is one transaction over all shards, each of which must be empty.
+//!
+//! Who asks a server for a name of another shard is told the shards ([`crate::request::ctx::Stopped::Split`]) and asks again there. A shard is
+//! not readable before its transaction has finished on its server: whoever comes sooner waits for its lock.
+//!
+//! **It is tried only when all servers answer**: a transaction over one that is away would lock the directory for as long as
+//! its prepare waits.
+
+use crate::counters::add;
+use crate::data::status_of;
+use crate::meta::keys;
+use crate::meta::rows::{Inode, RowValue};
+use crate::request::executor::{Asker, run_own};
+use crate::shard::Shard;
+use futures_util::future::join_all;
+use shoal_env::local::Notify;
+use shoal_env::point;
+use shoal_proto::{ClientId, Group, Handle, Op, Roles, Status};
+use shoal_store::look;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The other servers have this long to say that they are there.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// One try, with all its pauses, takes no longer.
+const TRY_TIMEOUT: Duration = Duration::from_secs(4);
+/// Pause after a try that failed, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+
+/// The directories of one shard that are to be split.
+#[derive(Default)]
+pub struct Splits {
+    wanted: RefCell<BTreeSet<Handle>>,
+    /// Those that cannot be.
+    whole: RefCell<BTreeSet<Handle>>,
+    more: Notify,
+}
+
+impl Splits {
+    /// A directory has grown so large. Told again with every entry, as long as it is whole.
+    pub fn want(&self, dir: Handle) {
+        if !self.whole.borrow().contains(&dir) && self.wanted.borrow_mut().insert(dir) {
+            self.more.wake_all();
+        }
+    }
+}
+
+/// The task of a shard.
+pub async fn run(shard: Rc<Shard>) {
+    let mut pause = PAUSES.0;
+    loop {
+        let more = shard.splits.more.wait();
+        let next = shard.splits.wanted.borrow().first().copied();
+        let Some(dir) = next else {
+            more.await;
+            continue;
+        };
+        let end = split(&shard, dir).await;
+        shard.splits.wanted.borrow_mut().remove(&dir);
+        shard.env.point(point::SPLIT_DONE, dir.0);
+        match end {
+            Ok(()) => pause = PAUSES.0,
+            Err(Status::OverLimit) => {
+                tracing::warn!(%dir, "a directory is too large to be split: it stays whole");
+                shard.splits.whole.borrow_mut().insert(dir);
+            }
+            Err(Status::Stale | Status::NotSupported) => {}
+            Err(status) => {
+                tracing::debug!(%dir, %status, "a directory could not be split yet");
+                add(&shard.counters.splits_given_up, 1);
+                shard.env.sleep(pause).await;
+                pause = (pause * 2).min(PAUSES.1);
+            }
+        }
+    }
+}
+
+async fn split(shard: &Rc<Shard>, dir: Handle) -> Result<(), Status> {
+    let key = keys::inode(dir);
+    let (row, _) = look(&shard.collection, |view| view.get(&key)).await.map_err(status_of)?;
+    let inode = row.and_then(|row| Inode::from_row(&row).ok()).ok_or(Status::Stale)?;
+    if inode.shards.is_split() {
+        return Ok(());
+    }
+    shard.env.point(point::SPLIT_ASKS, dir.0);
+    let until = shard.env.now() + ANSWER_TIMEOUT;
+    let map = shard.identity().map.clone();
+    let others = map.with_roles(Roles::METADATA).filter(|&server| server != shard.id());
+    let answers = join_all(others.map(|server| shard.peers.call(server, Op::Ping {}, until))).await;
+    answers.into_iter().try_for_each(|answer| answer.map(drop))?;
+    let group = Group { ops: vec![Op::Split { dir, entries: inode.entries }].into() };
+    let asker = Asker { client: ClientId::default(), peer: None, own: true };
+    let replies = run_own(shard, asker, vec![group], TRY_TIMEOUT).await;
+    match replies.first().map(|reply| reply.status) {
+        Some(Status::Ok) => {
+            add(&shard.counters.splits, 1);
+            tracing::info!(%dir, entries = inode.entries, "a directory was split");
+            Ok(())
+        }
+        Some(status) => Err(status),
+        None => Err(Status::Unavailable),
+    }
+}

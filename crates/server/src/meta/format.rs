@@ -1,0 +1,140 @@
+//! The format of a collection's rows: which build can read them.
+//!
+//! ```text
+//!   c "format"   u32, little-endian     written with the map, in the batch that is a new folder's first
+//! ```
+//! The store's own versions (`docs/DISK.md`) say how bytes lie on the disk; they say nothing of what the server's rows
+//! mean. **So this row is read before any other is decoded.** A folder that says another format, or none although there is
+//! something in it, was made by another build, and is refused as it is: what would be decoded of it would be garbage, or
+//! damage.
+//!
+//! [`FORMAT`] goes up with every change of what a row's key or value means, also of what is encoded within one (the map,
+//! its switches, actions of transactions); a test here holds the bytes.
+
+use crate::meta::keys;
+use crate::shard::Shard;
+use bytes::Bytes;
+use shoal_store::{Changes, StoreError, look};
+use std::rc::Rc;
+
+/// The format that this build writes, and the only one that it reads.
+pub const FORMAT: u32 = 2;
+
+/// Its key.
+fn key() -> Bytes {
+    keys::config("format")
+}
+
+/// The row, for the batch that begins a collection.
+pub fn put(changes: &mut Changes) {
+    changes.put(key(), Bytes::copy_from_slice(&FORMAT.to_le_bytes()));
+}
+
+/// Hold what the rows say against what this build reads.
+///
+/// # Errors
+/// `Refused` for another format, and for rows that say none.
+pub async fn check(shard: &Rc<Shard>) -> Result<(), StoreError> {
+    let key = key();
+    let (row, _) = look(&shard.collection, |view| view.get(&key)).await?;
+    let found = match row {
+        Some(row) => match <[u8; 4]>::try_from(&row[..]) {
+            Ok(bytes) if u32::from_le_bytes(bytes) == FORMAT => return Ok(()),
+            Ok(bytes) => format!("are of format {}", u32::from_le_bytes(bytes)),
+            Err(_) => return Err(StoreError::Damaged("the row of the format of the rows".into())),
+        },
+        // The map and the reserved handles are there before anything else.
+        None => {
+            let (map, handles) = (keys::config("map"), keys::config("handles"));
+            let is_there = |row: Option<Bytes>| row.is_some();
+            let (map, _) = look(&shard.collection, |view| view.get(&map).map(is_there)).await?;
+            let (handles, _) = look(&shard.collection, |view| view.get(&handles).map(is_there)).await?;
+            if !map && !handles {
+                return Ok(());
+            }
+            "say no format, so they are of a build before format 1".to_owned()
+        }
+    };
+    Err(StoreError::Refused(format!(
+        "its rows {found}, and this program reads format {FORMAT}: serve it with the program that made it and copy the data \
+         out, or begin anew in an empty folder"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::meta::keys;
+    use crate::meta::rows::{
+        Batch, Datafile, Dirent, Ended, Grant, Inode, Kept, Lingering, Linked, New, Orphan, Pool, Range,
+        Reap, RowValue as _, Session, Tx, TxState, Unnamed, Void,
+    };
+    use bytes::Bytes;
+    use shoal_proto::codec::Codec as _;
+    use shoal_proto::message::Loss;
+    use shoal_proto::{ClientId, Handle, Kind, ServerId, SessionId, Slot, Time, TxId, samples};
+
+    /// Keys and values of every table, with all that may be in them.
+    fn rows() -> Vec<(Bytes, Bytes)> {
+        let (one, other) = (Handle::new(ServerId(1), 77), Handle::new(ServerId(2), 1024));
+        let (client, place, server) = (ClientId([9; 16]), 5, ServerId(2));
+        let range = Range { first: other, count: 7 };
+        let layout = Some(samples::layout());
+        let inode = Inode {
+            layout,
+            target: Some(b"/there"[..].into()),
+            xattr_bytes: 3,
+            entries: 4,
+            shards: samples::shards(),
+            ..crate::meta::inode::of_attr(&samples::attr())
+        };
+        let kept = Kept { sequence: 3, reply: b"reply"[..].into(), loss: Some(Loss { kept: 4, start: 5 }) };
+        let pool = Pool { ranges: vec![range.clone()].into(), ..Pool::new(6) };
+        let prepared =
+            Tx { state: TxState::Prepared { actions: samples::actions(), participants: vec![server] } };
+        let committed = Tx { state: TxState::Committed { unfinished: vec![server] } };
+        let new = New { client, place: one, name: Some(samples::name("new")) };
+        vec![
+            (keys::inode(one), inode.to_row()),
+            (keys::entry(one, place, b"name"), Dirent { handle: other, kind: Kind::Fifo }.to_row()),
+            (keys::xattr(one, b"user.name"), Bytes::from_static(b"value")),
+            (keys::datafile(other), Datafile { owner: one }.to_row()),
+            (keys::session(SessionId(8)), Session { client, peer: Some(server), slots: 9 }.to_row()),
+            (keys::kept(SessionId(8), Slot(1), 2), kept.to_row()),
+            (keys::orphan(one, client), Orphan { since: Time(5) }.to_row()),
+            (keys::lingering(Time(5), one), Lingering { bytes: 4096 }.to_row()),
+            (keys::reap(server, other), Reap { owner: one }.to_row()),
+            (keys::new(one), new.to_row()),
+            (keys::unnamed(one, other), Unnamed { client }.to_row()),
+            (keys::void(one), Void { client }.to_row()),
+            (keys::linked(one), Linked { time: Time(11) }.to_row()),
+            (keys::tx(TxId(12)), prepared.to_row()),
+            (keys::tx(TxId(13)), committed.to_row()),
+            (keys::ended(TxId(14)), Ended { time: Time(15) }.to_row()),
+            (keys::pool(server), pool.to_row()),
+            (keys::grant(server), Grant { pool: 6, sequence: 1, range }.to_row()),
+            (keys::batch(other), Batch::new(server, 7).to_row()),
+            (keys::config("map"), samples::map().to_bytes().into()),
+            (keys::config("served"), samples::map().servers[0].addresses.to_bytes().into()),
+            (keys::config("handles"), Bytes::copy_from_slice(&1024_u64.to_le_bytes())),
+        ]
+    }
+
+    /// If this changes, folders of older builds are not read any more: then `FORMAT` goes up, and stands here with the new
+    /// sum.
+    #[test]
+    fn the_rows_of_a_format_are_written_as_they_always_were() {
+        let mut all = Vec::new();
+        for (key, value) in rows() {
+            for bytes in [key, value] {
+                all.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+                all.extend_from_slice(&bytes);
+            }
+        }
+        let sum = blake3::hash(&all).to_hex();
+        assert_eq!(
+            (super::FORMAT, &sum[..16]),
+            (2, "65c8b1db20586979"),
+            "rows are written otherwise: another `FORMAT`"
+        );
+    }
+}

@@ -1,0 +1,188 @@
+//! A connection: the loop that reads a whole buffer, runs every request in it, and writes all replies at once.
+//!
+//! ```text
+//!   bytes ─▶ Frames ─▶ handshake ─▶ request ─▶ executor ─▶ gate ─▶ Line ─▶ one vectored write
+//! ```
+//! One task a connection, no task for a request that finds everything in memory. Reading stops while too many requests
+//! are under way or too many replies wait to be written, and goes on as they leave. A client that sends more bulk data
+//! than its credit, or bytes that are no frame, is told so and cut off.
+
+mod frames;
+mod handshake;
+mod line;
+
+pub use frames::{Frames, Scratch};
+pub use handshake::{Own, Refused, greet, hear, introduce, who_listens};
+pub use line::Line;
+
+use crate::counters::add;
+use crate::net::session::{Session, Waiter};
+use crate::request::executor;
+use crate::shard::Shard;
+use shoal_env::{Reader, Work, Writer};
+use shoal_proto::message::Refusal;
+use shoal_proto::{Frame, FrameKind, Op, Request, Status, limits};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+/// Buffers taken before other tasks have their turn.
+const ROUNDS_MAX: usize = 32;
+/// Bytes of replies waiting to be written, or still to be read from the store, above which nothing more is read.
+const OUT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The other side closed or broke it.
+    Lost,
+    /// This side ended it.
+    Closed,
+    /// What came is no frame.
+    Garbage,
+}
+
+/// Move frames until the connection ends. `on_frame` says whether the connection goes on.
+pub async fn pump(
+    reader: &mut Reader,
+    writer: &mut Writer,
+    line: &Line,
+    frames: &mut Frames,
+    mut on_frame: impl FnMut(Frame) -> Result<(), Ended>,
+) -> Ended {
+    poll_fn(|cx| {
+        line.forget_waker();
+        let mut rounds = 0;
+        loop {
+            if line.is_dead() {
+                return Poll::Ready(Ended::Closed);
+            }
+            while may_read(line) {
+                match frames.next() {
+                    Ok(Some(frame)) => {
+                        if let Err(ended) = on_frame(frame) {
+                            return Poll::Ready(ended);
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(_) => return Poll::Ready(Ended::Garbage),
+                }
+            }
+            if let Poll::Ready(Err(_)) = line.poll_flush(writer.0.as_mut(), cx) {
+                return Poll::Ready(Ended::Lost);
+            }
+            if line.is_drained() {
+                return Poll::Ready(Ended::Closed);
+            }
+            if !may_read(line) {
+                line.register(cx);
+                return Poll::Pending;
+            }
+            match frames.poll_fill(reader.0.as_mut(), cx) {
+                Poll::Ready(Ok(true)) => {}
+                Poll::Ready(Ok(false) | Err(_)) => return Poll::Ready(Ended::Lost),
+                Poll::Pending => {
+                    line.register(cx);
+                    return Poll::Pending;
+                }
+            }
+            rounds += 1;
+            if rounds == ROUNDS_MAX {
+                cx.waker().wake_by_ref();
+                line.register(cx);
+                return Poll::Pending;
+            }
+        }
+    })
+    .await
+}
+
+fn may_read(line: &Line) -> bool {
+    !line.is_closing()
+        && line.requests.get() < limits::REQUESTS_UNDER_WAY_MAX
+        && line.out_bytes() + line.wanted_bytes.get() < OUT_BYTES_MAX
+}
+
+/// Serve an attached connection until it ends.
+pub async fn serve(
+    shard: &Rc<Shard>,
+    session: &Rc<Session>,
+    line: &Rc<Line>,
+    parts: (Reader, Writer, Frames),
+) {
+    let (mut reader, mut writer, mut frames) = parts;
+    let mut refusal = None;
+    let ended = pump(&mut reader, &mut writer, line, &mut frames, |frame| {
+        request(shard, session, line, frame).map_err(|refused| {
+            refusal = Some(refused);
+            Ended::Closed
+        })
+    })
+    .await;
+    if ended == Ended::Garbage {
+        refusal = Some(Refused::new(Status::BadMessage, "what was sent is no frame of this protocol"));
+    }
+    if let Some(refused) = refusal {
+        add(&shard.counters.refusals, 1);
+        refuse(line, &mut writer, &refused).await;
+    }
+    line.end();
+    if session.line.borrow().as_ref().is_some_and(|present| Rc::ptr_eq(present, line)) {
+        session.line.take();
+    }
+    // The other side reads to the end of the stream; an error means it is gone already.
+    let _ = writer.close().await;
+}
+
+/// Take one frame of an attached connection.
+fn request(shard: &Rc<Shard>, session: &Rc<Session>, line: &Rc<Line>, frame: Frame) -> Result<(), Refused> {
+    let arrived = shard.env.now();
+    session.heard.set(arrived);
+    if frame.kind != FrameKind::Request {
+        return Err(Refused::new(Status::BadMessage, "only requests are expected on an attached connection"));
+    }
+    let request: Request = frame
+        .message()
+        .map_err(|error| Refused::new(Status::BadMessage, format!("a request cannot be decoded: {error}")))?;
+    let bulk_bytes = frame.bulk.len();
+    let under_way = line.bulk_bytes.get() + bulk_bytes;
+    if under_way > limits::CREDIT_BYTES {
+        return Err(Refused::new(
+            Status::OverLimit,
+            "more data was sent than the connection's credit allows",
+        ));
+    }
+    shard.env.work(Work::Message, 1);
+    line.bulk_bytes.set(under_way);
+    line.requests.set(line.requests.get() + 1);
+    let wanted_bytes = wanted(&request);
+    line.wanted_bytes.set(line.wanted_bytes.get() + wanted_bytes);
+    let waiter = Waiter { line: line.clone(), tag: frame.tag, bulk_bytes, wanted_bytes, arrived };
+    executor::accept(shard, session, request, frame.bulk, waiter);
+    Ok(())
+}
+
+/// Bytes of data a request may be answered with, at most.
+fn wanted(request: &Request) -> usize {
+    let ops = request.groups.iter().flat_map(|g| g.ops.iter());
+    let windows = ops.map(|op| match op {
+        Op::Read { transfer } => usize::try_from(transfer.window_len).unwrap_or(usize::MAX),
+        _ => 0,
+    });
+    windows.fold(0, usize::saturating_add).min(limits::BULK_BYTES_MAX)
+}
+
+/// Say why, as far as the other side still listens.
+pub async fn refuse(line: &Line, writer: &mut Writer, refused: &Refused) {
+    let message = Refusal { status: refused.status, words: refused.words.clone().into() };
+    line.send(FrameKind::Refusal, 0, &message, &[]);
+    let _ = flush(line, writer).await;
+}
+
+/// Write all that waits.
+///
+/// # Errors
+/// When the stream is broken.
+pub async fn flush(line: &Line, writer: &mut Writer) -> std::io::Result<()> {
+    poll_fn(|cx| line.poll_flush(writer.0.as_mut(), cx)).await
+}

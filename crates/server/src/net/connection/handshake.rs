@@ -1,0 +1,387 @@
+//! The handshake: who is who, before anything else (design §8).
+//!
+//! ```text
+//!   client                                     server
+//!   Hello(versions, fs, nonce)      ─────▶     version? file system?
+//!              ◀─────   Challenge(version, nonce, id, proof that the server has the key)
+//!   Attach(proof, collection, client, session) ─────▶  key? collection? session: old connection discarded
+//!              ◀─────   Attached(session, slots, lease, credit)
+//! ```
+//! Each proof is a keyed hash over both nonces, the version and the prover's role, so none can be replayed or reflected.
+//! Until it has attached, a connection may send small frames only, for a bounded time. A refusal says what is wrong and
+//! what to do.
+
+use super::{Frames, Line, flush};
+use crate::counters::add;
+use crate::membership::stores;
+use crate::meta::keys;
+use crate::meta::rows;
+use crate::meta::rows::RowValue;
+use crate::net::session::Session;
+use crate::shard::{Identity, Shard, apply_own};
+use shoal_env::{Env, Reader, Writer};
+use shoal_proto::codec::Codec;
+use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, VERSIONS, proof};
+use shoal_proto::{
+    ClientId, Frame, FrameKind, Peer, SecretKey, ServerId, SessionId, Status, StoreId, limits,
+};
+use shoal_store::Changes;
+use std::future::poll_fn;
+use std::rc::Rc;
+
+/// Largest body of a frame before the connection has attached.
+const BODY_BYTES_MAX: usize = 8192;
+
+/// Why a connection is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// For programs.
+    pub status: Status,
+    /// For people.
+    pub words: String,
+}
+
+impl Refused {
+    /// A refusal.
+    pub fn new(status: Status, words: impl Into<String>) -> Refused {
+        Refused { status, words: words.into() }
+    }
+
+    /// The same of one that may not judge this server's store.
+    fn without_say(self) -> Refused {
+        match self.status {
+            Status::OtherStore => Refused::new(Status::NoStore, self.words),
+            _ => self,
+        }
+    }
+
+    fn lost() -> Refused {
+        Refused::new(Status::Unavailable, "the connection ended during the handshake")
+    }
+}
+
+/// A connection that has attached.
+pub struct Greeting {
+    /// To which shard.
+    pub shard: Rc<Shard>,
+    /// Its session.
+    pub session: Rc<Session>,
+    /// The connection.
+    pub line: Rc<Line>,
+}
+
+/// The server's side.
+///
+/// # Errors
+/// Why it is refused; the caller tells the client.
+pub async fn greet(
+    shards: &[Rc<Shard>],
+    name: &str,
+    reader: &mut Reader,
+    writer: &mut Writer,
+    frames: &mut Frames,
+) -> Result<Greeting, Refused> {
+    let hello: Hello = expect(reader, frames, FrameKind::Hello).await?;
+    let version = hello.version_max.min(VERSIONS.1);
+    if version < hello.version_min.max(VERSIONS.0) {
+        let words = format!(
+            "this server speaks versions {} to {} of the protocol, you speak {} to {}: update the older side",
+            VERSIONS.0, VERSIONS.1, hello.version_min, hello.version_max
+        );
+        return Err(Refused::new(Status::BadVersion, words));
+    }
+    let shard = shards.iter().find(|s| s.identity().map.fs_id == hello.fs_id).ok_or_else(|| {
+        Refused::new(
+            Status::BadCollection,
+            "this server serves no file system of that id: is the address right?",
+        )
+    })?;
+    shard.is_set_aside()?;
+    let identity = shard.identity();
+    let mut nonce = [0; 32];
+    shard.env.random(&mut nonce);
+    let line = Line::new(name.to_owned(), version);
+    let challenge = Challenge {
+        version,
+        nonce,
+        server: identity.id,
+        store: shard.store(),
+        map_epoch: identity.map.epoch,
+        proof: proof(&identity.key, true, version, &hello.nonce, &nonce),
+    };
+    line.send(FrameKind::Challenge, 0, &challenge, &[]);
+    flush(&line, writer).await.map_err(|_| Refused::lost())?;
+    let attach: Attach = expect(reader, frames, FrameKind::Attach).await?;
+    if !SecretKey::equal(&attach.proof, &proof(&identity.key, false, version, &hello.nonce, &nonce)) {
+        let words = "your key is not this file system's: use the key file that was made with it";
+        return Err(Refused::new(Status::BadKey, words));
+    }
+    if attach.collection != identity.collection {
+        let words = format!("this server holds collection {} of the file system", identity.collection);
+        return Err(Refused::new(Status::BadCollection, words));
+    }
+    let session = attach_session(shard, &attach, &line).await?;
+    shard.is_set_aside()?;
+    let attached = Attached {
+        session: session.id,
+        slots: session.slots,
+        lease_ms: u32::try_from(shard.settings.lease.as_millis()).unwrap_or(u32::MAX),
+        credit_bytes: limits::CREDIT_BYTES as u32,
+        eager_bytes: limits::EAGER_BYTES_MAX as u32,
+        map_epoch: shard.identity().map.epoch,
+        loss: shard.loss_kept(),
+    };
+    line.send(FrameKind::Attached, 0, &attached, &[]);
+    Ok(Greeting { shard: shard.clone(), session, line })
+}
+
+/// The first frame of a connection that is to be refused, whatever it is.
+pub async fn hear(reader: &mut Reader, frames: &mut Frames) {
+    // What is no frame is refused as well.
+    let _ = next(reader, frames).await;
+}
+
+/// The session of a connection: a peer's (kept in memory only), a new one, or the one it had, from which everything not yet
+/// executed is discarded first.
+async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> Result<Rc<Session>, Refused> {
+    let now = shard.env.now();
+    if let Some(peer) = attach.peer {
+        let is_its_own = stores::meet(shard, peer).await;
+        is_its_own.map_err(|unmet| Refused::new(unmet.status, unmet.words))?;
+        let peer = peer.server;
+        if !shard.peers.claims().has_accepted(peer) {
+            shard.met.wake_all();
+        }
+        let id = SessionId(shard.env.random_u64() | 1);
+        let session = Session::new(id, attach.client, Some(peer), 0, true, now);
+        let former = shard.peer_sessions.borrow().get(&peer).cloned();
+        let session = Rc::new(match &former {
+            Some(former) => session.succeeding(former),
+            None => session,
+        });
+        shard.peer_sessions.borrow_mut().insert(peer, session.clone());
+        if let Some(former) = former {
+            former.discard().await;
+        }
+        if !shard.peer_sessions.borrow().get(&peer).is_some_and(|newest| Rc::ptr_eq(newest, &session)) {
+            let words = "another connection of this server was made while this one waited for its turn";
+            return Err(Refused::new(Status::NoSession, words));
+        }
+        session.line.replace(Some(line.clone()));
+        return Ok(session);
+    }
+    if attach.client == ClientId::ANYONE {
+        return Err(Refused::new(Status::BadMessage, "a client's id is not all zeros: draw another"));
+    }
+    shard.clients_admitted().await;
+    shard.is_set_aside()?;
+    let Some(id) = attach.session else {
+        return begin_session(shard, attach, line).await;
+    };
+    let session = shard.sessions.get(id).filter(|s| s.client == attach.client).ok_or_else(|| {
+        Refused::new(Status::NoSession, "the session is not known here: it expired, or the server lost it")
+    })?;
+    session.heard.set(now);
+    let turn = session.turn.acquire(1).await;
+    session.discard().await;
+    session.find_sequences(&shard.collection).await.map_err(|error| {
+        Refused::new(Status::Io, format!("the session's kept replies cannot be read: {error}"))
+    })?;
+    session.line.replace(Some(line.clone()));
+    session.heard.set(shard.env.now());
+    drop(turn);
+    add(&shard.counters.sessions_resumed, 1);
+    Ok(session)
+}
+
+/// Begin a session, or give one again whose beginning its client never heard of.
+async fn begin_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> Result<Rc<Session>, Refused> {
+    let slots = attach.slots.clamp(1, limits::SLOTS_MAX);
+    let own = shard.sessions.of_client(attach.client);
+    let is_free = |s: &&Rc<Session>| s.is_unused() && !s.is_connected() && s.slots == slots;
+    if let Some(session) = own.iter().find(is_free) {
+        session.line.replace(Some(line.clone()));
+        session.heard.set(shard.env.now());
+        return Ok(session.clone());
+    }
+    if own.len() >= limits::CLIENT_SESSIONS_MAX {
+        make_room(shard, &own)?;
+    }
+    let id = std::iter::repeat_with(|| SessionId(shard.env.random_u64()))
+        .find(|id| id.0 != 0 && shard.sessions.get(*id).is_none())
+        .unwrap_or_default();
+    // Not awaited: whatever this session changes comes later in the journal, so what is kept of it keeps this row too.
+    let mut changes = Changes::default();
+    let row = rows::Session { client: attach.client, peer: None, slots };
+    changes.put(keys::session(id), row.to_row());
+    apply_own(&shard.collection, changes)
+        .await
+        .map_err(|error| Refused::new(crate::data::status_of(error), "no session could be begun"))?;
+    let session = Rc::new(Session::new(id, attach.client, None, slots, true, shard.env.now()));
+    session.line.replace(Some(line.clone()));
+    shard.sessions.add(session.clone());
+    add(&shard.counters.sessions_begun, 1);
+    Ok(session)
+}
+
+/// End the oldest of a client's sessions that has no connection: the client begins another, so it has given that one up.
+fn make_room(shard: &Rc<Shard>, own: &[Rc<Session>]) -> Result<(), Refused> {
+    let Some(oldest) = own.iter().find(|session| !session.is_connected() && !session.is_running()) else {
+        let words = format!(
+            "this client has {} sessions on this server, each with a connection: close some of them",
+            own.len()
+        );
+        return Err(Refused::new(Status::OverLimit, words));
+    };
+    shard.sessions.remove(oldest.id);
+    let (own, oldest) = (shard.clone(), oldest.clone());
+    shard.tasks.spawn(
+        &shard.env,
+        "session",
+        async move { crate::net::lease::end_session(&own, &oldest).await },
+    );
+    Ok(())
+}
+
+/// What a server says of itself to a peer.
+pub struct Own {
+    /// Its sessions' client.
+    pub client: ClientId,
+    /// Its store.
+    pub peer: Peer,
+    /// It serves; else it begins.
+    pub serves: bool,
+}
+
+/// A peer's side: introduce this server to another.
+///
+/// The connection, and the epoch of the other's map.
+///
+/// `OtherStore` is the verdict of a peer that may judge. One with an older map may not: it does not know which stores were given up
+/// since; that this server's store was given up (`Forbidden`) counts always. Where this server finds the peer's store wrong as well, with the same map, the server that begins gives way.
+///
+/// # Errors
+/// Why not, in words.
+pub async fn introduce(
+    env: &Env,
+    identity: &Identity,
+    own: Own,
+    server: ServerId,
+    name: &str,
+    parts: (&mut Reader, &mut Writer, &mut Frames),
+) -> Result<(Rc<Line>, u32), Refused> {
+    let (reader, writer, frames) = parts;
+    let line = Line::new(name.to_owned(), VERSIONS.1);
+    let (nonce, challenge) =
+        challenged(env, identity, &line, (&mut *reader, &mut *writer, &mut *frames)).await?;
+    let version = challenge.version;
+    if challenge.server != server {
+        let words = format!("it is server {}, not {server}", challenge.server);
+        return Err(Refused::new(Status::WrongServer, words));
+    }
+    // Its verdict is heard all the same: it may be this server that has an older copy.
+    let fits = stores::check(identity, Peer { server, store: challenge.store, position: 0 })
+        .map_err(|unmet| Refused::new(Status::NoStore, unmet.words));
+    let attach = Attach {
+        proof: proof(&identity.key, false, version, &nonce, &challenge.nonce),
+        collection: identity.collection,
+        client: own.client,
+        peer: Some(own.peer),
+        session: None,
+        slots: 0,
+    };
+    line.send(FrameKind::Attach, 0, &attach, &[]);
+    flush(&line, writer).await.map_err(|_| Refused::lost())?;
+    let attached: Result<Attached, Refused> = expect(reader, frames, FrameKind::Attached).await;
+    let epoch = identity.map.epoch;
+    match (attached, fits) {
+        (Ok(attached), fits) => fits.map(|()| (line, attached.map_epoch)),
+        // A store that was given up stays so, whatever the peer does not know else.
+        (Err(refused), _) if refused.status == Status::Forbidden => {
+            Err(Refused::new(Status::OtherStore, refused.words))
+        }
+        (Err(refused), _) if refused.status != Status::OtherStore => Err(refused),
+        (Err(refused), _) if challenge.map_epoch < epoch => Err(refused.without_say()),
+        (Err(refused), Err(_)) if challenge.map_epoch == epoch && own.serves => Err(refused.without_say()),
+        (Err(refused), _) => Err(refused),
+    }
+}
+
+/// Which server of this file system listens there, and from which store it is served.
+///
+/// # Errors
+/// Why it is none, in words.
+pub async fn who_listens(
+    env: &Env,
+    identity: &Identity,
+    name: &str,
+    parts: (&mut Reader, &mut Writer, &mut Frames),
+) -> Result<(ServerId, StoreId), Refused> {
+    let line = Line::new(name.to_owned(), VERSIONS.1);
+    let (_, challenge) = challenged(env, identity, &line, parts).await?;
+    Ok((challenge.server, challenge.store))
+}
+
+/// Say hello; the nonce of this side, and the challenge of one that has the key.
+async fn challenged(
+    env: &Env,
+    identity: &Identity,
+    line: &Rc<Line>,
+    (reader, writer, frames): (&mut Reader, &mut Writer, &mut Frames),
+) -> Result<([u8; 32], Challenge), Refused> {
+    let mut nonce = [0; 32];
+    env.random(&mut nonce);
+    let hello = Hello { version_min: VERSIONS.0, version_max: VERSIONS.1, fs_id: identity.map.fs_id, nonce };
+    line.send(FrameKind::Hello, 0, &hello, &[]);
+    flush(line, writer).await.map_err(|_| Refused::lost())?;
+    // Nobody has proven yet that it is a server: it has no say.
+    let challenge: Challenge =
+        expect(reader, frames, FrameKind::Challenge).await.map_err(Refused::without_say)?;
+    let version = challenge.version;
+    if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
+        return Err(Refused::new(Status::BadVersion, "it speaks no version that this server speaks"));
+    }
+    let expected = proof(&identity.key, true, version, &nonce, &challenge.nonce);
+    if !SecretKey::equal(&challenge.proof, &expected) {
+        let words = "it has not the file system's key";
+        // So that its log has it too: only one of the two sides has the wrong key.
+        let told = Refusal { status: Status::BadKey, words: "your key is not this file system's".into() };
+        line.send(FrameKind::Refusal, 0, &told, &[]);
+        let _ = flush(line, writer).await;
+        return Err(Refused::new(Status::BadKey, words));
+    }
+    Ok((nonce, challenge))
+}
+
+/// The next frame, which must be of this kind.
+async fn expect<T: Codec>(reader: &mut Reader, frames: &mut Frames, kind: FrameKind) -> Result<T, Refused> {
+    let frame = next(reader, frames).await?;
+    let garbled = |_| Refused::new(Status::BadMessage, "what was sent is no message of this protocol");
+    if frame.kind == FrameKind::Refusal {
+        let refusal: Refusal = frame.message().map_err(garbled)?;
+        return Err(Refused::new(refusal.status, refusal.words.0));
+    }
+    if frame.kind != kind {
+        let words = format!("{kind:?} was expected in the handshake, {:?} came", frame.kind);
+        return Err(Refused::new(Status::BadMessage, words));
+    }
+    frame.message().map_err(garbled)
+}
+
+async fn next(reader: &mut Reader, frames: &mut Frames) -> Result<Frame, Refused> {
+    let garbage = || Refused::new(Status::BadMessage, "what was sent is no frame of this protocol");
+    loop {
+        if let Some((body, bulk)) = frames.lengths()
+            && (body > BODY_BYTES_MAX || bulk > 0)
+        {
+            return Err(garbage());
+        }
+        if let Some(frame) = frames.next().map_err(|_| garbage())? {
+            return Ok(frame);
+        }
+        let filled = poll_fn(|cx| frames.poll_fill(reader.0.as_mut(), cx)).await;
+        if !filled.unwrap_or(false) {
+            return Err(Refused::lost());
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! A server: addresses it listens at, and the shards it holds, one for each collection.
+//!
+//! [`serve`] opens the shards (recovery included), binds the addresses, and then accepts. [`ServerHandle::stop`] ends it
+//! cleanly: no new connection, requests under way finish and are answered, everything durable, stores closed.
+//! [`ServerHandle::abandon`] is what a crash does: all tasks vanish, nothing is written.
+
+use crate::counters::add;
+use crate::log_limit::Seldom;
+use crate::membership::maps;
+use crate::membership::stores;
+use crate::net::connection::{self, Frames, Line, Refused, Scratch, greet, refuse};
+use crate::net::connection_limit::{Entry, Place, Places};
+use crate::recovery;
+use crate::shard::{Identity, Settings, Shard};
+use crate::tasks::Tasks;
+use futures_util::future::{Either, select, select_all, try_join_all};
+use shoal_env::local::Notify;
+use shoal_env::{Address, Env, Listener, Stream, Writer};
+use shoal_proto::message::VERSIONS;
+use shoal_proto::op::Owner;
+use shoal_proto::{ClusterMap, SecretKey, ServerId, Status};
+use shoal_store::{Collection, StoreError};
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+/// How long a clean stop waits for requests under way.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after an accept failed (no descriptors left, say).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Whoever is refused for want of a place may say this long what it came for.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Warnings of failed authentications come no more often: whoever tries keys does not fill the log.
+const KEY_WARNING_EVERY: Duration = Duration::from_secs(10);
+
+/// One collection of a server.
+pub struct CollectionSetup {
+    /// The open store.
+    pub store: Collection,
+    /// The cluster's map; a newer one kept in the store wins.
+    pub map: ClusterMap,
+    /// The file system's key. `None`: on loopback only, and any local user may claim any identity.
+    pub key: Option<SecretKey>,
+    /// How the root directory of a new file system is to look.
+    pub root: Owner,
+}
+
+/// What a server is to be.
+pub struct ServerConfig {
+    /// Its id, the same in all its collections.
+    pub id: ServerId,
+    /// Where it listens.
+    pub listen: Vec<Address>,
+    /// What it holds.
+    pub collections: Vec<CollectionSetup>,
+    /// Spans of time.
+    pub settings: Settings,
+    /// How long its thread polls before it sleeps; zero: not at all.
+    pub polling: Duration,
+}
+
+/// Why a server did not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Without a key only loopback is safe.
+    #[error(
+        "{0} is not a loopback address: a server without a key listens on loopback only; give it a key file"
+    )]
+    NeedsKey(Address),
+    /// The address cannot be bound.
+    #[error("cannot listen at {0}: {1}")]
+    Listen(Address, #[source] std::io::Error),
+    /// A collection cannot be opened.
+    #[error("collection {0}: {1}")]
+    Store(String, #[source] StoreError),
+    /// Nothing to serve, or two collections of one file system.
+    #[error("{0}")]
+    Setup(String),
+}
+
+struct Inner {
+    env: Env,
+    shards: Vec<Rc<Shard>>,
+    settings: Settings,
+    scratch: Scratch,
+    tasks: Tasks,
+    lines: RefCell<Vec<Weak<Line>>>,
+    places: Rc<Places>,
+    stopping: Notify,
+    /// Woken when nothing more is accepted.
+    closing: Notify,
+    is_closing: Cell<bool>,
+    key_warnings: RefCell<Seldom>,
+}
+
+/// A running server. Dropping the handle lets it run on.
+pub struct ServerHandle {
+    inner: Rc<Inner>,
+    accepting: Tasks,
+    addresses: Vec<Address>,
+}
+
+/// Begin to serve.
+///
+/// # Errors
+/// See [`ServeError`]; nothing runs then.
+pub async fn serve(env: Env, config: ServerConfig) -> Result<ServerHandle, ServeError> {
+    check(&config)?;
+    env.set_polling(config.polling);
+    let mut listeners = Vec::new();
+    for address in &config.listen {
+        let listener =
+            env.listen(address).await.map_err(|error| ServeError::Listen(address.clone(), error))?;
+        listeners.push(listener);
+    }
+    let mut shards = Vec::new();
+    let mut roots = Vec::new();
+    for setup in config.collections {
+        let name = setup.map.name.0.clone();
+        roots.push(setup.root);
+        match find(&env, config.id, setup, config.settings).await {
+            Ok(shard) => shards.push(shard),
+            Err(error) => {
+                shards.iter().for_each(|shard: &Rc<Shard>| shard.tasks.cancel());
+                return Err(ServeError::Store(name, error));
+            }
+        }
+    }
+    let inner = Rc::new(Inner {
+        env: env.clone(),
+        shards,
+        settings: config.settings,
+        scratch: Scratch::new(env.counters()),
+        tasks: Tasks::default(),
+        lines: RefCell::default(),
+        places: Places::new(config.settings.connections_max),
+        stopping: Notify::default(),
+        closing: Notify::default(),
+        is_closing: Cell::default(),
+        key_warnings: RefCell::new(Seldom::new(KEY_WARNING_EVERY)),
+    });
+    let addresses = listeners.iter().map(Listener::address).collect();
+    let accepting = Tasks::default();
+    for listener in listeners {
+        accepting.spawn(&env, "accept", accept(inner.clone(), listener));
+    }
+    let server = ServerHandle { inner, accepting, addresses };
+    // From here on its fellows can ask it; clients wait until they have answered.
+    if let Err(error) = server.begin(&roots).await {
+        server.close_listeners().await;
+        server.abandon();
+        return Err(error);
+    }
+    Ok(server)
+}
+
+fn check(config: &ServerConfig) -> Result<(), ServeError> {
+    let mut seen: Vec<[u8; 16]> = Vec::new();
+    for setup in &config.collections {
+        if seen.contains(&setup.map.fs_id) {
+            return Err(ServeError::Setup("two collections of one file system on one server".into()));
+        }
+        seen.push(setup.map.fs_id);
+    }
+    if seen.is_empty() {
+        return Err(ServeError::Setup("no collection to serve".into()));
+    }
+    let keyless = config.collections.iter().any(|setup| setup.key.is_none());
+    match config.listen.iter().find(|address| keyless && !address.is_of_this_machine()) {
+        Some(address) => Err(ServeError::NeedsKey(address.clone())),
+        None => Ok(()),
+    }
+}
+
+async fn find(
+    env: &Env,
+    id: ServerId,
+    setup: CollectionSetup,
+    settings: Settings,
+) -> Result<Rc<Shard>, StoreError> {
+    // Without a key both sides prove that they have none.
+    let key = setup.key.unwrap_or(SecretKey::new([0; 32]));
+    let identity = Identity::new(id, Rc::new(setup.map), key);
+    let shard = Shard::new(env.clone(), identity, setup.store, settings);
+    recovery::find(&shard).await.map(|()| shard)
+}
+
+async fn accept(inner: Rc<Inner>, mut listener: Listener) {
+    let mut fails = false;
+    while !inner.is_closing.get() {
+        let accepted = {
+            let closing = std::pin::pin!(inner.closing.wait());
+            let accepting = std::pin::pin!(listener.accept());
+            match select(accepting, closing).await {
+                Either::Left((accepted, _)) => accepted,
+                Either::Right(_) => return,
+            }
+        };
+        match accepted {
+            Ok(stream) => {
+                fails = false;
+                inner.welcome(stream);
+            }
+            Err(error) => {
+                // Once is enough: it fails again at each pause until descriptors are free.
+                if !std::mem::replace(&mut fails, true) {
+                    tracing::warn!(%error, "no connection can be accepted; those that are open go on");
+                }
+                inner.env.sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn connection(inner: Rc<Inner>, stream: Stream, place: Place) {
+    let Stream { mut reader, mut writer, peer } = stream;
+    let mut frames = Frames::new(inner.scratch.clone());
+    let until = inner.env.now() + inner.settings.handshake;
+    let greeted = {
+        let greeting = greet(&inner.shards, &peer, &mut reader, &mut writer, &mut frames);
+        let timed = std::pin::pin!(inner.env.deadline(until, greeting));
+        let evicted = std::pin::pin!(place.evicted());
+        match select(timed, select(inner.stopping.wait(), evicted)).await {
+            Either::Left((greeted, _)) => greeted,
+            Either::Right((Either::Left(_), _)) => return,
+            Either::Right((Either::Right(_), _)) => Ok(Err(inner.no_place("others came later"))),
+        }
+    };
+    let refused = match greeted {
+        Ok(Ok(greeting)) => {
+            place.keep();
+            inner.enter(&greeting.line);
+            let parts = (reader, writer, frames);
+            return connection::serve(&greeting.shard, &greeting.session, &greeting.line, parts).await;
+        }
+        Ok(Err(refused)) => refused,
+        Err(_) => Refused::new(Status::TimedOut, "the handshake took too long"),
+    };
+    inner.tell(peer, &mut writer, refused).await;
+}
+
+/// There is no place: hear what it came for (what lies unread in a socket when it is closed takes the refusal with it),
+/// and say so.
+async fn turn_away(inner: Rc<Inner>, stream: Stream) {
+    let Stream { mut reader, mut writer, peer } = stream;
+    let mut frames = Frames::new(inner.scratch.clone());
+    let until = inner.env.now() + REFUSAL_TIMEOUT;
+    let heard = connection::hear(&mut reader, &mut frames);
+    if inner.env.deadline(until, heard).await.is_ok() {
+        let refused = inner.no_place("all places are taken");
+        inner.tell(peer, &mut writer, refused).await;
+    }
+}
+
+impl Inner {
+    fn welcome(self: &Rc<Self>, stream: Stream) {
+        let own = self.clone();
+        match self.places.enter() {
+            Entry::Place(place) => {
+                self.tasks.spawn(&self.env, "connection", async move {
+                    connection(own, stream, place).await;
+                });
+            }
+            Entry::Refused(told) => {
+                self.tasks.spawn(&self.env, "refusal", async move {
+                    turn_away(own, stream).await;
+                    drop(told);
+                });
+            }
+            Entry::Nothing => {}
+        }
+    }
+
+    fn no_place(&self, why: &str) -> Refused {
+        let words = format!(
+            "this server takes {} connections at once and {why}: come again later, close idle ones, or let the server \
+             have more open files (`ulimit -n`)",
+            self.places.max()
+        );
+        Refused::new(Status::OverLimit, words)
+    }
+
+    /// Say why a connection is refused, and close it. Whoever does not read the refusal keeps no task here.
+    async fn tell(&self, peer: String, writer: &mut Writer, refused: Refused) {
+        if refused.status == Status::BadKey {
+            self.warn_of_key(&peer);
+        } else {
+            tracing::info!(peer, status = ?refused.status, words = refused.words, "a connection was refused");
+        }
+        if let Some(shard) = self.shards.first() {
+            add(&shard.counters.refusals, 1);
+        }
+        let until = self.env.now() + self.settings.handshake;
+        let line = Line::new(peer, VERSIONS.1);
+        let told = async {
+            refuse(&line, writer, &refused).await;
+            writer.close().await
+        };
+        if self.env.deadline(until, told).await.is_err() {
+            tracing::debug!("a refused connection did not take its refusal");
+        }
+    }
+
+    /// Somebody has not the key, or another one.
+    fn warn_of_key(&self, peer: &str) {
+        if let Some(unsaid) = self.key_warnings.borrow_mut().is_due(self.env.now()) {
+            let more = if unsaid > 0 {
+                format!(" (and {unsaid} more since the last warning)")
+            } else {
+                String::new()
+            };
+            tracing::warn!("authentication failed: {peer} has not this file system's key{more}");
+        }
+    }
+
+    fn enter(&self, line: &Rc<Line>) {
+        let mut lines = self.lines.borrow_mut();
+        if lines.len() == lines.capacity() {
+            lines.retain(|line| line.strong_count() > 0);
+        }
+        lines.push(Rc::downgrade(line));
+    }
+
+    fn each_line(&self, each: impl Fn(&Line)) {
+        for line in self.lines.borrow().iter().filter_map(Weak::upgrade) {
+            each(&line);
+        }
+    }
+}
+
+impl ServerHandle {
+    /// Ask the fellows of all shards, then open these.
+    async fn begin(&self, roots: &[Owner]) -> Result<(), ServeError> {
+        let shards = &self.inner.shards;
+        let failed = |shard: &Shard, error| ServeError::Store(shard.identity().map.name.0.clone(), error);
+        let ask =
+            async |shard: &Rc<Shard>| stores::ask_fellows(shard).await.map_err(|error| failed(shard, error));
+        try_join_all(shards.iter().map(ask)).await?;
+        for (shard, root) in shards.iter().zip(roots) {
+            recovery::open(shard, *root).await.map_err(|error| failed(shard, error))?;
+        }
+        shards.iter().for_each(|shard| shard.admit_clients());
+        shards.iter().filter(|shard| shard.has_new_map()).for_each(maps::push_to_all);
+        Ok(())
+    }
+
+    /// Accept nothing more, and let go of the addresses.
+    async fn close_listeners(&self) {
+        self.inner.is_closing.set(true);
+        self.inner.closing.wake_all();
+        self.accepting.all_ended().await;
+    }
+
+    /// Wait until a shard that is not one of `known` is set aside, because a peer knows that its store is not to be served; which one
+    /// and why.
+    pub async fn until_set_aside(&self, known: &[[u8; 16]]) -> (Rc<Shard>, String) {
+        let shards = self.inner.shards.iter();
+        let waiting = shards
+            .filter(|shard| !known.contains(&shard.identity().map.fs_id))
+            .map(|shard| Box::pin(async move { (shard.clone(), shard.until_set_aside().await) }));
+        let waiting: Vec<_> = waiting.collect();
+        if waiting.is_empty() {
+            return std::future::pending().await;
+        }
+        select_all(waiting).await.0
+    }
+
+    /// Where it really listens (ports chosen by the system resolved), in the order asked for.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Its shards, in the order of their setups: for maps made after the addresses are known, and for counters.
+    pub fn shards(&self) -> &[Rc<Shard>] {
+        &self.inner.shards
+    }
+
+    /// Take a newer map, durably (what `setmap` does, from inside the process).
+    ///
+    /// # Errors
+    /// As `setmap`; `BadCollection` if no shard is of its file system.
+    pub async fn set_map(&self, map: ClusterMap) -> Result<(), Status> {
+        let own = self.inner.shards.iter().find(|shard| shard.identity().map.fs_id == map.fs_id);
+        crate::ops::admin::setmap::run(own.ok_or(Status::BadCollection)?, map).await.map(drop)
+    }
+
+    /// End cleanly. Requests under way are finished and answered (for a bounded time); then the stores are closed.
+    ///
+    /// # Errors
+    /// When a store could not make everything durable.
+    pub async fn stop(self) -> Result<(), StoreError> {
+        self.accepting.cancel();
+        let inner = &self.inner;
+        inner.stopping.wake_all();
+        inner.each_line(Line::close);
+        let until = inner.env.now() + STOP_TIMEOUT;
+        if inner.env.deadline(until, inner.tasks.all_ended()).await.is_err() {
+            tracing::warn!("some requests did not end in time; their clients will ask again");
+        }
+        for shard in &inner.shards {
+            let ended = shard.work.all_ended();
+            if inner.env.deadline(until, ended).await.is_err() {
+                tracing::warn!("requests were given up at the stop");
+            }
+        }
+        self.abandon_tasks();
+        let mut result = Ok(());
+        for shard in &inner.shards {
+            let closed = shard.collection.close().await;
+            result = result.and(closed);
+        }
+        result
+    }
+
+    /// End at once, as a crash would: all tasks vanish, nothing more is written. For tests and simulations.
+    pub fn abandon(self) {
+        self.accepting.cancel();
+        self.abandon_tasks();
+    }
+
+    fn abandon_tasks(&self) {
+        for shard in &self.inner.shards {
+            shard.work.cancel();
+            shard.tasks.cancel();
+            shard.peers.end();
+        }
+        self.inner.tasks.cancel();
+    }
+}

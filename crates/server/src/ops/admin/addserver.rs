@@ -1,0 +1,36 @@
+//! addserver: one more server for a running file system.
+//!
+//! Server 0 alone gives ids. The new map is a row, durable with the reply; then it is pushed to all servers, and clients
+//! see from the epoch in any reply that they should fetch it.
+
+use crate::meta::keys;
+use crate::request::ctx::{Ctx, Stopped};
+use shoal_env::Address;
+use shoal_proto::codec::Codec;
+use shoal_proto::{Answer, ClusterMap, Roles, ServerId, ServerInfo, Status, Text, limits};
+
+/// Add a server with these addresses and roles; the answer is the new map.
+///
+/// # Errors
+/// `WrongServer`: this is not server 0. `Invalid`: no address, one that cannot be read, or no role. `OverLimit`: too many
+/// servers. `Exists`: a server listens there already.
+pub fn run(ctx: &mut Ctx<'_>, addresses: &[Text], roles: Roles) -> Result<Answer, Stopped> {
+    if ctx.identity.id != ServerId(0) {
+        return Err(Stopped::Status(Status::WrongServer));
+    }
+    if addresses.is_empty() || roles.is_empty() || addresses.iter().any(|a| a.0.parse::<Address>().is_err()) {
+        return Err(Stopped::Status(Status::Invalid));
+    }
+    let mut map = ClusterMap::clone(&ctx.identity.map);
+    if map.servers.len() >= limits::SERVERS_MAX {
+        return Err(Stopped::Status(Status::OverLimit));
+    }
+    if map.servers.iter().any(|s| s.addresses.iter().any(|known| addresses.contains(known))) {
+        return Err(Stopped::Status(Status::Exists));
+    }
+    let id = ServerId(map.servers.len() as u16);
+    map.servers.push(ServerInfo::new(id, addresses.to_vec(), roles));
+    map.epoch += 1;
+    ctx.put_raw(keys::config("map"), Some(map.to_bytes().into()))?;
+    Ok(Answer::Map { map })
+}

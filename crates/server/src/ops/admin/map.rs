@@ -1,0 +1,9 @@
+//! map: the cluster's map, as this server knows it.
+
+use crate::request::ctx::{Ctx, Stopped};
+use shoal_proto::{Answer, ClusterMap};
+
+/// The map.
+pub fn run(ctx: &Ctx<'_>) -> Result<Answer, Stopped> {
+    Ok(Answer::Map { map: ClusterMap::clone(&ctx.identity.map) })
+}

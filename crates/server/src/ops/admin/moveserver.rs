@@ -1,0 +1,40 @@
+//! moveserver: a server is at other addresses from now on.
+//!
+//! Any server may be asked, the one that moves too, so it does not matter which of them can be reached: the count of changes says
+//! which one is the last. The change is durable with the answer, and passed on to all servers; clients see from the epoch in any
+//! answer that they should fetch the map. Connections that stand are left as they are. Asked twice, it finds the change made.
+
+use crate::data::status_of;
+use crate::membership::maps;
+use crate::shard::Shard;
+use shoal_env::Address;
+use shoal_proto::wire::Many;
+use shoal_proto::{Answer, ClusterMap, ServerId, Status, Text};
+use std::rc::Rc;
+
+/// The answer is the map in which that stands.
+///
+/// # Errors
+/// `Invalid`: no such server, or addresses that cannot be read. `Exists`: another server is at one of them. `Conflict`: a later
+/// change is known.
+pub async fn run(
+    shard: &Rc<Shard>,
+    server: ServerId,
+    addresses: Many<Text, 8>,
+    moved: u32,
+) -> Result<Answer, Status> {
+    if addresses.iter().any(|at| at.0.parse::<Address>().is_err()) {
+        return Err(Status::Invalid);
+    }
+    let is_new =
+        maps::change(shard, |map| map.move_server(server, &addresses, moved)).await.map_err(status_of)??;
+    if is_new {
+        tracing::info!(%server, moved, "a server has moved to {}", words(&addresses));
+        maps::push_to_all(shard);
+    }
+    Ok(Answer::Map { map: ClusterMap::clone(&shard.identity().map) })
+}
+
+fn words(addresses: &Many<Text, 8>) -> String {
+    addresses.iter().map(|at| at.0.as_str()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,21 @@
+//! renew: stores of other servers were given up, and others take their place.
+//!
+//! The map that names the new ones is taken, with all that it brings ([`crate::membership::maps`]). From then on a server of an old store is
+//! refused. **One store takes the place of another**: a map that names a second successor of a store is not taken, so of two
+//! commands at once one fails. Asked twice, it finds the map taken and does nothing.
+
+use crate::membership::maps;
+use crate::shard::Shard;
+use shoal_proto::{Answer, ClusterMap, ServerId, Status};
+
+/// Take the map, if it names the stores of `servers` that are to be served from now on.
+///
+/// # Errors
+/// `Conflict`: one of them is this server, or another successor of its store is known. As `setmap`.
+pub async fn run(shard: &Shard, servers: &[ServerId], map: ClusterMap) -> Result<Answer, Status> {
+    if servers.contains(&shard.id()) {
+        return Err(Status::Conflict);
+    }
+    maps::renew(shard, servers, &map).await?;
+    Ok(Answer::Done {})
+}

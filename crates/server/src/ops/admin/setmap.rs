@@ -1,0 +1,14 @@
+//! setmap: what is new in another server's map is taken, durably.
+
+use crate::membership::maps;
+use crate::shard::Shard;
+use shoal_proto::{Answer, ClusterMap, Status};
+
+/// Take it.
+///
+/// # Errors
+/// As [`maps::take`].
+pub async fn run(shard: &Shard, map: ClusterMap) -> Result<Answer, Status> {
+    maps::take(shard, &map).await?;
+    Ok(Answer::Done {})
+}

@@ -1,0 +1,35 @@
+//! allocate: reserve space, make a hole, or zero a range of one stream.
+
+use crate::data::{self, Work};
+use crate::request::ctx::{Ctx, Stopped};
+use shoal_proto::{Allocation, Answer, Capability, Generation, Handle, Rights, Share, Status, limits};
+
+/// Reserve, punch or zero `from..from+len` of the stream.
+pub fn run(
+    ctx: &mut Ctx<'_>,
+    stream: Handle,
+    generation: Generation,
+    capability: Option<&Capability>,
+    from: u64,
+    len: u64,
+    mode: Allocation,
+) -> Result<Answer, Stopped> {
+    if let Some(done) = ctx.done(ctx.object(stream)?) {
+        return Ok(done?.answer());
+    }
+    let access = data::access(ctx, stream, generation, capability, Rights::WRITE)?;
+    let (stream, info) = (access.stream, access.info);
+    if len == 0 {
+        return Err(Stopped::Status(Status::Invalid));
+    }
+    let end = from.checked_add(len).filter(|&end| end <= limits::FILE_BYTES_MAX);
+    let end = end.ok_or(Stopped::Status(Status::FileTooBig))?;
+    if matches!(mode, Allocation::Extend | Allocation::Zero) {
+        data::must_fit_stuffed(ctx, stream, Share::WHOLE, end)?;
+    }
+    if !ctx.is_unchanged() {
+        return Err(Stopped::Status(Status::NotSupported));
+    }
+    let work = Work::Allocate { generation: info.generation, from, len, mode };
+    Err(access.bulk(work))
+}

@@ -1,0 +1,35 @@
+//! fsync: make a stream, its size and all metadata before it durable.
+//!
+//! The client syncs each datafile that it knows of. Of a metafile it says which generation it knows: where another client
+//! has laid the file out since, the answer is `StaleLayout`, and the client learns of the other datafiles.
+//!
+//! **A metafile that is gone cannot be synced**: the bytes that were written to it went with it, and the answer says so (`Stale`).
+//! A datafile of a file that is there is gone only if its server lost it: the reply's loss id says that, once to each open file.
+
+use crate::data::{Bulk, Work};
+use crate::request::ctx::{Ctx, Stopped};
+use shoal_proto::{Answer, Generation, Handle, Status};
+
+/// Make it durable. The reply's loss id tells the client whether anything it wrote before may be lost.
+///
+/// # Errors
+/// `Stale`: a metafile of which a generation is known is gone; `StaleLayout`: the file is of another generation than the client knows.
+pub fn run(ctx: &mut Ctx<'_>, stream: Handle, generation: Generation) -> Result<Answer, Stopped> {
+    let stream = ctx.object(stream)?;
+    if let Some(done) = ctx.done(stream) {
+        done?;
+        return Ok(Answer::Synced {});
+    }
+    if generation != Generation(0) && generation_of(ctx, stream)? != generation {
+        return Err(Stopped::Status(Status::StaleLayout));
+    }
+    Err(Stopped::Bulk(Box::new(Bulk { stream, work: Work::Fsync })))
+}
+
+/// The generation of a metafile. On a server that holds no data it has no stream of its own.
+fn generation_of(ctx: &Ctx<'_>, file: Handle) -> Result<Generation, Stopped> {
+    match ctx.stream(file)? {
+        Some(info) => Ok(Generation(info.generation)),
+        None => Ok(ctx.inode(file)?.layout.map(|layout| layout.generation).unwrap_or_default()),
+    }
+}

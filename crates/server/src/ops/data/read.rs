@@ -1,0 +1,28 @@
+//! read: one stream's share of a pattern.
+
+use crate::data::{self, Bulk, Work};
+use crate::request::ctx::{Ctx, Stopped};
+use shoal_proto::{Answer, Rights, Transfer};
+
+/// Read. What lies behind the stream's end is not sent: the client, who knows the other datafiles, makes it zeros or the
+/// end of the file.
+pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer) -> Result<Answer, Stopped> {
+    let capability = transfer.capability.as_ref();
+    let access = data::access(ctx, transfer.stream, transfer.generation, capability, Rights::READ)?;
+    let (stream, info) = (access.stream, access.info);
+    if let Some(done) = ctx.done(stream) {
+        let done = done?;
+        let (len, facts) = (done.data.len() as u32, done.facts());
+        ctx.bulk_out.push(done.data);
+        return Ok(Answer::Data { len, facts });
+    }
+    let share = data::share_of(transfer)?.trimmed(info.size);
+    if info.small || share.len == 0 {
+        let content = if share.len == 0 { bytes::Bytes::new() } else { ctx.small_content(stream)? };
+        let data = share.gather(&content, &mut ctx.copied);
+        ctx.bulk_out.push(data);
+        return Ok(Answer::Data { len: share.len as u32, facts: ctx.facts_of(stream, &info) });
+    }
+    let work = Work::Read { generation: info.generation, runs: share.runs, len: share.len as usize };
+    Err(Stopped::Bulk(Box::new(Bulk { stream, work })))
+}

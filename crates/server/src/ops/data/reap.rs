@@ -1,0 +1,39 @@
+//! reap: remove datafiles whose files are gone, and those made ahead of need that no file will have. Asked by the files'
+//! metadata server until it is answered; idempotent.
+
+use crate::data::precreated;
+use crate::meta::keys;
+use crate::meta::rows::Datafile;
+use crate::request::ctx::{Ctx, Stopped};
+use shoal_proto::{Answer, Dead, Handle};
+use shoal_store::StreamChange;
+
+/// Remove those of the datafiles that are there and belong to their owner.
+///
+/// One that was never touched is used up, if it was made for the owner's server: a write still on its way finds nothing. What
+/// a start took out of the pool of a server may have been touched, if that server lost the record of the file that had it.
+pub fn run(ctx: &mut Ctx<'_>, dead: &[Dead]) -> Result<Answer, Stopped> {
+    let mut untouched = Vec::new();
+    for &Dead { datafile, owner } in dead {
+        let key = keys::datafile(datafile);
+        let is_owner = |row: &Datafile| {
+            let of_pool = owner == Handle::pool_of(owner.server()) && row.owner.server() == owner.server();
+            row.owner == owner || of_pool
+        };
+        match ctx.row::<Datafile>(&key)? {
+            Some(row) if is_owner(&row) => {
+                ctx.must_be_unlocked(&key)?;
+                ctx.remove(key)?;
+                ctx.change_stream(datafile, StreamChange::Remove)?;
+            }
+            Some(_) => {}
+            None if precreated::is_for(ctx, datafile, owner)? => {
+                ctx.must_be_unlocked(&key)?;
+                untouched.push(datafile);
+            }
+            None => {}
+        }
+    }
+    precreated::use_up(ctx, &untouched)?;
+    Ok(Answer::Done {})
+}

@@ -1,0 +1,37 @@
+//! setlayout: how a directory's new files, or a file that is still empty, are to be laid out.
+
+use crate::meta::keys;
+use crate::ops::namespace::setattr::set_shards;
+use crate::request::ctx::{Ctx, Stopped};
+use shoal_proto::{Answer, Handle, Kind, SetAttr, Status, Template, limits};
+
+/// Set the template.
+///
+/// # Errors
+/// `Invalid` for what is neither a directory nor a file, or a width over the limit; `Exists` for a file that has data: a
+/// layout is chosen before the first byte.
+pub fn run(ctx: &mut Ctx<'_>, object: Handle, template: Template) -> Result<Answer, Stopped> {
+    let object = ctx.object(object)?;
+    let mut inode = ctx.inode(object)?;
+    if usize::from(template.width) > limits::WIDTH_MAX {
+        return Err(Stopped::Status(Status::Invalid));
+    }
+    match inode.kind {
+        Kind::Directory if inode.shards.is_split() => {
+            set_shards(ctx, object, &inode.shards, &SetAttr::default(), Some(template))?;
+            return Ok(Answer::Done {});
+        }
+        Kind::Directory => {}
+        Kind::File => {
+            let empty = ctx.stream(object)?.is_some_and(|stream| stream.size == 0);
+            if inode.layout.is_some() || !empty {
+                return Err(Stopped::Status(Status::Exists));
+            }
+        }
+        _ => return Err(Stopped::Status(Status::Invalid)),
+    }
+    inode.template = template;
+    inode.ctime = ctx.now;
+    ctx.put(keys::inode(object), &inode)?;
+    Ok(Answer::Done {})
+}

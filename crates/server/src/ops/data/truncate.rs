@@ -1,0 +1,93 @@
+//! truncate: set a file's size.
+//!
+//! A stuffed file's is one change. A laid-out file's is a transaction over its datafiles: the generation advances on all
+//! of them before the reply, so that no late write is cut away after it was acknowledged, and none of an older
+//! generation brings back what was cut. It takes turns with the file's appends.
+
+use crate::meta::keys;
+use crate::meta::rows::Inode;
+use crate::request::ctx::{Ctx, Stopped};
+use shoal_env::WallTime;
+use shoal_env::mutant::{self, Mutant};
+use shoal_pattern::Distribution;
+use shoal_proto::{Action, Answer, Generation, Handle, Kind, Layout, Status, limits};
+use shoal_store::StreamChange;
+
+/// Set the size.
+///
+/// # Errors
+/// `IsDirectory`, `Invalid` for what is no file, `FileTooBig`; `StaleLayout` for a stuffed file that would outgrow its
+/// first strip: unstuff it first.
+pub fn run(ctx: &mut Ctx<'_>, object: Handle, size: u64, kill_privileges: bool) -> Result<Answer, Stopped> {
+    let file = ctx.object(object)?;
+    let mut inode = ctx.inode(file)?;
+    match inode.kind {
+        Kind::File => {}
+        Kind::Directory => return Err(Stopped::Status(Status::IsDirectory)),
+        _ => return Err(Stopped::Status(Status::Invalid)),
+    }
+    if size > limits::FILE_BYTES_MAX {
+        return Err(Stopped::Status(Status::FileTooBig));
+    }
+    if kill_privileges {
+        inode.mode = crate::meta::inode::without_privileges(inode.mode);
+    }
+    match inode.layout.clone() {
+        Some(layout) => laid_out(ctx, file, &layout, size, &inode)?,
+        None => stuffed(ctx, file, size, &inode, kill_privileges)?,
+    }
+    Ok(Answer::Done {})
+}
+
+fn stuffed(
+    ctx: &mut Ctx<'_>,
+    file: Handle,
+    size: u64,
+    inode: &Inode,
+    store_inode: bool,
+) -> Result<(), Stopped> {
+    if size > inode.template.stuffed_max() {
+        return Err(Stopped::Status(Status::StaleLayout));
+    }
+    let info = ctx.stream(file)?.ok_or(Stopped::Status(Status::Stale))?;
+    // One stream, one server: writes and this are ordered there, the generation need not advance.
+    let written_at = Some(WallTime(ctx.now.0));
+    ctx.change_stream(file, StreamChange::Resize { generation: info.generation, size, written_at })?;
+    if store_inode {
+        ctx.put(keys::inode(file), inode)?;
+    }
+    Ok(())
+}
+
+fn laid_out(
+    ctx: &mut Ctx<'_>,
+    file: Handle,
+    layout: &Layout,
+    size: u64,
+    inode: &Inode,
+) -> Result<(), Stopped> {
+    if !mutant::is(Mutant::TruncateWithoutTurn) {
+        ctx.must_have_turn(file)?;
+    }
+    // The generation of a file's streams is one, and the metafile's own keeps it; so nobody need be asked. First the
+    // attributes, which expect the generation that the advance then replaces.
+    let info = ctx.stream(file)?.ok_or(Stopped::Status(Status::Stale))?;
+    let (expect, generation) = (Generation(info.generation), Generation(info.generation + 1));
+    let mut attr = crate::meta::inode::attr_of(file, inode, None);
+    attr.ctime = ctx.now;
+    attr.mtime = ctx.now;
+    ctx.act(ctx.identity.id, Action::AttrSet { attr, expect });
+    let striping = layout.striping();
+    for (index, &stream) in layout.datafiles.iter().enumerate() {
+        let action = Action::StreamAdvance {
+            stream,
+            owner: file,
+            expect,
+            generation,
+            size: Some(striping.physical_size(index as u32, size)),
+            written_at: Some(ctx.now),
+        };
+        ctx.act(stream.server(), action);
+    }
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! write: one stream's share of a pattern.
+//!
+//! Small content is replaced in the group's own batch, so that a whole small file is one durable record. Larger data
+//! goes to the store first.
+
+use crate::data::{self, Work};
+use crate::request::ctx::{Ctx, Stopped};
+use shoal_env::WallTime;
+use shoal_proto::{Answer, Handle, Move, Rights, Status, Transfer};
+use shoal_store::{Changes, StreamChange};
+
+/// Write `len` bytes of the request's bulk data.
+pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer, len: u32) -> Result<Answer, Stopped> {
+    let data = ctx.take_bulk(len as usize)?;
+    if let Some(done) = ctx.done(ctx.object(transfer.stream)?) {
+        return Ok(done?.answer());
+    }
+    let capability = transfer.capability.as_ref();
+    let access = data::access(ctx, transfer.stream, transfer.generation, capability, Rights::WRITE)?;
+    let (stream, info) = (access.stream, access.info);
+    let share = data::share_of(transfer)?;
+    if share.len != u64::from(len) {
+        return Err(Stopped::Status(Status::BadMessage));
+    }
+    data::must_fit_stuffed(ctx, stream, transfer.share, share.end)?;
+    if transfer.stream == Handle::CURRENT {
+        data::must_end_in_first_strip(ctx, stream, share.end)?;
+    }
+    if info.small && share.end.max(info.size) <= Changes::SMALL_MAX as u64 {
+        // What is replaced whole need not be looked at.
+        let is_whole = share.covers(info.size);
+        let content = if is_whole { bytes::Bytes::new() } else { ctx.small_content(stream)? };
+        let content = share.scatter(&content, &data, &mut ctx.copied);
+        let size = info.size.max(share.end);
+        let change = StreamChange::Put { content, size, written_at: WallTime(ctx.now.0) };
+        access.touch(ctx)?;
+        ctx.write_stream(stream, change)?;
+        let after = ctx.stream(stream)?.ok_or(Stopped::Status(Status::Stale))?;
+        let moves = ctx.move_of(stream).into_iter().collect::<Vec<Move>>().into();
+        return Ok(Answer::Facts { facts: ctx.facts_of(stream, &after), moves });
+    }
+    if !ctx.is_unchanged() {
+        return Err(Stopped::Status(Status::NotSupported));
+    }
+    let work = Work::Write { generation: info.generation, runs: share.runs, data };
+    Err(access.bulk(work))
+}

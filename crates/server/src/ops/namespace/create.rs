@@ -1,0 +1,54 @@
+//! create: a regular file, made and opened in one.
+//!
+//! As `open(O_CREAT)`: without `exclusive` a name that exists is opened; a symbolic link is answered as it is, for the client
+//! to follow. Where the object is on another server the answer says where, and the client opens it there: only its own server
+//! can know that it is open. The paper's augmented create (metafile, stuffed first strip and entry at
+//! once) is what every create does here.
+
+use super::{make, open};
+use crate::meta::inode::made_in;
+use crate::meta::rows::Dirent;
+use crate::request::ctx::{Ctx, Stopped};
+use shoal_proto::{Answer, Handle, Kind, Name, Owner, Rights, Status, Template, limits};
+
+/// Make, or find, and open. The file becomes current.
+///
+/// # Errors
+/// `Exists` if `exclusive`; `IsDirectory`; `Invalid` for a template wider than any file.
+pub fn run(
+    ctx: &mut Ctx<'_>,
+    dir: Handle,
+    name: &Name,
+    owner: &Owner,
+    exclusive: bool,
+    rights: Rights,
+    template: Option<Template>,
+) -> Result<Answer, Stopped> {
+    let dir = ctx.object(dir)?;
+    let (parent, found) = make::looked_up(ctx, dir, name)?;
+    if let Some(found) = found {
+        return if exclusive { Err(Stopped::Status(Status::Exists)) } else { opened(ctx, &found, rights) };
+    }
+    if template.is_some_and(|template| usize::from(template.width) > limits::WIDTH_MAX) {
+        return Err(Stopped::Status(Status::Invalid));
+    }
+    let mut inode = made_in(dir, &parent, Kind::File, owner, ctx.now);
+    inode.template = template.unwrap_or(inode.template);
+    let attr = make::colocated(ctx, dir, name, inode, rights)?;
+    ctx.opened(attr.handle);
+    let capability = open::capability(ctx, attr.handle, rights);
+    let count = ctx.count_in(&attr);
+    Ok(Answer::Made { attr, capability, created: true, count })
+}
+
+fn opened(ctx: &mut Ctx<'_>, found: &Dirent, rights: Rights) -> Result<Answer, Stopped> {
+    if found.kind == Kind::Directory {
+        return Err(Stopped::Status(Status::IsDirectory));
+    }
+    if found.handle.server() != ctx.identity.id {
+        ctx.current = Some((found.handle, Rights::empty()));
+        return Ok(Answer::Looked { resolved: 1, handle: found.handle, kind: found.kind, attr: None });
+    }
+    let attr = ctx.attr(found.handle)?;
+    open::opened(ctx, attr, rights)
+}

@@ -1,0 +1,23 @@
+//! entry: one entry of a directory: a fact for a peer's plan. Of a split directory the server that holds the name's place is
+//! to be asked; another tells which it is.
+
+use crate::request::ctx::{Ctx, Stopped};
+use shoal_proto::{Answer, Entry, Handle, Name};
+
+/// The entry, if there is one.
+pub fn run(ctx: &mut Ctx<'_>, dir: Handle, name: &Name) -> Result<Answer, Stopped> {
+    let dir = ctx.object(dir)?;
+    let inode = ctx.directory(dir)?;
+    if !ctx.holds(&inode, name) {
+        return Ok(Answer::Split { dir, shards: inode.shards, key: ctx.identity.place_key });
+    }
+    let place = ctx.identity.place_of(name.as_bytes());
+    let entry = ctx.entry(dir, name)?.map(|found| Entry {
+        name: name.clone(),
+        handle: found.handle,
+        kind: found.kind,
+        place,
+        attr: None,
+    });
+    Ok(Answer::Fact { entry })
+}

@@ -1,0 +1,12 @@
+//! getattr: an object's attributes.
+
+use crate::request::ctx::{Ctx, Stopped};
+use shoal_proto::{Answer, Handle};
+
+/// Attributes.
+pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Stopped> {
+    let object = ctx.object(object)?;
+    let attr = ctx.attr_here(object)?;
+    let count = ctx.count_in(&attr);
+    Ok(Answer::Attr { attr, count })
+}

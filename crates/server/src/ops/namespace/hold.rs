@@ -1,0 +1,32 @@
+//! hold: a client has files open, still.
+//!
+//! Clients say so of every file that is open for more than a moment, several times a lease. So a file that is removed by
+//! another client meanwhile is kept for them ([`crate::meta::lingering`]), and they learn here that its last name is gone: from then
+//! on it is theirs, until they release it or their lease ends, as if they had removed it themselves.
+
+use crate::meta::keys;
+use crate::meta::rows::Orphan;
+use crate::request::ctx::{Ctx, Stopped};
+use shoal_proto::{Answer, ClientId, Handle, Status};
+
+/// Note it; which of them have no name any more.
+///
+/// # Errors
+/// `WrongServer`: an object is another server's.
+pub fn run(ctx: &mut Ctx<'_>, objects: &[Handle]) -> Result<Answer, Stopped> {
+    let mut removed = Vec::new();
+    for &object in objects {
+        if object.server() != ctx.identity.id {
+            return Err(Stopped::Status(Status::WrongServer));
+        }
+        ctx.held_open(object);
+        let own = keys::orphan(object, ctx.client);
+        if ctx.get(&own)?.is_some() {
+            removed.push(object);
+        } else if ctx.get(&keys::orphan(object, ClientId::ANYONE))?.is_some() {
+            ctx.put(own, &Orphan { since: ctx.now })?;
+            removed.push(object);
+        }
+    }
+    Ok(Answer::Holding { removed: removed.into() })
+}

@@ -1,0 +1,40 @@
+//! link: a further name for a file, link or special file, on whatever server it is.
+
+use crate::request::ctx::{Ctx, Stopped};
+use crate::txn::actions;
+use shoal_proto::{Action, Answer, Handle, Kind, Name, Status, limits};
+
+/// Link it. The answer holds the object's attributes after it.
+///
+/// # Errors
+/// `Exists`; `NotPermitted` for a directory; `NotFound` for an object whose last name is gone; `TooManyLinks`.
+pub fn run(ctx: &mut Ctx<'_>, object: Handle, dir: Handle, name: &Name) -> Result<Answer, Stopped> {
+    let (object, dir) = (ctx.object(object)?, ctx.object(dir)?);
+    super::make::free_in(ctx, dir, name)?;
+    let mut attr = ctx.fact_attr(object)?;
+    match attr.kind {
+        Kind::Directory => return Err(Stopped::Status(Status::NotPermitted)),
+        _ if attr.nlink == 0 => return Err(Stopped::Status(Status::NotFound)),
+        _ if attr.nlink >= limits::LINKS_MAX => return Err(Stopped::Status(Status::TooManyLinks)),
+        _ => {}
+    }
+    let (name, kind, time) = (name.clone(), attr.kind, ctx.now);
+    let plan = vec![
+        Action::EntryPut {
+            shard: ctx.identity.id,
+            dir,
+            name,
+            handle: object,
+            kind,
+            expect: None,
+            subdirs: 0,
+            time,
+        },
+        Action::Links { object, delta: 1, time, client: ctx.client, held: false },
+    ];
+    actions::carry_out(ctx, plan)?;
+    attr.nlink += 1;
+    attr.ctime = time;
+    let count = ctx.count_in(&attr);
+    Ok(Answer::Attr { attr, count })
+}

@@ -1,0 +1,18 @@
+//! mkdir: a directory, spread over the metadata servers by its place in the tree.
+
+use super::make;
+use crate::meta::inode::made_in;
+use crate::request::ctx::{Ctx, Stopped};
+use shoal_proto::{Answer, ChangeCount, Handle, Kind, Name, Owner};
+
+/// Make it. It becomes current.
+///
+/// # Errors
+/// `Exists`.
+pub fn run(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, owner: &Owner) -> Result<Answer, Stopped> {
+    let dir = ctx.object(dir)?;
+    let parent = make::free_in(ctx, dir, name)?;
+    let inode = made_in(dir, &parent, Kind::Directory, owner, ctx.now);
+    let attr = make::directory(ctx, dir, name, &inode)?;
+    Ok(Answer::Made { attr, capability: None, created: true, count: ChangeCount::NONE })
+}

@@ -1,0 +1,31 @@
+//! mknod: a FIFO, a socket, a device, or a regular file that is not opened.
+
+use super::make;
+use crate::meta::inode::made_in;
+use crate::request::ctx::{Ctx, Stopped};
+use shoal_proto::{Answer, ChangeCount, Handle, Kind, Name, Owner, Rights, Status};
+
+/// Make it.
+///
+/// # Errors
+/// `Exists`; `Invalid` for kinds that have operations of their own.
+pub fn run(
+    ctx: &mut Ctx<'_>,
+    dir: Handle,
+    name: &Name,
+    owner: &Owner,
+    kind: Kind,
+    rdev: u64,
+) -> Result<Answer, Stopped> {
+    let dir = ctx.object(dir)?;
+    let rdev = match kind {
+        Kind::CharDevice | Kind::BlockDevice => rdev,
+        Kind::File | Kind::Fifo | Kind::Socket => 0,
+        Kind::Directory | Kind::Symlink | Kind::Datafile => return Err(Stopped::Status(Status::Invalid)),
+    };
+    let parent = make::free_in(ctx, dir, name)?;
+    let mut inode = made_in(dir, &parent, kind, owner, ctx.now);
+    inode.rdev = rdev;
+    let attr = make::colocated(ctx, dir, name, inode, Rights::empty())?;
+    Ok(Answer::Made { attr, capability: None, created: true, count: ChangeCount::NONE })
+}

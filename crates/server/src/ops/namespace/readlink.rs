@@ -1,0 +1,17 @@
+//! readlink: where a symbolic link leads.
+
+use crate::request::ctx::{Ctx, Stopped};
+use shoal_proto::{Answer, Blob, Handle, Kind, Status};
+
+/// The target.
+///
+/// # Errors
+/// `Invalid` for what is no symbolic link.
+pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Stopped> {
+    let object = ctx.object(object)?;
+    let inode = ctx.inode(object)?;
+    match (inode.kind, inode.target) {
+        (Kind::Symlink, Some(target)) => Ok(Answer::Bytes { bytes: Blob(target.0) }),
+        _ => Err(Stopped::Status(Status::Invalid)),
+    }
+}

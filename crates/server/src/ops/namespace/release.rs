@@ -1,0 +1,26 @@
+//! release: a client holds an orphan no longer; the server itself ([`ClientId::ANYONE`]), that its time has passed.
+
+use crate::meta::keys;
+use crate::meta::rows::Inode;
+use crate::request::ctx::{Ctx, Stopped};
+use crate::txn::actions;
+use shoal_env::mutant::{self, Mutant};
+use shoal_proto::{Answer, Handle, Status};
+
+/// Remove the object, if it is an orphan kept for this client and for no other. Anything else is done already.
+pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Stopped> {
+    let object = ctx.object(object)?;
+    if object.server() != ctx.identity.id {
+        return Err(Stopped::Status(Status::WrongServer));
+    }
+    let inode = ctx.row::<Inode>(&keys::inode(object))?;
+    if let Some(inode) = inode.filter(|inode| inode.nlink == 0)
+        && super::open::is_own_orphan(ctx, object)?
+    {
+        actions::forget_orphan_for(ctx, object, ctx.client)?;
+        if !actions::is_orphan(ctx, object)? || mutant::is(Mutant::LingeringFreedEarly) {
+            actions::remove_object(ctx, object, &inode)?;
+        }
+    }
+    Ok(Answer::Done {})
+}

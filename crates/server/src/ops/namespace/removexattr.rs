@@ -1,0 +1,26 @@
+//! removexattr: remove an extended attribute.
+
+use super::setxattr::listed_bytes;
+use crate::meta::keys;
+use crate::request::ctx::{Ctx, Stopped};
+use shoal_proto::{Answer, Handle, Status};
+
+/// Remove it.
+///
+/// # Errors
+/// `NoAttribute`.
+pub fn run(ctx: &mut Ctx<'_>, object: Handle, name: &[u8]) -> Result<Answer, Stopped> {
+    let object = ctx.object(object)?;
+    let mut inode = ctx.inode(object)?;
+    let key = keys::xattr(object, name);
+    if inode.xattr_bytes == 0 || ctx.get(&key)?.is_none() {
+        return Err(Stopped::Status(Status::NoAttribute));
+    }
+    inode.xattr_bytes = inode.xattr_bytes.saturating_sub(listed_bytes(name));
+    inode.ctime = ctx.now;
+    ctx.deferring(|ctx| {
+        ctx.remove(key)?;
+        ctx.put(keys::inode(object), &inode)
+    })?;
+    Ok(Answer::Done {})
+}

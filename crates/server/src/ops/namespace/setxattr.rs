@@ -1,0 +1,51 @@
+//! setxattr: set an extended attribute. Namespaces are the mount's matter: names are kept as they come.
+
+use crate::meta::keys;
+use crate::request::ctx::{Ctx, Stopped};
+use shoal_proto::op::{XattrName, XattrValue};
+use shoal_proto::{Answer, Handle, Status, limits};
+
+/// Set it.
+///
+/// # Errors
+/// `Exists` if it is to be made, `NoAttribute` if it is to be replaced; `OutOfRange` for an empty name, `Invalid` for one
+/// with a NUL; `NoSpace` when the list of names would outgrow what can be listed.
+pub fn run(
+    ctx: &mut Ctx<'_>,
+    object: Handle,
+    name: &XattrName,
+    value: &XattrValue,
+    create: bool,
+    replace: bool,
+) -> Result<Answer, Stopped> {
+    let object = ctx.object(object)?;
+    let mut inode = ctx.inode(object)?;
+    if name.is_empty() {
+        return Err(Stopped::Status(Status::OutOfRange));
+    }
+    if name.contains(&0) {
+        return Err(Stopped::Status(Status::Invalid));
+    }
+    let key = keys::xattr(object, name);
+    let exists = inode.xattr_bytes > 0 && ctx.get(&key)?.is_some();
+    match exists {
+        true if create => return Err(Stopped::Status(Status::Exists)),
+        false if replace => return Err(Stopped::Status(Status::NoAttribute)),
+        true => {}
+        false => inode.xattr_bytes += listed_bytes(name),
+    }
+    if inode.xattr_bytes as usize > limits::XATTR_LIST_BYTES_MAX {
+        return Err(Stopped::Status(Status::NoSpace));
+    }
+    inode.ctime = ctx.now;
+    ctx.deferring(|ctx| {
+        ctx.put_raw(key, Some(value.0.clone()))?;
+        ctx.put(keys::inode(object), &inode)
+    })?;
+    Ok(Answer::Done {})
+}
+
+/// Bytes of a name in a list: a NUL ends it.
+pub fn listed_bytes(name: &[u8]) -> u32 {
+    name.len() as u32 + 1
+}

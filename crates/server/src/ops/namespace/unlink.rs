@@ -1,0 +1,60 @@
+//! unlink: remove an entry that is no directory, and with an object's last name the object.
+//!
+//! An object that its own client holds open stays without a name, as an orphan of that client, until it is released or
+//! the client's lease ends. One that another client may hold open stays for a while ([`crate::meta::lingering`]).
+
+use crate::meta::rows::Dirent;
+use crate::request::ctx::{Ctx, Stopped};
+use crate::txn::actions;
+use shoal_proto::{Action, Answer, Handle, Held, Kind, Name, Status};
+
+/// Remove it.
+///
+/// # Errors
+/// `NotFound`; `IsDirectory`.
+pub fn run(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, held: &Held) -> Result<Answer, Stopped> {
+    let dir = ctx.object(dir)?;
+    let (parent, found) = (ctx.directory_of(dir, name), ctx.entry(dir, name));
+    parent?;
+    let found = found?.ok_or(Stopped::Status(Status::NotFound))?;
+    if found.kind == Kind::Directory {
+        return Err(Stopped::Status(Status::IsDirectory));
+    }
+    let lost = lose_name(ctx, &found, held)?;
+    let (name, expect, time) = (name.clone(), found.handle, ctx.now);
+    let plan = vec![
+        Action::EntryRemove { shard: ctx.identity.id, dir, name, expect, subdirs: 0, time },
+        lost.action,
+    ];
+    actions::carry_out(ctx, plan)?;
+    Ok(lost.answer)
+}
+
+/// An object loses one of its names.
+pub struct Lost {
+    /// What to do.
+    pub action: Action,
+    /// What to answer.
+    pub answer: Answer,
+}
+
+/// What becomes of a file, link or special file that loses one name. Whether it is the last one is only asked for what
+/// may be held; should that change until the transaction, the object is still kept or removed rightly: the client is told
+/// of an orphan that is none, or the orphan is reaped with its lease.
+pub fn lose_name(ctx: &Ctx<'_>, found: &Dirent, held: &Held) -> Result<Lost, Stopped> {
+    let Dirent { handle, kind } = *found;
+    if handle.server() == ctx.identity.id {
+        // Both are needed, and come with one load.
+        let (inode, stream) = (ctx.inode(handle), ctx.stream(handle).map(drop));
+        let has_missed = inode == Err(Stopped::Miss) || stream == Err(Stopped::Miss);
+        if has_missed {
+            return Err(Stopped::Miss);
+        }
+    }
+    let is_held = held.holds(handle);
+    let orphaned = is_held && ctx.fact_attr(handle)?.nlink <= 1;
+    Ok(Lost {
+        action: Action::Links { object: handle, delta: -1, time: ctx.now, client: ctx.client, held: is_held },
+        answer: Answer::Removed { handle, kind, orphaned },
+    })
+}

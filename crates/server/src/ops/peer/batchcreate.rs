@@ -1,0 +1,82 @@
+//! batchcreate: datafiles made ahead of need, for the pool of the server that asks.
+//!
+//! The batch made last for each server is kept, with its number in that server's pool. **The same number again is the same
+//! batch**: whoever did not hear the answer asks again and gets what was made, so nothing is lost on the way. It is
+//! answered when it is durable, in every sync mode.
+
+use crate::counters::add;
+use crate::data::precreated::BLOCK;
+use crate::data::status_of;
+use crate::meta::keys;
+use crate::meta::rows::{Batch, Grant, Range, RowValue};
+use crate::shard::Shard;
+use shoal_env::mutant::{self, Mutant};
+use shoal_env::point;
+use shoal_proto::{Answer, Roles, ServerId, Status, limits};
+use shoal_store::{Ask, Changes, Loaded, look, settle};
+use std::rc::Rc;
+
+/// Bytes of journal that a batch takes at most.
+const JOURNAL_BYTES: u64 = 1024;
+
+/// Make a batch, or tell the one that was made under this number.
+///
+/// # Errors
+/// `OverLimit` for none or too many; `NotSupported` where no data is held; `Conflict` for a number that is over; or when the
+/// store fails.
+pub async fn run(
+    shard: &Rc<Shard>,
+    asker: ServerId,
+    pool: u64,
+    sequence: u64,
+    count: u16,
+) -> Result<Answer, Status> {
+    if count == 0 || usize::from(count) > limits::BATCH_MAX {
+        return Err(Status::OverLimit);
+    }
+    if !shard.identity().map.server(shard.id()).is_some_and(|own| own.roles.contains(Roles::DATA)) {
+        return Err(Status::NotSupported);
+    }
+    loop {
+        let ask = Ask { journal_bytes: JOURNAL_BYTES, stream_bytes: 0, frees: false };
+        let _admission = shard.collection.admit(ask).await.map_err(status_of)?;
+        let key = keys::grant(asker);
+        let (row, _) = look(&shard.collection, |view| view.get(&key)).await.map_err(status_of)?;
+        // From here to the batch's end nothing else runs.
+        let last = row.map(|row| Grant::from_row(&row)).transpose().map_err(|error| {
+            tracing::error!(%asker, %error, "the row of the batch made last cannot be decoded");
+            Status::Io
+        })?;
+        let range = match last {
+            Some(last)
+                if last.pool == pool && last.sequence == sequence && !mutant::is(Mutant::BatchAgain) =>
+            {
+                last.range
+            }
+            Some(last) if last.pool == pool && last.sequence > sequence => return Err(Status::Conflict),
+            _ => {
+                let Some(first) = shard.handles.take_block(BLOCK) else {
+                    shard.handles.grow(&shard.collection).await.map_err(status_of)?;
+                    continue;
+                };
+                let range = Range { first, count };
+                make(shard, asker, Grant { pool, sequence, range: range.clone() })?;
+                range
+            }
+        };
+        shard.env.point(point::BATCH_WRITES, sequence);
+        settle(&shard.collection).await.map_err(status_of)?;
+        shard.env.point(point::BATCH_MADE, sequence);
+        return Ok(Answer::Batch { first: range.first, count: range.count });
+    }
+}
+
+fn make(shard: &Rc<Shard>, asker: ServerId, grant: Grant) -> Result<(), Status> {
+    let Range { first, count } = grant.range;
+    let mut changes = Changes::default();
+    changes.put(keys::batch(first), Batch::new(asker, count).to_row());
+    changes.put(keys::grant(asker), grant.to_row());
+    shard.collection.apply_over(changes, &Loaded::default()).map_err(status_of)?;
+    add(&shard.counters.batches_made, 1);
+    Ok(())
+}

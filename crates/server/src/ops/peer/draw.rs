@@ -1,0 +1,21 @@
+//! draw: handles of this server for another's use. Never used twice; those not used are lost.
+
+use crate::request::executor::own_handle;
+use crate::shard::Shard;
+use shoal_proto::{Answer, Status, limits};
+use std::rc::Rc;
+
+/// Draw some.
+///
+/// # Errors
+/// `OverLimit`; or when the store fails.
+pub async fn run(shard: &Rc<Shard>, count: u16) -> Result<Answer, Status> {
+    if usize::from(count) > limits::HANDLES_MAX {
+        return Err(Status::OverLimit);
+    }
+    let mut handles = Vec::with_capacity(usize::from(count));
+    for _ in 0..count {
+        handles.push(own_handle(shard).await?);
+    }
+    Ok(Answer::Handles { handles: handles.into() })
+}

@@ -1,0 +1,21 @@
+//! outcome: what this coordinator decided about a transaction. See [`crate::txn`].
+
+use crate::membership::stores;
+use crate::shard::Shard;
+use shoal_proto::{Answer, Decision, Status, TxId};
+use std::rc::Rc;
+
+/// The decision, if there is one that is durable. A transaction of a store that was given up is never said to be aborted.
+///
+/// # Errors
+/// `WrongServer`: another coordinates it.
+pub fn run(shard: &Rc<Shard>, tx: TxId) -> Result<Answer, Status> {
+    if tx.coordinator() != shard.id() {
+        return Err(Status::WrongServer);
+    }
+    let decision = shard.book.outcome(tx).filter(|decision| {
+        // Of a store that was given up nothing is known: perhaps others have carried it out.
+        *decision != Decision::Abort || !stores::is_of_lost_store(&shard.identity(), tx)
+    });
+    Ok(Answer::Decided { decision })
+}

@@ -1,0 +1,19 @@
+//! prepare: validate and durably lock what a transaction will do here. See [`crate::txn`].
+
+use crate::shard::Shard;
+use crate::txn;
+use shoal_proto::{Action, Answer, ServerId, Status, TxId};
+use std::rc::Rc;
+
+/// Prepare.
+///
+/// # Errors
+/// `Busy`, `Changed`, or what forbids an action.
+pub async fn run(
+    shard: &Rc<Shard>,
+    tx: TxId,
+    actions: Vec<Action>,
+    participants: Vec<ServerId>,
+) -> Result<Answer, Status> {
+    txn::prepare(shard, tx, actions, participants).await.map(|()| Answer::Done {})
+}

@@ -1,0 +1,22 @@
+//! remember: how far a peer's store is durable. See [`crate::membership::stores`].
+
+use crate::membership::stores;
+use crate::shard::Shard;
+use shoal_proto::{Answer, Peer, ServerId, Status};
+use std::rc::Rc;
+
+/// Keep it.
+///
+/// A position below what is known is old news and changes nothing: this message may have waited for a connection, whose handshake
+/// said a later one. An older copy of a store is found by its handshakes ([`stores::meet`]).
+///
+/// # Errors
+/// What this server's own store failed with.
+pub async fn run(shard: &Rc<Shard>, server: ServerId, position: u64) -> Result<Answer, Status> {
+    let store = shard.identity().map.server(server).map(|info| info.store).unwrap_or_default();
+    let kept = stores::remember(shard, Peer { server, store, position }).await;
+    match kept {
+        Err(unmet) if unmet.status != Status::OtherStore => Err(unmet.status),
+        _ => Ok(Answer::Done {}),
+    }
+}

@@ -1,0 +1,32 @@
+//! crdirent: enter an object, which mostly lives on another server, into a directory.
+
+use crate::meta::keys;
+use crate::meta::rows::{Dirent, Void};
+use crate::ops::namespace::make;
+use crate::request::ctx::{Ctx, Stopped};
+use crate::txn::actions;
+use shoal_proto::{Answer, Handle, Kind, Name, Status};
+
+/// Enter it.
+///
+/// # Errors
+/// `Exists`; `Stale` for what its server took back; `Invalid` for a directory, which is made in one.
+pub fn run(
+    ctx: &mut Ctx<'_>,
+    dir: Handle,
+    name: &Name,
+    object: Handle,
+    kind: Kind,
+) -> Result<Answer, Stopped> {
+    if matches!(kind, Kind::Directory | Kind::Datafile) {
+        return Err(Stopped::Status(Status::Invalid));
+    }
+    make::free_in(ctx, dir, name)?;
+    if ctx.row::<Void>(&keys::void(object))?.is_some() {
+        return Err(Stopped::Status(Status::Stale));
+    }
+    let now = ctx.now;
+    ctx.put(ctx.entry_key(dir, name), &Dirent { handle: object, kind })?;
+    actions::directory_changed(ctx, dir, 1, 0, now)?;
+    Ok(Answer::Done {})
+}

@@ -1,0 +1,15 @@
+//! createdata: a datafile for a metafile that is being made, by the client that makes it.
+
+use crate::meta::keys;
+use crate::meta::rows::New;
+use crate::request::ctx::{Ctx, Stopped};
+use crate::txn::actions;
+use shoal_proto::{Answer, Handle};
+
+/// Make it.
+pub fn run(ctx: &mut Ctx<'_>, owner: Handle) -> Result<Answer, Stopped> {
+    let datafile = ctx.draw(ctx.identity.id)?;
+    actions::create_datafile(ctx, datafile, owner)?;
+    ctx.put(keys::new(datafile), &New { client: ctx.client, place: owner, name: None })?;
+    Ok(Answer::Handles { handles: vec![datafile].into() })
+}

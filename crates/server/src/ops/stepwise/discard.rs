@@ -1,0 +1,19 @@
+//! discard: remove what a client made here, and what will never have its place.
+
+use crate::meta::keys;
+use crate::meta::rows::{Inode, New};
+use crate::request::ctx::{Ctx, Stopped};
+use crate::txn::actions;
+use shoal_proto::{Answer, Handle};
+
+/// Remove it, if it is still without its place: a rename or link of it since then has shown otherwise.
+pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Stopped> {
+    let Some(new) = ctx.row::<New>(&keys::new(object))? else { return Ok(Answer::Done {}) };
+    if new.name.is_none() {
+        actions::reap_datafile(ctx, new.place, object)?;
+    } else if let Some(inode) = ctx.row::<Inode>(&keys::inode(object))? {
+        actions::remove_object(ctx, object, &inode)?;
+    }
+    ctx.remove(keys::new(object))?;
+    Ok(Answer::Done {})
+}

@@ -1,0 +1,36 @@
+//! removemeta: remove an object whose one name the client has taken away.
+//!
+//! Only of an object that never had a second name is it known that the name taken was its last: any other link is settled
+//! by the entry's server, in a transaction. Datafiles stay, each with a row that has it removed if the client does not.
+
+use crate::meta::keys;
+use crate::meta::rows::Linked;
+use crate::request::ctx::{Ctx, Stopped};
+use crate::txn::actions;
+use shoal_proto::{Action, Answer, Handle, Kind, Status};
+
+/// Remove it, or keep it as an orphan of the client.
+///
+/// # Errors
+/// `Stale`: it is gone; `IsDirectory`.
+pub fn run(ctx: &mut Ctx<'_>, object: Handle, held: bool) -> Result<Answer, Stopped> {
+    let inode = ctx.inode(object)?;
+    if inode.kind == Kind::Directory {
+        return Err(Stopped::Status(Status::IsDirectory));
+    }
+    let parted = |datafiles: Vec<Handle>, orphaned, linked| Answer::Parted {
+        datafiles: datafiles.into(),
+        orphaned,
+        linked,
+    };
+    if inode.nlink != 1 || ctx.row::<Linked>(&keys::linked(object))?.is_some() {
+        return Ok(parted(Vec::new(), false, true));
+    }
+    if held || ctx.may_be_open_elsewhere(object, ctx.client) {
+        let (time, client) = (ctx.now, ctx.client);
+        actions::apply(ctx, &Action::Links { object, delta: -1, time, client, held })?;
+        return Ok(parted(Vec::new(), held, false));
+    }
+    let datafiles = actions::part_object(ctx, object, &inode)?;
+    Ok(parted(datafiles, false, false))
+}

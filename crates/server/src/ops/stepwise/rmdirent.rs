@@ -1,0 +1,27 @@
+//! rmdirent: take an entry out of its directory, for a client that removes its object next.
+//!
+//! Until then the object has a link too many. The row [`Unnamed`] remembers that, under a ticket of its own, so that the
+//! link is counted exactly once whatever becomes of the client ([`crate::stepwise`]).
+
+use crate::meta::keys;
+use crate::meta::rows::Unnamed;
+use crate::request::ctx::{Ctx, Stopped};
+use crate::txn::actions;
+use shoal_proto::{Answer, Handle, Kind, Name, Status};
+
+/// Take it away.
+///
+/// # Errors
+/// `NotFound`; `IsDirectory`.
+pub fn run(ctx: &mut Ctx<'_>, dir: Handle, name: &Name) -> Result<Answer, Stopped> {
+    ctx.directory(dir)?;
+    let found = ctx.entry(dir, name)?.ok_or(Stopped::Status(Status::NotFound))?;
+    if found.kind == Kind::Directory {
+        return Err(Stopped::Status(Status::IsDirectory));
+    }
+    let (ticket, now) = (ctx.draw(ctx.identity.id)?, ctx.now);
+    ctx.remove(ctx.entry_key(dir, name))?;
+    actions::directory_changed(ctx, dir, -1, 0, now)?;
+    ctx.put(keys::unnamed(found.handle, ticket), &Unnamed { client: ctx.client })?;
+    Ok(Answer::Unnamed { handle: found.handle, kind: found.kind, ticket })
+}

@@ -1,0 +1,28 @@
+//! vouchdata: does a metafile list a datafile that another server made for it? Asked until it is known.
+
+use crate::meta::keys;
+use crate::meta::rows::{Inode, New};
+use crate::request::ctx::{Ctx, Stopped};
+use crate::txn::actions;
+use shoal_proto::{Answer, Handle, Status, Vouched};
+
+/// Say so; with `refuse` the metafile is taken back, if its client has not laid it out, so that it never will.
+pub fn run(ctx: &mut Ctx<'_>, owner: Handle, datafile: Handle, refuse: bool) -> Result<Answer, Stopped> {
+    if owner.server() != ctx.identity.id {
+        return Err(Stopped::Status(Status::WrongServer));
+    }
+    let vouched = match ctx.row::<Inode>(&keys::inode(owner))? {
+        None => Vouched::Never,
+        Some(inode) => match &inode.layout {
+            Some(layout) if layout.datafiles.contains(&datafile) => Vouched::Stands,
+            Some(_) => Vouched::Never,
+            None if ctx.row::<New>(&keys::new(owner))?.is_none() => Vouched::Never,
+            None if refuse => {
+                actions::remove_object(ctx, owner, &inode)?;
+                Vouched::Never
+            }
+            None => Vouched::NotYet,
+        },
+    };
+    Ok(Answer::Vouched { vouched })
+}

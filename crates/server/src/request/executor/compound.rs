@@ -1,0 +1,610 @@
+//! A compound on its way: a state machine without any `await`.
+//!
+//! [`Compound::go`] runs group after group until all are done or something must be waited for; the fast path (all in
+//! memory) is one call of it from the connection's loop. What is to be waited for is a [`Wait`], and
+//! [`drive`](super::drive) passes it.
+//!
+//! ```text
+//!   a group:  kept reply? ─▶ space ─▶ handlers ─▶ finish ─┬─ local:  apply (changes + kept reply, one batch) ─▶ target
+//!                ▲             ▲          ▲               └─ over servers: Wait::Transaction
+//!                └─────────────┴──────────┴── Wait: load, lock, fact, draw, bulk, admission: then from `handlers` again
+//! ```
+//! **Invariant: between the run of the handlers and the batch (or the transaction's local locks) nothing else runs.**
+
+mod notice;
+mod reply;
+mod space;
+
+use super::{Wait, direct, objects};
+use crate::counters::add;
+use crate::data::precreated::{self, Touch};
+use crate::meta::lingering;
+use crate::net::session::{Running, Session, Slotless};
+use crate::request::ctx::{Ctx, Facts, Outcome, Resume, Stopped};
+use crate::request::reply_gate::Target;
+use crate::shard::Shard;
+use crate::txn::{Plan, Undecided};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use notice::Notice;
+pub use reply::{Collected, decode_replies, encode_reply};
+use shoal_env::mutant::{self, Mutant};
+use shoal_env::{Instant, Work};
+use shoal_proto::{Action, Answer, ClientId, Durability, Group, Op, ServerId, SlotUse, Status, Time};
+use shoal_store::{Admission, Loaded, Lsn, Needs, StoreError, Strength, View};
+use space::ask_for;
+use std::rc::Rc;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker {
+    /// The client.
+    pub client: ClientId,
+    /// A peer server.
+    pub peer: Option<ServerId>,
+    /// This server itself.
+    pub own: bool,
+}
+
+/// A compound under way. See the module's page.
+pub struct Compound {
+    pub(super) shard: Rc<Shard>,
+    pub(super) asker: Asker,
+    groups: Vec<Group>,
+    bulk: Bytes,
+    /// When the asker no longer waits.
+    pub deadline: Instant,
+    pub(super) durability: Durability,
+    pub(super) place: Option<(Rc<Session>, SlotUse)>,
+    slotless: Option<Slotless>,
+    pub(super) running: Rc<Running>,
+    retry: bool,
+    kept_groups: u16,
+    pub(super) waited_for_found: bool,
+    pub(super) collected: Collected,
+
+    // The present group.
+    at: usize,
+    /// Where its part of the bulk data begins.
+    bulk_at: usize,
+    runs: u32,
+    retry_looked_up: bool,
+    /// Where the last run stopped.
+    pub(super) stopped: Option<Resume>,
+    /// Transactions of this group that were given up so far.
+    pub tries: u32,
+    pub(super) loaded: Loaded,
+    pub(super) facts: Facts,
+    /// A transaction already begun (it holds the rename lock): its locks do not stop the handlers.
+    pub(super) own: Option<Undecided>,
+    pub(super) admission: Option<Admission>,
+}
+
+enum Ran {
+    Failed(Status, Vec<Answer>, Lsn),
+    Halted(Stopped, Needs, Resume),
+    Done(Vec<Answer>, Vec<Bytes>, Outcome, Seen),
+}
+
+/// The newest changes that a run saw.
+#[derive(Clone, Copy)]
+struct Seen {
+    /// Of others, or all that its answers must not show before they are durable.
+    others: Lsn,
+    /// The asker's own deferred ones ([`crate::meta::deferred`]).
+    own: Lsn,
+}
+
+impl Seen {
+    fn of(view: &View<'_>, before: Lsn) -> Seen {
+        Seen { others: view.depends_on().max(before), own: view.excused() }
+    }
+
+    fn all(self) -> Lsn {
+        self.others.max(self.own)
+    }
+}
+
+impl Compound {
+    /// A compound to run.
+    pub fn new(
+        shard: &Rc<Shard>,
+        asker: Asker,
+        groups: Vec<Group>,
+        bulk: Bytes,
+        deadline: Instant,
+    ) -> Compound {
+        Compound {
+            shard: shard.clone(),
+            asker,
+            groups,
+            bulk,
+            deadline,
+            durability: Durability::Usual,
+            place: None,
+            slotless: None,
+            running: Rc::default(),
+            retry: false,
+            kept_groups: 0,
+            waited_for_found: false,
+            collected: Collected::default(),
+            at: 0,
+            bulk_at: 0,
+            runs: 0,
+            retry_looked_up: false,
+            stopped: None,
+            tries: 0,
+            loaded: Loaded::default(),
+            facts: Facts::default(),
+            own: None,
+            admission: None,
+        }
+    }
+
+    /// Give it the slot it claimed.
+    pub fn in_slot(
+        mut self,
+        session: Rc<Session>,
+        slot_use: SlotUse,
+        retry: bool,
+        kept_groups: u16,
+    ) -> Compound {
+        self.place = Some((session, slot_use));
+        self.retry = retry;
+        self.kept_groups = kept_groups;
+        self
+    }
+
+    /// Its reply is to be so durable.
+    pub fn with_durability(mut self, durability: Durability) -> Compound {
+        self.durability = durability;
+        self
+    }
+
+    /// A change that takes no slot (a peer's).
+    pub fn without_slot(mut self, slotless: Slotless) -> Compound {
+        self.slotless = Some(slotless);
+        self
+    }
+
+    /// Those who wait for it.
+    pub fn for_waiters(mut self, running: Rc<Running>) -> Compound {
+        self.running = running;
+        self
+    }
+
+    /// Its shard.
+    pub(crate) fn shard(&self) -> &Rc<Shard> {
+        &self.shard
+    }
+
+    /// Run until all groups are done (`None`) or something must be waited for.
+    pub fn go(&mut self) -> Option<Wait> {
+        while self.at < self.groups.len() {
+            if self.is_discarded() {
+                return Some(Wait::Discarded);
+            }
+            if let Some(wait) = self.group() {
+                return Some(wait);
+            }
+        }
+        None
+    }
+
+    /// Whether nobody waits any more and nothing of the present group was written outside its batch.
+    pub fn is_discarded(&self) -> bool {
+        !self.asker.own && self.facts.resume.is_none() && self.running.is_abandoned()
+    }
+
+    /// The operations of the present group.
+    pub fn ops(&self) -> &[Op] {
+        self.groups.get(self.at).map_or(&[], |g| &g.ops)
+    }
+
+    fn changes(&self) -> bool {
+        self.ops().iter().any(Op::changes)
+    }
+
+    /// Whether a client changes nothing but attributes by it: its answer may show what that client changed so before.
+    fn is_of_attributes(&self) -> bool {
+        self.place.is_some() && self.asker.peer.is_none() && self.ops().iter().all(Op::is_of_attributes)
+    }
+
+    fn group(&mut self) -> Option<Wait> {
+        if self.runs == 0 {
+            let map = self.shard.identity().map.clone();
+            for op in self.ops() {
+                self.shard.counters.op(op);
+                self.shard.env.work(Work::Change, u64::from(op.changes()));
+                let (objects, removals) = objects::of(op, &map);
+                self.shard.env.work(Work::Object, objects);
+                self.shard.env.work(Work::Removal, removals);
+            }
+            self.shard.env.work(Work::Operation, self.ops().len() as u64);
+            if let Err(status) = self.permit() {
+                self.end_group(Err(status), Vec::new(), Vec::new());
+                return None;
+            }
+        }
+        if self.retry && !self.retry_looked_up && !mutant::is(Mutant::RetryTwice) {
+            match self.kept() {
+                // It may be the answer of a transaction, which leaves when all its servers have it: who got it before that
+                // would not see his own change there. Which one it was is not kept, so all are waited for.
+                Ok(Some(_)) if !self.waited_for_found && !self.shard.book.has_finished_found() => {
+                    return Some(Wait::Found);
+                }
+                Ok(Some((reply, loss, seen))) => {
+                    add(&self.shard.counters.kept, 1);
+                    // The record outlives a power cut, the bytes written beside it perhaps not: the next fsync must see it.
+                    if loss.is_some() {
+                        self.collected.loss = loss;
+                    }
+                    self.collect(reply.into(), Vec::new());
+                    let made = self.collected.made;
+                    let done = match self.is_of_attributes() {
+                        true => (seen.own, Strength::Deferred),
+                        // Where data is durable at reply, what was done is among what is applied, and perhaps not durable yet.
+                        false => (self.shard.collection.applied(), Strength::Weak),
+                    };
+                    self.depend(seen.others, Some(done));
+                    if !self.ops().iter().any(Op::is_data) {
+                        self.collected.made = made.max(seen.all());
+                    }
+                    self.next_group();
+                    return None;
+                }
+                Ok(None) => self.retry_looked_up = true,
+                Err(needs) => return Some(Wait::Load(needs)),
+            }
+        }
+        if let [op] = self.ops()
+            && direct::is_direct(op)
+        {
+            return Some(Wait::Direct);
+        }
+        if self.changes() && self.admission.is_none() {
+            let ask = ask_for(self.ops());
+            match self.shard.collection.admit(ask).now_or_never() {
+                Some(Ok(admission)) => self.admission = Some(admission),
+                // Removed files may give way.
+                Some(Err(StoreError::NoSpace { .. })) if !ask.frees => return Some(Wait::Admit(ask)),
+                Some(Err(error)) => {
+                    self.end_group(Err(crate::data::status_of(error)), Vec::new(), Vec::new());
+                    return None;
+                }
+                None => return Some(Wait::Admit(ask)),
+            }
+        }
+        self.predraw();
+        self.runs += 1;
+        if self.runs > 1 {
+            add(&self.shard.counters.reruns, 1);
+        }
+        match self.run() {
+            // The plan was made from facts that are old by now. Those of the asker do not become newer here.
+            Ran::Failed(Status::Changed, ..) if !self.ops().iter().any(Op::expects) => Some(Wait::Backoff),
+            Ran::Failed(status, answers, seen) => {
+                let before = if self.changes() { self.shard.collection.apply_failed() } else { Lsn(0) };
+                self.depend(seen.max(before), None);
+                if self.facts.resume.is_some() {
+                    self.keep_failure(status, &answers);
+                }
+                self.end_group(Err(status), answers, Vec::new());
+                None
+            }
+            Ran::Halted(halt, needs, stopped) => {
+                if matches!(halt, Stopped::Bulk(_)) && !self.may_write_at(&stopped) {
+                    self.end_group(Err(Status::NotSupported), stopped.answers, Vec::new());
+                    return None;
+                }
+                self.stopped = Some(stopped);
+                Some(self.halted(halt, needs))
+            }
+            Ran::Done(answers, bulk, outcome, seen) => self.done(answers, bulk, outcome, seen),
+        }
+    }
+
+    /// Whether an operation may write outside the group's batch. It must be the last one, and the reply that is kept with it must
+    /// have room: from its first byte on nothing may end the group but its result.
+    fn may_write_at(&self, stopped: &Resume) -> bool {
+        let is_write = self.ops().get(stopped.at).is_some_and(Op::changes);
+        let is_last = stopped.at + 1 == self.ops().len();
+        !is_write || (is_last && reply::has_room_to_keep(&stopped.answers))
+    }
+
+    /// Whether this asker may ask this.
+    fn permit(&self) -> Result<(), Status> {
+        let Asker { peer, own, .. } = self.asker;
+        // A repair may end what no server coordinates; [`super::direct`] sees to it that it does no more.
+        let repairs = |op: &Op| match op {
+            Op::Finish { tx, .. } => super::direct::is_ended_by_repair(&self.shard, *tx),
+            _ => false,
+        };
+        if self.ops().iter().any(|op| op.is_peers() && !repairs(op)) && peer.is_none() && !own {
+            return Err(Status::Forbidden);
+        }
+        if peer.is_some() && !self.shard.admits() {
+            return Err(Status::Unavailable);
+        }
+        // As PVFS: a request is one thing.
+        let is_client = peer.is_none() && !own;
+        if is_client && !self.shard.identity().map.switches.compound && self.ops().len() > 1 {
+            return Err(Status::NotSupported);
+        }
+        // A peer's write (its part of an append) goes to a place that was given to nobody else: it may be done twice.
+        let slotless = self.place.is_none() && is_client;
+        if slotless && self.changes() {
+            return Err(Status::BadMessage);
+        }
+        Ok(())
+    }
+
+    /// A group that makes something nearly always takes one handle of this server: have it ready. And a turn for each
+    /// directory: however often the group runs, it keeps that.
+    fn predraw(&mut self) {
+        let directories = self.ops().iter().filter(|op| matches!(op, Op::Mkdir { .. })).count();
+        while self.facts.places.len() < directories {
+            self.facts.places.push(self.shard.next_place());
+        }
+        let makes = |op: &Op| {
+            matches!(
+                op,
+                Op::Create { .. }
+                    | Op::Mknod { .. }
+                    | Op::Symlink { .. }
+                    | Op::Mkdir { .. }
+                    | Op::Createmeta { .. }
+                    | Op::Createdata { .. }
+                    | Op::Rmdirent { .. }
+            )
+        };
+        let count = self.ops().iter().filter(|op| makes(op)).count();
+        let own = self.shard.id();
+        if count > 0 && self.facts.drawn.get(&own).is_none_or(|drawn| drawn.len() < count) {
+            let drawn = self.facts.drawn.entry(own).or_default();
+            while drawn.len() < count
+                && let Some(handle) = self.shard.handles.take()
+            {
+                drawn.push(handle);
+            }
+        }
+    }
+
+    fn run(&self) -> Ran {
+        let shard = &self.shard;
+        let identity = shard.identity();
+        let excuse = |lsn| shard.deferred.of(lsn, self.asker.client);
+        let mut view = View::new(&shard.collection, &self.loaded);
+        if self.is_of_attributes() {
+            view = view.excusing(&excuse);
+        }
+        let now = Time(shard.env.wall().0);
+        let own = self.own.as_ref().map(Undecided::tx);
+        let bulk = self.group_bulk();
+        let (facts, lent, client) = (&self.facts, &shard.pools, self.asker.client);
+        let mut ctx = Ctx::new(
+            view,
+            &identity,
+            &shard.locks,
+            facts,
+            lent,
+            &shard.sessions,
+            &shard.changes,
+            own,
+            now,
+            client,
+            bulk,
+        );
+        let mut answers = Vec::with_capacity(self.ops().len());
+        let (mut from, mut before) = (0, Lsn(0));
+        if let Some(resume) = &self.facts.resume {
+            answers.extend_from_slice(&resume.answers);
+            (from, before, ctx.current) = (resume.at, resume.seen, resume.current);
+        }
+        let halt = run_ops(&mut ctx, self.ops(), from, &mut answers);
+        self.copied(ctx.copied);
+        let seen = Seen::of(ctx.view(), before).all();
+        match halt {
+            None => {}
+            Some(Stopped::Status(status)) => return Ran::Failed(status, answers, seen),
+            Some(Stopped::Split(split)) => {
+                let (dir, shards) = *split;
+                answers.push(Answer::Split { dir, shards, key: identity.place_key });
+                return Ran::Failed(Status::Split, answers, seen);
+            }
+            Some(halt) => {
+                let stopped = Resume { at: answers.len(), answers, current: ctx.current, seen };
+                return Ran::Halted(halt, ctx.into_needs(), stopped);
+            }
+        }
+        match ctx.finish() {
+            Ok(outcome) => {
+                let seen = Seen::of(ctx.view(), before);
+                Ran::Done(answers, std::mem::take(&mut ctx.bulk_out), outcome, seen)
+            }
+            Err(Stopped::Status(status)) => {
+                Ran::Failed(status, Vec::new(), Seen::of(ctx.view(), before).all())
+            }
+            Err(halt) => {
+                let stopped = Resume { at: 0, answers: Vec::new(), current: None, seen };
+                Ran::Halted(halt, ctx.into_needs(), stopped)
+            }
+        }
+    }
+
+    /// A datafile made ahead of need is touched, as weakly as the data that is then written to it. If it was touched
+    /// meanwhile, or another's lock is in the way, the handler sees that when it runs again.
+    pub(super) async fn touch(&mut self, touch: &Touch) -> Result<(), Status> {
+        let shard = self.shard.clone();
+        loop {
+            let identity = shard.identity();
+            let view = View::new(&shard.collection, &self.loaded);
+            let now = Time(shard.env.wall().0);
+            let (facts, lent, client) = (&self.facts, &shard.pools, self.asker.client);
+            let mut ctx = Ctx::new(
+                view,
+                &identity,
+                &shard.locks,
+                facts,
+                lent,
+                &shard.sessions,
+                &shard.changes,
+                None,
+                now,
+                client,
+                Bytes::new(),
+            );
+            let touched = match precreated::is_for(&ctx, touch.datafile, touch.owner) {
+                Ok(true) => ctx.weakly(|ctx| precreated::touch(ctx, touch)),
+                Ok(false) => return Ok(()),
+                Err(halt) => Err(halt),
+            };
+            match touched.and_then(|()| ctx.finish()) {
+                Ok(outcome) => {
+                    let (seen, strength) = (ctx.view().depends_on(), outcome.changes.strength);
+                    let applied = shard.collection.apply_over(outcome.changes, &self.loaded);
+                    let lsn = applied.map_err(crate::data::status_of)?;
+                    self.depend(seen, Some((lsn, strength)));
+                    return Ok(());
+                }
+                Err(Stopped::Miss) => {
+                    let needs = ctx.into_needs();
+                    let loading = shard.collection.load(needs, std::mem::take(&mut self.loaded));
+                    self.loaded = loading.await.map_err(crate::data::status_of)?;
+                }
+                Err(Stopped::Status(status)) => return Err(status),
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    fn copied(&self, bytes: usize) {
+        shoal_env::Counters::add(&self.shard.env.counters().copied_bytes, bytes as u64);
+    }
+
+    /// The present group's part of the request's bulk data: what its operations say, behind that of the groups before.
+    fn group_bulk(&self) -> Bytes {
+        if self.bulk.is_empty() {
+            return Bytes::new();
+        }
+        let done = self.facts.resume.as_ref().map_or(0, |resume| bulk_of(&self.ops()[..resume.at]));
+        let from = (self.bulk_at + done).min(self.bulk.len());
+        let to = (self.bulk_at + bulk_of(self.ops())).min(self.bulk.len());
+        self.bulk.slice(from..to)
+    }
+
+    fn halted(&mut self, halt: Stopped, needs: Needs) -> Wait {
+        match halt {
+            Stopped::Miss => Wait::Load(needs),
+            Stopped::Locked(key) => Wait::Locked(self.shard.locks.released(&key)),
+            Stopped::Fact(key) => Wait::Fact(key),
+            Stopped::Draw(server) => Wait::Draw(server),
+            Stopped::Pool(server, upto) => Wait::Pool(self.shard.pools.shortage(server, upto)),
+            Stopped::Touch(touch) => Wait::Touch(touch),
+            Stopped::Bulk(bulk) => Wait::Bulk(bulk),
+            Stopped::Turn(file) => Wait::Turn(file),
+            // Ended already.
+            Stopped::Status(_) | Stopped::Split(_) => Wait::Discarded,
+        }
+    }
+
+    fn done(&mut self, answers: Vec<Answer>, bulk: Vec<Bytes>, outcome: Outcome, seen: Seen) -> Option<Wait> {
+        if let Some(dir) = outcome.to_split {
+            self.shard.splits.want(dir);
+        }
+        if !(outcome.remote.is_empty() && outcome.local.is_empty()) {
+            return self.plan(answers, outcome, seen.all());
+        }
+        let mut changes = outcome.changes;
+        let is_kept = self.changes() && !(changes.is_empty() && self.facts.done.is_empty());
+        if is_kept && let Err(status) = self.keep_reply(&mut changes, &answers, &bulk) {
+            self.end_group(Err(status), Vec::new(), Vec::new());
+            return None;
+        }
+        self.depend(seen.others, None);
+        self.show_own(seen.own);
+        if changes.is_empty() {
+            self.end_group(Ok(()), answers, bulk);
+            return None;
+        }
+        let strength = changes.strength;
+        let notice = Notice::of(&changes, &answers);
+        self.shard.lingering.take_in(&changes, || lingering::until(&self.shard));
+        match self.shard.collection.apply_over(changes, &self.loaded) {
+            Ok(lsn) => {
+                self.depend(Lsn(0), Some((lsn, strength)));
+                if strength == Strength::Deferred {
+                    self.shard.deferred.made(lsn, self.asker.client, seen.others);
+                }
+                if !notice.pools.is_empty() || self.ops().iter().any(Op::is_stepwise) {
+                    // Other servers' datafiles are this file's now, or this is a step of a change over several servers: as
+                    // durable as the commit of a transaction.
+                    let modes = self.shard.collection.sync_modes();
+                    let made = Some((lsn, Strength::Strong));
+                    let target = Target::of(modes, Durability::Durable, Lsn(0), made);
+                    self.collected.target = self.collected.target.and(target);
+                }
+                notice.give(&self.shard);
+                self.end_group(Ok(()), answers, bulk);
+            }
+            Err(error) => self.end_group(Err(crate::data::status_of(error)), Vec::new(), Vec::new()),
+        }
+        None
+    }
+
+    /// The group is a transaction over servers: take the local locks at once, so that the plan stays true here.
+    fn plan(&mut self, answers: Vec<Answer>, outcome: Outcome, seen: Lsn) -> Option<Wait> {
+        let is_rename_lock = |a: &Action| matches!(a, Action::RenameLock {});
+        let wants_rename_lock =
+            outcome.local.iter().chain(outcome.remote.values().flatten()).any(is_rename_lock);
+        if wants_rename_lock && self.own.is_none() {
+            return Some(Wait::RenameLock);
+        }
+        let undecided = match self.own.take() {
+            Some(undecided) => undecided,
+            None => match Undecided::begin(&self.shard) {
+                Some(undecided) => undecided,
+                None => return Some(Wait::Draw(self.shard.id())),
+            },
+        };
+        match Plan::lock(undecided, answers, outcome, seen) {
+            Some(plan) => Some(Wait::Transaction(Box::new(plan))),
+            None => Some(Wait::Backoff),
+        }
+    }
+
+    fn next_group(&mut self) {
+        self.bulk_at += bulk_of(self.ops());
+        self.at += 1;
+        self.runs = 0;
+        self.tries = 0;
+        self.retry_looked_up = false;
+        self.own = None;
+        self.admission = None;
+        self.facts = Facts::default();
+        self.stopped = None;
+        self.loaded = Loaded::default();
+    }
+}
+
+/// Run operations in order from the one at `from` on, until one halts.
+fn run_ops(ctx: &mut Ctx<'_>, ops: &[Op], from: usize, answers: &mut Vec<Answer>) -> Option<Stopped> {
+    for (index, op) in ops.iter().enumerate().skip(from) {
+        ctx.op_index = index;
+        match crate::ops::run(ctx, op) {
+            Ok(answer) => answers.push(answer),
+            Err(halt) => return Some(halt),
+        }
+    }
+    None
+}
+
+/// Bytes of bulk data that operations say they take.
+fn bulk_of(ops: &[Op]) -> usize {
+    ops.iter()
+        .map(|op| match op {
+            Op::Write { len, .. } | Op::Append { len, .. } => *len as usize,
+            _ => 0,
+        })
+        .sum()
+}

@@ -1,0 +1,305 @@
+//! The participant's side: see [`crate::txn`].
+
+use super::coordinator::{Stop, apply_all, is_passing, reaps};
+use super::durable;
+use crate::counters::add;
+use crate::data::{admit_with, status_of};
+use crate::meta::keys;
+use crate::meta::lingering;
+use crate::meta::rows::{Ended, RowValue, Tx, TxState};
+use crate::request::ctx::{Ctx, Facts, Stopped};
+use crate::request::locks::Mode;
+use crate::shard::{Identity, Shard, apply_own};
+use crate::txn::actions;
+use bytes::Bytes;
+use shoal_env::local::Semaphore;
+use shoal_env::mutant::{self, Mutant};
+use shoal_env::{Instant, point};
+use shoal_proto::{Action, ClientId, Decision, ServerId, Status, Time, TxId};
+use shoal_store::{Ask, Changes, Loaded, Lsn, Needs, Strength, View, settle};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// What is prepared under one transaction. Its messages are taken one at a time.
+pub struct Prepared {
+    /// What to carry out; empty: nothing is durable yet.
+    pub actions: RefCell<Vec<Action>>,
+    /// The servers with a part in it, but for its coordinator; none: there are more actions to come.
+    participants: RefCell<Vec<ServerId>>,
+    /// Since when it is in doubt (or its coordinator was asked last).
+    pub since: Cell<Instant>,
+    lsn: Cell<Lsn>,
+    turn: Semaphore,
+}
+
+impl Prepared {
+    /// An entry; `actions` and `participants` from its row at start.
+    pub fn new(actions: Vec<Action>, participants: Vec<ServerId>, since: Instant) -> Rc<Prepared> {
+        Rc::new(Prepared {
+            actions: RefCell::new(actions),
+            participants: RefCell::new(participants),
+            since: Cell::new(since),
+            lsn: Cell::default(),
+            turn: Semaphore::new(1),
+        })
+    }
+
+    /// Whether it is the rename lock alone: its coordinator still walks, and this server has not voted.
+    fn is_lock_only(&self) -> bool {
+        !self.actions.borrow().is_empty() && self.participants.borrow().is_empty()
+    }
+}
+
+/// The locks that a prepared transaction holds: the rename lock only until this server has voted ([`super::rename_lock`]).
+pub fn locks_held(identity: &Identity, list: &[Action], participants: &[ServerId]) -> Vec<(Bytes, Mode)> {
+    let has_voted = !participants.is_empty();
+    let is_held = |action: &&Action| !(has_voted && matches!(action, Action::RenameLock {}));
+    list.iter().filter(is_held).flat_map(|action| actions::locks(identity, action)).collect()
+}
+
+/// Validate, lock, and make it durable. Idempotent; a longer list under the same id replaces the shorter it begins with.
+///
+/// # Errors
+/// `Busy`: another's lock; `Changed`: the plan's facts are old; or what forbids an action.
+pub async fn prepare(
+    shard: &Rc<Shard>,
+    tx: TxId,
+    list: Vec<Action>,
+    participants: Vec<ServerId>,
+) -> Result<(), Status> {
+    let entry = shard
+        .book
+        .prepared
+        .borrow_mut()
+        .entry(tx)
+        .or_insert_with(|| Prepared::new(Vec::new(), Vec::new(), shard.env.now()))
+        .clone();
+    let turn = entry.turn.acquire(1).await;
+    if !shard.book.get(tx).is_some_and(|present| Rc::ptr_eq(&present, &entry)) {
+        return Err(Status::Changed);
+    }
+    if *entry.actions.borrow() == list && *entry.participants.borrow() == participants {
+        return durable(&shard.collection, entry.lsn.get()).await.map_err(status_of);
+    }
+    if !list.starts_with(&entry.actions.borrow()) {
+        return Err(Status::Conflict);
+    }
+    // What the walk has seen holds only if the lock was held since: where it was taken back, the plan is made again.
+    let walked = list.contains(&Action::RenameLock {}) && !participants.is_empty();
+    let result = match walked && !entry.is_lock_only() && !mutant::is(Mutant::VoteWithoutLock) {
+        true => Err(Status::Changed),
+        false => lock_and_write(shard, tx, &entry, list, participants).await,
+    };
+    if result.is_err() && entry.actions.borrow().is_empty() {
+        shard.env.point(point::PARTICIPANT_REFUSES, tx.0);
+        shard.locks.release(tx);
+        shard.book.prepared.borrow_mut().remove(&tx);
+    }
+    drop(turn);
+    shard.book.in_doubt.wake_all();
+    if let Err(status) = result
+        && !is_passing(status)
+    {
+        // A final refusal is told to a client: what it saw must not be taken back by a crash.
+        settle(&shard.collection).await.map_err(status_of)?;
+    }
+    result
+}
+
+async fn lock_and_write(
+    shard: &Rc<Shard>,
+    tx: TxId,
+    entry: &Rc<Prepared>,
+    list: Vec<Action>,
+    participants: Vec<ServerId>,
+) -> Result<(), Status> {
+    // What cannot be remembered as carried out is not prepared.
+    if participants.len() > 1 && !shard.book.has_room_for_ended() {
+        return Err(Status::Busy);
+    }
+    let frees = !list.iter().any(|a| {
+        matches!(
+            a,
+            Action::EntryPut { .. }
+                | Action::ObjectCreate { .. }
+                | Action::DatafileCreate { .. }
+                | Action::ShardCreate { .. }
+        )
+    });
+    let journal_bytes = 1024 * (1 + list.len() as u64) + actions::journal_bytes(&list);
+    let ask = Ask { journal_bytes, stream_bytes: 0, frees };
+    let _admission = admit_with(&shard.env, &shard.collection, &shard.lingering, ask).await?;
+    let identity = shard.identity();
+    let wanted: Vec<(Bytes, Mode)> = list.iter().flat_map(|a| actions::locks(&identity, a)).collect();
+    if !shard.locks.take(tx, &wanted) {
+        return Err(Status::Busy);
+    }
+    let mut loaded = Loaded::default();
+    while let Some(needs) = validate(shard, tx, &list, &loaded)? {
+        loaded = shard.collection.load(needs, loaded).await.map_err(status_of)?;
+    }
+    let passes_lock = list.contains(&Action::RenameLock {}) && !participants.is_empty();
+    let mut changes = Changes::default();
+    let row = Tx { state: TxState::Prepared { actions: list.clone(), participants: participants.clone() } };
+    changes.put(keys::tx(tx), row.to_row());
+    let lsn = shard.collection.apply_over(changes, &loaded).map_err(status_of)?;
+    *entry.actions.borrow_mut() = list;
+    *entry.participants.borrow_mut() = participants;
+    entry.lsn.set(lsn);
+    entry.since.set(shard.env.now());
+    shard.env.point(point::PARTICIPANT_WRITES, tx.0);
+    durable(&shard.collection, lsn).await.map_err(status_of)?;
+    shard.env.point(point::PARTICIPANT_PREPARED, tx.0);
+    if passes_lock {
+        shard.locks.release_one(tx, &keys::rename_lock());
+    }
+    if mutant::is(Mutant::ReleaseEarly) {
+        shard.locks.release(tx);
+    }
+    add(&shard.counters.prepared, 1);
+    Ok(())
+}
+
+/// Validate all actions at one moment; `Some`: rows must be loaded first.
+fn validate(shard: &Rc<Shard>, tx: TxId, list: &[Action], loaded: &Loaded) -> Result<Option<Needs>, Status> {
+    let (identity, facts) = (shard.identity(), Facts::default());
+    let view = View::new(&shard.collection, loaded);
+    let now = Time(shard.env.wall().0);
+    let client = ClientId::default();
+    let ctx = Ctx::new(
+        view,
+        &identity,
+        &shard.locks,
+        &facts,
+        &shard.pools,
+        &shard.sessions,
+        &shard.changes,
+        Some(tx),
+        now,
+        client,
+        Bytes::new(),
+    );
+    for action in list {
+        match actions::validate(&ctx, action) {
+            Ok(()) => {}
+            Err(Stopped::Miss) => return Ok(Some(ctx.into_needs())),
+            Err(Stopped::Locked(_)) => return Err(Status::Busy),
+            Err(Stopped::Status(status)) => return Err(status),
+            Err(
+                Stopped::Fact(_)
+                | Stopped::Draw(_)
+                | Stopped::Pool(..)
+                | Stopped::Touch(_)
+                | Stopped::Bulk(_),
+            )
+            | Err(Stopped::Turn(_) | Stopped::Split(_)) => {
+                return Err(Status::NotSupported);
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Abort a transaction that holds nothing but the rename lock: without this server's vote it is never committed.
+///
+/// # Errors
+/// When the store fails.
+pub async fn take_back(shard: &Rc<Shard>, tx: TxId) -> Result<(), Status> {
+    let Some(entry) = shard.book.get(tx) else { return Ok(()) };
+    let turn = entry.turn.acquire(1).await;
+    let is_present = shard.book.get(tx).is_some_and(|present| Rc::ptr_eq(&present, &entry));
+    if !is_present || !entry.is_lock_only() {
+        return Ok(());
+    }
+    let mut changes = Changes { strength: Strength::Strong, ..Changes::default() };
+    changes.remove(keys::tx(tx));
+    apply_own(&shard.collection, changes).await.map_err(status_of)?;
+    shard.env.point(point::PARTICIPANT_ABORTS, tx.0);
+    shard.locks.release(tx);
+    shard.book.prepared.borrow_mut().remove(&tx);
+    drop(turn);
+    Ok(())
+}
+
+/// Carry out or forget what was prepared; done when that is durable. Of what is not known: done already.
+///
+/// # Errors
+/// When the store fails; the coordinator asks again.
+pub async fn finish(shard: &Rc<Shard>, tx: TxId, decision: Decision) -> Result<(), Status> {
+    let Some(entry) = shard.book.get(tx) else {
+        // Perhaps finished a moment ago, and not durable yet.
+        return match decision {
+            Decision::Commit => settle(&shard.collection).await.map_err(status_of),
+            Decision::Abort => Ok(()),
+        };
+    };
+    let turn = entry.turn.acquire(1).await;
+    if !shard.book.get(tx).is_some_and(|present| Rc::ptr_eq(&present, &entry)) {
+        return settle(&shard.collection).await.map_err(status_of);
+    }
+    let list = entry.actions.borrow().clone();
+    let lsn = match decision {
+        Decision::Commit => {
+            let is_shared = entry.participants.borrow().len() > 1;
+            let lsn = commit(shard, tx, &list, is_shared).await?;
+            shard.env.point(point::PARTICIPANT_COMMITS, tx.0);
+            lsn
+        }
+        Decision::Abort => {
+            let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
+            changes.remove(keys::tx(tx));
+            let lsn = apply_own(&shard.collection, changes).await.map_err(status_of)?;
+            shard.env.point(point::PARTICIPANT_ABORTS, tx.0);
+            lsn
+        }
+    };
+    shard.locks.release(tx);
+    shard.book.prepared.borrow_mut().remove(&tx);
+    drop(turn);
+    match decision {
+        Decision::Commit => {
+            if !mutant::is(Mutant::FinishEarly) {
+                durable(&shard.collection, lsn).await.map_err(status_of)?;
+            }
+            shard.env.point(point::PARTICIPANT_COMMITTED, tx.0);
+            Ok(())
+        }
+        // If the removal is lost, the coordinator is asked again and says the same.
+        Decision::Abort => Ok(()),
+    }
+}
+
+/// Carry out what was prepared. `is_shared`: other participants have a part in it, and may have to learn from this one that it was
+/// carried out.
+async fn commit(shard: &Rc<Shard>, tx: TxId, list: &[Action], is_shared: bool) -> Result<Lsn, Status> {
+    let journal_bytes = 2048 * (1 + list.len() as u64) + actions::journal_bytes(list);
+    let ask = Ask { journal_bytes, stream_bytes: 0, frees: true };
+    let _admission = shard.collection.admit(ask).await.map_err(status_of)?;
+    let mut loaded = Loaded::default();
+    let mut changes = loop {
+        match apply_all(shard, tx, list, &loaded) {
+            Ok(changes) => break changes,
+            Err(Stop::Load(needs)) => {
+                loaded = shard.collection.load(needs, loaded).await.map_err(status_of)?;
+            }
+            Err(Stop::Status(status)) => {
+                tracing::error!(%tx, %status, "a prepared transaction cannot be carried out");
+                return Err(status);
+            }
+        }
+    };
+    changes.strength = Strength::Strong;
+    changes.remove(keys::tx(tx));
+    if is_shared {
+        changes.put(keys::ended(tx), Ended { time: Time(shard.env.wall().0) }.to_row());
+    }
+    if reaps(&changes) {
+        shard.reap_rows.wake_all();
+    }
+    shard.lingering.take_in(&changes, || lingering::until(shard));
+    let lsn = shard.collection.apply_over(changes, &loaded).map_err(status_of)?;
+    if is_shared {
+        shard.book.add_ended(tx, shard.env.now());
+    }
+    Ok(lsn)
+}
