@@ -288,8 +288,9 @@ fn as_json(client: &Client, before: &[Sample], now: &[Sample], span: f64, well: 
 
 /// The servers whose disks have too little room, and the figures and the remedy in words.
 fn short_of_room(now: &[Sample]) -> Vec<(usize, &str)> {
-    let words =
-        |(id, sample): (usize, &'_ Sample)| Some((id, sample.as_ref().ok()?["room"]["short"].as_str()?));
+    fn words((id, sample): (usize, &Sample)) -> Option<(usize, &str)> {
+        Some((id, sample.as_ref().ok()?["room"]["short"].as_str()?))
+    }
     now.iter().enumerate().filter_map(words).collect()
 }
 
