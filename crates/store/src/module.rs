@@ -223,6 +223,12 @@ pub struct Space {
     pub available: u64,
     /// The disk, for collections that share one ([`shoal_env::DiskSpace::disk`]; 0: not known).
     pub disk: u64,
+    /// Bytes free, as the file system says: the reserve is among them.
+    pub free: u64,
+    /// Bytes of those that only removals and recovery get.
+    pub reserve: u64,
+    /// Bytes of a journal segment; 0: there is no journal.
+    pub segment: u64,
 }
 
 /// Counts of the store, for `shoal status --counters`; syscalls are in `env`'s counters.

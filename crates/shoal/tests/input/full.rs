@@ -64,6 +64,36 @@ fn a_disk_that_is_too_small_is_named_with_the_remedy_and_larger_it_is_used() {
     up.stop();
 }
 
+#[test]
+fn a_disk_with_too_little_room_is_named_at_the_start_and_by_status_and_the_least_useful_one_is_used() {
+    // What ext4 takes for itself is beyond what a store needs.
+    for (mib, is_enough) in [(200, false), (330, true)] {
+        let home = Home::new();
+        let Some(disk) = disk(&home, mib) else { return };
+        let (data, mnt) = (disk.0.join("data").to_str().unwrap().to_owned(), home.path("mnt"));
+        let up = Serving::start(&["up", &data, "--servers", "1", "--mount", mnt.to_str().unwrap()]);
+        let told = up.told();
+        let status = run(&["status", &data]);
+        let words = String::from_utf8(status.stdout).unwrap();
+        let made = std::fs::create_dir(mnt.join("dir"));
+        if is_enough {
+            made.unwrap();
+            assert!(status.status.success() && words.contains("healthy"), "{words}");
+            assert!(!told.contains("NOT WELL") && !words.contains("NOT WELL"), "{told}{words}");
+        } else {
+            assert!(is_full(&made), "{made:?}");
+            assert!(!status.status.success() && !words.contains("healthy"), "{words}");
+            for told in [&told, &words] {
+                for word in ["NOT WELL: server 0: ", "MiB free", "a store needs 288 MiB", "larger disk"] {
+                    assert!(told.contains(word), "`{word}` is missing: {told}");
+                }
+            }
+            assert!(told.contains(&format!("{data}/server-0/demo")), "{told}");
+        }
+        up.stop();
+    }
+}
+
 /// Files that were written and synced, with what is in them.
 fn acknowledged(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     std::fs::create_dir(dir).unwrap();
@@ -112,6 +142,8 @@ fn a_full_disk_refuses_what_has_no_room_and_loses_nothing() {
         &rustix::fs::fallocate(&open, rustix::fs::FallocateFlags::empty(), 0, 1 << 40).map_err(Into::into)
     ));
     are_there(&files);
+    let told = String::from_utf8(run(&["status", data.to_str().unwrap()]).stdout).unwrap();
+    assert!(told.contains("NOT WELL: server 0: ") && told.contains("remove files"), "{told}");
     // Removals work, and so does the rest of what frees.
     for (path, _) in files.drain(40..) {
         let removed = std::fs::remove_file(&path);

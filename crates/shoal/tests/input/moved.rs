@@ -430,3 +430,29 @@ fn a_client_that_only_talks_to_the_server_that_moves_hears_of_it_from_the_others
         });
     }
 }
+
+#[test]
+fn a_new_address_whose_name_does_not_resolve_here_is_written_with_a_warning() {
+    let machines = Machines::new(1);
+    let cluster = machines.cluster.clone();
+    let warned = |args: &[&str]| {
+        let done = run(&[&["move-server", &cluster, "0"], args].concat());
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.success(), "{told}");
+        (told, String::from_utf8_lossy(&done.stdout).into_owned())
+    };
+    // This name never leads anywhere (RFC 6761).
+    let nowhere = "tcp:node9.invalid:7441";
+    let (told, _) = warned(&[nowhere]);
+    for words in ["WARNING", "`node9.invalid`", nowhere, "does not resolve", "run this command again"] {
+        assert!(told.contains(words), "`{words}` is missing: {told}");
+    }
+    assert_eq!(machines.written(0), (nowhere.to_owned(), 1));
+    let (_, json) = warned(&[nowhere, "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["unresolved"], serde_json::json!([nowhere]));
+    for right in ["tcp:localhost:7441".to_owned(), new_address()] {
+        let (told, _) = warned(&[&right]);
+        assert!(!told.contains("WARNING"), "{told}");
+    }
+}

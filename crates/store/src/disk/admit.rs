@@ -189,7 +189,14 @@ impl CollectionState {
     pub(super) async fn space(&self) -> Result<Space, StoreError> {
         self.sample().await?;
         let ledger = self.ledger.borrow();
-        let available = ledger.available.saturating_sub(self.config.reserve_bytes);
-        Ok(Space { total: ledger.total, available, disk: ledger.disk })
+        let (free, reserve) = (ledger.available, self.config.reserve_bytes);
+        Ok(Space {
+            total: ledger.total,
+            available: free.saturating_sub(reserve),
+            disk: ledger.disk,
+            free,
+            reserve,
+            segment: self.identity.segment_bytes,
+        })
     }
 }
