@@ -55,6 +55,8 @@ pub(crate) const SILENT_PAUSE: Duration = Duration::from_millis(1);
 pub(crate) struct Operation {
     pub(crate) op: &'static str,
     pub(crate) object: Option<Handle>,
+    /// When it began: its answers are no younger.
+    pub(crate) began: Instant,
     pub(crate) deadline: Instant,
     pub(crate) durability: Durability,
     pub(crate) call: Option<Rc<Call>>,
@@ -155,6 +157,7 @@ impl Core {
         Operation {
             op,
             object,
+            began: self.world.now(),
             deadline: self.deadline(),
             durability: Durability::Usual,
             call: self.current_call.borrow().clone(),

@@ -161,7 +161,7 @@ impl DirStream {
 
     /// When the entry given last, and its attributes, were asked for.
     pub fn asked_at(&self) -> Instant {
-        self.batch.asked.0
+        self.batch.asked.at
     }
 
     /// List with the contents of files of at most `bytes_max` bytes, and so with attributes.
@@ -324,10 +324,10 @@ impl DirStream {
         self.batch.lacks = lacks;
         // As old as the oldest of them: what was changed since is not believed, and the others no longer than if they had
         // been used at once.
-        let (asked_at, asked) = self.batch.asked;
+        let asked = self.batch.asked;
         let mut cache = core.cache.borrow_mut();
         for attr in entries.iter().filter_map(|entry| entry.attr.as_ref()) {
-            cache.put_attr(attr, asked, asked_at);
+            cache.put_attr(attr, asked);
         }
         self.batch.has = Has::Attributes;
         self.given_at = Some(core.world.now());

@@ -70,7 +70,7 @@ pub(super) struct Batch {
     /// Where the next one begins; `None` at the end.
     pub(super) then: Option<Begin>,
     /// When it was asked for, by the clock and by the cache's stamp.
-    pub(super) asked: (Instant, Stamp),
+    pub(super) asked: Stamp,
     /// It has all attributes there are, or all contents.
     pub(super) has: Has,
 }
@@ -87,7 +87,7 @@ pub(super) enum Has {
 impl Batch {
     /// One without entries, before all others.
     pub(super) fn none(client: &Client, then: Begin) -> Batch {
-        let asked = (client.core.world.now(), client.core.cache.borrow().stamp());
+        let asked = client.core.cache.borrow().stamp(client.core.world.now());
         let (entries, data, lacks) = (Vec::new(), Vec::new(), Lacks::new());
         let (unmerged, then) = (BTreeMap::new(), Some(then));
         Batch { entries, data, lacks, unmerged, then, asked, has: Has::Contents }
@@ -104,7 +104,7 @@ impl Batch {
         let mut o = core.begin("readdir", Some(dir));
         o.deadline = wanted.deadline;
         loop {
-            let asked = (core.world.now(), core.cache.borrow().stamp());
+            let asked = core.cache.borrow().stamp(core.world.now());
             let switches = core.switches();
             let shards = core.split.borrow_mut().of(dir);
             let (server, last_shard) = match &shards {
