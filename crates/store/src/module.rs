@@ -229,6 +229,8 @@ pub struct Space {
     pub reserve: u64,
     /// Bytes of a journal segment; 0: there is no journal.
     pub segment: u64,
+    /// Segments that take space, free ones and one that is being made included.
+    pub segments: u64,
 }
 
 /// Counts of the store, for `shoal status --counters`; syscalls are in `env`'s counters.

@@ -38,11 +38,11 @@ impl Room {
     /// Of a shard whose store has this space.
     pub fn of(shard: &Rc<Shard>, space: &Space) -> Room {
         // Removed files that are kept for a while give way.
-        Room::new(space, shard.collection.counters().segments, shard.lingering.bytes())
+        Room::new(space, shard.lingering.bytes())
     }
 
-    fn new(space: &Space, segments: u64, gives_way: u64) -> Room {
-        let ahead = SEGMENTS_MIN.saturating_sub(segments) + SEGMENTS_AHEAD;
+    fn new(space: &Space, gives_way: u64) -> Room {
+        let ahead = SEGMENTS_MIN.saturating_sub(space.segments) + SEGMENTS_AHEAD;
         let with_segments = |count: u64| space.reserve.saturating_add(count.saturating_mul(space.segment));
         Room {
             total: space.total,
@@ -100,29 +100,29 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn space(total: u64, free: u64) -> Space {
+    fn space(total: u64, free: u64, segments: u64) -> Space {
         let config = CollectionConfig::new("unused", ModuleKind::Disk, Identity::default());
         let (reserve, segment) = (config.reserve_bytes, config.segment_bytes);
         let available = free.saturating_sub(reserve);
-        Space { total, available, free, reserve, segment, ..Space::default() }
+        Space { total, available, free, reserve, segment, segments, ..Space::default() }
     }
 
     #[test]
     fn a_new_store_on_the_least_useful_disk_has_room_and_on_a_smaller_one_not() {
-        let least = Room::new(&space(0, 0), 0, 0).least;
+        let least = Room::new(&space(0, 0, 0), 0).least;
         assert_eq!(least, 288 * MIB);
-        let segment = space(0, 0).segment;
+        let segment = space(0, 0, 0).segment;
         for segments in 0..=SEGMENTS_MIN {
             let left = least - segments * segment;
-            assert_eq!(Room::new(&space(least, left), segments, 0).words(), None, "{segments}");
-            let words = Room::new(&space(least - 1, left - 1), segments, 0).words().unwrap();
+            assert_eq!(Room::new(&space(least, left, segments), 0).words(), None, "{segments}");
+            let words = Room::new(&space(least - 1, left - 1, segments), 0).words().unwrap();
             assert!(words.contains("has 287 MiB in all, and a store needs 288 MiB"), "{words}");
         }
     }
 
     #[test]
     fn a_disk_that_gets_full_is_said_before_changes_are_refused_and_when_they_are() {
-        let of = |free: u64, gives_way: u64| Room::new(&space(1 << 40, free), 7, gives_way).words();
+        let of = |free: u64, gives_way: u64| Room::new(&space(1 << 40, free, 7), gives_way).words();
         assert_eq!(of(192 * MIB, 0), None);
         let soon = of(192 * MIB - 1, 0).unwrap();
         for words in
@@ -135,6 +135,6 @@ mod tests {
         // Removed files that programs may still read go when their space is wanted.
         assert_eq!(of(100 * MIB, 92 * MIB), None);
         // What keeps nothing on a disk has no reserve and no journal.
-        assert_eq!(Room::new(&Space::default(), 0, 0).words(), None);
+        assert_eq!(Room::new(&Space::default(), 0).words(), None);
     }
 }

@@ -39,6 +39,8 @@ pub(super) struct Ledger {
     pub room_wanted: u64,
     /// A checkpoint or a new segment found no space.
     pub stuck: bool,
+    /// A segment is being prewritten: it takes space, and is not among the journal's yet.
+    pub preparing: bool,
 }
 
 impl Ledger {
@@ -197,6 +199,7 @@ impl CollectionState {
             free,
             reserve,
             segment: self.identity.segment_bytes,
+            segments: self.journal.borrow().segments.count() + u64::from(ledger.preparing),
         })
     }
 }

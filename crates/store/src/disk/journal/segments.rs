@@ -203,6 +203,11 @@ impl Segments {
         self.map.len() - self.kinds.free.len()
     }
 
+    /// All of them, the free ones too.
+    pub fn count(&self) -> u64 {
+        self.map.len() as u64
+    }
+
     /// The kinds as computed by a walk over all segments.
     #[cfg(test)]
     fn walked(&self) -> Kinds {
@@ -254,7 +259,7 @@ impl Segments {
         let generation = self.generation;
         if let Some(&number) = self.kinds.free.first() {
             self.change(number, |segment| {
-                debug_assert!(segment.state == State::Free && !segment.cleaning);
+                debug_assert!(segment.state == State::Free);
                 debug_assert!(segment.live == 0 || mutant::is(Mutant::ReuseEarly), "nothing in it lives");
                 debug_assert!(segment.generation < generation, "generations only grow");
                 segment.state = State::Taken;
