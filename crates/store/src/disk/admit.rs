@@ -39,6 +39,8 @@ pub(super) struct Ledger {
     pub room_wanted: u64,
     /// A checkpoint or a new segment found no space.
     pub stuck: bool,
+    /// A segment that the journal does not know yet is being prepared.
+    pub preparing: bool,
 }
 
 impl Ledger {
@@ -197,6 +199,8 @@ impl CollectionState {
             free,
             reserve,
             segment: self.identity.segment_bytes,
+            segments: (self.journal.borrow().segments.len() + usize::from(ledger.preparing)) as u64,
+            stuck: ledger.stuck,
         })
     }
 }

@@ -267,7 +267,10 @@ impl CollectionState {
             begun.set(self.env.now());
             Ok(())
         };
-        match segments::prepare(&self.env, &path, bytes, PART_BYTES, between).await {
+        self.ledger.borrow_mut().preparing = self.journal.borrow().segments.wanted() != Some(number);
+        let prepared = segments::prepare(&self.env, &path, bytes, PART_BYTES, between).await;
+        self.ledger.borrow_mut().preparing = false;
+        match prepared {
             Ok(()) => {
                 self.env.crash_point(crash_point::SEGMENT_READY, number);
                 self.counters.borrow_mut().prewritten_bytes += bytes;

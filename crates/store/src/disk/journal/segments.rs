@@ -198,6 +198,11 @@ impl Segments {
         self.map.remove(&number)
     }
 
+    /// All segments.
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
     /// Segments that are not free.
     pub fn used(&self) -> usize {
         self.map.len() - self.kinds.free.len()
