@@ -365,19 +365,17 @@ impl Plan {
             error => explain(error),
         })?;
         for shard in server.shards() {
-            warn_of_room(shard, &folder).await;
+            warn_of_room(shard).await;
         }
         Ok(server)
     }
 }
 
 /// A disk with too little room says so before it refuses anything.
-async fn warn_of_room(shard: &Rc<Shard>, folder: &Path) {
+async fn warn_of_room(shard: &Rc<Shard>) {
     let Ok(space) = shard.collection.space().await else { return };
-    let identity = shard.identity();
     if let Some(words) = Room::of(shard, &space).words() {
-        let folder = folder.join(&identity.map.name.0);
-        tracing::warn!("NOT WELL: server {}: {words} (the folder is {})", identity.id, folder.display());
+        tracing::warn!("NOT WELL: server {}: {words}", shard.identity().id);
     }
 }
 

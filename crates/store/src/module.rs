@@ -13,6 +13,7 @@ use shoal_env::local::{Notify, Reached};
 use shoal_pattern::ViewRun;
 use shoal_proto::{Coalescing, Handle, StoreId};
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -229,8 +230,10 @@ pub struct Space {
     pub reserve: u64,
     /// Bytes of a journal segment; 0: there is no journal.
     pub segment: u64,
-    /// Segments that take space, free ones and one that is being made included.
+    /// Segments on the disk: in use, ready, and being prepared.
     pub segments: u64,
+    /// A segment or a checkpoint found no space; changes may be refused although bytes are free.
+    pub stuck: bool,
 }
 
 /// Counts of the store, for `shoal status --counters`; syscalls are in `env`'s counters.
@@ -328,6 +331,11 @@ pub trait Module {
     /// *watermark*), and its reply depends on the returned record.
     fn apply_failed(&self) -> Lsn {
         Lsn(0)
+    }
+
+    /// The folder on a local disk; `None`: nothing is kept.
+    fn folder(&self) -> Option<&Path> {
+        None
     }
 
     // Order and durability.

@@ -29,7 +29,11 @@ pub struct Ping {
 
 /// `shoal status`.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:  shoal status --counters")]
+#[command(after_help = "\
+Example:  shoal status --counters
+DEGRADED: a server does not answer, or does not serve. NOT WELL: the disk of a server has too little room; new files and data are
+refused, or soon will be. Each such server is named with the reason and the remedy.
+Exit status: 0 healthy, 1 otherwise.")]
 pub struct Status {
     /// The file system [default: ./shoal-data].
     #[arg(default_value = "shoal-data")]

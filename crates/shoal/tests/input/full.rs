@@ -84,11 +84,20 @@ fn a_disk_with_too_little_room_is_named_at_the_start_and_by_status_and_the_least
             assert!(is_full(&made), "{made:?}");
             assert!(!status.status.success() && !words.contains("healthy"), "{words}");
             for told in [&told, &words] {
-                for word in ["NOT WELL: server 0: ", "MiB free", "a store needs 288 MiB", "larger disk"] {
+                let disk = format!("MiB free on the disk of {data}/server-0/demo, ");
+                for word in ["NOT WELL: server 0: ", &disk, "a store needs 288 MiB", "larger disk"] {
                     assert!(told.contains(word), "`{word}` is missing: {told}");
                 }
             }
-            assert!(told.contains(&format!("{data}/server-0/demo")), "{told}");
+            let json = run(&["status", "--json", &data]);
+            let said: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+            assert!(!json.status.success() && said["well"] == false, "{said}");
+            assert_eq!(said["short_of_room"], serde_json::json!([0]));
+            let short = said["servers"][0]["room"]["short"].as_str().unwrap();
+            assert!(
+                words.contains("NOT WELL: server 0: ") && short.contains("a store needs 288 MiB"),
+                "{short}"
+            );
         }
         up.stop();
     }

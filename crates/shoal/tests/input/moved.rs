@@ -346,6 +346,30 @@ fn an_older_cluster_file_is_refused_though_one_of_its_addresses_is_still_the_ser
 }
 
 #[test]
+fn an_older_cluster_file_is_refused_though_its_server_was_moved_while_none_ran() {
+    let mut machines = Machines::new(2);
+    let cluster = machines.cluster.clone();
+    let (from, to) = (machines.written(1).0, new_address());
+    let old = machines.copy_file("old");
+    machines.stop(0);
+    machines.stop(1);
+    // Only the file has it: neither server was asked.
+    said(&["move-server", &cluster, "1", &to]);
+    machines.start(0);
+    let serve = ["serve", "--config", &old, "--server", "1"];
+    let older = ["know server 1", &from, &to, "this cluster file is older", "newest one"];
+    refused(&serve, &older);
+    // A copy of its folder runs where it went.
+    let copy = machines.copy_second();
+    machines.servers.insert(1, Serving::start(&["serve", "--config", &copy, "--server", "1"]));
+    refused(&serve, &["server 1"]);
+    machines.stop(1);
+    refused(&serve, &["server 1"]);
+    machines.servers.insert(1, Serving::start(&["serve", "--config", &copy, "--server", "1"]));
+    machines.all_agree();
+}
+
+#[test]
 fn a_server_that_moves_on_does_not_begin_while_a_copy_runs_where_it_was_to_go_before() {
     let (mut machines, socket, _) = Machines::with_a_socket();
     let cluster = machines.cluster.clone();

@@ -2,9 +2,11 @@
 
 use crate::program::*;
 use rustix::process::Signal;
+use shoal_client::{Client, Options};
+use shoal_proto::{Handle, Name, Rights, ServerId, Status};
 use std::collections::BTreeMap;
 use std::process::Output;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Two servers with directories, files in one strip and files over both; the second can be made silent.
 struct Site {
@@ -64,6 +66,10 @@ impl Site {
 
     fn ran(&self, args: &[&str]) -> Output {
         run(args)
+    }
+
+    fn first_address(&self) -> std::net::SocketAddr {
+        self.root.split([',', '/']).nth(2).unwrap().parse().unwrap()
     }
 
     fn silence(&self) {
@@ -240,5 +246,36 @@ fn ping_asks_the_servers_that_this_machine_knows_where_the_given_one_does_not_an
     }
     let words = ["no other of this file system is known here", "give several", "cluster file", &second];
     refused(&["ping", &given, "--key", &alone], &words);
+    site.stop();
+}
+
+#[test]
+fn a_client_opens_a_file_that_has_bytes_on_a_silent_server_and_reads_what_lies_elsewhere() {
+    const LIMIT: Duration = Duration::from_secs(5);
+    const STRIP: usize = 1 << 20;
+    let site = Site::new();
+    let server = site.first_address();
+    let options = Options { timeout: LIMIT, ..options(server, &site.home.path("cluster/key")) };
+    site.silence();
+    shoal_env::real::run("client", |env| async move {
+        let client = Client::connect(env.clone(), options).await.unwrap();
+        let name = Name::new(STRIPED.as_bytes()).unwrap();
+        let begin = env.now();
+        let file = client.open_name(Handle::ROOT, &name, Rights::READ).await.unwrap();
+        for strip in [0, 2] {
+            assert_eq!(file.read((strip * STRIP) as u64, STRIP).await.unwrap(), vec![7; STRIP]);
+        }
+        assert!(env.now().since(begin) < LIMIT, "nothing waits for the silent server");
+        // Its own bytes: the first read waits for the limit, and the next ones not at all.
+        for status in [Status::TimedOut, Status::Silent] {
+            let error = file.read(STRIP as u64, STRIP).await.unwrap_err();
+            let words = error.to_string();
+            assert_eq!((error.status, error.server), (status, Some(ServerId(1))), "{words}");
+            assert!(words.contains("at server 1") && error.object.is_some(), "{words}");
+        }
+        assert!(env.now().since(begin) < 2 * LIMIT + Duration::from_secs(10), "one limit is waited for");
+        assert_eq!(file.read(0, 100).await.unwrap(), vec![7; 100]);
+        client.close().await;
+    });
     site.stop();
 }

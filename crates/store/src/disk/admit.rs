@@ -39,7 +39,7 @@ pub(super) struct Ledger {
     pub room_wanted: u64,
     /// A checkpoint or a new segment found no space.
     pub stuck: bool,
-    /// A segment is being prewritten: it takes space, and is not among the journal's yet.
+    /// A segment that the journal does not know yet is being prepared.
     pub preparing: bool,
 }
 
@@ -199,7 +199,8 @@ impl CollectionState {
             free,
             reserve,
             segment: self.identity.segment_bytes,
-            segments: self.journal.borrow().segments.count() + u64::from(ledger.preparing),
+            segments: (self.journal.borrow().segments.len() + usize::from(ledger.preparing)) as u64,
+            stuck: ledger.stuck,
         })
     }
 }

@@ -267,7 +267,7 @@ impl CollectionState {
             begun.set(self.env.now());
             Ok(())
         };
-        self.ledger.borrow_mut().preparing = true;
+        self.ledger.borrow_mut().preparing = self.journal.borrow().segments.wanted() != Some(number);
         let prepared = segments::prepare(&self.env, &path, bytes, PART_BYTES, between).await;
         self.ledger.borrow_mut().preparing = false;
         match prepared {

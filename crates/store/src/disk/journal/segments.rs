@@ -198,14 +198,14 @@ impl Segments {
         self.map.remove(&number)
     }
 
+    /// All segments.
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
     /// Segments that are not free.
     pub fn used(&self) -> usize {
         self.map.len() - self.kinds.free.len()
-    }
-
-    /// All of them, the free ones too.
-    pub fn count(&self) -> u64 {
-        self.map.len() as u64
     }
 
     /// The kinds as computed by a walk over all segments.
