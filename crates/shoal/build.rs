@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// What the program is made of, from the repository's folder.
+/// The sources of the program, from the repository's folder.
 const SOURCES: &[&str] = &["crates", "experiments", "machines", "Cargo.toml", "Cargo.lock"];
 
 fn main() {
@@ -25,7 +25,7 @@ fn main() {
     }
 }
 
-/// What git says; `None` where it fails.
+/// The output of git; `None` where it fails.
 fn git(folder: &str, words: &[&str]) -> Option<String> {
     let output = Command::new("git").arg("-C").arg(folder).args(words).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -28,7 +28,7 @@ const STAMPS_MAX: usize = 4096;
 /// Objects that are gone, at most; of older ones a name may be believed to its time.
 const GONE_MAX: usize = 4096;
 
-/// What a name leads to.
+/// The object that a name leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Leads {
     To(Handle, Kind),
@@ -45,9 +45,9 @@ pub(crate) struct Cache {
     now_stamp: u64,
     floor: u64,
     gone: LruCache<Handle, ()>,
-    /// Whoever keeps directories' attributes elsewhere.
+    /// The listener that keeps directories' attributes elsewhere.
     pub(crate) listener: Option<Listener>,
-    /// Whoever keeps attributes of what is removed.
+    /// The listener that keeps attributes of removed objects.
     pub(crate) on_removal: Option<Rc<dyn Fn(Handle)>>,
 }
 
@@ -85,7 +85,7 @@ impl Cache {
         changed <= asked.changes
     }
 
-    /// What a name leads to, if it is known.
+    /// The object that a name leads to, if it is known.
     pub(crate) fn name(&mut self, dir: Handle, name: &Name, now: Instant) -> Option<Leads> {
         let key = (dir, name.clone());
         let &(leads, until) = self.names.get(&key)?;
@@ -97,7 +97,7 @@ impl Cache {
         Some(leads)
     }
 
-    /// What a name led to when it was last asked, however long ago: to guess by.
+    /// The object that a name led to when it was last looked up, however long ago: a guess.
     pub(crate) fn name_once(&self, dir: Handle, name: &Name) -> Option<Leads> {
         self.names.peek(&(dir, name.clone())).map(|(leads, _)| *leads)
     }

@@ -1,13 +1,15 @@
 //! A call of a program: all that a mount asks for it ends by one deadline, and it may be interrupted.
 //!
-//! A call may be several operations one after the other (a look, then a change). Each would have a time limit of its own; within
-//! [`Client::call`] all have what is left of one, counted from the call's begin. The core knows the call of the task that is
-//! polled at the moment; requests carry it. A verb of several operations is a call of its own within.
+//! A call may consist of several operations in sequence (a look, then a change). Each would have a time limit
+//! of its own. Within [`Client::call`] they share one, counted from the call's begin. The core knows the call
+//! of the task that is polled at the moment; requests carry it. A verb of several operations is a call of its
+//! own within.
 //!
-//! **An interrupt ends a call only while it waits for a server that has not answered for a second** ([`QUIET`]). The kernel passes
-//! on every signal, timers and those of a program's own runtime too, and few programs expect `EINTR` of a `stat` or a `rename`. So
-//! nobody is told of an interrupt while servers answer; whoever waits longer is asked for ([`Client::hear_interrupts`]), again and
-//! again. A change that was sent may be done nevertheless.
+//! **An interrupt ends a call only while it waits for a server that has not answered for a second**
+//! ([`QUIET`]). The kernel passes on every signal, timers and those of a program's own runtime too, and few
+//! programs expect `EINTR` of a `stat` or a `rename`. So no interrupt is reported while servers answer. For
+//! calls that wait longer, the client asks repeatedly whether they were interrupted
+//! ([`Client::hear_interrupts`]). A change that was sent may still be executed.
 //!
 //! [`QUIET`]: crate::session::QUIET
 
@@ -21,7 +23,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-/// Who says whether a thread was interrupted.
+/// The function that tells whether a thread was interrupted.
 pub(crate) type Interrupts = Rc<dyn Fn(u32) -> bool>;
 
 /// See the module's page.
@@ -47,7 +49,7 @@ impl Client {
         InCall { core: self.core.clone(), call, work }
     }
 
-    /// When what is asked now ends at the latest.
+    /// The deadline of a request made now.
     pub fn deadline(&self) -> Instant {
         self.core.deadline()
     }
@@ -95,7 +97,7 @@ impl Core {
         self.current_call.borrow().as_ref().map_or(deadline, |call| deadline.min(call.deadline))
     }
 
-    /// Interrupt those of some calls whose threads say so.
+    /// Interrupt those of the given calls whose threads were interrupted.
     pub(crate) fn interrupt(&self, calls: Vec<Rc<Call>>) {
         let interrupts = self.interrupts.borrow().clone();
         let Some(is_interrupted) = interrupts else { return };

@@ -36,13 +36,14 @@ impl Client {
         Ok(Client::over(driver::connect(env, options).await?))
     }
 
-    /// A client over a core that somebody drives.
+    /// A client over a core; a driver must run the core.
     pub(crate) fn over(core: Rc<Core>) -> Client {
         Client { _end: Rc::new(End(core.clone())), durability: Durability::Usual, core }
     }
 
-    /// The same client, whose changes ask for another durability than the file system's modes give: files opened and made
-    /// through it, too, write so. Less is the caller's own risk: nobody else sees what a power cut could take back.
+    /// The same client, whose changes ask for another durability than the file system's modes give. Files
+    /// opened and made through it write with it too. Less durability is the caller's own risk: no other
+    /// client sees changes that a power cut could take back.
     #[must_use]
     pub fn with_durability(&self, durability: Durability) -> Client {
         Client { durability, ..self.clone() }
@@ -63,7 +64,7 @@ impl Client {
         self.core.id
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub fn counters(&self) -> ClientCounters {
         let messages = self.core.messages.borrow().sorted();
         ClientCounters { messages, ..self.core.counters.borrow().clone() }
@@ -74,7 +75,7 @@ impl Client {
         let orphans = self.core.held.borrow_mut().take_orphans();
         for object in orphans {
             let o = self.core.begin("release", Some(object));
-            // What fails here is released when the session's lease ends.
+            // Objects whose release fails here are released when the session's lease ends.
             drop(self.core.ask(&o, object.server(), vec![Op::Release { object }]).await);
         }
         self.core.close();

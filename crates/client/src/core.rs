@@ -1,5 +1,5 @@
-//! The core without I/O: it holds the map, the sessions, the caches and what is held open, and turns operations into
-//! requests and replies into answers. It opens no socket and reads no clock; a driver does ([`World`]).
+//! The core without I/O: it holds the map, the sessions, the caches and the open files, and turns operations
+//! into requests and replies into answers. It opens no socket and reads no clock; a driver does ([`World`]).
 //!
 //! An operation is a plain `async fn` over the core. It *asks* a server ([`Core::ask`]); asking puts a request in the
 //! session's queue, signals the driver and waits for the answer or the operation's deadline.
@@ -82,9 +82,9 @@ impl Operation {
     }
 }
 
-/// What a group's operations answered.
+/// The answers of a group's operations.
 pub(crate) struct Told {
-    /// Who: of a directory that is split, the server of the shard.
+    /// The server; for a split directory, the server of the shard.
     pub(crate) server: ServerId,
     pub(crate) answers: Vec<Answer>,
     pub(crate) bulk: Bytes,
@@ -179,7 +179,7 @@ impl Core {
             if session.is_silent() && !was_silent {
                 silent.push(ServerId(server));
             }
-            // What was taken back may have been in the way of others.
+            // The request that was taken back may have blocked others.
             outgoing.extend(session.has_outgoing().then_some(ServerId(server)));
         }
         self.callers_armed.set(callers);
@@ -265,8 +265,9 @@ impl Core {
         Ok(Told { server, answers, bulk, loss })
     }
 
-    /// The same for a group that may fail on its way. **What is about an entry of a directory that is split goes to the
-    /// shard that holds it**, whatever server is given; who does not know that yet is told, and asks again there.
+    /// The same for a group that may fail on its way. **An operation on an entry of a split directory goes to
+    /// the shard that holds it**, whatever server is given. A client that does not know the split yet is
+    /// redirected, and asks again there.
     pub(crate) async fn ask_group(
         self: &Rc<Core>,
         o: &Operation,
@@ -297,8 +298,8 @@ impl Core {
                 Status::Split if hops < HOPS_MAX && self.sent_on(home, server, &answered.groups, &group) => {
                     hops += 1;
                 }
-                // There is no such shard: its directory is gone, as its own server will say. (Behind an answer it is the entry's
-                // object that is elsewhere.)
+                // There is no such shard: its directory is gone, as its own server will report. (After an
+                // answer, it is the entry's object that is on another server.)
                 Status::WrongServer if server != home && group.answers.is_empty() && hops < HOPS_MAX => {
                     hops += 1;
                     self.forget_shards(&answered.groups);
@@ -353,7 +354,7 @@ impl Core {
         }
     }
 
-    /// A group changes directories' shards: what was told of their attributes is not true any more.
+    /// A group changes directories' shards: their attributes that were received before are out of date.
     pub(crate) fn changes_in(&self, server: ServerId, groups: &[Group]) {
         for op in groups.iter().flat_map(|group| group.ops.iter()).filter(|op| op.changes()) {
             let mut split = self.split.borrow_mut();
@@ -551,7 +552,8 @@ fn is_expected(groups: &[Group]) -> bool {
     groups.iter().flat_map(|group| group.ops.iter()).any(Op::expects)
 }
 
-/// Whether a client that changes nothing refuses it. What it has open its servers may know: a session is nobody else's.
+/// Whether a read-only client refuses it. It may report its open files to the servers: a session belongs to
+/// one client.
 fn is_refused_read_only(op: &Op) -> bool {
     match op {
         Op::Open { rights, .. } => rights.contains(Rights::WRITE),

@@ -1,8 +1,9 @@
-//! What a client counts: the costs of its operations, for tests, benchmarks and `shoal status`.
+//! The counters of a client: the costs of its operations, for tests, benchmarks and `shoal status`.
 
 use std::collections::BTreeMap;
 
-/// How often, by word. The words of operations are few and asked for again and again: what was met last comes first.
+/// Counts by word. The words of operations are few and are looked up repeatedly: the most recent one comes
+/// first.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tally(Vec<(&'static str, u64)>);
 

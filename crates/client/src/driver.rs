@@ -1,10 +1,11 @@
 //! The driver over `env`: one task for the alarm, one for each server that is talked to.
 //!
-//! A server's task waits until something is wanted, connects, shakes hands, and then reads and writes at once: the writer
-//! takes everything queued and writes it by one vectored write, the reader reads a whole buffer and completes every reply
-//! in it (messages per system call are worth ten times; design §4). When the connection is lost it connects again, with
-//! growing pauses, for as long as somebody waits; the core sends again what was under way. It does so too while the server
-//! keeps a removed file only because it is open here: the file would go with the session.
+//! A server's task waits until a request is queued, connects, shakes hands, and then reads and writes
+//! concurrently: the writer takes everything queued and writes it by one vectored write; the reader reads a
+//! whole buffer and completes every reply in it (batching messages per system call is worth a factor of ten;
+//! design §4). When the connection is lost, it connects again, with growing pauses, as long as a caller
+//! waits; the core resends the requests that were under way. It also reconnects while the server keeps a
+//! removed file only because it is open here: the file would be removed with the session.
 
 mod handshake;
 mod link;
@@ -21,7 +22,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
-/// What the core and the driver's tasks share.
+/// The state that the core and the driver's tasks share.
 struct Shared {
     env: Env,
     core: OnceCell<Weak<Core>>,
@@ -30,7 +31,7 @@ struct Shared {
     alarm_set: Notify,
 }
 
-/// How a link is told that there is something to do.
+/// Signals a link that there is work.
 #[derive(Clone)]
 struct Signals {
     wake: Notify,
@@ -107,7 +108,7 @@ async fn ring(shared: Rc<Shared>) {
                 if core.is_closed() {
                     return;
                 }
-                // Cleared first: who is woken may set it anew.
+                // Cleared first: the woken task may set it anew.
                 shared.alarm.set(None);
                 let next = core.tick(shared.env.now());
                 if let Some(next) = next {

@@ -14,7 +14,7 @@ pub struct Error {
     pub op: &'static str,
     /// The object it was asked of.
     pub object: Option<Handle>,
-    /// What more there is to say: the reason, the remedy. May be empty.
+    /// Details: the reason, the remedy. May be empty.
     pub words: String,
 }
 

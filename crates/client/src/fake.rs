@@ -19,7 +19,7 @@ pub(crate) const KEY: SecretKey = SecretKey::new([7; 32]);
 pub(crate) const FS_ID: [u8; 16] = [3; 16];
 /// Their collection.
 pub(crate) const COLLECTION: CollectionId = CollectionId(9);
-/// Who makes files.
+/// The owner of new files.
 pub(crate) const OWNER: Owner = Owner { mode: 0o644, uid: 1000, gid: 1000 };
 
 /// A name.

@@ -38,7 +38,7 @@ impl Hold {
     }
 }
 
-/// An open by name under way: what it will hold is not known yet.
+/// An open by name under way: the file that it will hold is not known yet.
 pub(crate) struct Seek(Client);
 
 impl Seek {
@@ -86,7 +86,7 @@ impl Shape {
     }
 }
 
-/// What the clones of an [`OpenFile`] share.
+/// The state that the clones of an [`OpenFile`] share.
 pub(crate) struct Opened {
     hold: RefCell<Hold>,
     pub(crate) client: Client,
@@ -166,7 +166,7 @@ impl OpenFile {
         self.0.handle
     }
 
-    /// What it was opened for.
+    /// The access that it was opened for.
     pub fn rights(&self) -> Rights {
         self.0.rights
     }
@@ -178,8 +178,9 @@ impl OpenFile {
         }
     }
 
-    /// Whether the kernel's pages of the file stay over this open, after whose begin streams had these counts; else the kernel
-    /// has to forget them. Asked once, right before the kernel is given the file.
+    /// Whether the kernel's pages of the file stay valid over this open. `counts` are the change counts of
+    /// its streams, read after the open began. Otherwise the kernel has to drop the pages. Called once, right
+    /// before the kernel receives the file.
     pub fn keeps_pages(&self, counts: &StreamCounts) -> bool {
         let stay =
             self.0.client.core.with_pages(|pages| pages.opened(self.0.handle, |stream| counts.of(stream)));
@@ -187,7 +188,8 @@ impl OpenFile {
         stay == Some(true)
     }
 
-    /// A program uses this open file, which the kernel had only after it had forgotten what it was to forget.
+    /// A program uses this open file. The kernel received it only after it had dropped the pages that it had
+    /// to drop.
     pub fn has_forgotten_pages(&self) {
         self.0.has_forgotten_pages();
     }
@@ -268,7 +270,8 @@ impl Opened {
     /// Do `work` with the file's present shape and a capability that is good; again with new ones when a server says that
     /// they are old.
     ///
-    /// What was done before that is done again: a write that was not acknowledged may be done twice.
+    /// Operations that were done before that are done again: a write that was not acknowledged may be done
+    /// twice.
     pub(crate) async fn with_shape<T>(
         &self,
         o: &Operation,

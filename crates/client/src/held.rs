@@ -3,15 +3,17 @@
 //! An unlink tells the server the handles held open here; the server then keeps the object as an orphan of the session
 //! instead of removing it. The last holder to close releases it.
 //!
-//! **Of a file that is being opened by its name the handle is not known yet** ([`HeldFiles::seek`]). Meanwhile any file that is
-//! removed counts as held, and what is kept so for nobody is released when the last such open has ended.
+//! **While a file is being opened by name, its handle is not known yet** ([`HeldFiles::seek`]). Meanwhile any
+//! removed file counts as held. Files that no open turned out to need are released when the last such open
+//! has ended.
 //!
-//! **Its servers know which files are open here for more than a moment** ([`HeldFiles::due`]): closes are not sent, so each
-//! server is told several times a lease. What another client has removed meanwhile is an orphan of this client from then on.
+//! **Its servers know which files are open here for more than a moment** ([`HeldFiles::due`]): closes are not
+//! sent, so the client reports open files to each server several times a lease. A file that another client
+//! has removed meanwhile is an orphan of this client from then on.
 //!
-//! **An orphan lives as long as the client's session with its server** ([`HeldFiles::keeps`]): while anything of a server is
-//! open here, its link keeps that session alive although nobody waits for an answer, over lost connections and restarts of the
-//! server.
+//! **An orphan lives as long as the client's session with its server** ([`HeldFiles::keeps`]): while anything
+//! of a server is open here, its link keeps that session alive although no caller waits for an answer, over
+//! lost connections and restarts of the server.
 
 use shoal_env::Instant;
 use shoal_env::mutant::{self, Mutant};
@@ -25,7 +27,7 @@ struct Entry {
     orphan: bool,
     /// It was opened; else its opens are still under way.
     open: bool,
-    /// When its server was told last, on its present connection, that it is open.
+    /// When it was last reported open to its server, on the present connection.
     told: Option<Instant>,
 }
 
@@ -58,7 +60,7 @@ impl HeldFiles {
         self.sought += 1;
     }
 
-    /// It has ended; the orphans that nobody holds, which are to be released.
+    /// It has ended. Returns the orphans that are no longer held, which are to be released.
     pub(crate) fn sought(&mut self) -> Vec<Handle> {
         self.sought = self.sought.saturating_sub(1);
         if self.sought > 0 {
@@ -78,7 +80,8 @@ impl HeldFiles {
         self.files.remove(&object).is_some_and(|entry| entry.orphan)
     }
 
-    /// The server keeps the object as an orphan; whether nobody here holds it any more, so that it is to be released.
+    /// The server keeps the object as an orphan. Returns whether it is no longer held here, so that it is to
+    /// be released.
     pub(crate) fn orphaned(&mut self, object: Handle) -> bool {
         if self.sought == 0 && !self.files.contains_key(&object) {
             return true;
@@ -87,7 +90,7 @@ impl HeldFiles {
         false
     }
 
-    /// Files of `server` that it is to be told of again, `share` after the last time.
+    /// Files of `server` that are to be reported to it again, `share` after the last time.
     pub(crate) fn due(&self, server: ServerId, now: Instant, share: Duration) -> Vec<Handle> {
         let is_due = |entry: &Entry| entry.open && entry.told.is_none_or(|told| now.since(told) >= share);
         self.of(server).filter(|(_, entry)| is_due(entry)).map(|(&object, _)| object).collect()
@@ -102,7 +105,7 @@ impl HeldFiles {
         }
     }
 
-    /// The server may not know any more what is open here.
+    /// The server may no longer know the files that are open here.
     pub(crate) fn tell_anew(&mut self, server: ServerId) {
         let all: Vec<Handle> = self.of(server).map(|(&object, _)| object).collect();
         for object in all {
@@ -127,7 +130,7 @@ impl HeldFiles {
         !mutant::is(Mutant::LeaseNotRenewed) && self.of(server).next().is_some()
     }
 
-    /// What to tell with an unlink or rename.
+    /// The open files to report with an unlink or rename.
     pub(crate) fn to_tell(&self) -> Held {
         if self.files.len() > limits::HELD_MAX || self.sought > 0 {
             return Held { handles: Vec::new().into(), any: true };

@@ -1,10 +1,10 @@
 //! Inodes as this client uses them: where a file's data is, and what of its changes is not known to be durable.
 //!
-//! A change of the size or of attributes counts as a write of the file, and a change of an entry as one of its directory.
-//! What a reply says is durable already ([`Loss::is_nothing`]) is not noted.
+//! A change of the size or of attributes counts as a write of the file, and a change of an entry as one of
+//! its directory. A change that a reply reports as durable already ([`Loss::is_nothing`]) is not noted.
 //!
-//! All open files of one inode in a client share one [`Inode`]. So an fsync through any of them covers what was written
-//! through all of them, and it goes to every server that holds some of it.
+//! All open files of one inode in a client share one [`Inode`]. So an fsync through any of them covers the
+//! writes through all of them, and it goes to every server that holds some of their bytes.
 //!
 //! ```text
 //!   open file ─┐                 ┌─ shape: generation, layout
@@ -12,9 +12,9 @@
 //!   open file ─┘                 └─ losses: by server, the loss id of the oldest write that no fsync covered;
 //!                                           how many losses were found, how many of them were reported
 //! ```
-//! **An error is reported once to each open file** (as Linux's `errseq_t` does): a loss that is found gets the next number,
-//! each open file remembers the newest number that it has reported. An open file made after a loss was reported to
-//! somebody does not report it; one made before does.
+//! **An error is reported once to each open file** (as Linux's `errseq_t` does): a loss that is found gets
+//! the next number, each open file remembers the newest number that it has reported. An open file made after
+//! the first report of a loss does not report it; one made before does.
 //!
 //! **The losses of an inode outlive its last close** until an fsync has covered its writes and every loss was reported. At
 //! most [`CLOSED_MAX`] closed inodes are remembered so. Of those forgotten, only the servers' loss ids are kept: a sync of
@@ -36,7 +36,7 @@ const CLOSED_MAX: usize = 65_536;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Unsynced {
     server: ServerId,
-    /// What would be lost together with any of them.
+    /// The id of the changes that would be lost with any of them.
     loss: Loss,
     /// The number of the newest of them.
     newest: u64,
@@ -44,7 +44,7 @@ struct Unsynced {
     newest_unkept: u64,
 }
 
-/// What of an inode's writes is not known to be durable.
+/// An inode's writes that are not known to be durable.
 #[derive(Default, Debug)]
 pub(crate) struct Losses {
     unsynced: Vec<Unsynced>,
@@ -55,7 +55,7 @@ pub(crate) struct Losses {
     writes: u64,
     /// Losses found so far.
     found: u64,
-    /// The newest of them that an fsync has reported to somebody.
+    /// The newest of them that an fsync has reported.
     reported: u64,
     /// The newest of them that a sync of the whole file system has reported.
     found_by_all: u64,
@@ -91,7 +91,7 @@ impl Losses {
             return;
         }
         self.writes += 1;
-        // What was asked for before a loss says nothing of what is written after it.
+        // A request made before a loss tells nothing about writes after it.
         self.asked.retain(|&(of, _, asked)| of != server || !asked.is_lost(loss));
         let newest = self.writes;
         let unkept = if loss.start == 0 { 0 } else { newest };
@@ -128,14 +128,15 @@ impl Losses {
     /// Everything written before a sync began is durable on the servers that `is_synced` names, or known to be lost.
     fn covered(&mut self, before: &Before, is_synced: impl Fn(ServerId) -> bool) {
         self.unsynced.retain(|unsynced| unsynced.newest > before.writes || !is_synced(unsynced.server));
-        // A kill takes nothing of what was written since, if that is kept.
+        // A kill loses none of the later writes, if that is kept.
         let is_kept =
             |unsynced: &&mut Unsynced| unsynced.newest_unkept <= before.writes && is_synced(unsynced.server);
         self.unsynced.iter_mut().filter(is_kept).for_each(|unsynced| unsynced.loss.start = 0);
         self.asked.retain(|&(server, ..)| !is_synced(server));
     }
 
-    /// What a change of this durability that is asked for now would be lost together with, if that is known.
+    /// The id of the changes that a change of this durability, requested now, would be lost with, if that is
+    /// known.
     fn loss_of(&self, server: ServerId, durability: Durability) -> Option<Loss> {
         let is_it = |(of, held, _): &&(ServerId, Durability, Loss)| *of == server && *held == durability;
         let asked = self.asked.iter().find(is_it).map(|&(.., loss)| loss);
@@ -208,7 +209,8 @@ impl Inode {
         self.losses.borrow_mut().written_since(server, loss);
     }
 
-    /// What a change of this durability that is asked for now would be lost together with, if that is known since the last sync.
+    /// The id of the changes that a change of this durability, requested now, would be lost with, if that is
+    /// known since the last sync.
     pub(crate) fn loss_of(&self, server: ServerId, durability: Durability) -> Option<Loss> {
         self.losses().loss_of(server, durability)
     }
@@ -235,7 +237,7 @@ impl Inode {
         self.losses.borrow_mut().covered(before, |_| true);
     }
 
-    /// What a new open file has reported: all that was reported to anybody.
+    /// The losses that count as reported for a new open file: all that were reported through any.
     pub(crate) fn reported(&self) -> u64 {
         self.losses().reported
     }
@@ -400,7 +402,7 @@ impl Inodes {
     }
 }
 
-/// What an fsync of the metafile says that it knows; 0: nothing, and nothing is compared.
+/// The generation that an fsync of the metafile states as known; 0: none, and nothing is compared.
 pub(crate) fn generation_known(shape: &Shape) -> Generation {
     if mutant::is(Mutant::FsyncOwnDescriptor) { Generation(0) } else { shape.generation }
 }

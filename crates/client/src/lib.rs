@@ -1,7 +1,8 @@
 //! The system interface: path walk, caches, distribution, transfers. A core without I/O, and its drivers.
 //!
-//! Read it in this order: [`Options`] and [`Client`] (the face), `core` (asking, deadlines, retries), `session` (what is
-//! sent, in which slot, exactly once), `driver` (sockets), `ops/` (one verb, one file), `transfer/` (data), `cache`.
+//! Read it in this order: [`Options`] and [`Client`] (the face), `core` (asking, deadlines, retries),
+//! `session` (requests, their slots, exactly-once execution), `driver` (sockets), `ops/` (one verb, one
+//! file), `transfer/` (data), `cache`.
 //!
 //! **Invariants.** Every wait has a deadline, every retry a bound ([`Options::timeout`]). Every error names server,
 //! operation and object ([`Error`]). A change is executed exactly once, whatever happens to the connection. A negative

@@ -1,9 +1,9 @@
 //! The cluster's map as this client knows it, and how a newer one comes.
 //!
-//! Four ways lead to a newer map: the first connection fetches it; any reply that tells a greater epoch has it fetched beside
-//! what is under way; who meets a server that is not in it looks for a newer one first; and where a server is not reached, because
-//! it may have moved, the others are asked in turn. **A map of another file system is never taken, and nothing that is known is
-//! forgotten for an older one.**
+//! Four ways lead to a newer map: the first connection fetches it; any reply with a greater epoch starts a
+//! fetch in the background; a caller that meets a server that is not in the map fetches a newer one first;
+//! and where a server is not reached, because it may have moved, the others are asked in turn. **A map of
+//! another file system is never accepted, and no known part is replaced by an older one.**
 
 use crate::Error;
 use crate::core::{Core, Operation};
@@ -20,7 +20,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A server that is not in the map is looked for in a newer one for so long at most, and the next time so long behind that.
+/// A server that is not in the map is looked for in a newer one for this long at most, and the next time
+/// after as long a pause.
 const LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(1));
 
 /// A look for a newer map: why there will be none.
@@ -29,9 +30,9 @@ type Look = LocalBoxFuture<'static, Option<Error>>;
 /// See the module's page.
 pub(crate) struct KnownMap {
     present: RefCell<Rc<ClusterMap>>,
-    /// A newer one is asked for, beside what is under way.
+    /// A newer one is requested in the background.
     asked: Cell<bool>,
-    /// The look for a newer map that is under way, if somebody still waits for it.
+    /// The fetch of a newer map that is under way, if a caller still waits for it.
     looking: RefCell<Option<WeakShared<Look>>>,
     /// When the last one ended.
     looked_at: Cell<Option<Instant>>,
@@ -54,7 +55,7 @@ impl KnownMap {
         }
     }
 
-    /// What was asked for came, or will not come: it may be asked for again.
+    /// The requested map came, or will not come: it may be requested again.
     pub(crate) fn answered(&self) {
         self.asked.set(false);
     }
@@ -65,7 +66,7 @@ impl Core {
         self.map.present.borrow().clone()
     }
 
-    /// Take what is new in a map of this file system.
+    /// Accept the newer parts of a map of this file system.
     pub(crate) fn install_map(&self, map: ClusterMap) {
         let present = self.map();
         if map.fs_id != self.options.fs_id || map.collection != self.options.collection {
@@ -73,7 +74,7 @@ impl Core {
         }
         let next = match present.servers.is_empty() {
             true => map,
-            // A client gives no epochs: it hears of whatever is newer than those that servers gave.
+            // A client assigns no epochs: it accepts any map that is newer than those that servers gave.
             false => ClusterMap { epoch: present.epoch.max(map.epoch), ..present.succeeded_by(&map) },
         };
         if next != *present {
@@ -82,7 +83,7 @@ impl Core {
         }
     }
 
-    /// A server told its map's epoch: a newer one is fetched, beside what is under way.
+    /// A server reported its map's epoch: a newer map is fetched in the background.
     pub(crate) fn note_epoch(&self, server: ServerId, epoch: u32) {
         let map = self.map();
         // With no servers in it, it is being fetched for the first time.
@@ -91,8 +92,8 @@ impl Core {
         }
     }
 
-    /// A server was not reached where the map has it: one of the others is asked for a newer one, beside what is under way, and
-    /// another one the next time.
+    /// A server was not reached where the map has it: one of the others is asked for a newer map in the
+    /// background, and another one the next time.
     pub(crate) fn ask_others_for_map(&self, unreached: ServerId) {
         let others = self.map().servers.len().saturating_sub(1);
         if others == 0 || mutant::is(Mutant::StayAtAddress) || self.map.asked.replace(true) {
@@ -138,9 +139,10 @@ impl Core {
         }
     }
 
-    /// Somebody met a server that is not in the map. Server 0 is asked for a newer one, as it adds servers: by one message for
-    /// all who meet unknown servers meanwhile, and seldom, as a handle may be of a server that was never there. If it cannot be
-    /// asked, the present map is believed.
+    /// A caller met a server that is not in the map. The client asks server 0 for a newer map, because server
+    /// 0 adds servers: by one message for all callers that meet unknown servers meanwhile, and seldom,
+    /// because a handle may name a server that never existed. If server 0 cannot be asked, the present map
+    /// counts.
     ///
     /// # Errors
     /// When server 0 refuses this client for good.

@@ -1,4 +1,4 @@
-//! What a client is told at its start, in one place.
+//! The options of a client at its start, in one place.
 
 use shoal_env::Address;
 use shoal_proto::{CollectionId, SecretKey, limits};

@@ -5,18 +5,20 @@
 //!   read   ─▶ its count is the pages' count, or becomes it where there were none; another one spoils them
 //!   write  ─▶ its moves lead from the pages' count to the next one; what is left over somebody else did
 //! ```
-//! **What is compared at an open was asked for after the open began**, so an open sees every write that returned before it.
-//! Streams of which no page is filled need not be asked.
+//! **The counts compared at an open are requested after the open began**, so an open sees every write that
+//! returned before it. Streams of which no page is filled need not be asked.
 //!
-//! **Own writes through the pages keep them**: the server gives each write's moves with the count that each replaced, so a
-//! chain of own moves has nothing of others in it. Messages of one write are under way at once, and their answers come in any
-//! order: moves that do not fit yet are kept until the last write has ended. What then does not fit is another's.
+//! **Own writes through the pages keep them**: the server gives each write's moves with the count that each
+//! replaced, so a chain of own moves contains no change by others. Messages of one write are under way at
+//! once, and their answers come in any order: moves that do not fit yet are kept until the last write has
+//! ended. A move that does not fit then is another client's.
 //!
-//! **Spoiled pages are forgotten at the next open** by the kernel. That it has forgotten them is known when it uses the file
-//! that was opened, or closes it; until then no other open keeps any. An open whose file the kernel never got leaves them spoiled.
+//! **Spoiled pages are forgotten at the next open** by the kernel. The client knows that when the kernel uses
+//! the file that was opened, or closes it; until then no other open keeps any pages. An open whose file the
+//! kernel never received leaves them spoiled.
 //!
-//! A change by others is told to the listener if the pages are read through a file that is open: nothing else would have them
-//! forgotten before the next open.
+//! A change by others is reported to the listener if the pages are read through a file that is open: nothing
+//! else would drop them before the next open.
 
 use crate::Client;
 use crate::core::Core;
@@ -25,7 +27,7 @@ use shoal_proto::{ChangeCount, Dist, Handle, Layout, Move};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Files whose pages are known, at most: of the others all pages are forgotten at their next open.
+/// Files whose pages are known, at most: the others' pages are all dropped at their next open.
 const FILES_MAX: usize = 262_144;
 /// Moves of own writes that are kept until they fit: more than one large write has under way.
 const MOVES_MAX: usize = 64;
@@ -36,7 +38,7 @@ const PAGE_BYTES_MAX: u64 = 64 << 10;
 /// Files in use are passed over so often when one must be forgotten.
 const PASS_OVER_MAX: usize = 8;
 
-/// What is known of the pages of one stream.
+/// The known state of the pages of one stream.
 #[derive(Debug)]
 struct Stream {
     handle: Handle,
@@ -44,7 +46,7 @@ struct Stream {
     own: Option<Box<Own>>,
 }
 
-/// What own writes did.
+/// The effect of own writes.
 #[derive(Default, Debug)]
 struct Own {
     /// Moves that do not fit yet.
@@ -81,14 +83,14 @@ impl Stream {
     }
 }
 
-/// What is known of the pages of one file.
+/// The known state of the pages of one file.
 #[derive(Default, Debug)]
 struct File {
     /// Those with pages.
     streams: Vec<Stream>,
     /// Some pages may differ from what their count says.
     is_spoiled: bool,
-    /// Opens whose files the kernel has not used yet: it may not have forgotten the pages.
+    /// Opens whose files the kernel has not used yet: it may not have dropped the pages.
     forgetting: u32,
     /// Open files through which pages are read.
     readers: u32,
@@ -111,7 +113,8 @@ impl File {
         self.forgetting += 1;
     }
 
-    /// Another than this client moved a stream: from now on its pages are compared with that. Whether somebody is to be told.
+    /// Another client moved a stream: from now on its pages are compared with that count. Returns whether to
+    /// notify the listener.
     fn moved_by_another(&mut self, stream: Handle, count: ChangeCount) -> bool {
         self.is_spoiled = true;
         if let Some(known) = self.stream(stream) {
@@ -120,7 +123,7 @@ impl File {
         self.readers > 0
     }
 
-    /// An answer came with this count. Whether somebody is to be told of a change by another.
+    /// An answer came with this count. Returns whether to notify the listener of a change by another client.
     fn saw(&mut self, stream: Handle, count: ChangeCount) -> bool {
         let writes = self.writes;
         let Some(known) = self.stream(stream) else { return false };
@@ -202,7 +205,7 @@ impl Pages {
         stay
     }
 
-    /// The kernel uses a file at whose open it had to forget the pages.
+    /// The kernel uses a file at whose open it had to drop the pages.
     pub(crate) fn forgotten(&mut self, object: Handle) {
         if let Some(file) = self.files.get_mut(&object) {
             file.forgetting = file.forgetting.saturating_sub(1);
@@ -220,7 +223,7 @@ impl Pages {
         self.file(object);
     }
 
-    /// What the pages are is not known any more.
+    /// The state of the pages is no longer known.
     pub(crate) fn spoil(&mut self, object: Handle) {
         if let Some(file) = self.files.get_mut(&object) {
             file.streams = Vec::new();
@@ -228,7 +231,7 @@ impl Pages {
         }
     }
 
-    /// A read was answered with this count: pages are filled with it. Whether the listener is to be told.
+    /// A read was answered with this count: pages are filled with it. Returns whether to notify the listener.
     pub(crate) fn filled(&mut self, object: Handle, stream: Handle, count: ChangeCount) -> bool {
         let Some(file) = self.files.get_mut(&object) else { return false };
         match file.stream(stream) {
@@ -240,7 +243,7 @@ impl Pages {
         }
     }
 
-    /// Another answer had this count. Whether the listener is to be told.
+    /// Another answer had this count. Returns whether to notify the listener.
     pub(crate) fn noticed(&mut self, object: Handle, stream: Handle, count: ChangeCount) -> bool {
         self.files.peek_mut(&object).is_some_and(|file| file.saw(stream, count))
     }
@@ -277,7 +280,7 @@ impl Pages {
         known.advance();
     }
 
-    /// It has ended. Whether the listener is to be told of a change by another.
+    /// It has ended. Returns whether to notify the listener of a change by another client.
     pub(crate) fn write_ended(&mut self, object: Handle, is_done: bool) -> bool {
         let Some(file) = self.files.get_mut(&object) else { return false };
         file.writes = file.writes.saturating_sub(1);
@@ -310,16 +313,17 @@ pub(crate) fn may_stay(layout: Option<&Layout>) -> bool {
     })
 }
 
-/// The pages of a client's kernel, and who is told that others changed what is read through them.
+/// The pages of a client's kernel, and the listener for changes by others to files that are read through
+/// them.
 pub(crate) struct KernelPages {
     pages: Pages,
     listener: Rc<dyn Fn(Handle)>,
 }
 
 impl Client {
-    /// From now on keep account of the pages that a kernel has of the files that this client opens, reads and writes. `listener`
-    /// is told of files that are read through pages ([`OpenFile::reads_pages`]) and were changed by others: these pages are not
-    /// true any more.
+    /// From now on keep account of the pages that a kernel has of the files that this client opens, reads and
+    /// writes. `listener` receives the files that are read through pages ([`OpenFile::reads_pages`]) and were
+    /// changed by others: these pages are out of date.
     ///
     /// [`OpenFile::reads_pages`]: crate::OpenFile::reads_pages
     pub fn keep_pages(&self, listener: impl Fn(Handle) + 'static) {

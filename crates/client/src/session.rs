@@ -1,18 +1,18 @@
-//! The state of one session with one server: what is to be sent, what is under way, in which slot.
+//! The state of one session with one server: the requests to send, those under way, and their slots.
 //!
 //! ```text
 //!   enqueue ─▶ want slot ─▶ want credit ─▶ ready ─▶ under way ─▶ answered
 //!              (changes)    (with data)      ▲          │
 //!                                            └── lost ──┘   same tag, same slot, same sequence
 //! ```
-//! **Invariant: a change is executed exactly once.** A slot holds one change at a time; its sequence grows when the change
-//! is first sent, never before, so that one that was taken back unsent leaves no gap. What was sent and not answered is
-//! sent again, unchanged, on the next connection. A change whose caller stopped waiting keeps its slot until the answer
-//! comes.
+//! **Invariant: a change is executed exactly once.** A slot holds one change at a time; its sequence grows
+//! when the change is first sent, never before, so that one that was taken back unsent leaves no gap.
+//! Requests that were sent and not answered are sent again, unchanged, on the next connection. A change whose
+//! caller stopped waiting keeps its slot until the answer comes.
 //!
-//! **A caller is answered by its deadline** ([`watch`]): with what came, or that nothing did. **A read ends with its
-//! deadline**, though nobody comes to see it (a batch of a listing that is left open): no connection is wanted for it, and
-//! the next one forgets it.
+//! **A caller is answered by its deadline** ([`watch`]): with the answer, or with a timeout. **A read ends
+//! with its deadline**, even if no caller collects it (a batch of a listing that is left open): no connection
+//! is wanted for it, and the next one drops it.
 //!
 //! **Invariant: a session that the server no longer knows takes its changes with it**: those sent fail with `NoSession`
 //! (their outcome is unknown), the others go to the next session.
@@ -43,7 +43,7 @@ const BATCH_REQUESTS_MAX: usize = 256;
 /// Data given to one write, at most (one request more may pass it).
 const BATCH_BYTES_MAX: u64 = 4 << 20;
 
-/// An answered request, with what was sent, for another try.
+/// An answered request, with the sent message, for another try.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) reply: Reply,
@@ -52,12 +52,12 @@ pub(crate) struct Answered {
     pub(crate) sent: Vec<Bytes>,
 }
 
-/// Who gets the answer.
+/// The receiver of the answer.
 pub(crate) enum Waiter {
     Caller(Sender<Result<Answered, Error>>),
     /// The core itself: the answer holds a map.
     Map,
-    /// Nobody (any more).
+    /// None (any more).
     Nobody,
 }
 
@@ -102,13 +102,13 @@ impl Pending {
         !self.sent || !self.changes
     }
 
-    /// A read whose time is over.
+    /// A read whose deadline has passed.
     fn is_late_read(&self, now: Instant) -> bool {
         !self.changes && self.deadline <= now
     }
 }
 
-/// What is not yet answered, by tag.
+/// Unanswered requests, by tag.
 #[derive(Default)]
 struct Requests(HashTable<Pending>);
 
@@ -167,7 +167,7 @@ pub(crate) struct Session {
     next_tag: u64,
     /// Data carried in a message itself, as the server allows.
     pub(crate) eager_bytes: usize,
-    /// What last went wrong on the way to the server.
+    /// The last error on the way to the server.
     pub(crate) trouble: String,
     /// Since when something is asked and no answer came; `None`: nothing is asked, or it is to be looked at from now on.
     unanswered_since: Option<Instant>,
@@ -321,7 +321,7 @@ impl Session {
         }
     }
 
-    /// Whether a connection is wanted: somebody waits, or the server is to be found again.
+    /// Whether a connection is wanted: a caller waits, or the server is to be found again.
     pub(crate) fn is_wanted(&self, now: Instant) -> bool {
         let waits = |pending: &Pending| !matches!(pending.waiter, Waiter::Nobody);
         self.silent || self.pending.0.iter().any(|pending| waits(pending) && !pending.is_late_read(now))
@@ -348,7 +348,7 @@ impl Session {
         self.id
     }
 
-    /// A connection stands: what was under way goes again, first.
+    /// A connection is up: requests that were under way are sent again, first.
     pub(crate) fn attached(&mut self, attached: &Attached, version: u16, slots_max: u16, now: Instant) {
         if self.id.is_some() && self.id != Some(attached.session) {
             self.session_lost();
@@ -435,7 +435,7 @@ impl Session {
         }
     }
 
-    /// Take a request out and give back what it held.
+    /// Take a request out and release its resources.
     fn remove(&mut self, tag: u64) -> Option<Pending> {
         let pending = self.pending.remove(tag)?;
         if let Some(slot) = pending.slot {
@@ -466,7 +466,7 @@ impl Session {
         match self.pending.get_mut(tag) {
             Some(pending) if pending.sent && pending.changes => pending.waiter = Waiter::Nobody,
             Some(pending) if pending.sent => {
-                // A read: an answer that still comes finds nobody.
+                // A read: an answer that still comes has no receiver.
                 pending.waiter = Waiter::Nobody;
                 self.remove(tag);
             }
@@ -474,7 +474,8 @@ impl Session {
         }
     }
 
-    /// Put into `out`, which is cleared first, what is to be written now, in one go; whether there is something.
+    /// Put the bytes that are to be written now, in one write, into `out`, which is cleared first; returns
+    /// whether there are any.
     pub(crate) fn take(&mut self, now: Instant, out: &mut Outgoing) -> bool {
         out.clear();
         if !self.up {
@@ -504,7 +505,7 @@ impl Session {
         !out.ops.is_empty()
     }
 
-    /// An answer came. Gives the waiter and what it is to get; `None` for one that nobody waits for.
+    /// An answer came. Returns the waiter and its result; `None` for an answer without a waiter.
     ///
     /// # Errors
     /// When the connection is of no further use: the server does not know the session, or does not follow the protocol.
@@ -515,7 +516,7 @@ impl Session {
         bulk: Bytes,
     ) -> Result<Option<(Waiter, Answered)>, String> {
         self.answers();
-        // A read whose caller has gone was forgotten.
+        // A read whose caller has gone was dropped.
         let Some(pending) = self.pending.get(tag) else { return Ok(None) };
         if !pending.sent || reply.groups.len() != pending.request.groups.len() {
             let words = "its reply does not fit the request";

@@ -1,8 +1,8 @@
 //! Directories known to be split: which server is asked about a name of theirs.
 //!
-//! A client learns of a split when a server sends it on ([`Status::Split`](shoal_proto::Status::Split)), or by the
-//! directory's attributes. A directory splits once and stays so, so what is known of it is right for as long as the directory
-//! is there; of one that is gone its own server says so.
+//! A client learns of a split when a server redirects it ([`Status::Split`](shoal_proto::Status::Split)), or
+//! by the directory's attributes. A directory splits once and stays split, so the known split is right for as
+//! long as the directory exists; its own server reports when it is gone.
 //!
 //! **The attributes of a split directory are merged here**: mode, owner, times set and parent are its own server's, counts are
 //! added, of the times of change the latest counts. For the mount each shard's are remembered as long as attributes are
@@ -36,7 +36,7 @@ impl Default for SplitDirectories {
 }
 
 impl SplitDirectories {
-    /// A directory is split, or, told by its own server, whole.
+    /// A directory is split, or, by its own server's answer, whole.
     pub(crate) fn learn(&mut self, dir: Handle, shards: &Shards, key: Option<PlaceKey>) {
         self.key = key.or(self.key);
         if !shards.is_split() {
@@ -51,7 +51,7 @@ impl SplitDirectories {
         }
     }
 
-    /// What was known of a directory is not so.
+    /// The known split of a directory is wrong.
     pub(crate) fn forget(&mut self, dir: Handle) {
         self.known.pop(&dir);
     }
@@ -68,7 +68,7 @@ impl SplitDirectories {
         shards.and_then(|shards| shards.server_of(key.place_of(name.as_bytes()))).unwrap_or(dir.server())
     }
 
-    /// What a shard said of its attributes.
+    /// A shard's answer with its attributes.
     pub(crate) fn saw(&mut self, server: ServerId, attr: &Attr, asked_at: Instant) {
         if let Some(known) = self.known.get_mut(&attr.handle) {
             known.attrs.insert(server, (attr.clone(), asked_at));
@@ -84,7 +84,7 @@ impl SplitDirectories {
         }
     }
 
-    /// The directory's attributes, if those of all its shards were told lately.
+    /// The directory's attributes, if those of all its shards were received recently.
     pub(crate) fn attr(&self, dir: Handle, now: Instant, believed: Duration) -> Option<Attr> {
         let known = self.known.peek(&dir)?;
         let of = |server: &ServerId| {

@@ -1,5 +1,5 @@
-//! Tests of the whole: a core driven by hand against a cluster in memory, and the driver against a fake server behind a
-//! real listener.
+//! Tests of the whole client: a core driven by hand against a cluster in memory, and the driver against a
+//! fake server with a real listener.
 
 mod data;
 mod links;

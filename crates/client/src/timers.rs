@@ -1,4 +1,4 @@
-//! The core's timers: who waits until when.
+//! The core's timers: the waiting tasks and their times.
 //!
 //! Almost every wait here is a deadline that never comes: thousands begin and end between two that fire. So a timer is an
 //! entry of one ordered map, and the driver holds one alarm for the earliest; an entry that is taken out leaves the alarm
@@ -22,12 +22,12 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Wait until `at`. `arm` is told the moment if the alarm is to ring earlier than it is set to.
+    /// Wait until `at`. `arm` receives the moment if the alarm is to ring earlier than it is set to.
     pub(crate) fn sleep_until<'a>(&'a self, at: Instant, arm: &'a dyn Fn(Instant)) -> Sleep<'a> {
         Sleep { timers: self, arm, at, key: None }
     }
 
-    /// The alarm rang: wake those whose time has come. Returns when it is to ring next.
+    /// The alarm rang: wake the tasks whose time has come. Returns when it is to ring next.
     pub(crate) fn tick(&self, now: Instant) -> Option<Instant> {
         let late = {
             let mut waiting = self.waiting.borrow_mut();

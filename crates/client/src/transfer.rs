@@ -11,7 +11,8 @@
 //! With `eager = off` every transfer begins with a rendezvous: the stream's server is asked for it first, and the data
 //! follows its answer.
 //!
-//! A stuffed file is one stream on the metafile's server. **What ends beyond its first strip unstuffs it first.**
+//! A stuffed file is one stream on the metafile's server. **A write that ends beyond its first strip unstuffs
+//! it first.**
 
 mod allocate;
 mod append;
@@ -42,8 +43,8 @@ pub(crate) fn whole(
     Transfer { stream, generation, capability, pattern, window_from: 0, window_len: len, share: Share::WHOLE }
 }
 
-/// A transfer of one region to the current object, which is stuffed or whose first strip holds the region: anything else
-/// the server refuses.
+/// A transfer of one region to the current object, which is stuffed or whose first strip holds the region:
+/// the server refuses all others.
 pub(crate) fn piece(offset: u64, len: u64) -> Transfer {
     let from = i64::try_from(offset).unwrap_or(i64::MAX);
     let pattern = Pattern::contiguous(from, len).unwrap_or_default();
@@ -60,7 +61,7 @@ pub(crate) fn piece(offset: u64, len: u64) -> Transfer {
     }
 }
 
-/// A transfer under way: what goes where.
+/// A transfer under way: its pieces and their servers.
 struct Plan<'a> {
     core: &'a Rc<Core>,
     o: &'a Operation,
@@ -154,8 +155,8 @@ impl<'a> Plan<'a> {
         Ok(if share <= eager { eager.max(1) } else { limits::FLOW_CHUNK_BYTES as u64 })
     }
 
-    /// Do `send` for every message of every touched datafile, as many at once as a flow may have. All end before this
-    /// returns, also after an error: nothing is under way behind it.
+    /// Do `send` for every message of every touched datafile, as many at once as a flow may have. All end
+    /// before this returns, also after an error: nothing is under way after it.
     async fn each<T>(
         &self,
         send: impl AsyncFn(u32, Handle, Window) -> Result<T, Error>,
@@ -203,7 +204,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Of several errors the one that another try can mend goes first.
+/// Of several errors, one that a retry can fix comes first.
 fn weight(error: &Error) -> u8 {
     match error.status {
         Status::StaleLayout => 0,

@@ -1,4 +1,5 @@
-//! What the core asks of its driver: the time, chance, and three signals. The core itself does no I/O.
+//! The core's interface to its driver: the time, random numbers, and three signals. The core itself does no
+//! I/O.
 //!
 //! A driver answers the signals in its own way: over `env` with tasks ([`crate::driver`]), by hand in the tests.
 

@@ -68,7 +68,7 @@ impl fmt::Display for ShoalAddress {
     }
 }
 
-/// What a mount leaves behind for the other commands.
+/// The record of a mount, written for the other commands.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct MountNote {
     /// The mounted file system's address.
@@ -130,7 +130,7 @@ pub fn log_path(mountpoint: &Path) -> Result<PathBuf> {
     Ok(state_folder().join(file_of(mountpoint, "log")?))
 }
 
-/// The folder of what is kept, though nobody needs it to go on.
+/// The folder of files that are kept but are not needed to continue.
 fn state_folder() -> PathBuf {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     match (set("XDG_STATE_HOME"), set("HOME")) {
@@ -210,7 +210,7 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// What a command is to work on: an address with its key.
+/// The target of a command: an address with its key.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The file system, and the path in it.
@@ -220,7 +220,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// What `text` means if it is an address or a path on a mount.
+    /// The meaning of `text` if it is an address or a path on a mount.
     ///
     /// # Errors
     /// When it is one of them, and wrong.

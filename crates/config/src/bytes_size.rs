@@ -30,7 +30,7 @@ impl FromStr for ByteSize {
         }
         let fraction: f64 = number.parse().map_err(|_| wrong())?;
         let bytes = (fraction * (1_u64 << shift) as f64).round();
-        // What is too large for a number of bytes is no size, not the largest one.
+        // A value too large for a number of bytes is an error; it is not cut to the largest size.
         if bytes < 2_f64.powi(64) { Ok(ByteSize(bytes as u64)) } else { Err(wrong()) }
     }
 }

@@ -1,4 +1,4 @@
-//! The cluster file: which servers there are and what they hold, as an operator writes it.
+//! The cluster file: the servers and what they hold, as an operator writes it.
 //!
 //! ```toml
 //! key = "key"                                   # the file with the secret, beside this one
@@ -65,7 +65,7 @@ pub struct ServerEntry {
     /// How often that was changed by `shoal move-server`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub moved: u32,
-    /// What it holds: `metadata`, `data`.
+    /// Its roles: `metadata`, `data`.
     #[serde(default = "all_roles")]
     pub roles: Vec<Role>,
     /// Where its data is.
@@ -186,7 +186,7 @@ pub enum MetadataSyncName {
     Reply,
     /// At the next fsync; a killed server loses nothing.
     Fsync,
-    /// Written behind (scratch).
+    /// Written back later (scratch).
     Never,
 }
 
@@ -328,7 +328,7 @@ impl ClusterFile {
         if path.is_dir() { path.join(FILE_NAME) } else { path.to_path_buf() }
     }
 
-    /// Keep other commands from changing the file for as long as what is returned lives.
+    /// Keep other commands from changing the file while the returned guard lives.
     ///
     /// # Errors
     /// When one is at it, or the folder cannot be opened.
@@ -343,8 +343,8 @@ impl ClusterFile {
         Ok(held)
     }
 
-    /// Write it to its folder, durably, replacing an older one whole. What contradicts itself is not written: nothing could
-    /// be started with it.
+    /// Write it to its folder, durably, replacing an older one whole. A contradictory file is not written:
+    /// nothing could be started with it.
     pub fn save(&self) -> Result<()> {
         self.save_to(&self.base.join(FILE_NAME))
     }
@@ -432,7 +432,7 @@ impl ServerEntry {
     }
 }
 
-/// What is wrong in a file that people write, where, and the remedy, in one line.
+/// An error in a file that people write: the error, its place and the remedy, in one line.
 pub fn not_toml(path: &Path, what: &str, remedy: &str, text: &str, error: &toml::de::Error) -> anyhow::Error {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.bytes().filter(|&b| b == b'\n').count() + 1;

@@ -5,8 +5,8 @@
 //!   shoal-data/key          ─▶ secret ───────┘
 //!   shoal-data/store-N.toml ─▶ store_record: which store the folder of server N held
 //! ```
-//! **Invariant: a reader returns a value that has been checked, or an error that names the file, the place and the remedy.**
-//! `fuzz/` feeds the readers text that nobody would write.
+//! **Invariant: a reader returns a value that has been checked, or an error that names the file, the place
+//! and the remedy.** `fuzz/` feeds the readers arbitrary text.
 
 pub mod address;
 pub mod bytes_size;

@@ -1,4 +1,4 @@
-//! The key file: who can read it has full access to its file systems; so it is of mode 0600.
+//! The key file. Any reader of it has full access to its file systems, so its mode is 0600.
 //!
 //! ```toml
 //! key = "64 hexadecimal digits"
@@ -138,7 +138,7 @@ impl KeyFile {
     }
 }
 
-/// Write a whole file beside and rename it into place, durably.
+/// Write a whole file under a temporary name and rename it into place, durably.
 pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     let beside = path.with_extension("new");
     let write = || -> std::io::Result<()> {

@@ -1,4 +1,5 @@
-//! What this machine knows of the store of a server that it runs: a file beside the cluster file, one a server.
+//! The record of the store of a server that runs on this machine: a file next to the cluster file, one per
+//! server.
 //!
 //! ```toml
 //! # server 2: which store it is served from, and how far that was durable
@@ -7,9 +8,9 @@
 //! store = "16 hexadecimal digits"
 //! position = 48211
 //! ```
-//! It stands beside `cluster.toml`, and not in the server's folder, because that folder is what can be lost. **A store is made
-//! only where the record names none.** Without other servers this record is all that tells a new folder from one that was
-//! lost.
+//! It is next to `cluster.toml`, not in the server's folder, because that folder can be lost. **A store is
+//! made only where the record names none.** Without other servers this record is all that tells a new folder
+//! from one that was lost.
 //!
 //! When a store is given up (`--new-store`), the entry names its successor, `to_make` until that is made, and `map`, the map
 //! that the other servers took with it. When an older copy is accepted (`--accept-older`), the entry keeps the successor that is
@@ -144,7 +145,7 @@ impl StoreRecord {
         self.put(Entry { position, map, successor, ..Entry::new(fs_id, store) })
     }
 
-    /// Enter stores, and write what is new. What could not be written is new again the next time.
+    /// Enter stores, and write the new ones. Those that could not be written count as new the next time.
     pub fn keep(&mut self, stores: &[([u8; 16], StoreId, u64)]) -> Result<()> {
         let mut next = self.clone();
         let entered = stores.iter().filter(|(fs, store, position)| next.enter(fs, *store, *position)).count();

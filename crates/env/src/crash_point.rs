@@ -144,7 +144,7 @@ points! {
         START_TRANSACTIONS "transactions found",
         /// Sessions are known.
         START_SESSIONS "sessions found",
-        /// What the pools had lent is retired.
+        /// The handles that the pools had lent are retired.
         START_POOLS "pools found" last,
     }
     "split" {

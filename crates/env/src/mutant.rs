@@ -20,7 +20,7 @@ macro_rules! mutants {
                 match self { $(Mutant::$name => $word,)* }
             }
 
-            /// What it does.
+            /// Its effect.
             pub fn about(self) -> &'static str {
                 match self { $(Mutant::$name => concat!($($doc),*),)* }
             }

@@ -1,9 +1,10 @@
-//! What damage comes of: a store that was given up leaves very many problems, which have one cause.
+//! The cause of damage: a store that was given up leaves very many problems, which have one cause.
 //!
-//! Each store of a server gives handles of a range of its own, so a handle says which store it was of. A problem that names an
-//! object of a store that was given up comes of that. Where an older copy was accepted, its objects are of the store that was given
-//! up, and a problem that names one of them comes of that too. **Such problems are mended only when the operator says so**: names are
-//! removed by it that lead to what a disk may still hold.
+//! Each store of a server gives handles of a range of its own, so a handle tells its store. A problem that
+//! names an object of a store that was given up is caused by the loss. Where an older copy was accepted, its objects
+//! belong to the store that was given up, and a problem that names one of them has the same cause. **Such problems
+//! are repaired only when the operator says so**: the repair removes names whose objects a disk may still
+//! hold.
 
 use super::problem::Problem;
 use shoal_proto::{ClusterMap, Handle, ServerId};
@@ -39,7 +40,7 @@ pub fn kinds(problems: &BTreeSet<&Problem>) -> String {
     words.join(", ")
 }
 
-/// The server whose lost store a problem comes of.
+/// The server whose lost store causes a problem.
 fn lost_store(problem: &Problem, map: &ClusterMap) -> Option<ServerId> {
     let is_lost = |handle: &Handle| {
         let first = map.server(handle.server()).map_or(0, |info| info.handles_from());
@@ -68,7 +69,8 @@ fn named(problem: &Problem) -> Vec<Handle> {
             vec![*dir, Handle::new(*server, FIRST)]
         }
         Problem::CountsWrong { dir, .. } => vec![*dir],
-        // An older copy that was accepted lacks what was done since, and its pools, and those of it, began anew.
+        // An older copy that was accepted lacks all later changes. Its own pools, and the pools of its
+        // datafiles, began anew.
         Problem::GenerationBehind { stream, .. } => vec![*stream],
         Problem::BatchBehind { datafile, .. } => vec![*datafile],
         // Nothing is lost by its repair: it holds no byte, and nothing names it.
@@ -101,7 +103,7 @@ mod tests {
         assert_eq!(found.keys().copied().collect::<Vec<_>>(), [ServerId(1)]);
         assert_eq!(kinds(&found[&ServerId(1)]), "1 datafile_missing");
         assert!(found[&ServerId(1)].contains(&problems[0]));
-        // An empty datafile that lay ready for a server whose pools began anew.
+        // An empty datafile that was in reserve for a server whose pools began anew.
         let leaked = [Problem::PrecreatedUnowned { datafile: one(4096), pool: ServerId(1) }];
         assert!(of_lost_stores(&leaked, &map).is_empty());
         assert!(of_lost_stores(&[Problem::DirectoryMissing(Handle::ROOT)], &map).is_empty());

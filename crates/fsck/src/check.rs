@@ -1,4 +1,4 @@
-//! From tables to what is wrong in them. A plain function: tested by tables made by hand.
+//! Finds the problems in tables. A plain function, tested with tables made by hand.
 
 use super::Problem;
 use super::tables::{Entry, Object, Tables, ToReap};
@@ -26,7 +26,7 @@ pub fn check(tables: &Tables) -> BTreeSet<Problem> {
     found
 }
 
-/// What leads to what.
+/// The names and their objects.
 struct Names<'a> {
     /// The entries that lead to each object.
     of: BTreeMap<Handle, Vec<&'a Entry>>,
@@ -113,7 +113,8 @@ fn check_shards(tables: &Tables, found: &mut BTreeSet<Problem>) {
     }
 }
 
-/// What directories and shards count. (Links of what is on a directory's own server are [`check_objects`]' matter.)
+/// The counts of directories and shards. ([`check_objects`] checks the links of objects on a directory's own
+/// server.)
 fn check_counts(tables: &Tables, names: &Names<'_>, found: &mut BTreeSet<Problem>) {
     let homes = tables.objects.iter().filter_map(|(&dir, object)| {
         let shard = object.shard.as_ref()?;
@@ -203,7 +204,7 @@ fn check_reachable(tables: &Tables, names: &Names<'_>, found: &mut BTreeSet<Prob
     };
     let mut all = walk(Handle::ROOT);
     let directories = || tables.objects.iter().filter(|(_, o)| o.kind == Kind::Directory).map(|(&h, _)| h);
-    // What hangs on a nameless directory, or on one that is not there, is that one's problem.
+    // An object in a nameless directory, or in one that is not there, is that directory's problem.
     let hung = directories().filter(|&h| names.leading_to(h).is_empty());
     let missing = tables.entries.iter().map(|e| e.dir).filter(|dir| !tables.objects.contains_key(dir));
     for start in hung.chain(missing).collect::<BTreeSet<_>>() {
@@ -332,7 +333,7 @@ mod tests {
         tables
     }
 
-    /// What is wrong after a change, as words.
+    /// The problems after a change, as words.
     fn after(change: impl FnOnce(&mut Tables)) -> Vec<&'static str> {
         let mut tables = good();
         change(&mut tables);

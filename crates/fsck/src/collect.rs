@@ -8,7 +8,8 @@ use shoal_proto::ServerId;
 /// Rows asked for at once.
 const BATCH: u32 = 4096;
 
-/// One look at the whole file system. `progress` hears how many more rows were read.
+/// One look at the whole file system. `progress` receives the number of rows that were read since its last
+/// call.
 ///
 /// # Errors
 /// When a server does not answer: then nothing can be said.

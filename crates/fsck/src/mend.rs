@@ -1,12 +1,13 @@
-//! How a problem is mended: in steps, each on one server, each of which expects what was found, so that nothing is done to
-//! what changed meanwhile.
+//! How a problem is repaired: in steps, each on one server. Each step states the rows that it expects, so a
+//! repair never touches rows that changed meanwhile.
 //!
-//! **No step loses bytes that somebody wrote.** Objects without a name get one in `/lost+found`; streams without a file
-//! become files there; rows that cannot be right are moved aside into a file before they go ([`super::aside`]). Where
-//! something has to be made up (an owner, a mode), the repair says so; where two things could be right, nothing is done,
-//! and it is said what the user can do.
+//! **No step loses written bytes.** Objects without a name get one in `/lost+found`. Streams without a file
+//! become files there. Rows that cannot be right are moved aside into a file before they are removed
+//! ([`super::aside`]). Where something has to be made up (an owner, a mode), the repair says so. Where two
+//! states could be right, it changes nothing and says what the user can do.
 //!
-//! Mending goes in rounds: what one repair uncovers (a count of links, say) is the next round's.
+//! Repairs go in rounds: a problem that one repair uncovers (a count of links, say) is repaired in the next
+//! round.
 
 use super::tables::{Entry, Shard, Tables, Wrong};
 use super::{Problem, undecided};
@@ -17,24 +18,24 @@ use shoal_proto::{
 use shoal_server::keys::{self, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What repairs know of the file system.
+/// The facts of the file system that repairs need.
 pub struct Site {
     /// Where objects without a name go.
     pub lost_and_found: Handle,
     /// Of directories that are made again.
     pub template: Template,
-    /// Whose a root directory is that is made again.
+    /// The owner of a root directory that is made again.
     pub owner: Owner,
     /// All servers.
     pub servers: BTreeSet<ServerId>,
     /// Those of which a store was given up, and from where on the handles of their present store are.
     pub renewed: BTreeMap<ServerId, u64>,
-    /// The time of what is changed.
+    /// The time given to changed objects.
     pub now: Time,
 }
 
 impl Site {
-    /// What the map says.
+    /// The values of the map.
     pub fn of(map: &ClusterMap, owner: Owner, now: Time) -> Site {
         let renewed = map.servers.iter().filter(|info| info.handles_from() > 0);
         Site {
@@ -65,7 +66,7 @@ pub enum Step {
         server: ServerId,
         /// The row's key.
         key: Vec<u8>,
-        /// All rows whose keys begin so.
+        /// All rows whose keys begin with these bytes.
         all: bool,
     },
     /// Ends a transaction whose coordinator is no server of the file system any more.
@@ -79,25 +80,25 @@ pub enum Step {
     },
 }
 
-/// What is offered for a problem.
+/// The repair that is offered for a problem.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Offer {
-    /// The steps, in order, and what is made up or lost by them, in words.
+    /// The steps, in order, and the values that they make up or lose, in words.
     Mend(Vec<Step>, Option<&'static str>),
     /// Another problem's repair comes first.
     Later,
-    /// Nothing: either of two things may be right. What the user can do.
+    /// Nothing: either of two states may be right. The text says what the user can do.
     Leave(&'static str),
 }
 
-/// An owner, a mode and times that nobody knows any more.
+/// An owner, a mode and times in place of lost ones.
 const MADE_ANEW: &str = "its owner, mode and times are not known: root's, 0700";
 const FILE_MADE_ANEW: &str = "its owner, mode, times and attributes are not known: root's, 0600";
 const PART_MADE_ANEW: &str = "it is one part of a file that lay over several servers; how they fit together is not known: \
                               each is a file of its own in /lost+found, root's, 0600";
 const ROOT_MADE_ANEW: &str = "its owner, mode and times are not known: yours, 0755";
 
-/// What mends a problem.
+/// The repair of a problem.
 pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
     let time = site.now;
     match problem {
@@ -192,7 +193,7 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
         Problem::ReapOfLiving(reap) => {
             aside(reap.by, keys::reap(reap.datafile.server(), reap.datafile).to_vec())
         }
-        // The server begins a pool anew; what else lay in this one is the next round's.
+        // The server begins a pool anew; the other datafiles of this one are for the next round.
         Problem::PooledUsed { server, datafile } => aside(*server, keys::pool(datafile.server()).to_vec()),
         Problem::PrecreatedUnowned { datafile, pool } | Problem::BatchBehind { datafile, pool } => {
             act(Action::Retire { pool: *pool, first: *datafile, count: 1 })
@@ -300,7 +301,8 @@ fn shard_of(dir: Handle, tables: &Tables) -> Option<&Shard> {
     tables.shards.range(from..=to).map(|(_, shard)| shard).next()
 }
 
-/// A directory whose own row is lost has its attributes on its shards; its parent is the next round's.
+/// A directory whose own row is lost has its attributes on its shards; its parent is repaired in the next
+/// round.
 fn made_of_shard(dir: Handle, tables: &Tables, site: &Site) -> Offer {
     let Some(shard) = shard_of(dir, tables) else { return Offer::Later };
     let attr = Attr { parent: site.lost_and_found, ..shard.attr.clone() };
@@ -334,8 +336,8 @@ fn misplaced(e: &Entry, to: ServerId, tables: &Tables, time: Time) -> Offer {
     Offer::Mend(vec![Step::Act(put), gone], None)
 }
 
-/// A shard is made again, with the attributes that its directory has. Entries that are still there are its own again; what
-/// lost its name is a later round's.
+/// A shard is made again, with the attributes that its directory has. Entries that are still there are its
+/// own again; objects that lost their names are for a later round.
 fn shard_missing(dir: Handle, server: ServerId, tables: &Tables) -> Offer {
     let Some(home) = tables.objects.get(&dir).and_then(|object| object.shard.as_ref()) else {
         return Offer::Later;
@@ -366,7 +368,7 @@ fn unowned_datafile(datafile: Handle, owner: Handle, tables: &Tables) -> Offer {
     if tables.streams.get(&datafile).is_none_or(|stream| stream.size == 0) {
         return act(Action::DatafileRemove { datafile, owner });
     }
-    // Its bytes are nobody's then, and become a file.
+    // Its bytes then belong to no file, and become one.
     aside(datafile.server(), keys::datafile(datafile).to_vec())
 }
 

@@ -30,7 +30,7 @@ pub fn is_untouched_for(tables: &Tables, datafile: Handle, server: ServerId) -> 
     batch.is_some_and(|batch| batch.pool == server && batch.has_untouched(datafile))
 }
 
-/// What is wrong with pools and batches.
+/// The problems of pools and batches.
 pub fn check(tables: &Tables, found: &mut BTreeSet<Problem>) {
     let mut pooled: BTreeSet<(ServerId, Handle)> = BTreeSet::new();
     for ((server, _), pool) in &tables.pools {
@@ -82,8 +82,8 @@ fn asked_again(tables: &Tables) -> BTreeSet<Handle> {
     tables.grants.iter().filter(is_ahead).flat_map(|(_, grant)| handles(&grant.range)).collect()
 }
 
-/// An untouched datafile belongs to the one file that lists it, and that file's generation is still its layout's: what began
-/// another one would have touched it.
+/// An untouched datafile belongs to the one file that lists it, and that file's generation is still its
+/// layout's: an operation that began another one would have touched it.
 fn shared_or_behind(tables: &Tables, datafile: Handle, objects: &[Handle], found: &mut BTreeSet<Problem>) {
     let [object, others @ ..] = objects else { return };
     for other in others {
@@ -100,7 +100,7 @@ fn shared_or_behind(tables: &Tables, datafile: Handle, objects: &[Handle], found
 /// Datafiles of one batch in no pool, that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unowned {
-    /// The server whose pool they were made for.
+    /// The server for whose pool they were made.
     pub pool: ServerId,
     /// The first of them.
     pub first: Handle,
@@ -166,7 +166,7 @@ mod tests {
         tables
     }
 
-    /// What is wrong after a change, as words.
+    /// The problems after a change, as words.
     fn after(change: impl FnOnce(&mut Tables)) -> Vec<&'static str> {
         let mut tables = good();
         change(&mut tables);

@@ -1,4 +1,4 @@
-//! What can be wrong.
+//! The kinds of problems.
 
 use super::tables::{Entry, ToReap, Wrong};
 use shoal_proto::{Handle, Kind, ServerId, Time, TxId};
@@ -34,7 +34,7 @@ pub enum Problem {
     OrphanNamed(Handle),
     /// A row that has an object removed in its time, without the orphan's row that it belongs to.
     LingeringAlone { object: Handle, since: Time },
-    /// An orphan that is kept for whichever clients have it open, and has no time.
+    /// An orphan that is kept for any clients that have it open, and has no time.
     LingeringUntimed(Handle),
     /// A datafile that no file lists.
     DatafileUnowned { datafile: Handle, owner: Handle },
@@ -46,7 +46,7 @@ pub enum Problem {
     StreamMissing { stream: Handle },
     /// A stream that belongs to nothing.
     StreamUnowned { stream: Handle },
-    /// A stream's generation is behind those of the other streams of its file.
+    /// A stream's generation is older than those of the other streams of its file.
     GenerationBehind { object: Handle, stream: Handle, generation: u64, newest: u64 },
     /// A datafile is to be removed, but its file lists it.
     ReapOfLiving(ToReap),
@@ -56,7 +56,7 @@ pub enum Problem {
     PrecreatedUnowned { datafile: Handle, pool: ServerId },
     /// A datafile that is used, and yet its batch says that it never was.
     BatchBehind { datafile: Handle, pool: ServerId },
-    /// A transaction that nobody decides.
+    /// A transaction without a server to decide it.
     Undecided { server: ServerId, tx: TxId, objects: Vec<Handle> },
     /// Extended attributes of an object that is not there.
     XattrsUnowned(Handle),

@@ -1,4 +1,4 @@
-//! What a check and its repair came to, for programs and for people.
+//! The result of a check and its repair, for programs and for people.
 
 use super::aside::Aside;
 use super::mend::Site;
@@ -16,11 +16,11 @@ pub struct Report<'a> {
     pub name: &'a str,
     /// Of it.
     pub client: &'a Client,
-    /// What was found first.
+    /// The problems that were found first.
     pub found: &'a Found,
-    /// What became of it, and of what repairs uncovered.
+    /// The results for these problems, and for those that repairs uncovered.
     pub mended: &'a BTreeMap<Problem, Mending>,
-    /// What is wrong still.
+    /// The problems that remain.
     pub left: &'a BTreeSet<Problem>,
 }
 
@@ -60,7 +60,7 @@ impl Report<'_> {
         })
     }
 
-    /// What a repair would do with a transaction that it was not asked to end.
+    /// The effect that a repair would have on a transaction that it was not asked to end, in words.
     fn foreseen(&self, problem: &Problem) -> Option<String> {
         if self.mended.contains_key(problem) {
             return None;
@@ -69,7 +69,7 @@ impl Report<'_> {
         undecided::foreseen(problem, &self.found.tables, &Site::of(&self.client.map(), owner, Time(0)))
     }
 
-    /// What became of a problem, in words.
+    /// The result for a problem, in words.
     fn mending(&self, problem: &Problem) -> Option<String> {
         let mending = self.mended.get(problem)?;
         Some(match (mending, self.left.contains(problem)) {
@@ -82,8 +82,8 @@ impl Report<'_> {
         })
     }
 
-    /// For people: a line for each problem, and the verdict. `repair`: a repair was requested; `lost_stores`: also of what a lost
-    /// store held.
+    /// For people: a line for each problem, and the verdict. `repair`: a repair was requested; `lost_stores`:
+    /// also of the problems that a lost store caused.
     pub fn text(&self, repair: bool, lost_stores: bool, aside: &Aside) -> Vec<String> {
         let mut lines = Vec::new();
         let all = self.all();
@@ -104,7 +104,7 @@ impl Report<'_> {
             );
         }
         let is_grouped = |problem: &&Problem| {
-            // What a transaction concerns, and how it would end, is said of each.
+            // Each transaction is listed with its objects and how it would end.
             let is_listed =
                 self.mended.contains_key(*problem) || matches!(problem, Problem::Undecided { .. });
             !is_listed && lost.values().any(|of_it| of_it.contains(*problem))

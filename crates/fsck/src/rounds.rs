@@ -1,4 +1,4 @@
-//! Looks, and rounds of mending.
+//! Looks, and rounds of repairs.
 
 use super::aside::Aside;
 use super::mend::{Offer, Site, Step, mend, server_of};
@@ -13,29 +13,30 @@ use shoal_proto::{Action, Handle, Name, Owner, ServerId, Status, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Rounds of mending, at most: each mends what the one before uncovered.
+/// Rounds of repairs, at most: each repairs the problems that the one before uncovered.
 const ROUNDS_MAX: usize = 8;
-/// How many further looks between two rounds of mending: what is looked at then was wrong before, or lies beside it.
+/// How many further looks between two rounds of repairs: they look at rows that were wrong before, or at
+/// their neighbours.
 const LOOKS_OF_ROUNDS: usize = 2;
 /// Rows asked for at once.
 const BATCH: u32 = 1024;
 
-/// What a check found.
+/// The result of a check.
 pub struct Found {
     /// The last look.
     pub tables: Tables,
-    /// What all looks saw alike.
+    /// The problems that all looks found alike.
     pub problems: BTreeSet<Problem>,
 }
 
-/// What became of a problem.
+/// The result for a problem.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mending {
-    /// It was mended; what was made up or lost by that.
+    /// It was repaired; the text names values that the repair made up or lost.
     Mended(Option<&'static str>),
     /// Another repair has to come first.
     Later,
-    /// Nothing was done; what the user can do.
+    /// Nothing was done; advice for the user.
     Left(&'static str),
     /// It could not be done.
     Failed(String),
@@ -50,14 +51,14 @@ pub struct Checker<'a> {
     pub env: &'a Env,
     /// Of the file system.
     pub client: &'a Client,
-    /// Hears of rows.
+    /// Receives the count of rows.
     pub bar: &'a ProgressBar,
-    /// Pauses before the further looks at what the first look suspects.
+    /// Pauses before the further looks at the suspects of the first look.
     pub pauses: &'a [Duration],
 }
 
 impl Checker<'_> {
-    /// Look; look again at what seems wrong; what all looks saw alike is wrong.
+    /// Look; look again at apparent problems; those that all looks found alike are real.
     ///
     /// # Errors
     /// When a server does not answer.
@@ -83,7 +84,7 @@ impl Checker<'_> {
         Ok(Found { tables, problems })
     }
 
-    /// Mend in rounds; what is left. `mended` gets what became of each problem.
+    /// Repair in rounds; returns the remaining problems. `mended` receives the result for each problem.
     ///
     /// # Errors
     /// When a server does not answer, or `/lost+found` cannot be made.
@@ -97,7 +98,8 @@ impl Checker<'_> {
         for _ in 0..ROUNDS_MAX {
             let mut site = self.site();
             let mut progressed = false;
-            // They hold locks, and what they change the other problems were found without: that is the next round's.
+            // They hold locks, and the other problems were found without their changes: those are for the
+            // next round.
             for problem in problems.iter().filter(|problem| undecided::is_of_lost_store(problem, &site)) {
                 progressed |= self.mend_one(problem, &tables, &site, aside, mended).await;
             }
@@ -226,7 +228,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// What is put into a directory that is split goes to the shard that holds its place.
+    /// An entry that is added to a split directory goes to the shard that holds its place.
     fn in_its_shard(&self, action: Action) -> Action {
         match action {
             Action::EntryPut { shard, dir, name, handle, kind, expect, subdirs, time } => {
@@ -240,7 +242,7 @@ impl Checker<'_> {
 
     async fn move_aside(&self, server: ServerId, key: &[u8], all: bool, aside: &mut Aside) -> Result<()> {
         loop {
-            // What is found is removed, so each look begins anew.
+            // Found entries are removed, so each look begins anew.
             let (mut rows, end) = self.client.rows(server, key, b"", BATCH).await?;
             rows.retain(|row| all || *row.key == *key);
             for row in &rows {

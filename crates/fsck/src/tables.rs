@@ -1,4 +1,4 @@
-//! The rows of all servers, decoded to what the check needs.
+//! The rows of all servers, decoded to the facts that the check needs.
 
 use shoal_proto::{Action, Attr, ClientId, Handle, Kind, Name, ServerId, Time, TxId};
 use shoal_server::inode::attr_of;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// First byte of the keys of streams' rows (`docs/DISK.md`).
 pub const STREAM_TABLE: u8 = b'S';
 
-/// What of an inode matters.
+/// The relevant fields of an inode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
     /// Its kind.
@@ -26,7 +26,7 @@ pub struct Object {
     pub shard: Option<Shard>,
 }
 
-/// What of a directory's row, or of the row of one of its shards, matters.
+/// The relevant fields of a directory's row, or of the row of one of its shards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shard {
     /// The attributes, with the shards.
@@ -42,7 +42,7 @@ pub struct Entry {
     pub dir: Handle,
     /// Its name.
     pub name: Name,
-    /// What it leads to.
+    /// The object that it leads to.
     pub handle: Handle,
     /// Which kind it says that is.
     pub kind: Kind,
@@ -55,15 +55,15 @@ pub struct Entry {
 /// A row of a datafile to be reaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ToReap {
-    /// Who remembers it.
+    /// The server that remembers it.
     pub by: ServerId,
-    /// What.
+    /// The datafile.
     pub datafile: Handle,
-    /// Whose it was.
+    /// Its owner.
     pub owner: Handle,
 }
 
-/// A row that cannot be what it is.
+/// A row whose contents are impossible.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wrong {
     /// Where.
@@ -74,7 +74,7 @@ pub struct Wrong {
     pub why: String,
 }
 
-/// What of a stream's row matters.
+/// The relevant fields of a stream's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
     /// Its generation.
@@ -102,7 +102,7 @@ pub struct Tables {
     pub orphans: BTreeMap<Handle, BTreeSet<ClientId>>,
     /// Removed files that are kept for a while, since when.
     pub lingering: BTreeMap<Handle, Time>,
-    /// What clients are making, step by step.
+    /// Objects that clients are making, step by step.
     pub new: BTreeSet<Handle>,
     /// Names that were taken from objects, whose links count them still.
     pub unnamed: BTreeMap<Handle, u32>,
@@ -110,9 +110,9 @@ pub struct Tables {
     pub reaps: BTreeSet<ToReap>,
     /// The generation with which a file's layout began.
     pub laid_out: BTreeMap<Handle, u64>,
-    /// Pools: whose, of which server's datafiles.
+    /// Pools: their owner, and the server whose datafiles they hold.
     pub pools: BTreeMap<(ServerId, ServerId), Pool>,
-    /// The batches made last: where, for whom.
+    /// The batches made last: the server, and the server that they are for.
     pub grants: BTreeMap<(ServerId, ServerId), Grant>,
     /// Batches, by their first handle.
     pub batches: BTreeMap<Handle, Batch>,
@@ -124,8 +124,8 @@ pub struct Tables {
     pub wrong: BTreeSet<Wrong>,
 }
 
-/// The tables that are read, in this order: entries first, so that what is made meanwhile is an object without an entry
-/// (it is looked at again) rather than an entry without its object.
+/// The tables that are read, in this order: entries first, so that a create in the meantime appears as an
+/// object without an entry (it is looked at again) rather than as an entry without its object.
 pub const READ: [u8; 15] = [
     Table::Entry as u8,
     Table::Inode as u8,

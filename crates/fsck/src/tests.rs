@@ -1,5 +1,5 @@
-//! Every kind of damage, planted in the stores of a running file system: found, by the right word; mended; and all that was
-//! not damaged is there byte for byte.
+//! Every kind of damage, planted in the stores of a running file system: found, with the right word;
+//! repaired; and all undamaged data is there byte for byte.
 
 use super::aside::Aside;
 use super::mend::{Offer, Site, mend};
@@ -45,7 +45,7 @@ fn pattern(len: usize) -> Bytes {
     (0..len).map(|i| (i % 251) as u8).collect::<Vec<u8>>().into()
 }
 
-/// Two servers in this thread, and what is in them.
+/// Two servers in this thread, and their contents.
 struct Scene {
     env: Env,
     map: ClusterMap,
@@ -171,7 +171,7 @@ impl Scene {
         self.row(dir, self.entry_key(dir, at), row).await;
     }
 
-    /// A stream of nobody.
+    /// A stream without a file.
     async fn lost_bytes(&self, stream: Handle, data: &'static [u8]) {
         let (content, size) = (Bytes::from_static(data), data.len() as u64);
         let written_at = self.env.wall();
@@ -227,7 +227,7 @@ async fn start(env: &Env, map: &ClusterMap, stores: &[Collection], server: u16) 
     }
 }
 
-/// What a case expects.
+/// The expectation of a case.
 #[derive(Default)]
 struct Planted {
     /// Among the words of the problem.
@@ -238,7 +238,7 @@ struct Planted {
     gone: Vec<&'static str>,
     /// Bytes that some file has afterwards.
     kept: Vec<Bytes>,
-    /// What is among the rows that were moved aside, in hex.
+    /// Bytes that occur among the rows that were moved aside, in hex.
     aside: Vec<Bytes>,
 }
 
@@ -374,7 +374,7 @@ cases! {
         let (wide, part) = (scene.at("wide"), scene.at("part"));
         let key = keys::reap(part.server(), part);
         scene.row(wide, key.clone(), Some(Reap { owner: wide }.to_row())).await;
-        // Its server looks for what is to be reaped when it starts.
+        // Its server looks for objects to reap when it starts.
         scene.restart(wide.server().0).await;
         Planted { says: "is there and lists it".into(), aside: vec![key], ..Planted::default() }
     },

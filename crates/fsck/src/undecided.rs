@@ -1,12 +1,14 @@
-//! Transactions that nobody decides any more: how a repair ends them, and what a check without repair says of that.
+//! Transactions that have lost the server that decides them: how a repair ends them, and what a check without
+//! repair reports.
 //!
-//! A transaction of a coordinator whose store was given up is ended **on all its participants alike**: it is carried out where one
-//! of them has carried it out, or all of them have it prepared, else it is aborted. The rows say the same at every moment of a
-//! repair, so one that is interrupted is completed by the next: where it has carried the transaction out, a participant beside
-//! others remembers that; where it has aborted it, that participant has it prepared no more.
+//! A transaction of a coordinator whose store was given up is ended **on all its participants alike**: it is
+//! committed if one of them has committed it or all of them have it prepared; else it is aborted. The rows
+//! give the same decision at every moment of a repair, so the next repair completes an interrupted one: where
+//! the repair has committed the transaction, a participant that is not alone remembers it; where it has
+//! aborted it, that participant no longer has it prepared.
 //!
-//! They are ended before anything else is mended: they hold locks that other repairs would wait for, and what they change is
-//! looked at anew.
+//! They are ended before anything else is repaired: they hold locks that other repairs would wait for, and
+//! their changes are looked at anew.
 
 #[cfg(test)]
 mod tests;
@@ -44,7 +46,7 @@ pub fn end(server: ServerId, tx: TxId, tables: &Tables, site: &Site) -> Offer {
     finish(Decision::Abort, "there is no such coordinator, so nobody committed it: aborted")
 }
 
-/// What a repair would do with a transaction, in words; `None`: the problem is another one.
+/// The effect that a repair would have on a transaction, in words; `None`: the problem is another one.
 pub fn foreseen(problem: &Problem, tables: &Tables, site: &Site) -> Option<String> {
     let Problem::Undecided { server, tx, .. } = problem else { return None };
     let option = if site.is_of_lost_store(*tx) { "--repair --lost-stores" } else { "--repair" };
@@ -59,8 +61,8 @@ pub fn foreseen(problem: &Problem, tables: &Tables, site: &Site) -> Option<Strin
     })
 }
 
-/// How a transaction whose coordinator's store was given up is ended, and why: as any of its participants has ended it; else it
-/// is carried out where all of them have it prepared.
+/// How a transaction whose coordinator's store was given up is ended, and why: as any of its participants
+/// has ended it; else it is committed if all of them have it prepared.
 pub fn decision(tx: TxId, tables: &Tables) -> (Decision, &'static str) {
     if tables.ended.iter().any(|(_, ended)| *ended == tx) {
         let why = "its coordinator is lost, and another server has carried it out: carried out here too";

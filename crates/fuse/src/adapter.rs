@@ -1,12 +1,13 @@
-//! FUSE's requests and answers; what they do is in [`fs`](crate::fs).
+//! FUSE's requests and answers; their work is in [`fs`](crate::fs).
 //!
-//! An event loop decodes a request, counts it, takes what it needs out of the loop's buffer, and sends it on; the answer
-//! is given by the client, on whichever thread that runs. Only what [`AtOnce`] has is answered at once. A reply that is dropped
-//! (the client is gone) is answered `EIO` by fuser.
+//! An event loop decodes a request, counts it, copies the needed parts out of the loop's buffer, and passes
+//! it on; the client answers, on its own thread. Only requests that [`AtOnce`] can answer are answered at
+//! once. A reply that is dropped (the client is gone) is answered `EIO` by fuser.
 //!
-//! What is answered `ENOSYS` is not asked again: flush (all was written when `write(2)` returned; mappings are written
-//! back by the kernel before it would ask), access (the kernel checks permissions itself), lseek for holes, copying of
-//! ranges, and polling (the kernel does the simple thing itself). Locks are not asked for at all: they are the kernel's own.
+//! The kernel does not repeat requests answered `ENOSYS`: flush (all was written when `write(2)` returned;
+//! mappings are written back by the kernel before it would ask), access (the kernel checks permissions
+//! itself), lseek for holes, copying of ranges, and polling (the kernel does the simple thing itself). Locks
+//! are not asked for at all: they are the kernel's own.
 
 mod answer;
 mod convert;
@@ -48,10 +49,10 @@ const WANTED: [InitFlags; 5] = [
 
 /// Where it has this it says which writes take set-user-id away (Linux 5.11). Nothing else could know.
 const NEEDED: InitFlags = InitFlags::FUSE_HANDLE_KILLPRIV_V2;
-/// Where it has this its pages follow what is written past them (Linux 6.6).
+/// With this flag its pages follow writes past them (Linux 6.6).
 const DIRECT_MAPS: InitFlags = InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
 
-/// Nobody waits for the answer, or an error would lose something: not to be interrupted.
+/// No program waits for the answer, or an error would lose something: not to be interrupted.
 const NO_THREAD: u32 = 0;
 
 /// The kernel's side of a mount.
@@ -119,7 +120,7 @@ impl Filesystem for Adapter {
                 tracing::debug!("this kernel does not offer {wanted:?}");
             }
         }
-        // Each of these answers what the nearest value would be; none is out of range.
+        // Each of these returns the nearest value; none is out of range.
         let _ = config.set_max_write(TRANSFER_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
         if let Err(most) = config.set_max_readahead(self.readahead_bytes) {
@@ -298,7 +299,7 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let len = data.len();
-        // What is written back of a mapping is lost if that fails.
+        // Pages written back from a mapping are lost if that fails.
         let thread = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) { NO_THREAD } else { req.pid() };
         let write = Write {
             offset,

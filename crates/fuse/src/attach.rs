@@ -1,10 +1,11 @@
 //! Mounting, and unmounting that mount and no other.
 //!
-//! **A place is a name, and a name may lead elsewhere by now.** When a mount ends, something else may be mounted at its place:
-//! by an administrator who unmounted it, by the next `shoal mount`. So a mount is made here and not by fuser, which unmounts
-//! whatever is at the place when a session ends. Its guard, `is_mounted` in `src/mnt/mod.rs` of fuser 0.18, looks whether `poll`
-//! reports `POLLERR` for the device and takes that for a mount that is there; the kernel reports it for one that is *gone*
-//! (`fuse_dev_poll`: the connection is not connected). The fix that fuser needs:
+//! **A place is a name, and the name may lead elsewhere later.** When a mount ends, another file system may
+//! be mounted at its place: by an administrator after an unmount, by the next `shoal mount`. So a mount is
+//! made here and not by fuser, which unmounts any file system at the place when a session ends. Its guard,
+//! `is_mounted` in `src/mnt/mod.rs` of fuser 0.18, looks whether `poll` reports `POLLERR` for the device and
+//! takes that for a mount that is there; the kernel reports it for one that is *gone* (`fuse_dev_poll`: the
+//! connection is not connected). The fix that fuser needs:
 //!
 //! ```text
 //!     -            Ok(1) => poll_fd.revents().is_some_and(|r| r.contains(PollFlags::POLLERR)),
@@ -16,8 +17,9 @@
 //! 1. the table of mounts has our device's number at the place;
 //! 2. *after that* the connection is still connected, so the number was not another's yet.
 //!
-//! As root the place is opened before that, and what was opened is detached, whatever its name leads to by then. Only a plain
-//! `umount` of a mount that may be in use has no such form: between its two looks and the call lie some microseconds.
+//! As root, the place is opened before that, and the opened mount is detached, wherever its name leads by
+//! then. Only a plain `umount` of a mount that may be in use has no such form: between its two looks and the
+//! call lie some microseconds.
 
 use crate::mounts::{self, FILE_SYSTEM, Mounted, SUBTYPE};
 use crate::options::MountOptions;
@@ -38,7 +40,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// The kernel's side of FUSE.
 const DEVICE: &str = "/dev/fuse";
-/// The program that mounts for those who are not root.
+/// The program that mounts for users other than root.
 const HELPER: &str = "fusermount3";
 /// Where it finds the socket on which it hands out the device.
 const HELPER_SOCKET: &str = "_FUSE_COMMFD";
@@ -50,7 +52,7 @@ pub(crate) struct Attached {
     point: PathBuf,
     /// Its number in the table of mounts.
     device: Option<String>,
-    /// The connection; `None` when nobody serves it any more.
+    /// The connection; `None` when no process serves it any more.
     connection: Mutex<Option<OwnedFd>>,
 }
 
@@ -70,7 +72,7 @@ impl Attached {
         self.device.as_deref()
     }
 
-    /// Whether this mount is what is mounted at its place.
+    /// Whether this mount is the one mounted at its place.
     pub(crate) fn is_there(&self) -> Result<bool, MountError> {
         let at = mounts::mounted_at(&self.point)?;
         let is_its_number = at.is_some_and(|at| Some(at.device.as_str()) == self.device());
@@ -78,7 +80,7 @@ impl Attached {
         Ok(is_its_number && self.is_connected())
     }
 
-    /// What is mounted over it.
+    /// The mount over it.
     pub(crate) fn covered_by(&self) -> Result<Option<Mounted>, MountError> {
         let mut stack = mounts::stack_at(&self.point)?;
         let top = stack.pop();
@@ -99,13 +101,13 @@ impl Attached {
         }
     }
 
-    /// Unmount it if nobody uses it; an error of the kind [`io::ErrorKind::ResourceBusy`] if somebody does.
+    /// Unmount it if it is not in use; otherwise an error of the kind [`io::ErrorKind::ResourceBusy`].
     pub(crate) fn unmount(&self) -> io::Result<()> {
         mounts::unmount_now(&self.point, UnmountFlags::empty(), &[])
     }
 
-    /// Take it out of the tree of names, if it is still at its place, and end it for those who use it. Not as root it ends
-    /// with its last user.
+    /// Take it out of the tree of names, if it is still at its place, and end it for its users. Not as root
+    /// it ends with its last user.
     pub(crate) fn take_away(&self) -> Result<(), MountError> {
         // Held only until it is detached.
         let found = rustix::fs::open(&self.point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
@@ -121,11 +123,11 @@ impl Attached {
         done.map_err(|error| MountError::io(format!("cannot unmount {}", self.point.display()), error))
     }
 
-    /// Nobody serves it any more: it is taken away if it is there, and who uses it gets errors.
+    /// No process serves it any more: it is unmounted if it is there, and its users get errors.
     pub(crate) fn end_loudly(&self) {
         let taken = self.take_away();
         self.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Somebody may have ended the connection and left the mount.
+        // The connection may have been ended without unmounting.
         if let Err(error) = taken.and_then(|()| self.clear()) {
             tracing::error!("the mount is dead and stays: {error}");
         }

@@ -1,10 +1,11 @@
-//! How often the kernel asked for what: one table of atomic counts, shared by the event loops and whoever shows it.
+//! Counts of the kernel's requests by kind: one table of atomic counts, shared by the event loops and its
+//! readers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! verbs {
     ($($verb:ident $word:literal,)*) => {
-        /// What the kernel asks a mount for.
+        /// The kinds of requests of the kernel to a mount.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[allow(missing_docs, reason = "each is FUSE's operation of that name")]
         pub enum Verb { $($verb,)* }

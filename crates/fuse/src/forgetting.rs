@@ -1,13 +1,14 @@
-//! The kernel is told what of a file is no longer true.
+//! Invalidation of the kernel's cached pages and attributes of files.
 //!
-//! It may wait with that: for a page that a read is about to fill, and a read of a server that does not answer ends only by its time
-//! limit. **So files do not wait for each other**: each file that the kernel is told of has a thread of its own meanwhile.
+//! The kernel may delay an invalidation: until a page is filled that a read is about to fill, and a read of a
+//! server that does not answer ends only by its time limit. **So files do not wait for each other**: each
+//! file that is being invalidated has a thread of its own meanwhile.
 //!
 //! ```text
 //!   file 51  ── thread 1: waits for a page …                  what is said of 51 meanwhile waits for thread 1, and is said at once
 //!   file 52  ── thread 2 ── done ── file 53 ── done           a thread without a file is used again, or ends
 //! ```
-//! Threads are bounded ([`THREADS_MAX`]); only behind so many files that the kernel waits for does another one wait.
+//! Threads are bounded ([`THREADS_MAX`]); a file waits only if the kernel delays that many others.
 
 use crate::fs::{Invalidate, Untrue};
 use futures_channel::oneshot;
@@ -16,14 +17,15 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Files that the kernel is told of at once, at most. Each is one of which a program reads from a silent server.
+/// Files that are invalidated at once, at most. A delayed one is a file that a program reads from a silent
+/// server.
 const THREADS_MAX: usize = 256;
 /// Bytes of such a thread's stack: it makes one system call.
 const STACK_BYTES: usize = 128 << 10;
 
 type Tell = Arc<dyn Fn(Handle, Untrue) + Send + Sync>;
 
-/// What is to be said of one file, and who waits for that.
+/// The pending invalidations of one file, and their waiters.
 struct Said {
     untrue: Untrue,
     waiters: Vec<oneshot::Sender<()>>,
@@ -54,7 +56,7 @@ struct Shared {
 pub(crate) struct Forgetting(Arc<Shared>);
 
 impl Forgetting {
-    /// The kernel can be told from now on, by `tell`.
+    /// Invalidations can be sent to the kernel from now on, by `tell`.
     pub(crate) fn begin(&self, tell: impl Fn(Handle, Untrue) + Send + Sync + 'static) {
         let mut state = self.0.lock();
         state.tell = Some(Arc::new(tell));
@@ -88,7 +90,7 @@ impl Forgetting {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No panic leaves it half changed: what is called under the lock does not panic.
+        // No panic leaves it half changed: code under the lock does not panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -111,7 +113,7 @@ impl Shared {
         }
     }
 
-    /// See that a thread takes what was put into the queue.
+    /// Ensure that a thread takes the queued files.
     fn set_to_work(self: &Arc<Shared>, state: &mut State) {
         if state.idle >= state.queue.len() {
             self.work.notify_one();
@@ -146,7 +148,7 @@ impl Shared {
             drop(state);
             tell(object, said.untrue);
             for waiter in said.waiters {
-                // Who waits no longer needs no answer.
+                // A waiter that has gone needs no answer.
                 let _ = waiter.send(());
             }
             state = self.lock();
@@ -172,7 +174,7 @@ mod tests {
         shoal_env::real::run("forgetting", |_| invalidated);
     }
 
-    /// What was said, and what lets the slow ones go on, one each.
+    /// The invalidations sent, and the senders that let the slow ones continue, one each.
     fn forgetting() -> (Forgetting, mpsc::Receiver<(Handle, Untrue)>, mpsc::Sender<()>) {
         let (told, all) = mpsc::channel();
         let (go_on, gate) = mpsc::channel();

@@ -1,7 +1,8 @@
-//! What each operation does, in handles and attributes: no FUSE in here.
+//! The work of each operation, in handles and attributes: no FUSE in here.
 //!
-//! One [`Fs`] is a mount's state, in its client's world: the client, what is open, and a little of what was seen
-//! (`known`). Operations are grouped as they belong together: `attributes`, `names`, `data`, `dirs`, `xattrs`.
+//! One [`Fs`] is a mount's state, in its client's world: the client, the open files, and some recent facts
+//! (`known`). Operations are grouped as they belong together: `attributes`, `names`, `data`, `dirs`,
+//! `xattrs`.
 
 mod ahead;
 mod attempts;
@@ -41,7 +42,7 @@ use std::rc::Rc;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-/// Who asks.
+/// The requester.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caller {
     /// User.
@@ -50,7 +51,7 @@ pub struct Caller {
     pub gid: u32,
 }
 
-/// What the kernel is to forget of a file.
+/// The parts of a file that the kernel is to invalidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Untrue {
     /// Its attributes.
@@ -59,17 +60,17 @@ pub enum Untrue {
     Pages,
 }
 
-/// How the kernel is told what of a file is no longer true; ends when it knows.
+/// Sends an invalidation of a file to the kernel; ends when the kernel has done it.
 pub type Invalidate = Rc<dyn Fn(Handle, Untrue) -> LocalBoxFuture<'static, ()>>;
 
-/// What the event loops answer by themselves; the client sees to it that it is true.
+/// The facts from which the event loops answer by themselves; the client keeps them valid.
 #[derive(Debug)]
 pub struct AtOnce {
     /// Attributes of directories.
     pub directories: Directories,
     /// Lookups.
     pub ahead: Ahead,
-    /// What was removed and is still referred to.
+    /// Removed objects that are still referred to.
     pub gone: Gone,
 }
 
@@ -168,7 +169,8 @@ impl Fs {
         });
     }
 
-    /// End: what is under way has until `grace` from now; then everything open is closed and the client's sessions end.
+    /// End: requests under way have until `grace` from now; then everything open is closed and the client's
+    /// sessions end.
     pub async fn end(&self, grace: Duration) {
         let deadline = self.env.now() + grace;
         loop {
@@ -193,7 +195,7 @@ impl Fs {
         ahead::lock(self.at_once.ahead.known())
     }
 
-    /// Attributes go out: what they tell is remembered.
+    /// Attributes are returned to the kernel: they are remembered.
     fn saw(&self, attr: Attr) -> Attr {
         self.known().told(&attr, self.now());
         attr
@@ -204,8 +206,8 @@ impl Fs {
         self.at_once.directories.changed(dir, self.now());
     }
 
-    /// What a server said of an object: what it says is gone is no longer believed, so that the kernel, which then looks its
-    /// name up again, is not told it once more.
+    /// The result of a server for an object: an object that it reports gone is dropped from the caches, so
+    /// that the kernel, which then looks its name up again, does not get it once more.
     fn heard<T>(&self, object: Handle, said: std::result::Result<T, Error>) -> Result<T> {
         said.map_err(|error| {
             let errno = Errno::from(error);
@@ -229,7 +231,7 @@ impl Fs {
     }
 }
 
-/// What is open, by the number the kernel holds it with. Numbers are not used twice.
+/// Open files and directories, by the kernel's number. Numbers are not used twice.
 struct Table<T> {
     open: RefCell<HashMap<u64, Rc<T>>>,
     next: Cell<u64>,

@@ -1,21 +1,22 @@
 //! Whether a thread that waits for the mount was interrupted.
 //!
-//! The kernel says so by `FUSE_INTERRUPT`, and we are not given it: fuser 0.18 answers it `ENOSYS` itself (`request.rs`), whereupon
-//! the kernel sends no other on that mount (`fc->no_interrupt`). All readers of a mount share one queue, in which interrupts come
-//! first, so no reader of ours beside fuser's could take them; a socket between the kernel and fuser that leaves them out would cost
-//! each request a copy and a thread's wake-up. What fuser lacks is a method of `Filesystem` for it.
+//! The kernel reports interrupts by `FUSE_INTERRUPT`, which does not reach this code: fuser 0.18 answers it
+//! `ENOSYS` itself (`request.rs`), whereupon the kernel sends no other on that mount (`fc->no_interrupt`).
+//! All readers of a mount share one queue, in which interrupts come first, so no second reader in addition to
+//! fuser's could take them; a socket between the kernel and fuser that leaves them out would cost each
+//! request a copy and a thread's wake-up. Fuser lacks a method of `Filesystem` for it.
 //!
-//! What an interrupt says stands in `/proc` as well, and longer: signals that are pending for the thread and that it does not block.
-//! It is looked at only while a thread waits for a server that does not answer, so it costs nothing else. A call is ended by its
-//! answer, `EINTR`, which needs no interrupt.
+//! The information of an interrupt is in `/proc` as well, and for longer: signals that are pending for the
+//! thread and that it does not block. It is looked at only while a thread waits for a server that does not
+//! answer, so it costs nothing else. A call is ended by its answer, `EINTR`, which needs no interrupt.
 //!
-//! **Of a signal to a process, not to a thread, all threads of it that wait so are interrupted**: which of them the kernel has chosen
-//! is not told. A program that the mount does not see in its `/proc` (of another PID namespace, which is no child of its own) is
-//! not interrupted.
+//! **A signal to a process, not to a thread, interrupts all its threads that wait so**: the kernel does not
+//! report which of them it has chosen. A program that the mount does not see in its `/proc` (of another PID
+//! namespace, which is no child of its own) is not interrupted.
 
 /// Whether a signal is pending for a thread that waits.
 pub(crate) fn is_interrupted(thread: u32) -> bool {
-    // It cannot end while it waits; who is not there is not seen from here.
+    // It cannot end while it waits; a missing thread is not visible from here.
     std::fs::read_to_string(format!("/proc/{thread}/status")).is_ok_and(|status| has_signal(&status))
 }
 

@@ -9,19 +9,20 @@
 //!                               └── the reply is written to /dev/fuse from here
 //! ```
 //!
-//! A client is on one thread at a time, so every request is handed to it by a queue. The event loop that did so runs the client
-//! itself, unless another thread is at it ([`here`](shoal_env::real::run_woken)); what comes later, from a socket, is the client's own
-//! thread's. The event loops answer by themselves what [`AtOnce`](fs::AtOnce) has. [`fs`] knows no FUSE: it speaks in handles
-//! and attributes, and its errors are error numbers. [`adapter`] knows nothing but FUSE. [`session`] starts and ends both,
-//! [`mounts`] deals with mount points, `attach` with the mount of this process.
+//! A client is on one thread at a time, so every request is handed to it by a queue. The event loop that did
+//! so runs the client itself, unless another thread is doing so ([`here`](shoal_env::real::run_woken)); later
+//! input, from a socket, is handled by the client's own thread. The event loops answer by themselves what
+//! [`AtOnce`](fs::AtOnce) has. [`fs`] knows no FUSE: it speaks in handles and attributes, and its errors are
+//! error numbers. [`adapter`] knows nothing but FUSE. [`session`] starts and ends both, [`mounts`] deals with
+//! mount points, `attach` with the mount of this process.
 //!
-//! **One mount has one client.** A file that is removed while it is open lives on because the client that removes it says
-//! what it holds; two clients in one mount would not know of each other's open files.
+//! **One mount has one client.** A file that is removed while it is open lives on because the client that
+//! removes it reports its open files; two clients in one mount would not know of each other's open files.
 //!
-//! **An inode number is a handle.** Handles are never used twice, so there is no table of inodes, nothing is counted, and
-//! what the kernel forgets costs nothing.
+//! **An inode number is a handle.** Handles are never used twice, so there is no table of inodes, nothing is
+//! counted, and the kernel's `FORGET` costs nothing.
 //!
-//! What programs may rely on is in `docs/SEMANTICS.md`.
+//! The guarantees to programs are in `docs/SEMANTICS.md`.
 
 pub mod adapter;
 mod attach;

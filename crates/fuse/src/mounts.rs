@@ -1,7 +1,7 @@
 //! Mount points: which there are, whether one can be used, and how a mount is ended.
 //!
-//! A mount whose process was killed is *dead*: it stays in the tree of names and answers `ENOTCONN`. What is mounted
-//! where is read from `/proc/self/mountinfo`, which answers without asking the mount itself.
+//! A mount whose process was killed is *dead*: it stays in the tree of names and answers `ENOTCONN`. Mounts
+//! and their places are read from `/proc/self/mountinfo`, which answers without asking the mount itself.
 //!
 //! **Only a mount that is dead, or is a ShoalFS, is ever unmounted here.**
 
@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the table of mounts calls a ShoalFS.
+/// The name of a ShoalFS in the table of mounts.
 pub const FILE_SYSTEM: &str = "fuse.shoal";
 /// The kind of FUSE file system, without the prefix.
 pub(crate) const SUBTYPE: &str = "shoal";
@@ -65,19 +65,19 @@ fn unescape(text: &str) -> Vec<u8> {
     out
 }
 
-/// What is mounted at exactly this path; of several, the one on top.
+/// The mount at exactly this path; of several, the one on top.
 pub(crate) fn mounted_at(point: &Path) -> Result<Option<Mounted>, MountError> {
     Ok(stack_at(point)?.pop())
 }
 
-/// What is mounted at exactly this path, one over the other.
+/// The mounts at exactly this path, one over the other.
 pub(crate) fn stack_at(point: &Path) -> Result<Vec<Mounted>, MountError> {
     let table = std::fs::read_to_string("/proc/self/mountinfo")
         .map_err(|error| MountError::io("cannot read /proc/self/mountinfo", error))?;
     Ok(table.lines().filter_map(Mounted::parse).filter(|mounted| mounted.point == point).collect())
 }
 
-/// The path as the table of mounts has it. Of a dead mount only what is above it can be looked at.
+/// The path as the table of mounts has it. For a dead mount only the folders above it can be looked at.
 fn absolute(path: &Path) -> Result<PathBuf, MountError> {
     let cannot = |error| MountError::io(format!("cannot find {}", path.display()), error);
     let error = match path.canonicalize() {
@@ -91,7 +91,7 @@ fn absolute(path: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-/// Whether nobody serves the mount at this path.
+/// Whether no process serves the mount at this path.
 fn is_dead(point: &Path) -> bool {
     matches!(rustix::fs::statfs(point), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
@@ -117,8 +117,8 @@ pub fn clear_dead_mount(path: &Path) -> Result<bool, MountError> {
     Ok(cleared)
 }
 
-/// Unmount the ShoalFS at a path, dead or alive; whoever serves it notices. `lazy`: also while it is in use; it then
-/// leaves the tree of names at once and ends with its last user.
+/// Unmount the ShoalFS at a path, dead or alive; its process notices. `lazy`: also while it is in use; it
+/// then leaves the tree of names at once and ends with its last user.
 ///
 /// # Errors
 /// If there is no ShoalFS, or it is in use and `lazy` is not set.
@@ -172,12 +172,12 @@ pub(crate) fn detach(point: &Path) -> io::Result<()> {
     unmount_now(point, UnmountFlags::DETACH, &["-z"])
 }
 
-/// Take a mount out of the tree of names and end it for those who use it. Not as root it ends with its last user.
+/// Take a mount out of the tree of names and end it for its users. Not as root it ends with its last user.
 pub(crate) fn force(point: &Path) -> io::Result<()> {
     unmount_now(point, UnmountFlags::DETACH | UnmountFlags::FORCE, &["-z"])
 }
 
-/// The same, as root, by a path that leads to what was opened there.
+/// The same, as root, by a path that leads to the mount that was opened there.
 pub(crate) fn force_opened(opened: &Path) -> io::Result<()> {
     Ok(rustix::mount::unmount(opened, UnmountFlags::DETACH | UnmountFlags::FORCE)?)
 }

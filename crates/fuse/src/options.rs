@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Largest read and write of one request, in bytes: what Linux allows where nothing else is set (256 pages), and what an
-/// append may carry.
+/// Largest read and write of one request, in bytes: the default of Linux (256 pages), and the limit of an
+/// append.
 pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 /// Requests under way that no program waits for (read-ahead, write-back of mappings).
 pub const BACKGROUND_MAX: u16 = 64;
@@ -13,10 +13,10 @@ pub const THREADS_MAX: usize = 64;
 /// How a mount behaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
-    /// What the table of mounts shows as the source: the file system's address.
+    /// The source in the table of mounts: the file system's address.
     pub name: String,
-    /// How long the kernel believes names and attributes. Zero: it asks every time. Of what is *not* there it believes
-    /// nothing.
+    /// How long the kernel caches names and attributes. Zero: it asks every time. It never caches the
+    /// *absence* of a name.
     pub cache: Duration,
     /// A directory in which one name after the other is looked up is listed, and lookups answered from that. Only where names
     /// are believed at all, and the file system's listings bring attributes (switch `readdirplus`).
@@ -25,7 +25,8 @@ pub struct MountOptions {
     pub direct: bool,
     /// Event loops that take requests from the kernel.
     pub threads: usize,
-    /// Users other than the one who mounts may use it. Not as root this needs `user_allow_other` in `/etc/fuse.conf`.
+    /// Users other than the mounting user may use it. Not as root this needs `user_allow_other` in
+    /// `/etc/fuse.conf`.
     pub allow_other: bool,
     /// Nothing can be changed through this mount.
     pub read_only: bool,
@@ -35,8 +36,8 @@ pub struct MountOptions {
     pub dev: bool,
     /// Programs can be run from here.
     pub exec: bool,
-    /// Bytes the kernel reads ahead of a sequential reader. Only root may have more than the kernel's 128 KiB; less is
-    /// anybody's.
+    /// Bytes the kernel reads ahead of a sequential reader. Only root may have more than the kernel's 128
+    /// KiB; any user may have less.
     pub readahead_bytes: u32,
 }
 

@@ -6,10 +6,10 @@
 //!   shoal-forget     tells the kernel which pages of a file are no longer true, one thread a file that it waits for
 //! ```
 //!
-//! A start connects first and mounts then, so a mount that is there answers. An end may come from anywhere: our own
-//! [`MountHandle::stop`], somebody's `umount`, an abort. It always comes through the kernel: the event loops end, then
-//! what is under way is given a moment, open files are closed and the sessions ended. **If the client dies the
-//! mount is taken away**: programs get an error instead of waiting for ever.
+//! A start connects first and mounts then, so a mount that is there answers. An end may come from anywhere:
+//! our own [`MountHandle::stop`], an `umount`, an abort. It always comes through the kernel: the event loops
+//! end, then requests under way get a moment, open files are closed and the sessions ended. **If the client
+//! dies, the mount is removed**: programs get an error instead of waiting for ever.
 
 use crate::adapter::{Adapter, Message, Queue, queue};
 use crate::attach::Attached;
@@ -34,7 +34,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What is under way when the kernel has gone has so long to end.
+/// The time for requests under way to end after the kernel has gone.
 const UNDER_WAY_GRACE: Duration = Duration::from_secs(5);
 /// A mount that was taken away has so long to end before we no longer wait for it.
 const END_GRACE: Duration = Duration::from_secs(15);
@@ -48,7 +48,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub enum MountError {
     /// The client cannot reach the file system.
     Client(Error),
-    /// Asked for what is not done; what and why.
+    /// An unsupported request; its name and the reason.
     Refused(String),
     /// Programs use the mount.
     Busy(PathBuf),
@@ -88,8 +88,8 @@ pub struct Mount;
 impl Mount {
     /// Connect to a file system and mount it at a directory (made if only it is missing); returns when it can be used.
     ///
-    /// The client's own caches of names and attributes are not used: what the kernel believes for
-    /// [`MountOptions::cache`] would else be believed twice as long.
+    /// The client's own caches of names and attributes are not used: the kernel caches facts for
+    /// [`MountOptions::cache`], and they would otherwise be valid twice as long.
     ///
     /// Blocks, and serves nothing meanwhile: not for a thread on which a server of the file system runs.
     ///
@@ -204,12 +204,12 @@ fn read_ahead(device: &str, bytes: u32) {
     }
 }
 
-/// What the client is given.
+/// The client's options.
 struct Serving {
     options: MountOptions,
     requests: UnboundedReceiver<Message>,
     forgetting: Forgetting,
-    /// Told whether listings bring attributes in this file system.
+    /// Receives whether listings carry attributes in this file system.
     ready: mpsc::Sender<Result<bool, Error>>,
     taken_away: TakenAway,
     at_once: Arc<AtOnce>,
@@ -219,7 +219,7 @@ async fn serve(env: Env, client: shoal_client::Options, mut serving: Serving) {
     let client = match connect(&env, client).await {
         Ok(client) => client,
         Err(error) => {
-            // Whoever started us is there, waiting for this.
+            // The starter is there, waiting for this.
             let _ = serving.ready.send(Err(error));
             return;
         }
@@ -369,12 +369,12 @@ impl MountHandle {
         &self.point
     }
 
-    /// What the kernel asked for.
+    /// The kernel's requests.
     pub fn counts(&self) -> Arc<RequestCounts> {
         self.counts.clone()
     }
 
-    /// What its client counted; `None` if that does not answer within `most`.
+    /// The counts of its client; `None` if that does not answer within `most`.
     pub fn client_counters(&self, most: Duration) -> Option<ClientCounters> {
         let (send, receive) = mpsc::channel();
         self.queue.run(0, move |fs| async move {
@@ -383,7 +383,7 @@ impl MountHandle {
         receive.recv_timeout(most).ok()
     }
 
-    /// Asks the client for its map, again and again; `None` if it does not answer within the time given.
+    /// Asks the client for its map repeatedly; `None` if it does not answer within the time given.
     pub fn map(&self) -> impl Fn(Duration) -> Option<ClusterMap> + Send + 'static {
         let queue = self.queue.clone();
         move |most| {
@@ -415,8 +415,8 @@ impl MountHandle {
         while !self.ended.wait(Duration::from_secs(3600)) {}
     }
 
-    /// Unmount and end everything. A mount in use is waited for up to `grace`; then it is taken away from its users, who
-    /// get errors. Not for a thread on which a server of the file system runs.
+    /// Unmount and end everything. A mount in use is waited for up to `grace`; then it is removed from its
+    /// users, and they get errors. Not for a thread on which a server of the file system runs.
     ///
     /// # Errors
     /// If the mount does not end. Not as root that is so while programs use it: it has left the tree of names then.
@@ -433,7 +433,7 @@ impl MountHandle {
             match attached.unmount() {
                 Ok(()) => break,
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
-                // Somebody was faster.
+                // Another process was faster.
                 Err(_) if !attached.is_there()? => break,
                 Err(error) => return Err(cannot(error)),
             }

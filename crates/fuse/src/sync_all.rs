@@ -13,12 +13,12 @@ const OPCODE: Opcode = opcode::none(0xf5, 1);
 /// The `ioctl` as the kernel passes it on.
 pub(crate) const SYNC_ALL: u32 = OPCODE;
 
-/// Make everything durable that was changed so far in the file system mounted at `point`, on all its servers, by whichever
-/// client. What is stored in mappings is handed to the servers first, as `syncfs(2)` does.
+/// Make all changes so far durable in the file system mounted at `point`, on all its servers, by any client.
+/// Bytes stored in mappings are written to the servers first, as `syncfs(2)` does.
 ///
 /// # Errors
-/// `EIO`: something that was written through this mount before, and no fsync covered, may be lost; said once. `ENOTTY`: no
-/// ShoalFS is mounted there, or by a program that cannot do this. Else what a server says.
+/// `EIO`: earlier writes through this mount that no fsync covered may be lost; reported once. `ENOTTY`: no
+/// ShoalFS is mounted there, or by a program that cannot do this. Otherwise a server's error.
 pub fn sync_all(point: &Path) -> io::Result<()> {
     let root = File::open(point)?;
     rustix::fs::syncfs(&root)?;

@@ -1,9 +1,9 @@
 //! The limits of a pattern, in one place.
 //!
-//! They hold for patterns made in this process and for patterns read from the wire alike: what cannot be sent
-//! cannot be built, so no pattern fails only when it leaves the machine. They are chosen so that no
-//! arithmetic in this crate can overflow: packed positions fit `i64`, offsets fit `i64`, and the sum of two
-//! packed positions fits `u64`.
+//! They hold for patterns made in this process and for patterns read from the wire alike: a pattern that
+//! cannot be sent cannot be built, so no pattern fails only when it leaves the machine. They are chosen so
+//! that no arithmetic in this crate can overflow: packed positions fit `i64`, offsets fit `i64`, and the sum
+//! of two packed positions fits `u64`.
 
 /// Levels a nested pattern may have, after levels of quantity 1 are dropped. Eight is one more than the
 /// dimensions of any array that MPI or HDF5 programs are known to describe in practice.

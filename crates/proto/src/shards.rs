@@ -10,10 +10,10 @@
 //! a listing begun before the split continues after it. **A directory splits once and stays split**: its
 //! shards never change.
 //!
-//! **The first redirect gives the key of the hash to clients.** The key only keeps a user who chooses
-//! names, and has no connection, from choosing many names of one place. A client has proved that it holds
-//! the file system's secret, from which the key is derived, so it learns nothing that it could not compute,
-//! and the key opens nothing else.
+//! **The first redirect gives the key of the hash to clients.** The key only keeps a user that chooses names,
+//! and has no connection, from choosing many names of one place. A client has proved that it holds the file
+//! system's secret, from which the key is derived, so it learns nothing that it could not compute, and the
+//! key opens nothing else.
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::wire::{Name, wire_struct};
@@ -39,7 +39,7 @@ impl PlaceKey {
         PlaceKey(bytes)
     }
 
-    /// For other hashes that nobody may predict.
+    /// For other hashes that must be unpredictable.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }

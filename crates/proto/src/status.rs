@@ -46,7 +46,7 @@ statuses! {
     IsDirectory = 4, errno 21, "is a directory";
     /// The directory has entries.
     NotEmpty = 5, errno 39, "directory not empty";
-    /// Not allowed to anybody, or only to the owner.
+    /// Not allowed to any user, or only to the owner.
     NotPermitted = 6, errno 1, "operation not permitted";
     /// The mode forbids it.
     AccessDenied = 7, errno 13, "permission denied";

@@ -1,4 +1,4 @@
-//! What a shard counts: for `shoal status --counters`, for the bounds, and for tests of message counts.
+//! The counters of a shard: for `shoal status --counters`, for the bounds, and for tests of message counts.
 
 use shoal_proto::Op;
 use std::cell::Cell;

@@ -5,14 +5,15 @@
 //! iterate the same view. On the wire a share's bytes lie densely, in packed order; [`share_of`] gives the runs with
 //! that dense position.
 //!
-//! Small streams are read and replaced by the handlers themselves, in the group's one batch. What is larger is moved by
-//! the store beside the handlers: a handler returns [`Stopped::Bulk`] with a [`Work`], the executor awaits [`begin`], up to the
-//! request's deadline, then [`carry_out`], and goes on at that operation, which finds what was done ([`Ctx::done`]). Such a group
-//! has changed nothing before, and a write is its last operation.
+//! Small streams are read and replaced by the handlers themselves, in the group's one batch. The store moves
+//! larger data outside the handlers: a handler returns [`Stopped::Bulk`] with a [`Work`], the executor awaits
+//! [`begin`], up to the request's deadline, then [`carry_out`], and continues at that operation, which finds
+//! the result ([`Ctx::done`]). Such a group has changed nothing before, and a write is its last operation.
 //!
-//! **What is carried out is answered once.** From its first byte on a group is not given up: neither a lock, nor a lost
-//! connection, nor a row that changed meanwhile keeps its result from the slot's kept reply. Else a retry would do it again: an
-//! append would be there twice, and a write would come after those that others made since.
+//! **An executed transfer is answered once.** From its first byte on, a group is not given up: neither a
+//! lock, nor a lost connection, nor a row that changed meanwhile keeps its result from the slot's kept reply.
+//! Otherwise a retry would repeat it: an append would appear twice, and a write would be applied after later
+//! writes of others.
 //!
 //! Every access shows a capability of the file, checked here ([`access`]), and the generation its client knows.
 
@@ -42,7 +43,7 @@ pub struct ShareRuns {
     pub runs: Vec<ViewRun>,
     /// Bytes of the share.
     pub len: u64,
-    /// First byte behind the last run, in the stream.
+    /// First byte after the last run, in the stream.
     pub end: u64,
 }
 
@@ -85,8 +86,8 @@ pub fn share_of(transfer: &Transfer) -> Result<ShareRuns, Status> {
 }
 
 impl ShareRuns {
-    /// Without the runs (and their ends) at the back that lie behind `size`: they would be zeros that the client can
-    /// make itself.
+    /// Without the trailing runs (and parts of them) that are after `size`: they would be zeros that the
+    /// client can make itself.
     pub fn trimmed(mut self, size: u64) -> ShareRuns {
         while let Some(last) = self.runs.last_mut() {
             if last.physical >= size {
@@ -102,8 +103,8 @@ impl ShareRuns {
         self
     }
 
-    /// Gather the runs from a small stream's content; holes and what lies behind it are zeros. What is copied for it is
-    /// added to `copied`.
+    /// Gather the runs from a small stream's content; holes and bytes after the content are zeros. The number
+    /// of copied bytes is added to `copied`.
     pub fn gather(&self, content: &Bytes, copied: &mut usize) -> Bytes {
         if let [run] = self.runs.as_slice()
             && let (from, to) = (run.physical as usize, (run.physical + run.len) as usize)
@@ -127,7 +128,7 @@ impl ShareRuns {
         matches!(self.runs.as_slice(), [run] if run.physical == 0 && run.len >= size)
     }
 
-    /// Scatter data over a small stream's content. What is copied for it is added to `copied`.
+    /// Scatter data over a small stream's content. The number of copied bytes is added to `copied`.
     pub fn scatter(&self, content: &Bytes, data: &Bytes, copied: &mut usize) -> Bytes {
         if let [run] = self.runs.as_slice()
             && run.physical == 0
@@ -167,7 +168,7 @@ impl Access {
         }
     }
 
-    /// What the store is to do, when a datafile made ahead of need is there.
+    /// The store's work, once a datafile made ahead of need exists.
     pub fn bulk(&self, work: Work) -> Stopped {
         match self.touches() {
             Some(touch) => Stopped::Touch(Box::new(touch)),
@@ -193,8 +194,8 @@ pub fn authorize(
     rights: Rights,
 ) -> Result<Option<Handle>, Stopped> {
     let mut untouched_for = None;
-    // What is done was allowed when it began: an append's share, refused for a capability that has expired since, would be
-    // taken for one that is not there.
+    // Executed work was allowed when it began: an append's share that is refused for a capability that has
+    // expired since would be taken for a missing one.
     let is_done = ctx.done(stream).is_some();
     let allowed = match (capability, ctx.current) {
         (Some(capability), _) => {
@@ -228,7 +229,7 @@ pub fn access(
     let stream = ctx.object(named)?;
     let untouched_for = authorize(ctx, stream, capability, rights)?;
     if untouched_for.is_some() {
-        // What begins with 1 was never carried by a client that knows a layout.
+        // Generations begin with 1: no client that knows a layout carries this one.
         if generation == Generation::default() {
             return Err(Stopped::Status(Status::StaleLayout));
         }
@@ -245,8 +246,8 @@ pub fn access(
     Ok(Access { stream, info, untouched_for })
 }
 
-/// A file that is still stuffed holds no more than its first strip: a write that would end behind it must have the file
-/// unstuffed first. One whose datafiles are all elsewhere holds nothing in its own stream.
+/// A file that is still stuffed holds no more than its first strip: a write that would end after it must have
+/// the file unstuffed first. One whose datafiles are all elsewhere holds nothing in its own stream.
 pub fn must_fit_stuffed(ctx: &Ctx<'_>, stream: Handle, share: Share, end: u64) -> Result<(), Stopped> {
     if share.width > 1 {
         return Ok(());
@@ -261,8 +262,8 @@ pub fn must_fit_stuffed(ctx: &Ctx<'_>, stream: Handle, share: Share, end: u64) -
     if fits { Ok(()) } else { Err(Stopped::Status(Status::StaleLayout)) }
 }
 
-/// Who writes to the current object tells no generation and knows no layout: of a file that is laid out he reaches the
-/// first strip only, as behind it other datafiles have the bytes.
+/// A write to the current object carries no generation and no layout: it reaches only the first strip of a
+/// laid-out file, because other datafiles hold the bytes after it.
 pub fn must_end_in_first_strip(ctx: &Ctx<'_>, stream: Handle, end: u64) -> Result<(), Stopped> {
     let inode = ctx.row::<crate::meta::rows::Inode>(&crate::meta::keys::inode(stream))?;
     let first_strip = match inode.and_then(|inode| inode.layout) {

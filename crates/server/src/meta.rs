@@ -1,4 +1,4 @@
-//! Metadata: rows, inodes, directories, and what a shard knows of them in memory.
+//! Metadata: rows, inodes, directories, and their state in a shard's memory.
 //!
 //! ```text
 //!   keys ─▶ rows ─▶ inode          handles, placement: where new objects go

@@ -1,10 +1,10 @@
 //! One operation, one file, one name.
 //!
-//! Each file has a `run` that takes the context and the operation's fields, and returns the answer or why it stopped. All
-//! obey the same rules: read first, change last; check in the order POSIX gives its errors; and where another server may
-//! be concerned, plan [actions](crate::txn::actions) and change nothing directly. What a group of operations did is visible to
-//! its later operations only if it was a direct change, so an operation that plans actions is the last of its group that
-//! looks at what it touched.
+//! Each file has a `run` that takes the context and the operation's fields, and returns the answer or the
+//! reason it stopped. All obey the same rules: read first, change last; check in the order POSIX gives its
+//! errors; and where another server may be concerned, plan [actions](crate::txn::actions) and change nothing
+//! directly. A group's changes are visible to its later operations only if they were direct changes, so an
+//! operation that plans actions is the last of its group that looks at the objects it touched.
 
 pub(crate) mod admin;
 pub(crate) mod data;

@@ -1,10 +1,11 @@
-//! Opening a shard: what its rows say is under way goes on.
+//! Opening a shard: operations that its rows show as under way continue.
 //!
-//! First [`find`], which writes nothing: the format of the rows; the map (a newer one than the configuration's wins). Then the
-//! fellows are asked ([`crate::membership::stores`]), and only if none of them refuses the store, [`open`], before any client is admitted: what
-//! the fellows said; the map; the root, if this is a new file system; a range of handles; transactions (what is prepared is locked
-//! again, what is committed is finished); sessions, whose lease begins anew; the pools of datafiles. Then the tasks: gate, lease,
-//! reaper, pools, resolver.
+//! First [`find`], which writes nothing: the format of the rows; the map (a newer one than the
+//! configuration's wins). Then the fellows are asked ([`crate::membership::stores`]), and only if none of
+//! them refuses the store, [`open`], before any client is admitted: the fellows' answers; the map; the root,
+//! if this is a new file system; a range of handles; transactions (prepared ones are locked again, committed
+//! ones are finished); sessions, whose lease begins anew; the pools of datafiles. Then the tasks: gate,
+//! lease, reaper, pools, resolver.
 
 use crate::data::{pools, reaper};
 use crate::membership::{claims, maps, older_copy, stores};
@@ -41,7 +42,8 @@ pub async fn find(shard: &Rc<Shard>) -> Result<(), StoreError> {
     claims::find(shard).await
 }
 
-/// Open a shard whose fellows were asked. `root` is how the root directory of a new file system is to look.
+/// Open a shard whose fellows were asked. `root` gives the attributes of the root directory of a new file
+/// system.
 ///
 /// # Errors
 /// When the store fails.
@@ -97,7 +99,7 @@ async fn kept_map(shard: &Shard) -> Result<Option<ClusterMap>, StoreError> {
     kept.map_err(|error| damaged("the cluster's map", &error))
 }
 
-/// The map that holds now: what lies among the rows, with the news of the configuration.
+/// The present map: the one among the rows, with the changes of the configuration.
 async fn find_map(shard: &Rc<Shard>) -> Result<ClusterMap, StoreError> {
     let given = shard.identity().map.clone();
     let mut map = ClusterMap::clone(&given);

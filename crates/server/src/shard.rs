@@ -38,8 +38,8 @@ pub struct Identity {
     pub map: Rc<ClusterMap>,
     /// The file system's secret.
     pub key: SecretKey,
-    /// Key of the hash that places names in directories; derived from the secret, so that nobody can choose names that
-    /// collide.
+    /// Key of the hash that places names in directories; derived from the secret, so that no user can choose
+    /// names that collide.
     pub place_key: PlaceKey,
     /// How long a capability lasts, in nanoseconds.
     pub capability_ns: i64,
@@ -52,7 +52,7 @@ impl Identity {
         Identity { id, collection: map.collection, map, key, place_key, capability_ns: 3_600_000_000_000 }
     }
 
-    /// The place of a name in its directory: a 63-bit keyed hash, never 0 (listings begin behind 0).
+    /// The place of a name in its directory: a 63-bit keyed hash, never 0 (listings begin after 0).
     pub fn place_of(&self, name: &[u8]) -> u64 {
         self.place_key.place_of(name)
     }
@@ -163,13 +163,13 @@ pub struct Shard {
     pub started: Instant,
     /// This start of the server, by a number of its own; never 0.
     start: u64,
-    /// When what was told of a peer's store was kept last.
+    /// When the reported position of a peer's store was last kept.
     pub(crate) remembered: RefCell<BTreeMap<ServerId, Instant>>,
     /// How far the stores of peers are durable that connected before rows could be written.
     pub(crate) heard: RefCell<BTreeMap<ServerId, (StoreId, u64)>>,
     /// Woken when a peer came that has not accepted this server's store yet.
     pub(crate) met: Notify,
-    /// Its fellows were asked, and what they said is kept: from then on rows may be written.
+    /// Its fellows were asked, and their answers are kept: from then on rows may be written.
     pub(crate) may_write: Cell<bool>,
     /// Why it must not serve any more.
     set_aside: RefCell<Option<String>>,
@@ -243,7 +243,7 @@ impl Shard {
         })
     }
 
-    /// Who it is, at this moment.
+    /// The id of the server at this moment.
     pub fn identity(&self) -> Rc<Identity> {
         self.identity.borrow().clone()
     }
@@ -273,7 +273,7 @@ impl Shard {
         self.admitted.wake_all();
     }
 
-    /// Whether anybody but a fellow that is introduced may ask something.
+    /// Whether any peer but an introduced fellow may send requests.
     pub(crate) fn admits(&self) -> bool {
         self.admits.get()
     }
@@ -291,7 +291,8 @@ impl Shard {
         }
     }
 
-    /// A peer knows that this is not the server's store: from now on nothing is read, run or answered, and whoever comes is refused.
+    /// A peer knows that this is not the server's store: from now on nothing is read, run or answered, and
+    /// each connection is refused.
     pub(crate) fn set_aside(&self, words: &str) {
         if self.set_aside.borrow().is_some() {
             return;
@@ -309,7 +310,7 @@ impl Shard {
         self.was_set_aside.wake_all();
     }
 
-    /// Whoever is refused is told this.
+    /// The reason that refused connections receive.
     pub fn explain(&self, words: &str) {
         if let Some(said) = self.set_aside.borrow_mut().as_mut() {
             words.clone_into(said);
@@ -343,7 +344,7 @@ impl Shard {
         self.collection.store_id()
     }
 
-    /// What bulk work is done with.
+    /// The resources of bulk work.
     pub fn engine(&self) -> Engine {
         Engine { identity: self.identity(), ..self.engine.clone() }
     }
@@ -359,7 +360,8 @@ impl Shard {
         }
     }
 
-    /// What would be lost together with what a group did, if a kill of this server would take it (`with_start`), or would not.
+    /// The loss id of a group's changes, if a kill of this server would lose them (`with_start`), or would
+    /// not.
     pub fn loss(&self, with_start: bool) -> Loss {
         Loss { kept: self.loss_kept(), start: if with_start { self.start } else { 0 } }
     }
@@ -369,7 +371,7 @@ impl Shard {
         let id = self.collection.loss_id();
         let (high, low) = id.boot.split_at(8);
         let half = |bytes: &[u8]| bytes.iter().fold(0_u64, |acc, byte| acc << 8 | u64::from(*byte));
-        // Another store has lost what was not synced to the one before.
+        // A successor has lost the unsynced changes of the store before it.
         let store = self.store().0.rotate_left(29);
         half(high) ^ half(low).rotate_left(17) ^ store ^ id.poisonings.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }

@@ -1,4 +1,4 @@
-//! What clients that create and remove step by step (`compound = off`) have begun, found in durable rows and ended.
+//! Operations that clients have begun step by step (`compound = off`): found in durable rows, and ended.
 //!
 //! ```text
 //!   create                                             remove
@@ -11,13 +11,15 @@
 //! and then, many things by one message, and a row goes when the question is answered: *the entry stands* (A asks B),
 //! *the metafile lists the datafile* (j asks A), *the object is gone* (B asks A).
 //!
-//! **A row whose client has no session here any more is decided.** What is not entered is taken back, but only when the
-//! server of the directory has promised, durably (row Void), never to enter it: its client may live on elsewhere. Likewise a
-//! metafile that lists nothing yet is removed before its datafiles are. A link that was taken and not counted is counted by
-//! a transaction that also ends the ticket. So a file is there whole or not at all, and each link counts once.
+//! **A row whose client has no session here any more is decided.** An object that is not entered is removed,
+//! but only when the server of the directory has promised, durably (row Void), never to enter it: its client
+//! may live on elsewhere. Likewise a metafile that lists nothing yet is removed before its datafiles are. A
+//! link that was taken and not counted is counted by a transaction that also ends the ticket. So a file is
+//! there whole or not at all, and each link counts once.
 //!
-//! Whoever renames or links an object has found it by a name: that ends its row New too ([`crate::txn::actions`]), under the lock
-//! of its inode; so a name that changed while the server of the old one was asked is no reason to take the object back.
+//! A request that renames or links an object has found it by a name: that ends its row New too
+//! ([`crate::txn::actions`]), under the lock of its inode; so a name that changed while the server of the old
+//! one was asked is no reason to take the object back.
 
 use crate::data::status_of;
 use crate::meta::keys::{self, Table};
@@ -63,7 +65,7 @@ struct Question {
     op: Op,
 }
 
-/// What was made and may not have its place.
+/// An object that was made and may not have its name.
 async fn places(shard: &Rc<Shard>, away: &Away) -> Result<(), Status> {
     let mut questions = Vec::new();
     for (key, value) in rows(shard, Table::New).await? {
@@ -127,7 +129,7 @@ async fn links(shard: &Rc<Shard>, away: &Away) -> Result<(), Status> {
     Ok(())
 }
 
-/// What may never be entered is forgotten when whoever could try is gone.
+/// The row of an object that may never be entered is dropped when any client that could try is gone.
 async fn voids(shard: &Rc<Shard>, absent: &mut BTreeMap<ClientId, u32>) -> Result<(), Status> {
     let (mut seen, mut gone) = (BTreeMap::new(), Vec::new());
     for (key, value) in rows(shard, Table::Void).await? {
@@ -203,7 +205,7 @@ async fn rows(shard: &Rc<Shard>, table: Table) -> Result<Vec<(Bytes, Bytes)>, St
     loop {
         let looked = look(&shard.collection, |view| view.scan(&prefix, after.as_deref(), BATCH)).await;
         let (scan, seen) = looked.map_err(status_of)?;
-        // A message: what it depends on is durable before it leaves.
+        // A message: the changes that it depends on are durable before it leaves.
         crate::txn::durable(&shard.collection, seen).await.map_err(status_of)?;
         found.extend(scan.rows);
         match scan.resume {

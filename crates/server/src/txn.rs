@@ -18,17 +18,20 @@
 //!                                         ▼
 //!                                  row removed (lazily)
 //! ```
-//! **Invariant: nobody waits holding locks**: a lock in the way at prepare is `Busy`, and the coordinator gives up its own.
-//! **Invariant: a decision is told to nobody before it is durable**: until then [`Book::outcome`] says *not yet*.
-//! **Invariant: a participant answers `Finish` only when what it did is durable**, since the coordinator then forgets.
+//! **Invariant: no request waits while it holds locks**: a lock in the way at prepare is `Busy`, and the
+//! coordinator releases its own. **Invariant: a decision is reported to no server before it is durable**:
+//! until then [`Book::outcome`] says *not yet*. **Invariant: a participant answers `Finish` only when its
+//! changes are durable**, since the coordinator then forgets.
 //!
-//! A transaction's id is a handle, so it is never used twice, and one of which the coordinator knows nothing was aborted.
-//! A prepare that arrives after its abort locks its keys until the participant asks ([`resolve`]) and hears so.
+//! A transaction's id is a handle, so it is never used twice, and one of which the coordinator knows nothing
+//! was aborted. A prepare that arrives after its abort locks its keys until the participant asks
+//! ([`resolve`]) and gets that answer.
 //!
-//! **A participant remembers what it has carried out** beside others ([`ended`]) until the coordinator has forgotten it, which is
-//! when all have finished. So when the coordinator's store is lost in the middle, the others can be ended as the first was: where
-//! any has carried it out, or all have it prepared, it is carried out, else aborted. A repair does that, once the store was
-//! given up (`shoal fsck --repair --lost-stores`).
+//! **A participant remembers a transaction that it has committed** together with others ([`ended`]) until the
+//! coordinator has forgotten it, which is when all have finished. So when the coordinator's store is lost in
+//! the middle, the others can be ended as the first was: if any has committed it, or all have it prepared, it
+//! is committed, else aborted. A repair does that, once the store was given up
+//! (`shoal fsck --repair --lost-stores`).
 //!
 //! The collection's one rename lock is an action like others, but prepared first: the ancestors of a directory that moves
 //! are walked again with the lock held, and only then the rest is prepared (a longer list under the same id). Its server votes
@@ -68,7 +71,7 @@ pub struct Book {
     found: RefCell<BTreeSet<TxId>>,
     /// Prepared here for another coordinator.
     prepared: RefCell<BTreeMap<TxId, Rc<Prepared>>>,
-    /// Carried out here for other coordinators, beside other participants.
+    /// Committed here for other coordinators, together with other participants.
     ended: Ended,
     /// Woken when a transaction of this coordinator is finished everywhere.
     finished: Notify,
@@ -77,7 +80,7 @@ pub struct Book {
 }
 
 impl Book {
-    /// What this coordinator decided; `None`: nothing yet. Of what it does not know: abort.
+    /// The decision of this coordinator; `None`: none yet. For unknown transactions: abort.
     pub fn outcome(&self, tx: TxId) -> Option<Decision> {
         if self.deciding.borrow().contains(&tx) {
             return None;
@@ -93,7 +96,7 @@ impl Book {
         (self.deciding.borrow().len(), self.finishing.borrow().len(), self.prepared.borrow().len())
     }
 
-    /// What is prepared here.
+    /// The transactions prepared here.
     pub fn prepared(&self) -> Vec<(TxId, Rc<Prepared>)> {
         self.prepared.borrow().iter().map(|(tx, entry)| (*tx, entry.clone())).collect()
     }

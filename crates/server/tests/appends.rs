@@ -1,4 +1,5 @@
-//! Writes of a server's peers, its shares of their appends: none lands where somebody else has written since.
+//! Writes of a server's peers, its shares of their appends: none lands where another client has written
+//! since.
 
 mod raw;
 
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 const STRIP: usize = 64 << 10;
 
-/// Two servers, the second of which holds writes when told to; in virtual time.
+/// Two servers, the second of which holds writes on request; in virtual time.
 async fn cluster(env: &Env) -> (Cluster, Rc<Held>) {
     let mut cluster = Cluster::new(env, 2).await;
     cluster.kill(1);
@@ -192,7 +193,7 @@ fn a_write_whose_bytes_are_there_is_not_done_again_behind_those_of_others() {
         other.sequence += 1;
         other.send(Some(slot(0, other.sequence)), ops, data).await;
         assert_eq!(other.reply().await.1[0].status, Status::Ok);
-        // The retry of the first one hears that it was done, before the other's.
+        // The retry of the first one is answered as done, before the other's.
         let (ops, data) = write(b'a');
         client.send(Some(slot(0, client.sequence)), ops, data).await;
         assert_eq!(client.reply().await.1[0].status, Status::Ok);
@@ -261,7 +262,7 @@ fn an_append_that_failed_with_some_of_its_bytes_there_is_not_done_again_by_a_ret
         let (cluster, held) = cluster(&env).await;
         let mut client = cluster.client(0).await;
         let (object, append) = stalled_append(&cluster, &held, &mut client).await;
-        // Nobody hears that it failed.
+        // No client learns that it failed.
         let mut client = reconnect(&env, &cluster, 0, client).await;
         env.sleep(Duration::from_secs(60)).await;
         held.stalls.set(0);
@@ -392,7 +393,8 @@ fn a_peers_third_connection_waits_for_what_its_first_one_began() {
         let before = present();
         let (attached, waited) = (Cell::new(0), Cell::new(false));
         let second = async {
-            // It is given up for the third, or takes its turn before that one: it is never used beside it.
+            // It is given up for the third, or takes its turn before that one: it is never used concurrently
+            // with it.
             let _ = peer().await;
         };
         let third = async {

@@ -1,4 +1,4 @@
-//! What readers and writers of one file see of each other, and what a kill may do twice.
+//! The visibility between readers and writers of one file, and the operations that a kill may repeat.
 
 mod raw;
 

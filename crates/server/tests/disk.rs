@@ -1,4 +1,4 @@
-//! The same servers over the store that is the product: what was acknowledged is there after a crash.
+//! The same servers over the product's store: acknowledged changes are there after a crash.
 
 mod raw;
 
@@ -111,7 +111,7 @@ async fn row(env: &Env, client: &mut Raw, key: &Bytes) -> Bytes {
     }
 }
 
-/// What a store had promised to others.
+/// The promises of a store to others.
 #[derive(Clone, Debug)]
 struct Promises {
     session: SessionId,
@@ -139,7 +139,7 @@ fn a_fellow_that_was_away_at_the_beginning_knows_the_store_within_seconds() {
         cluster.start(0).await;
         cluster.start(1).await;
         let own = cluster.stores[0].store_id();
-        // Without a second try it hears of it after a minute, which is longer than a test may take.
+        // Without a second try it is informed after a minute, which is longer than a test may take.
         while cluster.shard(1).identity().map.servers[0].store != own {
             env.sleep(Duration::from_millis(10)).await;
         }
@@ -181,7 +181,7 @@ fn a_position_that_a_peer_says_while_a_server_begins_is_remembered() {
     });
 }
 
-/// A supervisor starts a server again and again.
+/// A supervisor restarts a server repeatedly.
 #[test]
 fn an_older_copy_that_its_record_refuses_comes_no_further_by_starts() {
     let dir = tempfile::tempdir().unwrap();
@@ -262,7 +262,7 @@ fn an_older_copy_that_is_accepted_keeps_its_objects_and_none_of_its_promises() {
     let (_, _, after) = receive.recv().unwrap();
     let at = path();
     run(|env| async move {
-        // What the successor promises it keeps.
+        // The successor keeps its promises.
         let cluster = start_of(&env, &at, 2, renew).await;
         let wish = Wish { session: Some(after.session), ..Wish::default() };
         let mut client = Raw::attach(&cluster, 0, wish).await.unwrap();

@@ -1,4 +1,4 @@
-//! No message leaves before what it depends on is as durable as the sync mode says.
+//! No message leaves before the changes that it depends on are as durable as the sync mode says.
 
 mod raw;
 
@@ -402,8 +402,8 @@ fn in_mode_never_nobody_waits() {
     });
 }
 
-/// What the last reply says would be lost, under every pair of modes and for every durability that a request may ask for: whether a
-/// kill of the server alone is among it.
+/// The loss that the last reply states, under every pair of modes and for every durability that a request may
+/// ask for: whether a kill of the server alone is included.
 #[test]
 fn a_reply_says_when_a_kill_of_its_server_would_take_what_was_done_and_an_fsync_finds_that_one_did() {
     run(|env| async move {

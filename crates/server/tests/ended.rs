@@ -1,4 +1,5 @@
-//! What was carried out for another coordinator is remembered as long as somebody may need to learn of it, and no longer.
+//! A transaction committed for another coordinator is remembered as long as a server may need its outcome,
+//! and no longer.
 
 mod raw;
 

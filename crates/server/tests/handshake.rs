@@ -1,4 +1,4 @@
-//! Who may connect, and what the others are told.
+//! Which clients may connect, and the errors that the others receive.
 
 mod raw;
 

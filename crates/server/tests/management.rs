@@ -46,7 +46,7 @@ fn a_server_that_moved_is_where_it_went_in_every_map_also_of_one_that_was_away_a
     run(|env| async move {
         let mut cluster = Cluster::new(&env, 4).await;
         let to = format!("{}-moved", cluster.map.servers[0].addresses[0].0);
-        // The root's server has gone, and one that is to hear of it is away.
+        // The root's server has gone, and one that is to be informed is away.
         cluster.kill(0);
         cluster.kill(2);
         let mut one = cluster.client(1).await;
@@ -71,7 +71,7 @@ fn a_server_that_moved_is_where_it_went_in_every_map_also_of_one_that_was_away_a
             let made = one.change(vec![mkdir(dir, &name(&format!("d{n}")))]).await;
             assert_eq!(made.status, Status::Ok);
         }
-        // What the servers know outlives them, without the file.
+        // The servers' state outlives them, without the file.
         cluster.map.servers.0[0].moved = 0;
         for id in [1, 3] {
             cluster.kill(id);
@@ -153,7 +153,7 @@ fn a_repair_that_expects_what_is_not_so_any_more_ends_at_once() {
             Action::RowRemove { server, key: key.as_slice().into(), expect: expect.as_slice().into() };
         for action in [count, remove] {
             let told = client.change(vec![Op::Repair { actions: vec![action].into() }]).await;
-            // What was tried again until there was no time left would be `Busy`.
+            // A request retried until its deadline would be `Busy`.
             assert_eq!(told.status, Status::Changed);
         }
     });
@@ -245,7 +245,7 @@ fn a_position_that_arrives_late_is_old_news_and_a_handshake_that_says_less_is_re
         assert_eq!(peer.ask(vec![Op::Remember { position: 50 }]).await.status, Status::Ok);
         let Err(refused) = Raw::attach(&cluster, 0, wish(99)).await else { panic!("an older copy is met") };
         assert_eq!(refused.status, Status::OtherStore, "{refused:?}");
-        // What no journal can come to is not kept: the server would be refused for good.
+        // A position that no journal can reach is not kept: the server would be refused for good.
         let Err(refused) = Raw::attach(&cluster, 0, wish(u64::MAX)).await else { panic!("it is believed") };
         assert_eq!(refused.status, Status::BadMessage, "{refused:?}");
         assert_eq!(peer.ask(vec![Op::Remember { position: u64::MAX }]).await.status, Status::BadMessage);

@@ -1,4 +1,5 @@
-//! Datafiles made ahead of need: laying a file out asks nobody, none is given twice, no late write comes back.
+//! Datafiles made ahead of need: laying a file out asks no other server, none is given twice, no late write
+//! comes back.
 
 mod raw;
 
@@ -126,7 +127,7 @@ fn laying_a_file_out_is_one_local_transaction_and_asks_nobody() {
         let made = zero.change(vec![create(Handle::ROOT, &name("file"))]).await;
         let object = handle_of(&made);
         filled(&cluster).await;
-        // What the start began is at an end.
+        // The work that the start began has ended.
         env.sleep(Duration::from_millis(50)).await;
         let before = cluster.shard(0).counters.snapshot();
         let layout = laid(&zero.change(vec![Op::Unstuff { object }]).await);
@@ -250,7 +251,7 @@ fn a_pool_outlives_its_server_and_nothing_in_it_is_given_twice() {
             assert!(retired > 0 && retired <= SIZES.lent, "{retired} of a loan");
             assert!(before.id == after.id && after.level() + retired >= before.level());
         }
-        // What was retired is used up where it was made, and what files have is not.
+        // Retired datafiles are used up on their own server, and those of files are not.
         until(&env, || cluster.stores[0].scan(b"r", None, 10, &Default::default()).unwrap().rows.is_empty())
             .await;
         let first = files[0].on(1);
@@ -277,7 +278,7 @@ fn what_was_given_before_its_record_was_durable_is_not_given_again() {
         let mut one = cluster.client(1).await;
         assert_eq!(file.write(&mut one, 1, 10).await, Status::Ok);
         cluster.kill(0);
-        // The record of the file's layout was lost, and with it what the pool's row said.
+        // The record of the file's layout was lost, and with it the pool's row.
         let mut lost = shoal_store::Changes::default();
         lost.put(keys::pool(ServerId(1)), before.to_row());
         lost.remove(keys::inode(file.handle));
@@ -286,7 +287,7 @@ fn what_was_given_before_its_record_was_durable_is_not_given_again() {
         let mut zero = cluster.client(0).await;
         let other = wide(&mut zero, "other").await;
         assert_ne!(other.on(1), file.on(1));
-        // Where it was made, what somebody wrote to it is nobody's: it goes.
+        // On its own server, the bytes written to it belong to no file: they are removed.
         while is_touched(&cluster, file.on(1)).await {
             env.sleep(Duration::from_millis(1)).await;
         }
@@ -340,7 +341,8 @@ fn the_first_touch_gives_owner_and_generation_and_no_older_generation_comes_afte
             let thief = Wide { layout: file.layout.clone(), ..other };
             assert_eq!(thief.write(&mut one, 1, len).await, Status::BadCapability);
         }
-        // What a truncate or explicit times touch is of their generation: a write from before comes too late.
+        // Datafiles that a truncate or explicit times touch are of their generation: an earlier write comes
+        // too late.
         let truncate = |object| Op::Truncate { object, size: 0, kill_privileges: false };
         let times =
             |object| Op::Setattr { object, set: SetAttr { mtime: Some(Time(5)), ..SetAttr::default() } };
@@ -582,7 +584,7 @@ fn no_datafile_is_taken_whose_loan_is_not_durable() {
         }
         let taken = || before - level(&cluster, 0, 1);
         until(&env, || taken() > 0).await;
-        // What is written and not durable is as little lent.
+        // Written datafiles that are not durable are not lent either.
         for _ in 0..5 {
             env.sleep(Duration::from_millis(10)).await;
             held.write();

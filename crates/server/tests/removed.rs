@@ -1,5 +1,5 @@
-//! Files that lose their last name while other clients have them open: kept for a while, for as long as those say that they have
-//! them open, and not at the cost of anybody's space.
+//! Files that lose their last name while other clients have them open: kept for a while, for as long as those
+//! report that they have them open, and not at the cost of any client's space.
 
 mod raw;
 
@@ -279,7 +279,7 @@ fn the_oldest_of_what_is_kept_gives_way_before_a_write_is_refused_and_all_of_it_
             }
             assert!(there.is_sorted(), "{there:?}");
         }
-        // What is full is full, and says so.
+        // A full disk stays full, and reports it.
         let refused = async {
             loop {
                 if let Err(status) = written(&mut one, "last").await {

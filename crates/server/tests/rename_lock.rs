@@ -136,7 +136,7 @@ impl Scene {
         }
     }
 
-    /// What would be a loop with the one in doubt: `/b` into `/a/x`.
+    /// A move that would make a loop with the one in doubt: `/b` into `/a/x`.
     fn crossing(&self) -> Vec<Op> {
         rename((Handle::ROOT, &self.dirs[1].0), (self.x, "b"))
     }
@@ -168,7 +168,7 @@ fn other_directories_move_while_a_move_is_in_doubt_and_none_forms_a_loop_with_it
             assert_eq!(scene.prepare_the_other().await, Status::Ok);
             assert_eq!(scene.vote().await, Status::Ok);
             assert_eq!(scene.unrelated(true).await, Status::Ok);
-            // What was passed on stays so over a start of the lock's server.
+            // A lock that was passed on stays so over a start of the lock's server.
             scene.cluster.kill(0);
             scene.cluster.start(0).await;
             let peer = Wish { peer: Some(COORDINATOR), ..Wish::default() };
@@ -216,7 +216,7 @@ fn the_rename_lock_is_passed_on_only_when_all_others_have_prepared() {
         let cluster = Cluster::new(&env, 4).await;
         let (_, to) = directory_on(&cluster, Handle::ROOT, 1).await;
         let (text, moved) = directory_on(&cluster, Handle::ROOT, 2).await;
-        // A transaction of server 3 has locked what is to be moved.
+        // A transaction of server 3 has locked the directory to be moved.
         let tx = TxId(Handle::new(ServerId(3), 1 << 30).0);
         let touch = Action::Touch { object: moved, time: Default::default() };
         let peer = Wish { peer: Some(ServerId(3)), ..Wish::default() };

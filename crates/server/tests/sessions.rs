@@ -127,7 +127,7 @@ fn a_client_has_a_bounded_number_of_sessions_and_can_always_begin_one_more_in_pl
         assert!(refused.words.0.contains("close some"), "{}", refused.words.0);
         let other = Wish { client: ClientId([2; 16]), ..Wish::default() };
         let mut others = Raw::attach(&cluster, 0, other).await.unwrap();
-        // The third loses its connection: its place is taken, and nobody else's.
+        // The third loses its connection: its place is taken, and no other's.
         let lost = used.remove(2);
         let id = lost.attached.session;
         drop(lost);

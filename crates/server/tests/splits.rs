@@ -1,4 +1,5 @@
-//! Directories that split by themselves, over the wire: when, what clients are told, and what stops meanwhile.
+//! Directories that split by themselves, over the wire: when, the answers to clients, and the operations that
+//! stop meanwhile.
 
 mod raw;
 

@@ -139,7 +139,7 @@ fn a_link_whose_name_was_taken_counts_once_whoever_ends_it() {
             other => panic!("{other:?}"),
         };
         assert_eq!(nlink(&there.ask(vec![Op::Getattr { object: file }]).await), 1);
-        // The last name is taken, and nobody removes the file: its servers do.
+        // The last name is taken, and no client removes the file: its servers do.
         let taken = here.change(vec![Op::Rmdirent { dir: Handle::ROOT, name: name("b") }]).await;
         let [Answer::Unnamed { ticket, .. }] = *taken.answers.0 else { panic!("{taken:?}") };
         drop((here, there));

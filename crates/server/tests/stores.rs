@@ -1,4 +1,4 @@
-//! Stores that were given up: what their successors and the other servers do then.
+//! Stores that were given up: the behaviour of their successors and of the other servers.
 
 mod raw;
 
@@ -96,7 +96,7 @@ fn a_server_retires_what_its_pool_holds_of_a_store_that_is_given_up() {
     });
 }
 
-/// What the pool of server 0 holds of server 1.
+/// The datafiles of server 1 in the pool of server 0.
 async fn pool_of_one(client: &mut Raw) -> Option<Pool> {
     let key = keys::pool(ServerId(1));
     let op =

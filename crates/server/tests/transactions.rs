@@ -198,7 +198,8 @@ fn a_participant_in_doubt_asks_and_hears_of_the_abort() {
         let mut cluster = Cluster::with(&env, 2, quick()).await;
         // Its coordinator, server 1, knows nothing of it: so it was aborted.
         let (_, prepare) = put_entry(4, "dir", Handle::new(ServerId(1), 5));
-        // The real one fills its pools: its connection must not come after, and instead of, that of who speaks for it.
+        // The real one fills its pools: its connection must not come after, and replace, that of the test
+        // that speaks for it.
         until(&env, || cluster.shard(0).peer_sessions.borrow().contains_key(&ServerId(1))).await;
         let mut peer = as_peer(&cluster, 1).await;
         assert_eq!(peer.ask(vec![prepare.clone()]).await.status, Status::Ok);
@@ -325,7 +326,7 @@ fn many_renames_at_once_between_two_servers_all_end_and_lose_nothing() {
         }
         until(&env, || transaction_rows(&cluster) == 0).await;
         assert!((0..2).all(|s| cluster.shard(s).locks.is_empty()));
-        // Eight were replaced and are gone, eight are left, beside the root and the directories.
+        // Eight were replaced and are gone, eight are left, in addition to the root and the directories.
         let is_file = |(_, row): &(Bytes, Bytes)| Inode::from_row(row).unwrap().kind == Kind::File;
         let files = |s: &shoal_store::Collection| {
             s.scan(b"a", None, 1000, &Default::default()).unwrap().rows.iter().filter(|r| is_file(r)).count()
@@ -351,7 +352,7 @@ fn the_datafiles_of_a_removed_file_are_reaped_on_their_servers() {
         let longer = Op::Truncate { object: file, size: 1 << 30, kill_privileges: false };
         assert_eq!(zero.change(vec![longer]).await.status, Status::Ok);
         assert!(datafiles.iter().all(|d| stream(&cluster, *d).is_some()));
-        // One of the servers is away when the file is removed, and hears of it when it is back.
+        // One of the servers is away when the file is removed, and is informed when it is back.
         cluster.kill(2);
         assert_eq!(zero.change(vec![unlink(Handle::ROOT, &name("file"))]).await.status, Status::Ok);
         until(&env, || datafiles.iter().any(|d| stream(&cluster, *d).is_none())).await;

@@ -62,9 +62,9 @@ pub enum Command {
     Map(Map),
     /// Check that every server answers, and agrees with the others.
     Ping(Ping),
-    /// Show the state of the servers, and what they count.
+    /// Show the state of the servers, and their counters.
     Status(Status),
-    /// Check the whole file system while it runs, and mend it.
+    /// Check the whole file system while it runs, and repair it.
     Fsck(Fsck),
     /// Add a server to a running file system.
     AddServer(AddServer),

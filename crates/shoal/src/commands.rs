@@ -1,4 +1,4 @@
-//! What each command does, one file each.
+//! The commands, one file each.
 
 pub mod add_server;
 pub mod cat;
@@ -55,7 +55,7 @@ pub fn exit_code_of_failure(command: &Command) -> ExitCode {
     ExitCode::from(if matches!(command, Command::Fsck(_)) { 2 } else { 1 })
 }
 
-/// Whether what is told would be of simulated servers, whose failures are made on purpose.
+/// Whether the log would be of simulated servers, whose failures are made on purpose.
 pub fn is_simulation(command: &Command) -> bool {
     #[cfg(feature = "lab")]
     if let Command::Study(crate::lab::cli::Study::Sim(_)) = command {

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// How long a server may take that may be down.
 pub const IMPATIENT: Duration = Duration::from_secs(5);
 
-/// What a client of this place is told.
+/// The options of a client of this place.
 pub fn options(place: &Place) -> Result<Options> {
     let (key, file_system) = place.open_key()?;
     let servers = place.address.servers.clone();

@@ -1,4 +1,4 @@
-//! Copying trees between places: what `shoal cp` does once it knows from where to where.
+//! Copying trees between places: the work of `shoal cp` once source and destination are known.
 
 mod data;
 mod spot;
@@ -38,7 +38,7 @@ pub struct Task {
     pub is_given: bool,
 }
 
-/// What was copied.
+/// The copied objects.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Made {
     /// Regular files.
@@ -51,7 +51,7 @@ pub struct Made {
     pub others: u64,
     /// Bytes of the files.
     pub bytes: u64,
-    /// What could not be copied.
+    /// The objects that could not be copied.
     pub failed: u64,
 }
 
@@ -92,7 +92,7 @@ impl Copier {
         self.changed.wake_all();
     }
 
-    /// What was copied so far.
+    /// The copied objects so far.
     pub fn made(&self) -> Made {
         self.made.get()
     }
@@ -127,7 +127,7 @@ impl Copier {
         }
     }
 
-    /// One worker: until the stack is empty and nobody may fill it again.
+    /// One worker: until the stack is empty and no worker may fill it again.
     async fn work(self: &Rc<Copier>) {
         loop {
             let changed = self.changed.wait();

@@ -41,7 +41,7 @@ fn follow_map(
             let servers = map.servers.iter().flat_map(|info| info.addresses.iter());
             let servers: Vec<Address> =
                 servers.filter_map(|at| at.0.parse().ok()).filter(Address::is_tcp).collect();
-            // What was given is good as long as one of its servers is there.
+            // The given address is valid as long as one of its servers is there.
             let is_good = is_first && address.servers.iter().any(|server| servers.contains(server));
             if servers.is_empty() {
                 continue;

@@ -1,9 +1,10 @@
 //! The log of a process in the background: a file on disk, and the one before it.
 //!
-//! What such a process says goes to its standard error, which is the file, so that nothing is lost however it ends: the words of
-//! a panic, of the C library, of the kernel's out-of-memory killer's victim up to its last line. **Each time something is logged the
-//! file's length is looked at**; one that has grown to its bound is renamed to `….log.1`, in place of an older one, and a new one
-//! begun, which takes the place of standard error. So there are two files of [`BYTES_MAX`] at most, and what one message has.
+//! The output of such a process goes to its standard error, which is the file, so that nothing is lost
+//! however it ends: the message of a panic, of the C library, of a victim of the kernel's out-of-memory
+//! killer up to its last line. **Each log line checks the file's length**; one that has grown to its bound is
+//! renamed to `….log.1`, in place of an older one, and a new one begun, which takes the place of standard
+//! error. So there are two files of [`BYTES_MAX`] at most, plus one message.
 
 use anyhow::{Context as _, Result};
 use std::ffi::OsString;
@@ -15,7 +16,7 @@ use std::sync::Mutex;
 
 /// Bytes of one file, unless `SHOAL_LOG_BYTES` says otherwise.
 pub const BYTES_MAX: u64 = 8 << 20;
-/// Set for a process whose standard error is such a file: which.
+/// Set for a process whose standard error is such a file: the file's path.
 pub const FILE: &str = "SHOAL_LOG_FILE";
 /// The bound of one file, in bytes.
 const BYTES: &str = "SHOAL_LOG_BYTES";
@@ -24,7 +25,7 @@ const BYTES: &str = "SHOAL_LOG_BYTES";
 pub struct LogFile {
     path: PathBuf,
     bytes_max: u64,
-    /// Held by who changes the files.
+    /// Held while the files are exchanged.
     turn: Mutex<()>,
 }
 
@@ -40,7 +41,7 @@ impl LogFile {
         std::env::var_os(FILE).map(|path| LogFile::at(Path::new(&path)))
     }
 
-    /// Open it, and its folder, for this user alone; what it has stays, up to its bound.
+    /// Open it, and its folder, for this user alone; its contents stay, up to its bound.
     ///
     /// # Errors
     /// When the folder or the file cannot be made.

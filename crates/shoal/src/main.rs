@@ -1,8 +1,9 @@
 //! ShoalFS's command line program.
 //!
-//! [`cli`] is the command tree, [`commands`] what each command does, one file each. What they share: [`address`] (what a
-//! path or address means), [`cluster_file`] and [`secret`] (what is written down), [`node`] (servers in threads of this
-//! process), [`embed`] (a mount in this process), [`connect`] (a client for one command), [`stop`] (signals), [`out`].
+//! [`cli`] is the command tree, [`commands`] the commands, one file each. They share [`address`] (the meaning
+//! of a path or address), [`cluster_file`] and [`secret`] (the files), [`node`] (servers in threads of this
+//! process), [`embed`] (a mount in this process), [`connect`] (a client for one command), [`stop`] (signals),
+//! [`out`].
 //!
 //! **Invariant: every error says what could not be done, why, and where there is one, the remedy.**
 
@@ -58,7 +59,7 @@ fn main() -> ExitCode {
     let failed = commands::exit_code_of_failure(&cli.command);
     match commands::run(cli.command, &matches) {
         Ok(code) => code,
-        // Who reads our output has read enough (`shoal cat … | head`).
+        // The reader of our output has read enough (`shoal cat … | head`).
         Err(error) if out::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("shoal: {error:#}");

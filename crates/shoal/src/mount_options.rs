@@ -1,8 +1,9 @@
 //! Mount options as mount(8) and fstab(5) write them: `-o ro,nodev,key=/etc/shoal/key`.
 //!
-//! The later of two words counts. What is about when and by whom something is mounted (`noauto`, `nofail`, `_netdev`, `x-…`) is
-//! for mount(8) and systemd, and passed over; so is what changes nothing here (`relatime`: reading never changes a time). Any
-//! other word is an error: one that was believed to protect must not be passed over.
+//! The later of two words counts. Words about the time and the user of a mount (`noauto`, `nofail`,
+//! `_netdev`, `x-…`) are for mount(8) and systemd, and are ignored; so are words without an effect here
+//! (`relatime`: reading never changes a time). Any other word is an error: a word that is meant to protect
+//! must not be ignored.
 //!
 //! **As a helper of mount(8)** ([`helper_arguments`]) the program is called `mount.fuse.shoal`, by a symbolic link in `/sbin`:
 //!
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What `-o` offers; also the words of an error.
+/// The words of `-o`; also listed in an error.
 pub const OFFERED: &str = "ro, rw, suid, nosuid, dev, nodev, exec, noexec, allow_other, direct, no_stat_ahead, \
      attr_timeout=MS, timeout=S, threads=N, key=FILE";
 /// For others than us, or without an effect here.
@@ -51,7 +52,7 @@ const PASSED_OVER_BEGINNINGS: [&str; 4] = ["x-", "X-", "comment=", "user="];
 /// Names under which mount(8) looks for its helper of `-t fuse.shoal` and of `-t shoal`.
 const HELPER_NAMES: [&str; 2] = ["mount.fuse.shoal", "mount.shoal"];
 
-/// What a list of options says besides how the mount behaves.
+/// The contents of a list of options apart from the mount's behaviour.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
     /// The key file.

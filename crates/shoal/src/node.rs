@@ -87,7 +87,8 @@ struct Running {
     thread: JoinHandle<Result<()>>,
 }
 
-/// Dropped with a server's world. One that is dropped before it has finished is dead by a panic, in whichever of its tasks.
+/// Dropped with a server's world. One that is dropped before it has finished is dead by a panic, in any of
+/// its tasks.
 struct Unfinished {
     id: ServerId,
     events: Sender<Event>,
@@ -118,8 +119,8 @@ struct Plan {
 }
 
 impl Node {
-    /// Start servers of which the `given` ones get new stores: the others first, because each server is told that a store was
-    /// given up, and has to agree.
+    /// Start servers of which the `given` ones get new stores: the others first, because each server is
+    /// informed that a store was given up, and has to agree.
     pub fn start_given(
         cluster: &ClusterFile,
         ids: &[u16],
@@ -269,7 +270,8 @@ impl Plan {
         })
     }
 
-    /// Serve until the stop is told (its sender is dropped). Without its store the server refuses every connection until then.
+    /// Serve until the stop is requested (its sender is dropped). Without its store the server refuses every
+    /// connection until then.
     async fn run(
         self,
         env: Env,
@@ -312,7 +314,7 @@ impl Plan {
                     tracing::error!("DEGRADED: server {id}: {missing}");
                 }
             }
-            // What is known of the store is older then; it serves all the same.
+            // The record of the store is older then; the server serves all the same.
             if let Err(error) = keep(&mut record, server.shards()) {
                 tracing::warn!("{error:#}");
             }
@@ -379,7 +381,8 @@ async fn warn_of_room(shard: &Rc<Shard>) {
     }
 }
 
-/// A name that does not lead to this machine leads clients elsewhere. It may be told to them otherwise, so it is no error.
+/// A name that does not lead to this machine leads clients elsewhere. Clients may resolve it otherwise, so it
+/// is no error.
 async fn warn_of_name(env: &Env, address: &Address) {
     let Address::Host(host, _) = address else { return };
     let is_here = |ip: &IpAddr| UdpSocket::bind((*ip, 0)).is_ok();
@@ -396,8 +399,9 @@ async fn warn_of_name(env: &Env, address: &Address) {
     }
 }
 
-/// A store's folder is its server's alone, and made so. One that everybody may look into was made by an older version, as the
-/// umask was: it is narrowed. Group's rights alone are somebody's choice (a backup's), and stay.
+/// A store's folder is its server's alone, and made so. One that every user may look into was made by an
+/// older version, with the umask's mode: it is narrowed. Rights of the group alone are an operator's choice
+/// (for a backup), and stay.
 fn keep_private(folder: &Path) {
     let Ok(meta) = std::fs::metadata(folder) else { return };
     let mode = meta.permissions().mode() & 0o777;
@@ -452,7 +456,7 @@ fn cannot_open(error: StoreError, folder: &Path, name: &str) -> anyhow::Error {
     with_remedy(error).context(format!("cannot open file system `{name}` in {}", dir.display()))
 }
 
-/// What opening a folder failed with, and the remedy.
+/// The error of opening a folder, and the remedy.
 fn with_remedy(error: StoreError) -> anyhow::Error {
     let remedy = match &error {
         StoreError::Io { errno: Some(errno), .. } => remedy_of(*errno),

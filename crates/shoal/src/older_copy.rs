@@ -23,8 +23,8 @@ pub struct OlderCopy {
 }
 
 impl OlderCopy {
-    /// Look at the folder. What is wrong with it is the error: that it is not there, is of another server or file system, or of a
-    /// store that was never known.
+    /// Look at the folder. The error says that it is not there, is of another server or file system, or is of
+    /// a store that was never known.
     pub fn find(cluster: &ClusterFile, entry: &CollectionEntry, id: u16) -> Result<OlderCopy> {
         let server =
             cluster.server.get(usize::from(id)).with_context(|| format!("there is no server {id}"))?;
@@ -54,8 +54,8 @@ impl OlderCopy {
         Ok(OlderCopy { id: ServerId(id), record, config, found, position, successor })
     }
 
-    /// Whether it is behind what the record or another server (`remembered`) knows of its store; or all other servers were told
-    /// before that it is to be accepted.
+    /// Whether it is older than the position that the record or another server (`remembered`) has for its
+    /// store; or all other servers were informed before that it is to be accepted.
     pub fn is_older(&self, fs_id: &[u8; 16], remembered: u64) -> bool {
         let (store, position) = self.record.of(fs_id);
         let is_behind = store == self.found && self.position < position;

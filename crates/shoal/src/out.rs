@@ -12,7 +12,7 @@ pub fn line(text: impl AsRef<str>) -> Result<()> {
     Ok(())
 }
 
-/// Write a line for whoever still reads: a server does not end because its reader left.
+/// Write a line for a reader, if there still is one: a server does not end because its reader left.
 pub fn tell(text: impl AsRef<str>) {
     if let Err(error) = line(text) {
         tracing::debug!("nobody reads: {error:#}");
@@ -59,7 +59,7 @@ pub fn json(value: &impl Serialize) -> Result<()> {
     line(serde_json::to_string_pretty(&versioned(value)?).context("cannot write the answer as JSON")?)
 }
 
-/// Whether an error is that nobody reads our output any more.
+/// Whether an error means that the reader of our output has gone.
 pub fn is_closed(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe)
 }

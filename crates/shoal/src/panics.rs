@@ -1,13 +1,14 @@
-//! What becomes of a panic: a server, or a mount, that is dead ends its process, so that whoever watches over it starts it again.
+//! The handling of a panic: a server, or a mount, that is dead ends its process, so that its supervisor
+//! starts it again.
 //!
-//! The panic itself is caught where the world is driven (`shoal_env::real`); here is what it said, for the last words of the
-//! process.
+//! The panic itself is caught where the world is driven (`shoal_env::real`); this module keeps its message,
+//! for the last line of the process.
 
 use std::panic::PanicHookInfo;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// What ends by itself after a panic has so long; then the process ends as it is.
+/// The time for an orderly end after a panic; then the process ends as it is.
 const END_MAX: Duration = Duration::from_secs(60);
 
 static LAST: Mutex<Option<String>> = Mutex::new(None);
@@ -27,13 +28,13 @@ fn words(info: &PanicHookInfo<'_>) -> String {
     format!("a panic{at}: {said}")
 }
 
-/// What the last panic said.
+/// The message of the last panic.
 pub fn last() -> String {
     let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     last.clone().unwrap_or_else(|| "a panic".to_owned())
 }
 
-/// Something is dead: what else runs in this process may end well, for a while.
+/// A part is dead: the others in this process get a while to end well.
 pub fn end_soon() {
     let end = || {
         std::thread::sleep(END_MAX);

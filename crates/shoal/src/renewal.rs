@@ -5,9 +5,10 @@
 //!
 //! 1. Each server that keeps its store is asked for its map; the newest one, with new stores for the lost ones, is the next map.
 //! 2. Each of them takes that map, and retires what its pools hold of the lost stores. From then on the old stores are refused.
-//! 3. The record beside the cluster file names the new store, which the server makes when it begins.
+//! 3. The record next to the cluster file names the new store, which the server makes when it begins.
 //!
-//! All servers that keep their store must answer: one that did not hear of it would take the new store for a foreign one.
+//! All servers that keep their store must answer: one that was not informed would take the new store for a
+//! foreign one.
 //!
 //! With an older copy the record keeps the new store from the beginning on, and at the end the identity file of the folder names
 //! it, which is what decides. The server's start does the rest (`server::older`). A copy is accepted only if it is known to be
@@ -32,7 +33,7 @@ use std::time::Duration;
 
 /// A server that does not answer for so long does not serve.
 const AWAY: Duration = Duration::from_secs(3);
-/// Name of the file that says whose data a folder holds.
+/// Name of the file that names the owner of a folder's data.
 const IDENTITY: &str = "collection";
 
 /// The store of a server, or each of its stores whose folder is missing.
@@ -88,7 +89,7 @@ impl Given<'_> {
 pub fn renew(cluster: &ClusterFile, given: Given<'_>) -> Result<()> {
     let mut older = BTreeSet::new();
     let entries = cluster.collection.iter().filter(|entry| entry.module == ModuleName::Disk);
-    // What is refused is refused before anything is given up.
+    // Refusals come before anything is given up.
     let lost = lost_folders(cluster, &entries.clone().collect::<Vec<_>>(), given.anew)?;
     for entry in entries {
         let anew: Vec<u16> =
@@ -114,7 +115,7 @@ pub fn renew(cluster: &ClusterFile, given: Given<'_>) -> Result<()> {
     }
 }
 
-/// What holds after a failure, as far as servers were asked to take a new map: those of `took` may have it.
+/// The state after a failure, as far as servers were asked to accept a new map: those of `took` may have it.
 fn left(name: &str, anew: &[u16], took: &[ServerId]) -> String {
     if took.is_empty() {
         return format!("the stores of file system `{name}` stay as they are known");
@@ -147,7 +148,7 @@ fn renew_one(
     let others: Vec<ServerId> =
         (0..cluster.server.len() as u16).filter(|id| !given.has(*id)).map(ServerId).collect();
     let (map, stores) = if others.is_empty() {
-        // Nobody else has a map: what was given up before stands in the records.
+        // No other server has a map: the stores given up before are in the records.
         let mut map = cluster.map(entry)?;
         for record in lost.iter().map(|(_, record)| record).chain(copies.iter().map(|copy| &copy.record)) {
             map = record.map(&fs_id)?.map_or(map.clone(), |kept| kept.succeeded_by(&map));
@@ -238,7 +239,7 @@ fn lost_folders(
 
 /// The successors of the copies are kept, and stand in the map.
 fn begin(copies: &mut [OlderCopy], fs_id: &[u8; 16], map: &mut ClusterMap) -> Result<()> {
-    // What is refused is refused before anything is kept.
+    // Refusals come before anything is kept.
     copies.iter().try_for_each(|copy| copy.enter(map))?;
     copies.iter_mut().try_for_each(|copy| copy.begin(fs_id))
 }
@@ -261,7 +262,7 @@ fn succeed_all(
     Ok(stores)
 }
 
-/// Each of `others` takes the map, and retires what it has of the stores of `ids`.
+/// Each of `others` accepts the map, and retires its datafiles of the stores of `ids`.
 async fn tell_all(
     client: &Client,
     others: &[ServerId],

@@ -1,5 +1,5 @@
-//! What ends a process that serves: signals, a mount that somebody unmounted, a server that failed; and of one that was started for
-//! another, that one's end, however it ends.
+//! The events that end a process that serves: signals, a mount that was unmounted, a server that failed; and
+//! for one that was started for another, the end of that one, however it ends.
 
 use anyhow::{Context as _, Result};
 use shoal_proto::ServerId;
@@ -9,8 +9,9 @@ use std::io::Read as _;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-/// Set in the environment of a process that is to end with who started it. Its standard input is then a pipe that nobody writes
-/// to: the end of it tells, as no signal would of one who is killed. (A version that does not know this goes on as before.)
+/// Set in the environment of a process that is to end with its starter. Its standard input is then a pipe
+/// without writes: its end shows the starter's end, where a killed starter could send no signal. (A version
+/// that does not know this continues as before.)
 pub const ENDS_WITH_INPUT: &str = "SHOAL_ENDS_WITH_INPUT";
 
 /// Signals within such a span of the first are the same wish to stop.
@@ -19,11 +20,11 @@ const SAME_WISH: Duration = Duration::from_millis(500);
 /// Something happened.
 #[derive(Debug)]
 pub enum Event {
-    /// Somebody wants us to stop, or nobody is left who wants us to go on.
+    /// A stop was requested, or the starter has ended.
     Signal,
-    /// The mount is gone: somebody unmounted it.
+    /// The mount is gone: it was unmounted.
     Unmounted,
-    /// A server ended before it was told to.
+    /// A server ended before it was to.
     Failed(ServerId, String),
 }
 

@@ -1,10 +1,10 @@
-//! What happens, told on standard error: `SHOAL_LOG` is a filter, `-v` and `-vv` are two of them.
+//! Events, logged on standard error: `SHOAL_LOG` is a filter, `-v` and `-vv` are two of them.
 
 use crate::log_file::LogFile;
 use std::sync::Arc;
 use tracing_subscriber::EnvFilter;
 
-/// Begin to tell; nothing if what happens is `simulated`, unless it is asked for.
+/// Begin to log; nothing if the events are `simulated`, unless requested.
 pub fn start(verbose: u8, simulated: bool) {
     let customary = match verbose {
         0 if simulated => "off",
@@ -22,7 +22,7 @@ pub fn start(verbose: u8, simulated: bool) {
     };
     let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let told = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
-    // Fails only if somebody began before: nobody does.
+    // Fails only if logging was begun before, which never happens.
     let _ = match LogFile::of_this_process() {
         Some(log) => told.with_writer(Arc::new(log)).try_init(),
         None => told.with_writer(std::io::stderr).try_init(),

@@ -84,13 +84,13 @@ pub fn dist_json(dist: &Dist) -> Value {
     }
 }
 
-/// The servers of a split directory's shards, in order; null for what is whole.
+/// The servers of a split directory's shards, in order; null for a whole one.
 pub fn shards_json(attr: &Attr) -> Value {
     let servers: Vec<u16> = attr.shards.servers().iter().map(|server| server.0).collect();
     if servers.is_empty() { Value::Null } else { servers.into() }
 }
 
-/// The same for people: `split over servers 0, 1, 2`; nothing for what is whole.
+/// The same for people: `split over servers 0, 1, 2`; nothing for a whole one.
 pub fn shards(attr: &Attr) -> Option<String> {
     let servers: Vec<String> = attr.shards.servers().iter().map(ToString::to_string).collect();
     (!servers.is_empty()).then(|| format!("split over servers {}", servers.join(", ")))
@@ -127,7 +127,7 @@ pub fn attr_json(attr: &Attr) -> Value {
     })
 }
 
-/// Counts one behind the other: `20 1 0 3`; nothing for what is no list.
+/// Counts in sequence: `20 1 0 3`; nothing for a value that is no list.
 pub fn list(counts: &Value) -> String {
     let counts = counts.as_array().map_or(&[][..], Vec::as_slice);
     counts.iter().map(|n| count(n.as_u64().unwrap_or(0))).collect::<Vec<_>>().join(" ")

@@ -1,4 +1,5 @@
-//! Benchmarks from outside, as small as they can be: that their output is complete, not what the figures are.
+//! Benchmarks from outside, as small as they can be: that their output is complete, not that the figures are
+//! good.
 
 use serde_json::Value;
 use std::os::unix::process::ExitStatusExt as _;
@@ -245,7 +246,7 @@ fn parent_of(pid: u32) -> Option<(u32, bool)> {
     Some((words.next()?.parse().ok()?, has_ended))
 }
 
-/// Look again and again; what is seen in the end.
+/// Look repeatedly; returns the last result.
 fn seen<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     let until = Instant::now() + Duration::from_secs(120);
     loop {

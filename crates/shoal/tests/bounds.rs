@@ -165,7 +165,7 @@ fn what_is_measured_is_kept_and_taken_again_by_its_name() {
         number(&machine["disk"]["write_mb_per_s"]) > 0.0 && !list(&machine["sync"]).is_empty(),
         "{machine}"
     );
-    // One client is told twice: its cores idle, and awake.
+    // One client is listed twice: its cores idle, and awake.
     assert_eq!(list(&told["bounds"]).len(), 10 * 3 * 5);
     assert_eq!(told["servers"], 2);
     let kept = data.path().join("shoal/machines/this.toml");

@@ -120,7 +120,7 @@ impl Home {
     }
 }
 
-/// Every path below a folder, with what is there.
+/// Every path below a folder, with its contents.
 fn listing(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut todo = vec![folder.to_path_buf()];
@@ -188,7 +188,7 @@ fn every_command_that_tells_facts_tells_them_as_json_too() {
     }
 }
 
-/// What a command that must succeed tells as JSON.
+/// The JSON output of a command that must succeed.
 fn told(args: &[&str]) -> serde_json::Value {
     let text = said(&[args, &["--json"]].concat());
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("shoal {args:?}: {error} in `{text}`"))
@@ -257,7 +257,7 @@ fn what_is_copied_in_comes_out_the_same_and_every_question_is_answered() {
     let up = Serving::start(&["up", &data, "--servers", "3", "--strip", "64k"]);
     let (root, key) = (up.address(), home.text("data/key"));
     let at = |path: &str| format!("{root}{path}");
-    // Clearing a huge page for each small buffer is what a server's thread has no time for.
+    // A server's thread has no time to clear a huge page for each small buffer.
     let process = std::fs::read_to_string(format!("/proc/{}/status", up.child.id())).unwrap();
     assert!(process.contains("THP_enabled:\t0"), "{process}");
 
@@ -322,7 +322,7 @@ fn what_is_copied_with_its_attributes_keeps_those_that_extend_them() {
         }
     }
     setxattr(tree.join("small"), "user.other", b"too", XattrFlags::empty()).unwrap();
-    // Nobody may write it: that is no hindrance to who makes it.
+    // No user may write it: that does not stop its maker.
     std::fs::set_permissions(tree.join("small"), std::fs::Permissions::from_mode(0o444)).unwrap();
     let (data, key) = (home.text("data"), home.text("data/key"));
     let up = Serving::start(&["up", &data, "--servers", "2", "--strip", "64k"]);
@@ -455,7 +455,7 @@ fn a_folder_without_a_cluster_file_is_neither_begun_anew_nor_given_up() {
     let words = refused(&["cat", &root, "--key", &home.text("data/key")], 1);
     assert!(words.contains("it is a directory"), "{words}");
     up.stop();
-    // The key may be the only copy of one: nobody is to remove it.
+    // The key may be the only copy of one: it is not to be removed.
     std::fs::remove_file(home.path("data/cluster.toml")).unwrap();
     let words = refused(&["up", &home.text("data")], 1);
     assert!(words.contains("cluster.toml is missing") && words.contains("restore"), "{words}");

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What each crate may stand on. Arrows run one way; `server` and `client` never see each other.
+/// The crates that each crate may depend on. Arrows run one way; `server` and `client` never see each other.
 const ARROWS: &[(&str, &[&str])] = &[
     ("pattern", &[]),
     ("proto", &["pattern"]),
@@ -47,7 +47,7 @@ const SIMULATED: &[&str] = &["pattern", "proto", "store", "server", "client"];
 /// Crates on whose paths nothing may be unwrapped without a reason.
 const CAREFUL: &[&str] = &["server", "client", "store", "fuse"];
 
-/// Types with an offset and a length that are no list of regions beside `Pattern`: one place each.
+/// Types with an offset and a length that are not a list of regions: one place each.
 const PLACES: &[(&str, &str)] = &[
     // Where the value log keeps a stream's bytes.
     ("store/src/stream_row.rs", "Log"),
@@ -237,8 +237,8 @@ fn the_product_never_names_its_laboratory() {
     assert_eq!(gates.len(), 1, "the command tree alone names its branch of studies: {gates:?}");
 }
 
-/// Bugs planted on purpose never get into a program that somebody uses: their feature is in no default, and no manifest but
-/// by the feature of the same name turns it on.
+/// Bugs planted on purpose never get into a program for users: their feature is in no default, and no
+/// manifest but by the feature of the same name turns it on.
 #[test]
 fn no_build_has_mutants_unless_it_is_asked_for() {
     for (krate, _) in ARROWS {
@@ -375,7 +375,7 @@ fn is_message(name: &str) -> bool {
     matches!(name, "proto/src/op.rs" | "proto/src/tx.rs")
 }
 
-/// What is between braces.
+/// The text between braces.
 struct Body {
     name: String,
     fields: BTreeSet<String>,

@@ -1,5 +1,6 @@
-//! A server, or a mount, that is dead by a panic ends its process with words and a status, so that whoever watches over it starts
-//! it again. The panic is one that only builds with planted bugs have (`shoal_env::mutant::panic_if_asked`).
+//! A server, or a mount, that is dead by a panic ends its process with a message and a status, so that its
+//! supervisor starts it again. The panic is one that only builds with planted bugs have
+//! (`shoal_env::mutant::panic_if_asked`).
 #![cfg(feature = "mutants")]
 
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -97,7 +98,7 @@ fn a_mount_that_panics_is_taken_away_and_ends_its_process_with_words() {
     let up = Serving::start(&["up", &text("data")], "nothing");
     let (mnt, key) = (text("mnt"), text("data/key"));
     let mut mount = Serving::start(&["mount", &up.address(), &mnt, "--key", &key], "mount");
-    // Its answer is an error, and nobody waits for ever.
+    // Its answer is an error, and no client waits for ever.
     let asked = Command::new("df").arg(&mnt).output().unwrap();
     assert!(!asked.status.success());
     let (status, told) = mount.ended();

@@ -1,4 +1,5 @@
-//! `shoal paper` from outside: what there is, a computed experiment, a short run in each mode, the exit status, the document.
+//! `shoal paper` from outside: the list, a computed experiment, a short run in each mode, the exit status,
+//! the document.
 
 use serde_json::Value;
 use std::path::Path;
@@ -107,7 +108,7 @@ fn a_file_of_ones_own_runs_simulated_and_real_and_the_document_has_both() {
     let page = std::fs::read_to_string(data.path().join("doc/ALL.md")).expect("written");
     assert!(page.contains("### small") && page.contains("(figures/small-simulated.svg)"), "{page}");
     assert!(data.path().join("doc/figures/small-real.svg").exists());
-    // The real run is told again, beside a simulated one of another time.
+    // The real run is printed again, next to a simulated one of another time.
     std::fs::write(data.path().join("real.json"), told.to_string()).expect("written");
     let again =
         "./small.toml --quick --simulated --beside real.json --quiet --json --reproduction doc/AGAIN.md";

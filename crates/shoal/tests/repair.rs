@@ -1,4 +1,4 @@
-//! Damage made on purpose is found by `fsck`, mended by `--repair`, and nothing that has data is lost.
+//! Damage made on purpose is found by `fsck`, repaired by `--repair`, and nothing that has data is lost.
 
 use bytes::Bytes;
 use shoal_client::{Client, Options};
@@ -37,7 +37,7 @@ async fn client(env: shoal_env::Env, folder: &str, address: &str) -> Client {
     Client::connect(env, options).await.unwrap()
 }
 
-/// A lost entry, a lost object, wrong links, a lost datafile, a datafile of nobody, a lost directory.
+/// A lost entry, a lost object, wrong links, a lost datafile, a datafile without a file, a lost directory.
 async fn damage(client: &Client) {
     let root = Handle::ROOT;
     let dir = client.mkdir(root, &name("dir"), OWNER).await.unwrap().handle;

@@ -37,7 +37,7 @@ fn stop(child: &Child) {
     let tasks = format!("/proc/{}/task", child.id());
     let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
         let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat")));
-        // The state stands behind the name, which is in brackets.
+        // The state is after the name, which is in brackets.
         stat.map_or(true, |stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
     };
     while !std::fs::read_dir(&tasks).unwrap().all(is_stopped) {

@@ -1,5 +1,5 @@
-//! What FUSE alone costs here: the small-file workload over a directory and over a pass-through mount of it,
-//! with the machine's own limits beside.
+//! The cost of FUSE alone here: the small-file workload over a directory and over a pass-through mount of it,
+//! next to the machine's own limits.
 //!
 //! ```text
 //! cargo run --release -p shoal-bench --example passthrough -- DIRECTORY [WORKERS [FILES [REPETITIONS]]]

@@ -1,8 +1,9 @@
-//! What the machine did beside a target, in the same run: the other half of every figure.
+//! The machine's own rates in the run of a target: the other half of every figure.
 //!
-//! After each repetition over a target come: plain echo in the target's layout with the sizes of each phase's messages
-//! ([`crate::probe::layout`]), and syncs of a group of that repetition's own size on the servers' disk
-//! ([`crate::probe::group`]). Their medians, and what the target counted, make each phase's bound ([`crate::bounds`]).
+//! After each repetition over a target come: plain echo in the target's layout with the sizes of each phase's
+//! messages ([`crate::probe::layout`]), and syncs of a group of that repetition's own size on the servers'
+//! disk ([`crate::probe::group`]). Their medians, and the target's counts, make each phase's bound
+//! ([`crate::bounds`]).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -45,16 +46,16 @@ pub struct Setting {
     pub way: Option<String>,
 }
 
-/// One phase, beside its bound.
+/// One phase, next to its bound.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HeldPhase {
     /// Its name.
     pub phase: String,
     /// Measured (the median, by the watch on the wall) and bound.
     pub held: Held,
-    /// What an operation cost.
+    /// The cost of an operation.
     pub cost: Cost,
-    /// What the machine did: medians.
+    /// The machine's rates: medians.
     pub machine: Machine,
     /// Bytes of a group of the journal.
     pub group_bytes: u64,
@@ -62,7 +63,7 @@ pub struct HeldPhase {
     pub cpu_us: f64,
 }
 
-/// What a phase sends and gets, and whether it changes something.
+/// The messages of a phase, and whether it makes changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     request: usize,
@@ -78,7 +79,7 @@ fn shape(phase: &str, workload: &Workload, setting: &Setting) -> Shape {
     let changes = is(&["create", "remove", "mkdir", "rmdir"]);
     let (bytes, batch) = (workload.bytes_each(), workload.batch(phase));
     let headers = HEADERS + (batch - 1) * HEADERS_EACH;
-    // What is longer goes by several messages, each as long as one can be.
+    // A longer transfer takes several messages, each as long as one can be.
     let len = |carries: bool| (headers + if carries { batch * bytes } else { 0 }).min(MESSAGE_MAX);
     Shape {
         request: len(writes),
@@ -88,7 +89,7 @@ fn shape(phase: &str, workload: &Workload, setting: &Setting) -> Shape {
     }
 }
 
-/// The measurements beside one target.
+/// The machine's measurements for one target.
 pub struct Beside {
     setting: Setting,
     echo: Echo,
@@ -105,7 +106,7 @@ struct Round {
 }
 
 impl Beside {
-    /// Start what is needed.
+    /// Start the probes.
     pub fn new(setting: &Setting, clients: usize) -> Result<Beside> {
         let temp = std::env::temp_dir();
         let home = crate::probe::Home::new(&temp)?;
@@ -118,7 +119,7 @@ impl Beside {
         Ok(Beside { setting: setting.clone(), echo, groups, rounds: Vec::new(), _home: home })
     }
 
-    /// Measure beside this repetition.
+    /// Measure after this repetition.
     pub fn round(&mut self, workload: &Workload, run: &RunResult) -> Result<()> {
         let mut echo: Vec<(usize, usize, RoundTrips)> = Vec::new();
         let mut disk: Vec<(usize, Disk)> = Vec::new();
@@ -136,7 +137,7 @@ impl Beside {
         Ok(())
     }
 
-    /// Every phase beside its bound; `way_per_s`: the rate of a phase on the way's target.
+    /// Every phase next to its bound; `way_per_s`: the rate of a phase on the way's target.
     pub fn hold(
         &self,
         workload: &Workload,
@@ -189,7 +190,7 @@ impl Beside {
 }
 
 impl Round {
-    /// What the disk did with groups of so many operations; nothing where nothing was kept.
+    /// The disk's rate with groups of so many operations; none where nothing was kept.
     fn disk(&self, batch: usize) -> Disk {
         self.disk.iter().find(|(one, _)| *one == batch).map_or_else(Disk::default, |(_, disk)| *disk)
     }
@@ -211,8 +212,9 @@ fn all(phases: &[&PhaseResult]) -> (u64, Option<Counts>) {
 fn cost(clients: usize, shape: Shape, ops: u64, counts: Option<Counts>, is_mount: bool) -> Cost {
     let each = |n: u64| n as f64 / ops.max(1) as f64;
     let counted = counts.map(|counts| each(counts.requests));
-    // A count includes what servers ask each other and what is asked for the counts: a whole number is what was meant. A
-    // batch is asked of all its servers at once, and of one after the other only what is not where its name is.
+    // A count includes messages between servers and the requests for the counts: the nearest whole number is
+    // right. A batch goes to all its servers at once; only items that are not on the server of their name
+    // take a second message.
     let round_trips = match counted {
         _ if shape.batch > 1 => 1.0 / shape.batch as f64,
         Some(n) if (0.9..1.1).contains(&n) => 1.0,

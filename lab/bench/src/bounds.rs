@@ -1,4 +1,4 @@
-//! What an operation could reach at best on this machine: the arithmetic, in one place.
+//! The best possible rate of an operation on this machine: the arithmetic, in one place.
 //!
 //! An operation costs *round trips*, *syncs* one after the other, *bytes* on the disk, and, through a mount, the *way*
 //! through the kernel. The machine gives each of these at a rate measured in the same run ([`Machine`]). With P clients that
@@ -11,16 +11,17 @@
 //!   way       the pass-through's own rate
 //! ```
 //!
-//! and the least of them *binds*. How terms make a bound, and what a wait comes to, is [`shoal_model`]'s arithmetic. What goes into
-//! it is not: `shoal_model::bound` takes a machine as a whole from a file, before anything is run on it (docs/BOUNDS.md), with
-//! processor time, links and what bytes add; here are a few medians, taken beside each repetition with the run's own clients, sizes
-//! and groups, so that a machine that is slow at the moment is held against itself. Source: the thesis's chapter 4 ("estimated upper
-//! bound"), and the design's section 6.
+//! and the least of them *binds*. How terms make a bound, and the length of a wait, are [`shoal_model`]'s
+//! arithmetic. Its input differs: `shoal_model::bound` takes a machine as a whole from a file, before
+//! anything is run on it (docs/BOUNDS.md), with processor time, links and the cost of bytes; here it is a few
+//! medians, taken with each repetition with the run's own clients, sizes and groups, so that a machine that
+//! is slow at the moment is compared with itself. Source: the thesis's chapter 4 ("estimated upper bound"),
+//! and the design's section 6.
 
 use serde::{Deserialize, Serialize};
 use shoal_model::{Part, short, waiting};
 
-/// What the machine did beside the run: medians.
+/// The machine's rates during the run: medians.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// One round trip of plain echo, with as many clients and the same sizes, microseconds.
@@ -29,13 +30,13 @@ pub struct Machine {
     pub echo_per_s: f64,
     /// One sync of a group of the run's own size, with a writer a server (but no more than clients), microseconds.
     pub sync_us: f64,
-    /// What the disk takes of large durable writes from as many writers, 10^6 bytes a second.
+    /// The disk's rate of large durable writes from as many writers, 10^6 bytes a second.
     pub disk_mb_per_s: f64,
     /// The pass-through's rate of the same operation, all clients together; 0: no mount is involved.
     pub way_per_s: f64,
 }
 
-/// What one operation costs.
+/// The cost of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// Clients that wait for their answers.
@@ -48,7 +49,7 @@ pub struct Cost {
     pub bytes: f64,
 }
 
-/// What may bind.
+/// The possible limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
@@ -82,7 +83,7 @@ pub type Term = shoal_model::Term<Limit>;
 pub type Bound = shoal_model::Bound<Limit>;
 
 impl Cost {
-    /// What it allows on a machine; `None` where nothing is known that bounds it.
+    /// The rate that it allows on a machine; `None` where no bound is known.
     pub fn bound(&self, machine: &Machine) -> Option<Bound> {
         let terms = [wait(self, machine), echo(self, machine), disk(self, machine)];
         let bound = Bound::least_of(terms.into_iter().flatten());
@@ -130,12 +131,12 @@ fn disk(cost: &Cost, machine: &Machine) -> Option<Term> {
     })
 }
 
-/// A measured rate beside its bound: what every benchmark prints.
+/// A measured rate next to its bound: every benchmark prints these.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Held {
     /// Operations a second.
     pub measured: f64,
-    /// What could be.
+    /// The bound.
     pub bound: Option<Bound>,
 }
 

@@ -1,6 +1,6 @@
 //! Buffers aligned for direct I/O, and the bytes that go into them.
 
-/// What direct I/O asks of addresses, offsets and lengths, bytes.
+/// The alignment that direct I/O requires of addresses, offsets and lengths, bytes.
 pub(crate) const ALIGNMENT: usize = 4096;
 
 /// A buffer of `len` bytes that begins at a multiple of [`ALIGNMENT`].

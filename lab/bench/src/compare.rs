@@ -30,7 +30,7 @@ pub struct CompareOptions {
     pub reference: Option<String>,
     /// Measure the machine's own limits in the same run.
     pub probe: Option<ProbeOptions>,
-    /// Targets whose every phase is held against a bound, by name.
+    /// Targets whose every phase is compared with a bound, by name.
     pub settings: Vec<(String, Setting)>,
 }
 

@@ -1,12 +1,12 @@
-//! What a phase cost besides time: processor time, messages, syncs, bytes.
+//! The costs of a phase besides time: processor time, messages, syncs, bytes.
 //!
-//! A target that can count is asked before and behind every phase, while all workers wait. Rates tell what a phase
-//! reached; counts tell why, and they are what bounds are made of (`bounds`). Processor time wanders far less than
-//! time on the wall, so comparisons of programs go by it (`ratios`).
+//! The counts of a target that has them are read before and after every phase, while all workers wait. Rates
+//! show the result of a phase; counts explain it, and bounds are made of them (`bounds`). Processor time
+//! wanders far less than time on the wall, so comparisons of programs go by it (`ratios`).
 
 use serde::{Deserialize, Serialize};
 
-/// Which end of a phase. What asking itself costs should fall outside.
+/// Which end of a phase. The cost of reading the counts should fall outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
     /// The phase comes next: processor time is read last.
@@ -15,7 +15,7 @@ pub enum Edge {
     Behind,
 }
 
-/// Running counts of clients and servers together, or what was counted between two moments.
+/// Running counts of clients and servers together, or the counts between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
@@ -36,7 +36,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What was counted since `earlier`.
+    /// The counts since `earlier`.
     pub fn since(&self, earlier: &Counts) -> Counts {
         Counts {
             client_cpu_us: self.client_cpu_us.saturating_sub(earlier.client_cpu_us),

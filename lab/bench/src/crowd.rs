@@ -1,4 +1,4 @@
-//! One directory with very many files: what is asked of it, and what was seen.
+//! One directory with very many files: the requirements, and the results.
 //!
 //! Several clients fill one directory, list it, and empty it again. While it is full and others create and remove, a
 //! listing must show each file that is there all the time exactly once ([`Seen`]).
@@ -14,7 +14,7 @@ use crate::report::plain_table;
 use crate::seconds::Seconds;
 use shoal_model::short;
 
-/// What the servers' shares of the entries may differ by, percent.
+/// The allowed difference of the servers' shares of the entries, percent.
 const SHARES: f64 = 20.0;
 /// Entries a second, with attributes.
 const LISTED_NATIVELY: f64 = 200_000.0;
@@ -85,7 +85,7 @@ impl Seen {
         }
     }
 
-    /// What to say, when so many files have come and gone meanwhile.
+    /// The remark when so many files were made and removed meanwhile.
     pub fn rightness(&self, changes: u64) -> Rightness {
         Rightness {
             missing: self.files - self.shown,
@@ -154,7 +154,7 @@ pub struct CrowdReport {
 }
 
 impl CrowdReport {
-    /// What is asked, and whether it is met.
+    /// The requirements, and whether they are met.
     pub fn verdicts(&self) -> Vec<Verdict> {
         let mut all = vec![self.created.is_steady("creates"), self.shares()];
         all.push(self.listed("the native client", Some(&self.natively), LISTED_NATIVELY));

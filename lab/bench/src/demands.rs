@@ -1,4 +1,5 @@
-//! What is asked of the native client and of the mount, and whether a run met it: each demand a line that can fail.
+//! The requirements of the native client and of the mount, and whether a run met them: each demand a line
+//! that can fail.
 
 mod mount;
 
@@ -24,7 +25,7 @@ const CLIENTS: usize = 16;
 const CREATES_PER_S: f64 = 18_000.0;
 const STATS_PER_S: f64 = 40_000.0;
 const REMOVES_PER_S: f64 = 18_000.0;
-/// What a batch gains over the same one by one: creates; writes and reads.
+/// The gain of a batch over the same one by one: creates; writes and reads.
 const BATCHED_CREATES: f64 = 20.0;
 const BATCHED_DATA: f64 = 8.0;
 /// Of messages or the disk, percent, where these bind before such a gain is reached.
@@ -35,9 +36,9 @@ const LONE_CREATE: f64 = 1.5;
 /// One demand, held against a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What is asked.
+    /// The requirement.
     pub demand: String,
-    /// What was measured, and against what.
+    /// The measured values, and their references.
     pub measured: String,
     /// Whether that is enough.
     pub is_met: bool,

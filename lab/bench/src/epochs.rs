@@ -1,8 +1,8 @@
-//! Epochs: the same files read again and again in random order, as training over a data set does.
+//! Epochs: the same files read repeatedly in random order, as training over a data set does.
 //!
-//! Each worker, in a directory of its own: makes N files of different sizes; opens, reads and closes each in random order, twice;
-//! removes them. What the second epoch finds in a kernel's page cache it need not ask of a file system that knows that nothing
-//! has changed.
+//! Each worker, in a directory of its own: makes N files of different sizes; opens, reads and closes each in
+//! random order, twice; removes them. The second epoch can use the kernel's page cache, if the file system
+//! knows that nothing has changed.
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ impl Default for EpochsOptions {
     }
 }
 
-/// Names of the phases that are measured, for those who look them up.
+/// Names of the measured phases, for look-ups.
 pub mod names {
     /// Files are read for the first time since they were made.
     pub const FIRST: &str = "first epoch";

@@ -1,9 +1,10 @@
-//! This machine, fitted from probes: what `shoal bounds` measures and keeps.
+//! This machine, fitted from probes: the values that `shoal bounds` measures and keeps.
 //!
-//! In rounds, medians over them: round trips of plain echo on idle and on awake cores, with 1, 4, 16 and 64 outstanding, of 64
-//! bytes and 8 KiB; a stream; syncs by method, size and number of writers; the disk and the cache; memory. What a message costs
-//! both sides' cores comes from the echo with 64 outstanding; what an *operation* costs is measured with real servers and
-//! clients by who has such ([`OperationCosts`]), and the message's part is taken off.
+//! In rounds, medians over them: round trips of plain echo on idle and on awake cores, with 1, 4, 16 and 64
+//! outstanding, of 64 bytes and 8 KiB; a stream; syncs by method, size and number of writers; the disk and
+//! the cache; memory. The cost of a message for both sides' cores comes from the echo with 64 outstanding;
+//! the cost of an *operation* is measured with real servers and clients by a crate that has them
+//! ([`OperationCosts`]), and the message's part is subtracted.
 //!
 //! Processor time is kept twice: the least of the rounds, as bounds are made of it (`[cpu]`), and the median, as simulations are
 //! (`[usual]`).
@@ -35,7 +36,7 @@ const REPLY_BYTES: usize = 64;
 const BUSY: usize = 64;
 /// Sizes that are made durable at once.
 const SYNC_BYTES: [usize; 3] = [4096, 65_536, 1 << 20];
-/// Bytes copied to see what memory does; far more than caches hold.
+/// Bytes copied to measure memory; far more than caches hold.
 const COPY_BYTES: usize = 64 << 20;
 
 /// How to measure.
@@ -43,7 +44,7 @@ const COPY_BYTES: usize = 64 << 20;
 pub struct FitOptions {
     /// A folder on the disk that is meant; nothing stays there.
     pub folder: PathBuf,
-    /// What comes to [`echo_server_main`](crate::probe::layout::echo_server_main).
+    /// The command that runs [`echo_server_main`](crate::probe::layout::echo_server_main).
     pub echo: WorkerCommand,
     /// Servers.
     pub servers: usize,
@@ -62,7 +63,7 @@ pub struct OperationCosts {
     pub change_us: f64,
     /// An entry of a listing.
     pub entry_us: f64,
-    /// What the cheapest change takes more where it goes into a journal.
+    /// The additional cost of the cheapest change where it goes into a journal.
     pub record_us: f64,
     /// An operation that only looks, one client alone.
     pub alone_us: f64,
@@ -72,7 +73,7 @@ pub struct OperationCosts {
     pub megabyte_cached_us: f64,
 }
 
-/// Costs of both sides, of one kind: the least of the rounds, or what is usual.
+/// Costs of both sides, of one kind: the least of the rounds, or the usual ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Costs {
     /// The client's.
@@ -89,7 +90,7 @@ pub struct Costs {
     pub file_alone_us: f64,
 }
 
-/// What a thread's sleeping and waking costs.
+/// The cost of a thread's sleeping and waking.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Sleeping {
     /// Before an idle core runs a thread.
@@ -104,9 +105,10 @@ impl Sleeping {
     /// Most of an operation is no sleeping.
     const PART_MAX: f64 = 0.4;
 
-    /// One client alone waits for both sides' processor time, and for an idle core on each. Where it waits for less than both
-    /// spend, the rest is spent when nobody waits: going to sleep. What servers spend more on a client alone than on many
-    /// is sleeping and waking too, as much of it as they do more often.
+    /// One client alone waits for both sides' processor time, and for an idle core on each. Where it waits
+    /// for less than both spend, the rest is spent when no client waits: going to sleep. The additional cost
+    /// of servers for a single client is sleeping and waking too, in proportion to how much more often they
+    /// do so.
     fn of(costs: &Costs) -> Sleeping {
         let (client_us, server_us) = (costs.client.look_us, costs.server.alone_us);
         let waits_us = costs.alone_us - client_us - server_us;
@@ -209,7 +211,7 @@ impl Fit {
         (self.echoes.len() + self.syncs.len() + 3) as u64
     }
 
-    /// Measures everything once; `tell` hears what comes next.
+    /// Measures everything once; `tell` receives the next step.
     pub fn round(&mut self, tell: &mut dyn FnMut(String)) -> Result<()> {
         let duration = self.options.duration;
         for outstanding in OUTSTANDING {
@@ -319,16 +321,16 @@ impl Fit {
     }
 }
 
-/// What a disk's writes take by themselves, microseconds.
+/// The time of a disk's writes by themselves, microseconds.
 struct Writes {
     /// 10^6 bytes copied into its cache.
     cached_us: f64,
-    /// A page made durable, beside processor time.
+    /// A page made durable, without processor time.
     page_us: f64,
 }
 
-/// Both sides, from a message's processor time, that of a stream's 10^6 bytes, the costs of operations, and what the disk's
-/// writes take.
+/// Both sides, from a message's processor time, that of a stream's 10^6 bytes, the costs of operations, and
+/// the time of the disk's writes.
 fn cpu(message_us: (f64, f64), megabyte_us: (f64, f64), costs: &Costs, disk: &Writes) -> Cpu {
     let sleeping = Sleeping::of(costs);
     let served_us = costs.server_sleeps * (sleeping.sleep_us + sleeping.wake_us);
@@ -341,22 +343,24 @@ fn cpu(message_us: (f64, f64), megabyte_us: (f64, f64), costs: &Costs, disk: &Wr
             sleep_us: tidy(sleeping.sleep_us),
             wake_us: tidy(sleeping.wake_us),
             file_us: tidy(costs.file_us),
-            // What a lone write waits beside its processor time and the disk's: threads that awake.
+            // The wait of a lone write in addition to its processor time and the disk's: threads that wake
+            // up.
             file_wait_us: tidy(costs.file_alone_us - costs.file_us - disk.page_us),
             ..keeping(side(message_us.1, megabyte_us.1, &costs.server, served_us), &costs.server, disk)
         },
     }
 }
 
-/// What a server receives costs its way alone, where it goes into a disk's cache: the copy is the cache's. What memory takes
-/// more than that way is memory's: the first touch of each page.
+/// Received bytes cost a server only their way, where they go into a disk's cache: the copy is the cache's.
+/// The additional time of memory is memory's: the first touch of each page.
 fn keeping(side: Side, costs: &OperationCosts, disk: &Writes) -> Side {
     let all_us = side.megabyte_received_us;
     let received_us = (costs.megabyte_cached_us - disk.cached_us).clamp(0.0, all_us);
     Side { megabyte_received_us: tidy(received_us), megabyte_kept_us: tidy(all_us - received_us), ..side }
 }
 
-/// The message's part is taken off: the bound counts messages by themselves; and what an operation slept.
+/// The message's part is subtracted, because the bound counts messages by themselves; so is the cost of an
+/// operation's sleeping.
 fn side(message_us: f64, megabyte_us: f64, costs: &OperationCosts, slept_us: f64) -> Side {
     Side {
         message_us: tidy(message_us),
@@ -410,7 +414,7 @@ fn sync_row(samples: &SyncSamples) -> Option<Sync> {
     Some(Sync { method: method.to_owned(), bytes, writers, sync_us, sync_per_s, cpu_us })
 }
 
-/// What large durable writes reached, by any method and number of writers, 10^6 bytes a second.
+/// The best rate of large durable writes, by any method and number of writers, 10^6 bytes a second.
 fn direct_mb_per_s(syncs: &[SyncSamples]) -> f64 {
     let rate = |sync: &SyncSamples| medians(&sync.samples).map(|(_, per_s)| per_s * sync.bytes as f64 / 1e6);
     syncs.iter().filter_map(rate).fold(0.0, f64::max)

@@ -1,10 +1,11 @@
-//! Bounds held against what is: no figure above its bound, no bound of a hot operation far above what servers reach that keep
-//! nothing.
+//! Bounds compared with figures: no figure above its bound, no bound of a hot operation far above the rate of
+//! servers that keep nothing.
 //!
-//! A *figure* is the median of several rounds, with its interval of 95 %. It *exceeds* its bound where all of the interval lies
-//! above: what lies on both sides is noise. A bound is *loose* where all of the interval of a server's figure that keeps nothing
-//! lies below a third of it: such a server does as little as ours can, so the rest is missing in the model. Where others keep and
-//! sync what they are given, the distance to the bound is theirs to gain, and is not judged.
+//! A *figure* is the median of several rounds, with its interval of 95 %. It *exceeds* its bound where all of
+//! the interval lies above: an interval that contains the bound is noise. A bound is *loose* where all of the
+//! interval of a server's figure that keeps nothing lies below a third of it: such a server does as little as
+//! ours can, so the rest is missing in the model. Where other servers keep and sync their data, the distance
+//! to the bound is their possible gain, and is not judged.
 
 use serde::{Deserialize, Serialize};
 use shoal_model::{Bound, short};
@@ -14,7 +15,7 @@ use crate::interval::Interval;
 /// A bound is loose where what keeps nothing reaches less than one part in so many.
 pub const LOOSE: f64 = 3.0;
 
-/// What can be said of a bound.
+/// The verdict on a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -29,7 +30,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the model is as right as can be told.
+    /// Whether the model is right, as far as can be decided.
     pub fn is_well(self) -> bool {
         matches!(self, Verdict::Holds | Verdict::Noise)
     }
@@ -46,12 +47,12 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// A figure beside its bound.
+/// A figure next to its bound.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// What is done.
+    /// The operation.
     pub operation: String,
-    /// Where servers keep what they are given.
+    /// Where servers keep their data.
     pub module: String,
     /// Clients, one operation under way each.
     pub clients: u32,
@@ -59,11 +60,11 @@ pub struct Figure {
     pub per_s: Interval,
     /// At most.
     pub bound_per_s: f64,
-    /// What binds, in a word.
+    /// The limit that binds, in a word.
     pub binds: &'static str,
     /// The arithmetic of every term, the one that binds first.
     pub arithmetic: Vec<String>,
-    /// What can be said.
+    /// The verdict.
     pub verdict: Verdict,
 }
 

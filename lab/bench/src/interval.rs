@@ -3,9 +3,9 @@
 //! Benchmarks' samples have tails and steps, so nothing here takes them for normal:
 //!
 //! * of a *median*, two samples of the sorted list: each lies on either side of the true median by the toss of a coin;
-//! * of a *ratio* of two sides measured in turn, pair by pair: the Hodges–Lehmann estimate, which is the median of the
-//!   means of all pairs' ratios (as logarithms), and the interval that Wilcoxon's signed ranks leave. What slows the
-//!   machine for a while slows both sides of a pair, and drops out.
+//! * of a *ratio* of two sides measured in turn, pair by pair: the Hodges–Lehmann estimate, which is the
+//!   median of the means of all pairs' ratios (as logarithms), and the interval that Wilcoxon's signed ranks
+//!   leave. A slow period of the machine slows both sides of a pair, and cancels.
 //!
 //! Fewer than six samples hold no such interval: six alike happen once in 32 times by chance alone. Source: Hollander and
 //! Wolfe, "Nonparametric Statistical Methods", chapter 3.
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::spread::Spread;
 
-/// What lies outside, on each side.
+/// The part outside, on each side.
 const TAIL: f64 = 0.025;
 /// Fewer samples hold no interval.
 pub const SAMPLES_MIN: usize = 6;
@@ -23,7 +23,7 @@ const EXACT_MAX: usize = 60;
 /// The normal distribution's quantile of [`TAIL`].
 const NORMAL: f64 = 1.96;
 
-/// A figure, and what it lies between.
+/// A figure, and its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The estimate.

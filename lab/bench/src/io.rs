@@ -5,8 +5,8 @@
 //! *strided* (block i of P workers at i·P + worker, the shape of most checkpoints; 47,008-byte blocks give
 //! the papers' unaligned records). Random phases touch every block exactly once in an order a seed repeats.
 //!
-//! Reads are warm: the files were written moments before, and whoever caches has them. A write with `fsync`
-//! counts the sync at its end as part of its time.
+//! Reads are warm: the files were written moments before, and any cache has them. A write with `fsync` counts
+//! the sync at its end as part of its time.
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub const BLOCK_MAX: usize = 256 << 20;
 /// The most blocks of one worker.
 pub const BLOCKS_MAX: u64 = 1 << 28;
 
-/// What is measured of a large file.
+/// The measurements of a large file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IoPhase {
@@ -62,7 +62,7 @@ pub struct IoOptions {
     pub direct: bool,
     /// The phases, in this order. The file is written once before the first of them if that is not `Write`.
     pub phases: Vec<IoPhase>,
-    /// Compare every byte read with what was written, inside the time of the reading phases.
+    /// Compare every byte read with the written one, inside the time of the reading phases.
     pub verify: bool,
     /// Of the random orders.
     pub seed: u64,

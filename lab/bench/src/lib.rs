@@ -1,11 +1,11 @@
 //! Workloads, and the limits they are held against.
 //!
 //! A figure alone says little: machines differ, and the same machine differs from hour to hour. So everything
-//! here is measured *beside* something else in the same run: a workload runs over several [`Target`]s in
+//! here is measured *next to* something else in the same run: a workload runs over several [`Target`]s in
 //! turn, repetition by repetition, and the [`Report`] gives medians, spreads and ratios to a target of
-//! choice; the [`probe`]s measure what the machine itself does at that moment (round trips, syncs, a copy
-//! through one connection); and [`passthrough`] is a FUSE mount that does nothing but hand calls on, the
-//! upper bound of every FUSE mount.
+//! choice; the [`probe`]s measure the machine itself at that moment (round trips, syncs, a copy through one
+//! connection); and [`passthrough`] is a FUSE mount that only forwards calls, the upper bound of every FUSE
+//! mount.
 //!
 //! ```text
 //!   Workload (small | io) ──► Team (threads | processes) ──► Worker of a Target (directory | native client)
@@ -20,14 +20,14 @@
 //! * [`interval`]: how sure a figure is.
 //! * [`crowd`]: very many files in one directory, with a rate for each of its [`seconds`].
 //! * [`sides`]: two programs by the same benchmark, and whether one is faster.
-//! * [`tail`]: the slowest of many latencies, beside a bare probe of the disk's.
+//! * [`tail`]: the slowest of many latencies, next to a bare probe of the disk's.
 //! * [`mod@compare`]: several targets, interleaved, k repetitions.
-//! * [`bounds`]: what a rate could be at best, from what the probes saw in the same run.
-//! * [`holding`]: bounds held against what is.
+//! * [`bounds`]: the best possible rate, from the probes of the same run.
+//! * [`holding`]: bounds compared with figures.
 //! * [`fit`]: this machine as a file, fitted from the probes; [`plot`]: figures as SVG.
 //!
 //! This crate measures the real world and therefore reads the real clock and opens real files; it is the one
-//! crate beside `env` that does (`model` reads a machine's file).
+//! crate besides `env` that does (`model` reads a machine's file).
 
 pub mod awake;
 pub mod beside;

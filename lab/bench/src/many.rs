@@ -42,7 +42,7 @@ impl Default for ManyOptions {
     }
 }
 
-/// What is done to files.
+/// The operations on files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
     Create,
@@ -52,9 +52,9 @@ enum Verb {
     Remove,
 }
 
-/// The verbs, as phases are called; in batches with [`BATCHED`] behind.
+/// The verbs, as phases are called; in batches with [`BATCHED`] appended.
 pub const VERBS: [&str; 5] = ["create", "write", "read", "stat", "remove"];
-/// What stands behind the name of a phase that works in batches.
+/// The suffix of the name of a phase that works in batches.
 pub const BATCHED: &str = "_many";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ pub struct Gain {
     pub times: f64,
 }
 
-/// What batches gain on the first target of a report; medians by the watch on the wall.
+/// The gain of batches on the first target of a report; medians of wall-clock time.
 pub fn gains(report: &Report) -> Vec<Gain> {
     let median = |phase: &str| Some(report.targets.first()?.phase(phase)?.rate_wall?.median);
     let gain = |verb: &&str| {
@@ -151,7 +151,7 @@ pub fn gains(report: &Report) -> Vec<Gain> {
     VERBS.iter().filter_map(gain).collect()
 }
 
-/// What batches gain, in one line.
+/// The gain of batches, in one line.
 pub fn gains_line(report: &Report, batch: usize) -> String {
     let word = |gain: Gain| format!("{} {:.1} ×", gain.verb, gain.times);
     format!("{batch} at a time: {}", gains(report).into_iter().map(word).collect::<Vec<_>>().join(", "))

@@ -1,9 +1,9 @@
 //! A FUSE mount that does nothing but hand calls on to a directory: the upper bound of every FUSE mount.
 //!
-//! Whatever a file system behind FUSE does, the kernel's part of the way stays: a message to another thread,
-//! a wake-up, the caches. This mount has only that part. So a mount is held against this one over the same
-//! disk, with the same options: the same time names and attributes are kept, the same threads, cached and
-//! write-through or direct.
+//! Every FUSE file system has the kernel's part of the way: a message to another thread, a wake-up, the
+//! caches. This mount has only that part. So a mount is compared with this one over the same disk, with the
+//! same options: the same time names and attributes are kept, the same threads, cached and write-through or
+//! direct.
 //!
 //! It works as libfuse's `passthrough_hp` does: for every object the kernel knows, an `O_PATH` descriptor
 //! (`inodes`); every call relative to such a descriptor, so that renames by others cannot lead it astray;
@@ -14,8 +14,7 @@
 //! (`FUSE_HANDLE_KILLPRIV_V2`), which this one then does. And a name the kernel asks for again costs one
 //! `fstatat`, no open, as long as its object is in the table.
 //!
-//! Rights: the kernel checks them (`default_permissions`); what a caller other than ourselves makes is given
-//! to it.
+//! Rights: the kernel checks them (`default_permissions`); objects made by another caller are given to it.
 
 mod attributes;
 mod directory;
@@ -98,8 +97,8 @@ pub struct Mounted {
 }
 
 /// Files that may be open in all pass-through mounts of this process together: each takes two descriptors
-/// here, besides the one of whoever opened it, and every object the kernel still remembers takes one. Beyond
-/// that calls fail with `EMFILE`.
+/// here, besides the one of its opener, and every object the kernel still remembers takes one. Beyond that
+/// calls fail with `EMFILE`.
 pub fn files_max() -> u64 {
     shoal_env::raise_open_files(OPEN_FILES_WANTED).saturating_sub(OPEN_FILES_SPARE) / 2
 }

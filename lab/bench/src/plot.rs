@@ -8,7 +8,7 @@ use frame::{Frame, Plot, words};
 use plotters::prelude::*;
 use shoal_model::Figure;
 
-/// One colour a curve, in turn; told apart by those who see no red or no green, too (Okabe and Ito's).
+/// One colour per curve, in turn; also distinct for red-green colour-blind readers (Okabe and Ito's).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),

@@ -1,13 +1,13 @@
-//! What the machine itself does at this moment: the limits that everything else is held against.
+//! The machine's own rates at this moment: the limits that everything else is compared with.
 //!
 //! * [`echo`]: round trips over loopback TCP with one server thread, the shape of a metadata server and its
 //!   clients;
 //! * [`sync`]: how fast four kilobytes become durable, as a journal writes them and as an append does;
 //! * [`layout`]: round trips in the layout and with the sizes of a real run;
-//! * [`group`]: a journal's group of a given size, and what the disk takes in all;
-//! * [`copy`]: a file through one connection into another file, what a large file by a network client can
-//!   reach;
-//! * [`stream`]: the same from memory to memory, and what it costs each side's core;
+//! * [`group`]: a journal's group of a given size, and the disk's total rate;
+//! * [`copy`]: a file through one connection into another file: the limit of a large file by a network
+//!   client;
+//! * [`stream`]: the same from memory to memory, and the cost for each side's core;
 //! * [`disk`]: a disk and its cache, large accesses and small ones.
 //!
 //! A [`Probe`] is measured in rounds, so that it can take turns with whatever it is compared to.
@@ -34,7 +34,7 @@ use echo::EchoKind;
 use shoal_model::short;
 use sync::{SyncFiles, SyncMethod};
 
-/// What to measure of the machine.
+/// The measurements of the machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeOptions {
     /// Where files are written: a directory on the file system the servers use. The probe makes a directory

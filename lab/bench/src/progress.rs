@@ -1,4 +1,4 @@
-//! What a long measurement says while it runs.
+//! The progress output of a long measurement.
 //!
 //! The library calls a function with each [`Progress`]; [`bar`] makes one that draws a line on standard
 //! error, and `|_| {}` says nothing. It is never called while a clock runs.
@@ -17,7 +17,7 @@ pub enum Progress {
     Step {
         /// From 0.
         step: u64,
-        /// What it measures: a target's name or `machine`.
+        /// The subject of the measurement: a target's name or `machine`.
         what: String,
         /// The repetition it belongs to, from 1.
         repetition: usize,

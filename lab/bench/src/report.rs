@@ -1,7 +1,7 @@
-//! What was measured, as data and as a table.
+//! The measurements, as data and as a table.
 //!
-//! A [`Report`] holds every single run, and beside them the medians, spreads and ratios made of them, so that
-//! a reader of the JSON needs no arithmetic and a doubter has all figures.
+//! A [`Report`] holds every single run, and also the medians, spreads and ratios made of them, so that a
+//! reader of the JSON needs no arithmetic, and all figures can be checked.
 
 mod table;
 
@@ -19,7 +19,7 @@ use crate::probe::layout::Layout;
 use crate::spread::Spread;
 use crate::workload::Workload;
 
-/// The unit a phase is told in.
+/// The unit of a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -31,7 +31,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// As written behind a number.
+    /// As written after a number.
     pub fn symbol(self) -> &'static str {
         match self {
             Unit::OpsPerSecond => "/s",
@@ -47,17 +47,17 @@ pub struct PhaseResult {
     pub phase: String,
     /// The unit its rates are in.
     pub unit: Unit,
-    /// Operations of all workers. 0: the target does not offer what the phase does.
+    /// Operations of all workers. 0: the target does not offer the phase's operation.
     pub ops: u64,
     /// Bytes moved by all workers.
     pub bytes: u64,
     /// Algorithm 1: the largest time any worker needed, nanoseconds.
     pub longest_ns: u64,
-    /// Algorithm 2 (mdtest): the first worker's time up to behind the second barrier, nanoseconds.
+    /// Algorithm 2 (mdtest): the first worker's time up to the end of the second barrier, nanoseconds.
     pub rank0_ns: u64,
     /// From the first worker's beginning to the last one's end, nanoseconds.
     pub wall_ns: u64,
-    /// What it cost, where the target counts.
+    /// Its costs, where the target counts.
     #[serde(default)]
     pub counts: Option<Counts>,
 }
@@ -101,7 +101,7 @@ pub struct PhaseSummary {
     pub phase: String,
     /// The unit of the rates.
     pub unit: Unit,
-    /// Rates by Algorithm 1; `None` if the target does not offer what the phase does.
+    /// Rates by Algorithm 1; `None` if the target does not offer the phase's operation.
     pub rate: Option<Spread>,
     /// Rates by Algorithm 2 (mdtest's).
     pub rate_rank0: Option<Spread>,
@@ -120,16 +120,16 @@ pub struct TargetSummary {
     pub phases: Vec<PhaseSummary>,
     /// Every run.
     pub runs: Vec<RunResult>,
-    /// Phases beside their bounds, where that was asked for.
+    /// Phases next to their bounds, where requested.
     #[serde(default)]
     pub held: Vec<HeldPhase>,
-    /// What plain echo was made like.
+    /// The layout of plain echo.
     #[serde(default)]
     pub layout: Option<Layout>,
 }
 
 impl TargetSummary {
-    /// A phase beside its bound.
+    /// A phase next to its bound.
     pub fn held(&self, phase: &str) -> Option<&HeldPhase> {
         self.held.iter().find(|held| held.phase == phase)
     }
@@ -143,9 +143,9 @@ impl TargetSummary {
 /// A comparison: one workload over one or more targets in one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// What was run.
+    /// The workload.
     pub workload: Workload,
-    /// By whom: `4 processes`.
+    /// The workers: `4 processes`.
     pub team: String,
     /// Times each target was measured.
     pub repetitions: usize,
@@ -153,7 +153,7 @@ pub struct Report {
     pub reference: String,
     /// The targets in the order they were given.
     pub targets: Vec<TargetSummary>,
-    /// What the machine itself did in the same run, if that was asked for.
+    /// The machine's own rates in the same run, if requested.
     pub machine: Option<ProbeReport>,
 }
 
@@ -173,23 +173,23 @@ impl Report {
         serde_json::from_str(json).context("this is no report of a measurement")
     }
 
-    /// The report as text for a terminal: a line that says what was run, and a table.
+    /// The report as text for a terminal: a line with the workload, and a table.
     pub fn to_table(&self) -> String {
         table::render(self, ContentArrangement::Dynamic)
     }
 
-    /// Only the tables of phases beside their bounds.
+    /// Only the tables of phases next to their bounds.
     pub fn held_table(&self) -> String {
         let tables = self.targets.iter().map(|target| table::held(target, ContentArrangement::Dynamic));
         tables.collect()
     }
 
-    /// The arithmetic of every bound, for people who want to know.
+    /// The arithmetic of every bound, for interested readers.
     pub fn explain(&self) -> String {
         table::explain(self)
     }
 
-    /// Holds a target's phases against what was measured beside it, and against its way's rates.
+    /// Compares a target's phases with the machine's measurements for it, and with its way's rates.
     pub(crate) fn hold(&mut self, target: &str, beside: &Beside, way: Option<&str>) {
         let way = way.and_then(|name| self.target(name)).cloned();
         let way_per_s = |phase: &str| {

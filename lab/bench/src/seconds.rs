@@ -1,8 +1,8 @@
-//! A rate second by second, and what the disk did in each of them.
+//! A rate second by second, and the disk's rate in each of them.
 //!
-//! Whoever works counts what is done; a thread of its own looks at the count each second, at a bare probe that makes 4 KiB
-//! durable again and again beside it ([`SyncProbe`]), and at how many directories were split. So a second in which little
-//! was done can be told from one in which the disk did little.
+//! The workers count operations; a thread of its own reads each second the count, a bare probe that
+//! repeatedly makes 4 KiB durable ([`SyncProbe`]), and the number of directories that were split. So a slow
+//! second of the workers can be distinguished from a slow second of the disk.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -60,7 +60,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begin, with a probe in `folder`; whoever works adds to `count`; `splits` is made on the thread that calls it.
+    /// Begin, with a probe in `folder`; the workers add to `count`; `splits` is made on the thread that calls
+    /// it.
     pub fn start(
         folder: &Path,
         count: &Arc<AtomicU64>,
@@ -77,7 +78,7 @@ impl Watch {
         Ok(Watch { count: count.clone(), stop, thread, probe, begun: Instant::now() })
     }
 
-    /// End, and say what was seen.
+    /// End, and return the results.
     pub fn finish(self) -> Result<Seconds> {
         let took_s = self.begun.elapsed().as_secs_f64();
         self.stop.store(true, Ordering::Relaxed);
@@ -115,7 +116,7 @@ fn look(
         let (syncs, busy_us) = (after.2.0 - before.2.0, after.2.1 - before.2.1);
         seconds.push(Second {
             per_s: (after.1 - before.1) as f64 / (after.0 - before.0).as_secs_f64(),
-            // A probe whose write outlasts the second made none.
+            // A probe whose write outlasts the second counts none.
             probe_per_s: if busy_us > 0 { syncs as f64 * 1e6 / busy_us as f64 } else { 0.0 },
             splits: after.3.saturating_sub(before.3),
         });

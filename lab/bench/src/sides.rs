@@ -1,10 +1,11 @@
-//! Two programs, one benchmark: which of them is faster, as far as that can be told.
+//! Two programs, one benchmark: which of them is faster, as far as that can be decided.
 //!
-//! The two take turns, round by round, and each round's rates are a pair: what the machine does for a while, it does to
-//! both. The ratio of a pair drops that out, and [`crate::interval`] says between what bounds the ratios' middle lies. A
-//! difference is told where all of that is beyond one, and beyond the least difference that is asked for: equal programs differ
-//! by a part of a percent, by where their memory happens to lie, and an interval of 95 % is beside the truth once in twenty times;
-//! beside it *and* beyond a further percent it is far more seldom. More rounds narrow it, a quieter machine does more.
+//! The two take turns, round by round, and each round's rates are a pair: a slow period of the machine
+//! affects both. The ratio of a pair cancels that, and [`crate::interval`] gives the interval of the ratios'
+//! median. A difference is reported where all of the interval is beyond one, and beyond the least difference
+//! that is requested: equal programs differ by a part of a percent, by the addresses of their memory, and an
+//! interval of 95 % misses the truth once in twenty times; to miss it *and* be beyond a further percent is
+//! far rarer. More rounds narrow it, a quieter machine does more.
 //!
 //! A program's rates are read from the report that it prints ([`crate::report`]), whatever version of it that is.
 
@@ -16,7 +17,7 @@ use crate::interval::{Interval, SAMPLES_MIN};
 use crate::report::plain_table;
 use shoal_model::short;
 
-/// What can be told of two sides.
+/// The result of two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Told {
@@ -46,7 +47,7 @@ impl std::fmt::Display for Told {
 pub struct Both {
     /// The phase.
     pub phase: String,
-    /// As written behind its rates.
+    /// As written after its rates.
     pub unit: String,
     /// The first side's median.
     pub a: Interval,
@@ -54,7 +55,7 @@ pub struct Both {
     pub b: Interval,
     /// How many times the first the second is, round by round.
     pub ratio: Interval,
-    /// What can be told.
+    /// The verdict.
     pub told: Told,
 }
 
@@ -78,8 +79,8 @@ pub fn rates(report: &str) -> Result<Rates> {
     Ok(rates)
 }
 
-/// Compare rounds of two sides, phase by phase; phases that only one of them has are left out. A difference is told where all of
-/// the interval lies beyond `least`, a part of the first side's rate.
+/// Compare rounds of two sides, phase by phase; phases that only one of them has are left out. A difference
+/// is reported where all of the interval lies beyond `least`, a part of the first side's rate.
 pub fn compare(a: &[Rates], b: &[Rates], least: f64) -> Vec<Both> {
     let of = |side: &[Rates], phase: &str| -> Vec<f64> {
         let rate = |round: &Rates| round.iter().find(|(name, ..)| name == phase).map(|(.., rate)| *rate);

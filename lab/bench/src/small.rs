@@ -32,7 +32,7 @@ pub struct SmallOptions {
     /// Bytes written to and read from each file by one call (the paper's M). With 0 the write and read phases
     /// call with an empty buffer.
     pub bytes: usize,
-    /// Compare every byte read with what was written. Costs a memory comparison a file, inside the read
+    /// Compare every byte read with the written one. Costs a memory comparison a file, inside the read
     /// phase's time.
     pub verify: bool,
     /// After each *readdir and stat* phase one that lists with attributes in the same messages, for targets

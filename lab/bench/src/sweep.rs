@@ -32,7 +32,7 @@ const FILL: usize = 1 << 20;
 /// The most rounds.
 const ROUNDS_MAX: usize = 1000;
 
-/// What is measured.
+/// The measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SweepOptions {
     /// The smallest block, bytes.
@@ -98,7 +98,7 @@ pub struct Curve {
     pub points: Vec<Point>,
 }
 
-/// What was measured.
+/// The results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SweepReport {
     /// How.
@@ -216,12 +216,12 @@ impl SweepReport {
         self.curves.iter().find(|curve| curve.target == target && curve.direction == direction)
     }
 
-    /// Whether no size falls behind the one below it.
+    /// Whether no size is slower than the one below it.
     pub fn dips(&self) -> Vec<Verdict> {
         self.curves.iter().filter_map(Curve::dips).collect()
     }
 
-    /// Every size beside the one below it.
+    /// Every size next to the one below it.
     pub fn to_table(&self) -> String {
         let mut header = vec!["block".to_owned()];
         for curve in &self.curves {
@@ -274,7 +274,7 @@ pub struct Against {
     pub times: Interval,
 }
 
-/// Two targets beside each other, as text.
+/// Two targets side by side, as text.
 pub fn against_table(rows: &[Against], target: &str, base: &str) -> String {
     let header = ["block", "", base, target, "times"].map(str::to_owned).to_vec();
     let mut table = plain_table(header);
@@ -304,7 +304,7 @@ impl Curve {
     fn dips(&self) -> Option<Verdict> {
         let steps = || self.points.iter().filter_map(|point| Some((point.to_half?, point.block)));
         let least = |of: fn(&Interval) -> f64| steps().min_by(|(a, _), (b, _)| of(a).total_cmp(&of(b)));
-        // What is surely the deepest, and what seems to be: a wide interval hides a dip rather than excludes it.
+        // The certain deepest dip, and the apparent one: a wide interval hides a dip rather than excludes it.
         let sure = least(|ratio| ratio.ends.map_or(ratio.value, |(_, high)| high))?;
         let seeming = least(|ratio| ratio.value)?;
         let words = |(ratio, block): (Interval, usize)| format!("{} with {}", ratio.as_ratio(), bytes(block));

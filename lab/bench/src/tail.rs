@@ -1,8 +1,8 @@
-//! The tail of latencies, and a bare probe beside it.
+//! The tail of latencies, and a bare probe in the same run.
 //!
-//! How long the slowest of a thousand durable changes takes says little by itself: the disk has slow moments of its own. So
-//! while the changes are made, [`SyncProbe`] writes 4 KiB again and again into prewritten space of the same disk, past the
-//! page cache and durable when the write returns, and the two are held against each other.
+//! How long the slowest of a thousand durable changes takes says little by itself: the disk has slow moments
+//! of its own. So while the changes are made, [`SyncProbe`] repeatedly writes 4 KiB into prewritten space of
+//! the same disk, past the page cache and durable when the write returns, and the two are compared.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -60,7 +60,7 @@ impl Quantiles {
     }
 }
 
-/// A thread that makes 4 KiB durable again and again until it is asked what it saw.
+/// A thread that repeatedly makes 4 KiB durable until its results are requested.
 pub struct SyncProbe {
     stop: Arc<AtomicBool>,
     so_far: Arc<[AtomicU64; 2]>,
@@ -99,7 +99,7 @@ impl SyncProbe {
         (writes.load(Ordering::Relaxed), busy_us.load(Ordering::Relaxed))
     }
 
-    /// End, and say what was seen.
+    /// End, and return the results.
     ///
     /// # Errors
     /// When a write failed.
@@ -127,25 +127,25 @@ fn write_until(file: &File, stop: &AtomicBool, so_far: &[AtomicU64; 2]) -> Resul
     Ok(seen_us)
 }
 
-/// What was measured.
+/// The results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TailReport {
-    /// What was done meanwhile, in words.
+    /// The concurrent work, in words.
     pub workload: String,
     /// Changes a second.
     pub per_s: f64,
     /// Of the changes.
     pub changes: Quantiles,
-    /// Of the probe beside them.
+    /// Of the probe in the same run.
     pub probe: Quantiles,
     /// Of the probe alone, before.
     pub probe_alone: Quantiles,
-    /// What the store did in the background meanwhile: names and counts.
+    /// The store's background work meanwhile: names and counts.
     pub background: Vec<(String, u64)>,
 }
 
 impl TailReport {
-    /// The 99.9th percentile of the changes in sync latencies (medians of the probe beside them).
+    /// The 99.9th percentile of the changes in sync latencies (medians of the probe in the same run).
     pub fn ratio(&self) -> f64 {
         self.changes.p999_us / self.probe.p50_us.max(1.0)
     }

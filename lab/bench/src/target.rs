@@ -1,7 +1,7 @@
-//! What a workload runs against.
+//! The target of a workload.
 //!
 //! A [`Target`] is a file system seen from its users' side; a [`Worker`] is one of its users: one process or
-//! thread with what it has open. Workers share nothing with each other, so a client that is asynchronous and
+//! thread with its open files. Workers share nothing with each other, so a client that is asynchronous and
 //! lives in threads of its own implements them as one connection set each, with methods that block.
 //! Concurrency is the number of workers, never something inside one.
 //!
@@ -26,7 +26,7 @@ pub struct OpenMode {
     pub direct: bool,
 }
 
-/// What `stat` told.
+/// The result of `stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// Bytes; for a directory whatever the target says.
@@ -35,7 +35,7 @@ pub struct Stat {
     pub is_dir: bool,
 }
 
-/// What a listing with attributes found; `.` and `..` are not counted.
+/// The result of a listing with attributes; `.` and `..` are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// Entries seen.
@@ -60,14 +60,14 @@ pub trait Target: Send + Sync {
         None
     }
 
-    /// What clients and servers have counted so far, asked at the edges of phases; `None` where nothing counts.
+    /// The counts of clients and servers so far, read at the edges of phases; `None` where there are none.
     fn counts(&self, edge: Edge) -> Result<Option<Counts>> {
         let _ = edge;
         Ok(None)
     }
 }
 
-/// One user of a target. Every method blocks until its effect is what the target promises at that point; an
+/// One user of a target. Every method blocks until its effect is as the target promises at that point; an
 /// error ends the run and should name the operation and the object.
 pub trait Worker {
     /// Creates a directory; it must not exist.
@@ -121,7 +121,7 @@ pub trait Worker {
         Ok(n)
     }
 
-    /// Reads the directory, with attributes, and tells each name (`.` and `..` are not told).
+    /// Reads the directory, with attributes, and reports each name (except `.` and `..`).
     fn list(&mut self, dir: &str, tell: &mut dyn FnMut(&str)) -> Result<()> {
         let _ = (dir, tell);
         bail!("this target tells no names")

@@ -3,11 +3,10 @@
 //! The paper's Algorithm 1 (its microbenchmark): all meet at a barrier; each takes t1, runs its loop, takes
 //! t2; the phase took the *largest* t2 - t1. Algorithm 2 (mdtest): all meet again before t2 is taken, and
 //! only the first worker's time counts; if that one leaves the first barrier late, the phase looks shorter
-//! than it was. Both are kept, and a third: from the first t1 to the last t2, which is what a watch on the
-//! wall would say (where workers outnumber processors, Algorithm 1 too can flatter, since a worker may end
-//! before another begins).
+//! than it was. Both are kept, and a third: from the first t1 to the last t2, the time on a wall clock (where
+//! workers outnumber processors, Algorithm 1 too can flatter, since a worker may end before another begins).
 //!
-//! A worker that fails still comes to every barrier of the phase, so nobody waits for ever; then all stop,
+//! A worker that fails still comes to every barrier of the phase, so no worker waits for ever; then all stop,
 //! clean up, and the run is an error.
 
 pub mod process;
@@ -27,7 +26,7 @@ use crate::workload::{Work, Workload};
 /// Descriptors a process needs besides those of the workload.
 const OPEN_FILES_SPARE: u64 = 256;
 
-/// What a worker is.
+/// The kind of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Concurrency {
     /// A thread of this process.
@@ -38,12 +37,12 @@ pub enum Concurrency {
     Processes(WorkerCommand),
 }
 
-/// Who runs a workload.
+/// The workers of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Team {
     /// How many workers.
     pub workers: usize,
-    /// What each of them is.
+    /// The kind of each of them.
     pub concurrency: Concurrency,
 }
 
@@ -60,9 +59,9 @@ pub(crate) struct Timing {
     pub(crate) begun_ns: u64,
     /// After the loop.
     pub(crate) ended_ns: u64,
-    /// After the barrier behind the loop.
+    /// After the barrier that follows the loop.
     pub(crate) left_ns: u64,
-    /// What the loop did.
+    /// The result of the loop.
     pub(crate) work: Work,
 }
 
@@ -111,7 +110,7 @@ pub(crate) fn need_open_files(files: u64) -> Result<()> {
     Ok(())
 }
 
-/// What a phase was, worker by worker, and what it cost.
+/// The result of a phase, worker by worker, and its cost.
 type Measured = (Vec<Timing>, Option<Counts>);
 
 /// The counts of a target, phase by phase.
@@ -131,7 +130,7 @@ impl<'a> Meter<'a> {
         Ok(())
     }
 
-    /// It has ended: what it cost.
+    /// It has ended: its cost.
     fn end(&mut self) -> Result<Option<Counts>> {
         let Some(before) = self.before.take() else { return Ok(None) };
         Ok(self.target.counts(Edge::Behind)?.map(|behind| behind.since(&before)))

@@ -6,7 +6,7 @@
 //! * precreate, and stuffing over it, each raise creates (Figure 3a);
 //! * coalescing raises them further with several clients and costs nothing with one;
 //! * stuffing raises stats and removes (Figures 3b and 5);
-//! * a stat of a written file costs what one of an empty file does: at least 95 % (where the paper lost);
+//! * a stat of a written file costs the same as one of an empty file: at least 95 % (where the paper lost);
 //! * eager I/O raises small reads and writes (Figure 4).
 
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,8 @@ use crate::report::RunResult;
 use crate::spread::Spread;
 use shoal_model::short;
 
-/// What is measured: the baseline, each technique alone, all, ours, and what the checks compare all with.
+/// The measured sets: the baseline, each technique alone, all, ours, and the sets that the checks compare all
+/// with.
 pub const COMBINATIONS: [&str; 10] = [
     "baseline",
     "baseline,precreate=on",
@@ -33,7 +34,7 @@ const BASELINE: &str = COMBINATIONS[0];
 const STUFFED: &str = COMBINATIONS[6];
 const COALESCED: &str = COMBINATIONS[7];
 
-/// What medians may wander without a meaning.
+/// The insignificant drift of medians.
 const MARGIN: f64 = 0.05;
 /// Several clients, as far as coalescing is concerned.
 const SEVERAL: usize = 4;
@@ -106,11 +107,11 @@ pub struct Cell {
 /// One check of a shape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
-    /// What the paper found.
+    /// The paper's finding.
     pub what: String,
     /// The ratio that was found here.
     pub ratio: f64,
-    /// What it must be at least.
+    /// Its required minimum.
     pub wanted: f64,
     /// Whether it is so.
     pub holds: bool,

@@ -1,4 +1,4 @@
-//! A simulated machine beside the real one: errors by cell, and whether the simulator may be believed.
+//! A simulated machine against the real one: errors by cell, and whether the simulator is accurate enough.
 //!
 //! A *cell* is one phase on one cluster (module, servers, clients): real rates of several repetitions, and the rate that was
 //! simulated. It is *within* where the simulated rate differs from the real median by no more than 40 %, or lies between the
@@ -20,9 +20,9 @@ pub const SHARE_WITHIN_MIN: f64 = 0.90;
 /// One cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// What is done.
+    /// The operation.
     pub phase: String,
-    /// Where servers keep what they hold.
+    /// Where servers keep their data.
     pub module: String,
     /// Servers.
     pub servers: u16,

@@ -1,4 +1,4 @@
-//! Whole small files: what a program that makes many of them asks for.
+//! Whole small files: the calls of a program that makes many of them.
 //!
 //! Each worker, in a directory of its own: makes N files with M bytes each and leaves them closed; stats each by name;
 //! opens, reads and closes each; removes each. The paper's phases (`small`) keep the files open and write later; here an
@@ -42,7 +42,7 @@ enum Phase {
     Rmdir,
 }
 
-/// Names of the phases that are measured, for those who look them up.
+/// Names of the measured phases, for look-ups.
 pub mod names {
     /// A file is made, written and closed.
     pub const CREATE: &str = "create+write+close";

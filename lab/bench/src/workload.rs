@@ -17,7 +17,7 @@ use crate::whole::{WholeActor, WholeOptions};
 /// The most workers a run takes.
 pub const WORKERS_MAX: usize = 1024;
 
-/// What to run, as data.
+/// The workload to run, as data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Workload {
@@ -29,7 +29,7 @@ pub enum Workload {
     Whole(WholeOptions),
     /// Small files one by one and in batches.
     Many(ManyOptions),
-    /// The same files again and again.
+    /// The same files repeatedly.
     Epochs(EpochsOptions),
 }
 
@@ -45,7 +45,7 @@ impl Workload {
         }
     }
 
-    /// One line that says what is run.
+    /// One line that names the workload.
     pub fn describe(&self) -> String {
         match self {
             Workload::Small(options) => options.describe(),
@@ -56,7 +56,7 @@ impl Workload {
         }
     }
 
-    /// The phases in their order, with the unit each is best told in.
+    /// The phases in their order, each with its best unit.
     pub fn phases(&self) -> Vec<(String, Unit)> {
         match self {
             Workload::Small(options) => options.phases(),
@@ -131,7 +131,7 @@ pub(crate) struct Place {
     pub(crate) tag: String,
 }
 
-/// What a phase did.
+/// The result of a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Work {
     pub(crate) ops: u64,
@@ -140,9 +140,9 @@ pub(crate) struct Work {
 
 /// The work of one worker.
 pub(crate) trait Actor: Send {
-    /// Runs a phase, from 0. An error says what the file system did that it should not have done.
+    /// Runs a phase, from 0. An error names the wrong behaviour of the file system.
     fn run(&mut self, phase: usize, worker: &mut dyn Worker) -> Result<Work>;
 
-    /// After a failed phase: removes what the phases so far left, as far as that goes.
+    /// After a failed phase: removes the files of the phases so far, as far as possible.
     fn clean(&mut self, worker: &mut dyn Worker);
 }

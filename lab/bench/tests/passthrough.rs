@@ -1,4 +1,4 @@
-//! The pass-through mount, mounted: it behaves as the directory behind it.
+//! The pass-through mount, mounted: it behaves as its source directory.
 //!
 //! These tests mount. Where there is no `/dev/fuse` they cannot run, and say so.
 

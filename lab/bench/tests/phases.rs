@@ -1,4 +1,4 @@
-//! The phases do what they say, and say what they did.
+//! The phases do their stated work, and report it.
 
 mod common;
 

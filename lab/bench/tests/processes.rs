@@ -57,7 +57,7 @@ fn a_program_that_is_no_worker_is_reported() {
     assert!(error.contains("worker 0"), "{error}");
 }
 
-/// A target the library does not know: words, and what the program makes of them.
+/// A target the library does not know: words, and the program's interpretation of them.
 struct Named {
     spec: Option<String>,
     fails: bool,

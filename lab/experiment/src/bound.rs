@@ -1,15 +1,15 @@
-//! The estimated upper bound of what a phase measures: the phase as counts, the setting as a machine and its servers.
+//! The estimated upper bound of a phase: the phase as counts, the setting as a machine and its servers.
 //!
 //! Counts are `model`'s where it has the operation, with the set that the switches come nearest to: all of ours with compounds, the
 //! paper's where the technique that matters to the operation is on, the baseline's else. Reads and writes of blocks are counted
 //! here: a message a server, and a rendezvous before where nothing is eager.
 //!
-//! **What a setting does not wait for does not bind it**: without syncs (`memory`, `null`, tmpfs, another sync mode) neither syncs
-//! nor the disk's accesses stand in the bound.
+//! **Only resources that a setting waits for bind it**: without syncs (`memory`, `null`, tmpfs, another sync
+//! mode) neither syncs nor the disk's accesses are in the bound.
 //!
-//! **What is larger than the servers' memory** goes at the disks' rate, but for what memory keeps: of writes 40 % of it are still to be
-//! written when the phase ends, of reads all of it may be what is asked for first. Nobody waits for each transfer of the disk: it
-//! writes behind, and reads ahead.
+//! **Data larger than the servers' memory** moves at the disks' rate, except the part that memory keeps: of
+//! writes 40 % of memory are still to be written when the phase ends; of reads all of memory may be read
+//! first. No client waits for each transfer of the disk: it writes back later, and reads ahead.
 
 use crate::file::Metric;
 use crate::outcome::BoundHere;
@@ -81,7 +81,7 @@ fn per_sync(switches: &Switches) -> Option<u32> {
     }
 }
 
-/// A block written or read: what falls to the data servers.
+/// A block written or read: the share of the data servers.
 fn block(setting: &Setting, switches: &Switches, bytes: u64, is_write: bool) -> Counts {
     let data_servers = u64::from(setting.servers - setting.metadata_only);
     let parts = bytes.div_ceil(setting.strip_bytes).clamp(1, data_servers);
@@ -116,7 +116,7 @@ fn spills(workload: &Workload, setting: &Setting, machine: &Machine) -> bool {
 /// are "nearly the available memory" (section 7.2.1).
 const MEMORY_BYTES_OF_THEN: u64 = 1 << 30;
 
-/// What the disks allow of a phase that moves more than memory keeps, bytes a second.
+/// The disks' rate for a phase that moves more than memory keeps, bytes a second.
 fn disks(phase: &str, setting: &Setting, machine: &Machine) -> Option<f64> {
     let data_servers = f64::from(setting.servers - setting.metadata_only);
     let memory = data_servers * machine.memory.bytes.unwrap_or(MEMORY_BYTES_OF_THEN) as f64;
@@ -131,7 +131,7 @@ fn disks(phase: &str, setting: &Setting, machine: &Machine) -> Option<f64> {
 /// Of the memory so much may wait for the disk: `vm.dirty_ratio` where the papers' machines ran, and the simulator's.
 const DIRTY_SHARE: f64 = 0.4;
 
-/// What one operation of a phase costs, with the operations that a sync completes.
+/// The cost of one operation of a phase, with the operations that a sync completes.
 fn counts(workload: &Workload, phase: &str, setting: &Setting) -> Option<Counts> {
     let switches = setting.techniques().ok()?;
     let n = u32::from(setting.servers);
@@ -176,7 +176,7 @@ pub fn machine_of(machine: &Machine, setting: &Setting) -> Machine {
         let disk = &machine.disk;
         let kept = setting.module == Module::Disk && setting.storage == Storage::Disk;
         machine.disk = match kept {
-            // What goes to the page cache, and behind it to the disk.
+            // The bytes to the page cache, and from it to the disk.
             true => Disk {
                 seek_average_us: None,
                 seek_max_us: None,
@@ -190,7 +190,7 @@ pub fn machine_of(machine: &Machine, setting: &Setting) -> Machine {
     machine
 }
 
-/// The bound of a phase, in the unit of a metric; `None` where nobody has counted it.
+/// The bound of a phase, in the unit of a metric; `None` where its costs were not counted.
 pub fn of(
     workload: &Workload,
     phase: &str,

@@ -1,10 +1,10 @@
-//! Checks of a shape: what a paper claims, as data. Each can fail.
+//! Checks of a shape: a paper's claims, as data. Each can fail.
 //!
 //! A check speaks of values (`of`, `to`, `series`) at places (`x`, `from`, `until`) by the names of its file. Where a place was
 //! not run (a short run, a mode with fewer places) nothing is said: the verdict is *not seen*.
 //!
-//! Every check says of which [`Kind`] it is: what was fitted, what follows anyway and what is beside a bound of our own is not counted
-//! with what a paper found.
+//! Every check states its [`Kind`]: fitted values, identities and comparisons with a bound of our own are not
+//! counted with a paper's findings.
 
 mod kind;
 
@@ -21,24 +21,24 @@ use shoal_model::short;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
-    /// What the paper says.
+    /// The paper's claim.
     pub claim: String,
-    /// What it shows when it holds.
+    /// Its meaning when it holds.
     pub kind: Kind,
     /// The same of real runs, where that differs.
     #[serde(default)]
     pub kind_real: Option<Kind>,
-    /// What must be so.
+    /// The required shape.
     pub shape: Shape,
     /// Only in this mode: the other's machine is not the paper's.
     #[serde(default)]
     pub only: Option<Mode>,
-    /// Why it does not hold here, where that is known: it is told, and the check still fails.
+    /// The reason why it does not hold here, where that is known: it is printed, and the check still fails.
     #[serde(default)]
     pub why: String,
 }
 
-/// What must be so.
+/// The required shape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Shape {
@@ -140,7 +140,7 @@ pub struct Wander {
     pub percent: f64,
 }
 
-/// A value beside its published one, or beside its bound.
+/// A value next to its published one, or next to its bound.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Near {
@@ -160,11 +160,11 @@ pub struct Binding {
     pub series: String,
     /// Where.
     pub x: Place,
-    /// What binds, as [`shoal_model::Limit::word`] says it.
+    /// The limit that binds, as [`shoal_model::Limit::word`] says it.
     pub limit: String,
 }
 
-/// A series beside its bound.
+/// A series next to its bound.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slack {
@@ -174,7 +174,7 @@ pub struct Slack {
     pub percent: f64,
 }
 
-/// What became of a check.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "verdict", content = "words")]
 pub enum Verdict {
@@ -182,7 +182,7 @@ pub enum Verdict {
     Holds(String),
     /// It is not.
     Fails(String),
-    /// What it speaks of was not run.
+    /// Its subject was not run.
     NotSeen(String),
 }
 

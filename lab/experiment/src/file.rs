@@ -26,22 +26,22 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// What `shoal paper` calls it: letters, digits and dashes.
+    /// Its name in `shoal paper`: letters, digits and dashes.
     pub name: String,
-    /// What it is, in a line.
+    /// Its description, in a line.
     pub title: String,
-    /// What the paper found, in words.
+    /// The paper's finding, in words.
     pub claim: String,
     /// Where it is from.
     pub source: Source,
     /// The machine that is simulated.
     pub machine: String,
-    /// What is run.
+    /// The workload.
     pub workload: Workload,
-    /// What is the same in all runs.
+    /// The parameters common to all runs.
     #[serde(default)]
     pub parameters: toml::Table,
-    /// What varies.
+    /// The parameter that varies.
     pub axis: Axis,
     /// Runs on real servers.
     #[serde(default)]
@@ -52,12 +52,12 @@ pub struct Experiment {
     /// Short runs, of either kind.
     #[serde(default)]
     pub quick: Amounts,
-    /// What is compared.
+    /// The compared series.
     pub series: Vec<Series>,
-    /// What was published.
+    /// The published values.
     #[serde(default)]
     pub published: Vec<Published>,
-    /// What of its shape is checked.
+    /// The checks of its shape.
     #[serde(default)]
     pub check: Vec<Check>,
     /// Which costs of its machine are fitted on which of its published points.
@@ -75,12 +75,12 @@ pub struct Source {
     pub section: String,
     /// Its figures and tables that this reproduces: `figure 3a`, `table I`.
     pub reproduces: Vec<String>,
-    /// What the text does not tell, so that nothing stands here.
+    /// The values that the text does not give, so that there are none here.
     #[serde(default)]
     pub missing: String,
 }
 
-/// What varies along the axis.
+/// The parameter that varies along the axis.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Axis {
@@ -93,7 +93,7 @@ pub struct Axis {
     pub values: Vec<Place>,
     /// For people.
     pub label: String,
-    /// For people: what the values of the series are.
+    /// For people: the meaning of the series' values.
     pub value_label: String,
     /// Drawn by powers of ten.
     #[serde(default)]
@@ -113,7 +113,7 @@ pub struct Amounts {
     /// Repetitions; their middle counts.
     #[serde(default)]
     pub repeat: Option<u32>,
-    /// What differs.
+    /// The differences.
     #[serde(default)]
     pub parameters: toml::Table,
     /// Why it does not run in this mode.
@@ -121,7 +121,7 @@ pub struct Amounts {
     pub skip: String,
 }
 
-/// What is told of a phase.
+/// The metric of a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -159,16 +159,16 @@ impl Metric {
 pub struct Series {
     /// For people, checks and published points.
     pub name: String,
-    /// The phase that is told; the axis's where that varies phases.
+    /// The phase that is reported; the axis's where that varies phases.
     #[serde(default)]
     pub phase: String,
-    /// What is told of it.
+    /// Its metric.
     #[serde(default)]
     pub metric: Metric,
-    /// A phase whose value is taken off: what remains is the cost of the difference.
+    /// A phase whose value is subtracted: the rest is the cost of the difference.
     #[serde(default)]
     pub less: String,
-    /// What differs from the experiment's parameters.
+    /// The differences from the experiment's parameters.
     #[serde(default)]
     pub parameters: toml::Table,
 }
@@ -262,10 +262,10 @@ impl Experiment {
         if amount.quick { 1 } else { amount.repeat.unwrap_or(usual) }
     }
 
-    /// What a run of a series at a place is made of.
+    /// The setting of a run of a series at a place.
     ///
     /// # Errors
-    /// What is wrong with the parameters, in words.
+    /// The error of the parameters, in words.
     pub fn setting(
         &self,
         mode: Mode,
@@ -286,10 +286,10 @@ impl Experiment {
         self.settled(table, self.scale(mode, amount), x)
     }
 
-    /// What the paper's own run of a series at a place was made of.
+    /// The setting of the paper's own run of a series at a place.
     ///
     /// # Errors
-    /// What is wrong with the parameters, in words.
+    /// The error of the parameters, in words.
     pub fn setting_of_the_paper(&self, series: &Series, x: &Place) -> Result<Setting, String> {
         let mut table = self.parameters.clone();
         table.extend(series.parameters.iter().map(|(k, v)| (k.clone(), v.clone())));
@@ -328,7 +328,7 @@ impl Experiment {
         self.series.iter().find(|series| series.name == name)
     }
 
-    /// What was published of a series at a place.
+    /// The published value of a series at a place.
     pub fn published(&self, series: &str, x: &Place) -> Option<&Published> {
         self.published.iter().find(|point| point.series == series && point.x == *x)
     }
@@ -428,9 +428,9 @@ impl Experiment {
 
 /// The parameter that says how many application processes there are.
 const PROCESSES: &str = "processes";
-/// What an axis varies that has phases.
+/// The parameter of an axis over phases.
 pub const PHASE: &str = "phase";
-/// What an axis varies along which nothing is run: the place on a computed curve.
+/// The parameter of an axis along which nothing is run: the place on a computed curve.
 pub const PLACE: &str = "place";
 
 #[cfg(test)]

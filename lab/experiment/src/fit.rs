@@ -1,4 +1,4 @@
-//! A machine fitted by simulation on what was published, and how much each fitted cost matters.
+//! A machine fitted by simulation on published values, and how much each fitted cost matters.
 //!
 //! An experiment names, with `[[fit]]`, the costs of its machine that are to be found, each with the published row that tells it:
 //! as many unknowns as equations. Of the experiment only the series of these rows are run, so nothing else can be fitted on.
@@ -7,9 +7,9 @@
 //!   costs c ─▶ simulated rates r(c)           find c with r(c) = published
 //!   ln c ← ln c − J⁻¹ · ln (r ÷ published)    J: by how much ln r moves with ln c, from one run for each cost; then secants (Broyden)
 //! ```
-//! All is in logarithms: costs stay positive, and a residual of 0.01 is one per cent. *Residuals* are told of every published row of the
-//! series that were run, those too on which nothing was fitted. *Sensitivity* is what each rate becomes when one cost alone is half as
-//! large, and half as large again.
+//! All is in logarithms: costs stay positive, and a residual of 0.01 is one per cent. *Residuals* are
+//! reported for every published row of the series that were run, also for those on which nothing was fitted.
+//! *Sensitivity* is the value of each rate when one cost alone is half as large, and half as large again.
 
 use crate::cost;
 use crate::file::{Experiment, Metric};
@@ -36,22 +36,22 @@ pub struct Fit {
 pub struct Found {
     /// Its key.
     pub cost: String,
-    /// What the machine's file has.
+    /// The value in the machine's file.
     pub before: f64,
-    /// What the published row wants.
+    /// The value fitted to the published row.
     pub after: f64,
 }
 
-/// A published row and what is simulated with what was found.
+/// A published row and its simulated value with the fitted costs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Residual {
     /// Its series.
     pub series: String,
     /// Its place.
     pub x: Place,
-    /// What was published.
+    /// The published value.
     pub published: f64,
-    /// What is simulated.
+    /// The simulated value.
     pub simulated: f64,
     /// Percent that it is above.
     pub percent: f64,
@@ -59,7 +59,7 @@ pub struct Residual {
     pub cost: String,
 }
 
-/// What came of a fit.
+/// The result of a fit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fitted {
     /// The costs.
@@ -72,14 +72,14 @@ pub struct Fitted {
     pub is_near: bool,
 }
 
-/// A rate, and what it becomes when one cost alone is changed.
+/// A rate, and its values when one cost alone is changed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Moved {
     /// Its series.
     pub series: String,
     /// Its place.
     pub x: Place,
-    /// What it is.
+    /// Its value.
     pub value: f64,
     /// Percent by which it moves with each cost, half as large and half as large again.
     pub percent: Vec<(f64, f64)>,
@@ -217,7 +217,7 @@ fn simulated(outcome: &Outcome, series: &str, x: &Place) -> Option<f64> {
     Some(point.ours?.median)
 }
 
-/// By how much each row is above what was published, in logarithms.
+/// By how much each row is above its published value, in logarithms.
 fn residuals(experiment: &Experiment, outcome: &Outcome) -> Result<Vec<f64>, String> {
     let of = |fit: &Fit| {
         let ours = simulated(outcome, &fit.series, &fit.x).filter(|ours| *ours > 0.0);
@@ -252,7 +252,7 @@ fn transposed(columns: &[Vec<f64>]) -> Vec<Vec<f64>> {
     (0..columns.len()).map(|row| columns.iter().map(|column| column[row]).collect()).collect()
 }
 
-/// Broyden's rule: the slopes become such that they would have foretold what the step did.
+/// Broyden's rule: the slopes become such that they would have predicted the step's effect.
 fn learn(slopes: &mut [Vec<f64>], step: &[f64], before: &[f64], after: &[f64]) {
     let length: f64 = step.iter().map(|step| step * step).sum();
     if length == 0.0 {
@@ -318,7 +318,8 @@ pub fn fit_table(fitted: &Fitted) -> String {
     text
 }
 
-/// The sensitivity in Markdown: of each rate what it moves by, in percent, with each cost at half and at half as much again.
+/// The sensitivity in Markdown: the change of each rate, in percent, with each cost at half and at half as
+/// much again.
 pub fn sensitivity_table(experiment: &Experiment, sensitivity: &Sensitivity) -> String {
     let mut text = format!("| series | {} | ours |", experiment.axis.label);
     for key in &sensitivity.costs {

@@ -1,4 +1,4 @@
-//! For the tests: outcomes that nobody ran.
+//! For the tests: made-up outcomes without a run.
 
 use crate::outcome::{BoundHere, Curve, Outcome};
 use crate::run::Mode;

@@ -1,4 +1,5 @@
-//! What came out of an experiment: for each series and place our value, its bound and what binds, and what was published.
+//! The outcome of an experiment: for each series and place our value, its bound and the binding term, and the
+//! published value.
 
 use crate::check::{Check, Kind, Verdict};
 use crate::file::Metric;
@@ -13,7 +14,7 @@ use shoal_bench::Spread;
 pub struct BoundHere {
     /// In the series' unit: of a rate the most, of a time the least.
     pub value: f64,
-    /// What binds, in a word.
+    /// The limit that binds, in a word.
     pub binds: String,
     /// The same for people.
     pub binds_words: String,
@@ -26,11 +27,11 @@ pub struct BoundHere {
 pub struct Point {
     /// Where.
     pub x: Place,
-    /// What was measured; `None`: not run, but published.
+    /// The measured value; `None`: not run, but published.
     pub ours: Option<Spread>,
-    /// What it could be at best.
+    /// Its bound.
     pub bound: Option<BoundHere>,
-    /// What the paper has.
+    /// The paper's value.
     pub published: Option<f64>,
 }
 
@@ -48,7 +49,7 @@ impl Point {
 pub struct Curve {
     /// Its name.
     pub name: String,
-    /// What is told.
+    /// The metric.
     pub metric: Metric,
     /// Along the axis.
     pub points: Vec<Point>,
@@ -63,12 +64,12 @@ pub struct Checked {
     pub check: Check,
     /// Of which kind it is in this mode.
     pub counts_as: Kind,
-    /// What became of it.
+    /// Its result.
     #[serde(flatten)]
     pub verdict: Verdict,
 }
 
-/// What came out.
+/// The result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Of which experiment.

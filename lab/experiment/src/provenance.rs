@@ -26,7 +26,7 @@ impl fmt::Display for Provenance {
     }
 }
 
-/// What stands where nothing was recorded.
+/// The text where nothing was recorded.
 pub const NOT_RECORDED: &str = "commit, date, build and machine were not recorded";
 
 /// One amount of a run, from the least to the most of its cells.
@@ -52,7 +52,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// Amounts, in the order in which they are told, with their words.
+/// Amounts, in the order in which they are printed, with their words.
 const WORDS: &[(&str, &str)] = &[
     ("servers", "servers"),
     ("clients", "clients"),
@@ -66,7 +66,7 @@ const WORDS: &[(&str, &str)] = &[
     ("memory_bytes", "bytes of memory a server"),
 ];
 
-/// The amounts of all cells, each beside the paper's of the same cell.
+/// The amounts of all cells, each next to the paper's of the same cell.
 pub fn sizes(experiment: &Experiment, cells: &[(Setting, Setting)]) -> Vec<Size> {
     let used = experiment.workload.uses();
     let size = |(key, _): &(&str, &str)| {

@@ -1,7 +1,7 @@
 //! Seats on real servers: a thread for each client node, a native client in it, its processes as tasks.
 //!
-//! The barrier is of all processes, over threads: a thread that has come there sleeps until the last has. A thread that panics
-//! breaks the barrier, so that the others go on and the panic is told.
+//! The barrier is of all processes, over threads: a thread that has come there sleeps until the last has. A
+//! thread that panics breaks the barrier, so that the others continue and the panic is reported.
 
 use crate::seat::{Calls, Meet, Plan, Seat, Took, take};
 use futures_util::future::join_all;
@@ -96,7 +96,7 @@ impl Drop for Guard {
 /// Run a plan over a file system that is served.
 ///
 /// # Errors
-/// When a thread cannot be made, or ends by a panic. What fails within a process stands in what it [`Took`].
+/// When a thread cannot be made, or ends by a panic. A failure within a process is in its [`Took`].
 pub fn run(plan: &Plan, options: &Options) -> Result<Vec<Took>, String> {
     let (clients, of) = (plan.setting.clients, plan.setting.process_count());
     if clients > CLIENTS_MAX {

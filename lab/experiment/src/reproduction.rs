@@ -1,7 +1,7 @@
 //! The document of all experiments: every figure and table of the two papers, the claim, ours, the verdict, the picture.
 //!
-//! All experiments take a quarter of an hour and more, so those of a document that were run again take the place of what it had
-//! ([`renewed`]): their sections, their verdicts in the index, and the sum of all verdicts.
+//! All experiments take a quarter of an hour and more, so those of a document that were run again replace its
+//! former ones ([`renewed`]): their sections, their verdicts in the index, and the sum of all verdicts.
 
 use crate::file::Experiment;
 use crate::fit::{Sensitivity, sensitivity_table};
@@ -24,7 +24,7 @@ const PAPERS: &[(&str, &str)] = &[
     ("thesis", "J. Kunkel, *Performance Analysis of the PVFS2 Persistency Layer*"),
 ];
 
-/// What is drawn there is no measurement.
+/// The drawing there is no measurement.
 const LEFT: &[Left] = &[
     Left { paper: "small-files", what: "figure 1", why: "the control flow of coalescing, a drawing" },
     Left { paper: "small-files", what: "figure 2", why: "eager and rendezvous writes, a drawing" },
@@ -56,7 +56,7 @@ pub fn shown(paper: &str) -> Vec<String> {
 pub struct Told {
     /// Which.
     pub experiment: Experiment,
-    /// What came out, with the picture's path from the document.
+    /// The result, with the picture's path from the document.
     pub outcomes: Vec<(Outcome, Option<String>)>,
     /// Why a mode has none.
     pub without: Vec<String>,

@@ -1,7 +1,8 @@
 //! All cells of an experiment, one run after the other: each series at each place, as often as it is repeated.
 //!
-//! Series that differ only in the phase that is told share a run, and so do experiments of one program's call that ask for the
-//! same ([`Memo`]). Repetitions go through all runs in turn, so that what wanders wanders over all alike.
+//! Series that differ only in the reported phase share a run, and so do experiments of one program's call
+//! that ask for the same ([`Memo`]). Repetitions go through all runs in turn, so that drift affects all
+//! alike.
 
 use crate::bound;
 use crate::file::{Experiment, Metric, Series};
@@ -40,13 +41,13 @@ impl Mode {
 /// How much is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Amount {
-    /// Share of the paper's amount; else what the file says.
+    /// Share of the paper's amount; else the file's value.
     pub scale: Option<f64>,
-    /// Application processes; else what the file says.
+    /// Application processes; else the file's value.
     pub processes: Option<u32>,
     /// As short as can be.
     pub quick: bool,
-    /// Repetitions of real runs; else what the file says.
+    /// Repetitions of real runs; else the file's value.
     pub repeat: Option<u32>,
 }
 
@@ -54,12 +55,12 @@ pub struct Amount {
 pub trait Ground {
     /// Which kind it is.
     fn mode(&self) -> Mode;
-    /// What the bounds are computed for, where that is known.
+    /// The machine of the bounds, where it is known.
     fn machine(&self) -> Option<&Machine>;
     /// Run a plan on a fresh file system.
     ///
     /// # Errors
-    /// What failed, in words.
+    /// The failure, in words.
     fn run(&mut self, plan: &Plan) -> Result<Vec<Took>, String>;
 }
 
@@ -68,7 +69,7 @@ pub trait Ground {
 pub struct SimulatedGround {
     /// Which.
     pub machine: Machine,
-    /// What chance is drawn from.
+    /// The seed of random numbers.
     pub seed: u64,
 }
 
@@ -89,7 +90,7 @@ impl Ground for SimulatedGround {
 /// The phases of one run, by name.
 type Phases = Vec<(String, Phase)>;
 
-/// What was run already, on whichever machines.
+/// The runs so far, on any machines.
 #[derive(Default)]
 pub struct Memo(BTreeMap<String, Vec<Phases>>);
 
@@ -115,7 +116,7 @@ pub enum RunError {
         series: String,
         /// Where.
         x: String,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// A run failed.
@@ -209,7 +210,7 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    /// How much all cells run, beside what the paper did.
+    /// The amounts of all cells, next to the paper's.
     fn sizes(&self, cells: &[Cell<'_>]) -> Result<Vec<Size>, RunError> {
         let of = |cell: &Cell<'_>| {
             let paper = self.experiment.setting_of_the_paper(cell.series, cell.x);
@@ -240,7 +241,7 @@ impl Run<'_> {
         Ok(cells)
     }
 
-    /// Run what was not run yet.
+    /// Run the settings that were not run yet.
     fn measure(
         &self,
         ground: &mut dyn Ground,
@@ -300,7 +301,7 @@ impl Run<'_> {
         }
     }
 
-    /// What was published where nothing was run stands there, too.
+    /// Published values without a run are listed, too.
     fn with_published(&self, mut curve: Curve) -> Curve {
         for published in self.experiment.published.iter().filter(|point| point.series == curve.name) {
             if !curve.points.iter().any(|point| point.x == published.x) {
@@ -369,7 +370,7 @@ impl Run<'_> {
     }
 }
 
-/// What is told of a phase.
+/// The metric of a phase.
 fn value(phase: &Phase, metric: Metric, clock: Clock, mode: Mode, processes: u32) -> Option<f64> {
     let ns = match (clock, mode) {
         (Clock::First, _) => phase.first_ns,

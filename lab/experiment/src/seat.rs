@@ -7,8 +7,8 @@
 //!   for each phase:  meet ─ t1 ─ the workload's loop ─ t2 ─ meet ─ t3
 //! ```
 //!
-//! **Every process comes to every barrier**, whatever has failed: a process that could not connect, or whose phase failed, does
-//! nothing more but meet. So nobody waits for ever, and the first failure is told.
+//! **Every process comes to every barrier**, whatever has failed: a process that could not connect, or whose
+//! phase failed, does nothing more but meet. So no process waits for ever, and the first failure is reported.
 
 use crate::setting::Setting;
 use crate::workload::{Process, Work, Workload};
@@ -47,12 +47,12 @@ pub struct Seat {
     pub calls: Calls,
 }
 
-/// What all processes of a run do.
+/// The work of all processes of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The workload.
     pub workload: Workload,
-    /// What the run is made of.
+    /// The setting of the run.
     pub setting: Setting,
     /// Until when it must have ended, by the real clock.
     pub until: Instant,
@@ -72,13 +72,13 @@ pub struct Timing {
     pub begun_ns: u64,
     /// After the loop.
     pub ended_ns: u64,
-    /// After the barrier behind the loop.
+    /// After the barrier that follows the loop.
     pub left_ns: u64,
-    /// What the loop did.
+    /// The result of the loop.
     pub work: Work,
 }
 
-/// What one process did.
+/// The result of one process.
 #[derive(Clone, Debug, Default)]
 pub struct Took {
     /// Phase by phase.
@@ -130,11 +130,11 @@ pub struct Phase {
     pub bytes: u64,
     /// Algorithm 1: the largest time that any process needed.
     pub longest_ns: u64,
-    /// Algorithm 2: the first process's time up to behind the second barrier.
+    /// Algorithm 2: the first process's time up to the end of the second barrier.
     pub first_ns: u64,
     /// From the first beginning to the last end.
     pub wall_ns: u64,
-    /// Operations in each second, of all, where they are told.
+    /// Operations in each second, of all, where they are reported.
     pub per_second: Vec<u64>,
 }
 

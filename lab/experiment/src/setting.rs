@@ -1,4 +1,4 @@
-//! What one run is made of: the cluster, its techniques, and how much the workload does.
+//! The setting of one run: the cluster, its techniques, and how much the workload does.
 //!
 //! A setting is put together from tables, each over the one before: the experiment's `[parameters]`, those of the mode (`[real]`,
 //! `[simulated]`), of `[quick]`, of the series, and the place on the axis. So anything here can vary along an axis.
@@ -16,7 +16,7 @@ pub const FILES_MAX: u64 = 10_000_000;
 /// The most bytes of a block: one call.
 pub const BLOCK_BYTES_MAX: u64 = 64 << 20;
 
-/// What keeps the data.
+/// The storage module of the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Module {
@@ -58,7 +58,7 @@ pub enum Metadata {
     Reply,
     /// At the next fsync.
     Fsync,
-    /// Written behind.
+    /// Written back later.
     Never,
 }
 
@@ -105,7 +105,7 @@ pub enum Storage {
     Tmpfs,
 }
 
-/// What one run is made of.
+/// The setting of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Setting {
@@ -119,7 +119,7 @@ pub struct Setting {
     pub processes: u32,
     /// Techniques, as `--switches` takes them.
     pub switches: String,
-    /// What keeps the data.
+    /// The storage module of the data.
     pub module: Module,
     /// When metadata is durable.
     pub metadata_sync: Metadata,
@@ -131,11 +131,11 @@ pub struct Setting {
     pub strip_bytes: u64,
     /// Memory of a server for rows and data, bytes; 0: as usual.
     pub cache_bytes: u64,
-    /// Memory of a server's computer, which is what its page cache has, bytes; 0: the machine's. Scaled with the files, so that
-    /// what was larger than memory still is. Real runs cannot choose it.
+    /// Memory of a server's computer, available to its page cache, bytes; 0: the machine's. Scaled with the
+    /// files, so that data larger than memory stays so. Real runs cannot choose it.
     pub memory_bytes: u64,
-    /// How long clients believe names and attributes, milliseconds; PVFS's caches do so for 100. As long passes between two phases:
-    /// what a long run's caches have forgotten, a short one's would still know.
+    /// How long clients cache names and attributes, milliseconds; PVFS's caches do so for 100. As long passes
+    /// between two phases: entries that expire in a long run would still be valid in a short one.
     pub client_cache_ms: u64,
     /// Files of each process.
     pub files: u64,
@@ -177,7 +177,7 @@ impl Default for Setting {
     }
 }
 
-/// What of a setting is of the cluster, whatever the workload.
+/// The parameters of the cluster, for any workload.
 pub const CLUSTER: &[&str] = &[
     "servers",
     "metadata_only",
@@ -194,14 +194,14 @@ pub const CLUSTER: &[&str] = &[
     "client_cache_ms",
 ];
 
-/// What a scale multiplies.
+/// The amounts that a scale multiplies.
 pub const SCALED: &[&str] = &["files", "files_total", "total_bytes", "lookups", "memory_bytes"];
 
 impl Setting {
     /// From a table.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// Its error, in words.
     pub fn of(table: &toml::Table) -> Result<Setting, String> {
         let setting: Setting =
             table.clone().try_into().map_err(|e: toml::de::Error| e.message().to_owned())?;
@@ -233,7 +233,7 @@ impl Setting {
     /// The switches.
     ///
     /// # Errors
-    /// What is wrong with their words.
+    /// The error of their words.
     pub fn techniques(&self) -> Result<Switches, String> {
         self.switches.parse()
     }

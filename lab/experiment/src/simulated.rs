@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Run a plan on a simulated machine; a seed gives one run.
 ///
 /// # Errors
-/// What the simulator cannot do, in words. What fails within a process stands in what it [`Took`].
+/// The unsupported setting, in words. A failure within a process is in its [`Took`].
 pub fn run(plan: &Plan, machine: &Machine, seed: u64) -> Result<Vec<Took>, String> {
     let setting = &plan.setting;
     let machine = hardware(machine, setting);

@@ -7,7 +7,7 @@ use crate::run::Mode;
 use shoal_model::short;
 use std::fmt::Write as _;
 
-/// What a table's columns are.
+/// The columns of a table.
 pub const COLUMNS: [&str; 7] = ["series", "", "ours", "bound", "of bound", "what binds", "published"];
 
 const NONE: &str = "–";
@@ -46,7 +46,7 @@ fn told(value: f64, metric: Metric) -> String {
     }
 }
 
-/// What was run, in a line.
+/// The run, in a line.
 pub fn how(outcome: &Outcome) -> String {
     let Some(mode) = outcome.mode else { return format!("computed for the machine {}", outcome.machine) };
     let scale = if outcome.scale == 1.0 {
@@ -71,7 +71,7 @@ pub(crate) const HOW: [(&str, &str); 3] =
     [("simulated", "Simulated on "), ("real", "Real servers on this machine"), ("computed", "Computed for ")];
 /// How the line of [`of`] begins.
 pub(crate) const OF: &str = "Of ";
-/// What is before its amounts.
+/// The text before its amounts.
 pub(crate) const SIZES: &str = "Run: ";
 
 /// Of which program, when and where, and how much was run.

@@ -1,8 +1,8 @@
 //! How many checks of which kind hold: of outcomes, and of the lines of a document that has them. A check that was seen simulated and
 //! real is one check.
 //!
-//! A document's sections are partly older than the program that renews it, so its head is counted from its own lines, and a test
-//! counts the outcomes beside.
+//! A document's sections are partly older than the program that renews it, so its head is counted from its
+//! own lines, and a test counts the outcomes as a check.
 
 use crate::check::{Kind, Verdict};
 use crate::outcome::Outcome;
@@ -61,7 +61,7 @@ struct Seen {
     claim: String,
 }
 
-/// Verdicts of checks, of which each has its name: the experiment's, and what it claims.
+/// Verdicts of checks, each with its name: the experiment's, and its claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals(BTreeMap<Seen, Count>);
 
@@ -115,7 +115,7 @@ impl Totals {
         self.checks(|seen| seen.kind == kind)
     }
 
-    /// The checks of what is meant, each once.
+    /// The selected checks, each once.
     fn checks(&self, is_meant: impl Fn(&Seen) -> bool) -> Count {
         let mut checks: BTreeMap<(&str, &str), Count> = BTreeMap::new();
         for (seen, count) in self.0.iter().filter(|(seen, _)| is_meant(seen)) {
@@ -158,7 +158,7 @@ impl Totals {
     }
 }
 
-/// What the summary's line says after the number of experiments.
+/// The summary's line after the number of experiments.
 pub const SUMMARY: &str = " experiments (*hold* of *seen* checks; ";
 
 fn cell(count: Count) -> String {
@@ -192,7 +192,7 @@ mod tests {
         std::fs::read_to_string(path).expect("it is there")
     }
 
-    /// What the head's table says, kind by kind: what holds, and what was seen.
+    /// The head's table, kind by kind: the checks that hold, and those that were seen.
     fn head(text: &str) -> Vec<(String, String)> {
         let rows = text.lines().skip_while(|line| !line.starts_with("| kind of check |")).skip(2);
         let rows = rows.take_while(|line| line.starts_with('|'));

@@ -1,9 +1,9 @@
 //! The workloads of the papers, under their own names. Each is written once, over a client and a barrier, and runs on real servers
 //! and under virtual time alike.
 //!
-//! A workload is phases; before and behind each all processes meet ([`crate::seat`]). A phase of a process is a loop of calls that
-//! wait for each other, as a program's are. Phases check what they see (how many entries, how many bytes), so that nothing is fast
-//! that did nothing.
+//! A workload is phases; before and after each all processes meet ([`crate::seat`]). A phase of a process is
+//! a loop of calls that wait for each other, as a program's are. Phases check what they see (how many
+//! entries, how many bytes), so that nothing is fast that did nothing.
 
 mod files;
 mod lookups;
@@ -52,14 +52,14 @@ pub enum Workload {
     },
 }
 
-/// What a phase of one process did.
+/// The result of a phase of one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Operations.
     pub ops: u64,
     /// Bytes moved.
     pub bytes: u64,
-    /// Operations in each second since the phase began, where they are told.
+    /// Operations in each second since the phase began, where they are reported.
     pub per_second: Vec<u64>,
 }
 
@@ -73,7 +73,7 @@ impl Work {
     }
 }
 
-/// Which clock a workload is told by.
+/// The clock of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// Algorithm 1.
@@ -91,7 +91,7 @@ enum Way {
     Library,
 }
 
-/// What a phase ends with; words of a failure.
+/// The result of a phase; the words of a failure.
 type Done = Result<Work, String>;
 
 fn names(all: &[&str]) -> Vec<String> {
@@ -130,7 +130,7 @@ impl Workload {
         }
     }
 
-    /// The parameters that it reads, beside those of the cluster.
+    /// The parameters that it reads, in addition to those of the cluster.
     pub fn uses(&self) -> &'static [&'static str] {
         match self {
             Workload::NinePhases {} => &["files", "file_bytes"],
@@ -153,7 +153,7 @@ impl Workload {
         }
     }
 
-    /// Which clock it is told by.
+    /// Its clock.
     pub fn clock(&self) -> Clock {
         if matches!(self, Workload::Mdtest {}) { Clock::First } else { Clock::Longest }
     }
@@ -177,7 +177,7 @@ pub struct Process {
     acting: Acting,
 }
 
-/// What of it is the workload's own.
+/// The workload's own part.
 enum Acting {
     NinePhases(nine_phases::Acting),
     Mdtest(OwnDirectory),
@@ -190,7 +190,7 @@ enum Acting {
     Nothing,
 }
 
-/// The owner of all that workloads make: who runs them is asked for nothing else.
+/// The owner of all objects of workloads: their user needs no other identity.
 const DIRECTORY: Owner = Owner { mode: 0o777, uid: 0, gid: 0 };
 const FILE: Owner = Owner { mode: 0o666, uid: 0, gid: 0 };
 
@@ -209,7 +209,7 @@ impl Process {
             Workload::Chapter4 { .. } => Acting::Nothing,
         };
         let setting = plan.setting.clone();
-        // There may be ten thousands of processes: only what is written takes memory.
+        // There may be ten thousands of processes: only written data takes memory.
         let used = plan.workload.uses();
         let sizes = [("block_bytes", setting.block_bytes), ("file_bytes", setting.file_bytes)];
         let bytes = sizes.iter().filter(|(key, _)| used.contains(key)).map(|(_, bytes)| *bytes).max();
@@ -220,7 +220,7 @@ impl Process {
     /// Run one phase.
     ///
     /// # Errors
-    /// What failed, in words.
+    /// The failure, in words.
     pub async fn run(&mut self, phase: usize) -> Done {
         let mut acting = std::mem::replace(&mut self.acting, Acting::Nothing);
         let done = match &mut acting {

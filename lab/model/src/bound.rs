@@ -78,7 +78,7 @@ fn server_us(side: &Side, share: &Share) -> f64 {
 fn client_us(side: &Side, counts: &Counts) -> f64 {
     let all = counts.servers();
     let changes = if all.changes > 0.0 { counts.calls } else { 0.0 };
-    // Who waits for each answer sleeps meanwhile.
+    // A client that waits for each answer sleeps meanwhile.
     let sleeps_us = (side.wake_us + side.sleep_us) * counts.round_trips;
     server_us(side, &Share { operations: counts.calls, changes, ..all }) + sleeps_us
 }
@@ -101,7 +101,7 @@ impl Sum<'_> {
         nodes.client_nodes.map_or(self.setting.clients, |most| most.min(self.setting.clients)).max(1).into()
     }
 
-    /// What is left of a receiver's bandwidth with so many senders.
+    /// A receiver's remaining bandwidth with so many senders.
     fn received_mb_per_s(&self, senders: f64) -> f64 {
         let link = &self.machine.link;
         let loss_percent = link.congestion.as_ref().map_or(0.0, |congestion| {
@@ -129,7 +129,7 @@ impl Sum<'_> {
         }
     }
 
-    /// Rates of what is read and written, 10^6 bytes a second: the disk's or the cache's.
+    /// Rates of reads and writes, 10^6 bytes a second: the disk's or the cache's.
     fn kept_mb_per_s(&self) -> (Option<f64>, Option<f64>) {
         let disk = &self.machine.disk;
         let read = match self.setting.caching {
@@ -157,9 +157,9 @@ impl Sum<'_> {
         self.sync_fit(writers, |sync| sync.sync_us).or_else(|| Some((self.access_us()?, 0.0)))
     }
 
-    /// Fits a line below all that was measured by the first entry's method: from its smallest size on. Who is alone waits no
-    /// longer than among others (where it was measured so, a disk was asleep between syncs): the best of as many writers or
-    /// more counts.
+    /// Fits a line below all measurements by the first entry's method: from its smallest size on. A single
+    /// writer waits no longer than one of several (where it was measured so, a disk was asleep between
+    /// syncs): the best of as many writers or more counts.
     fn sync_fit(&self, writers: f64, us: impl Fn(&crate::machine::Sync) -> f64) -> Option<(f64, f64)> {
         let sync = &self.machine.sync;
         let method = &sync.first()?.method;
@@ -199,7 +199,7 @@ impl Sum<'_> {
         Some(Part { limit: Limit::Transfer, name: format!("bytes at {name}"), times: 1.0, each_us: us })
     }
 
-    /// What both sides do while nobody else does anything; the messages' own part is in the round trip.
+    /// The work of both sides while no other client works; the messages' own part is in the round trip.
     fn processing_us(&self) -> f64 {
         let all = self.counts.servers();
         let waited = Share {
@@ -254,7 +254,7 @@ impl Sum<'_> {
         self.machine.link.echo.iter().map(|echo| echo.bytes as f64).fold(0.0, f64::max)
     }
 
-    /// Echo's rate with messages of so many bytes, between what was measured.
+    /// Echo's rate with messages of so many bytes, interpolated between measured ones.
     fn echo_rate(&self, bytes: u64) -> Option<f64> {
         let alone = self.setting.clients == 1;
         let rate = |echo: &crate::machine::Echo| match (alone, self.setting.awake) {
@@ -282,7 +282,7 @@ impl Sum<'_> {
     fn messages(&self) -> Option<Term> {
         let all = self.counts.servers();
         let (message_us, byte_us) = self.echo_us()?;
-        // What is larger than an echo's message is no echo: links bound it.
+        // A message larger than an echo's is no echo: links bound it.
         let bytes = bytes_each_way(&all).min(all.messages * self.largest_echo());
         let us = all.messages * message_us + bytes * byte_us;
         let mut arithmetic = match all.messages == 1.0 {
@@ -298,7 +298,7 @@ impl Sum<'_> {
     fn client_link(&self) -> Option<Term> {
         let all = self.counts.servers();
         let nodes = self.client_nodes();
-        // What a client receives comes from as many senders as there are data servers.
+        // A client receives from as many senders as there are data servers.
         let in_us = all.bytes_in / self.received_mb_per_s(self.setting.servers.data().into());
         let out_us = all.bytes_out / self.machine.link.bandwidth_mb_per_s;
         let (bytes, us) = if in_us > out_us { (all.bytes_in, in_us) } else { (all.bytes_out, out_us) };
@@ -325,7 +325,7 @@ impl Sum<'_> {
         }
         let writers = self.setting.clients.min(self.setting.servers.count());
         let (sync_us, byte_us) = match shared {
-            // What all of them make durable together, on the one disk.
+            // The rate of durable writes of all of them together, on the one disk.
             true => {
                 self.sync_fit(writers.into(), |sync| {
                     // Of more writers than there are, their part.

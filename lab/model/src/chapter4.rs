@@ -1,8 +1,8 @@
 //! Chapter 4 of the thesis, as instances of [`bound`](crate::bound): its operations are counts, its cluster a machine.
 //!
-//! * *Metadata operations* (4.2.2): messages and disk accesses one after the other. A create has 4 round trips (metafile,
-//!   datafiles at once, attributes, entry) and in the worst case 9 accesses and one for each datafile, which lie beside each
-//!   other. Bytes and instructions are ignored.
+//! * *Metadata operations* (4.2.2): messages and disk accesses one after the other. A create has 4 round
+//!   trips (metafile, datafiles at once, attributes, entry) and in the worst case 9 accesses and one for each
+//!   datafile, which are adjacent. Bytes and instructions are ignored.
 //! * *Large contiguous I/O* (4.2.3): bytes alone; the servers' links, or their disks.
 //! * *Small contiguous I/O* (4.2.4): `t(s, l, n) = s ÷ (s/n + l)`: block size, latency, throughput; a disk's access adds to the
 //!   latency, and its throughput is the lesser.
@@ -136,7 +136,8 @@ pub struct Number {
 }
 
 impl Number {
-    /// On a machine: the number and its arithmetic; without limit where the machine says nothing of what it is about.
+    /// On a machine: the number and its arithmetic; without limit where the machine's file lacks the needed
+    /// values.
     pub fn of(&self, machine: &Machine) -> (f64, String) {
         let setting = (self.setting)(machine);
         if setting.caching != Caching::Everything && !knows_disk(machine, setting.access) {

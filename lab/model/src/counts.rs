@@ -1,6 +1,6 @@
-//! What one operation costs, in things that can be counted: no time is in it, and no machine.
+//! The cost of one operation, in counts: it contains no time and no machine.
 
-/// What falls to one kind of server, all of them together.
+/// The share of one kind of server, all of them together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Share {
     /// Messages of clients; a request and its reply are one.
@@ -25,11 +25,11 @@ pub struct Share {
     pub reads: f64,
     /// Disk accesses that change.
     pub writes: f64,
-    /// Bytes read of what is stored.
+    /// Bytes read of stored data.
     pub read_bytes: f64,
-    /// Bytes written to what is stored.
+    /// Bytes written to stored data.
     pub write_bytes: f64,
-    /// Bytes written that nobody waits for at the disk: the cache takes them.
+    /// Bytes written without waiting for the disk: the cache takes them.
     pub buffered_bytes: f64,
 }
 
@@ -55,7 +55,7 @@ impl Share {
     }
 }
 
-/// What one operation costs.
+/// The cost of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
     /// Calls of the program; of one entry of a listing it is a part of one.
@@ -72,9 +72,9 @@ pub struct Counts {
     pub waited_reads: f64,
     /// Disk accesses that change, one after the other.
     pub waited_writes: f64,
-    /// What falls to metadata servers.
+    /// The share of metadata servers.
     pub metadata: Share,
-    /// What falls to data servers.
+    /// The share of data servers.
     pub data: Share,
 }
 
@@ -87,7 +87,7 @@ impl Counts {
         Counts { waited_syncs: 0.0, metadata, data, ..*self }
     }
 
-    /// What falls to servers, of either kind.
+    /// The share of servers, of either kind.
     pub fn servers(&self) -> Share {
         self.metadata.and(&self.data)
     }

@@ -3,13 +3,13 @@
 /// A figure: curves over the same places.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// What it is called in files: `4.1`.
+    /// Its name in files: `4.1`.
     pub number: String,
-    /// What it shows.
+    /// Its title.
     pub title: String,
-    /// What lies along the axis below.
+    /// The label of the horizontal axis.
     pub x_label: String,
-    /// And beside.
+    /// The label of the vertical axis.
     pub y_label: String,
     /// The curves.
     pub curves: Vec<Curve>,
@@ -18,7 +18,7 @@ pub struct Figure {
 /// One curve.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// What it is of.
+    /// The curve's name.
     pub name: String,
     /// Places and values.
     pub points: Vec<(f64, f64)>,

@@ -1,9 +1,9 @@
-//! Machines as files, and what an operation could reach on them at best.
+//! Machines as files, and the best possible rates of operations on them.
 //!
-//! A *machine* ([`Machine`]) is a file: links, disks, what it costs to make something durable, processor time a message. An
-//! *operation* is counts ([`Counts`]): messages, round trips one after the other, bytes each way, syncs, disk accesses. Neither
-//! knows the other; a *bound* ([`Bound`]) is where they meet: the least of what each resource allows, the name of the one that
-//! *binds*, and the arithmetic in words.
+//! A *machine* ([`Machine`]) is a file: links, disks, the cost of durability, processor time per message. An
+//! *operation* is counts ([`Counts`]): messages, round trips one after the other, bytes each way, syncs, disk
+//! accesses. Neither knows the other; a *bound* ([`Bound`]) combines them: the least of the rates that each
+//! resource allows, the name of the one that *binds*, and the arithmetic in words.
 //!
 //! ```text
 //!   lab/machines/*.toml ──► Machine ─┐
@@ -13,13 +13,13 @@
 //!
 //! * [`machine`]: the file, its units, its checks. [`builtin`] are those that come with the program.
 //! * [`bound`]: the arithmetic.
-//! * [`operations`]: what each operation costs in the baseline, the paper's set and ours (docs/COUNTS.md).
+//! * [`operations`]: the costs of each operation in the baseline, the paper's set and ours (docs/COUNTS.md).
 //! * [`chapter4`]: the formulas of the thesis that the term *estimated upper bound* is from, as instances; its figures.
 //!
 //! Source: J. Kunkel, *Performance Analysis of the PVFS2 Persistency Layer*, chapter 4.
 //!
-//! **Invariant: a bound never grows when a cost grows** (property tests of [`bound`] hold it). What was measured of one thing at
-//! several sizes is one cost: its values grow together.
+//! **Invariant: a bound never grows when a cost grows** (property tests of [`bound`] hold it). Measurements
+//! of one quantity at several sizes are one cost: its values grow together.
 
 pub mod bound;
 pub mod chapter4;

@@ -1,7 +1,8 @@
-//! A machine, as a file: what its links, disks, syncs, cores and memory do, in numbers whose unit is in their name.
+//! A machine, as a file: the rates and times of its links, disks, syncs, cores and memory, in numbers whose
+//! unit is in their name.
 //!
-//! A key that is missing is not known, and what is not known bounds nothing. Every value of the machines that come with the
-//! program has a comment that says where it is from; one that nobody measured says `guess:` and why.
+//! A missing key is an unknown value, and an unknown value bounds nothing. Every value of the machines that
+//! come with the program has a comment that says where it is from; an unmeasured one says `guess:` and why.
 //!
 //! Units: `_us` microseconds; `_mb_per_s` 10^6 bytes a second; `_per_s` times a second; `bytes` bytes.
 
@@ -28,7 +29,7 @@ pub fn builtin() -> impl Iterator<Item = &'static str> {
 pub struct Machine {
     /// Its name: letters, digits and dashes.
     pub name: String,
-    /// What it is, in a line.
+    /// Its description, in a line.
     pub title: String,
     /// Where its values are from.
     pub source: String,
@@ -51,10 +52,10 @@ pub struct Machine {
     /// Processor time as it usually is: simulations use it, where it is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usual: Option<Cpu>,
-    /// What it costs to make something durable; a disk access where nothing is said.
+    /// The cost of making a change durable; a disk access where none is given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sync: Vec<Sync>,
-    /// What was published of it, to be held beside what is computed here.
+    /// Its published numbers, to be compared with the numbers computed here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<Published>,
 }
@@ -82,7 +83,7 @@ pub struct Nodes {
     /// Cores that the clients of one computer can keep busy; all of them where nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_threads: Option<u32>,
-    /// Before a core that was idle runs what it is given.
+    /// Time before an idle core runs a new task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_us: Option<f64>,
     /// A thread keeps its core so long while others wait for one.
@@ -90,8 +91,9 @@ pub struct Nodes {
     pub slice_us: Option<f64>,
 }
 
-/// Nodes between the application's processes and the file system, each with a client of its own that carries out what its processes ask (an I/O
-/// node of a Blue Gene). What a call costs its processor is the client's `operation_us`.
+/// Nodes between the application's processes and the file system, each with a client of its own that executes
+/// its processes' calls (an I/O node of a Blue Gene). The cost of a call to its processor is the client's
+/// `operation_us`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Forwarding {
@@ -108,12 +110,12 @@ pub struct Link {
     /// The same where cores are kept awake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trip_awake_us: Option<f64>,
-    /// What one computer sends or receives, as programs see it.
+    /// The bandwidth of one computer, as programs see it.
     pub bandwidth_mb_per_s: f64,
-    /// What the medium carries.
+    /// The bandwidth of the medium.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub medium_mb_per_s: Option<f64>,
-    /// What a receiver loses when many send to it.
+    /// The bandwidth that a receiver loses when many send to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion: Option<Congestion>,
     /// Round trips of a plain echo, where they were measured.
@@ -164,7 +166,7 @@ pub struct Disk {
     /// Time to the farthest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seek_max_us: Option<f64>,
-    /// Time to the next track, or of an access behind the last.
+    /// Time to the next track, or of an access after the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seek_track_us: Option<f64>,
     /// One turn; half of it is waited for, and all of it at worst. 0 where seeks include it, or nothing turns.
@@ -211,17 +213,17 @@ pub struct Cpu {
     pub server: Side,
 }
 
-/// Processor time of one side; what is 0 is not known, or not counted.
+/// Processor time of one side; 0 is unknown, or not counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Side {
     /// A request and its reply.
     #[serde(default)]
     pub message_us: f64,
-    /// An operation beside its message: of a client a call of the program, of a server each that it carries out.
+    /// An operation without its message: for a client a call of the program, for a server each executed one.
     #[serde(default)]
     pub operation_us: f64,
-    /// What one costs more that changes something.
+    /// The additional cost of a change.
     #[serde(default)]
     pub change_us: f64,
     /// An entry of a listing.
@@ -246,22 +248,22 @@ pub struct Side {
     /// A thread that slept is switched to.
     #[serde(default)]
     pub wake_us: f64,
-    /// A thread that has nothing to do goes to sleep: nobody waits for that.
+    /// An idle thread goes to sleep: no caller waits for that.
     #[serde(default)]
     pub sleep_us: f64,
-    /// What a change costs more that goes into a journal.
+    /// The additional cost of a change that goes into a journal.
     #[serde(default)]
     pub record_us: f64,
     /// Of a server: an object or entry that a change makes, alters or takes away, however many go in one message.
     #[serde(default)]
     pub object_us: f64,
-    /// What it costs more to take one away.
+    /// The additional cost of a removal.
     #[serde(default)]
     pub removal_us: f64,
-    /// A call to a file that another thread makes for the one that serves, beside its bytes.
+    /// A call to a file by another thread for the serving one, without its bytes.
     #[serde(default)]
     pub file_us: f64,
-    /// How long such a call waits beside that, before it begins: a thread awakes.
+    /// The additional wait of such a call before it begins: a thread wakes up.
     #[serde(default)]
     pub file_wait_us: f64,
 }
@@ -270,7 +272,7 @@ pub struct Side {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sync {
-    /// How, in a word. What servers do is what the first entry says; others are there to be seen.
+    /// The method, in a word. Servers use the first entry; the others are for comparison.
     pub method: String,
     /// Bytes made durable at once.
     pub bytes: u64,
@@ -293,9 +295,9 @@ pub enum MachineError {
         "no machine is called `{name}`, and no file either: `shoal bounds --list` lists the machines ({known})"
     )]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The available names.
         known: String,
     },
     /// The file cannot be read.
@@ -323,14 +325,14 @@ pub enum MachineError {
         file: String,
         /// Of which key.
         key: String,
-        /// What stands there.
+        /// The present value.
         value: String,
-        /// What to write.
+        /// The remedy.
         remedy: String,
     },
 }
 
-/// What a number must be.
+/// The constraint of a number.
 #[derive(Clone, Copy)]
 enum Must {
     /// Above 0.
@@ -506,7 +508,7 @@ impl Machine {
         all
     }
 
-    /// As a file, with a remark behind every value.
+    /// As a file, with a remark after every value.
     pub fn to_text(&self, remark: &str) -> Result<String, toml::ser::Error> {
         let text = toml::to_string(self)?;
         let line = |line: &str| match line.split_once(" = ") {

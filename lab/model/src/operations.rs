@@ -1,9 +1,11 @@
-//! What each operation costs in the baseline, the paper's set and ours: the table of docs/COUNTS.md, as counts.
+//! The costs of each operation in the baseline, the paper's set and ours: the table of docs/COUNTS.md, as
+//! counts.
 //!
-//! Of a small file beside its name, on `n` servers that hold metadata and data each; the directory is known, nothing else is.
-//! Messages are exact (tests of the `sim` crate assert them, a test here compares this file with the document). What a client
-//! waits for one after the other is the order of the steps: of the baseline's create the metafile, all datafiles at once, the
-//! layout, the entry. Metadata is durable at reply, each change by a sync; data at fsync, so a write has none of its own.
+//! Of a small file on the server of its name, with `n` servers that hold metadata and data each; only the
+//! directory is known. Messages are exact (tests of the `sim` crate assert them, a test here compares this
+//! file with the document). A client's successive waits follow the order of the steps: in the baseline's
+//! create the metafile, all datafiles at once, the layout, the entry. Metadata is durable at reply, each
+//! change by a sync; data at fsync, so a write has none of its own.
 
 use crate::counts::{Counts, Share};
 
@@ -143,12 +145,12 @@ impl Operation {
         }
     }
 
-    /// Bytes that one moves, where the rate is told in bytes.
+    /// Bytes that one moves, where the rate is in bytes.
     pub fn large_bytes(self) -> Option<f64> {
         matches!(self, Operation::LargeWrite | Operation::LargeRead).then_some(LARGE_BYTES)
     }
 
-    /// What one costs, with `n` servers.
+    /// The cost of one, with `n` servers.
     pub fn counts(self, set: Set, n: u32) -> Counts {
         let n = f64::from(n.max(1));
         let steps = match self {
@@ -166,7 +168,7 @@ impl Operation {
         counted(&steps)
     }
 
-    /// What a transfer of so many bytes in one call costs, with `n` servers.
+    /// The cost of a transfer of so many bytes in one call, with `n` servers.
     pub fn transfer(set: Set, n: u32, bytes: f64, is_write: bool) -> Counts {
         counted(&large(set, f64::from(n.max(1)), bytes, is_write))
     }

@@ -1,8 +1,8 @@
-//! What a paper printed of a machine, beside what is computed for it here.
+//! A paper's numbers of a machine, next to the numbers computed for it here.
 //!
-//! A machine's file names a *case*: a number of chapter 4 (`chapter4.create.average`), or an operation with a set of techniques
-//! (`create.paper`), then with a number of clients and perhaps of servers. What a paper *computed* must come out again; what it
-//! *measured* should be below the bound.
+//! A machine's file names a *case*: a number of chapter 4 (`chapter4.create.average`), or an operation with a
+//! set of techniques (`create.paper`), then with a number of clients and perhaps of servers. Numbers that a
+//! paper *computed* must come out again; those that it *measured* should be below the bound.
 
 use crate::Servers;
 use crate::bound::{Bound, Setting};
@@ -28,33 +28,33 @@ pub struct Published {
     /// Servers that hold metadata and data each; the machine's data servers where nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub servers: Option<u32>,
-    /// Operations that one sync completed, where that was not what the set does.
+    /// Operations that one sync completed, where that differs from the set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_sync: Option<u32>,
-    /// Where the paper's own arithmetic has a slip: what its words give without it.
+    /// Where the paper's own arithmetic has a slip: the result of its words without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrected: Option<f64>,
-    /// And what the slip is.
+    /// The slip.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slip: Option<String>,
 }
 
-/// What a case is.
+/// The description of a case.
 enum Case {
     Chapter4(usize),
     Operation(Operation, Set),
 }
 
-/// A published number beside ours.
+/// A published number next to ours.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compared {
-    /// What was published.
+    /// The published value.
     pub published: Published,
     /// For people.
     pub title: String,
     /// Its unit.
     pub unit: &'static str,
-    /// What comes out here.
+    /// Our value.
     pub here: f64,
     /// How.
     pub arithmetic: String,
@@ -110,7 +110,7 @@ impl Published {
     }
 }
 
-/// All that was published of a machine, beside what comes out here.
+/// All published numbers of a machine, next to ours.
 pub fn compare(machine: &Machine) -> Vec<Compared> {
     machine.published.iter().filter_map(|published| one(machine, published)).collect()
 }

@@ -1,7 +1,7 @@
 //! How large a simulated cluster may be, measured: `machine NAME SERVERS CLIENT_NODES PROCESSES [SWITCHES [FILES]]`.
 //!
-//! Every process makes files of its own, stats and removes them, writes and reads small ones; what comes out are the rates, what the
-//! simulator had to do for them, and what it took.
+//! Every process makes files of its own, stats and removes them, writes and reads small ones. The output: the
+//! rates, the simulator's work for them, and its time.
 
 use shoal_model::Machine;
 use shoal_proto::Switches;

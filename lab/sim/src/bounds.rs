@@ -1,4 +1,4 @@
-//! Memory and queues are bounded: what the servers say of themselves when everything is at rest.
+//! Memory and queues are bounded: the servers' own figures when everything is at rest.
 
 use serde_json::Value;
 use shoal_client::{Client, Error};
@@ -18,8 +18,8 @@ const AT_REST: &[(&str, u64)] = &[
 ];
 /// The judge's, and one or two of each peer (one that ended its connection keeps its session for its lease).
 const SESSIONS_MAX: u64 = 12;
-/// Rows that a table in memory may hold: those of the bound it is frozen at, in the active and two frozen ones, and what one
-/// batch may add.
+/// Rows that a table in memory may hold: those of the bound it is frozen at, in the active and two frozen
+/// ones, and the rows that one batch may add.
 const TABLE_ROWS_MAX: u64 = 3 * 300 + 200;
 
 /// Ask every server.

@@ -13,7 +13,7 @@ pub struct Tree {
     pub entries: BTreeMap<(u64, Vec<u8>), u64>,
     /// Each object.
     pub objects: BTreeMap<u64, Attr>,
-    /// What is wrong with it.
+    /// Its violations.
     pub violations: Vec<String>,
 }
 
@@ -134,7 +134,7 @@ pub async fn leftovers(client: &Client, servers: u16, tree: &Tree) -> Result<Vec
     Ok(wrong)
 }
 
-/// Every row of a directory, or of a shard of one, counts the entries beside it; each shard that there should be is there, and
+/// Every row of a directory, or of a shard of one, counts its own entries; each expected shard is there, and
 /// holds only names of its range.
 async fn directories(client: &Client, servers: u16, tree: &Tree) -> Result<Vec<String>, Error> {
     let mut wrong = Vec::new();

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 pub(crate) use growth::Growth;
 
-/// What a cluster is made of.
+/// The configuration of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
     /// Servers; all hold metadata, and all but the last [`ClusterConfig::metadata_only`] data.
@@ -94,7 +94,7 @@ pub struct Cluster {
     operators: Cell<u32>,
 }
 
-/// One server: where it runs, and what is known of it. Clones are handles of the same.
+/// One server: its machine, and its known state. Clones are handles of the same.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub machine: MachineId,
@@ -127,7 +127,7 @@ struct Plan {
     older: Cell<bool>,
     /// Starts that were refused for that.
     older_refused: Cell<u64>,
-    /// What it serves, or served last.
+    /// The shard that it serves, or served last.
     shard: RefCell<Weak<Shard>>,
 }
 
@@ -230,7 +230,7 @@ impl Cluster {
         self.clients[usize::from(id) % self.clients.len()]
     }
 
-    /// How clients of this cluster connect: strict caches, so that what is seen is what is.
+    /// How clients of this cluster connect: strict caches, so that they see the current state.
     pub fn options(&self) -> Options {
         let mut options = Options::new(self.addresses.clone(), key(), FS_ID, COLLECTION);
         options.name_cache = Duration::ZERO;
@@ -239,7 +239,7 @@ impl Cluster {
     }
 }
 
-/// Connect, again and again while servers are away.
+/// Connect, repeatedly while servers are away.
 ///
 /// # Errors
 /// The last failure, after some attempts.
@@ -314,8 +314,8 @@ impl Server {
         self.plan.id.0
     }
 
-    /// Start the server's process. Syncs that failed before are no part of its life: what they cost was told with the end of
-    /// the one before, and one that gave up in its start had answered nobody.
+    /// Start the server's process. Syncs that failed before are no part of its life: their losses were
+    /// reported with the end of the process before, and one that gave up in its start had answered no client.
     pub fn start(&self, world: &World) {
         world.take_failed_syncs(self.machine);
         let plan = self.plan.clone();
@@ -355,7 +355,7 @@ impl Server {
         map.move_server(id, &vec![Text(to.to_string())].into(), moved).expect("nobody else is there");
     }
 
-    /// It is stopped on purpose, to be started at its time: who runs it does not try again before.
+    /// It is stopped on purpose, to be started at its time: its supervisor does not restart it before.
     pub fn keep_stopped(&self) {
         self.plan.gave_up.set(false);
     }
@@ -382,8 +382,8 @@ impl Server {
         self.plan.holds.swap(&other.plan.holds);
     }
 
-    /// Who runs it tries again while its disk is full, or fails to sync: as a new process, since the old one's end is what
-    /// lets go of its folder.
+    /// Its supervisor restarts it while its disk is full, or fails to sync: as a new process, because the end
+    /// of the old one releases its folder.
     fn start_again_later(&self, world: &World) {
         let server = self.clone();
         world.at(world.now() + START_PAUSE, move |world| {
@@ -531,8 +531,8 @@ mod tests {
         assert_eq!(found, made);
     }
 
-    /// An append is written; its answer is lost, and so are its bytes, by a power cut; the answer that was kept comes to the
-    /// retry. Nobody may be told then that an fsync covered the bytes.
+    /// An append is written; its answer is lost, and so are its bytes, by a power cut; the answer that was
+    /// kept comes to the retry. No client may then get the answer that an fsync covered the bytes.
     #[test]
     fn bytes_lost_behind_a_kept_answer_are_told_by_the_next_fsync() {
         let cluster = Cluster::new(1, &ClusterConfig { servers: 1, clients: 2, ..ClusterConfig::default() });
@@ -541,7 +541,7 @@ mod tests {
         let (server, near) = (cluster.server(0).clone(), cluster.client_machine(0));
         let latency_ns = 50_000_000;
         let options = cluster.options();
-        // Somebody whose changes make the journal durable.
+        // A client whose changes make the journal durable.
         cluster.start_client(1, |env| async move {
             let client = connect(&env, options).await.unwrap();
             for count in 0..100 {
@@ -589,7 +589,7 @@ mod tests {
         }
     }
 
-    /// What a server with a failed disk cannot read or keep says nothing of the peer that it is about.
+    /// A row that a server with a failed disk cannot read or keep proves nothing about its peer.
     #[test]
     fn a_server_starts_beside_one_whose_disk_failed() {
         let cluster = Cluster::new(1, &ClusterConfig { servers: 3, clients: 1, ..ClusterConfig::default() });
@@ -608,7 +608,7 @@ mod tests {
             refused
         });
         assert!(refused > 0, "its disk has not failed");
-        // What is remembered of a peer is due again.
+        // The remembered position of a peer is due again.
         world.run_for(Duration::from_secs(61));
         for id in [0, 1] {
             world.crash(cluster.server(id).process);

@@ -1,8 +1,9 @@
-//! Combinations of switches: what every test that holds for one set should hold for.
+//! Combinations of switches: every test that holds for one set should hold for all of them.
 //!
-//! *Singles* are the named sets with one technique changed, both ways: what breaks there is that technique's. The *covering
-//! set* has every pair of values of every two switches in some combination (pairwise testing: Cohen et al. 1997), so what
-//! breaks only where two meet is met too, by a handful of combinations instead of all 384.
+//! *Singles* are the named sets with one technique changed, both ways: a failure there is that technique's.
+//! The *covering set* has every pair of values of every two switches in some combination (pairwise testing:
+//! Cohen et al. 1997), so a failure of two values together is found too, by a handful of combinations instead
+//! of all 384.
 
 use crate::rng::Rng;
 use shoal_proto::Switches;
@@ -49,7 +50,7 @@ fn pairs(row: &Row) -> BTreeSet<(usize, usize, usize, usize)> {
     (0..row.len()).flat_map(of).collect()
 }
 
-/// What a run of a seed is made with: every second one with all techniques, the others with any combination.
+/// The techniques of a seed's run: every second one has all techniques, the others any combination.
 pub fn drawn(seed: u64) -> Switches {
     if seed.is_multiple_of(2) {
         return Switches { split_entries: 16, ..Switches::OURS };

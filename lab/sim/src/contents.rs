@@ -1,18 +1,19 @@
-//! Bytes of a file: may a read have seen what it saw?
+//! Bytes of a file: whether a read's result is possible.
 //!
-//! Each byte of a file is two registers: *whether it exists* and *its value*. A write makes all bytes up to its end exist
-//! and gives its own their values; a truncation to `s` takes away those from `s` on (and makes them zeros, should they come
-//! back), and makes those below exist; punching and zeroing give zeros. Every write fills its bytes with words of its own,
-//! so each byte read tells whose it is.
+//! Each byte of a file is two registers: *whether it exists* and *its value*. A write makes all bytes up to
+//! its end exist and gives its own their values; a truncation to `s` takes away those from `s` on (and makes
+//! them zeros, should they come back), and makes those below exist; punching and zeroing give zeros. Every
+//! write fills its bytes with words of its own, so each byte read identifies its write.
 //!
-//! What is promised (SEMANTICS §1–§4) is that each such register is *regular* (Lamport 1986): a read sees the last act that
-//! ended before it began, or one that ran at the same time, for each byte. So an act is no longer possible when another
-//! that is *certain* began after it had ended. Certain is what ended before the read began and cannot be lost: it was
-//! synced, or the server that holds the byte had no fault since it was called that takes what is held so
-//! ([`crate::losses`]). An act without an answer is possible for ever.
+//! The promise (SEMANTICS §1–§4) is that each such register is *regular* (Lamport 1986): a read sees the last
+//! act that ended before it began, or one that ran at the same time, for each byte. So an act is no longer
+//! possible when another that is *certain* began after it had ended. An act is certain if it ended before the
+//! read began and cannot be lost: it was synced, or the server that holds the byte had no fault since the
+//! act's call that takes bytes held so ([`crate::losses`]). An act without an answer is possible for ever.
 //!
-//! *Appends* have no place until they are acknowledged. One without an answer floats: its bytes may be anywhere, in one
-//! piece, and only once. Its place must be behind what certainly existed, and apart from every other append's.
+//! *Appends* have no place until they are acknowledged. One without an answer floats: its bytes may be
+//! anywhere, in one piece, and only once. Its place must be after the bytes that certainly existed, and apart
+//! from every other append's.
 
 use crate::losses::{Held, Stamp};
 use crate::rng::mix;
@@ -20,7 +21,7 @@ use shoal_proto::{Attr, Dist};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What becomes of the file's length.
+/// The effect on the file's length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Length {
     /// Nothing.
@@ -40,7 +41,7 @@ pub const ATTRIBUTES: &str = "attributes";
 pub struct Act {
     /// The operation.
     pub kind: &'static str,
-    /// Who.
+    /// The client.
     pub client: u16,
     /// Through an open file of which life of which client: its fsyncs tell of a loss. 0: of none.
     pub scope: u64,
@@ -54,12 +55,13 @@ pub struct Act {
     pub called: u64,
     /// The faults begun before it was called.
     pub stamp: Stamp,
-    /// What may take it.
+    /// The faults that may take it.
     pub held: Held,
-    /// What an fsync may take for lost: its client does not know what the modes made durable at reply.
+    /// The changes that an fsync may take for lost: its client does not know which of them the modes made
+    /// durable at reply.
     pub noted: Held,
-    /// The faults before its client asked the servers for what an fsync compares. For an append to a file over several servers that
-    /// may be long before it was called: when an fsync had last covered the file.
+    /// The faults before its client requested the loss ids that an fsync compares. For an append to a file
+    /// over several servers that may be long before it was called: when an fsync had last covered the file.
     pub compared: Stamp,
     /// Servers that cannot lose it any more, since an fsync covered it there: a bit each.
     pub synced: u64,
@@ -71,7 +73,7 @@ pub struct Act {
     pub ranges: Vec<Range<u64>>,
     /// Tells its bytes from all others; 0: they are zeros.
     pub tag: u64,
-    /// What becomes of the length.
+    /// The effect on the length.
     pub length: Length,
     /// The place where its words are counted from; `None`: an append that has no place (yet).
     pub base: Option<u64>,
@@ -142,7 +144,7 @@ impl Act {
     }
 }
 
-/// Who syncs a file.
+/// The source of an fsync.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Syncer {
     /// Which life of which client.
@@ -153,7 +155,7 @@ pub struct Syncer {
     pub opened: u64,
 }
 
-/// Servers that a run may have: each is a bit of what is synced.
+/// Servers that a run may have: each is a bit of the synced set.
 pub(crate) const SERVERS_MAX: u16 = 64;
 
 fn bit(server: u16) -> u64 {
@@ -199,10 +201,10 @@ impl Places {
     }
 }
 
-/// What a read was like.
+/// The circumstances of a read.
 #[derive(Clone, Copy, Debug)]
 pub struct Read<'a> {
-    /// Who.
+    /// The client.
     pub client: u16,
     /// When it was called.
     pub called: u64,
@@ -214,7 +216,7 @@ pub struct Read<'a> {
     pub from: u64,
     /// How many bytes it asked for.
     pub len: u64,
-    /// What it got.
+    /// Its result.
     pub content: &'a [u8],
 }
 
@@ -226,8 +228,8 @@ fn common(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
 
-/// Whether the bytes are a piece of one, and behind it the beginnings of others, each at most once. `begun`: what is before
-/// them was not read.
+/// Whether the bytes are a piece of one, and after it the beginnings of others, each at most once. `begun`:
+/// the bytes before them were not read.
 fn are_pieces(all: &[Vec<u8>], bytes: &[u8], begun: bool) -> bool {
     let mut left: Vec<usize> = (0..all.len()).collect();
     (0..all.len()).any(|first| {
@@ -272,13 +274,13 @@ fn are_whole(all: &[Vec<u8>], left: &mut Vec<usize>, bytes: &[u8]) -> bool {
         })
 }
 
-/// Where one may end that has so many bytes in common with what is there: by chance the next one's first bytes are what
-/// comes next in this one.
+/// The possible ends of one that has so many bytes in common with the present ones: by chance the next one's
+/// first bytes equal the next bytes of this one.
 fn borders(len: usize) -> impl Iterator<Item = usize> {
     (len.saturating_sub(2).max(1)..=len).rev()
 }
 
-/// The bytes at `from .. from + len` of what is filled with the words of `tag`.
+/// The bytes at `from .. from + len` of a content filled with the words of `tag`.
 pub fn filled(tag: u64, from: u64, len: usize) -> Vec<u8> {
     if tag == 0 {
         return vec![0; len];
@@ -343,7 +345,7 @@ impl Contents {
     /// An append was acknowledged, at `offset`. `twice`: it may also be elsewhere.
     ///
     /// # Errors
-    /// What is wrong with its place, in words.
+    /// The violation of its place, in words.
     pub fn appended(
         &mut self,
         act: usize,
@@ -390,7 +392,8 @@ impl Contents {
             });
             let strips = |from| self.places.borders(from, end.saturating_sub(1)).chain([from]);
             let is_lost = strips(offset).any(|at| self.may_be_lost(other, at, stamp));
-            // Its answer may be a kept one: what it has from the other's place on may have been lost before that began.
+            // Its answer may be a kept one: its bytes from the other's place on may have been lost before
+            // that began.
             let place = other.base.unwrap_or(offset).max(offset);
             let was_lost =
                 own.called < other.called && strips(place).all(|at| self.may_be_lost(own, at, &other.stamp));
@@ -401,9 +404,10 @@ impl Contents {
         Ok(())
     }
 
-    /// An fsync, called at `called` and done when there were these faults, said that all is durable. It covers what was written
-    /// through any open file of the same client, unless it may have been said through this one, or before this one was opened,
-    /// that it may be lost; and what anybody wrote, on the servers that lost nothing of it.
+    /// An fsync, called at `called` and done when there were these faults, reported that all is durable. It
+    /// covers writes through any open file of the same client, unless their possible loss may have been
+    /// reported through this one, or before this one was opened; and writes of any client, on the servers
+    /// that lost none of them.
     pub fn synced(&mut self, by: Syncer, called: u64, now: &Stamp) {
         self.synced_at.insert(by.scope, now.clone());
         for act in self.acts.iter_mut().filter(|act| act.returned.is_some_and(|at| at <= called)) {
@@ -415,9 +419,10 @@ impl Contents {
         }
     }
 
-    /// An fsync that was called at `called` (and is `order`ed so among opens and fsyncs) said that what its client wrote may be
-    /// lost: a later one through the same open file does not cover it, nor does one through a file that is opened from now on.
-    /// Of what was acknowledged since the call, a later one may say the same.
+    /// An fsync that was called at `called` (and is `order`ed so among opens and fsyncs) reported that its
+    /// client's writes may be lost: a later one through the same open file does not cover them, nor does one
+    /// through a file that is opened from now on. For writes acknowledged since the call, a later one may
+    /// report the same.
     pub fn lost(&mut self, by: Syncer, called: u64, order: (u64, u64)) {
         for act in self.acts.iter_mut().filter(|act| act.scope == by.scope) {
             if act.kind == "append" && act.returned.is_none_or(|returned| returned > called) {
@@ -434,8 +439,8 @@ impl Contents {
         }
     }
 
-    /// Whether an fsync of this client may say that something is lost: a server that may hold some of the file had a fault that
-    /// takes what it wrote. That another client's fsync covered it, this one does not know.
+    /// Whether an fsync of this client may report a loss: a server that may hold some of the file had a fault
+    /// that takes the client's writes. This client does not know whether another client's fsync covered them.
     pub fn may_have_lost(&self, by: Syncer, now: &Stamp) -> bool {
         let servers = self.places.all();
         let own = self.acts.iter().filter(|act| act.scope == by.scope && !act.covered);
@@ -443,7 +448,7 @@ impl Contents {
         own.any(|act| act.compared.is_lost_by_any(now, &servers, act.noted.min(act.held)))
     }
 
-    /// What a client wrote, and what its fsyncs said of it: for the words of a violation.
+    /// A client's writes, and the results of its fsyncs: for the words of a violation.
     pub fn written_by(&self, scope: u64) -> String {
         let own = self.acts.iter().filter(|act| act.scope == scope);
         let words = own.map(|act| {
@@ -459,12 +464,13 @@ impl Contents {
         since.is_lost_by_any(now, &self.places.all(), Held::Memory)
     }
 
-    /// Whether what an act did to a byte may be lost. What gives a file its length is done by the metafile's server.
+    /// Whether an act's effect on a byte may be lost. The metafile's server sets a file's length.
     fn may_be_lost(&self, act: &Act, at: u64, now: &Stamp) -> bool {
         let is_cut = matches!(act.length, Length::Becomes(_));
         match if is_cut { self.places.home } else { self.places.of(at) } {
             Some(server) => {
-                // What is held in memory only may have laid the file out: that is lost with the metafile's server.
+                // A change held in memory only may have laid the file out: that is lost with the metafile's
+                // server.
                 let lays_out = act.held == Held::Memory && at >= self.places.stuffed;
                 let home = self.places.home.filter(|_| lays_out);
                 act.is_lost_at(server, now) || home.is_some_and(|home| act.is_lost_at(home, now))
@@ -492,13 +498,14 @@ impl Contents {
         self.acts.iter().map(reach).max().unwrap_or(0)
     }
 
-    /// Whether anything may have been done at or behind that moment.
+    /// Whether anything may have been done at or after that moment.
     pub fn touched_since(&self, at: u64) -> bool {
         let mut acts = self.acts.iter().filter(|act| act.kind != ATTRIBUTES);
         acts.any(|act| act.returned.is_none_or(|returned| returned >= at) && !act.refused)
     }
 
-    /// The acts that a register may show: `None` is its beginning. `lost`: whether what an act did to it may be lost.
+    /// The acts that a register may show: `None` is its beginning. `lost`: whether an act's effect on it may
+    /// be lost.
     fn possible(
         &self,
         read: &Read<'_>,
@@ -539,7 +546,7 @@ impl Contents {
     /// Whether the file's length may be `size`, asked as `read` says.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The violation, in words.
     pub fn judge_size(&self, size: u64, read: &Read<'_>) -> Result<(), String> {
         if size > 0 && !self.may_exist(size - 1, read) {
             return Err(format!("expected a shorter file, found {size} bytes"));
@@ -548,10 +555,10 @@ impl Contents {
             .map_err(|act| format!("expected a longer file, found {size} bytes: {act}"))
     }
 
-    /// Whether a read may have got what it got.
+    /// Whether a read's result is possible.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The violation, in words.
     pub fn judge(&self, read: &Read<'_>) -> Result<(), String> {
         let end = read.from + read.content.len() as u64;
         if end < read.from + read.len {
@@ -599,8 +606,8 @@ impl Contents {
         Ok(())
     }
 
-    /// Whether these bytes of the content are a piece of an append that has no place. Behind it others may begin: where a
-    /// server did not take its share of one, that one ends sooner, and the next goes there.
+    /// Whether these bytes of the content are a piece of an append that has no place. After it others may
+    /// begin: where a server did not take its share of one, that one ends sooner, and the next goes there.
     fn is_floating(&self, run: Range<usize>, read: &Read<'_>) -> bool {
         let floating = self.acts.iter().filter(|act| act.called < read.returned && act.floats());
         // One that was under way when a server was killed may be there twice.
@@ -614,8 +621,8 @@ impl Contents {
         if are_whole(&all, &mut (0..all.len()).collect(), bytes) {
             return true;
         }
-        // A few bytes are soon an end of one and the beginning of another. What is beside them tells, which fits something
-        // else by chance, or lies beyond an edge.
+        // A few bytes are soon an end of one and the beginning of another. Their neighbours decide; those fit
+        // another append by chance, or lie beyond an edge.
         let ends = run.end..=read.content.len().min(run.end + BEGINNING);
         let starts = run.start.saturating_sub(BEGINNING)..=run.start;
         let windows = starts.flat_map(|start| ends.clone().map(move |end| start..end));

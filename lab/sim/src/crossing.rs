@@ -42,7 +42,7 @@ struct Dirs {
     count: usize,
 }
 
-/// Tell the story once; what was broken is in the report.
+/// Run the story once; broken promises are in the report.
 pub fn crossing_moves(seed: u64, #[cfg(feature = "mutants")] mutant: Option<crate::Mutant>) -> RunReport {
     #[cfg(feature = "mutants")]
     shoal_env::mutant::choose(mutant);
@@ -163,7 +163,7 @@ fn both_end(cluster: &Cluster, moves: &[Rc<Cell<bool>>]) -> Result<(), String> {
     if !world.run_until_true(world.now() + MOVE_MAX, ended) {
         return Err(format!("the moves did not end within {MOVE_MAX:?}"));
     }
-    // What they have left to their servers.
+    // The objects that they have left to their servers.
     world.run_for(Duration::from_secs(20));
     Ok(())
 }

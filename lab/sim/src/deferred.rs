@@ -6,8 +6,9 @@
 //!   reader   getattr f0 ─▶ 2                                     answered when 2 is durable
 //!   cut      when the reader was answered, or the maker's create, or at any time
 //! ```
-//! The owner tells which change it was. **What is left is all that was done up to some change, and nothing behind it**: not before
-//! what the reader saw, not before what a create followed, and not before what was answered a second before the cut.
+//! The owner identifies the change. **The remaining state contains all changes up to one of them, and none
+//! after it**: that one is not before the change that the reader saw, not before the one that a create
+//! followed, and not before one that was answered a second before the cut.
 
 use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::rng::Rng;
@@ -27,7 +28,7 @@ const BEGIN_MAX: Duration = Duration::from_secs(30);
 const SERVER: u16 = 0;
 /// Files whose owner is changed.
 const FILES: usize = 5;
-/// What a power cut may take.
+/// The changes that a power cut may take.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A change: the file, and when it was answered.
@@ -37,12 +38,12 @@ struct Change {
     answered: Option<Instant>,
 }
 
-/// What is known of the changes. The number of the first is 1.
+/// The known facts about the changes. The number of the first is 1.
 #[derive(Default)]
 struct Told {
     files: Vec<Handle>,
     changes: Vec<Change>,
-    /// Up to here they are seen, or followed by what is durable.
+    /// Up to here they are seen, or followed by a durable change.
     kept: usize,
     /// Answers to the reader, and to creates.
     reads: u64,
@@ -60,7 +61,7 @@ enum Cut {
     AnyTime,
 }
 
-/// Tell the story once; what was broken is in the report.
+/// Run the story once; broken promises are in the report.
 pub fn deferred_changes(seed: u64, #[cfg(feature = "mutants")] mutant: Option<crate::Mutant>) -> RunReport {
     #[cfg(feature = "mutants")]
     shoal_env::mutant::choose(mutant);
@@ -131,7 +132,7 @@ fn tell(cluster: &Cluster, seed: u64, report: &mut RunReport) -> Result<usize, S
     Ok(answered.map_or(0, |answered| (answered + 1).saturating_sub(last)))
 }
 
-/// Hold what was found against what is known.
+/// Compare the found state with the known facts.
 fn judge(told: &Told, cut: Instant, found: &[usize]) -> Vec<String> {
     let mut wrong = Vec::new();
     let left = found.iter().copied().max().unwrap_or(0);
@@ -169,7 +170,7 @@ fn start(cluster: &Cluster, cut: Cut, told: &Rc<RefCell<Told>>, seed: u64) {
         return;
     }
     let (own, mut options) = (told.clone(), cluster.options());
-    // What it sees comes from the server.
+    // Its results come from the server.
     options.attr_cache = Duration::ZERO;
     cluster.start_client(1, move |env| async move {
         if let Ok(client) = connect(&env, options).await {

@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// What is done between an fsync and a power cut.
+    /// The acts between an fsync and a power cut.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     enum Change {
         Write,
@@ -204,8 +204,8 @@ mod tests {
         }
     }
 
-    /// A change is acknowledged, its server loses its power and starts again: what an fsync then says, and whether the change is
-    /// there.
+    /// A change is acknowledged, its server loses its power and starts again: the result of an fsync then,
+    /// and whether the change is there.
     fn changed_and_cut(change: Change, metadata: MetadataSync, data: DataSync) -> (Result<(), Status>, bool) {
         let sync_modes = SyncModes { metadata, data, ..SyncModes::default() };
         let config = ClusterConfig { sync_modes, clients: 1, servers: 1, ..ClusterConfig::default() };

@@ -1,6 +1,7 @@
-//! Attributes of an object: each is as the last acknowledged change says, or as one says whose outcome is unknown (which may also
-//! come late). Of two changes that were under way at once either may be the last. What is acknowledged and held where a fault may have taken it
-//! ([`crate::losses`]) may be as it was before, back to the last value that is certain.
+//! Attributes of an object: each is as the last acknowledged change says, or as one says whose outcome is
+//! unknown (which may also come late). Of two changes that were under way at once either may be the last. An
+//! acknowledged change that is held where a fault may have taken it ([`crate::losses`]) may be undone, back
+//! to the last value that is certain.
 
 use crate::losses::{Held, Stamp};
 use shoal_proto::{Attr, Kind};
@@ -21,7 +22,8 @@ pub struct Look {
     pub client: u16,
     /// When it asked, in nanoseconds.
     pub called: u64,
-    /// What other clients changed since then it may not have seen: when it asked, less the time for which it believes attributes.
+    /// It may not have seen other clients' changes since then: the time of its request, less its cache time
+    /// of attributes.
     pub believed_since: u64,
 }
 
@@ -44,12 +46,13 @@ pub struct Fact<T> {
     known: T,
     /// Changes under way, or of unknown outcome, and how many had been acknowledged when each began.
     open: Vec<(T, u64)>,
-    /// What it may also be: a fault may have taken what came after it, or another change was under way beside it.
+    /// Its other possible values: a fault may have taken later changes, or another change was under way at
+    /// the same time.
     or: Vec<T>,
     acknowledged: u64,
     /// Values that were replaced lately, and by which change.
     was: Vec<(T, Option<Acknowledged>)>,
-    /// What it was before each change that a fault may take; the faults before that change, and how it is held.
+    /// Its value before each change that a fault may take; the faults before that change, and how it is held.
     past: Vec<(T, Option<(Stamp, Held)>)>,
 }
 
@@ -89,7 +92,8 @@ impl<T: PartialEq + Clone + Debug> Fact<T> {
         }
     }
 
-    /// The last changes may be lost, back to the first that is not; what is durable, and what came before that, is certain.
+    /// The last changes may be lost, back to the first that may not; durable changes, and those before them,
+    /// are certain.
     fn settle(&mut self, server: u16, now: &Stamp, is_synced: bool) {
         let is_lost = |(_, exposed): &mut (T, Option<(Stamp, Held)>)| {
             exposed.as_ref().is_some_and(|(since, held)| since.is_lost(now, server, *held))
@@ -111,7 +115,7 @@ impl<T: PartialEq + Clone + Debug> Fact<T> {
         self.open.pop();
     }
 
-    /// What it may be besides.
+    /// Its other possible values.
     fn maybe(&self) -> impl Iterator<Item = &T> {
         self.open.iter().map(|(to, _)| to).chain(&self.or)
     }
@@ -126,7 +130,7 @@ impl<T: PartialEq + Clone + Debug> Fact<T> {
         &self.known
     }
 
-    /// What it may have been when it was looked at, besides.
+    /// Its other possible values when it was looked at.
     fn been(&self, look: Look) -> impl Iterator<Item = &T> {
         let is_met =
             move |(_, by): &&(T, Option<Acknowledged>)| by.as_ref().is_some_and(|by| look.may_precede(by));
@@ -136,7 +140,7 @@ impl<T: PartialEq + Clone + Debug> Fact<T> {
     /// Whether it may be this.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The violation, in words.
     pub fn judge(&self, words: &str, found: &T, look: Look) -> Result<(), String> {
         if *found == self.known || self.maybe().chain(self.been(look)).any(|maybe| maybe == found) {
             return Ok(());
@@ -193,8 +197,8 @@ impl Facts {
         self.ended < at
     }
 
-    /// Take into account what faults of the object's server may have taken up to `now`. `is_synced`: what they did not take is
-    /// durable.
+    /// Take into account what faults of the object's server may have taken up to `now`. `is_synced`: changes
+    /// that they did not take are durable.
     pub fn settle(&mut self, server: u16, now: &Stamp, is_synced: bool) {
         self.mode.settle(server, now, is_synced);
         self.owner.settle(server, now, is_synced);
@@ -206,7 +210,7 @@ impl Facts {
     /// Whether the object may have these attributes. `is_written`: its data may have been changed since a moment.
     ///
     /// # Errors
-    /// What is wrong with them, in words.
+    /// The violations, in words.
     pub fn judge(
         &self,
         kind: Kind,
@@ -240,7 +244,7 @@ impl Facts {
     /// Whether the names of extended attributes may be these.
     ///
     /// # Errors
-    /// What is wrong with them, in words.
+    /// The violations, in words.
     pub fn judge_xattr_names(&self, found: &[Vec<u8>]) -> Result<(), String> {
         let told = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         for (name, fact) in &self.xattrs {

@@ -1,9 +1,9 @@
-//! Faults: what is done to a cluster while clients are at work, when, and to whom: all drawn from the seed.
+//! Faults of a cluster while clients are at work: their kinds, times and targets, all drawn from the seed.
 //!
-//! Each seed has its own mix (swarm testing: Groce et al. 2012): some kinds of fault not at all and others several times, since
-//! faults hide each other when all fall into every run. A fault begins at a moment within the work, lasts a while, and ends
-//! by itself: servers start again, ways are whole again, disks have space again; so what a run is judged by at its end is a
-//! cluster that should be well.
+//! Each seed has its own mix (swarm testing: Groce et al. 2012): some kinds of fault not at all and others
+//! several times, since faults hide each other when all fall into every run. A fault begins at a moment
+//! within the work, lasts a while, and ends by itself: servers start again, ways are whole again, disks have
+//! space again; so a run is judged at its end by a cluster that should be healthy.
 
 mod added;
 mod older;
@@ -22,13 +22,13 @@ use std::str::FromStr;
 pub enum Fault {
     /// A server is killed, and starts again.
     Crash,
-    /// A server's machine loses power, and what was not synced; the server starts again.
+    /// A server's machine loses power and unsynced changes; the server starts again.
     PowerCut,
     /// A process gets no processor for a while.
     Pause,
-    /// Two machines do not reach each other for a while; what is sent waits.
+    /// Two machines do not reach each other for a while; messages wait.
     Partition,
-    /// All connections between two machines break, with what is on its way.
+    /// All connections between two machines break, with the messages on their way.
     Reset,
     /// One end forgets its connections to the other, which learns it late.
     HalfOpen,
@@ -40,7 +40,7 @@ pub enum Fault {
     FailingSync,
     /// A machine's wall clock jumps.
     ClockJump,
-    /// A server is stopped just behind a step of what goes on in it ([`shoal_env::crash_point`]), and starts again.
+    /// A server is stopped just after a step of its work ([`shoal_env::crash_point`]), and starts again.
     StopAt,
     /// A client is killed, and another one takes its place.
     ClientCrash,
@@ -102,7 +102,7 @@ impl Fault {
     }
 }
 
-/// What a fault is to come to in some run: a soak that never saw it has not tried it.
+/// The target that a fault should hit in some run: a soak that never saw it has not tried it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Outcome {
     /// A server was refused with an older copy of its folder.
@@ -159,7 +159,7 @@ impl Faults {
             if rng.below(3) == 0 {
                 faults.add(fault, 1 + rng.below(2) as u32);
             }
-            // There are many steps, and what is worst falls between two of them.
+            // There are many steps, and the worst case falls between two of them.
             if fault == Fault::StopAt {
                 faults.add(fault, rng.below(4) as u32);
             }

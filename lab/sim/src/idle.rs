@@ -1,6 +1,7 @@
-//! The story of an idle client: it removes a file that it holds open, and then asks nothing for longer than a lease, while the
-//! file's server is killed and starts again. Nobody waits for an answer, so only the client's own background work keeps its
-//! session alive. **The file can be read, written and synced afterwards**, and with the client's end it is gone.
+//! The story of an idle client: it removes a file that it holds open, and then asks nothing for longer than a
+//! lease, while the file's server is killed and starts again. No caller waits for an answer, so only the
+//! client's own background work keeps its session alive. **The file can be read, written and synced
+//! afterwards**, and with the client's end it is gone.
 
 use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::removed::gone;
@@ -22,14 +23,14 @@ const IDLE_LEASES: u32 = 3;
 /// Bytes of the file: it is laid out over all servers.
 const LEN: usize = 300_000;
 
-/// What the client has come to.
+/// The client's progress.
 #[derive(Default)]
 struct Story {
     removed: Option<Handle>,
     ended: Option<Result<(), String>>,
 }
 
-/// Tell the story once; what was broken is in the report.
+/// Run the story once; broken promises are in the report.
 pub fn removed_file_of_an_idle_client(
     seed: u64,
     #[cfg(feature = "mutants")] mutant: Option<crate::Mutant>,

@@ -1,5 +1,5 @@
-//! The judgement at the end of a run: everything that was acknowledged against what is there now, as a fresh client that
-//! believes nothing sees it.
+//! The judgement at the end of a run: all acknowledged changes against the present state, as a fresh client
+//! without caches sees it.
 
 use crate::bounds;
 use crate::check::{self, Tree};
@@ -14,7 +14,7 @@ use shoal_env::Env;
 use shoal_proto::{Handle, Kind, Rights, Status};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was found.
+/// The findings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Judged {
     pub violations: Vec<String>,
@@ -25,7 +25,7 @@ pub(crate) struct Judged {
     pub held_by: BTreeMap<u16, u64>,
 }
 
-/// Hold everything against what is there now, when all is at rest.
+/// Compare everything with the present state, when all is at rest.
 ///
 /// # Errors
 /// When a server does not answer.
@@ -174,7 +174,7 @@ async fn values(env: &Env, client: &Client, shared: &Shared, judged: &mut Judged
             Err(error) if error.status == Status::NoAttribute => None,
             Err(error) => return Err(error),
         };
-        // Where metadata is durable at reply, a change of attributes is not, and what is seen of it is.
+        // Where metadata is durable at reply, a change of attributes is not, but it is once it is seen.
         let keep_seen = shared.held_between(0, env.now().0) == Held::Disk;
         let faults = shared.faults_of(&[Handle(slot.0).server().0], &history, Held::Kernel);
         history_of(env, (&slot, &faults, keep_seen), history, found, judged);
@@ -182,7 +182,7 @@ async fn values(env: &Env, client: &Client, shared: &Shared, judged: &mut Judged
     Ok(())
 }
 
-/// A register's history, and what it holds at the end.
+/// A register's history, and its value at the end.
 fn history_of(
     env: &Env,
     (slot, faults, keep_seen): (&Slot, &[u64], bool),

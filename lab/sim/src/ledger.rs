@@ -1,15 +1,16 @@
-//! The ledger: what every client was told about names that only it changes, and about the objects behind them.
+//! The ledger: every client's answers about names that only it changes, and about their objects.
 //!
-//! *Names.* A name's history is a list of changes, each with the moments of its call and its return. Its owner changes it
-//! only when the last change has returned, so at any moment the name is as the last change that has returned says, or as
-//! one behind that which was called. A change of several names (rename) is one *operation*: if it was never answered, at the
-//! end all its names stand as before it, or all as after it.
+//! *Names.* A name's history is a list of changes, each with the moments of its call and its return. Its
+//! owner changes it only when the last change has returned, so at any moment the name is as after the last
+//! change that has returned, or as after a later one that was called. A change of several names (rename) is
+//! one *operation*: if it was never answered, at the end all its names stand as before it, or all as after
+//! it.
 //!
 //! *Faults.* A change that is acknowledged and held where a fault may have taken it ([`crate::losses`]) is *shaken*: its name may
 //! be as it was before, back to the last change that is certain. Its owner does not touch such a name again.
 //!
-//! *Objects.* What is known of an object besides its names: its bytes ([`crate::contents`]), its attributes and extended
-//! attributes ([`crate::facts`]), where it leads.
+//! *Objects.* The known facts of an object besides its names: its bytes ([`crate::contents`]), its attributes
+//! and extended attributes ([`crate::facts`]), where it leads.
 
 use crate::contents::Contents;
 use crate::facts::Facts;
@@ -23,17 +24,17 @@ pub type Slot = (u64, String);
 /// An object of the ledger.
 pub type ObjectId = usize;
 
-/// Owner of what nobody changes.
+/// Owner of objects that no client changes.
 pub const NOBODY: u16 = u16::MAX;
 
 /// An object, as far as it is known.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// Its handle; 0: never told.
+    /// Its handle; 0: never received.
     pub handle: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Who else than its owner may change its names, so that their number is not known.
+    /// Whether clients other than its owner may change its names, so that their number is not known.
     pub is_public: bool,
     /// When another client was first let remove or replace a name of it.
     pub offered_at: Option<u64>,
@@ -43,7 +44,7 @@ pub struct Object {
     pub facts: Facts,
     /// Where a symbolic link leads.
     pub target: Vec<u8>,
-    /// What may have taken it since it was made.
+    /// The faults that may have taken it since it was made.
     pub made: Exposed,
 }
 
@@ -52,7 +53,7 @@ pub struct Object {
 pub struct Exposed {
     /// The faults before it was asked for.
     pub stamp: Stamp,
-    /// What may take it.
+    /// The faults that may take it.
     pub held: Held,
     /// The servers that it is on; none: any.
     pub servers: Vec<u16>,
@@ -94,7 +95,7 @@ struct Change {
     returned: Option<u64>,
     exposed: Exposed,
     operation: usize,
-    /// What it led to before, and leads to now.
+    /// Its object before, and now.
     from: Option<ObjectId>,
     to: Option<ObjectId>,
 }
@@ -159,7 +160,7 @@ impl Ledger {
         self.objects.len() - 1
     }
 
-    /// `owner` is about to change names: each to what it is to lead to. The operation's number.
+    /// `owner` is about to change names, each to its new object. Returns the operation's number.
     pub fn begin(
         &mut self,
         owner: u16,
@@ -270,8 +271,8 @@ impl Ledger {
         self.objects[object].made.is_lost(&self.now)
     }
 
-    /// An fsync of a directory, called then, said that its entries are durable, and the objects behind them: all that no fault
-    /// took before.
+    /// An fsync of a directory, called then, reported that its entries are durable, and their objects: all
+    /// that no fault took before.
     pub fn synced(&mut self, dir: u64, called: u64) {
         let (range, now) = ((dir, String::new())..(dir.saturating_add(1), String::new()), self.now.clone());
         for (_, named) in self.names.range_mut(range) {
@@ -287,7 +288,8 @@ impl Ledger {
         }
     }
 
-    /// An object's attributes, with what faults may have taken of them. `is_synced`: what they did not take is durable.
+    /// An object's attributes, with what faults may have taken of them. `is_synced`: changes that they did
+    /// not take are durable.
     pub fn facts(&mut self, object: ObjectId, is_synced: bool) -> &mut Facts {
         let Object { handle, facts, .. } = &mut self.objects[object];
         facts.settle(Handle(*handle).server().0, &self.now, is_synced);
@@ -311,7 +313,7 @@ impl Ledger {
         }
     }
 
-    /// From `at` on this one changes a name. What it leads to may have been changed by several clients.
+    /// From `at` on this one changes a name. Its object may have been changed by several clients.
     pub fn give(&mut self, slot: &Slot, owner: u16, at: u64) {
         if let Some(named) = self.names.get_mut(slot) {
             named.owner = owner;
@@ -321,7 +323,7 @@ impl Ledger {
         }
     }
 
-    /// Whether it is certain what a name leads to.
+    /// Whether a name's object is certain.
     pub fn is_settled(&self, slot: &Slot) -> bool {
         self.names.get(slot).is_none_or(|named| named.changes.iter().all(|c| c.is_certain(&self.now)))
     }
@@ -339,7 +341,7 @@ impl Ledger {
         gone.map(|(slot, _)| slot.clone()).collect()
     }
 
-    /// All names that lead to an object for certain, whoever's.
+    /// All names that lead to an object for certain, of any owner.
     pub fn all_live(&self) -> Vec<(Slot, ObjectId)> {
         let live = self.names.iter().filter(|(_, named)| named.settled(&self.now));
         live.filter_map(|(slot, named)| Some((slot.clone(), named.now()?))).collect()
@@ -363,7 +365,7 @@ impl Ledger {
         Some(links)
     }
 
-    /// What a name may have led to between two moments.
+    /// The possible objects of a name between two moments.
     pub fn possible(&self, slot: &Slot, called: u64, returned: u64) -> Vec<Option<ObjectId>> {
         let Some(named) = self.names.get(slot) else { return vec![None] };
         let is_certain = |c: &Change| c.returned.is_some_and(|at| at < called) && c.is_certain(&self.now);
@@ -395,7 +397,7 @@ impl Ledger {
             }
         }
         for (number, operation) in self.operations.iter().enumerate().filter(|(_, o)| !o.refused) {
-            // What came before it, or came since, is not shaken: all its names stand as before it or as after it.
+            // Earlier and later changes are not affected: all its names stand as before it or as after it.
             let last = |slot: &Slot| {
                 let changes = self.names.get(slot).map_or(&[][..], |named| &named.changes);
                 let [before @ .., last] = changes else { return None };
@@ -421,7 +423,7 @@ impl Ledger {
         wrong
     }
 
-    /// An object whose making was never acknowledged has a handle that was never told.
+    /// An object whose creation was never acknowledged has an unknown handle.
     fn agrees(&self, object: Option<ObjectId>, seen: Option<u64>) -> bool {
         match (object, seen) {
             (None, seen) => seen.is_none(),
@@ -594,7 +596,7 @@ mod tests {
         assert_eq!((synced.judge(at("a")).len(), synced.judge(at("b")).len()), (2, 0));
         assert!(ledger.judge(at("a")).is_empty() && ledger.judge(at("b")).is_empty());
         assert!(!ledger.judge(|_| Some(7)).is_empty(), "by half");
-        // An fsync behind the fault says nothing of what was before it.
+        // An fsync after the fault proves nothing about changes before it.
         ledger.synced(1, 9);
         assert!(ledger.judge(at("a")).is_empty());
     }

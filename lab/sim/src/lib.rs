@@ -1,4 +1,4 @@
-//! The cluster in one process under virtual time: servers, clients, faults, and checks of what was promised.
+//! The cluster in one process under virtual time: servers, clients, faults, and checks of the promises.
 //!
 //! ```text
 //!   run(seed) ─▶ World ─┬─ machine of server 0 … n: `shoal_server::serve` over `disk` on a simulated disk
@@ -12,15 +12,16 @@
 //! repeated by its seed alone ([`RunReport::trace_hash`] tells that it was the same run). **A violation is a sentence**, not
 //! a panic: a run reports all it found.
 //!
-//! What is held against the run:
+//! The checks of the run:
 //!
-//! * [`ledger`]: what was acknowledged is there, and what was refused did not happen; an operation without an answer did, or
-//!   did not, but never by half; what was removed does not return;
-//! * [`contents`]: each byte read is one that may be there; what was synced is kept over power cuts, what was acknowledged
-//!   over crashes; an append is there once, at the place that was told;
+//! * [`ledger`]: acknowledged changes are there, and refused ones did not happen; an operation without an
+//!   answer did, or did not, but never by half; removed names do not return;
+//! * [`contents`]: each byte read is one that may be there; synced writes are kept over power cuts,
+//!   acknowledged ones over crashes; an append is there once, at the returned place;
 //! * [`facts`]: attributes and extended attributes are as they were set;
 //! * [`register`]: each contended name and attribute is linearizable;
-//! * [`losses`]: what is lost is excused only where the server that held it had a fault that may take it, in the modes in force;
+//! * [`losses`]: a loss is excused only where the server that held the change had a fault that may take it,
+//!   in the modes in force;
 //! * [`listing`]: a listing gives every entry that is there all the time exactly once;
 //! * [`check`]: the namespace is a tree: every directory is reached once, link counts are right, nothing is left over on any
 //!   server;

@@ -1,5 +1,6 @@
-//! Listings: a listing gives every entry that is there from its beginning to its end exactly once, and any other at most
-//! once (SEMANTICS §2). What it shows an entry to lead to, it led to at some moment meanwhile.
+//! Listings: a listing gives every entry that is there from its beginning to its end exactly once, and any
+//! other at most once (SEMANTICS §2). The object that it shows for an entry was the entry's object at some
+//! moment meanwhile.
 
 use crate::ledger::{Ledger, Slot};
 use shoal_proto::Attr;
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 pub struct Listed {
     /// Its name.
     pub name: Vec<u8>,
-    /// What it leads to.
+    /// Its object.
     pub handle: u64,
     /// Its attributes: asked for and found.
     pub attr: Option<Attr>,
@@ -27,7 +28,7 @@ pub struct Listing {
     pub called: u64,
     /// When its last answer came.
     pub returned: u64,
-    /// What it gave, in its order.
+    /// The returned entries, in their order.
     pub entries: Vec<Listed>,
 }
 
@@ -59,7 +60,7 @@ fn judge_name(listing: &Listing, ledger: &Ledger, slot: &Slot, entry: Option<&Li
         };
     };
     let handles: Vec<u64> = possible.iter().flatten().map(|object| ledger.objects[*object].handle).collect();
-    // An object whose making is not acknowledged has a handle that was never told.
+    // An object whose creation is not acknowledged has an unknown handle.
     if !handles.contains(&entry.handle) && !handles.contains(&0) {
         return Err(format!("expected it to lead to one of {handles:x?}, found {:x}", entry.handle));
     }

@@ -1,9 +1,9 @@
-//! What faults may have taken, by server.
+//! The possible losses by faults, by server.
 //!
-//! Each server has two counts: of the moments at which it lost its memory (a kill), and of those at which it also lost what was
-//! not synced (a power cut, a failed sync). A [`Stamp`] is all counts at one moment. What was acknowledged is *held* somewhere
-//! ([`Held`]): **a loss is excused only if the server that held it had, since it was asked for, a fault that takes what is
-//! held so**.
+//! Each server has two counts: of the moments at which it lost its memory (a kill), and of those at which it
+//! also lost unsynced changes (a power cut, a failed sync). A [`Stamp`] is all counts at one moment. An
+//! acknowledged change is *held* somewhere ([`Held`]): **a loss is excused only if the server that held the
+//! change had, since its request, a fault that takes changes held so**.
 //!
 //! Where a change is held follows from the sync modes of the file system and from what its request asked for (SEMANTICS §1):
 //!
@@ -11,10 +11,11 @@
 //!   metadata     at reply   at fsync   never         data         at reply   at fsync   at fsync, metadata never
 //!   is held on   the disk   kernel     memory        is held on   the disk   kernel     memory
 //! ```
-//! A change of attributes alone is held by the kernel also where metadata is durable at reply, until somebody reads it or changes
-//! something behind it.
+//! A change of attributes alone is held by the kernel also where metadata is durable at reply, until a client
+//! reads it or makes a later change.
 //!
-//! While the modes are being changed, what is asked for is held as the weakest of the modes says that may be in force.
+//! While the modes are being changed, a request's changes are held as under the weakest of the modes that may
+//! be in force.
 
 use shoal_proto::Durability;
 use shoal_store::{DataSync, MetadataSync, SyncModes};
@@ -54,7 +55,7 @@ impl Stamp {
         self.0.len() as u16
     }
 
-    /// A server loses its memory; and what was not synced, if `is_cut`.
+    /// A server loses its memory; and unsynced changes, if `is_cut`.
     pub fn add(&mut self, server: u16, is_cut: bool, is_kill: bool) {
         let mut counts = self.0.to_vec();
         if counts.len() <= usize::from(server) {
@@ -66,7 +67,7 @@ impl Stamp {
         self.0 = counts.into();
     }
 
-    /// Whether this server has lost, up to `now`, what was held so at this moment.
+    /// Whether this server has lost, up to `now`, changes held so at this moment.
     pub fn is_lost(&self, now: &Stamp, server: u16, held: Held) -> bool {
         let of = |stamp: &Stamp| stamp.0.get(usize::from(server)).copied().unwrap_or_default();
         let (before, after) = (of(self), of(now));
@@ -116,7 +117,7 @@ impl Modes {
         self.known = self.maybe.pop().unwrap_or(self.known);
     }
 
-    /// What a request that asks for this durability gets of metadata.
+    /// How metadata of a request with this durability is held.
     pub fn metadata(&self, durability: Durability) -> Held {
         self.weakest(durability, |modes| match modes.metadata {
             MetadataSync::AtReply => Held::Disk,
@@ -125,7 +126,7 @@ impl Modes {
         })
     }
 
-    /// What it gets of a change of attributes alone.
+    /// How a change of attributes alone is held.
     pub fn attributes(&self, durability: Durability) -> Held {
         match durability {
             Durability::Durable => Held::Disk,
@@ -133,7 +134,7 @@ impl Modes {
         }
     }
 
-    /// What it gets of data.
+    /// How its data is held.
     pub fn data(&self, durability: Durability) -> Held {
         self.weakest(durability, |modes| match (modes.data, modes.metadata) {
             (DataSync::AtReply, _) => Held::Disk,

@@ -1,4 +1,4 @@
-//! A cluster on a machine of a file: the same servers and clients, on hardware that costs what the file says.
+//! A cluster on a machine of a file: the same servers and clients, on hardware with the file's costs.
 //!
 //! ```text
 //!   lab/machines/*.toml ─▶ Hardware ─▶ World ── server processes (one thread a server)
@@ -11,9 +11,9 @@
 //!
 //! **One seed, one run**: two runs of one [`Simulated`] are equal in everything ([`Told::trace_hash`]).
 //!
-//! * [`hardware`]: what of a machine's file becomes what of the simulated hardware;
+//! * [`hardware`]: the simulated hardware from a machine's file;
 //! * [`limits`]: how large a simulated cluster may be;
-//! * [`phases`]: what is measured of real clusters, too;
+//! * [`phases`]: the phases that are measured on real clusters, too;
 //! * [`halved`]: one cost of a machine divided by two, to see whether it binds.
 
 pub mod halved;
@@ -55,15 +55,15 @@ pub struct Simulated<'a> {
     pub switches: Switches,
     /// When replies leave.
     pub sync_modes: SyncModes,
-    /// Where servers keep what they hold.
+    /// Where servers keep their data.
     pub module: ModuleKind,
     /// Bytes of a strip.
     pub strip: u64,
-    /// What chance is drawn from.
+    /// The seed of random numbers.
     pub seed: u64,
 }
 
-/// How clients behave, beside what [`Simulated`] says.
+/// How clients behave, in addition to [`Simulated`].
 #[derive(Clone, Debug)]
 pub struct Manner {
     /// How long a name is believed.
@@ -91,16 +91,16 @@ impl Manner {
     }
 }
 
-/// What a run was, beside its values.
+/// The facts of a run, apart from its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told<T> {
-    /// What each process gave, in order.
+    /// The result of each process, in order.
     pub values: Vec<T>,
     /// A hash over all that happened: equal for equal runs.
     pub trace_hash: u64,
     /// Virtual time, from the start of the servers to the end of the last process.
     pub took: Duration,
-    /// Things that happened: what the simulator had to do.
+    /// Events: the simulator's work.
     pub events: u64,
 }
 
@@ -112,9 +112,9 @@ pub enum SimulatedError {
     Shape {
         /// Which number.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         value: u64,
-        /// What to write.
+        /// The remedy.
         remedy: String,
     },
     /// The machine's file says too little, or something that cannot be simulated.
@@ -150,7 +150,7 @@ pub enum SimulatedError {
         of: u32,
         /// How long they had.
         within: Duration,
-        /// What it is repeated by.
+        /// The seed to repeat it with.
         seed: u64,
     },
 }
@@ -163,7 +163,8 @@ const SETTLE: Duration = Duration::from_secs(10);
 const WORK_MAX: Duration = Duration::from_secs(6 * 3600);
 
 impl Simulated<'_> {
-    /// Format, start, connect, run `body` for each process to its end under virtual time; what each gave, in order.
+    /// Format, start, connect, run `body` for each process to its end under virtual time; returns the
+    /// results, in order.
     ///
     /// # Errors
     /// See [`SimulatedError`].
@@ -174,7 +175,7 @@ impl Simulated<'_> {
         self.run_told(&Manner::default(), body).map(|told| told.values)
     }
 
-    /// The same with clients of another manner, and what the run was.
+    /// The same with clients of another manner, and the facts of the run.
     ///
     /// # Errors
     /// See [`SimulatedError`].
@@ -194,7 +195,7 @@ impl Simulated<'_> {
                 servers.failure().unwrap_or_else(|| "no reason is known".to_owned()),
             ));
         }
-        // Whoever measures servers finds them at rest: their journals' files are made, and written to the disk.
+        // Measurements find the servers at rest: their journals' files are made, and written to the disk.
         world.run_until_true(world.now() + SETTLE, || false);
         let crowd = Rc::new(Crowd::new(self, Duration::from_nanos(hardware.forwarding_ns), body));
         for node in 0..self.client_nodes {
@@ -259,7 +260,7 @@ impl Machines {
     }
 }
 
-/// All application processes: what they do, and what they gave.
+/// All application processes: their work, and their results.
 struct Crowd<T, B> {
     body: B,
     processes: u32,
@@ -305,7 +306,7 @@ impl<T: 'static, F: Future<Output = T> + 'static, B: Fn(Seat) -> F + 'static> Cr
                 forwarding: self.forwarding,
             };
             drop(env.spawn("application", async move {
-                // Nobody begins before all clients are connected.
+                // No process begins before all clients are connected.
                 seat.together.wait().await;
                 let value = (crowd.body)(seat).await;
                 crowd.values.borrow_mut()[index as usize] = Some(value);

@@ -7,10 +7,11 @@
 //!   the server:  killed at some time before, between or after the tries, and started elsewhere
 //!   another one: killed before, and started with the map of before at the end
 //! ```
-//! Of four seeds, in one the operator is first, in one the server has gone before; in one nobody is told but the server's own
-//! cluster file, so it has to tell the others; and in one servers are known by the names of their hosts, the machine gets another
-//! address, connections break, and the name leads to the new one only after a while, during which name servers do not answer. **No
-//! client is started again, and no call fails.** The server that moves is each of them in turn, the root's too.
+//! Of four seeds, in one the operator is first, in one the server has gone before; in one only the server's
+//! own cluster file is changed, so the server has to inform the others; and in one servers are known by the
+//! names of their hosts, the machine gets another address, connections break, and the name leads to the new
+//! one only after a while, during which name servers do not answer. **No client is started again, and no call
+//! fails.** The server that moves is each of them in turn, the root's too.
 
 use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::run::RunReport;
@@ -40,7 +41,7 @@ enum How {
     ByName,
 }
 
-/// What all have come to.
+/// The progress of all.
 #[derive(Default)]
 struct Story {
     /// A directory on the server that moves.
@@ -49,7 +50,7 @@ struct Story {
     failed: RefCell<Vec<String>>,
 }
 
-/// Tell the story once; what was broken is in the report.
+/// Run the story once; broken promises are in the report.
 pub fn a_server_moves(seed: u64, #[cfg(feature = "mutants")] mutant: Option<crate::Mutant>) -> RunReport {
     #[cfg(feature = "mutants")]
     shoal_env::mutant::choose(mutant);
@@ -119,7 +120,7 @@ fn tell(cluster: &Cluster, seed: u64, how: How, moving: u16, report: &mut RunRep
     }
     report.violations.append(&mut story.failed.borrow_mut());
     if how != How::ByName {
-        // Each server hears of it within a minute of being reached.
+        // Each server is informed within a minute of being reached.
         world.run_for(Duration::from_secs(150));
         report.violations.extend(agree(cluster, moving, &to)?);
     }
@@ -223,7 +224,7 @@ async fn work(env: &Env, options: Options, id: u16) -> Result<(), Error> {
     Ok(())
 }
 
-/// Who looks at a directory on the server that moves, is idle, and looks again when it may.
+/// A client that looks at a directory on the moving server, is idle, and looks again when it may.
 fn start_looker(cluster: &Cluster, moving: u16, story: &Rc<Story>, go: &Rc<Cell<bool>>) {
     let (story, go, options) = (story.clone(), go.clone(), options(cluster));
     cluster.start_client(3, move |env| async move {

@@ -6,9 +6,9 @@
 //!   mount 1:  append ─ open ─ read page 7 ─ …             open ─ do the pages stay? then they are what the servers have
 //!   servers:  killed, or their power cut, and started again
 //! ```
-//! As in a kernel, a page is locked while it is filled or written, and pages that are to be forgotten are waited for. **Equal
-//! counts mean equal bytes**: what stays over an open that begins when all writes have returned is what a client without pages
-//! reads.
+//! As in a kernel, a page is locked while it is filled or written, and an invalidation waits for the pages.
+//! **Equal counts mean equal bytes**: pages that stay over an open that begins when all writes have returned
+//! equal the bytes that a client without pages reads.
 
 use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::rng::Rng;
@@ -62,7 +62,7 @@ impl Cached {
         Cached { handle, file: RefCell::default(), pages: RefCell::default(), locks }
     }
 
-    /// What the kernel has of a page from here on; of one that it had to forget, nothing.
+    /// The kernel's contents of a page from here on; none of one that it had to drop.
     async fn forget(&self) {
         for (page, lock) in (0..).zip(&self.locks) {
             let _locked = lock.acquire(1).await;
@@ -213,7 +213,7 @@ impl Mount {
         }
     }
 
-    /// At rest: what stays over an open is what there is.
+    /// At rest: pages that stay over an open are the current ones.
     async fn check(&self, file: usize, whole: &[u8]) -> Result<Option<u64>, Error> {
         let cached = &self.files[file];
         if !self.open(cached).await? {
@@ -242,7 +242,7 @@ impl Mount {
     }
 }
 
-/// What has come of the story.
+/// The outcome of the story.
 #[derive(Default)]
 struct Story {
     has_begun: Cell<bool>,
@@ -251,8 +251,8 @@ struct Story {
     stayed: Cell<u64>,
 }
 
-/// Tell the story once; what was broken is in the report. Of every four seeds, one has no faults, one kills servers, and two cut
-/// their power.
+/// Run the story once; broken promises are in the report. Of every four seeds, one has no faults, one kills
+/// servers, and two cut their power.
 pub fn pages_over_opens(seed: u64, #[cfg(feature = "mutants")] mutant: Option<crate::Mutant>) -> RunReport {
     #[cfg(feature = "mutants")]
     shoal_env::mutant::choose(mutant);
@@ -314,7 +314,7 @@ async fn rounds(env: &Env, options: shoal_client::Options, seed: u64, story: &St
     story.has_begun.set(true);
     let mut rng = Rng::new(seed, 78);
     for round in 0..ROUNDS {
-        // Most at one file: what is done elsewhere disturbs nobody.
+        // Most at one file: acts elsewhere disturb no client.
         let file = rng.below(FILES as u64) as usize;
         let mut under_way: Vec<LocalBoxFuture<'_, Result<(), Error>>> = Vec::new();
         for n in 0..1 + rng.below(AT_ONCE) {
@@ -323,7 +323,7 @@ async fn rounds(env: &Env, options: shoal_client::Options, seed: u64, story: &St
             under_way.push(Box::pin(mount.act(file, deed, 1 + (round * AT_ONCE + n) % 255)));
         }
         if join_all(under_way).await.iter().any(Result::is_err) {
-            // What has failed for its client may still be done.
+            // An act that has failed for its client may still be done.
             env.sleep(Duration::from_secs(40)).await;
         }
         let judged = judge.open(files[file], Rights::READ).await;

@@ -1,19 +1,20 @@
-//! Contended names: is what the clients saw of one name possible at all?
+//! Contended names: whether the clients' results for one name are possible.
 //!
-//! A name is a register that holds nothing or an object. The history of all operations on it, each with the moments of its
-//! call and its return, is linearizable if they can be put in one order that respects those moments and in which each saw
-//! what it said. An operation whose outcome is unknown may stand anywhere behind its call, or not at all. The search is that
-//! of Wing and Gong (1993) with Lowe's memory of positions already seen (2017): a position is the set of operations done
-//! and the register's value. An extended attribute that several clients set is such a name too, with hashes of its values.
+//! A name is a register that holds nothing or an object. The history of all operations on it, each with the
+//! moments of its call and its return, is linearizable if they can be put in one order that respects those
+//! moments and in which each saw what it said. An operation whose outcome is unknown may stand anywhere after
+//! its call, or not at all. The search is that of Wing and Gong (1993) with Lowe's memory of positions
+//! already seen (2017): a position is the set of operations done and the register's value. An extended
+//! attribute that several clients set is such a name too, with hashes of its values.
 
 use std::collections::BTreeSet;
 
-/// What was done to a name, and what was said.
+/// An operation on a name, and its answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {
     /// An object was made; its handle.
     Made(u64),
-    /// An object may have been made; the handle was never told.
+    /// An object may have been made; its handle was never received.
     MaybeMade,
     /// The name exists already (or the directory is not empty): nothing was changed.
     Occupied,
@@ -36,7 +37,7 @@ pub enum Seen {
 }
 
 impl Seen {
-    /// Whether nobody knows if it was done.
+    /// Whether its outcome is unknown.
     pub fn is_unknown(self) -> bool {
         matches!(self, Seen::MaybeMade | Seen::MaybePut(_) | Seen::MaybeTook(_) | Seen::MaybeRemoved)
     }
@@ -50,24 +51,24 @@ impl Seen {
 /// One operation of a history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Who.
+    /// The client.
     pub client: u16,
-    /// What was asked for, for the words of a violation.
+    /// The request, for the words of a violation.
     pub asked: &'static str,
     /// When it was called, in nanoseconds.
     pub called: u64,
     /// When it returned. Of no meaning where the outcome is unknown.
     pub returned: u64,
-    /// What it saw.
+    /// The value that it saw.
     pub seen: Seen,
 }
 
-/// What a name leads to.
+/// The object of a name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Value {
     Nothing,
     Object(u64),
-    /// Made by the operation of that index, which never told the handle.
+    /// Made by the operation of that index, which never returned the handle.
     Untold(usize),
 }
 
@@ -78,12 +79,12 @@ pub const UNKNOWN_MAX: usize = 24;
 /// Most positions that are searched of one window.
 pub const POSITIONS_MAX: usize = 200_000;
 
-/// What is to be said of a history.
+/// The verdict of a history.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// It is possible.
     Linearizable,
-    /// It is not, from these events on: none of the orders of what went before lets them see what they saw.
+    /// It is not, from these events on: no order of the earlier events allows their results.
     Impossible(Vec<Event>),
     /// It was not judged: it passes one of the bounds.
     TooLong,
@@ -91,15 +92,16 @@ pub enum Verdict {
 
 /// Whether the history of one name, which led to nothing at first, is linearizable.
 ///
-/// The history is cut into windows at *quiescent* moments, at which no answered operation is under way, so its length does
-/// not matter. What goes over a cut is every value the name may have, each with the unanswered operations spent for it.
+/// The history is cut into windows at *quiescent* moments, at which no answered operation is under way, so
+/// its length does not matter. A cut passes on every value the name may have, each with the unanswered
+/// operations spent for it.
 pub fn judge(history: &[Event]) -> Verdict {
     judge_from(history, BTreeSet::from([(0_u32, Value::Nothing)]))
 }
 
-/// The same of a name that faults may have taken back, at these moments, to what it led to before: from each of them on it may
-/// first lead to whatever it ever led to. `keep_seen`: not to what had gone when somebody saw it before the fault, as what is seen is
-/// durable.
+/// The same for a name that faults may have returned, at these moments, to an earlier object: from each of
+/// them on it may first lead to any object that it ever led to. `keep_seen`: not to one that was gone when a
+/// client saw the name before the fault, because a state that was seen is durable.
 pub fn judge_over(history: &[Event], faults: &[u64], keep_seen: bool) -> Verdict {
     let moments: BTreeSet<u64> = faults.iter().copied().collect();
     let (mut begin, mut last) = (None, Verdict::Linearizable);
@@ -119,7 +121,7 @@ pub fn judge_over(history: &[Event], faults: &[u64], keep_seen: bool) -> Verdict
     last
 }
 
-/// What a fault may have left of all that a name led to before.
+/// The earlier objects of a name that a fault may have left.
 fn left_by(history: &[Event], fault: u64, keep_seen: bool) -> BTreeSet<(u32, Value)> {
     let before = history.iter().enumerate().filter(|(_, event)| event.called < fault);
     let values = before.clone().filter_map(|(at, event)| {
@@ -146,10 +148,10 @@ fn left_by(history: &[Event], fault: u64, keep_seen: bool) -> BTreeSet<(u32, Val
     all.filter(|(value, since)| !had_gone(*value, *since)).map(|(value, _)| (0, value)).collect()
 }
 
-/// An object made by an operation without an answer of before a fault: no index of those behind it.
+/// An object made by an operation without an answer from before a fault: no index of those after it.
 const EARLIER: usize = 1 << 32;
 
-/// What was done between two faults: what one of them met has an unknown outcome, on both sides of it.
+/// The operations between two faults: one that a fault met has an unknown outcome, on both sides of it.
 fn between(history: &[Event], begin: Option<u64>, end: Option<u64>) -> Vec<Event> {
     let within = |event: &Event| {
         let is_before = end.is_some_and(|end| event.called >= end);
@@ -203,7 +205,8 @@ fn windows(known: &[Event]) -> Vec<&[Event]> {
     windows
 }
 
-/// All positions behind a window that can be come to from those before it; `None`: there is too much to search.
+/// All positions after a window that can be reached from those before it; `None`: there is too much to
+/// search.
 fn behind(
     before: &BTreeSet<(u32, Value)>,
     window: &[Event],
@@ -248,7 +251,7 @@ fn behind(
     Some(behind)
 }
 
-/// The value behind an operation, if it can have seen what it did.
+/// The value after an operation, if its result is possible.
 fn after(value: Value, seen: Seen, index: usize) -> Option<Value> {
     let empty = value == Value::Nothing;
     match seen {

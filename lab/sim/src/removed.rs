@@ -29,15 +29,15 @@ const OPEN_LEASES: u32 = 3;
 /// Bytes of the file: it is laid out over all servers.
 const LEN: usize = 300_000;
 
-/// What the client that has the file open has come to.
+/// The progress of the client that has the file open.
 #[derive(Default)]
 struct Story {
     open: Option<Handle>,
     ended: Option<Result<(), String>>,
 }
 
-/// Tell the story once; what was broken is in the report. Odd seeds remove the file, even ones rename another over it; of every
-/// four, two kill its server.
+/// Run the story once; broken promises are in the report. Odd seeds remove the file, even ones rename another
+/// over it; of every four, two kill its server.
 pub fn removed_by_another_client(
     seed: u64,
     #[cfg(feature = "mutants")] mutant: Option<crate::Mutant>,
@@ -94,7 +94,7 @@ fn tell(cluster: &Cluster, lease: Duration, seed: u64) -> Result<(), String> {
     let ended =
         story.borrow_mut().ended.take().ok_or("the client with the open file did not come to its end")?;
     ended.map_err(|words| format!("file {file}, removed by another client while open here: {words}"))?;
-    // It may be kept for whichever clients had it open until a lease after the removal, and a look.
+    // It may be kept for any clients that had it open until a lease after the removal, and a look.
     world.run_until(world.now() + lease * 2);
     gone(cluster, 2, file, lease * 2)
 }
@@ -159,7 +159,7 @@ async fn remove(
     Ok(())
 }
 
-/// What is gone is not opened by a client that did not have it open.
+/// A removed file is not opened by a client that did not have it open.
 async fn refused(client: &Client, file: Handle) -> Result<(), Error> {
     match client.open(file, Rights::READ).await {
         Err(error) if error.status == Status::Stale => Ok(()),
@@ -168,8 +168,8 @@ async fn refused(client: &Client, file: Handle) -> Result<(), Error> {
     }
 }
 
-/// A file is gone for a client that asks for it; and after a while, when what it was on other servers is freed too, nothing is left
-/// on any server that does not belong to the tree.
+/// A file is gone for a client that asks for it; and after a while, when its parts on other servers are freed
+/// too, every object on any server belongs to the tree.
 pub(crate) fn gone(cluster: &Cluster, client: u16, file: Handle, rest: Duration) -> Result<(), String> {
     let (options, servers) = (cluster.options(), cluster.server_count());
     let found = cluster.complete_client(client, |env| async move {

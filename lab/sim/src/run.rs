@@ -18,19 +18,19 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What a run is to be like.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct RunConfig {
     /// The cluster.
     pub cluster: ClusterConfig,
     /// The techniques it is made with; `None`: those that the seed draws.
     pub switches: Option<Switches>,
-    /// What is promised of when changes are durable; `None`: the modes that the seed draws, and the servers have them.
-    /// Where it is more than the cluster's modes give, the checks must find what is lost.
+    /// The promised modes of durability; `None`: the modes that the seed draws, and the servers have them.
+    /// Where they are stronger than the cluster's modes, the checks must find the losses.
     pub promised: Option<SyncModes>,
     /// Operations of each client.
     pub operations: u64,
-    /// What is done to the cluster meanwhile; `None`: the mix that the seed draws.
+    /// The faults of the cluster meanwhile; `None`: the mix that the seed draws.
     pub faults: Option<Faults>,
     /// Bound of every operation.
     pub timeout: Duration,
@@ -54,7 +54,7 @@ impl Default for RunConfig {
     }
 }
 
-/// What a run was.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunReport {
     /// The seed it is repeated by.
@@ -71,7 +71,7 @@ pub struct RunReport {
     pub unknown: u64,
     /// By operation: acknowledged, refused, unknown.
     pub kinds: BTreeMap<&'static str, [u64; 3]>,
-    /// Every operation of the clients in a line: when, who, what, and how it ended.
+    /// Every operation of the clients in a line: its time, client, name and result.
     pub history: Vec<String>,
     /// Histories of contended names and attributes that were judged.
     pub registers: u64,
@@ -81,19 +81,19 @@ pub struct RunReport {
     pub switches: Switches,
     /// When changes are durable, at first.
     pub modes: SyncModes,
-    /// How much of what was done to the cluster.
+    /// How many faults of each kind the cluster had.
     pub mix: Faults,
     /// Each fault: when it began, and what it was.
     pub faults: Vec<String>,
-    /// How often the steps that must survive a stop were come to, and how often a stop fell just behind them.
+    /// How often the steps that must survive a stop were come to, and how often a stop fell just after them.
     pub points: BTreeMap<CrashPoint, CrashPointCounts>,
-    /// What faults came to, and how often.
+    /// The targets that faults hit, and how often.
     pub outcomes: BTreeMap<Outcome, u64>,
     /// The end of the timeline: virtual nanoseconds, and what happened.
     pub timeline: Vec<(u64, String)>,
     /// Virtual time it took.
     pub took: Duration,
-    /// What was broken of what is promised. None: the run is good.
+    /// The broken promises. None: the run is good.
     pub violations: Vec<String>,
 }
 
@@ -105,11 +105,12 @@ pub fn run(seed: u64) -> RunReport {
 /// How long servers may take to begin, and the whole may take from then on.
 const BEGIN_MAX: Duration = Duration::from_secs(30);
 const WORK_MAX: Duration = Duration::from_secs(3600);
-/// How long after the last operation everything is at rest: leases are over, what was in doubt is decided, and what was removed
-/// while others had it open is freed, a lease after the last start of its server.
+/// How long after the last operation everything is at rest: leases are over, transactions in doubt are
+/// decided, and files that were removed while others had them open are freed, a lease after the last start of
+/// their server.
 const REST: Duration = Duration::from_secs(300);
-/// The same where clients create and remove step by step: what they left is looked at after their sessions have ended, by a
-/// server that may have been started again meanwhile, and so have given them another lease.
+/// The same where clients create and remove step by step: unfinished steps are looked at after the sessions
+/// have ended, by a server that may have been started again meanwhile, and so have given them another lease.
 const REST_APART: Duration = Duration::from_secs(400);
 
 /// The run of a seed and a configuration.
@@ -211,8 +212,8 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
     Ok(())
 }
 
-/// How long the clients of a seed believe names and attributes: in every fourth run as is usual, else not at all, so that
-/// what is seen is what is.
+/// How long the clients of a seed cache names and attributes: in every fourth run as is usual, else not at
+/// all, so that they see the current state.
 fn believes_for(seed: u64) -> Duration {
     Duration::from_millis(if seed % 4 == 3 { 100 } else { 0 })
 }
@@ -222,7 +223,7 @@ fn holds_metadata_only(seed: u64) -> bool {
     matches!(seed % 8, 1 | 2)
 }
 
-/// What the checks must know of the faults.
+/// The facts about faults that the checks need.
 fn tell(shared: &Shared, at: u64, told: Told) {
     match told {
         Told::Kill(server) => shared.fault(at, server, false, true),
@@ -237,7 +238,7 @@ fn lanes_of(seed: u64) -> u16 {
     [1, 2, 1, 3][(seed / 3 % 4) as usize].min(LANES_MAX)
 }
 
-/// What starts a client's lives: in each it connects anew, and works.
+/// Starts a client's lives: in each it connects anew, and works.
 fn worker_starter(
     cluster: &Cluster,
     seed: u64,

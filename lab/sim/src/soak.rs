@@ -38,7 +38,7 @@ pub fn soak(
     });
 }
 
-/// A run whose panic is told as a violation.
+/// A run whose panic is reported as a violation.
 pub fn guarded(seed: u64, config: &RunConfig) -> RunReport {
     catch_unwind(AssertUnwindSafe(|| run_with(seed, config))).unwrap_or_else(|panic| {
         let violations = vec![format!("something panicked: {}", words(&*panic))];

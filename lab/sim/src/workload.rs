@@ -1,4 +1,5 @@
-//! What each client does: random operations over the whole interface, each held at once against what is known.
+//! The work of each client: random operations over the whole interface, each checked at once against the
+//! known state.
 //!
 //! One family of operations a file. Names and objects are of three sorts: *own* ones, which one client alone changes (the
 //! [`Ledger`] knows them exactly); *contended* names and attributes, which all change (each is a register, see
@@ -47,14 +48,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Who makes everything.
+/// The owner of all objects.
 pub(crate) const OWNER: Owner = Owner { mode: 0o755, uid: 1000, gid: 100 };
-/// Beyond an operation's own timeout: what it may take to notice.
+/// Beyond an operation's own timeout: the allowed delay to notice it.
 const LATE: Duration = Duration::from_secs(2);
 /// Files a client holds open over several operations.
 const OPEN_MAX: usize = 6;
 
-/// What all clients of a run share, and what the faults tell the checks.
+/// The state that all clients of a run share, and the faults' reports to the checks.
 pub(crate) struct Shared {
     pub scene: Scene,
     pub timeout: Duration,
@@ -82,7 +83,7 @@ pub(crate) struct Shared {
     /// Contended names, and contended extended attributes (object, attribute).
     pub registers: RefCell<BTreeMap<Slot, Vec<Event>>>,
     pub values: RefCell<BTreeMap<Slot, Vec<Event>>>,
-    /// Objects that lost their last name, acknowledged, and whose they were.
+    /// Objects that lost their last name, acknowledged, and their owners.
     pub removed: RefCell<Vec<(u16, ObjectId)>>,
     /// Names of open files that other clients are to take away.
     offers: RefCell<Vec<Offer>>,
@@ -220,7 +221,7 @@ struct Opened {
     /// When its open was called and when it returned, of all opens and fsyncs.
     open: u64,
     opened: u64,
-    /// What is written through it asks for this.
+    /// Writes through it request this.
     asks: Durability,
 }
 
@@ -297,7 +298,7 @@ impl Worker {
     async fn one(&mut self) {
         let family = self.shared.mix.draw(&mut self.rng);
         if family.is_contended() {
-            // Others see what the modes promise.
+            // Others see the state that the modes promise.
             self.ask_for(Durability::Usual);
         }
         match family {
@@ -391,7 +392,7 @@ impl Worker {
         end
     }
 
-    /// What was called then has ended in time.
+    /// The operation that was called then has ended in time.
     fn in_time(&self, words: &str, called: Instant, bound: Duration) {
         let took = self.env.now().since(called);
         if took > bound + LATE {
@@ -399,7 +400,8 @@ impl Worker {
         }
     }
 
-    /// A sentence about what is broken: who, what, when, and what was expected and found.
+    /// A sentence about a broken promise: the client, the operation, the time, and the expected and found
+    /// state.
     fn violation(&self, words: &str, expected: impl std::fmt::Display) {
         let (id, now) = (self.id, self.now());
         let words = format!("client {id} at {now} ns: {words}: {expected}");
@@ -421,7 +423,7 @@ impl Worker {
         self.shared.modes.borrow().attributes(self.asks)
     }
 
-    /// Whether what is read now is durable when it is told.
+    /// Whether state that is read now is durable when it is returned.
     fn sees_durable(&self) -> bool {
         self.held_metadata() == Held::Disk
     }
@@ -501,7 +503,7 @@ impl Worker {
         }
     }
 
-    /// An own name, and what it leads to.
+    /// An own name, and its object.
     fn own(&mut self, fits: impl Fn(&Object) -> bool) -> Option<(Slot, ObjectId)> {
         let mut live = self.shared.ledger.borrow().live(self.id);
         let ledger = self.shared.ledger.borrow();
@@ -526,7 +528,8 @@ impl Worker {
         match &end {
             End::Done(_) => {
                 ledger.done(noted, self.now(), held);
-                // What puts or removes an entry leaves a record on the server of its directory, whatever was there before.
+                // An operation that puts or removes an entry leaves a record on the server of its directory,
+                // whatever was there before.
                 if held == Held::Disk && ["create", "mkdir", "symlink", "unlink"].contains(&kind) {
                     ledger.durable(noted);
                 }

@@ -1,4 +1,4 @@
-//! The runs every change must stand: some seeds, a run that is the same twice, and what the run is made of.
+//! The runs every change must pass: some seeds, a run that is the same twice, and the parts of the run.
 
 use shoal_proto::Switches;
 use shoal_sim::{

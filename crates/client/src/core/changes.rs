@@ -1,4 +1,4 @@
-//! What acknowledged changes would be lost together with, noted where replies are taken.
+//! The loss ids of acknowledged changes, noted where replies are taken.
 //!
 //! Every group that a server has carried out passes here with its answers. For each object that an operation of it changes,
 //! the reply's loss id is noted ([`crate::inodes`]); a later fsync of that object compares it. An operation that is to be

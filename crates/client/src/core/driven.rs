@@ -1,4 +1,4 @@
-//! The core as its driver sees it: what is to be written to which server, and what came from there.
+//! The core as its driver sees it: the bytes to write to each server, and the bytes received from it.
 
 use super::Core;
 use crate::session::{Outgoing, Session, Waiter};
@@ -8,7 +8,8 @@ use shoal_proto::op::Answer;
 use shoal_proto::{ServerId, SessionId, Status};
 
 impl Core {
-    /// Whether a connection to `server` is wanted: somebody waits, or the server keeps something for this client.
+    /// Whether a connection to `server` is wanted: a caller waits, or the server keeps something for this
+    /// client.
     pub(crate) fn is_wanted(&self, server: ServerId) -> bool {
         let waits = || self.with(server, |session| session.is_wanted(self.world.now()));
         !self.closed.get() && (waits() || self.held.borrow().keeps(server))
@@ -60,7 +61,7 @@ impl Core {
         self.with(server, |session| session.refused(status, words));
     }
 
-    /// Put into `out` what is to be written to `server` now; whether there is something.
+    /// Put the bytes that are to be written to `server` now into `out`; returns whether there are any.
     pub(crate) fn take(&self, server: ServerId, out: &mut Outgoing) -> bool {
         let any = self.with(server, |session| session.take(self.world.now(), out));
         let (mut counters, mut messages) = (self.counters.borrow_mut(), self.messages.borrow_mut());

@@ -1,4 +1,4 @@
-//! A request under way, as who asked sees it: a future of its answer.
+//! A request under way, as its caller sees it: a future of its answer.
 
 use super::{Core, Operation};
 use crate::Error;
@@ -12,8 +12,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A request whose answer is awaited: until its deadline, by which the session answers. Dropped before, it takes the request
-/// back.
+/// A request whose answer is awaited until its deadline; the session answers by then. Dropping it before that
+/// takes the request back.
 pub(crate) struct Exchange<'a> {
     pub(super) core: &'a Core,
     pub(super) o: &'a Operation,

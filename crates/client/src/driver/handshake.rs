@@ -18,7 +18,8 @@ use std::time::Duration;
 
 /// A connection and its handshake take at most this.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// Where any server will do, the next address is tried beside one that has not answered for so long.
+/// Where any server will do, the next address is tried concurrently after an address has not answered for
+/// this time.
 const STAGGER: Duration = Duration::from_millis(500);
 /// Bytes read at once during the handshake.
 const READ_BYTES: usize = 4096;
@@ -39,7 +40,7 @@ pub(super) struct Established {
 pub(super) struct Trouble {
     pub(super) status: Status,
     pub(super) words: String,
-    /// The server, or its machine in its place, said so. Else nobody said anything.
+    /// The server, or its machine in its place, answered so. Otherwise there was no answer.
     pub(super) is_answer: bool,
 }
 
@@ -54,7 +55,7 @@ impl Trouble {
         Trouble { status, words: words.into(), is_answer: true }
     }
 
-    /// Nobody said anything.
+    /// There was no answer.
     pub(super) fn unheard(words: impl Into<String>) -> Trouble {
         Trouble { status: Status::Unavailable, words: words.into(), is_answer: false }
     }
@@ -84,7 +85,7 @@ impl Trouble {
     }
 }
 
-/// What a client says of itself.
+/// The client's own part of the handshake.
 pub(super) struct Identity<'a> {
     pub(super) options: &'a Options,
     pub(super) client: ClientId,
@@ -110,8 +111,8 @@ pub(super) fn distance(address: &Address) -> u8 {
     }
 }
 
-/// Connect to the first of `addresses` that answers, and shake hands. Where any server will do, the next address is tried beside
-/// one that does not answer soon.
+/// Connect to the first of `addresses` that answers, and shake hands. Where any server will do, the next
+/// address is tried concurrently with one that does not answer soon.
 pub(super) async fn reach(
     env: &Env,
     addresses: &[Address],
@@ -171,7 +172,7 @@ impl Failed {
 
     /// One more; the error is one after which no other is to be tried.
     fn add(&mut self, address: &Address, trouble: Trouble, identity: &Identity<'_>) -> Result<(), Trouble> {
-        // Where any server will do, one whose store is missing does not stand for the others.
+        // Where any server will do, the refusal of one whose store is missing does not decide for the others.
         let goes_on = trouble.status == Status::NoStore && identity.server.is_none();
         if (trouble.is_final() && !goes_on) || trouble.status == Status::NoSession {
             return Err(Trouble { words: format!("{address}: {}", trouble.words), ..trouble });
@@ -190,7 +191,7 @@ impl Failed {
     }
 }
 
-/// The first connection, to whichever server it is.
+/// The first connection, to any server.
 pub(super) async fn first_of(
     env: &Env,
     options: &Options,
@@ -205,7 +206,8 @@ pub(super) async fn first_of(
 /// Which server of the file system listens at an address, and from which store it is served.
 ///
 /// # Errors
-/// `Unavailable`: nobody listens there. Else who listens is no server of the file system; the words say why.
+/// `Unavailable`: no process listens there. Otherwise the listener is no server of the file system; the text
+/// says why.
 pub(crate) async fn who_listens(
     env: &Env,
     options: &Options,
@@ -215,7 +217,7 @@ pub(crate) async fn who_listens(
         let mut stream = env.connect(address).await.map_err(|e| Trouble::broken(&e))?;
         let mut rest = BytesMut::new();
         let told = challenged(env, options, &mut stream, &mut rest).await;
-        // Whoever ends the connection is somebody.
+        // An address whose peer ends the connection has a listener.
         let somebody = |trouble: Trouble| match trouble.status {
             Status::Unavailable => Trouble { status: Status::BadMessage, ..trouble },
             _ => trouble,
@@ -331,7 +333,7 @@ async fn expect<T: Codec>(reader: &mut Reader, rest: &mut BytesMut, kind: FrameK
     }
 }
 
-/// What a refusal says.
+/// The error of a refusal.
 pub(super) fn refusal(frame: &Frame) -> Trouble {
     match frame.message::<Refusal>() {
         Ok(Refusal { status, words }) => Trouble::told(status, words.0),

@@ -30,12 +30,12 @@ const TURNS_A_LIMIT: u32 = 4;
 const TURN_MIN: Duration = Duration::from_millis(10);
 /// Between two tries to reach a silent server; each is given the usual time.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
-/// A pause before connecting again is at most this part of a lease: what is held must not be lost by waiting.
+/// A pause before connecting again is at most this part of a lease: held files must not be lost by waiting.
 const PAUSES_A_LEASE: u32 = 8;
 
-/// Looks at what is open, in a lease: the server counts an open for two of them.
+/// Checks of the open files per lease: the server counts an open for two leases.
 const LOOKS_A_LEASE: u32 = 12;
-/// How often in a lease the server is told of each file that stays open.
+/// How often per lease each file that stays open is reported to the server.
 const TOLD_A_LEASE: u32 = 3;
 
 /// The server is elsewhere by now.
@@ -47,7 +47,7 @@ pub(super) struct Link {
     pub(super) core: Rc<Core>,
     pub(super) server: ServerId,
     pub(super) wake: Notify,
-    /// Told to leave its connection: for a better one, or as nothing comes from it.
+    /// The order to leave its connection: for a better one, or because nothing arrives on it.
     pub(super) leave: Notify,
     /// How long the server lets a session be silent; zero: not known yet.
     pub(super) lease: Cell<Duration>,
@@ -146,8 +146,9 @@ impl Link {
         }
     }
 
-    /// Where the client was told to look for the file system, as far as no server's address in the map: there the server may be
-    /// when it is nowhere else, as a host that changed its address and kept its name.
+    /// The addresses that the client was given at its start and that are no server's address in the map. The
+    /// server may be reachable there when it is not reachable elsewhere, as a host that changed its address
+    /// and kept its name.
     fn strange(&self) -> Vec<Address> {
         let map = self.core.map();
         let known: BTreeSet<&str> =
@@ -156,8 +157,8 @@ impl Link {
         told.filter(|address| !known.contains(address.to_string().as_str())).cloned().collect()
     }
 
-    /// Connect. To a silent server one try more begins every second, beside those that are not answered yet: one alone would wait
-    /// for a packet that was lost with the server's machine.
+    /// Connect. To a silent server one more attempt begins every second, concurrently with those that are not
+    /// answered yet: a single attempt would wait for a packet that was lost with the server's machine.
     async fn connect(&self, known: &[Address], failures: u32) -> Result<Established, Trouble> {
         let (mut tries, mut begun) = (FuturesUnordered::new(), failures);
         loop {
@@ -220,7 +221,7 @@ impl Link {
         ];
         let mut parts: FuturesUnordered<_> = parts.into_iter().collect();
         let Some(ended) = parts.next().await else { return false };
-        // First the state, then what the end means for it.
+        // First the state, then the consequence of the end for it.
         match ended.is_answer {
             true => self.core.not_serving(self.server, &ended.words),
             false => self.core.lost(self.server, &ended.words),
@@ -277,8 +278,8 @@ impl Link {
                     return broken(words);
                 }
             }
-            // A frame begun has its room reserved: what is missing of a large one is read into it and nothing else, so that
-            // nothing moves.
+            // A frame that has begun has its room reserved: only the missing part of a large one is read into
+            // it, so that no bytes are moved.
             let filled = buf.len();
             let reserved = buf.capacity() - filled;
             let is_large = filled.max(reserved) >= READ_BYTES.0 && reserved > 0;

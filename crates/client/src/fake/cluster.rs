@@ -12,7 +12,7 @@ use shoal_proto::{
 };
 use std::collections::BTreeMap;
 
-/// What places names in directories.
+/// The key that places names in directories.
 const PLACES: PlaceKey = PlaceKey::new([5; 32]);
 
 /// A stream of bytes.
@@ -33,13 +33,13 @@ pub(crate) struct FakeCluster {
     /// Directories that are split, as far as listings go.
     pub(crate) shards: BTreeMap<Handle, Shards>,
     pub(crate) orphans: Vec<Handle>,
-    /// By server: what it would lose together.
+    /// By server: the id of the changes that it would lose together.
     pub(crate) loss: Vec<u64>,
     /// Requests that executed something, in order.
     pub(crate) log: Vec<(ServerId, &'static str)>,
     /// Bytes of entries that listings asked for, in order.
     pub(crate) listed_bytes: Vec<u32>,
-    /// Who listed, in order, and whether that was the end of his entries.
+    /// The servers that listed, in order, and whether each reached the end of its entries.
     pub(crate) listed: Vec<(ServerId, bool)>,
     /// Statuses to be given to the next groups instead of executing them.
     pub(crate) refuse_next: Vec<Status>,
@@ -273,7 +273,7 @@ impl FakeCluster {
         Ok(stream)
     }
 
-    /// Who writes to the current object writes as if it were stuffed: behind the first strip, it is not.
+    /// A write to the current object treats it as stuffed: after the first strip, it is not.
     fn must_fit_first_strip(&self, transfer: &Transfer, stream: Handle) -> Result<(), Status> {
         let ends = view(transfer)?.into_iter().map(|(physical, len)| physical + len).max().unwrap_or(0);
         let strip = self.attr(stream).map_or(u64::MAX, |attr| attr.template.stuffed_max());
@@ -395,7 +395,7 @@ impl FakeCluster {
             Op::Streamstat { stream } => {
                 Answer::Facts { facts: self.facts(*stream)?, moves: Vec::new().into() }
             }
-            // Whose values nobody asks for.
+            // Its values are never requested.
             Op::Setxattr { object, .. } | Op::Removexattr { object, .. } => {
                 self.attr(*object)?;
                 Answer::Done {}
@@ -424,7 +424,7 @@ impl FakeCluster {
                     needed = if end > from { share.len() } else { needed };
                     share.resize(at + len as usize, 0);
                 }
-                // What lies behind the stream's end is not sent, if nothing else follows.
+                // Bytes after the stream's end are not sent, if nothing else follows.
                 share.truncate(needed);
                 back.extend_from_slice(&share);
                 let len = needed as u32;

@@ -61,13 +61,13 @@ pub(crate) struct Hand {
     pub(crate) attached: RefCell<Attached>,
 }
 
-/// What becomes of a message.
+/// The fate of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lost {
     Nothing,
     /// The connection is lost before the server reads it.
     Request,
-    /// The connection is lost behind its execution.
+    /// The connection is lost after its execution.
     Reply,
 }
 
@@ -154,7 +154,7 @@ impl Hand {
         (0..self.cluster.borrow().map.servers.len() as u16).map(ServerId)
     }
 
-    /// Carry what is on the way; whether there was anything.
+    /// Deliver all messages under way; returns whether there were any.
     fn carry(&self) -> bool {
         self.servers().fold(false, |any, server| self.carry_to(server) | any)
     }
@@ -166,7 +166,7 @@ impl Hand {
             .fold(false, |any, server| self.carry_to(server) | any)
     }
 
-    /// Carry what is on the way to one server; whether there was anything.
+    /// Deliver all messages under way to one server; returns whether there were any.
     pub(crate) fn carry_to(&self, server: ServerId) -> bool {
         let mut carried = false;
         if self.core.is_wanted(server) && self.core.batches(server).is_none() {
@@ -176,7 +176,8 @@ impl Hand {
         carried | self.answer_all(server)
     }
 
-    /// Carry to a server what is on the way there now, and its answers back; whether there was anything.
+    /// Deliver to a server the messages under way to it now, and its answers back; returns whether there were
+    /// any.
     pub(crate) fn answer_all(&self, server: ServerId) -> bool {
         let mut carried = false;
         let session = self.core.attach_id(server);

@@ -1,4 +1,4 @@
-//! One server of a fake cluster behind a real listener, with faults by script.
+//! One server of a fake cluster with a real listener, and faults by script.
 
 use super::{FakeCluster, KEY};
 use bytes::{Bytes, BytesMut};
@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::io::IoSlice;
 use std::rc::Rc;
 
-/// What goes wrong with the next connection or request.
+/// The fault of the next connection or request.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
     /// All is well for so many requests.
@@ -21,7 +21,7 @@ pub(crate) enum Fault {
     Impostor,
     /// The connection ends before the request is read.
     CutBefore,
-    /// The connection ends behind the request's execution.
+    /// The connection ends after the request's execution.
     CutBehind,
     /// The request is never answered.
     Silence,

@@ -1,4 +1,4 @@
-//! What open files of one inode know of each other.
+//! The shared state of the open files of one inode.
 
 use super::*;
 use crate::fake::file_attr;

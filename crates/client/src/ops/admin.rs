@@ -1,4 +1,4 @@
-//! What administrators and tools ask of single servers.
+//! Requests of administrators and tools to single servers.
 
 use crate::core::Operation;
 use crate::{Client, Error, Options};
@@ -58,7 +58,8 @@ impl Client {
         }
     }
 
-    /// Rows of a server's store that begin with `prefix`, behind the key `after`; whether these are the last.
+    /// Rows of a server's store that begin with `prefix`, after the key `after`; returns whether these are
+    /// the last.
     ///
     /// # Errors
     /// When the server does not answer.
@@ -81,7 +82,7 @@ impl Client {
     /// Carry out repairs on a server, as one local transaction.
     ///
     /// # Errors
-    /// When one of them does not fit what the server has: then none is done.
+    /// When one of them does not match the server's rows: then none is done.
     pub async fn repair(&self, server: ServerId, actions: Vec<Action>) -> Result<(), Error> {
         let o = self.core.begin("repair", None);
         if actions.len() > limits::ACTIONS_MAX {
@@ -91,11 +92,11 @@ impl Client {
         Ok(())
     }
 
-    /// End what was prepared on a server by a coordinator that the file system has not (abort only), or whose store was given up
-    /// (repair).
+    /// End a transaction prepared on a server by a coordinator that is not in the file system (abort only),
+    /// or whose store was given up (repair).
     ///
     /// # Errors
-    /// What the server says: `Forbidden` if there is such a coordinator.
+    /// As the server answers: `Forbidden` if there is such a coordinator.
     pub async fn finish(&self, server: ServerId, tx: TxId, decision: Decision) -> Result<(), Error> {
         let o = self.core.begin("finish", None);
         self.core.ask(&o, server, vec![Op::Finish { tx, decision }]).await?;
@@ -116,7 +117,7 @@ impl Client {
     /// Add a server to the running file system; the new map.
     ///
     /// # Errors
-    /// What server 0 says.
+    /// As server 0 answers.
     pub async fn add_server(&self, addresses: Vec<String>, roles: Roles) -> Result<Rc<ClusterMap>, Error> {
         let o = self.core.begin("addserver", None);
         let addresses: Vec<Text> = addresses.into_iter().map(Text).collect();
@@ -168,7 +169,8 @@ impl Client {
     /// Which server of the file system listens at an address, and from which store it is served. Nothing is begun there.
     ///
     /// # Errors
-    /// `Unavailable`: nobody listens there. Else who listens is no server of the file system; the words say why.
+    /// `Unavailable`: no process listens there. Otherwise the listener is no server of the file system; the
+    /// text says why.
     pub async fn who_listens(
         env: &Env,
         options: &Options,
@@ -180,7 +182,7 @@ impl Client {
     /// Change the sync modes of all servers: words as `shoal sync` takes them; an empty one leaves as is.
     ///
     /// # Errors
-    /// `Invalid`: a mode that is none; or what a server says (the others may have changed).
+    /// `Invalid`: an unknown mode; or as a server answers (the others may have changed).
     pub async fn set_sync(&self, metadata: &str, data: &str, coalescing: &str) -> Result<(), Error> {
         self.set_sync_each(metadata, data, coalescing).await.into_result()
     }
@@ -199,10 +201,11 @@ impl Client {
         of
     }
 
-    /// Make everything durable on all servers that was changed so far, by whichever client: names, attributes and bytes.
+    /// Make all changes so far durable on all servers, by any client: names, attributes and bytes.
     ///
     /// # Errors
-    /// What a server says; `Io`: something that this client wrote before, and no fsync covered, may be lost; said once.
+    /// As a server answers. `Io`: earlier writes of this client that no fsync covered may be lost; reported
+    /// once.
     pub async fn sync_all(&self) -> Result<(), Error> {
         self.sync_each().await.into_result()
     }
@@ -233,10 +236,10 @@ impl Client {
         of
     }
 
-    /// Any operation as it is, to a server; the answer and the data beside it.
+    /// Any operation as it is, to a server; returns the answer and its data.
     ///
     /// # Errors
-    /// What the server says.
+    /// As the server answers.
     pub async fn request(&self, server: ServerId, op: Op, bulk: Bytes) -> Result<(Answer, Bytes), Error> {
         let o = self.core.begin(op.name(), None);
         if bulk.len() > limits::BULK_BYTES_MAX {

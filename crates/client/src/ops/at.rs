@@ -23,7 +23,7 @@ impl Client {
         let made = async {
             let (dir, name) = self.walk_parent(path).await?;
             match self.create(dir, &name, owner, exclusive, rights, template).await {
-                // The name is a symbolic link: what it leads to is opened.
+                // The name is a symbolic link: its target is opened.
                 Err(error) if error.status == Status::Loop => {
                     let o = self.begin("open", Some(dir));
                     let attr = self.core.walk(&o, path, true, false).await?;

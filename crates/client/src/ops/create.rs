@@ -30,11 +30,11 @@ impl Client {
         }
         let op = Op::Create { dir, name: name.clone(), owner, exclusive, open: rights, template };
         loop {
-            // What is there may be removed before the answer says which file it is.
+            // The existing file may be removed before the answer says which file it is.
             let _seek = (!exclusive).then(|| crate::file::Seek::new(self));
             let told = match exclusive {
                 true => self.core.ask_in_directory(&o, dir, op.clone()).await,
-                // The answer may be a way to go on only, with nothing behind it.
+                // The answer may be only a redirect, with no answers after it.
                 false => self.core.ask(&o, dir.server(), vec![op.clone()]).await,
             };
             let elsewhere = match told {
@@ -116,7 +116,7 @@ fn is_gone(error: &Error) -> bool {
 }
 
 impl Core {
-    /// An object lost its last name on the server; if nobody here holds it, it is released.
+    /// An object lost its last name on the server; if it is not held here, it is released.
     pub(crate) async fn orphaned(self: &Rc<Core>, o: &Operation, object: Handle) -> Result<(), Error> {
         let unheld = self.held.borrow_mut().orphaned(object);
         // From now on the session with its server is kept alive; it may have no connection.

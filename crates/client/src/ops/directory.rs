@@ -1,12 +1,13 @@
-//! What a change did to its directory, asked for in the message that changes it.
+//! The directory's attributes after a change, requested in the message of the change.
 //!
-//! A mount's kernel forgets a directory's attributes with every entry that is made or removed in it, and asks for them
-//! before the next. So, for whoever listens, the question rides behind the change in the same group: the group is one
-//! atomic transaction and sees its own changes.
+//! A mount's kernel drops a directory's attributes with every entry that is made or removed in it, and asks
+//! for them before the next. So, if there is a listener, the request for them follows the change in the same
+//! group: the group is one atomic transaction and sees its own changes.
 //!
-//! **Only where the change is all on the directory's server.** A transaction over servers is carried out after its group
-//! has answered, so the attributes in that answer are those before it: they are not told. Of a split directory one shard's
-//! come so; the others' are those told last, as long as attributes are believed.
+//! **Only where the change is all on the directory's server.** A transaction over servers is committed after
+//! its group has answered, so the attributes in that answer are those before it: they are not passed on. For
+//! a split directory this gives one shard's attributes; the others' are those received last, as long as
+//! attributes are valid.
 
 use crate::core::{Core, Operation, Told};
 use crate::{Client, Error};
@@ -15,20 +16,22 @@ use shoal_proto::op::Answer;
 use shoal_proto::{Attr, Handle, Op, ServerId};
 use std::rc::Rc;
 
-/// Who listens: to the directory, when the change was asked for, and its attributes after it, where they are known.
+/// The listener: it receives the directory, the moment at which the change was requested, and the attributes
+/// after the change, where they are known.
 pub(crate) type Listener = Rc<dyn Fn(Handle, Instant, Option<&Attr>)>;
 
 impl Client {
-    /// Have the attributes of directories told after each create, mknod, symlink and unlink by this client: the directory,
-    /// the moment at which the change was asked for, and the attributes; `None` where the change failed or took several
-    /// servers, so that nothing that was told before is true any more. Creations that are not exclusive tell nothing.
+    /// Have the attributes of directories reported after each create, mknod, symlink and unlink by this
+    /// client: the directory, the moment at which the change was requested, and the attributes. `None` where
+    /// the change failed or took several servers: then all attributes reported before are out of date.
+    /// Creations that are not exclusive report nothing.
     pub fn hear_directories(&self, listener: impl Fn(Handle, Instant, Option<&Attr>) + 'static) {
         self.core.cache.borrow_mut().listener = Some(Rc::new(listener));
     }
 }
 
 impl Core {
-    /// Ask for a change of `dir`'s entries, and tell who listens what became of the directory.
+    /// Request a change of `dir`'s entries, and report the directory's attributes to the listener.
     pub(crate) async fn ask_in_directory(
         self: &Rc<Core>,
         o: &Operation,
@@ -50,8 +53,8 @@ impl Core {
         told
     }
 
-    /// The directory's attributes, of those that a server told: if it is split, with what was told lately of its other
-    /// shards, or not at all.
+    /// The directory's attributes, from those that a server returned. If the directory is split, they include
+    /// the recent attributes of its other shards; without those there are none.
     fn whole(&self, server: ServerId, attr: Attr, asked_at: Instant) -> Option<Attr> {
         if !attr.shards.is_split() {
             return Some(attr);

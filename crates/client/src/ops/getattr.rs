@@ -93,7 +93,7 @@ impl Core {
         Ok(attr)
     }
 
-    /// Attributes and facts in one round, of a file whose layout is believed known; `None` if it is another now.
+    /// Attributes and facts in one round, of a file whose layout is presumed known; `None` if it has changed.
     async fn getattr_striped(
         self: &Rc<Core>,
         o: &Operation,

@@ -1,4 +1,4 @@
-//! What is open here, said to the server that keeps it.
+//! Reports of the files that are open here, to the servers that keep them.
 
 use crate::core::{Core, Operation};
 use shoal_proto::op::Answer;
@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 impl Core {
-    /// Say to `server` which of its files are open here, of each once in `share`. What fails is said again at the next look.
+    /// Report to `server` which of its files are open here, each once per `share`. A failed report is sent
+    /// again at the next look.
     pub(crate) async fn say_what_is_open(self: &Rc<Core>, server: ServerId, share: Duration) {
         let due = self.held.borrow().due(server, self.world.now(), share);
         for some in due.chunks(limits::HELD_MAX) {
@@ -18,16 +19,17 @@ impl Core {
         }
     }
 
-    /// A file was opened by `by`. Only the file's own server keeps it when another client removes it: another one tells it
-    /// nothing, so this client does, before its open returns. What fails is said again at the next look.
+    /// A file was opened by `by`. Only the file's own server keeps it when another client removes it: another
+    /// server does not inform it, so this client does, before its open returns. A failed report is sent again
+    /// at the next look.
     pub(crate) async fn opened_by(self: &Rc<Core>, o: &Operation, by: ServerId, object: Handle) {
         if by != object.server() {
             let _ = self.hold_again(o, object.server(), &[object]).await;
         }
     }
 
-    /// An object lost its last name, and its server keeps it for this client: if nobody here holds it, it is released. Nobody waits
-    /// for that: it is sent until the server has answered.
+    /// An object lost its last name, and its server keeps it for this client: if it is not held here, it is
+    /// released. No caller waits for that: the release is sent until the server has answered.
     fn keep_or_release(&self, object: Handle) {
         let unheld = self.held.borrow_mut().orphaned(object);
         // From now on the session with its server is kept alive; it may have no connection.
@@ -37,8 +39,8 @@ impl Core {
         }
     }
 
-    /// A change was answered that nobody waits for any more. What the server keeps for this client since is this client's to
-    /// release all the same.
+    /// A change was answered after its caller stopped waiting. This client must still release the objects
+    /// that the server keeps for it since then.
     pub(crate) fn answered_nobody(&self, answers: &[Answer]) {
         for answer in answers {
             match answer {

@@ -1,4 +1,4 @@
-//! What a name leads to.
+//! The object that a name leads to.
 
 use crate::cache::Leads;
 use crate::core::{Core, Operation};
@@ -8,7 +8,7 @@ use shoal_proto::op::Answer;
 use shoal_proto::{Attr, Handle, Kind, Name, Op, ServerId, Status};
 use std::rc::Rc;
 
-/// What a lookup reached.
+/// The object that a lookup reached.
 pub(crate) struct Looked {
     pub(crate) resolved: usize,
     pub(crate) handle: Handle,
@@ -17,8 +17,8 @@ pub(crate) struct Looked {
 }
 
 impl Client {
-    /// What a name leads to, with its attributes, merged. A negative entry of the cache never answers it: the mount's
-    /// opens come here.
+    /// The object that a name leads to, with its attributes, merged. A negative entry of the cache never
+    /// answers it: the mount's opens come here.
     ///
     /// # Errors
     /// `NotFound`; `NotDirectory`; `Stale`: the directory is gone.
@@ -37,7 +37,7 @@ impl Client {
 }
 
 impl Core {
-    /// What a name leads to: as believed, or asked.
+    /// The object that a name leads to: from the cache, or from the server.
     pub(crate) async fn lookup(
         self: &Rc<Core>,
         o: &Operation,
@@ -60,7 +60,7 @@ impl Core {
         self.lookup_anew(o, dir, name).await
     }
 
-    /// What a name leads to, asked.
+    /// The object that a name leads to, from the server.
     pub(crate) async fn lookup_anew(
         self: &Rc<Core>,
         o: &Operation,
@@ -91,7 +91,8 @@ impl Core {
         }
     }
 
-    /// Attributes of what a name led to a moment ago: an object without a name is gone, whoever has it open.
+    /// Attributes of the object that a name led to a moment ago: an object without a name counts as gone,
+    /// even if a client has it open.
     async fn getattr_named(self: &Rc<Core>, o: &Operation, object: Handle) -> Result<Attr, Error> {
         match self.getattr_anew(o, object).await {
             Ok(attr) if attr.nlink == 0 => Err(o.error(Status::Stale).of(object)),

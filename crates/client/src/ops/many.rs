@@ -6,9 +6,10 @@
 //!                    └─ …
 //!            statuses ◀── in the order of the items; those that a server asked to try again go again, alone
 //! ```
-//! Each item is a group of its own: one atomic transaction with a status of its own, so one `Exists` does not undo 63
-//! other creates. What a compound cannot tell in one round goes on by itself: an entry whose object lives on another
-//! server in a second round to all those servers at once, a large or striped file by the verb for one file.
+//! Each item is a group of its own: one atomic transaction with a status of its own, so one `Exists` does not
+//! undo 63 other creates. Items that a compound cannot finish in one round continue separately: an entry
+//! whose object lives on another server in a second round to all those servers at once, a large or striped
+//! file by the verb for one file.
 //!
 //! **Each compound is an operation with a deadline of its own**, so that a call with a million items is bounded by the
 //! progress of the servers and not by one number; a server that is lost costs its items only, and each of their errors
@@ -38,7 +39,7 @@ const _: () = assert!(limits::GROUPS_MAX * GROUP_BODY_MAX <= limits::BODY_BYTES_
 /// Which object an item of [`Client::stat_many`] and its kin means.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Which {
-    /// What a name of a directory leads to. A symbolic link is not followed.
+    /// The object that a name in a directory leads to. A symbolic link is not followed.
     Entry(Handle, Name),
     /// An object by its handle.
     Object(Handle),
@@ -127,7 +128,7 @@ impl Parcel {
     }
 }
 
-/// What became of each item.
+/// The result of each item.
 pub(super) type Outcomes = Vec<Result<ToldGroup, Error>>;
 
 impl Client {
@@ -136,7 +137,8 @@ impl Client {
         self.map().switches.compound
     }
 
-    /// Names of directories were changed, by many groups: nothing told of those directories before is true any more.
+    /// Names of directories were changed, by many groups: the attributes of those directories that were
+    /// received before are out of date.
     pub(super) fn changed_directories(&self, dirs: impl Iterator<Item = Handle>) {
         let listener = self.core.cache.borrow().listener.clone();
         let Some(listener) = listener else { return };
@@ -161,7 +163,7 @@ impl Core {
         }
     }
 
-    /// Ask for all groups, in as few compounds as they fit; what became of each, in order.
+    /// Request all groups, in as few compounds as they fit; returns the result of each, in order.
     pub(super) async fn ask_groups(self: &Rc<Core>, op: &'static str, wanted: Vec<Wanted>) -> Outcomes {
         let mut outcomes: Vec<Option<Result<ToldGroup, Error>>> = wanted.iter().map(|_| None).collect();
         let mut left: Vec<(usize, Wanted)> = wanted.into_iter().enumerate().collect();
@@ -268,7 +270,7 @@ impl Core {
                 let Some(Answer::Split { dir, shards, key }) = told.answers.last() else { return None };
                 self.split.borrow_mut().learn(*dir, shards, Some(*key));
             }
-            // There is no such shard. Behind an answer it is the entry's object that is elsewhere.
+            // There is no such shard. After an answer, it is the entry's object that is on another server.
             Status::WrongServer if asked != dir.server() && told.answers.is_empty() => {
                 self.forget_shards(group)
             }
@@ -284,7 +286,7 @@ impl Core {
     }
 }
 
-/// What one round came to for an item.
+/// The result of one round for an item.
 enum Ended {
     Told(Result<ToldGroup, Error>),
     /// It is to be asked of another server.
@@ -316,7 +318,7 @@ fn parcels(wanted: Vec<(usize, Wanted)>) -> BTreeMap<ServerId, Vec<Parcel>> {
     by_server
 }
 
-/// Each group's part of a reply, with its share of the data: what its answers say, in order.
+/// Each group's part of a reply, with its share of the data: the lengths in its answers, in order.
 fn told_each(
     o: &Operation,
     server: ServerId,

@@ -19,7 +19,7 @@ impl StreamCounts {
     }
 }
 
-/// What [`Client::open_pages`] opened.
+/// The result of [`Client::open_pages`].
 pub struct OpenedPages {
     /// The file.
     pub file: OpenFile,
@@ -108,8 +108,9 @@ impl Client {
         Ok(self.open_unmerged(&o, object, rights).await?.1)
     }
 
-    /// As [`Client::open_sized`], for a mount; also what tells whether the pages that its kernel has of the file stay
-    /// ([`OpenFile::keeps_pages`]). A server of some of its bytes that does not answer soon keeps nobody waiting: then they do not.
+    /// As [`Client::open_sized`], for a mount; also returns the counts that decide whether the kernel's pages
+    /// of the file stay valid ([`OpenFile::keeps_pages`]). The open does not wait for a server of some of its
+    /// bytes that does not answer soon: then the pages are not kept.
     ///
     /// # Errors
     /// As [`Client::open`].
@@ -180,7 +181,7 @@ impl Client {
 }
 
 impl Core {
-    /// The change counts of a file's streams, but for its own; of those whose servers answer soon.
+    /// The change counts of a file's streams, except its own, from those servers that answer soon.
     async fn counts_soon(self: &Rc<Core>, object: Handle, streams: &[Handle]) -> Vec<(Handle, ChangeCount)> {
         let o = self.begin("open", Some(object));
         let deadline = o.deadline.min(self.world.now() + COUNTS_WAIT);

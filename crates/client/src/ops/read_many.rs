@@ -12,7 +12,7 @@ use shoal_proto::{Attr, Generation, Handle, Kind, Op, Rights, Status};
 /// A file's attributes and all of its contents; `None`: it is larger than was asked for.
 pub type Contents = (Attr, Option<Bytes>);
 
-/// What one answer came to.
+/// The result of one answer.
 #[expect(clippy::large_enum_variant, reason = "one at a time, and nearly always the large one")]
 enum Step {
     Done(Result<Contents, Error>),
@@ -56,7 +56,7 @@ impl Client {
         all("read", results)
     }
 
-    /// One round; what is to be read from another server by its handle.
+    /// One round; returns the files to read from another server by handle.
     async fn read_groups(
         &self,
         which: &[Which],
@@ -126,7 +126,7 @@ fn step(target: &Which, told: ToldGroup, max: usize) -> Step {
         _ => {}
     }
     match (told.answers.last(), attr_among(&told.answers)) {
-        // What the metafile's server holds of a file over several datafiles is not all of it.
+        // The metafile's server holds only a part of a file over several datafiles.
         (Some(Answer::Data { len, facts }), Some(attr)) if attr.layout.is_none() => {
             if facts.size <= u64::from(*len) {
                 Step::Done(Ok((attr, Some(told.bulk))))

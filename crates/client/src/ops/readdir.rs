@@ -8,11 +8,12 @@
 //! others, and one a data server and batch for the facts of striped files: never one an entry (design §4.2). Contents of small
 //! files come in the same reply, if they are asked for; those that live elsewhere by one more message a server and batch.
 //!
-//! **A split directory's shards are listed one after the other**, in the order of their ranges: that is the order of a whole
-//! directory, so a listing that was begun before the split goes on behind the place it had come to.
+//! **A split directory's shards are listed one after the other**, in the order of their ranges: that is the
+//! order of a whole directory, so a listing that began before the split continues after the place that it had
+//! reached.
 //!
-//! **Who reads on is read ahead for.** From the second batch on the next one is asked for as soon as one has come, so that the
-//! server makes it while this one is used:
+//! **A caller that continues to read gets read-ahead.** From the second batch on, the next one is requested
+//! as soon as one has arrived, so that the server makes it while this one is used:
 //!
 //! ```text
 //!   client   ask 1 ░░░ use 1, ask 2 ░░░ ask 3, use 2 ── ask 4, use 3 ── ask 5, use 4 ──
@@ -22,11 +23,11 @@
 //! to be asked for before that has come. A listing that is left after its first batch has cost one message, a later one at
 //! most one too many; at the end of the directory nothing is asked for.
 //!
-//! *Who takes his time gets none ahead, and small ones* ([`SLOW`]): attributes would only grow old in them.
+//! *A slow caller gets no read-ahead, and small batches* ([`SLOW`]): attributes would only grow old in them.
 //!
-//! **A batch ahead is a request without a task**: it is sent when it is begun, its answer waits in it, and whoever drops the
-//! listing, or goes elsewhere in it, takes it back. If it fails, that is told to nobody who has not come to its place; there
-//! it is asked for again.
+//! **A batch ahead is a request without a task**: it is sent when it is made, and its answer waits in it. A
+//! caller that drops the listing, or seeks in it, takes the request back. Its failure is not reported to a
+//! caller that has not reached its place; there the batch is requested again.
 
 mod attributes;
 mod batch;
@@ -47,8 +48,8 @@ use std::pin::Pin;
 use std::time::Duration;
 pub use unordered::UnorderedDirStream;
 
-/// For whoever took longer over a batch the next one, if it is not there yet, is small, and none is asked for ahead of it:
-/// attributes, usually believed for 100 ms, would be given when they are too old for it.
+/// For a caller that took longer over a batch, the next one, if it is not there yet, is small, and none is
+/// requested ahead: attributes, usually valid for 100 ms, would be too old when they are returned.
 const SLOW: Duration = Duration::from_millis(40);
 
 type Ahead = MaybeDone<LocalBoxFuture<'static, Result<Batch, Error>>>;
@@ -88,7 +89,7 @@ pub struct DirStream {
     bytes_max: u32,
     /// When its first entry could be given; `None`: there was none yet.
     given_at: Option<Instant>,
-    /// The one behind it.
+    /// The one after it.
     ahead: Option<Ahead>,
     /// How long attributes are waited for; `None`: to the time limit, and a listing that lacks some fails.
     patience: Option<Duration>,
@@ -101,8 +102,9 @@ impl DirStream {
         self
     }
 
-    /// Entries whose attributes do not come within `patience` are given without them, and [`DirStream::lacks`] says why: a server
-    /// that does not answer costs the listing of a directory on others nothing else.
+    /// Entries whose attributes do not come within `patience` are given without them, and
+    /// [`DirStream::lacks`] says why: a server that does not answer has no other effect on the listing of a
+    /// directory on other servers.
     pub fn attributes_within(mut self, patience: Duration) -> DirStream {
         self.patience = Some(patience);
         self
@@ -153,7 +155,7 @@ impl DirStream {
         let Some(first) = self.next(plus).await? else { return Ok(Vec::new()) };
         let mut entries = Vec::with_capacity(1 + self.batch.entries.len() - self.next);
         entries.push(first);
-        // Given away, they are kept nowhere: nobody seeks in such a listing.
+        // Returned entries are kept nowhere: such a listing supports no seek.
         entries.extend(self.batch.entries.drain(..).skip(self.next));
         self.next = 0;
         Ok(entries)
@@ -191,7 +193,8 @@ impl DirStream {
         Ok(entry.map(|entry| (entry, content)))
     }
 
-    /// Go on behind the entry of that `place`; 0 is the start, anew. Within the batch at hand it costs nothing.
+    /// Continue after the entry of that `place`; 0 restarts from the beginning. Within the batch at hand this
+    /// is free.
     pub fn seek(&mut self, place: u64) {
         let known = self.batch.entries.iter().rposition(|entry| entry.place == place);
         if let (Some(at), true) = (known, place != 0) {
@@ -213,7 +216,7 @@ impl DirStream {
         self.bytes_max = match self.turns {
             0 => BATCH_BYTES,
             _ if is_slow => BATCH_BYTES,
-            // Whoever reads on at all has more than a look at it.
+            // A caller that reads on at all wants more than a glance.
             _ => BATCH_BYTES_ON,
         };
         let ahead = match &mut self.ahead {
@@ -245,7 +248,7 @@ impl DirStream {
         Ok(())
     }
 
-    /// A batch, asked for by who waits until `deadline`.
+    /// A batch, for a caller that waits until `deadline`.
     fn ask(
         &self,
         begin: Begin,

@@ -5,7 +5,7 @@ use crate::{Client, Error, RenameFlags};
 use shoal_proto::{Handle, Name, Op, Status};
 
 impl Client {
-    /// Move an entry; what it replaces is removed (kept until its last close, if it is held open here).
+    /// Move an entry; a replaced object is removed (kept until its last close, if it is held open here).
     ///
     /// # Errors
     /// `NotFound`, `Exists` (`no_replace`), `NotEmpty`, `IsDirectory`, `NotDirectory`, `Invalid` (into itself).

@@ -114,7 +114,7 @@ impl Client {
         };
         let attr = attr_among(&told.answers).or(attr);
         match (told.answers.last(), attr) {
-            // What the metafile's server holds of a file over several datafiles is not all of it.
+            // The metafile's server holds only a part of a file over several datafiles.
             (Some(Answer::Data { len, facts }), Some(attr))
                 if attr.layout.is_none() && told.bulk.len() == *len as usize =>
             {
@@ -172,7 +172,7 @@ impl Core {
     }
 }
 
-/// Attributes behind a write of the same group: with what its answer tells of the stream.
+/// Attributes after a write of the same group, with the stream's facts from the write's answer.
 pub(super) fn written_attr(attr: Attr, answers: &[Answer]) -> Attr {
     let Some(Answer::Facts { facts, .. }) = answers.last() else { return attr };
     let mtime = facts.written_at.unwrap_or(attr.mtime);

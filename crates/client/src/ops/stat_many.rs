@@ -7,8 +7,8 @@ use shoal_proto::op::Answer;
 use shoal_proto::{Attr, Handle, Op, Status};
 
 impl Client {
-    /// Attributes of many objects, merged: one message for 128 of them and server; one more for those whose entry and
-    /// object are on different servers, and one to each data server for the facts of striped files.
+    /// Attributes of many objects, merged: one message per server for 128 of them; one more for those whose
+    /// entry and object are on different servers, and one to each data server for the facts of striped files.
     ///
     /// ```no_run
     /// # async fn example(client: shoal_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -41,7 +41,7 @@ impl Client {
         all("getattr", results)
     }
 
-    /// What is believed of an item.
+    /// The cached facts of an item.
     fn believed(&self, which: &Which) -> Option<Attr> {
         let now = self.core.world.now();
         let mut cache = self.core.cache.borrow_mut();

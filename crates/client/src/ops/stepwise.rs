@@ -4,8 +4,8 @@
 //!   create   createmeta ─▶ n × createdata ─▶ laydata ─▶ crdirent      n + 3 messages; two with stuffing: no datafiles
 //!   remove   rmdirent ─▶ removemeta ─▶ n × removedata                 n + 2 messages; three with stuffing: one datafile
 //! ```
-//! What is not entered yet stands in rows of the session at its servers: if this client dies in between, they take it back.
-//! Other objects than files are made and removed by the servers.
+//! Objects without an entry yet are in rows of the session at their servers: if this client dies in between,
+//! the servers remove them. Other objects than files are made and removed by the servers.
 
 use super::{attr_among, capability_among};
 use crate::core::{Core, Operation};
@@ -19,7 +19,7 @@ use shoal_proto::{
 };
 use std::rc::Rc;
 
-/// What a new file takes from its directory.
+/// The properties that a new file takes from its directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inherited {
     group: Option<u32>,
@@ -27,7 +27,7 @@ pub(crate) struct Inherited {
     until: Instant,
 }
 
-/// How a new file is to be, and what it is opened for.
+/// The properties of a new file, and the access that it is opened for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewFile {
     pub(crate) owner: Owner,
@@ -68,7 +68,7 @@ impl Client {
                     self.core.made_empty(o, dir, name, &attr);
                     return Ok((attr, true, opened));
                 }
-                // Somebody else made it since it was looked for.
+                // Another client made it since the lookup.
                 Err(error) if error.status == Status::Exists && !exclusive => {
                     self.core.back_off(o, error).await?;
                 }
@@ -129,7 +129,8 @@ impl Core {
             }
         };
         if is_out {
-            // It will not be entered any more. What fails of this its servers do when the session ends.
+            // It will not be entered any more. If a step of this fails, its servers do it when the session
+            // ends.
             let _ = self.remove_apart(o, object, false).await;
         }
         Err(error)
@@ -197,7 +198,7 @@ impl Core {
         map.switches.stuffing && map.server(server).is_some_and(|info| info.roles.contains(Roles::DATA))
     }
 
-    /// What new files take from their directory; kept as long as attributes are.
+    /// The properties that new files take from their directory; kept as long as attributes are.
     async fn inherited(self: &Rc<Core>, o: &Operation, dir: Handle) -> Result<Inherited, Error> {
         let known = self.inherited.borrow_mut().get(&dir).copied();
         if let Some(known) = known.filter(|known| known.until > self.world.now()) {
@@ -259,7 +260,7 @@ impl Core {
         let removed = datafiles.iter().map(|&datafile| {
             self.ask(o, datafile.server(), vec![Op::Removedata { owner: object, datafile }])
         });
-        // It has no name any more: what fails of this is done by the servers.
+        // It has no name any more: if a step of this fails, the servers do it.
         join_all(removed).await;
         Ok(!linked)
     }

@@ -5,8 +5,8 @@ use crate::{Client, Error};
 use shoal_proto::{Attr, Handle, Op, Status, limits};
 
 impl Client {
-    /// Set the size; the attributes after it, merged. `kill_privileges`: clear set-user-id and set-group-id, as for one who
-    /// is not root.
+    /// Set the size; the attributes after it, merged. `kill_privileges`: clear set-user-id and set-group-id,
+    /// as for a user other than root.
     ///
     /// # Errors
     /// `IsDirectory`, `Invalid` (no regular file), `FileTooBig`, `Stale`.

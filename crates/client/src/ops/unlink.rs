@@ -7,8 +7,8 @@ use shoal_proto::{Handle, Name, Op};
 use std::rc::Rc;
 
 impl Client {
-    /// Have each object told that loses a name by a call of this client for one entry (unlink, rmdir, a rename that replaces),
-    /// before the call ends.
+    /// Have each object reported that loses a name by a call of this client for one entry (unlink, rmdir, a
+    /// rename that replaces), before the call ends.
     pub fn hear_removals(&self, listener: impl Fn(Handle) + 'static) {
         self.core.cache.borrow_mut().on_removal = Some(Rc::new(listener));
     }
@@ -39,7 +39,8 @@ impl Client {
         self.removed(&o, &told?.answers).await
     }
 
-    /// What an answer says was removed: forget it, and release it if it is an orphan that nobody holds.
+    /// Drop an object that an answer reports as removed from the cache, and release it if it is an orphan
+    /// that is not held.
     pub(crate) async fn removed(&self, o: &crate::core::Operation, answers: &[Answer]) -> Result<(), Error> {
         for answer in answers {
             if let Answer::Removed { handle, orphaned, .. } = *answer {
@@ -54,7 +55,7 @@ impl Client {
 }
 
 impl Core {
-    /// An object has a name less: forget what was believed of it.
+    /// An object has lost a name: drop its cached facts.
     pub(crate) fn lost_a_name(&self, object: Handle) {
         let listener = {
             let mut cache = self.cache.borrow_mut();

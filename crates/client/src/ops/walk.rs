@@ -1,7 +1,8 @@
-//! What a path leads to.
+//! The object that a path leads to.
 //!
-//! As many components as one server can resolve go in one message; the walk goes on at the server of what was reached.
-//! Symbolic links are followed here, `..` leads to the parent that a directory knows.
+//! As many components as one server can resolve go in one message; the walk continues at the server of the
+//! object that was reached. Symbolic links are followed here, `..` leads to the parent that a directory
+//! knows.
 
 use super::lookup::Looked;
 use crate::cache::Leads;
@@ -33,7 +34,8 @@ struct Walk {
 }
 
 impl Client {
-    /// What a path leads to, from the root. `follow_last`: if the last component is a symbolic link, follow it.
+    /// The object that a path leads to, from the root. `follow_last`: if the last component is a symbolic
+    /// link, follow it.
     ///
     /// # Errors
     /// `NotFound`, `NotDirectory`, `Loop`, `NameTooLong`.
@@ -42,7 +44,7 @@ impl Client {
         self.core.walk(&o, path, follow_last, true).await.map_err(|error| with_path(error, path))
     }
 
-    /// The directory and the last name of a path: what the verbs that change entries want.
+    /// The directory and the last name of a path, for the verbs that change entries.
     ///
     /// # Errors
     /// As [`Client::walk`]; `Invalid` for a path that ends in `..` or is the root.
@@ -82,7 +84,7 @@ impl Core {
         believes_absence: bool,
     ) -> Result<Attr, Error> {
         let steps = steps(o, path)?;
-        // A slash behind the last name asks for a directory, so also for what a link leads to.
+        // A slash after the last name asks for a directory, so a link is followed too.
         let follow_last = follow_last || path.ends_with(b"/");
         let mut walk = Walk { at: Handle::ROOT, attr: None, steps, links: 0, believes_absence };
         self.walk_on(o, &mut walk, follow_last).await?;

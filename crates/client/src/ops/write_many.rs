@@ -20,14 +20,14 @@ pub struct Piece {
     pub which: Which,
     /// Where in it.
     pub offset: u64,
-    /// What.
+    /// The bytes.
     pub data: Bytes,
 }
 
 /// A file written to, and with what the write would be lost (server, and its loss id).
 struct Written(Attr, (ServerId, Loss));
 
-/// What one answer came to.
+/// The result of one answer.
 #[expect(clippy::large_enum_variant, reason = "one at a time, and nearly always the large one")]
 enum Step {
     Done(Result<Written, Error>),
@@ -36,9 +36,10 @@ enum Step {
 }
 
 impl Client {
-    /// Write a piece to each of many files that exist: one message for as many as fit (128 pieces, 1 MiB) and server, one
-    /// more for those whose entry and object are on different servers. What is larger than a message carries, or ends
-    /// behind the first strip, is written by itself. The attributes behind each write.
+    /// Write a piece to each of many files that exist: one message for as many as fit (128 pieces, 1 MiB) and
+    /// server, one more for those whose entry and object are on different servers. A piece that is larger
+    /// than a message, or ends after the first strip, is written by itself. Returns the attributes after each
+    /// write.
     ///
     /// Visible to all when this returns, as by `write(2)`. With `durable` it is also on disk, by one sync a server; an
     /// item whose data was lost between the two is `Io`.
@@ -88,7 +89,7 @@ impl Client {
         all("write", attrs)
     }
 
-    /// One round; what is to be written at another server by its handle.
+    /// One round; returns the pieces to write at another server by handle.
     async fn write_groups(
         &self,
         pieces: &[Piece],
@@ -153,7 +154,8 @@ impl Client {
         self.getattr(object).await
     }
 
-    /// Make what was written durable: one sync a server. A write whose loss id is another than the sync's may be lost.
+    /// Make the writes durable: one sync per server. A write whose loss id is another than the sync's may be
+    /// lost.
     async fn sync_written(&self, pieces: &[Piece], results: &mut [Option<Result<Written, Error>>]) {
         let written = results.iter().filter_map(|result| result.as_ref()?.as_ref().ok());
         let servers: BTreeSet<ServerId> = written.map(|Written(_, (server, _))| *server).collect();
@@ -194,7 +196,7 @@ fn step(target: &Which, server: ServerId, told: &ToldGroup) -> Step {
             let attr = written_attr(attr, &told.answers);
             Step::Done(Ok(Written(attr, (server, told.loss))))
         }
-        // It ends behind the first strip, or more is to be known of the file first.
+        // It ends after the first strip, or more facts of the file are needed first.
         (Status::Ok | Status::StaleLayout | Status::WrongServer | Status::NotSupported, _) => Step::Singly,
         (status, _) => fails(status),
     }

@@ -15,7 +15,7 @@ fn moved(from: u64, to: u64) -> Move {
     Move { from: count(from), to: count(to) }
 }
 
-/// An open that finds this count, and whose file the kernel uses at once.
+/// An open that finds this count; the kernel uses its file at once.
 fn open(pages: &mut Pages, n: u64) -> bool {
     let stay = pages.opened(FILE, |stream| (stream == FILE).then_some(count(n)));
     if !stay {
@@ -33,7 +33,7 @@ fn filled(n: u64) -> Pages {
     pages
 }
 
-/// A write whose messages were answered so.
+/// A write whose messages were answered with these counts.
 fn write(pages: &mut Pages, answers: &[[Move; 2]]) -> bool {
     pages.write_begins(FILE);
     answers.iter().for_each(|moves| pages.moved(FILE, FILE, moves));
@@ -172,7 +172,7 @@ fn no_more_files_are_known_than_there_is_room_for_but_those_in_use() {
     assert!(own.is_none_or(|own| own.moves.len().max(own.strange.len()).max(own.passed.len()) <= MOVES_MAX));
 }
 
-/// What is under way between kernel, mount and server.
+/// The operations under way between kernel, mount and server.
 #[derive(Clone, Debug)]
 enum Under {
     /// A write of a page, `steps` of it done: before the first byte, the byte, after the last, answered.
@@ -240,14 +240,14 @@ impl Small {
         self.under.push(under);
     }
 
-    /// What an open that begins now may find in a page: what is there, and what is under way.
+    /// The contents that an open that begins now may find in a page: the current ones, and those under way.
     fn allowed(&self) -> BTreeMap<u8, BTreeSet<u64>> {
         let mut allowed: BTreeMap<u8, BTreeSet<u64>> = (0..PAGES)
             .map(|page| (page, BTreeSet::from([self.server.get(&page).copied().unwrap_or(0)])))
             .collect();
         for under in &self.under {
             if let Under::Write { page, steps: 2.., before, .. } = under {
-                // Its writer has not returned: what was there before it may be found.
+                // Its write has not returned: the contents before it may be found.
                 allowed.entry(*page).or_default().insert(*before);
             }
         }
@@ -319,7 +319,7 @@ proptest! {
     ) {
         let mut small = Small::new();
         for (what, which) in steps {
-            // To go on with what is under way is as likely as to begin something.
+            // Continuing an operation under way is as likely as beginning one.
             if what % 2 == 0 { small.begin(what / 2, which % PAGES) } else { small.go_on(which) }
         }
     }

@@ -1,7 +1,8 @@
-//! The watch over those who wait for a server, and over the server's silence.
+//! The watch over the callers that wait for a server, and over the server's silence.
 //!
-//! **A server that let a whole time limit pass without a sign of life is silent**: what is not sent yet fails at once, reads too,
-//! and nothing new is taken in, so that nothing of it was done. A short time in which nothing is asked does not count. An answer, a handshake, and a connection that is refused (the
+//! **A server that let a whole time limit pass without a sign of life is silent**: requests that are not sent
+//! yet fail at once, reads too, and no new ones are accepted, so that none of them was executed. A short time
+//! in which nothing is asked does not count. An answer, a handshake, and a connection that is refused (the
 //! server is not running, or starts) are signs of life; a connection that cannot be made is none.
 //!
 //! ```text
@@ -19,7 +20,8 @@ use shoal_proto::Status;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A server that was asked and has not answered for so long is looked at: whether those who wait were interrupted.
+/// After a server has not answered for this time, the client checks whether the waiting callers were
+/// interrupted.
 pub(crate) const QUIET: Duration = Duration::from_secs(1);
 /// How often it is looked at from then on.
 const GLANCE: Duration = Duration::from_millis(200);
@@ -37,15 +39,16 @@ impl Session {
         self.silent = false;
     }
 
-    /// The server's machine says that the server does not serve at the moment: who asks waits for it.
+    /// The server's machine reports that the server does not serve at the moment: callers wait for it.
     pub(crate) fn not_serving(&mut self, now: Instant) {
         self.refused_at = Some(now);
         self.given_up = None;
         self.silent = false;
     }
 
-    /// Look at those who wait. Callers whose time is over are answered, and where the server has become silent all whose request
-    /// leaves nothing behind; what the server did not answer for a second is put into `quiet`. When to look next.
+    /// Check the waiting callers. Callers whose deadline has passed are answered. If the server has become
+    /// silent, so are all callers whose requests have no effect left. Calls that the server did not answer
+    /// for a second are put into `quiet`. Returns when to check next.
     pub(crate) fn look(
         &mut self,
         now: Instant,

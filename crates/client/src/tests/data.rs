@@ -140,7 +140,7 @@ fn a_change_of_attributes_that_its_server_lost_is_told_by_the_next_fsync_of_the_
         assert_eq!(hand.run(file.fsync()).unwrap_err().status, Status::Io);
         hand.run(file.fsync()).unwrap();
     }
-    // What was durable when it was answered cannot be lost.
+    // A write that was durable when it was answered cannot be lost.
     let durable = hand.client.with_durability(Durability::Durable);
     for change in changes(&durable, file.handle()) {
         hand.run(change).unwrap();
@@ -265,7 +265,7 @@ fn a_sync_behind_an_append_over_several_servers_syncs_them_all_and_tells_of_a_lo
     let hand = Hand::new(FakeCluster::new(3, STRIP));
     let file = open(&hand, "f");
     hand.run(file.write(0, vec![1; 100].into())).unwrap();
-    // Another client lays it out; this one is not told.
+    // Another client lays it out; this one is not informed.
     hand.cluster.borrow_mut().unstuff(file.handle());
     hand.run(file.append(vec![2; 2 * 4096].into())).unwrap();
     let before = count(&hand, "fsync");
@@ -383,7 +383,7 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a pattern reads of a file: zeros beyond its end, cut behind the last byte inside it.
+/// The bytes that a pattern reads of a file: zeros beyond its end, cut after the last byte inside it.
 fn read_flat(model: &[u8], pattern: &Pattern) -> Vec<u8> {
     let (mut bytes, mut end) = (Vec::new(), 0);
     for region in pattern.regions() {

@@ -1,4 +1,4 @@
-//! The driver against a fake server behind a real listener.
+//! The driver against a fake server with a real listener.
 
 use crate::fake::{COLLECTION, FS_ID, FakeCluster, Fault, KEY, OWNER, name, serve};
 use crate::{Client, Error, Options};
@@ -72,7 +72,8 @@ fn a_server_without_the_key_is_not_talked_to() {
 
 #[test]
 fn a_connection_cut_behind_a_change_loses_and_doubles_nothing() {
-    // The map, the create and one append are served; then the connection is cut behind, before, and behind an append.
+    // The map, the create and one append are served; then the connection is cut after, before, and after an
+    // append.
     let script = vec![Fault::Serve(3), Fault::CutBehind, Fault::CutBefore, Fault::CutBehind];
     with_server("links-cut", script, LONG, |client, _, _| async move {
         let client = client.unwrap();
@@ -153,7 +154,7 @@ fn addresses_are_tried_in_order_and_near_ones_first() {
     });
 }
 
-/// A simulated world with a fake server on one machine, and what a client on another does.
+/// A simulated world with a fake server on one machine, and a client on another.
 fn in_a_world<F: Future<Output = ()> + 'static>(
     timeout: Duration,
     script: Vec<Fault>,

@@ -1,4 +1,4 @@
-//! Listings that are read ahead for: order, each entry once, what they cost, and what becomes of the batch ahead. The fake
+//! Listings with read-ahead: order, each entry once, their cost, and the end of the batch ahead. The fake
 //! servers give three entries a batch.
 
 use crate::DirStream;
@@ -213,7 +213,7 @@ fn a_batch_ahead_that_nobody_comes_for_is_wanted_until_its_deadline_and_no_longe
         assert!(!hand.core.is_wanted(FIRST));
         hand.attach(FIRST);
         assert!(hand.take(FIRST).is_empty() && !hand.core.is_under_way(FIRST));
-        // Who comes after all asks again.
+        // A caller that reads on after all asks again.
         listed.extend(rest(&hand, &mut stream));
         assert_eq!(listed, all);
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 const STRIP: u64 = 4096;
 const ROOT: Handle = Handle::ROOT;
 
-/// A cluster whose client believes nothing.
+/// A cluster whose client caches nothing.
 fn strict(servers: u16) -> Hand {
     Hand::with(FakeCluster::new(servers, STRIP), |options| {
         options.attr_cache = Duration::ZERO;

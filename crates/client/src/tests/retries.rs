@@ -1,4 +1,4 @@
-//! What is asked again, what is not, and when it ends.
+//! Which requests are retried, which are not, and when retries end.
 
 use crate::fake::{FakeCluster, Hand, Lost, OWNER, name};
 use bytes::Bytes;
@@ -255,7 +255,7 @@ fn unknown_servers_are_looked_for_by_one_message_a_second_however_many_ask() {
         assert_eq!(maps(), seconds);
         hand.advance(Duration::from_secs(1));
     }
-    // One was added: all who meet it meanwhile find it.
+    // One was added: all callers that meet it meanwhile find it.
     let made = {
         let mut cluster = hand.cluster.borrow_mut();
         cluster.map = shoal_proto::ClusterMap { epoch: 2, ..FakeCluster::new(2, STRIP).map };
@@ -314,7 +314,8 @@ fn what_waited_behind_a_read_that_ran_out_of_time_is_announced_to_the_connection
     assert!(hand.look(first.as_mut()).is_ready());
 }
 
-/// A hold, or an unlink, is carried out, and its answer comes when nobody waits for it and the file is closed.
+/// A hold, or an unlink, is executed, and its answer comes when no caller waits for it and the file is
+/// closed.
 #[test]
 fn what_a_server_keeps_by_an_answer_that_nobody_waits_for_is_released() {
     for unlinks in [false, true] {
@@ -337,7 +338,7 @@ fn what_a_server_keeps_by_an_answer_that_nobody_waits_for_is_released() {
             }
         };
         assert_eq!(sent.len(), 1);
-        // The connection breaks with the answer on its way; who asked has gone with it; then the file is closed.
+        // The connection breaks with the answer on its way; its caller has gone; then the file is closed.
         hand.core.lost(FIRST, "cut");
         hand.run(file.close()).unwrap();
         hand.attach(FIRST);

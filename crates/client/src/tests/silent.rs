@@ -1,4 +1,4 @@
-//! A server that does not answer, beside others that do.
+//! A server that does not answer, among others that do.
 
 use crate::core::SILENT_PAUSE;
 use crate::fake::{COLLECTION, FS_ID, FakeCluster, Fault, Hand, KEY, OWNER, name, serve};
@@ -44,7 +44,7 @@ fn ended<T>(hand: &Hand, future: impl Future<Output = T>) -> T {
     panic!("it waits")
 }
 
-/// Ends with what the others answer.
+/// Ends with the answers of the others.
 fn ended_by_others<T>(hand: &Hand, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut pauses = 0;
@@ -129,7 +129,7 @@ fn a_change_that_waited_for_a_slot_of_a_silent_server_was_not_done_and_one_that_
     hand.advance(LIMIT - SECOND);
     assert_eq!(ended(&hand, sent).unwrap_err().status, Status::TimedOut, "it may be done");
     is_silence(&ended(&hand, waits).unwrap_err());
-    // The slot is kept for what was sent; what was not is forgotten.
+    // The slot is kept for the sent request; the unsent one is dropped.
     hand.attach(SILENT);
     let again = hand.take(SILENT);
     assert_eq!(again.len(), 1);
@@ -246,7 +246,7 @@ fn a_call_whose_server_answers_is_not_interrupted() {
     let mut call = Box::pin(hand.client.call(7, Box::pin(hand.client.getattr(object))));
     begun(&hand, call.as_mut());
     for _ in 1..LIMIT.as_secs() {
-        // Somebody else's answer.
+        // The answer to another request.
         let mut ping = Box::pin(hand.client.ping(SILENT));
         assert!(hand.look(ping.as_mut()).is_pending());
         hand.answer_all(SILENT);
@@ -256,8 +256,8 @@ fn a_call_whose_server_answers_is_not_interrupted() {
     }
 }
 
-/// Two fake servers in a simulated world, the second one with a script; what a client with a time limit does that begins at the
-/// first.
+/// Two fake servers in a simulated world, the second one with a script, and a client with a time limit that
+/// begins at the first.
 fn in_a_world<F: Future<Output = ()> + 'static>(
     limit: Duration,
     script: Vec<Fault>,
@@ -301,7 +301,7 @@ fn in_a_world_from<F: Future<Output = ()> + 'static>(
     let told = done.clone();
     world.start(user, move |env: Env| async move {
         env.sleep(Duration::from_millis(1)).await;
-        // Nobody listens at the last one, and no server of the map is there.
+        // No process listens at the last one, and no server of the map is there.
         let map_from =
             vec![address(first.0), address(1 - first.0), Address::Local("silent-nobody".to_owned())];
         let mut options = Options::new(map_from, KEY, FS_ID, COLLECTION);
@@ -535,7 +535,7 @@ fn a_listing_gives_entries_of_a_silent_server_without_attributes_and_says_why() 
             hand.advance(LIMIT);
         }
     }
-    // Who needs the attributes hears why there are none.
+    // A caller that needs the attributes gets the reason why there are none.
     let mut strict = hand.client.opendir(dir);
     is_silence(&ended_by_others(&hand, strict.next(true)).unwrap_err());
 }

@@ -43,7 +43,8 @@ impl Opened {
         mode: Allocation,
     ) -> Result<(), Error> {
         let Some(layout) = &shape.layout else {
-            // What keeps the size and lies beyond the first strip is no reason to lay a small file out.
+            // An allocation that keeps the size and lies beyond the first strip is no reason to lay a small
+            // file out.
             let end = end.min(shape.template.stuffed_max());
             return match end.checked_sub(offset).filter(|&len| len > 0) {
                 Some(len) => self.allocate_stream(o, shape, self.handle, (offset, len), mode).await,

@@ -15,8 +15,8 @@ use shoal_proto::op::Answer;
 use shoal_proto::{Durability, Layout, Op, Rights, ServerId, Status, limits};
 
 impl OpenFile {
-    /// Append all of `data` at the end of the file, whoever else appends; the offset it got. It is one message, so at most
-    /// [`limits::BULK_BYTES_MAX`] bytes: cut, it would not be one append.
+    /// Append all of `data` at the end of the file, also while others append; returns its offset. It is one
+    /// message, so at most [`limits::BULK_BYTES_MAX`] bytes: cut, it would not be one append.
     ///
     /// # Errors
     /// `OverLimit`: more than that; as [`OpenFile::write`].
@@ -42,7 +42,7 @@ impl OpenFile {
                     None => Vec::new(),
                 };
                 file.client.core.rendezvous(o, file.handle).await?;
-                // What other servers write for it is made durable by the fsync behind it.
+                // The fsync after it makes the bytes on other servers durable.
                 let apart = o.with(without_sync(o.durability));
                 let o = if shape.layout.is_some() { &apart } else { o };
                 let op = Op::Append { object: file.handle, capability: file.capability(), len };

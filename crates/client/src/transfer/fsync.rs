@@ -1,12 +1,13 @@
 //! Making a file durable, and telling the truth about it.
 //!
-//! Every reply carries an id of what its server would lose together. When the id that came with a write differs from the
-//! one that comes with the sync behind it, the server lost its memory in between, and the write may be gone: `EIO`, once
-//! per open file (design §4.1).
+//! Every reply carries an id of what its server would lose together. When the id that came with a write
+//! differs from the one that comes with the sync after it, the server lost its memory in between, and the
+//! write may be gone: `EIO`, once per open file (design §4.1).
 //!
-//! An fsync covers the inode, not the open file: what was written through any open file of this client
-//! ([`crate::inodes`]), and what other clients wrote. **So it goes to all datafiles, also to those that another client laid
-//! out**: it carries the generation that this client knows, and the metafile's server refuses an older one (`StaleLayout`).
+//! An fsync covers the inode, not the open file: writes through any open file of this client
+//! ([`crate::inodes`]), and writes of other clients. **So it goes to all datafiles, also to those that
+//! another client laid out**: it carries the generation that this client knows, and the metafile's server
+//! refuses an older one (`StaleLayout`).
 
 use crate::core::Operation;
 use crate::file::{Opened, Shape};
@@ -17,7 +18,7 @@ use shoal_proto::message::Loss;
 use shoal_proto::{Generation, Handle, Op, ServerId, Status};
 
 impl OpenFile {
-    /// Make all data of the file durable, on all its datafiles at once, through whichever open file it was written.
+    /// Make all data of the file durable, on all its datafiles at once, through any open file it was written.
     ///
     /// # Errors
     /// `Io`: something that this client wrote to the file may be lost; said once through each open file.
@@ -27,7 +28,7 @@ impl OpenFile {
 }
 
 impl Opened {
-    /// Make all data of the file durable. `own` are the loss ids of what the caller has just written.
+    /// Make all data of the file durable. `own` are the loss ids of the caller's latest writes.
     ///
     /// # Errors
     /// `Io`: something of `own` may be lost, whether or not that loss was reported; or another loss that was not.
@@ -56,7 +57,7 @@ impl Opened {
                     self.refresh(o).await?;
                 }
                 Err(error) if error.status == Status::Stale && self.has_moved(o, &shape).await => {}
-                // What failed is to be judged by the next sync, so nothing counts as covered.
+                // The next sync decides about the failed one, so nothing counts as covered.
                 Err(error) => return Err(error),
                 Ok(synced) => {
                     self.inode.covered(&before);

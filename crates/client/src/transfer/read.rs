@@ -1,8 +1,8 @@
 //! Reading, holes, and the end of the file.
 //!
-//! A datafile that ends inside the window says nothing of the file's end: a later strip may exist elsewhere. Only then are
-//! the other datafiles asked for their facts, and the file's size is the largest end that any of them implies. What lies
-//! before it and is nowhere is a hole, and reads as zeros.
+//! A datafile that ends inside the window says nothing of the file's end: a later strip may exist elsewhere.
+//! Only then are the other datafiles asked for their facts, and the file's size is the largest end that any
+//! of them implies. Bytes before it that no datafile has are a hole, and read as zeros.
 
 use super::{Plan, bounds, contiguous};
 use crate::core::Operation;
@@ -37,8 +37,8 @@ impl OpenFile {
         self.0.read(&o, &pattern).await
     }
 
-    /// Read a pattern of the file, packed in its order. Bytes beyond the end of the file read as zeros, but those behind
-    /// the last byte that is inside it are left out.
+    /// Read a pattern of the file, packed in its order. Bytes beyond the end of the file read as zeros, but
+    /// those after the last byte that is inside it are left out.
     ///
     /// # Errors
     /// As [`OpenFile::read`]; `Invalid`: the pattern reaches before the start of the file.
@@ -58,7 +58,7 @@ impl Opened {
             if shape.layout.is_none() && pattern.is_contiguous() {
                 window.len = window.len.min(shape.template.stuffed_max().saturating_sub(from).max(1));
                 if window.len < pattern.len() {
-                    // Pages behind the first strip depend on streams that the file does not have yet.
+                    // Pages after the first strip depend on streams that the file does not have yet.
                     self.client.core.with_pages(|pages| pages.spoil(self.handle));
                 }
             }
@@ -134,7 +134,7 @@ impl Opened {
     }
 }
 
-/// What a stream of a given size has of a share.
+/// The part of a share that a stream of a given size holds.
 struct Share {
     /// Bytes of the share up to the last that the stream has.
     needed: u64,

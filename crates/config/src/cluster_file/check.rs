@@ -1,5 +1,5 @@
-//! What must hold of a cluster file before anything is started with it, or it is written: contradictions that would lose
-//! data or mislead. Each refusal says what contradicts what, and the remedy.
+//! The checks of a cluster file before anything is started with it, or it is written: they refuse
+//! contradictions that would lose data or mislead. Each refusal names the contradiction and the remedy.
 
 use super::{ClusterFile, CollectionEntry, Role, ServerEntry};
 use anyhow::{Context as _, Result, bail};
@@ -124,7 +124,7 @@ pub fn check_servers(count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Clients are told these addresses as they are: each must lead to the server.
+/// Clients receive these addresses unchanged: each must lead to the server.
 pub fn check_address(id: usize, address: &Address) -> Result<()> {
     if matches!(address, Address::Host(_, 0)) {
         bail!("server {id} listens at {address}: clients must know the port, name one that is free");

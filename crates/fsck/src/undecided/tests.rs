@@ -1,4 +1,5 @@
-//! Transactions of a coordinator whose store was given up: ended alike on all servers, however often a repair is interrupted.
+//! Transactions of a coordinator whose store was given up: ended alike on all servers, however often a
+//! repair is interrupted.
 
 use super::{decision, foreseen};
 use crate::Problem;
@@ -22,7 +23,7 @@ use std::time::Duration;
 const KEY: SecretKey = SecretKey::new([7; 32]);
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const PAUSES: [Duration; 2] = [Duration::from_millis(30); 2];
-/// What each transaction sets a time of change to.
+/// The time of change that each transaction sets.
 const TOUCHED: Time = Time(77);
 /// Transactions of each kind.
 const OF_EACH: usize = 3;
@@ -31,7 +32,7 @@ fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
 }
 
-/// What is known of a transaction with two participants.
+/// The known state of a transaction with two participants.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Kind {
     /// Both have it prepared.
@@ -108,7 +109,7 @@ impl Scene {
         scene
     }
 
-    /// The rows that the lost coordinator has left, while nobody serves.
+    /// The rows that the lost coordinator has left, while no server runs.
     async fn plant(&mut self) {
         for id in [0, 2] {
             self.kill(id);
@@ -252,7 +253,7 @@ async fn an_interrupted_repair(env: Env) {
     assert!(checker.find().await.unwrap().problems.is_empty());
     client.close().await;
     scene.is_ended().await;
-    // Nobody needs to learn any more what was carried out.
+    // The commit need not be remembered any more.
     while scene.has(0, b"e") || scene.has(2, b"e") {
         env.sleep(Duration::from_millis(10)).await;
     }

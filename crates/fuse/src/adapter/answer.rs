@@ -39,7 +39,7 @@ pub(super) fn empty(result: Result<()>, reply: ReplyEmpty) {
     }
 }
 
-/// What a name leads to, and how long that may be believed.
+/// The object that a name leads to, and how long that is valid.
 pub(super) fn entry(result: Result<(Attr, Duration)>, reply: ReplyEntry) {
     match result {
         Ok((attr, believed)) => reply.entry(&believed, &attributes(&attr), GENERATION),

@@ -5,8 +5,9 @@ use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 use shoal_proto::{Attr, Handle, Kind, Time};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What `st_blksize` advises programs to read and write at once, in bytes. Every write is a message to a server, so
-/// programs that fill a buffer of this size first (all of C's standard output does) write faster than by pages.
+/// The size that `st_blksize` advises programs to read and write at once, in bytes. Every write is a message
+/// to a server, so programs that fill a buffer of this size first (all of C's standard output does) write
+/// faster than by pages.
 const BLOCK_ADVISED: u32 = 64 * 1024;
 /// The unit of `st_blocks`, in bytes.
 const BLOCK: u64 = 512;
@@ -85,10 +86,11 @@ pub(super) fn dot_attributes(handle: Handle) -> FileAttr {
     }
 }
 
-/// Of an entry whose attributes are not known. The kernel lists the entry and takes no attributes from it: with a size that no file
-/// can have they are not valid (`fuse_direntplus_link`, since Linux 5.5). Whoever wants them has it look the name up. An entry
-/// without a node (`nodeid` 0) would say the same, but fuser has one field for that and for the inode number, and there are
-/// programs for which an entry without an inode number is not there.
+/// For an entry whose attributes are not known. The kernel lists the entry and takes no attributes from it:
+/// with a size that no file can have they are not valid (`fuse_direntplus_link`, since Linux 5.5). A program
+/// that wants them has the kernel look the name up. An entry without a node (`nodeid` 0) would say the same,
+/// but fuser has one field for that and for the inode number, and there are programs for which an entry
+/// without an inode number is not there.
 pub(super) fn no_attributes(handle: Handle, kind_of: Kind) -> FileAttr {
     FileAttr { size: u64::MAX, kind: kind(kind_of), nlink: 1, ..dot_attributes(handle) }
 }
@@ -155,7 +157,7 @@ mod tests {
 
     #[test]
     fn times_from_the_kernel_are_put_right_and_kept_within_what_is_kept() {
-        // What fuser makes of -2 seconds and 999,999,999 nanoseconds.
+        // Fuser's form of -2 seconds and 999,999,999 nanoseconds.
         let decoded = UNIX_EPOCH - Duration::new(2, 999_999_999);
         assert_eq!(time_from_kernel(decoded), Time(-1_000_000_001));
         assert_eq!(time_from_kernel(UNIX_EPOCH + Duration::new(2, 7)), Time(2_000_000_007));

@@ -1,15 +1,15 @@
 //! The way from the event loops to the client.
 //!
-//! A queue without locks; a burst of requests wakes a busy client not at all and an idle one once. It has no
-//! bound of its own because it has one from outside: each program waits for its request, and of requests that nobody waits
-//! for the kernel sends at most [`BACKGROUND_MAX`](crate::options::BACKGROUND_MAX).
+//! A queue without locks; a burst of requests wakes a busy client not at all and an idle one once. It needs
+//! no bound of its own because it has one from outside: each program waits for its request, and of requests
+//! without a waiting program the kernel sends at most [`BACKGROUND_MAX`](crate::options::BACKGROUND_MAX).
 
 use crate::fs::Fs;
 use futures_channel::mpsc;
 use futures_util::future::LocalBoxFuture;
 use std::rc::Rc;
 
-/// What the client is sent.
+/// A message to the client.
 pub(crate) enum Message {
     /// A request with its reply, and the thread that waits for it; 0: none that could be interrupted.
     Run(u32, Box<dyn FnOnce(Rc<Fs>) -> LocalBoxFuture<'static, ()> + Send>),
@@ -41,7 +41,7 @@ impl Queue {
 
     /// No request follows.
     pub(crate) fn end(&self) {
-        // Nobody there: it has ended.
+        // No receiver: it has ended.
         let _ = self.0.unbounded_send(Message::End);
     }
 }

@@ -1,9 +1,9 @@
 //! Directories listed ahead of the lookups that come (*statahead*).
 //!
-//! Who walks a tree by names (a build, `git status`, a restart that looks for its files) asks for one entry after the other,
-//! each by a message that it waits for. After a few such lookups in a directory all of it is listed with attributes, a message
-//! for hundreds of entries, and the lookups that follow are answered from here, **on the event loop's own thread**: they cost
-//! no message and wake nobody else.
+//! A program that walks a tree by names (a build, `git status`, a restart that looks for its files) looks up
+//! one entry after the other, each by a message that it waits for. After a few such lookups in a directory
+//! all of it is listed with attributes, a message for hundreds of entries, and the lookups that follow are
+//! answered from here, **on the event loop's own thread**: they cost no message and wake no other thread.
 //!
 //! ```text
 //!   lookups by message     m m m m m m m m m m m            m m m m m
@@ -11,10 +11,10 @@
 //!   answered from here                     h h hhhhhhhhhhhhhhh            hhhhh …
 //! ```
 //!
-//! **An entry is believed as long as if the kernel had looked it up when it was asked for**; the kernel is told what is left
-//! of that, so the two times do not add up, and a strict mount lists nothing. **What was changed through this mount since,
-//! a name or an object, is not answered from here** ([`Known`] remembers), nor what a server said is gone. That a
-//! name leads nowhere is never known from here.
+//! **An entry is valid as long as if the kernel had looked it up when it was requested**; the kernel receives
+//! the remaining time, so the two times do not add up, and a strict mount lists nothing. **A name or an
+//! object that was changed through this mount since is not answered from here** ([`Known`] remembers), nor
+//! one that a server reported gone. The listing never gives a negative answer for a name.
 //!
 //! **A listing must be worth it**: a thousand entries listed take the cores as long as 200 lookups. Where fewer than one of
 //! [`ENTRIES_A_HIT`] was asked for, the next listing of that directory takes as many lookups by message, within the time they
@@ -38,8 +38,8 @@ const FEW: u32 = 2;
 const MOST: u32 = 1 << 16;
 /// A listing was worth it if one of so many entries was asked for.
 const ENTRIES_A_HIT: usize = 6;
-/// The listing of a directory in which none was worth it so far has so many entries for each lookup there, at most: who looks at a
-/// few names of many directories does not have them all listed.
+/// While no listing of a directory has been useful, it has this many entries for each lookup there, at most:
+/// a program that looks at a few names of many directories does not have them all listed.
 const ENTRIES_A_LOOKUP: usize = 64;
 /// How often a listing that is too far ahead looks whether it still is.
 pub(super) const PACE: Duration = Duration::from_millis(1);
@@ -57,7 +57,7 @@ const LISTINGS_MAX: usize = 8;
 /// By name: attributes, and when they were asked for.
 type Entries = HashMap<Bytes, (Attr, Instant)>;
 
-/// What one directory's listing brought, and the lookups that it did not answer.
+/// The entries of one directory's listing, and the lookups that it did not answer.
 struct Listed {
     entries: Entries,
     round: Option<Round>,
@@ -107,7 +107,7 @@ impl std::fmt::Debug for Ahead {
     }
 }
 
-/// What is done under these locks does not panic.
+/// Code under these locks does not panic.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -119,19 +119,20 @@ impl Ahead {
         Ahead { believed, known: Arc::new(Mutex::new(Known::new(believed))), state: Mutex::new(state) }
     }
 
-    /// What the mount remembers besides.
+    /// The other facts that the mount remembers.
     pub(super) fn known(&self) -> &Arc<Mutex<Known>> {
         &self.known
     }
 
-    /// What a name leads to that this thread looks up, if a listing told, and how long that may still be believed.
+    /// The object of a name that this thread looks up, if a listing has it, and how long that is still valid.
     pub fn get(&self, thread: u32, dir: Handle, name: &[u8], now: Instant) -> Option<(Attr, Duration)> {
         let mut state = lock(&self.state);
         let listed = state.directories.get_mut(&dir)?;
         let (attr, asked_at) = listed.entries.get(name)?;
         let left = self.believed.checked_sub(now.since(*asked_at)).filter(|left| !left.is_zero())?;
         let mut known = lock(&self.known);
-        // What the kernel learned since, of this object by any name, it must not be made to forget.
+        // Facts that the kernel learned since, of this object by any name, must not be replaced by older
+        // ones.
         if known.is_second_try(thread, now)
             || known.name_changed_since(dir, name, *asked_at)
             || known.is_outdated(attr, *asked_at)
@@ -181,7 +182,7 @@ impl Ahead {
             listed.round = Some(Round { begun_at: now, is_under_way: true, hits: 0, misses });
         }
         drop(guard);
-        // Thousands of entries are given back while nobody waits for the lock.
+        // Thousands of entries are freed outside the lock.
         drop(old);
         begins
     }
@@ -206,7 +207,7 @@ impl Ahead {
 
     /// An entry of the listing under way, asked for at `asked_at`.
     pub(super) fn add(&self, dir: Handle, name: Bytes, attr: Attr, asked_at: Instant) {
-        // Where its bytes lie is nothing that the kernel is told, and most of what an entry would take.
+        // The kernel does not need the file's layout, and it would be most of an entry's size.
         let attr = Attr { layout: None, shards: Shards::WHOLE, ..attr };
         let mut guard = lock(&self.state);
         let state = &mut *guard;
@@ -247,7 +248,7 @@ impl Listed {
         Listed { entries: Entries::new(), round: None, misses: 0, missed_at: None, needed: FIRST }
     }
 
-    /// A round is over: settle what the next one takes, and give back its entries.
+    /// A round is over: decide the size of the next one, and free its entries.
     fn judge(&mut self) -> Entries {
         let (listed, hits) = (self.entries.len(), self.round.take().map_or(0, |round| round.hits));
         self.needed = match hits * ENTRIES_A_HIT >= listed && hits > 0 {

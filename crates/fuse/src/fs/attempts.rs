@@ -1,8 +1,9 @@
 //! Opens and looks of programs that met a file which was replaced, and are on their second try.
 //!
-//! The kernel walks a path by what it believes, and opens (or looks at) what that leads to. Where that is gone, `ESTALE` makes
-//! it walk once more, asking for every name, and open what it then finds. Between that second lookup and that open the file can
-//! be replaced again: programs that replace a file all day (write a temporary one, rename it over) would fail others' opens.
+//! The kernel walks a path by its cached entries, and opens (or looks at) the object that they lead to. If
+//! that is gone, `ESTALE` makes it walk once more, looking up every name, and open the object that it then
+//! finds. Between that second lookup and that open the file can be replaced again: programs that replace a
+//! file all day (write a temporary one, rename it over) would fail others' opens.
 //!
 //! ```text
 //!   thread 7:  OPEN 51 ─▶ ESTALE        refused
@@ -11,15 +12,16 @@
 //!              OPEN 52                  the server is asked: 53 may have replaced it meanwhile
 //!                         ─▶            then the file that was found, though it is gone by now
 //! ```
-//! Where the kernel caches nothing, it looks at a file before it opens it, and the look may be what is refused: the second lookup
-//! then opens the file for reading, and the open that follows uses it.
+//! Where the kernel caches nothing, it looks at a file before it opens it, and the look may be refused: the
+//! second lookup then opens the file for reading, and the open that follows uses it.
 //!
 //! **Invariant: a file that was gone before an open began is not opened.** A file that is gone at its open is opened only if
 //!
-//! - a lookup found it that was made after a refusal of the same thread, within [`TRY_SPAN`]. Threads of one mount share a lookup
-//!   of one name, so it may be another thread's. Meanwhile the kernel is to believe nothing of that name
-//!   ([`Known::doubt_name`](super::known::Known::doubt_name)), and each lookup of it opens what it finds: an open that begins
-//!   after the refused one has ended makes a lookup of its own;
+//! - a lookup found it that was made after a refusal of the same thread, within [`TRY_SPAN`]. Threads of one
+//!   mount share a lookup of one name, so it may be another thread's. Meanwhile the kernel is to cache
+//!   nothing of that name ([`Known::doubt_name`](super::known::Known::doubt_name)), and each lookup of it
+//!   opens the file that it finds: an open that begins after the refused one has ended makes a lookup of its
+//!   own;
 //! - or the same thread was refused the same object, and asked for no name since: the kernel opens it without a path
 //!   (`/proc/self/fd/7`), and the client has it open.
 
@@ -35,7 +37,7 @@ pub(super) const TRY_SPAN: Duration = Duration::from_secs(1);
 /// Threads, and found objects, that are remembered at once, at most.
 const REMEMBERED_MAX: usize = 1024;
 
-/// What was refused.
+/// The refused object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refused {
     /// An open, with these flags.
@@ -52,17 +54,17 @@ struct Refusal {
     looked_up: bool,
 }
 
-/// What the lookup of a second try found.
+/// The result of the lookup of a second try.
 pub(super) struct Found {
     /// When the lookup began.
     pub asked_at: Instant,
-    /// What it found.
+    /// The object that it found.
     pub attr: Attr,
     /// The same, opened.
     pub file: Option<OpenFile>,
 }
 
-/// Refusals by thread, and what was found by object. See the module's page.
+/// Refusals by thread, and finds by object. See the module's page.
 #[derive(Default)]
 pub(super) struct Attempts {
     refusals: RefCell<BTreeMap<u32, Refusal>>,
@@ -139,7 +141,7 @@ impl Attempts {
     /// Drop all that is too old for a second try: its files are closed.
     pub(super) fn forget_old(&self, now: Instant) {
         self.refusals.borrow_mut().retain(|_, refusal| now.since(refusal.at) < TRY_SPAN);
-        // Closing a file asks nobody at once.
+        // Closing a file sends no message at once.
         self.found.borrow_mut().retain(|_, found| now.since(found.asked_at) < TRY_SPAN);
     }
 }

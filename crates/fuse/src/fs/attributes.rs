@@ -1,8 +1,8 @@
 //! Attributes: asked for and changed.
 //!
-//! Who clears set-user-id and set-group-id? The kernel could, at the price of asking for `security.capability` before
-//! writes; and for files opened past its page cache it does not at all. So the mount says it does so itself
-//! (`FUSE_HANDLE_KILLPRIV_V2`), and the kernel then says when:
+//! Clearing of set-user-id and set-group-id: the kernel could do it, at the price of asking for
+//! `security.capability` before writes; and for files opened past its page cache it does not at all. So the
+//! mount declares that it does so itself (`FUSE_HANDLE_KILLPRIV_V2`), and the kernel then requests it:
 //!
 //! - a truncation by another than root: the server clears in the same operation;
 //! - a change of owner or group: the server clears in the same operation;
@@ -23,7 +23,7 @@ pub enum When {
     At(Time),
 }
 
-/// What is to be set of an object; `None` stays.
+/// The attributes to set of an object; `None` stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Change {
     /// Permission bits.
@@ -71,7 +71,7 @@ impl Fs {
         }
     }
 
-    /// The same, without what was removed.
+    /// The same, without removed objects.
     pub(super) async fn getattr_of_server(&self, object: Handle) -> Result<Attr> {
         let attr = self.heard(object, self.client.getattr(object).await)?;
         // Without a name it is there only for those that have it open: a path leads elsewhere by now.
@@ -141,7 +141,7 @@ impl Fs {
             self.saw(cleared?);
         }
         if known.is_none() || privileged {
-            // What was seen here the kernel was not told.
+            // The kernel did not receive the attributes seen here.
             self.known().unsure_of_size(object);
         }
         Ok(privileged)

@@ -3,24 +3,26 @@
 //! A file is open in one of two ways, settled at open: through the kernel's page cache, and written through; or past it
 //! (*direct*), if the mount says so for all, or it was opened with `O_DIRECT` or for appending.
 //!
-//! **At an open the kernel forgets the pages of the file, unless they are as the servers have it**: the client keeps account of
-//! the change counts at which they were filled, and compares them at each open (`shoal_client`'s module `pages`). Of a change by
-//! another that an answer tells of in between it tells us, if somebody reads the pages; then [`stale`](super::stale) takes them
-//! from the kernel.
+//! **At an open the kernel drops the pages of the file, unless they are as the servers have it**: the client
+//! keeps account of the change counts at which they were filled, and compares them at each open
+//! (`shoal_client`'s module `pages`). If an answer in between shows a change by another client and the pages
+//! are being read, the client reports it; then [`stale`](super::stale) invalidates them in the kernel.
 //!
-//! **An append goes where the server says**, not where the kernel thinks the file ends: another mount may have appended
-//! since. Where the two differ the kernel's pages and attributes of the file are wrong, and are taken from it before the
-//! writer hears of its write. That is done from a thread of its own: the kernel may first have to wait for a page that a
-//! read, answered from this thread, is about to fill. A file that became one for appending only after its open
-//! (`fcntl`) is written through the page cache, which keeps the page locked until the answer: there the pages are taken
-//! after it.
+//! **An append goes where the server says**, not where the kernel thinks the file ends: another mount may
+//! have appended since. Where the two differ, the kernel's pages and attributes of the file are wrong, and
+//! are invalidated before the writer's call returns. That is done from a thread of its own: the kernel may
+//! first have to wait for a page that a read, answered from this thread, is about to fill. A file that became
+//! one for appending only after its open (`fcntl`) is written through the page cache, which keeps the page
+//! locked until the answer: there the pages are invalidated after it.
 //!
-//! **A write takes privileges away**: set-user-id and set-group-id, where the kernel says so (another than root writes), and file
-//! capabilities. Those the kernel takes away itself where a write goes through its page cache; but what it knows of them may be
-//! older than what another client set, so a write by another than root looks here too, as often as names are believed. Of the mode
-//! that a write past the cache left the kernel learns here, before the writer hears of its write.
+//! **A write clears privileges**: set-user-id and set-group-id, where the kernel requests it (a user other
+//! than root writes), and file capabilities. The kernel clears those itself where a write goes through its
+//! page cache; but its knowledge of them may be older than another client's change, so a write by a user
+//! other than root checks here too, once per cache time of names. After a write past the cache, the kernel is
+//! informed here of the new mode, before the writer's call returns.
 //!
-//! **What the kernel writes back from a mapping is never appended**, whatever descriptor it chose for it.
+//! **Bytes that the kernel writes back from a mapping are never appended**, whatever descriptor it chose for
+//! them.
 
 use super::attempts::Refused;
 use super::{Errno, Fs, Result, Untrue};
@@ -44,7 +46,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// What `open(2)`'s flags ask for.
+    /// The requests in `open(2)`'s flags.
     pub fn rights(flags: i32) -> Rights {
         match flags & libc::O_ACCMODE {
             libc::O_WRONLY => Rights::WRITE,
@@ -53,7 +55,7 @@ impl Opened {
         }
     }
 
-    /// Close it. What is still under way keeps it open until it is done.
+    /// Close it. Requests still under way keep it open until they are done.
     pub(super) async fn close(this: Rc<Opened>) -> std::result::Result<(), Error> {
         match Rc::try_unwrap(this) {
             Ok(opened) => opened.file.close().await,
@@ -62,14 +64,14 @@ impl Opened {
     }
 }
 
-/// An open, as the kernel is told of it.
+/// An open, as it is returned to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Opening {
     /// The number of the open file.
     pub fh: u64,
     /// Past the page cache.
     pub direct: bool,
-    /// What the kernel has of the file in its page cache is as the servers have it, and stays.
+    /// The kernel's pages of the file are as the servers have it, and stay.
     pub pages_stay: bool,
 }
 
@@ -78,7 +80,7 @@ pub struct Opening {
 pub struct Write {
     /// Where: of an append, where the kernel believes the file ends.
     pub offset: u64,
-    /// What.
+    /// The bytes.
     pub data: Bytes,
     /// The descriptor is for appending.
     pub append: bool,
@@ -86,7 +88,7 @@ pub struct Write {
     pub direct: bool,
     /// The kernel writes a mapping's pages back.
     pub write_back: bool,
-    /// The writer must not leave set-user-id and set-group-id behind.
+    /// The write must clear set-user-id and set-group-id.
     pub kill_privileges: bool,
     /// The descriptor is for durable writes (`O_DSYNC`, `O_SYNC`).
     pub durable: bool,
@@ -98,7 +100,8 @@ impl Fs {
         let rights = Opened::rights(flags);
         let opened =
             match self.goes_past_pages(flags) {
-                // The kernel writes stored bytes of mappings back when it forgets pages: what goes past them is to see those.
+                // The kernel writes stored bytes of mappings back when it drops pages: operations past the
+                // pages are to see those.
                 true => self.client.open_sized(object, rights).await.map(|(file, size, has_name)| {
                     OpenedPages { file, size, has_name, counts: StreamCounts::default() }
                 }),
@@ -121,9 +124,9 @@ impl Fs {
         };
         let pages_stay = file.keeps_pages(&counts);
         let opening = self.opened(file, flags, pages_stay);
-        // Who opens sees what was written before, also behind the end that the kernel still believes in.
+        // An open sees earlier writes, also after the end that the kernel still has cached.
         if !opening.direct && self.known().may_believe_another_size(object, size, self.now()) {
-            // Nor is it told again what was listed before.
+            // Nor does it get the earlier listing again.
             self.changed(object);
             (self.invalidate)(object, Untrue::Attributes).await;
         }
@@ -230,8 +233,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Have the kernel forget something of a file that is being written: before the writer hears of its write, or, through the
-    /// page cache, after that.
+    /// Have the kernel invalidate a part of a file that is being written: before the writer's call returns,
+    /// or, through the page cache, after that.
     async fn untrue(self: &Rc<Self>, opened: &Opened, untrue: Untrue) {
         let invalidated = (self.invalidate)(opened.file.handle(), untrue);
         if opened.direct {

@@ -1,13 +1,14 @@
 //! Directories' attributes as the last change through this mount left them.
 //!
-//! The kernel forgets a directory's attributes with each entry that is made or removed in it, and asks for them before the
-//! next, to check permissions. They came with the answer to that change ([`Client::hear_directories`]); so the question is
-//! answered from here, **on the event loop's own thread**: it costs no message and wakes nobody else.
+//! The kernel drops a directory's attributes with each entry that is made or removed in it, and asks for them
+//! before the next, to check permissions. They came with the answer to that change
+//! ([`Client::hear_directories`]); so the request is answered from here, **on the event loop's own thread**:
+//! it costs no message and wakes no other thread.
 //!
-//! **They are believed as long as if the kernel had kept them**, from the moment the change was asked for; the kernel is
-//! told what is left of that. A strict mount keeps nothing. Of two changes under way together the later state counts. Any
-//! other change of a directory through this mount ends what is known of it, and what was asked for before that is not
-//! taken in any more.
+//! **They are valid as long as if the kernel had kept them**, from the moment the change was requested; the
+//! kernel receives the remaining time. A strict mount keeps nothing. Of two changes under way together the
+//! later state counts. Any other change of a directory through this mount drops its attributes here, and
+//! those requested before that are not accepted any more.
 //!
 //! [`Client::hear_directories`]: shoal_client::Client::hear_directories
 
@@ -32,7 +33,7 @@ pub struct Directories {
 struct Known {
     /// With the moment from which they are believed.
     attrs: LruCache<Handle, (Attr, Instant)>,
-    /// When one was last changed in a way that told no attributes.
+    /// When one was last changed in a way that returned no attributes.
     changed_at: Option<Instant>,
 }
 

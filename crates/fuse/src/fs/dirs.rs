@@ -1,14 +1,16 @@
 //! Open directories.
 //!
-//! With attributes (readdirplus) a listing answers the lookups that follow it. But a stream's entries come in batches, some
-//! ahead of its reader, and an entry may wait in one while the file is written through this very mount; the kernel, told
-//! attributes from before, would take the file back to its former size. **Attributes that were asked for before the object
-//! was last changed through this mount are asked for again**, and the time since is taken off the time the kernel may
-//! believe them. So with names: one that was made, removed or moved through this mount since its entry was asked for is
-//! given, but not to be believed.
+//! With attributes (readdirplus) a listing answers the lookups that follow it. But a stream's entries come in
+//! batches, some ahead of its reader, and an entry may wait in one while the file is written through this
+//! very mount; the kernel, given the earlier attributes, would return the file to its former size.
+//! **Attributes that were requested before the object was last changed through this mount are requested
+//! again**, and the time since is subtracted from their cache time in the kernel. The same holds for names:
+//! one that was made, removed or moved through this mount since its entry was requested is returned with a
+//! cache time of zero.
 //!
-//! **A server that does not answer costs a listing a moment at most** ([`PATIENCE`]): entries of its objects are given without
-//! attributes. Who wants those has the kernel look the name up, and hears of the server then.
+//! **A server that does not answer costs a listing a moment at most** ([`PATIENCE`]): entries of its objects
+//! are given without attributes. A program that wants those has the kernel look the name up, and gets the
+//! server's error then.
 
 use super::ahead::{PACE, PAUSES_MAX, Wanted};
 use super::listing::{Fetched, Listed, Listing, Source};
@@ -94,8 +96,9 @@ impl Fs {
         });
     }
 
-    /// Entries behind `offset`, given to `full` with the time they may be believed until it takes no more. With `plus`
-    /// each entry but `.` and `..` has its attributes. An error after the first entry waits for the next call.
+    /// Entries after `offset`, passed to `full` with their cache time until it takes no more. With `plus`
+    /// each entry but `.` and `..` has its attributes. An error after the first entry waits for the next
+    /// call.
     pub async fn readdir(
         &self,
         fh: u64,
@@ -181,8 +184,9 @@ impl Fs {
         self.dirs.remove(fh).map(drop)
     }
 
-    /// Make a directory durable: its entries, its attributes, and the objects that were made with their entries, on the
-    /// servers of all its shards. What went over several servers was durable when it was answered.
+    /// Make a directory durable: its entries, its attributes, and the objects that were made with their
+    /// entries, on the servers of all its shards. Transactions over several servers were durable when they
+    /// were answered.
     pub async fn fsyncdir(&self, fh: u64) -> Result<()> {
         let dir = self.dirs.get(fh)?.dir;
         match self.client.fsync_directory(dir).await.map_err(Errno::from) {

@@ -1,8 +1,8 @@
 //! Errors as a program sees them: error numbers.
 //!
-//! Statuses that POSIX does not know (a server that is not ready, a message out of order) would read as something else
-//! to a program: `EAGAIN` as "try again", `ECANCELED` as nothing at all. They become `EIO`, and what they really were is
-//! written to the log, with the server, the operation and the object.
+//! Statuses that POSIX does not know (a server that is not ready, a message out of order) would read as
+//! something else to a program: `EAGAIN` as "try again", `ECANCELED` as nothing at all. They become `EIO`,
+//! and the original status is written to the log, with the server, the operation and the object.
 
 use shoal_client::Error;
 use shoal_proto::Status;
@@ -19,7 +19,7 @@ impl Errno {
     pub const NOENT: Errno = Errno(libc::ENOENT);
     /// Something went wrong that has no number of its own.
     pub const IO: Errno = Errno(libc::EIO);
-    /// What was opened is not open.
+    /// The opened file is not open.
     pub const BADF: Errno = Errno(libc::EBADF);
     /// The object is gone: the kernel looks its name up again.
     pub const STALE: Errno = Errno(libc::ESTALE);
@@ -62,7 +62,8 @@ impl From<Error> for Errno {
         {
             tracing::warn!("{error}");
         } else {
-            // Of a silent server too: it was told of by those who waited for it, and there may be thousands of calls a second.
+            // Not for a silent server either: the calls that waited for it have logged it, and there may be
+            // thousands of calls a second.
             tracing::debug!("{error}");
         }
         errno

@@ -1,15 +1,16 @@
 //! Objects that were removed through this mount and that the kernel still refers to.
 //!
-//! A directory that is held open, or is somebody's working directory, stays an inode of the kernel when it is removed, and so
-//! does anything that a descriptor of `O_PATH` leads to. Its server has nothing of it any more and says `ESTALE`; a local file
-//! system shows it with no links. **So the mount keeps the attributes that it told the kernel last**, and answers from them
-//! once the server has said that the object is gone. (Creations in a removed directory, and its listing, the kernel answers
-//! itself.) Files that are open are not here: their server keeps them until the last close.
+//! A directory that is held open, or is a process's working directory, stays an inode of the kernel when it
+//! is removed, and so does anything that a descriptor of `O_PATH` leads to. Its server has dropped it and
+//! answers `ESTALE`; a local file system shows it with no links. **So the mount keeps the attributes that it
+//! last returned to the kernel**, and answers from them once the server has reported that the object is gone.
+//! (Creations in a removed directory, and its listing, the kernel answers itself.) Files that are open are
+//! not here: their server keeps them until the last close.
 //!
-//! What another client removed is not known here: it is `ESTALE`.
+//! An object that another client removed is not known here: it is `ESTALE`.
 //!
-//! The kernel says when it refers to an object no longer (`FORGET`), which ends what is kept: nearly always at once. The table
-//! is bounded; what falls out of it is `ESTALE`.
+//! The kernel says when it refers to an object no longer (`FORGET`), which drops the kept attributes: nearly
+//! always at once. The table is bounded; an object that falls out of it is `ESTALE`.
 
 use lru::LruCache;
 use shoal_proto::{Attr, Handle, SetAttr};
@@ -40,12 +41,12 @@ impl Gone {
         self.kept().push(attr.handle, attr);
     }
 
-    /// What is kept of an object that its server says is gone.
+    /// The kept attributes of an object that its server reports gone.
     pub(super) fn get(&self, object: Handle) -> Option<Attr> {
         self.kept().get(&object).map(|attr| Attr { nlink: 0, ..attr.clone() })
     }
 
-    /// Change what is kept.
+    /// Change the kept attributes.
     pub(super) fn set(&self, object: Handle, set: &SetAttr) -> Option<Attr> {
         if let Some(attr) = self.kept().get_mut(&object) {
             attr.mode = set.mode.unwrap_or(attr.mode);

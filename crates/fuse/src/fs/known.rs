@@ -1,4 +1,5 @@
-//! What the mount remembers of objects for a moment, to save messages that the kernel would otherwise cause.
+//! Facts about objects that the mount remembers for a moment, to save messages that the kernel would
+//! otherwise cause.
 //!
 //! Facts, each with the moment it was true:
 //!
@@ -9,17 +10,17 @@
 //!   cleared, whether they are set or not.
 //! - *changed*: when something was last changed through this mount, or a server said that it is gone. An entry of a listing
 //!   that was fetched before that must not take the kernel's newer view of the file back.
-//! - *names*: when one was last made, removed or moved through this mount. An entry that was asked for before that may lead
-//!   where the name does not lead any more: the kernel is given it, but is not to believe it. The same holds for a while of a
-//!   name whose file another client replaces ([`attempts`](super::attempts)).
+//! - *names*: when one was last made, removed or moved through this mount. An entry that was requested before
+//!   that may lead to the wrong object: the kernel receives it, but with a cache time of zero. The same holds
+//!   for a while of a name whose file another client replaces ([`attempts`](super::attempts)).
 //! - *second tries*: threads whose call met an object that is gone ([`attempts`](super::attempts)). Their next lookup asks a server.
-//! - *told*: its attributes as the kernel was told them last, for what is removed: see [`gone`](super::gone).
-//! - *size*: what the kernel was told, and from when that was, and what it made of it by its own writes. An open that finds
-//!   another one has the kernel ask again.
+//! - *told*: its attributes as last returned to the kernel, for removed objects: see [`gone`](super::gone).
+//! - *size*: the size that the kernel received, the time of that size, and its value after the kernel's own
+//!   writes. An open that finds another size makes the kernel ask again.
 //!
-//! **A fact is believed no longer than the kernel believes names and attributes** (a strict mount believes none), and a
-//! change through this mount ends it at once. The tables are bounded; what falls out of them is asked again, and counts as
-//! changed.
+//! **A fact is valid no longer than the kernel caches names and attributes** (a strict mount keeps none), and
+//! a change through this mount ends it at once. The tables are bounded; a fact that falls out of them is
+//! requested again, and counts as changed.
 
 use lru::LruCache;
 use shoal_env::Instant;
@@ -56,7 +57,7 @@ pub(crate) struct Known {
     believed: Duration,
     /// The newest change of an object that fell out of the table.
     forgotten_change_at: Option<Instant>,
-    /// The newest that the kernel was told of an object that fell out of the table.
+    /// The newest time of an object in the kernel that fell out of the table.
     forgotten_size_at: Option<Instant>,
     /// When names were changed, by [`name_hash`]: two of one hash count as changed both.
     names: LruCache<u64, Instant>,
@@ -64,7 +65,7 @@ pub(crate) struct Known {
     forgotten_name_at: Option<Instant>,
     /// Until when a lookup of a thread belongs to a second try.
     second_tries: BTreeMap<u32, Instant>,
-    /// When a name was last taken away: what it led to may have other names.
+    /// When a name was last removed: its object may have other names.
     taken_at: Option<Instant>,
     /// Counts changes of extended attributes, so that a list fetched meanwhile is not believed.
     xattr_changes: u64,
@@ -104,11 +105,11 @@ impl Known {
         self.fact(object).privileged = Some((mode & PRIVILEGES != 0, at));
     }
 
-    /// The kernel is told its attributes, as they were at `at`.
+    /// The kernel receives its attributes, as they were at `at`.
     pub(crate) fn told(&mut self, attr: &Attr, at: Instant) {
         self.saw_mode(attr.handle, attr.mode, at);
         self.told_size(attr.handle, attr.size, at);
-        // Where its bytes lie is nothing that the kernel is told.
+        // The kernel does not need the file's layout.
         let told = Attr { layout: None, shards: Shards::WHOLE, ..attr.clone() };
         match &mut self.fact(attr.handle).told {
             Some(kept) => **kept = told,
@@ -167,7 +168,7 @@ impl Known {
         at.is_some_and(|at| self.fresh(at, now))
     }
 
-    /// The kernel is told its size, as it was at `at`.
+    /// The kernel receives its size, as it was at `at`.
     pub(crate) fn told_size(&mut self, object: Handle, size: u64, at: Instant) {
         self.fact(object).size = Some((Some(size), at));
     }
@@ -211,17 +212,18 @@ impl Known {
         changed_at.max(self.forgotten_change_at).is_some_and(|changed| changed >= at)
     }
 
-    /// Whether an object's attributes, asked for at `at`, may be older than a change of it through this mount, or than what the
-    /// kernel was told of it: that must not take back what it knows.
+    /// Whether an object's attributes, requested at `at`, may be older than a change of it through this
+    /// mount, or than the kernel's: newer attributes in the kernel must not be replaced by older ones.
     pub(crate) fn is_outdated(&mut self, attr: &Attr, at: Instant) -> bool {
-        // What lost a name is not known: any that had more than one.
+        // The object that lost a name is not known: any that had more than one.
         let linked = attr.kind != Kind::Directory && attr.nlink > 1;
         let told = self.facts.peek(&attr.handle).and_then(|fact| fact.size);
         let is_older = told.is_some_and(|(_, told_at)| told_at > at);
         is_older || self.changed_since(attr.handle, at) || linked && self.some_taken_since(at)
     }
 
-    /// Whether the kernel may have been told of an object as it was later than at `at`, also of one that fell out of the table.
+    /// Whether the kernel may have received the state of an object later than `at`, also of one that fell out
+    /// of the table.
     pub(crate) fn may_be_told_since(&self, object: Handle, at: Instant) -> bool {
         let told_at = self.facts.peek(&object).and_then(|fact| fact.size).map(|(_, at)| at);
         told_at.max(self.forgotten_size_at).is_some_and(|told| told > at)
@@ -233,7 +235,7 @@ impl Known {
         self.doubt_name(dir, name, now);
     }
 
-    /// What a name leads to is not to be believed if it was asked for at `until` or before.
+    /// The object of a name is not valid if it was requested at `until` or before.
     pub(crate) fn doubt_name(&mut self, dir: Handle, name: &[u8], until: Instant) {
         let hash = name_hash(dir, name);
         let until = self.names.peek(&hash).map_or(until, |doubted| until.max(*doubted));
@@ -244,8 +246,8 @@ impl Known {
         }
     }
 
-    /// A call of this thread met an object that is gone: what it looks up until then is asked for anew. Of more than
-    /// [`SECOND_TRIES_MAX`] threads at once the others may be answered from a listing.
+    /// A call of this thread met an object that is gone: its lookups until then ask a server anew. Of more
+    /// than [`SECOND_TRIES_MAX`] threads at once the others may be answered from a listing.
     pub(crate) fn tries_again(&mut self, thread: u32, now: Instant, until: Instant) {
         self.second_tries.retain(|_, until| *until > now);
         if self.second_tries.len() < SECOND_TRIES_MAX {
@@ -258,7 +260,7 @@ impl Known {
         self.second_tries.get(&thread).is_some_and(|until| *until > now)
     }
 
-    /// A name was taken from what it led to, or perhaps.
+    /// A name was removed from its object, or perhaps.
     pub(crate) fn name_taken(&mut self, dir: Handle, name: &[u8], now: Instant) {
         self.name_changed(dir, name, now);
         self.taken_at = Some(now);

@@ -1,35 +1,37 @@
 //! An open directory: where its reader is, and what comes next.
 //!
-//! The kernel asks for entries behind an offset: 0 at first, afterwards the offset that came with the last entry its
-//! caller took. That need not be the last one we gave: what did not fit the caller's buffer is asked for again.
+//! The kernel asks for entries after an offset: 0 at first, afterwards the offset that came with the last
+//! entry its caller took. That need not be the last one returned: entries that did not fit the caller's
+//! buffer are requested again.
 //!
 //! ```text
 //!   offset   0        1         2        place      place          place
 //!            ├── . ───┼── .. ───┼─ entry ──┼─ entry ──┼── ... ─ entry ──┤
 //! ```
 //!
-//! An entry's offset is its *place*, the 63-bit keyed hash of its name, which stays the same whatever else is created and
-//! removed: so an entry that is there from the beginning of a listing to its end is listed exactly once, and others at most
-//! once. Places up to 2 are taken by the dots and are lifted to 3. Entries of the same place (one in 2^63) are told apart
-//! by going on from memory; only who seeks to exactly such a place may miss one.
+//! An entry's offset is its *place*, the 63-bit keyed hash of its name, which stays the same whatever else is
+//! created and removed: so an entry that is there from the beginning of a listing to its end is listed
+//! exactly once, and others at most once. Places up to 2 are taken by the dots and are lifted to 3. Entries
+//! of the same place (one in 2^63) are distinguished by continuing from memory; only a seek to exactly such a
+//! place may miss one.
 
 use super::errno::Result;
 use bytes::Bytes;
 use shoal_env::Instant;
 use shoal_proto::{Attr, Entry, Handle, Kind};
 
-/// The offset behind `.`.
+/// The offset after `.`.
 const BEHIND_DOT: u64 = 1;
-/// The offset behind `..`.
+/// The offset after `..`.
 const BEHIND_DOT_DOT: u64 = 2;
 
 /// Where entries come from: a client's stream, or a test's script.
 pub(crate) trait Source {
     /// The next entry.
     async fn next(&mut self, plus: bool) -> Result<Option<Fetched>>;
-    /// Go on behind a place.
+    /// Continue after a place.
     fn seek(&mut self, place: u64);
-    /// Begin again, with what the directory holds now.
+    /// Restart, with the directory's present contents.
     fn rewind(&mut self);
 }
 
@@ -42,16 +44,16 @@ pub(crate) struct Fetched {
     pub(crate) is_unknown: bool,
 }
 
-/// One entry, as the kernel is told of it.
+/// One entry, as it is returned to the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listed {
-    /// What it leads to.
+    /// The object that it leads to.
     pub handle: Handle,
     /// The kind of that.
     pub kind: Kind,
     /// Its name; `.` and `..` too.
     pub name: Bytes,
-    /// The offset behind it.
+    /// The offset after it.
     pub offset: u64,
     /// When it was asked for: from then on the name may lead elsewhere.
     pub asked_at: Instant,
@@ -66,9 +68,9 @@ pub(crate) struct Listing<S> {
     source: S,
     dir: Handle,
     parent: Handle,
-    /// The offset behind what was passed last.
+    /// The offset after the last passed entry.
     at: u64,
-    /// What comes next, if it was looked at already.
+    /// The next entry, if it was peeked at already.
     ahead: Option<Listed>,
 }
 
@@ -102,7 +104,7 @@ impl<S: Source> Listing<S> {
         Ok(self.ahead.as_mut())
     }
 
-    /// Go past what was peeked at.
+    /// Go past the peeked entry.
     pub(crate) fn pass(&mut self) {
         if let Some(entry) = self.ahead.take() {
             self.at = entry.offset;

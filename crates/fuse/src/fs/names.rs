@@ -1,12 +1,12 @@
 //! Names: looked up, made, removed, moved.
 //!
-//! **The kernel is told nothing about what is not there**: a name that leads nowhere is an error, not an entry without an
-//! inode, which it would believe for a while and answer opens from.
+//! **The kernel gets no negative entries**: a name that leads nowhere is an error, not an entry without an
+//! inode, which it would cache for a while and answer opens from.
 //!
-//! **A file is created only where there was none.** The kernel looks a name up, finds nothing, and asks to create; if
-//! somebody else was faster, opening what is there now would pass by the kernel's check of permissions. So a creation is
-//! always exclusive, and one that need not have been is answered `ESTALE`: the kernel then looks the name up again, checks,
-//! and opens it.
+//! **A file is created only where there was none.** The kernel looks a name up, finds nothing, and asks to
+//! create; if another client was faster, opening the present file would bypass the kernel's check of
+//! permissions. So a creation is always exclusive, and one that need not have been is answered `ESTALE`: the
+//! kernel then looks the name up again, checks, and opens it.
 
 use super::attempts::{Found, Refused, TRY_SPAN};
 use super::{Caller, Errno, Fs, Opened, Opening, Result};
@@ -39,7 +39,7 @@ fn owner(caller: Caller, mode: u32) -> Owner {
 }
 
 impl Fs {
-    /// What a name leads to, asked by this thread; and how long that may be believed.
+    /// The object of a name, looked up by this thread; and how long that is valid.
     pub async fn lookup(&self, thread: u32, dir: Handle, bytes: &[u8]) -> Result<(Attr, Duration)> {
         let asked_at = self.now();
         let is_doubted = |fs: &Fs| fs.known().name_changed_since(dir, bytes, asked_at);
@@ -62,9 +62,10 @@ impl Fs {
         Ok((found, believed))
     }
 
-    /// What a name leads to, after what it led to was gone: a file is opened with that, before it can be replaced again. In a
-    /// mount that caches nothing, after a look too: there the kernel looks at a file before each open, and does not say what the
-    /// look is for. The name of such a file is doubted for a while if the refusal was this thread's.
+    /// The object of a name, after its former object was gone: a file is opened with the lookup, before it
+    /// can be replaced again. In a mount that caches nothing, after a look too: there the kernel looks at a
+    /// file before each open, and does not give the purpose of the look. The name of such a file is doubted
+    /// for a while if the refusal was this thread's.
     async fn lookup_again(&self, is_own: bool, refused: Refused, dir: Handle, bytes: &[u8]) -> Result<Attr> {
         let (asked_at, name) = (self.now(), name(bytes)?);
         let rights = match refused {
@@ -195,13 +196,13 @@ impl Fs {
         Ok(renamed?)
     }
 
-    /// A name leads elsewhere, or perhaps. Said before the kernel hears of it: it asks for no listing of a directory meanwhile
-    /// in which it changes names.
+    /// A name leads elsewhere, or perhaps. Recorded before the kernel gets the answer: it requests no listing
+    /// of a directory while it changes names in it.
     fn name_changed(&self, dir: Handle, bytes: &[u8]) {
         self.known().name_changed(dir, bytes, self.now());
     }
 
-    /// A name was taken from what it led to, or perhaps.
+    /// A name was removed from its object, or perhaps.
     fn name_taken(&self, dir: Handle, bytes: &[u8]) {
         self.known().name_taken(dir, bytes, self.now());
     }

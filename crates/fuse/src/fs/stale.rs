@@ -21,7 +21,7 @@ pub(super) struct StalePages {
     env: Env,
     invalidate: Invalidate,
     pause: Duration,
-    /// Whose pages are being taken, and whether they were changed again since that began.
+    /// The files whose pages are being invalidated, and whether they were changed again since that began.
     busy: Rc<RefCell<HashMap<Handle, bool>>>,
 }
 
@@ -30,7 +30,7 @@ impl StalePages {
         StalePages { env, invalidate, pause: pause.max(PAUSE_MIN), busy: Rc::default() }
     }
 
-    /// Another changed a file whose pages are read.
+    /// Another client changed a file whose pages are read.
     pub(super) fn found(&self, object: Handle) {
         if let Some(again) = self.busy.borrow_mut().get_mut(&object) {
             *again = true;

@@ -55,7 +55,7 @@ impl Fs {
         Ok(set?)
     }
 
-    /// Names of the attributes as `listxattr(2)` gives them, each with a NUL behind it.
+    /// Names of the attributes as `listxattr(2)` gives them, each with a NUL after it.
     pub async fn listxattr(&self, uid: u32, object: Handle) -> Result<Vec<u8>> {
         let mut list = Vec::new();
         for name in self.xattr_names(object).await? {

@@ -13,7 +13,8 @@ const FILES: usize = 300;
 /// Looked up by name until the rest is known.
 const ASKED: usize = 100;
 
-/// A file system with a directory of files, and a second mount of it whose kernel knows nothing of them yet.
+/// A file system with a directory of files, and a second mount of it whose kernel has nothing of them cached
+/// yet.
 struct Walked {
     second: MountHandle,
     mounted: Mounted,

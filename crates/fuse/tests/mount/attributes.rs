@@ -1,4 +1,4 @@
-//! What `cp -a` and `tar -x` wait for: a change of attributes alone waits for no sync of the servers' disks.
+//! The waits of `cp -a` and `tar -x`: a change of attributes alone waits for no sync of the servers' disks.
 
 use crate::cluster::{Cluster, switches};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags};

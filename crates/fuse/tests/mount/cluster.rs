@@ -24,13 +24,13 @@ pub struct Cluster {
     folder: Option<PathBuf>,
 }
 
-/// A server; it ends when nobody can ask it any more.
+/// A server; it ends when its last handle is dropped.
 struct Running {
     asks: UnboundedSender<Ask>,
     thread: JoinHandle<()>,
 }
 
-/// What a server is asked for.
+/// A request to a server.
 enum Ask {
     /// Its counts.
     Counts(mpsc::Sender<CounterSnapshot>),
@@ -84,7 +84,7 @@ impl Cluster {
         self.servers.insert(usize::from(id), server);
     }
 
-    /// What a server counted.
+    /// The counts of a server.
     pub fn counts(&self, id: u16) -> CounterSnapshot {
         let (send, receive) = mpsc::channel();
         self.servers[usize::from(id)].asks.unbounded_send(Ask::Counts(send)).expect("the server runs");
@@ -161,7 +161,7 @@ fn start_server(map: &ClusterMap, id: ServerId, folder: Option<PathBuf>) -> Runn
         ready.send(()).unwrap();
         while let Some(ask) = asked.next().await {
             match ask {
-                // Who does not wait any more needs no answer.
+                // A waiter that has gone needs no answer.
                 Ask::Counts(send) => drop(send.send(server.shards()[0].counters.snapshot())),
                 Ask::Silence(begins, lasts) => {
                     begins.send(()).unwrap();

@@ -1,5 +1,5 @@
-//! What the mount costs of messages: with the kernel between, an operation of a program is several requests, and each of
-//! them at most one message. Held from above: the kernel may ask less.
+//! The messages of a mount: with the kernel between, an operation of a program is several requests, and each
+//! of them at most one message. Held from above: the kernel may ask less.
 
 use super::Mounted;
 use shoal_client::ClientCounters;
@@ -66,9 +66,9 @@ fn an_operation_on_the_mount_costs_few_messages() {
         // Other techniques, other counts.
         return;
     }
-    // What is believed for 100 ms is asked again now and then, on a slow machine before each operation: the directory's
-    // attributes and name, and the file's; and before a write whether the file has extended attributes (a privilege to take
-    // away), which of a file just made is known.
+    // Facts cached for 100 ms are requested again now and then, on a slow machine before each operation: the
+    // directory's attributes and name, and the file's; and before a write whether the file has extended
+    // attributes (a privilege to take away), which of a file just made is known.
     const DIR: u64 = EACH;
     let mut counted = Counted::new();
     let data = vec![7; 8 << 10];

@@ -54,7 +54,7 @@ fn a_file_is_cut_and_grown_by_path_and_by_descriptor() {
     let mut grown = pattern(100_000);
     grown.resize(150_000, 0);
     assert_eq!(fs::read(&path).unwrap(), grown);
-    // Opened for truncation: what was there is gone.
+    // Opened for truncation: its former bytes are gone.
     fs::write(&path, b"short").unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"short");
 }
@@ -125,7 +125,8 @@ fn write_mapped(path: &Path, len: usize) {
     let file = read_write(path);
     file.set_len(len as u64).unwrap();
     let prot = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice; the file has `len` bytes and nobody cuts it meanwhile.
+    // SAFETY: a new mapping at an address of the kernel's choice; the file has `len` bytes and is not cut
+    // meanwhile.
     let map =
         unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, &file, 0) }.unwrap();
     // SAFETY: the mapping has `len` bytes, is ours alone, and lives until it is unmapped below.
@@ -142,7 +143,7 @@ fn write_mapped(path: &Path, len: usize) {
 fn files_are_written_by_mapping_them_also_through_a_descriptor_for_appending() {
     let fs_ = Mounted::new();
     let path = fs_.path("mapped");
-    // Open for appending all the time: what the kernel writes back by it must not be appended.
+    // Open for appending all the time: bytes that the kernel writes back by it must not be appended.
     let appending = OpenOptions::new().append(true).create(true).open(&path).unwrap();
     write_mapped(&path, 300_000);
     assert!(fs::read(&path).unwrap() == pattern(300_000));
@@ -176,7 +177,7 @@ fn direct_reads_and_writes_work_beside_cached_ones() {
     assert_eq!(byte, [2]);
 }
 
-/// Runs a shell as somebody who is not root.
+/// Runs a shell as a user other than root.
 fn as_nobody(script: &str) {
     let status = Command::new("sh").arg("-c").arg(script).uid(65534).gid(65534).status().unwrap();
     assert!(status.success(), "{script}");

@@ -153,7 +153,7 @@ fn a_dead_mount_is_cleared_and_mounted_on() {
     }
     let (cluster, dir) = (Cluster::start(1), TempDir::new().unwrap());
     let point = dir.path().canonicalize().unwrap();
-    // What a killed process leaves behind: a mount whose device nobody holds.
+    // The remains of a killed process: a mount whose device no process holds.
     let device = File::options().read(true).write(true).open("/dev/fuse").unwrap();
     let fd = std::os::fd::AsRawFd::as_raw_fd(&device);
     let data = std::ffi::CString::new(format!("fd={fd},rootmode=40000,user_id=0,group_id=0")).unwrap();
@@ -265,7 +265,7 @@ fn ask_for_a_handle(path: &Path) -> Result<(), i32> {
     let handle = libc::file_handle { handle_bytes: 128, handle_type: 0, f_handle: [] };
     let (mut room, mut mount) = (Room { handle, bytes: [0; 128] }, 0);
     let handle = std::ptr::from_mut(&mut room).cast::<libc::file_handle>();
-    // SAFETY: the handle has as many bytes of room behind it as it says, and all outlive the call.
+    // SAFETY: the handle is followed by as many bytes of room as it says, and all outlive the call.
     let done = unsafe { libc::name_to_handle_at(libc::AT_FDCWD, path.as_ptr(), handle, &mut mount, 0) };
     match done {
         0 => Ok(()),

@@ -24,7 +24,7 @@ async fn state(env: Env, options: shoal_client::Options) -> Fs {
     Fs::new(env, client, &believing, forgets_nothing, Arc::new(AtOnce::new(CACHE)))
 }
 
-/// So many entries behind `offset`, with the time they may be believed, and the offset behind them.
+/// So many entries after `offset`, with their cache time, and the offset after them.
 async fn list(fs: &Fs, fh: u64, mut offset: u64, count: usize) -> (BTreeMap<String, (Attr, Duration)>, u64) {
     let mut listed = BTreeMap::new();
     let given = fs.readdir(fh, offset, true, |entry, believed| {

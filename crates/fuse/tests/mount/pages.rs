@@ -139,7 +139,7 @@ fn own_writes_keep_the_pages_and_one_of_another_mount_between_them_does_not() {
             }
             assert!(fs::read(&here).unwrap() == vec![2; len]);
         });
-        // What lies behind the last whole page was never in a page of the kernel before it was read.
+        // Bytes after the last whole page were never in a page of the kernel before they were read.
         assert!(own <= 2, "{own} reads of {len} bytes");
         let file = OpenOptions::new().read(true).write(true).open(&here).unwrap();
         file.write_all_at(&[3; 1_000], 0).unwrap();
@@ -153,7 +153,8 @@ fn own_writes_keep_the_pages_and_one_of_another_mount_between_them_does_not() {
 #[test]
 fn what_is_written_to_a_new_file_is_read_from_the_pages_that_its_writes_left() {
     let one = Mounted::new();
-    // Whole pages: the kernel does not keep what it has of others. The last outgrow their first strip, and times are set.
+    // Whole pages: the kernel does not keep partial ones. The last outgrow their first strip, and times are
+    // set.
     let all = files(&one, |n| [4_096, 16_384, 32_768, 5 << 16][n % 4]);
     for (path, _) in &all {
         let times = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
@@ -215,7 +216,8 @@ fn two_mounts_that_write_and_read_one_file_at_once_find_what_returned_before_eac
     let two = one.second(&MountOptions::default());
     let paths = [one.path("f"), two.mountpoint().join("f")];
     fs::write(&paths[0], vec![0; LEN]).unwrap();
-    // Each page is one writer's, who counts up; a page read after an open is never older than what had returned before.
+    // Each page has one writer, which counts up; a page read after an open is never older than the writes
+    // that had returned before.
     let returned: [std::sync::atomic::AtomicU8; 2] = Default::default();
     std::thread::scope(|scope| {
         for writer in 0..2 {

@@ -1,6 +1,7 @@
-//! A server that does not answer, beside others that do.
+//! A server that does not answer, among others that do.
 //!
-//! Times are compared only with limits that are far apart: what fails at once is told from what waits for the limit.
+//! Times are compared only with limits that are far apart: they distinguish a call that fails at once from
+//! one that waits for the limit.
 
 use super::cluster::Cluster;
 use super::{errno, names_in};
@@ -79,7 +80,7 @@ impl Scene {
         self.dirs[usize::from(SILENT)].join("f")
     }
 
-    /// Let a whole limit pass: what asks the server waits for it, then no more.
+    /// Let a whole limit pass: calls to the server wait for it, then no more.
     fn learn(&self) {
         let begun = Instant::now();
         assert_eq!(errno(&fs::metadata(self.silent_file()).unwrap_err()), libc::ETIMEDOUT);
@@ -98,7 +99,7 @@ fn in_time<T>(limit: Duration, what: &str, work: impl FnOnce() -> T) -> T {
 fn a_silent_server_costs_one_limit_and_then_only_what_lies_on_it() {
     let scene = Scene::new();
     let silenced = scene.cluster.silence(SILENT);
-    // Nobody knows yet: a listing waits for attributes no longer than a moment.
+    // The silence is not known yet: a listing waits for attributes no longer than a moment.
     let names = ["of-0", "of-1", "of-2"];
     assert_eq!(in_time(LIMIT - GRACE / 2, "the first listing", || names_in(&scene.mixed)), names);
     scene.learn();
@@ -120,7 +121,7 @@ fn a_silent_server_costs_one_limit_and_then_only_what_lies_on_it() {
                 });
             });
         }
-        // Behind the kernel's lock of one directory.
+        // Under the kernel's lock of one directory.
         for n in 0..8 {
             let path = scene.silent_file().with_extension(n.to_string());
             scope.spawn(move || {
@@ -149,7 +150,7 @@ fn an_entry_without_attributes_has_its_kind_and_inode_number_and_spoils_nothing_
     let inode = open.metadata().unwrap().ino();
     let silenced = scene.cluster.silence(SILENT);
     scene.learn();
-    // What is believed of it is forgotten first.
+    // The cached facts about it expire first.
     std::thread::sleep(Duration::from_millis(200));
     let listed: Vec<fs::DirEntry> = fs::read_dir(&scene.mixed).unwrap().map(|entry| entry.unwrap()).collect();
     let entry = listed.iter().find(|entry| entry.file_name() == "of-2").unwrap();

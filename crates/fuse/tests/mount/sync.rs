@@ -1,4 +1,5 @@
-//! What an fsync covers and tells: of a file that is open several times, of a directory over several servers, of a whole mount.
+//! The coverage and the errors of an fsync: of a file that is open several times, of a directory over several
+//! servers, of a whole mount.
 
 use crate::cluster::Cluster;
 use crate::{Mounted, errno};
@@ -82,13 +83,14 @@ fn a_loss_of_what_was_stored_in_a_mapping_is_told_through_any_descriptor() {
     fs::write(&path, [0; LARGE]).unwrap();
     syncing.sync_all().unwrap();
     let prot = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice; the file has `LARGE` bytes and nobody cuts it meanwhile.
+    // SAFETY: a new mapping at an address of the kernel's choice; the file has `LARGE` bytes and is not cut
+    // meanwhile.
     let map = unsafe { rustix::mm::mmap(std::ptr::null_mut(), LARGE, prot, MapFlags::SHARED, &mapping, 0) };
     let map = map.unwrap();
-    // SAFETY: the mapping has `LARGE` bytes, is ours alone, and is not used behind its end below.
+    // SAFETY: the mapping has `LARGE` bytes, is ours alone, and is not used after its end below.
     unsafe { std::slice::from_raw_parts_mut(map.cast::<u8>(), LARGE) }.fill(7);
-    // The kernel hands what was stored to the servers, and syncs nothing. `munmap` would do so too, but with the process's
-    // memory locked, in which the servers of this test are: so it finds nothing to do.
+    // The kernel writes the stored bytes to the servers, and syncs nothing. `munmap` would do so too, but
+    // with the process's memory locked, in which the servers of this test are: so it finds nothing to do.
     rustix::fs::syncfs(&mapping).unwrap();
     assert!(fs::read(&path).unwrap() == [7; LARGE]);
     // SAFETY: the mapping made above, whole.

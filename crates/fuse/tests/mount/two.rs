@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
-/// Nothing is believed: each sees at once what the other did.
+/// Nothing is cached: each sees the other's changes at once.
 fn strict() -> MountOptions {
     MountOptions { cache: Duration::ZERO, ..MountOptions::default() }
 }
@@ -32,7 +32,7 @@ fn strict_mounts_see_each_others_names_attributes_and_bytes_at_once() {
     }
 }
 
-/// What ROMIO does for non-contiguous writes; a lock holds within one mount only.
+/// As ROMIO does for non-contiguous writes; a lock holds within one mount only.
 #[test]
 fn a_range_that_two_mounts_read_change_and_write_back_loses_bytes_of_one() {
     let one = Mounted::with(&strict());
@@ -224,8 +224,8 @@ fn a_file_that_another_client_removes_or_replaces_can_be_used_by_those_that_have
 const REPLACED: u16 = 300;
 const READERS: usize = 2;
 
-/// Opens, stats and reads a file, over and over, until told to end; each time it is a whole content, and none that was replaced
-/// before the open began.
+/// Opens, stats and reads a file, over and over, until it is to end; each time it is a whole content, and
+/// none that was replaced before the open began.
 fn look_on(path: &Path, ended: &AtomicBool, published: &AtomicU16) -> usize {
     let mut looks = 0;
     while !ended.load(Ordering::Relaxed) {
@@ -373,7 +373,7 @@ impl Page {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
         let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice; the file has a page and nobody cuts it.
+        // SAFETY: a new mapping at an address of the kernel's choice; the file has a page and is not cut.
         Page(unsafe { mmap(std::ptr::null_mut(), PAGE, prot, MapFlags::SHARED, &file, 0) }.unwrap())
     }
 
@@ -395,7 +395,7 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `of`, whole, used by nobody any more.
+        // SAFETY: the mapping made in `of`, whole, no longer in use.
         let _ = unsafe { rustix::mm::munmap(self.0, PAGE) };
     }
 }
@@ -462,7 +462,7 @@ fn a_refused_open_that_found_nothing_does_not_have_a_later_open_get_what_was_gon
     // Made anew, and only looked at.
     fs::write(&here, b"old").unwrap();
     assert_eq!(fs::metadata(&there).unwrap().len(), 3);
-    // What was looked at is gone before the next open begins.
+    // The file that was looked at is gone before the next open begins.
     replace(&here, b"newer");
     assert_eq!(fs::read(&there).unwrap(), b"newer");
 }

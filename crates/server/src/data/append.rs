@@ -5,12 +5,14 @@
 //! there, its own share by the store and the others' through their servers, before the next append's turn. The answer
 //! leaves when all shares are written.
 //!
-//! **What begins a generation of a laid-out file (a truncation, explicit times) takes a turn, too** ([`Turns`]). Else a share
-//! that is written might be refused, as its server answers by the generation of then; and where the file had meanwhile become
-//! longer, nothing would tell the append that its bytes are there: it would go to the new end and be there twice.
+//! **An operation that begins a generation of a laid-out file (a truncation, explicit times) takes a turn,
+//! too** ([`Turns`]). Otherwise a written share might be refused, because its server answers by the
+//! generation of that time; and if the file had become longer meanwhile, the append could not know that its
+//! bytes are there: it would go to the new end and be there twice.
 //!
-//! A share that is refused because a generation began all the same (a repair) is written again at the same place, **never
-//! the whole append behind what is there of it**; where that cannot be, the append fails.
+//! A share that is refused because a generation began all the same (a repair) is written again at the same
+//! place; **the whole append is never repeated after its partial bytes**. Where that is impossible, the
+//! append fails.
 
 use super::Engine;
 use super::work::status_of;
@@ -34,7 +36,7 @@ const TRIES_MAX: usize = 8;
 /// How long the shares of an append may take from the first byte on, all tries together: its place is the file's end until then.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the data engine asks of other servers.
+/// The data engine's requests to other servers.
 pub trait Peers {
     /// Run one operation on another server, as a group of its own; gives its answer and bulk data, until `deadline`.
     fn ask(
@@ -46,7 +48,7 @@ pub trait Peers {
     ) -> LocalBoxFuture<'static, Result<(Answer, Bytes), Status>>;
 }
 
-/// Whose turn it is to append to a laid-out file, or to begin a generation of it, by file: in order of asking.
+/// Turns to append to a laid-out file, or to begin a generation of it, by file: in order of request.
 #[derive(Clone, Default)]
 pub struct Turns(Rc<RefCell<HashMap<Handle, Semaphore>>>);
 
@@ -57,7 +59,7 @@ impl Turns {
         Turn { turns: self.clone(), file, permit: Some(permit) }
     }
 
-    /// Take a turn if nobody has it or waits for it.
+    /// Take a turn if no group has it or waits for it.
     pub fn try_take(&self, file: Handle) -> Option<Turn> {
         let permit = self.of(file).try_acquire(1)?;
         Some(Turn { turns: self.clone(), file, permit: Some(permit) })
@@ -79,7 +81,7 @@ pub struct Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         drop(self.permit.take());
-        // Files that nobody has a turn of are forgotten.
+        // Files without turns are dropped.
         self.turns.0.borrow_mut().retain(|_, turn| turn.free() == 0);
     }
 }
@@ -90,7 +92,7 @@ impl fmt::Debug for Turn {
     }
 }
 
-/// The place of an append to a laid-out file: nobody else gets it while this is held.
+/// The place of an append to a laid-out file: no other append gets it while this is held.
 pub(super) struct Place {
     _turn: Turn,
     end: u64,
@@ -136,7 +138,7 @@ pub(super) async fn at_place(
         match next(end, &shares) {
             Next::Done => return Ok((end, size)),
             Next::Failed(why) => return Err(why),
-            // A generation began meanwhile. What follows from that is seen by where the file ends now.
+            // A generation began meanwhile. The file's present end shows the consequence.
             Next::Newer(reached) => match end_of(engine, layout, generation, deadline).await {
                 // Nothing was cut: the other shares are written where they belong.
                 Ok((now, newer)) if now == reached => generation = newer,
@@ -149,7 +151,7 @@ pub(super) async fn at_place(
     Err(Status::Io)
 }
 
-/// What the shares of an append came to.
+/// The result of the shares of an append.
 #[derive(PartialEq, Eq, Debug)]
 enum Next {
     Done,
@@ -158,8 +160,8 @@ enum Next {
     Failed(Status),
 }
 
-/// Once a share is written, another try of the whole would find it at the end of the file and go behind it. So what a client
-/// tries again by itself is told only as long as none is.
+/// Once a share is written, a retry of the whole append would find it at the end of the file and append after
+/// it. So errors that a client retries by itself are returned only while no share is written.
 fn next(from: u64, shares: &[Result<u64, Status>]) -> Next {
     let Some(why) = shares.iter().find_map(|share| share.err()) else { return Next::Done };
     let written = shares.iter().filter_map(|share| share.ok()).max().unwrap_or(0);
@@ -188,7 +190,7 @@ async fn end_of(
 ) -> Result<(u64, Generation), Status> {
     let facts = join_all(layout.datafiles.iter().map(|&stream| facts_of(engine, stream, deadline))).await;
     let striping = layout.striping();
-    // Datafiles that nobody has touched yet tell none.
+    // Untouched datafiles report none.
     let (mut end, mut generation) = (0, generation);
     for (index, facts) in facts.into_iter().enumerate() {
         let facts = facts?;
@@ -302,7 +304,8 @@ mod tests {
             assert_eq!(next(100, &[Err(again), Ok(10)]), Next::Failed(Status::Io), "{again}");
             assert_eq!(next(100, &[stale, Err(again), Ok(10)]), Next::Failed(Status::Io), "{again}");
         }
-        // A refusal before anything is written is the client's to mend; one that never was one is no reason to hide others.
+        // The client can handle a refusal before anything is written. A share without an answer is no reason
+        // to hide the refusals of others.
         assert_eq!(next(100, &[Err(Status::BadCapability), Ok(0)]), Next::Failed(Status::BadCapability));
         assert_eq!(next(100, &[Err(Status::NoSpace), Ok(10)]), Next::Failed(Status::NoSpace));
         assert_eq!(next(100, &[Err(Status::TimedOut), Ok(10)]), Next::Failed(Status::TimedOut));

@@ -9,9 +9,9 @@
 //!   write of bulk data:   c ──▶ d ··· bytes ··· e ──▶ f      before the first byte and after the last
 //!   read:                 the count of before its first byte
 //! ```
-//! **Invariant: no count is current both before and after a change.** A read answered while bytes are being written has a count
-//! that the end of that write replaces for good. A start of the server begins at a random number, so what a crash took does not
-//! look like what was there.
+//! **Invariant: no count is current both before and after a change.** A read answered while bytes are being
+//! written has a count that the end of that write replaces for good. A start of the server begins at a random
+//! number, so bytes lost in a crash do not look like the bytes before it.
 //!
 //! Counts are kept in memory only, in a table of fixed size by the hash of the handle. Streams that share a place move
 //! together, which costs them a look and nothing else.
@@ -22,7 +22,7 @@ use shoal_store::StreamChange;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Places in the table, as a power of two: a megabyte, of which the system gives what is used.
+/// Places in the table, as a power of two: a megabyte, of which the system allocates only the used pages.
 const PLACES_LOG2: u32 = 17;
 /// Odd, and without a pattern in its bits: handles that follow each other go far apart.
 const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -34,7 +34,7 @@ const FIRST: u64 = 1 << 62;
 pub struct ChangeCounts(Rc<Inner>);
 
 struct Inner {
-    /// What every stream begins with: random within `FIRST..2 * FIRST`.
+    /// The first count of every stream: random within `FIRST..2 * FIRST`.
     base: u64,
     given: Cell<u64>,
     places: RefCell<Vec<u64>>,

@@ -1,8 +1,9 @@
 //! Pools: datafiles of other servers, made ahead of need, for files of this one (PVFS small files, section III-A).
 //!
-//! A file that grows out of its first strip, and one made where no data is held, needs datafiles on other servers. They lie
-//! ready here, as handles: so both are **one local transaction**, one record and one sync, and nobody else is asked.
-//! A pool a data server, on disk, filled by batches ([`crate::data::precreated`]) in the background.
+//! A file that grows out of its first strip, and one made where no data is held, needs datafiles on other
+//! servers. They are in reserve here, as handles: so both are **one local transaction**, one record and one
+//! sync, and no other server is asked. There is a pool per data server, on disk, filled by batches
+//! ([`crate::data::precreated`]) in the background.
 //!
 //! ```text
 //!   row p server:  ranges  ├────────┬───────────────────────────┬──────────┤
@@ -10,22 +11,25 @@
 //!                          └ next   └ what may be taken; moved on durably, ahead
 //! ```
 //! * **Taking is a change of the pool's row in the batch of the file that takes**: both happen, or neither.
-//! * **No datafile is given twice.** In the weaker sync modes somebody may see a file's layout, and write to its datafiles,
-//!   before the record is durable; if that is lost then, the row says that they are still in the pool. So what may be
-//!   taken is *lent* first, durably in every mode, some at a time; and whatever a start finds lent and not taken it retires: the
-//!   reaper has it used up where it was made, touched or not.
+//! * **No datafile is given twice.** In the weaker sync modes a client may see a file's layout, and write to
+//!   its datafiles, before the record is durable. If the record is then lost, the row says that they are
+//!   still in the pool. So datafiles are *lent* before they may be taken, durably in every mode, some at a
+//!   time. A start retires all that are lent and not taken: the reaper has them used up on their own server,
+//!   touched or not.
 //! * **A batch is numbered.** Its number is this pool's last one and one more, and the row of the pool says which was stored
 //!   last; so an answer that was lost is asked for again and is the same batch, and nothing leaks. A pool that begins draws an
 //!   id, durably, before it asks, so that no batch of a pool that was lost is taken for one of its own.
 //! * Each pool is filled by a task of its own: where one server is away the others go on, and its own goes on when it is back.
 //!   A server that is added gets a pool when the map tells of it.
-//! * Who finds a pool empty waits for it until his deadline, then hears why it was not filled (`Unavailable`, …), or `Busy`.
+//! * If a pool is empty, callers wait until their deadline, then fail with the refill error (`Unavailable`,
+//!   …) or `Busy`.
 //!
-//! # What has a pool, and what not
+//! # Which objects have pools
 //!
-//! Datafiles. Directories have none, although the paper's pools have a type: a directory must have its attributes where it
-//! lies before anybody may see its name, and a handle made ahead saves none of the messages that bring them. Handles for
-//! them are drawn, 64 by one message; a drawn handle has nothing behind it, so one that is lost leaks nothing.
+//! Datafiles. Directories have none, although the paper's pools have a type: a directory must have its
+//! attributes on its server before its name becomes visible, and a handle made ahead saves none of the
+//! messages that bring them. Handles for them are drawn, 64 by one message. A drawn handle has no object, so
+//! a lost one leaks nothing.
 //!
 //! Batches are large from the first one on: their cost (a message, a record on each side) is that of a small one, as a
 //! batch is one row wherever it lies.
@@ -55,8 +59,8 @@ pub struct Sizes {
     pub batch: u16,
     /// A pool with fewer asks for the next batch.
     pub low: u64,
-    /// Lent ahead of need at once, and what a start may find lent and not taken at most. With less than half of them left
-    /// the next are lent.
+    /// Datafiles lent ahead of need at once: also the most that a start may find lent and not taken. When
+    /// fewer than half of them are left, the next are lent.
     pub lent: u64,
 }
 
@@ -67,7 +71,7 @@ impl Sizes {
 
 /// A peer has this long to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause when it did not, or the store did not take what it said.
+/// Pause when it did not, or the store did not accept its answer.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Bytes of journal that a change of a pool's row takes at most.
 const JOURNAL_BYTES: u64 = 1024;
@@ -110,7 +114,7 @@ impl Pool {
         self.lent = self.lent.max(self.taken + self.level().min(max));
     }
 
-    /// The mutant: what was taken last lies in the pool again.
+    /// The mutant: the datafiles that were taken last are in the pool again.
     fn untake(&mut self) -> Vec<Handle> {
         if let Some(range) = self.ranges.first_mut() {
             let count = (range.first.counter() % crate::data::precreated::BLOCK).min(3) as u16;
@@ -120,14 +124,14 @@ impl Pool {
         Vec::new()
     }
 
-    /// Take what was lent and not taken.
+    /// Take datafiles that were lent and not taken.
     pub fn take_lent(&mut self) -> Vec<Handle> {
         let count = self.lent.saturating_sub(self.taken);
         (0..count).map_while(|_| self.take()).collect()
     }
 }
 
-/// What is known of one pool in memory.
+/// The state of one pool in memory.
 #[derive(Default)]
 struct Known {
     id: Cell<u64>,
@@ -157,7 +161,7 @@ impl Known {
         (lent < sizes.lent.div_ceil(2) || lent < self.awaited_now()) && lent < self.level.get()
     }
 
-    /// How many of those that are left somebody waits for.
+    /// How many of the remaining ones are awaited.
     fn awaited_now(&self) -> u64 {
         let id = self.id.get();
         let awaited = self.awaited.borrow();
@@ -165,7 +169,7 @@ impl Known {
         upto.saturating_sub(self.taken.get())
     }
 
-    /// How many are lent at once: enough for those who wait.
+    /// How many are lent at once: enough for the waiting callers.
     fn lends(&self, sizes: Sizes) -> u64 {
         sizes.lent.max(self.awaited_now())
     }
@@ -197,8 +201,8 @@ impl Pools {
         known.get(&peer).filter(|known| known.id.get() == id).map_or(0, |known| known.lent.get())
     }
 
-    /// Of a server's pool more is wanted than may be taken at this moment. What happens from now on ends the wait for it
-    /// ([`wait`]), however much later that begins.
+    /// More of a server's pool is wanted than may be taken at this moment. Events from now on end the wait
+    /// for it ([`wait`]), however much later that begins.
     pub(crate) fn shortage(&self, peer: ServerId, upto: u64) -> Shortage {
         let known = self.of(peer);
         Shortage { id: known.id.get(), known, upto, filled: self.filled.wait() }
@@ -283,7 +287,7 @@ pub fn is_pool(key: &[u8]) -> bool {
 pub fn take(ctx: &mut Ctx<'_>, peer: ServerId) -> Result<Handle, Stopped> {
     let key = keys::pool(peer);
     let Some(mut pool) = ctx.row::<Pool>(&key)? else { return Err(Stopped::Pool(peer, 1)) };
-    // This group may have taken some before, which nobody else knows of yet.
+    // This group may have taken some before, which is not visible to others yet.
     let upto = pool.taken + 1;
     if upto > ctx.pools().lent(peer, pool.id) {
         return Err(Stopped::Pool(peer, upto));
@@ -304,7 +308,7 @@ pub async fn wait(shard: &Rc<Shard>, shortage: Shortage, deadline: Instant) -> R
     // Of a pool that began anew the counts are others.
     while known.id.get() == id {
         known.wanted.wake_all();
-        // Who comes here has looked when this wait began: something has to happen before it is worth looking again.
+        // The caller looked when this wait began: another look is useful only after a change.
         if shard.env.deadline(deadline, filled).await.is_err() {
             return Err(known.failure.get().unwrap_or(Status::Busy));
         }
@@ -316,7 +320,7 @@ pub async fn wait(shard: &Rc<Shard>, shortage: Shortage, deadline: Instant) -> R
     Ok(())
 }
 
-/// At a start: what was lent and not taken is retired, the rest is there again.
+/// At a start: datafiles that were lent and not taken are retired; the rest is available again.
 ///
 /// # Errors
 /// When the store fails.
@@ -415,8 +419,8 @@ async fn step(shard: &Rc<Shard>, peer: ServerId) -> Result<bool, Status> {
 /// Ask for the next batch, and store it.
 async fn refill(shard: &Rc<Shard>, peer: ServerId, pool: &Pool) -> Result<bool, Status> {
     let (id, sequence) = (pool.id, pool.sequence + 1);
-    // The row that was read may be one that a failed store did not make durable. The next start would draw another id, and nobody
-    // would ask for this batch again.
+    // The row that was read may be one that a failed store did not make durable. The next start would draw
+    // another id, and no server would request this batch again.
     shard.collection.health().map_err(status_of)?;
     shard.env.crash_point(crash_point::POOL_ASKS, u64::from(peer.0));
     let deadline = shard.env.now() + TIMEOUT;
@@ -449,8 +453,8 @@ async fn read(shard: &Rc<Shard>, peer: ServerId) -> Result<Option<Pool>, Status>
     })
 }
 
-/// Change a pool's row, from what it is at that moment, durably; then whoever waits may take from it. Whether there was
-/// something to change. `step` is where it is applied and not durable yet.
+/// Change a pool's row, from its value at that moment, durably; then waiting callers may take from it.
+/// Returns whether there was something to change. `step` runs when the change is applied and not durable yet.
 async fn change(
     shard: &Rc<Shard>,
     peer: ServerId,

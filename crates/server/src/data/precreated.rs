@@ -1,21 +1,23 @@
 //! Datafiles made ahead of need, at the server that holds them.
 //!
-//! Another server asks for a batch ([`crate::ops::peer::batchcreate`]) and hands its datafiles out to its files, without a word
-//! to this one ([`crate::data::pools`]). A batch is **one row**, whatever its size: whose pool it is, and a bit for each datafile
-//! that says whether it was ever named. Until then a datafile has no row and no stream of its own, and takes no space.
+//! Another server asks for a batch ([`crate::ops::peer::batchcreate`]) and hands its datafiles out to its
+//! files, without a message to this one ([`crate::data::pools`]). A batch is **one row**, whatever its size:
+//! the owner of its pool, and a bit for each datafile that says whether it was ever named. Until then a
+//! datafile has no row and no stream of its own, and takes no space.
 //!
 //! ```text
 //!   made ahead ──── first touch: a data write, or an action of a transaction ────▶ used: rows of its own
 //!   (bit clear)                                                                        │ reap, repair
 //!        └───────────── reap, retire: never needed ───────────▶ gone (bit set, no row) ◀┘
 //! ```
-//! A row whose bits are all set says nothing any more, and goes.
+//! A row whose bits are all set is no longer needed, and is removed.
 //!
-//! # Whose is it, and of which generation?
+//! # Owner and generation
 //!
-//! A datafile made ahead belongs to nobody and has no generation. It takes both from the **first touch**: the owner of the
-//! capability that a write shows, or of the action that names it, if that is a file of the pool's server; and the generation
-//! that the write or action carries. A read touches nothing: what was never written is empty, whatever the generation.
+//! A datafile made ahead has no owner and no generation. It takes both from the **first touch**: the owner of
+//! the capability that a write shows, or of the action that names it, if that is a file of the pool's server;
+//! and the generation that the write or action carries. A read touches nothing: an unwritten datafile is
+//! empty, whatever the generation.
 //!
 //! **No late write is lost by that, and none comes back.** Let a file take the datafile when its layout begins generation
 //! *g*. No request for this datafile carries an older one: before that the file did not have it, and no handle is in a pool
@@ -25,10 +27,10 @@
 //! touch of a client can only bring *g*. After the touch it is a datafile like any other: an older generation is
 //! answered `StaleLayout`.
 //!
-//! A write's touch is as weak as the write: it is in the same record or an earlier one, so whatever keeps the data keeps the
-//! datafile. If a power cut takes both, the datafile is untouched again, and its file's generation is still *g*, for a
-//! transaction's touch is durable and would have made the record before it durable too. What is left of its local file is
-//! removed by the start, durably, before anybody can touch it again.
+//! A write's touch is as weak as the write: it is in the same record or an earlier one, so if the data is
+//! kept, the datafile is kept. If a power cut takes both, the datafile is untouched again, and its file's
+//! generation is still *g*, for a transaction's touch is durable and would have made the record before it
+//! durable too. The start removes the remains of its local file, durably, before it can be touched again.
 //!
 //! A write that comes after the file was removed and its datafiles reaped finds the bit set (or no batch) and no row: it
 //! is answered `Stale`, and makes nothing.
@@ -95,7 +97,8 @@ impl Batch {
     }
 }
 
-/// Whose pool an untouched datafile was made for; `None`: it is none. Stops at a lock on the datafile.
+/// The server for whose pool an untouched datafile was made; `None`: it is none. Stops at a lock on the
+/// datafile.
 pub fn pool_of(ctx: &Ctx<'_>, datafile: Handle) -> Result<Option<ServerId>, Stopped> {
     if datafile.server() != ctx.identity.id || ctx.get(&keys::datafile(datafile))?.is_some() {
         return Ok(None);

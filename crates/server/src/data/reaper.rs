@@ -33,7 +33,7 @@ struct Row {
     dead: Dead,
 }
 
-/// What asking one server came to.
+/// The result of asking one server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reaped {
     All,
@@ -50,7 +50,7 @@ pub async fn run(shard: Rc<Shard>) {
         match sweep(&shard).await {
             Ok(true) => {
                 more.await;
-                // A client removes the datafiles itself, and this only what it leaves.
+                // A client removes the datafiles itself; the reaper removes only those that remain.
                 if !shard.identity().map.switches.compound {
                     shard.env.sleep(shard.settings.lease / 4).await;
                 }
@@ -64,7 +64,8 @@ pub async fn run(shard: Rc<Shard>) {
     }
 }
 
-/// Go once over all rows; whether all were reaped. A server that is away is waited for once: the others' rows are behind its.
+/// Go once over all rows; returns whether all were reaped. A server that is away is waited for once: the
+/// others' rows come after its own.
 async fn sweep(shard: &Rc<Shard>) -> Result<bool, Status> {
     let mut away = BTreeSet::new();
     let prefix = keys::table(Table::Reap);
@@ -73,7 +74,7 @@ async fn sweep(shard: &Rc<Shard>) -> Result<bool, Status> {
     loop {
         let looked = look(&shard.collection, |view| view.scan(&prefix, after.as_deref(), MESSAGE)).await;
         let (scan, seen) = looked.map_err(status_of)?;
-        // A message: what it depends on is durable before it leaves.
+        // A message: the changes that it depends on are durable before it leaves.
         crate::txn::durable(&shard.collection, seen).await.map_err(status_of)?;
         let mut by_server: BTreeMap<ServerId, Vec<Row>> = BTreeMap::new();
         for (key, value) in &scan.rows {

@@ -1,4 +1,4 @@
-//! Bulk work: what the store does beside the handlers.
+//! Bulk work: the store's work outside the handlers.
 
 use super::Peers;
 use super::append::{self, Place};
@@ -18,7 +18,7 @@ use std::rc::Rc;
 pub struct Bulk {
     /// The stream (an append: the metafile).
     pub stream: Handle,
-    /// What to do.
+    /// The work.
     pub work: Work,
 }
 
@@ -69,7 +69,7 @@ pub enum Work {
     Fsync,
 }
 
-/// What bulk work came to.
+/// The result of bulk work.
 #[derive(Clone, Debug)]
 pub struct Done {
     /// The stream's facts after it.
@@ -80,7 +80,7 @@ pub struct Done {
     pub offset: u64,
     /// The stream's change count: of a read, as of before its first byte.
     pub count: ChangeCount,
-    /// What a change did to it.
+    /// The effect of a change on it.
     pub moves: Vec<Move>,
 }
 
@@ -100,7 +100,7 @@ impl Done {
 const LOOK_FOR_SPACE: std::time::Duration = std::time::Duration::from_millis(100);
 const LOOKS_FOR_SPACE: u32 = 20;
 
-/// What bulk work is done with.
+/// The resources of bulk work.
 #[derive(Clone)]
 pub struct Engine {
     /// How far the streams' bytes have changed.
@@ -109,13 +109,13 @@ pub struct Engine {
     pub env: Env,
     /// The store.
     pub collection: Collection,
-    /// Who this server is.
+    /// The id of this server.
     pub identity: Rc<Identity>,
     /// Other data servers, for appends to laid-out files.
     pub peers: Rc<dyn Peers>,
     /// Appends to laid-out files, and what begins a generation of them: one at a time and file.
     pub turns: super::append::Turns,
-    /// What may be removed when there is no space.
+    /// The objects that may be removed when there is no space.
     pub lingering: Rc<Lingering>,
 }
 
@@ -127,8 +127,8 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// Whether it goes on while its asker's next connection is already accepted: other servers have a part in it, and its place
-    /// is given to nobody else.
+    /// Whether it continues while its client's next connection is already accepted: other servers have a part
+    /// in it, and its place is given to no other request.
     pub fn outlives_connection(&self) -> bool {
         self.place.is_some()
     }
@@ -284,7 +284,7 @@ async fn fsync(store: &Collection, stream: Handle) -> Result<(), StoreError> {
 pub async fn sync_rows(store: &Collection) -> Result<(), StoreError> {
     let goal = store.applied();
     if store.durable() >= goal {
-        // What is not applied yet are facts of streams: not rows that were answered for.
+        // The changes not applied yet are facts of streams, not acknowledged rows.
         return store.health();
     }
     store.push_durable();
@@ -297,7 +297,7 @@ pub async fn sync_rows(store: &Collection) -> Result<(), StoreError> {
     }
 }
 
-/// The store's errors, as a client sees them; what is not the client's to know is logged.
+/// The store's errors, as a client sees them; internal details are only logged.
 pub fn status_of(error: StoreError) -> Status {
     const ENOSPC: i32 = 28;
     const EDQUOT: i32 = 122;

@@ -10,8 +10,9 @@
 //! The position of the opening is the last record that lay in the folder. Recovery itself writes (a cut that it completes, a size
 //! that it corrects), so the durable position right after it may already be a later one.
 //!
-//! The record beside the cluster file is compared in the same way: a start that it refuses keeps a row under the server's own id
-//! ([`refused_by_record`]), so that restarts by a supervisor bring an older copy no further.
+//! The record next to the cluster file is compared in the same way: a start that it refuses keeps a row under
+//! the server's own id ([`refused_by_record`]), so that restarts by a supervisor do not get an older copy
+//! accepted.
 
 use crate::meta::keys;
 use crate::shard::{Shard, apply_own};
@@ -23,7 +24,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// What the keys of these rows begin with.
+/// The prefix of the keys of these rows.
 const NAME: &str = "claim ";
 /// Rows looked at by one turn: a server has three fellows at most, and had others with other maps.
 const ROWS: usize = 256;
@@ -43,13 +44,13 @@ impl Claims {
         Claims { opened: collection.opened_at().0, kept: RefCell::default(), accepted: RefCell::default() }
     }
 
-    /// What this peer is told of a store that is durable up to `durable`.
+    /// The position reported to this peer for a store that is durable up to `durable`.
     pub fn position(&self, peer: ServerId, durable: u64) -> u64 {
         let has_accepted = self.has_accepted(peer);
         self.kept.borrow().get(&peer).copied().unwrap_or(if has_accepted { durable } else { self.opened })
     }
 
-    /// The peer has accepted the position that it was told.
+    /// The peer has accepted the position that it received.
     pub fn accept(&self, peer: ServerId) {
         self.accepted.borrow_mut().insert(peer);
     }

@@ -1,9 +1,9 @@
-//! What goes here when a store of another server is given up.
+//! The objects that are removed here when a store of another server is given up.
 //!
-//! In the batch that writes the map which says so, by whichever way that map came: what the pools here hold of the store is
-//! retired. From then on a server of that store is refused. Where the successor is an older copy, files there may use datafiles of
-//! here that nobody has touched yet: these stay. They stay as well where this server knew no store of the other one: then it may
-//! be the successor that took them.
+//! In the batch that writes the map that says so, however that map arrived, the datafiles of the store in the
+//! pools here are retired. From then on a server of that store is refused. Where the successor is an older
+//! copy, its files may use datafiles of this server that are untouched yet: these stay. They stay as well
+//! where this server knew no store of the other one: then it may be the successor that took them.
 
 use crate::meta::keys::{self, Table};
 use crate::meta::rows::{Batch, RowValue};
@@ -15,7 +15,7 @@ use shoal_store::{Changes, StoreError, look};
 /// Rows looked at by one turn.
 const BATCH: usize = 256;
 
-/// The other servers whose stores `next` gives up: as `present` knows them, and as they are from now on.
+/// The other servers whose stores `next` gives up: their entries in `present`, and their new ones.
 pub(crate) fn given_up<'a>(
     own: ServerId,
     present: &'a ClusterMap,
@@ -39,7 +39,8 @@ pub(crate) fn words(id: ServerId, store: StoreId) -> String {
     )
 }
 
-/// What lies here in the pool of such a store's datafiles goes, and so do the datafiles of here that lay in its pool.
+/// The entries here in the pool of such a store's datafiles are removed, and so are the datafiles of this
+/// server that were in its pool.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -58,7 +59,7 @@ pub(crate) async fn retire(
     Ok(())
 }
 
-/// It may still run somewhere: it is heard no more, and what it gave is not used.
+/// It may still run somewhere: its messages are ignored, and the handles that it gave are not used.
 pub(crate) fn forget(shard: &Shard, server: ServerId) {
     shard.peers.forget(server);
     let session = shard.peer_sessions.borrow_mut().remove(&server);

@@ -1,12 +1,13 @@
 //! How a change of the map comes to all servers.
 //!
-//! A change is made on the server that is asked for it, durably, and passed on to all others at once. A server that is away then
-//! hears of it later: every handshake with a peer, and every answer of one, says the epoch of its map. **Who connects fetches a
-//! newer map, and gives its own where that is not older**: with the same epoch it may still be another map, where two servers that
-//! did not hear each other made a change each. So one connection in either direction is enough. A peer that connected before this
-//! server served is asked when it serves. Each server connects to
-//! its fellows when it begins, and asks them once a minute ([`crate::membership::stores`]), so a change needs no server in particular: also
-//! where server 0 has gone to an address that nobody knows yet, it is server 0 that connects.
+//! A change is made, durably, on the server that receives the request for it, and passed on to all others at
+//! once. A server that is away then learns of it later: every handshake with a peer, and every answer of one,
+//! carries the epoch of its map. **The connecting server fetches a newer map, and sends its own if that is
+//! not older**: with the same epoch it may still be another map, if two servers that could not reach each
+//! other made a change each. So one connection in either direction is enough. A peer that connected before
+//! this server served is asked when it serves. Each server connects to its fellows when it begins, and asks
+//! them once a minute ([`crate::membership::stores`]), so a change needs no particular server: if server 0
+//! has moved to an address that no other server knows yet, server 0 itself connects.
 //!
 //! Maps meet by [`ClusterMap::succeeded_by`], which loses nothing of either. **Rows of the map are written in the order in which
 //! maps are taken**: between the look at the present map and the row of the next one nothing is awaited ([`change`]).
@@ -22,19 +23,19 @@ use shoal_store::{Ask, Changes, Loaded, StoreError, settle};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How long one server is tried that a change is passed on to; it hears of it later all the same.
+/// How long a change is tried to be passed on to one server; otherwise that server learns of it later.
 const PUSH_TIMEOUT: Duration = Duration::from_secs(60);
-/// And one whose map is another.
+/// The same for the exchange with a server that has another map.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two exchanges: after one that was of use, and after one that was not.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-/// What a change may add to the map, in bytes of its row.
+/// The most that a change may add to the map, in bytes of its row.
 const ADDED_BYTES: u64 = 64 << 10;
 
-/// Change the map, durably: what `change` leaves of it takes the place of the present one, and what a store that it gives up has
-/// here is retired ([`crate::membership::given_up`]). What `change` says is said when all that the map says is durable, by whomever it was
-/// changed. Before the fellows have accepted this server's store nothing is written: the map that holds then is kept when it
-/// begins to serve.
+/// Change the map, durably: the result of `change` replaces the present one, and the datafiles here of a
+/// store that it gives up are retired ([`crate::membership::given_up`]). The status of `change` is returned
+/// when the whole map is durable, also the changes by others. Before the fellows have accepted this server's
+/// store nothing is written: the map at that time is kept when it begins to serve.
 ///
 /// # Errors
 /// When the store fails.
@@ -86,7 +87,7 @@ fn size_of(changes: &Changes) -> u64 {
     changes.rows.iter().map(row).sum::<usize>() as u64
 }
 
-/// Take what is new in a map of another server, or of an operator's command.
+/// Accept the newer parts of a map of another server, or of an operator's command.
 ///
 /// # Errors
 /// `BadCollection`: of another file system. `Conflict`: it is no map of servers by their numbers.

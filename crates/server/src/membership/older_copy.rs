@@ -1,19 +1,20 @@
 //! An older copy of a server's folder that an operator accepts, as a new store.
 //!
-//! What was acknowledged since the copy is lost, and others remember it: a client a reply, another server a datafile that it took.
-//! So nothing that the copy promised to somebody else goes on. The operator's command gives the store of the copy up, on all
-//! other servers first; then the identity file of the folder names the successor, and the next start finds rows of a store that
-//! was given up ([`is_accepted`]). Before anything is served it removes
+//! Changes acknowledged after the copy are lost, but others remember them: a client a reply, another server a
+//! datafile that it took. So no promise that the copy made to others continues. The operator's command gives
+//! the store of the copy up, on all other servers first; then the identity file of the folder names the
+//! successor, and the next start finds rows of a store that was given up ([`is_accepted`]). Before anything
+//! is served it removes
 //!
 //! * the pools: files that are lost may have taken these datafiles since, and a pool that is used again gives one datafile to two
 //!   files;
 //! * the batches that were made last, so that no other server is answered with one of before;
 //! * the sessions and their kept replies: a client that goes on would be answered for changes that are not there.
 //!
-//! The successor gives handles of a range of its own ([`shoal_proto::ServerInfo::handles_from`]), says of no transaction of the
-//! lost time that it was aborted ([`crate::membership::stores::is_of_lost_store`]), and loses what was not synced
-//! ([`crate::shard::Shard::loss_kept`]). Datafiles of here that files of other servers took and have not touched stay: whether
-//! one is named is known there only.
+//! The successor gives handles of a range of its own ([`shoal_proto::ServerInfo::handles_from`]), reports no
+//! transaction of the lost time as aborted ([`crate::membership::stores::is_of_lost_store`]), and loses
+//! unsynced changes ([`crate::shard::Shard::loss_kept`]). Untouched datafiles of this server that files of
+//! other servers took stay: only those servers know whether one is named.
 //!
 //! **The map's row is written last**, and names the store whose rows these are. A start that was interrupted begins again.
 
@@ -35,7 +36,7 @@ pub fn is_accepted(shard: &Shard, kept: &ClusterMap, map: &ClusterMap) -> bool {
     present.is_known() && now.store == present && before.store != present && now.has_retired(before.store)
 }
 
-/// Remove what was promised to others.
+/// Remove the promises to others.
 ///
 /// # Errors
 /// When the store fails.

@@ -1,8 +1,9 @@
 //! Which store each server is served from.
 //!
-//! A store is what one folder of one server holds. Its identity is drawn at random when it is made, and stands in the folder's
-//! identity file. **A folder that is new is never taken for one that was lost**: each server's map knows the stores of the
-//! others, and a server of another store is refused, whichever side connects.
+//! A store is the contents of one folder of one server. Its identity is drawn at random when it is made, and
+//! is kept in the folder's identity file. **A folder that is new is never taken for one that was lost**: each
+//! server's map knows the stores of the others, and a server of another store is refused, no matter which
+//! side connects.
 //!
 //! * A server enters its own store into its map when it opens it.
 //! * A server learns the store of a peer from the peer's first handshake, durably. From then on it refuses any other one.
@@ -10,13 +11,15 @@
 //!
 //! # Older copies
 //!
-//! The journal's durable position of a store only grows. Each server tells some others, its *fellows*, how far its store is
-//! durable: with each connection, and once a minute; they keep it as a row. **A server that is not as far as a fellow remembers
-//! has an older copy of its store, and is refused.** It asks its fellows when it begins, before it writes anything; a fellow
-//! that cannot be reached within [`ASK_TIMEOUT`], or does not answer within [`ANSWER_TIMEOUT`], is not waited for. It is asked later, and compares the position at which the store
-//! was opened ([`crate::membership::claims`]). **A server that a peer refuses at any time does not serve from then on**
-//! ([`Shard::set_aside`]). What was durable since the last row is not remembered, so a copy that is younger than that passes. An
-//! operator accepts an older copy in words; it goes on as a new store (`crate::membership::older_copy`).
+//! The journal's durable position of a store only grows. Each server reports to some others, its *fellows*,
+//! how far its store is durable: with each connection, and once a minute; they keep it as a row. **A server
+//! that is not as far as a fellow remembers has an older copy of its store, and is refused.** It asks its
+//! fellows when it begins, before it writes anything; a fellow that cannot be reached within [`ASK_TIMEOUT`],
+//! or does not answer within [`ANSWER_TIMEOUT`], is not waited for. It is asked later, and compares the
+//! position at which the store was opened ([`crate::membership::claims`]). **A server that a peer refuses at
+//! any time does not serve from then on** ([`Shard::set_aside`]). Later durable changes than the last row are
+//! not remembered, so a copy that is younger than that passes. An operator accepts an older copy explicitly;
+//! it continues as a new store (`crate::membership::older_copy`).
 //!
 //! Modules that keep nothing have no identity ([`StoreId::NONE`]), and are not checked.
 
@@ -43,7 +46,7 @@ use std::time::Duration;
 const EVERY: Duration = Duration::from_secs(60);
 /// How soon a fellow that did not answer at the beginning is asked again; each further try waits twice as long, up to [`EVERY`].
 const AGAIN: Duration = Duration::from_secs(1);
-/// A fellow is to be reached within this time by a server that begins, which tries it again and again.
+/// A fellow is to be reached within this time by a server that begins, which tries it repeatedly.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 /// A fellow that was reached is to answer within this time. It is longer, because a busy fellow knows as much as an idle one.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -127,7 +130,7 @@ pub async fn meet(shard: &Rc<Shard>, peer: Peer) -> Result<(), Unmet> {
     };
     let kept = maps::change(shard, enter).await;
     kept.map_err(|error| Unmet::failed("this server could not keep the store", peer, error))?;
-    // Of two stores whose connections came at once one was the first.
+    // If the connections of two stores came at once, one was the first.
     check(&shard.identity(), peer)
 }
 
@@ -150,16 +153,17 @@ pub fn key_of(peer: ServerId) -> Bytes {
     keys::config(&format!("peer {peer}"))
 }
 
-/// What such a row says: of which store, and how far.
+/// The contents of such a row: the store, and its position.
 pub fn remembered(row: &[u8]) -> Option<(StoreId, u64)> {
     <(u64, u64)>::from_bytes(row).ok().map(|(store, position)| (StoreId(store), position))
 }
 
-/// Hold how far a peer's store is durable against what is remembered, and keep it as a row, once a minute at most.
+/// Compare how far a peer's store is durable with the remembered position, and keep it as a row, once a
+/// minute at most.
 ///
 /// # Errors
-/// `OtherStore`: more of its store was durable once. Else this server cannot read or keep what it remembers; a full disk is no
-/// error, because a peer that is not remembered for a while is only checked less.
+/// `OtherStore`: more of its store was durable once. Otherwise this server cannot read or keep its own rows.
+/// A full disk is no error, because a peer that is not remembered for a while is only checked less.
 pub async fn remember(shard: &Rc<Shard>, peer: Peer) -> Result<(), Unmet> {
     let held = hold(shard, peer).await;
     held.unwrap_or_else(|error| Err(Unmet::failed("this server does not know the state", peer, error)))
@@ -282,7 +286,7 @@ async fn ask(shard: &Rc<Shard>, fellow: ServerId, reached: Instant) -> Result<()
     }
 }
 
-/// Keep what the fellows have accepted, before anything else is written.
+/// Keep the positions that the fellows have accepted, before anything else is written.
 ///
 /// # Errors
 /// When the store fails.
@@ -301,8 +305,8 @@ pub async fn position_found(store: &Collection) -> Result<u64, StoreError> {
     claims::found(store).await
 }
 
-/// Refuse an older copy that was never served here: `known` is how far the record beside the cluster file has the store of server
-/// `own`. The result is the position of the copy, if it is not as far.
+/// Refuse an older copy that was never served here: `known` is the position of server `own`'s store in the
+/// record next to the cluster file. The result is the position of the copy, if it is not as far.
 ///
 /// # Errors
 /// When the store fails.
@@ -341,8 +345,8 @@ pub async fn still_serves(shard: &Rc<Shard>, addresses: &[String]) -> Option<Str
     join_all(addresses.iter().map(ask)).await.into_iter().flatten().next()
 }
 
-/// The task of a shard that tells its fellows how far its store is durable. A store is protected from the moment at which a
-/// fellow knows it, so a fellow that was away at the beginning hears of it soon.
+/// The task of a shard that reports to its fellows how far its store is durable. A store is protected from
+/// the moment at which a fellow knows it, so a fellow that was away at the beginning is informed soon.
 pub async fn run(shard: Rc<Shard>) {
     if !shard.store().is_known() {
         return;
@@ -357,7 +361,7 @@ pub async fn run(shard: Rc<Shard>) {
             let position = shard.peers.claims().position(fellow, durable);
             shard.peers.call(fellow, Op::Remember { position }, until)
         };
-        // One that is away hears of it with the next connection.
+        // One that is away is informed with the next connection.
         let answers = join_all(own_fellows(&shard).into_iter().map(tell)).await;
         let kept = keep_claims(&shard).await;
         let is_done = kept.is_ok() && shard.peers.claims().is_clear() && answers.iter().all(Result::is_ok);

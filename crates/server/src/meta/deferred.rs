@@ -1,4 +1,4 @@
-//! Changes of attributes whose makers were answered before they were durable (`shoal_store::Strength::Deferred`).
+//! Changes of attributes that were answered before they were durable (`shoal_store::Strength::Deferred`).
 //!
 //! ```text
 //!   chmod by A     answered when it is written
@@ -6,8 +6,8 @@
 //!   chown by B     is answered when the chmod is durable: its answer shows the mode
 //!   anything else  is answered when the chmod is durable
 //! ```
-//! So a change is remembered with its maker, and with what its own answer waited for, until it is durable. What is forgotten before
-//! that costs its maker a wait, and nothing else.
+//! So a change is remembered with its client, and with the target that its own answer waited for, until it is
+//! durable. A change that is dropped before that costs its client a wait, and nothing else.
 
 use shoal_proto::ClientId;
 use shoal_store::Lsn;
@@ -20,7 +20,7 @@ const CHANGES_MAX: usize = 65_536;
 /// A change that is remembered.
 struct Change {
     maker: ClientId,
-    /// What others changed, up to here, had to be durable when its maker was answered.
+    /// Changes of others, up to here, had to be durable when the client was answered.
     rests_on: Lsn,
 }
 
@@ -48,7 +48,7 @@ impl Deferred {
         }
     }
 
-    /// What an answer to this client depends on that shows the change `lsn`, if it is its own.
+    /// The target of an answer to this client that shows the change `lsn`, if it is its own.
     pub fn of(&self, lsn: Lsn, client: ClientId) -> Option<Lsn> {
         let changes = self.changes.borrow();
         changes.get(&lsn).filter(|change| change.maker == client).map(|change| change.rests_on)

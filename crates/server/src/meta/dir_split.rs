@@ -7,23 +7,26 @@
 //!                                            server 2   a dir  inode   d dir 80… – bf…
 //!                                            server 3   a dir  inode   d dir c0… – ff…
 //! ```
-//! A directory whose count of entries reaches the switch `split` is split **once**, over all metadata servers of that moment,
-//! in equal ranges of the keyed hash that places its names. It is one transaction ([`crate::ops`]' split plans it), which the
-//! directory's own server, its *home*, coordinates: its inode is locked exclusively, the entries of other ranges go with the
-//! prepares, and vanish from home in the batch of the decision. They all fit one prepare a server
-//! ([`shoal_proto::limits::SHARD_BYTES_MAX`]: 2,900 of the longest names, 16,384 of usual ones); a directory that
-//! outgrew that before it could be split stays whole.
+//! A directory whose count of entries reaches the switch `split` is split **once**, over all metadata servers
+//! of that moment, in equal ranges of the keyed hash that places its names. It is one transaction
+//! ([`crate::ops`]' split plans it), which the directory's own server, its *home*, coordinates: its inode is
+//! locked exclusively, the entries of other ranges are sent with the prepares, and are removed from home in
+//! the batch of the decision. They all fit one prepare a server ([`shoal_proto::limits::SHARD_BYTES_MAX`]:
+//! 2,900 of the longest names, 16,384 of usual ones); a directory that outgrew that before it could be split
+//! stays whole.
 //!
-//! **Each shard has the directory's inode row under the directory's own handle**, so a handler runs on a shard as it runs on
-//! a whole directory. **Objects stay where they are**: an entry older than the split leads to an object of another server.
-//! What is made later is colocated with its shard: one message, one record, as before.
+//! **Each shard has the directory's inode row under the directory's own handle**, so a handler runs on a
+//! shard as it runs on a whole directory. **Objects stay where they are**: an entry older than the split
+//! leads to an object of another server. Later objects are colocated with their shards: one message, one
+//! record, as before.
 //!
 //! *Mode, owner, template and explicit times* are alike on all shards: a change of them is one transaction over all
 //! (`ShardSet`). *Counts and times of change* are each shard's own; clients merge them. *Parent and extended attributes* are
 //! at home alone. A removal is one transaction over all shards, each of which must be empty.
 //!
-//! Who asks a server for a name of another shard is told the shards ([`crate::request::ctx::Stopped::Split`]) and asks again there. A shard is
-//! not readable before its transaction has finished on its server: whoever comes sooner waits for its lock.
+//! A client that asks a server for a name of another shard is redirected
+//! ([`crate::request::ctx::Stopped::Split`]) and asks again there. A shard is not readable before its
+//! transaction has finished on its server: earlier requests wait for its lock.
 //!
 //! **It is tried only when all servers answer**: a transaction over one that is away would lock the directory for as long as
 //! its prepare waits.
@@ -61,7 +64,7 @@ pub struct Splits {
 }
 
 impl Splits {
-    /// A directory has grown so large. Told again with every entry, as long as it is whole.
+    /// A directory has grown to this size. Reported again with every entry, as long as it is whole.
     pub fn want(&self, dir: Handle) {
         if !self.whole.borrow().contains(&dir) && self.wanted.borrow_mut().insert(dir) {
             self.more.wake_all();

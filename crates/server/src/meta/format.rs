@@ -3,13 +3,13 @@
 //! ```text
 //!   c "format"   u32, little-endian     written with the map, in the batch that is a new folder's first
 //! ```
-//! The store's own versions (`docs/DISK.md`) say how bytes lie on the disk; they say nothing of what the server's rows
-//! mean. **So this row is read before any other is decoded.** A folder that says another format, or none although there is
-//! something in it, was made by another build, and is refused as it is: what would be decoded of it would be garbage, or
-//! damage.
+//! The store's own versions (`docs/DISK.md`) describe the layout of bytes on the disk; they say nothing about
+//! the meaning of the server's rows. **So this row is read before any other is decoded.** A folder with
+//! another format, or with none although it has contents, was made by another build. It is refused and left
+//! unchanged: decoding it would give garbage, or false damage.
 //!
-//! [`FORMAT`] goes up with every change of what a row's key or value means, also of what is encoded within one (the map,
-//! its switches, actions of transactions); a test here holds the bytes.
+//! [`FORMAT`] goes up with every change of the meaning of a row's key or value, also of values encoded within
+//! one (the map, its switches, actions of transactions); a test here holds the bytes.
 
 use crate::meta::keys;
 use crate::shard::Shard;
@@ -30,7 +30,7 @@ pub fn put(changes: &mut Changes) {
     changes.put(key(), Bytes::copy_from_slice(&FORMAT.to_le_bytes()));
 }
 
-/// Hold what the rows say against what this build reads.
+/// Compare the format of the rows with the format of this build.
 ///
 /// # Errors
 /// `Refused` for another format, and for rows that say none.

@@ -1,4 +1,4 @@
-//! From rows and streams to attributes, and what a new object begins with.
+//! From rows and streams to attributes; the initial state of a new object.
 //!
 //! A file's generation and the time of its newest write are its streams'. Datafile 0 is the metafile's own stream where
 //! the metafile's server holds data. **A metafile on a server that holds metadata only still has an (always empty) stream
@@ -159,7 +159,7 @@ pub fn facts_of(info: &StreamInfo, count: ChangeCount) -> StreamFacts {
     }
 }
 
-/// What a stream will be after a change: the context's overlay shows it to the rest of the group.
+/// The state of a stream after a change: the context's overlay shows it to the rest of the group.
 pub fn stream_after(
     info: Option<StreamInfo>,
     content: &Bytes,

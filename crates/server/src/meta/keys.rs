@@ -89,7 +89,7 @@ pub fn entry(dir: Handle, hash: u64, name: &[u8]) -> Bytes {
     key(Table::Entry, &[&dir.key_bytes(), &hash.to_be_bytes(), name])
 }
 
-/// The last possible key of a hash's entries: listing goes on behind it.
+/// The last possible key of a hash's entries: listing continues after it.
 pub fn entries_behind(dir: Handle, hash: u64) -> Bytes {
     key(Table::Entry, &[&dir.key_bytes(), &hash.to_be_bytes(), &[0xff; 256]])
 }
@@ -160,7 +160,7 @@ pub fn parse_session(key: &[u8]) -> Option<SessionId> {
     parse_handle(key).map(|h| SessionId(h.0))
 }
 
-/// An orphan, as it is kept for a client ([`ClientId::ANYONE`]: for whichever may have it open).
+/// An orphan, as it is kept for a client ([`ClientId::ANYONE`]: for any that may have it open).
 pub fn orphan(handle: Handle, client: ClientId) -> Bytes {
     key(Table::Orphan, &[&handle.key_bytes(), &client.0])
 }
@@ -239,12 +239,12 @@ pub fn parse_unnamed(key: &[u8]) -> Option<(Handle, Handle)> {
     Some((Handle(u64::from_be_bytes(*object)), Handle(u64::from_be_bytes(ticket))))
 }
 
-/// What may never be entered.
+/// An object that may never be entered.
 pub fn void(handle: Handle) -> Bytes {
     key(Table::Void, &[&handle.key_bytes()])
 }
 
-/// What has, or had, several names.
+/// An object that has, or had, several names.
 pub fn linked(handle: Handle) -> Bytes {
     key(Table::Linked, &[&handle.key_bytes()])
 }

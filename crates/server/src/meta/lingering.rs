@@ -10,8 +10,9 @@
 //! they have it open for as long as they hold it. All of that is rows, so it outlives a restart; a lease then begins anew. Time
 //! is the monotonic clock's: the wall clock only orders the rows.
 //!
-//! **What lingers costs nobody space**: where a request would be refused for want of space, what lingers on any server is
-//! removed first, the oldest first ([`Lingering::make_room`]), and `statfs` counts it as free.
+//! **Lingering objects never cause a lack of space**: where a request would be refused for lack of space,
+//! lingering objects on any server are removed first, the oldest first ([`Lingering::make_room`]), and
+//! `statfs` counts it as free.
 
 use crate::meta::keys::{self, Table};
 use crate::meta::rows::{self, RowValue};
@@ -37,9 +38,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const PEER_TIMEOUT: Duration = Duration::from_secs(1);
 /// A round that found nothing on any server stands for so long.
 const EMPTY_FOR: Duration = Duration::from_millis(100);
-/// Looks at what has lingered long enough, in a lease.
+/// Checks per lease for objects that have lingered long enough.
 const LOOKS: u32 = 6;
-/// What lingers at once, at most: the oldest of more than that goes before its time.
+/// The most objects that linger at once: of more than that, the oldest is removed before its time.
 const OBJECTS_MAX: usize = 1 << 20;
 
 /// A removed object.
@@ -49,7 +50,7 @@ struct Lingers {
     until: Instant,
 }
 
-/// What lingers on this server, and which requests wait for its space.
+/// The lingering objects of this server, and the requests that wait for their space.
 #[derive(Default)]
 pub struct Lingering {
     /// The oldest first.
@@ -78,7 +79,8 @@ impl Lingering {
         self.bytes.get()
     }
 
-    /// Take in what a batch of changes adds; kept until `until()`. Few batches add anything: only they read the clock.
+    /// Take in the objects that a batch of changes adds; kept until `until()`. Few batches add anything: only
+    /// they read the clock.
     pub fn take_in(&self, changes: &Changes, until: impl Fn() -> Instant) {
         for (key, value) in &changes.rows {
             if let Some(value) = value
@@ -144,7 +146,7 @@ pub async fn open(shard: &Rc<Shard>) -> Result<(), StoreError> {
     }
 }
 
-/// Until when what is removed now is kept.
+/// Until when an object that is removed now is kept.
 pub fn until(shard: &Shard) -> Instant {
     shard.env.now() + shard.settings.lease
 }
@@ -200,8 +202,9 @@ async fn ask(shard: &Rc<Shard>, server: ServerId, bytes: u64, deadline: Instant)
     }
 }
 
-/// Remove what lingers, the oldest first: what was to be kept until `until` or less, up to so many bytes. How many bytes were
-/// freed; at least 1 where anything was. What a client still holds goes later, with that client, and frees nothing now.
+/// Remove lingering objects that were to be kept until `until` at most, the oldest first, up to so many
+/// bytes. Returns the number of bytes freed; at least 1 where anything was. An object that a client still
+/// holds is removed later, with that client, and frees nothing now.
 pub async fn free(shard: &Rc<Shard>, bytes: u64, until: Instant) -> u64 {
     let mut freed = 0_u64;
     while freed < bytes {
@@ -226,8 +229,8 @@ pub async fn free(shard: &Rc<Shard>, bytes: u64, until: Instant) -> u64 {
     freed
 }
 
-/// Keep these no longer for whoever may have them open; the bytes of those that went, and whether some failed. Those are tried
-/// again later.
+/// Keep these no longer for clients that may have them open. Returns the bytes of the removed ones, and
+/// whether some failed. Those are retried later.
 async fn release(shard: &Rc<Shard>, batch: Vec<Lingers>) -> (u64, bool) {
     let group = |one: &Lingers| Group { ops: vec![Op::Release { object: one.object }].into() };
     let asker = Asker { client: ClientId::ANYONE, peer: None, own: true };
@@ -248,7 +251,8 @@ async fn release(shard: &Rc<Shard>, batch: Vec<Lingers>) -> (u64, bool) {
     (freed, failed)
 }
 
-/// Whether a client has said that it has the object open: its rows keep it. What cannot be read counts as held.
+/// Whether a client has reported that it has the object open: its rows keep it. An unreadable one counts as
+/// held.
 async fn is_held(shard: &Rc<Shard>, object: Handle) -> bool {
     let prefix = keys::orphan_of(object);
     let looked = look(&shard.collection, |view| view.scan(&prefix, None, 1)).await;

@@ -8,9 +8,10 @@
 //!   open ──▶ slot[hash(file)] = (client, until now + lease/6)      hold ──▶ (client, until now + lease)
 //!   another client's, before the first has run out ──▶ (several, the later of both)
 //! ```
-//! **Invariant: an error is only ever on one side.** Files share slots, and closes are not known: so a file may be kept for
-//! nobody. A file that a client has open, and that it opened or held within those times, is never taken for unused. What was
-//! open before this start of the server is not known: for a lease, every client that had a session then may have any file open.
+//! **Invariant: an error is only ever on one side.** Files share slots, and closes are not known: so a file
+//! may be kept without need. A file that a client has open, and that it opened or held within those times, is
+//! never taken for unused. Files that were open before this start of the server are not known: for a lease,
+//! every client that had a session then may have any file open.
 //!
 //! The memory is fixed: [`SLOTS`] times 8 bytes, whatever is open.
 

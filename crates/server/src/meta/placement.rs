@@ -1,12 +1,12 @@
 //! Where new objects go.
 //!
-//! A file, link or special file is *colocated*: its inode is on the server of its directory, so that one message makes or
-//! finds both. A new *directory* goes to the metadata server whose turn it is in the [`Rotation`] of its parent's server, so
-//! that a few directories, one a rank or one a class, lie as evenly over the servers as many do. *Datafiles* of a file that
-//! is unstuffed from its start (stuffing is off, or its metafile's server holds no data) begin at the data server that its
-//! handle chooses.
-//! With `placement = spread` the metafile of a new file goes where a keyed hash of (directory, name) leads, as PVFS's random
-//! choice does; nobody can choose names that heap them on one server.
+//! A file, link or special file is *colocated*: its inode is on the server of its directory, so that one
+//! message makes or finds both. A new *directory* goes to the metadata server whose turn it is in the
+//! [`Rotation`] of its parent's server, so that a few directories, one a rank or one a class, lie as evenly
+//! over the servers as many do. *Datafiles* of a file that is unstuffed from its start (stuffing is off, or
+//! its metafile's server holds no data) begin at the data server that its handle chooses. With
+//! `placement = spread` the metafile of a new file goes where a keyed hash of (directory, name) leads, as
+//! PVFS's random choice does; no user can choose names that heap them on one server.
 
 use crate::shard::Identity;
 use shoal_proto::{Dist, Handle, Name, Placement, Roles, ServerId, Template, limits};
@@ -17,7 +17,7 @@ use std::cell::RefCell;
 /// two more than another, and no pattern in which a program makes large and small ones falls together with the servers'.
 #[derive(Default)]
 pub struct Rotation {
-    /// What is left of the round, and the map's epoch when it began.
+    /// The rest of the round, and the map's epoch when it began.
     round: RefCell<(u32, Vec<ServerId>)>,
 }
 

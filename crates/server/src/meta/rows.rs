@@ -10,7 +10,7 @@ use shoal_proto::{
 /// Version of all rows written.
 const VERSION: u8 = 1;
 
-/// A row's value: encoded behind its version.
+/// A row's value: encoded after its version.
 pub trait RowValue: Codec {
     /// As bytes.
     fn to_row(&self) -> Bytes {
@@ -93,7 +93,7 @@ rows! {
 
     /// An entry of a directory.
     Dirent {
-        /// What it leads to.
+        /// The object that it leads to.
         handle: Handle,
         /// Its kind.
         kind: Kind,
@@ -121,7 +121,7 @@ rows! {
         sequence: u64,
         /// Encoded [`shoal_proto::GroupReply`].
         reply: Blob<{ limits::KEPT_REPLY_BYTES_MAX }>,
-        /// What would be lost together with bytes written beside the record, as it was named then; 0: there are none.
+        /// The loss id of the bytes written outside the record, as of then; 0: there are none.
         loss: Option<Loss>,
     }
 
@@ -131,13 +131,15 @@ rows! {
         since: Time,
     }
 
-    /// An object without a name that is kept for a while for whichever clients have it open ([`crate::meta::lingering`]).
+    /// An object without a name that is kept for a while for any clients that have it open
+    /// ([`crate::meta::lingering`]).
     Lingering {
         /// Bytes that its removal frees, about, on all servers.
         bytes: u64,
     }
 
-    /// What a client made and is about to give its place: an orphan of its session until it is known to be there.
+    /// An object that a client made and is about to give a name: an orphan of its session until its name is
+    /// known to exist.
     New {
         /// The client.
         client: ClientId,
@@ -179,13 +181,13 @@ rows! {
         sequence: u64,
         /// How many were taken so far.
         taken: u64,
-        /// Up to this count they may be taken: what a start finds between the two is retired.
+        /// Up to this count they may be taken: a start retires those between the two.
         lent: u64,
         /// Those left, in the order in which they are taken.
         ranges: Many<Range, { Pool::RANGES_MAX }>,
     }
 
-    /// Datafiles one behind the other.
+    /// Datafiles with consecutive handles.
     Range {
         /// The first.
         first: Handle,
@@ -213,8 +215,8 @@ rows! {
         used: Blob<{ limits::BATCH_MAX / 8 }>,
     }
 
-    /// A transaction that was carried out here, as participant beside others: should the coordinator's store be lost before all
-    /// of them have, they are to do the same.
+    /// A transaction that was committed here, as one of several participants: if the coordinator's store is
+    /// lost before all of them have committed it, they are to do the same.
     Ended {
         /// When.
         time: Time,
@@ -222,7 +224,7 @@ rows! {
 
     /// A transaction, as participant (prepared) or coordinator (committed).
     Tx {
-        /// What.
+        /// The state.
         state: TxState,
     }
 }
@@ -232,7 +234,7 @@ rows! {
 pub enum TxState {
     /// Participant: validated and locked; in doubt until the coordinator's decision.
     Prepared {
-        /// What to carry out.
+        /// The actions to commit.
         actions: Vec<Action>,
         /// The servers with a part in it, but for its coordinator; none: there are more actions to come.
         participants: Vec<ServerId>,

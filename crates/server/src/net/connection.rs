@@ -3,9 +3,9 @@
 //! ```text
 //!   bytes ─▶ Frames ─▶ handshake ─▶ request ─▶ executor ─▶ gate ─▶ Line ─▶ one vectored write
 //! ```
-//! One task a connection, no task for a request that finds everything in memory. Reading stops while too many requests
-//! are under way or too many replies wait to be written, and goes on as they leave. A client that sends more bulk data
-//! than its credit, or bytes that are no frame, is told so and cut off.
+//! One task a connection, no task for a request that finds everything in memory. Reading stops while too many
+//! requests are under way or too many replies wait to be written, and goes on as they leave. A client that
+//! sends more bulk data than its credit, or bytes that are no frame, gets an error and is disconnected.
 
 mod frames;
 mod handshake;
@@ -38,7 +38,7 @@ pub enum Ended {
     Lost,
     /// This side ended it.
     Closed,
-    /// What came is no frame.
+    /// The received bytes are no frame.
     Garbage,
 }
 

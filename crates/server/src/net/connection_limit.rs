@@ -1,16 +1,16 @@
 //! How many connections a server has at once.
 //!
-//! Each takes a descriptor and some memory, whether it ever says who it is or not. So there is a bound, below what the
-//! process may have open, that leaves descriptors for the files of the store. Whoever comes beyond it is told so. Half of the
-//! places are for connections in their handshake: **they cannot keep others out by their number**, because the one that has
-//! been at it the longest makes way for a new one.
+//! Each takes a descriptor and some memory, whether it ever authenticates or not. So there is a bound, below
+//! what the process may have open, that leaves descriptors for the files of the store. Connections beyond it
+//! get that error. Half of the places are for connections in their handshake: **they cannot keep others out
+//! by their number**, because the oldest of them makes way for a new one.
 
 use shoal_env::local::Notify;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Those that are told that there is no place, at once; more are closed without a word.
+/// The number of connections that are refused with an error at a time; more are closed without one.
 const REFUSALS_MAX: usize = 64;
 
 /// The places of a server.
@@ -30,11 +30,11 @@ struct Evicted {
     notify: Notify,
 }
 
-/// What a new connection gets.
+/// The result for a new connection.
 pub enum Entry {
     /// A place, for its handshake and then for as long as it lives.
     Place(Place),
-    /// None, but it may be told so.
+    /// No place, but the refusal may be sent.
     Refused(RefusedEntry),
     /// None.
     Nothing,
@@ -47,7 +47,7 @@ pub struct Place {
     evicted: Rc<Evicted>,
 }
 
-/// The right to be told; given back when dropped.
+/// The right to send the refusal; returned when dropped.
 pub struct RefusedEntry(Rc<Places>);
 
 impl Places {
@@ -67,7 +67,7 @@ impl Places {
         self.max
     }
 
-    /// Somebody comes.
+    /// A new connection.
     pub fn enter(self: &Rc<Places>) -> Entry {
         let is_full = self.taken.get() >= self.max;
         if is_full || self.greeting.borrow().len() >= (self.max / 2).max(1) {

@@ -1,5 +1,6 @@
-//! The end of sessions: when the lease has passed without a message, what the client held open goes, then its kept
-//! replies, then the session itself, each in bounded batches, so that a crash in between only makes it begin again.
+//! The end of sessions: when the lease has passed without a message, the objects that the client held open
+//! are removed, then its kept replies, then the session itself, each in bounded batches, so that a crash in
+//! between only makes it begin again.
 //!
 //! Orphans name clients, not sessions: they are removed when the client's last session here ends, and those of clients
 //! that have no session here at all when they were seen so twice, a lease apart.
@@ -106,7 +107,7 @@ async fn clients_of_orphans(shard: &Rc<Shard>) -> Result<BTreeSet<ClientId>, Sta
     Ok(clients)
 }
 
-/// Remove what was kept only because this client held it open.
+/// Remove objects that were kept only because this client held them open.
 async fn release_all(shard: &Rc<Shard>, client: ClientId) {
     let mut handles = Vec::new();
     let listed = each_orphan(shard, |handle, owner| {

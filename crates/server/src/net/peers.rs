@@ -11,7 +11,7 @@
 //! | batchcreate | the number of the batch: the same one again is the same batch |
 //! | reap | names handles that are never used again |
 //! | setmap | what is known of the map is no news |
-//! | write (a share of an append) | the same bytes to a place that was given to nobody else |
+//! | write (a share of an append) | the same bytes to a place that was given to no other append |
 //!
 //! So a request whose connection broke is sent again on the next one, until its deadline. That is how changes over
 //! servers are done exactly once: by names, not by slots.
@@ -56,8 +56,8 @@ struct Link {
     pause: Cell<Duration>,
 }
 
-/// Whoever holds it is alone. **Handshakes with one peer take turns**, because each says how far the store is durable: one that
-/// said less and arrived later would be taken for that of an older copy.
+/// One holder at a time. **Handshakes with one peer take turns**, because each states how far the store is
+/// durable: one with a lower position that arrived later would be taken for that of an older copy.
 struct Turn(Semaphore);
 
 impl Default for Turn {
@@ -83,7 +83,7 @@ struct Inner {
     links: RefCell<BTreeMap<ServerId, Rc<Link>>>,
     drawn: RefCell<BTreeMap<ServerId, VecDeque<Handle>>>,
     next_tag: Cell<u64>,
-    /// Peers whose maps are to meet this server's, with the epochs that they told.
+    /// Peers whose maps are to be merged with this server's, with the epochs that they reported.
     told_epochs: RefCell<BTreeMap<ServerId, u32>>,
 }
 
@@ -128,7 +128,7 @@ impl Peers {
         Peers { inner, epoch_told: Notify::default() }
     }
 
-    /// A peer told the epoch of its map.
+    /// A peer reported the epoch of its map.
     fn note_epoch(&self, server: ServerId, epoch: u32) {
         if epoch != self.inner.identity.borrow().map.epoch {
             self.note_map(server, epoch);
@@ -155,12 +155,12 @@ impl Peers {
     /// Ask one operation.
     ///
     /// # Errors
-    /// What the peer says; `Unavailable` if it could not be reached, `TimedOut` if it did not answer.
+    /// The peer's status; `Unavailable` if it could not be reached, `TimedOut` if it did not answer.
     pub async fn call(&self, server: ServerId, op: Op, deadline: Instant) -> Result<Answer, Status> {
         self.call_with(server, op, Bytes::new(), deadline).await.map(|(answer, _)| answer)
     }
 
-    /// The same; what the answer shows is durable in every sync mode.
+    /// The same; the state that the answer shows is durable in every sync mode.
     ///
     /// # Errors
     /// As [`Peers::call`].
@@ -169,7 +169,7 @@ impl Peers {
         only((replies, Bytes::new())).map(|(answer, _)| answer)
     }
 
-    /// As [`Peers::call_all`]; what the answers show is durable in every sync mode.
+    /// As [`Peers::call_all`]; the state that the answers show is durable in every sync mode.
     ///
     /// # Errors
     /// As [`Peers::call_all`].
@@ -204,7 +204,7 @@ impl Peers {
         bulk: Bytes,
         deadline: Instant,
     ) -> Result<Replied, Status> {
-        // Who has something reaped forgets it with the answer: that is durable in every mode.
+        // The server that has objects reaped drops them with the answer: that is durable in every mode.
         let reaps = ops.iter().any(|op| matches!(op, Op::Reap { .. }));
         let durability = if reaps { Durability::Durable } else { Durability::Usual };
         self.ask_all(server, ops, bulk, durability, deadline).await
@@ -231,8 +231,9 @@ impl Peers {
             match self.inner.env.deadline(deadline, answer).await {
                 Err(_) => {
                     if writes {
-                        // It may still be done, at any time, and its place is given to the next append. The peer ends what
-                        // came by this connection before it takes the next one, so what is asked then is asked after it.
+                        // It may still be executed, at any time, and its place is given to the next append.
+                        // The peer ends the requests of this connection before it accepts the next one, so
+                        // later requests are executed after it.
                         line.end();
                     }
                     self.unanswered(server, begun);
@@ -366,7 +367,7 @@ impl Peers {
                 if link.line.borrow().as_ref().is_some_and(|present| Rc::ptr_eq(present, &line)) {
                     link.line.take();
                 }
-                // Whoever waits for an answer sees that none comes, and asks again.
+                // Callers that wait for an answer see that none comes, and ask again.
                 link.waiting.take();
             }
             failed => {
@@ -404,7 +405,7 @@ impl Peers {
         }
     }
 
-    /// What this server says of itself to a peer.
+    /// This server's own data for a peer.
     fn own(&self, identity: &crate::shard::Identity, to: ServerId) -> Own {
         let collection = &self.inner.collection;
         let position = self.inner.claims.position(to, collection.durable().0);
@@ -515,7 +516,7 @@ impl Peers {
         Err(last)
     }
 
-    /// Forget what is known of a peer's store: its connection ends, and handles drawn from it are not used.
+    /// Drop the known state of a peer's store: its connection ends, and handles drawn from it are not used.
     pub fn forget(&self, server: ServerId) {
         self.inner.drawn.borrow_mut().remove(&server);
         if let Some(link) = self.inner.links.borrow().get(&server)
@@ -547,7 +548,7 @@ fn only((mut groups, bulk): Replied) -> Result<(Answer, Bytes), Status> {
     }
 }
 
-/// A request nobody waits for any more leaves no trace.
+/// A request without a waiting caller leaves no trace.
 struct Forget {
     link: Rc<Link>,
     tag: u64,
@@ -559,14 +560,14 @@ impl Drop for Forget {
     }
 }
 
-/// Give an answer to whoever waits for it; the epoch that its server told.
+/// Deliver an answer to its caller; returns the epoch that the server reported.
 fn answered(link: &Link, frame: Frame) -> Result<u32, Ended> {
     if frame.kind != FrameKind::Reply {
         return Err(Ended::Garbage);
     }
     let reply: Reply = frame.message().map_err(|_| Ended::Garbage)?;
     if let Some(waiting) = link.waiting.borrow_mut().remove(&frame.tag) {
-        // Nobody waits any more: the answer is of no use.
+        // No caller waits any more: the answer is of no use.
         let _ = waiting.send((reply.groups.0, frame.bulk));
     }
     Ok(reply.map_epoch)

@@ -1,7 +1,8 @@
 //! A server that must not serve, and says why.
 //!
-//! A server whose store is missing listens where its clients know it, and refuses each connection with the reason. So a client
-//! fails at once with words, where it would wait for a server that does not answer. Nothing is read from any store.
+//! A server whose store is missing listens where its clients know it, and refuses each connection with the
+//! reason. So a client fails at once with an error, where it would otherwise wait for a server that does not
+//! answer. Nothing is read from any store.
 
 use crate::net::connection::{self, Frames, Line, Refused, Scratch};
 use crate::tasks::Tasks;

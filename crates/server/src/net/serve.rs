@@ -1,8 +1,9 @@
 //! A server: addresses it listens at, and the shards it holds, one for each collection.
 //!
-//! [`serve`] opens the shards (recovery included), binds the addresses, and then accepts. [`ServerHandle::stop`] ends it
-//! cleanly: no new connection, requests under way finish and are answered, everything durable, stores closed.
-//! [`ServerHandle::abandon`] is what a crash does: all tasks vanish, nothing is written.
+//! [`serve`] opens the shards (recovery included), binds the addresses, and then accepts.
+//! [`ServerHandle::stop`] ends it cleanly: no new connection, requests under way finish and are answered,
+//! everything durable, stores closed. [`ServerHandle::abandon`] acts as a crash: all tasks vanish, nothing is
+//! written.
 
 use crate::counters::add;
 use crate::log_limit::Seldom;
@@ -28,10 +29,10 @@ use std::time::Duration;
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after an accept failed (no descriptors left, say).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Whoever is refused for want of a place may say this long what it came for.
+/// A connection that is refused for lack of a place may send its first message for this long.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Warnings of failed authentications come no more often: whoever tries keys does not fill the log.
+/// Warnings of failed authentications come no more often: guessing of keys does not fill the log.
 const KEY_WARNING_EVERY: Duration = Duration::from_secs(10);
 
 /// One collection of a server.
@@ -46,13 +47,13 @@ pub struct CollectionSetup {
     pub root: Owner,
 }
 
-/// What a server is to be.
+/// The options of a server.
 pub struct ServerConfig {
     /// Its id, the same in all its collections.
     pub id: ServerId,
     /// Where it listens.
     pub listen: Vec<Address>,
-    /// What it holds.
+    /// Its collections.
     pub collections: Vec<CollectionSetup>,
     /// Spans of time.
     pub settings: Settings,
@@ -240,8 +241,8 @@ async fn connection(inner: Rc<Inner>, stream: Stream, place: Place) {
     inner.tell(peer, &mut writer, refused).await;
 }
 
-/// There is no place: hear what it came for (what lies unread in a socket when it is closed takes the refusal with it),
-/// and say so.
+/// There is no place: read its first message (unread bytes in a socket that is closed discard the refusal),
+/// and send the refusal.
 async fn turn_away(inner: Rc<Inner>, stream: Stream) {
     let Stream { mut reader, mut writer, peer } = stream;
     let mut frames = Frames::new(inner.scratch.clone());
@@ -281,7 +282,8 @@ impl Inner {
         Refused::new(Status::OverLimit, words)
     }
 
-    /// Say why a connection is refused, and close it. Whoever does not read the refusal keeps no task here.
+    /// Send the reason of a refusal, and close the connection. A peer that does not read the refusal keeps no
+    /// task here.
     async fn tell(&self, peer: String, writer: &mut Writer, refused: Refused) {
         if refused.status == Status::BadKey {
             self.warn_of_key(&peer);
@@ -302,7 +304,7 @@ impl Inner {
         }
     }
 
-    /// Somebody has not the key, or another one.
+    /// The other side has no key, or another one.
     fn warn_of_key(&self, peer: &str) {
         if let Some(unsaid) = self.key_warnings.borrow_mut().is_due(self.env.now()) {
             let more = if unsaid > 0 {

@@ -13,11 +13,13 @@
 //! After a restart a slot's sequence is that of its newest kept reply; a compound that changed nothing left none, so the
 //! first use after a restart may be any higher one.
 //!
-//! A session lives on while its client sends anything within the lease. **A new connection first discards everything not
-//! yet executed from the old one**; what a transaction over servers has begun goes on, and a retry attaches to it.
+//! A session lives on while its client sends anything within the lease. **A new connection first discards
+//! everything not yet executed from the old one**; transactions over servers that have begun continue, and a
+//! retry attaches to them.
 //!
-//! Sessions of peers have no slots and no rows: a server asks its peers only what may be asked twice ([`crate::net::peers`]). But
-//! twice *at once* it may not write, so their new connections discard what is under way on the old ones too.
+//! Sessions of peers have no slots and no rows: a server sends its peers only requests that may be repeated
+//! ([`crate::net::peers`]). But it may not write twice *at once*, so their new connections discard the
+//! requests under way on the old ones too.
 
 use crate::meta::keys;
 use crate::meta::openers::Openers;
@@ -50,7 +52,7 @@ pub struct Waiter {
 /// A compound under way.
 #[derive(Default)]
 pub struct Running {
-    /// Who waits for its reply; a retry joins.
+    /// The waiters for its reply; a retry joins.
     pub waiters: RefCell<Vec<Waiter>>,
     /// A transaction over servers is under way: it goes on whatever becomes of the connection.
     pub in_transaction: Cell<bool>,
@@ -80,7 +82,7 @@ struct SlotState {
     running: Option<Rc<Running>>,
 }
 
-/// What a slot says to a request.
+/// A slot's answer to a request.
 pub enum Claim {
     /// Run it.
     Run {
@@ -207,7 +209,7 @@ impl Session {
         }
     }
 
-    /// A compound of this session went over into a transaction, which nobody waits for to take the session over.
+    /// A compound of this session became a transaction; taking the session over does not wait for it.
     pub fn note_transaction(&self) {
         self.quiet.wake_all();
     }

@@ -4,8 +4,8 @@
 //!   a request waited SILENT_AFTER for nothing ──▶ silent: asked once in PROBE_EVERY, new directories go to other servers
 //!   any answer, or a handshake ─────────────────▶ answers
 //! ```
-//! A request to a silent peer is sent as ever: only what may as well be done elsewhere is not begun with it. Else each new
-//! directory whose turn it is there would wait for it.
+//! A request to a silent peer is sent as usual: only work that can be done elsewhere is not begun with it.
+//! Otherwise each new directory placed there in turn would wait for it.
 
 use shoal_proto::ServerId;
 use std::cell::RefCell;

@@ -1,10 +1,11 @@
-//! What a handler works with: one group of operations, run synchronously over the shard's view.
+//! The context of a handler: one group of operations, run synchronously over the shard's view.
 //!
-//! A handler is a plain function `fn(&mut Ctx, …) -> Result<Answer, Stopped>`. It reads rows through the context, which sees
-//! the group's own changes first; it changes rows directly where everything is on this server for certain (chmod, xattrs,
-//! writes), and by *actions* ([`Ctx::act`]) where other servers may be concerned. What it cannot know yet it asks for by
-//! returning [`Stopped`]: the executor fetches it and **runs the handler again from its start**; so a handler has no effect
-//! but through its context, and no `await` can split a transaction.
+//! A handler is a plain function `fn(&mut Ctx, …) -> Result<Answer, Stopped>`. It reads rows through the
+//! context, which sees the group's own changes first; it changes rows directly where everything is on this
+//! server for certain (chmod, xattrs, writes), and by *actions* ([`Ctx::act`]) where other servers may be
+//! concerned. It requests missing facts by returning [`Stopped`]: the executor fetches them and **runs the
+//! handler again from its start**; so a handler has no effect but through its context, and no `await` can
+//! split a transaction.
 
 use crate::data::change_counts::{self, ChangeCounts};
 use crate::data::pools::Pools;
@@ -41,7 +42,7 @@ pub enum Stopped {
     Bulk(Box<crate::data::Bulk>),
     /// No append to this laid-out file may be under way until the group has ended.
     Turn(Handle),
-    /// The operation's end: the directory is split, and what it is about is another server's.
+    /// The operation's end: the directory is split, and the entry belongs to another server.
     Split(Box<(Handle, Shards)>),
     /// The operation's end: an error.
     Status(Status),
@@ -59,7 +60,7 @@ impl From<Status> for Stopped {
     }
 }
 
-/// What a plan may need to know of another server.
+/// A fact that a plan may need from another server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FactKey {
     /// Attributes of an object.
@@ -83,7 +84,7 @@ pub enum Fact {
     Stream(Result<StreamFacts, Status>),
 }
 
-/// What was fetched for one request so far.
+/// The facts fetched for one request so far.
 #[derive(Default, Debug)]
 pub struct Facts {
     /// By key.
@@ -98,7 +99,7 @@ pub struct Facts {
     pub turns: Vec<crate::data::Turn>,
     /// The group wrote something outside its batch: it goes on at that operation, and does not run those before it again.
     pub resume: Option<Resume>,
-    /// An earlier plan was given up: what is mostly as it is taken to be is asked for now.
+    /// An earlier plan was given up: usually right assumptions are now checked by asking.
     pub tried: bool,
 }
 
@@ -111,7 +112,7 @@ pub struct Resume {
     pub answers: Vec<Answer>,
     /// The object that the last of them named.
     pub current: Option<(Handle, Rights)>,
-    /// What they saw.
+    /// The state that they saw.
     pub seen: Lsn,
 }
 
@@ -121,7 +122,7 @@ const INODES_KEPT: usize = 8;
 /// One run of one group.
 pub struct Ctx<'a> {
     view: View<'a>,
-    /// Who this server is.
+    /// The id of this server.
     pub identity: &'a Identity,
     locks: &'a Locks,
     facts: &'a Facts,
@@ -142,10 +143,10 @@ pub struct Ctx<'a> {
     pub bulk_out: Vec<Bytes>,
     /// Bytes of data copied by this run, for the environment's counters.
     pub copied: usize,
-    /// The object the last operation named ([`Handle::CURRENT`]), and what it was opened for in this group.
+    /// The object the last operation named ([`Handle::CURRENT`]), and the rights of its open in this group.
     pub current: Option<(Handle, Rights)>,
     rows: BTreeMap<Bytes, Option<Bytes>>,
-    /// Inodes as they were read last: an operation and what it calls ask for the same few again and again.
+    /// Inodes as they were read last: an operation and its callees read the same few repeatedly.
     inodes: RefCell<Vec<(Handle, Inode)>>,
     streams: BTreeMap<Handle, Option<(StreamInfo, Bytes)>>,
     /// The newest move of the change counts of streams that this group changes.
@@ -164,12 +165,13 @@ pub struct Ctx<'a> {
     to_split: Option<Handle>,
 }
 
-/// What a group came to.
+/// The result of a group.
 pub struct Outcome {
     /// Changes of this server's rows.
     pub changes: Changes,
-    /// Actions of this server, to be applied at the moment of decision. Empty unless `remote` has any, or they hold the
-    /// rename lock (what the plan rests on was read from other servers): then all of the group's effects are actions.
+    /// Actions of this server, to be applied at the moment of decision. Empty unless `remote` has any, or
+    /// they hold the rename lock (the plan rests on facts of other servers): then all of the group's effects
+    /// are actions.
     pub local: Vec<Action>,
     /// Actions of other servers.
     pub remote: BTreeMap<ServerId, Vec<Action>>,
@@ -225,17 +227,17 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// The view, for what it missed and what the reply depends on.
+    /// The view, for its missed rows and the dependencies of the reply.
     pub fn view(&self) -> &View<'a> {
         &self.view
     }
 
-    /// What may be taken from the pools.
+    /// The datafiles that may be taken from the pools.
     pub fn pools(&self) -> &'a Pools {
         self.pools
     }
 
-    /// What the view missed.
+    /// The rows that the view missed.
     pub fn into_needs(self) -> Needs {
         self.view.into_needs()
     }
@@ -393,7 +395,7 @@ impl<'a> Ctx<'a> {
         Ok(self.view.scan(prefix, after, limit)?)
     }
 
-    /// The same; where they must be loaded, what they lead to is loaded with them.
+    /// The same; where they must be loaded, the objects that they lead to are loaded with them.
     pub fn scan_following(
         &self,
         prefix: &[u8],
@@ -404,7 +406,7 @@ impl<'a> Ctx<'a> {
         Ok(self.view.scan_following(prefix, after, limit, Some(follow))?)
     }
 
-    /// Keys under a prefix that this group itself put (`true`) or removed: what a scan does not show.
+    /// Keys under a prefix that this group itself put (`true`) or removed: a scan does not show them.
     pub fn own_under(&self, prefix: &[u8]) -> impl Iterator<Item = (&Bytes, bool)> {
         let from = Bytes::copy_from_slice(prefix);
         let rows = self.rows.range(from.clone()..).take_while(move |(key, _)| key.starts_with(&from));
@@ -432,7 +434,7 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// What this group's newest change of a stream did to its change count.
+    /// The effect of this group's newest change of a stream on its change count.
     pub fn move_of(&self, stream: Handle) -> Option<Move> {
         self.moved.get(&stream).copied()
     }
@@ -489,7 +491,7 @@ impl<'a> Ctx<'a> {
         Ok(self.bulk_in.split_to(len))
     }
 
-    /// What the store did for the running operation on `stream`, if it was asked already ([`Stopped::Bulk`]).
+    /// The store's result for the running operation on `stream`, if it was asked already ([`Stopped::Bulk`]).
     pub fn done(&self, stream: Handle) -> Option<Result<crate::data::Done, Status>> {
         self.facts.done.get(&(self.op_index, stream)).cloned()
     }
@@ -574,9 +576,10 @@ impl<'a> Ctx<'a> {
         server.unwrap_or(self.identity.id)
     }
 
-    // Who has what open.
+    // The open files by client.
 
-    /// The asking client opens this file. Of a file that is made on another server that one is told by the client.
+    /// The requesting client opens this file. If a file is made on another server, the client reports the
+    /// open to that one.
     pub fn opened(&self, object: Handle) {
         if object.server() == self.identity.id {
             self.sessions.openers.opened(object, self.client);
@@ -643,8 +646,8 @@ impl<'a> Ctx<'a> {
         Ok(())
     }
 
-    /// Change a stream by a data write: as long as a group does nothing else, nobody waits for its sync unless the data
-    /// mode says so.
+    /// Change a stream by a data write: as long as a group does nothing else, its reply does not wait for the
+    /// sync unless the data mode says so.
     pub fn write_stream(&mut self, handle: Handle, change: StreamChange) -> Result<(), Stopped> {
         self.weakly(|ctx| ctx.change_stream(handle, change))
     }
@@ -685,8 +688,9 @@ impl<'a> Ctx<'a> {
         !self.remote.is_empty()
     }
 
-    /// End the run. Where only this server is concerned, its actions are applied now and become changes; else direct
-    /// changes and actions must not be mixed. The change counts move: the changes are applied before anybody else runs.
+    /// End the run. Where only this server is concerned, its actions are applied now and become changes; else
+    /// direct changes and actions must not be mixed. The change counts move: the changes are applied before
+    /// any other request runs.
     pub fn finish(&mut self) -> Result<Outcome, Stopped> {
         if self.remote.is_empty() && !self.local.contains(&Action::RenameLock {}) {
             for action in std::mem::take(&mut self.local) {

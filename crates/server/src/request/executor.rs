@@ -1,9 +1,9 @@
 //! The executor: from a request to its reply.
 //!
-//! A request that finds everything in memory runs at once, in the connection's loop, without a task or an `await`
-//! ([`Compound::go`]). Any other becomes a task ([`drive`]) that passes what it has to wait for and runs the group's
-//! handlers again from their start: rows to load, a transaction's lock, a fact of another server, handles, bulk data, space.
-//! Whatever it waits for, it waits no longer than its deadline.
+//! A request that finds everything in memory runs at once, in the connection's loop, without a task or an
+//! `await` ([`Compound::go`]). Any other becomes a task ([`drive`]) that awaits what it needs and runs the
+//! group's handlers again from their start: rows to load, a transaction's lock, a fact of another server,
+//! handles, bulk data, space. Whatever it waits for, it waits no longer than its deadline.
 
 mod compound;
 pub mod direct;
@@ -160,7 +160,7 @@ fn send(shard: &Shard, waiters: &[Waiter], collected: &Collected, well: bool) {
     }
 }
 
-/// A compound nobody waits for any more: what was not executed is discarded.
+/// A compound without a waiting client: operations not executed are discarded.
 fn discard(compound: Compound) {
     if let Some((session, slot_use)) = &compound.place {
         session.free(slot_use.slot);

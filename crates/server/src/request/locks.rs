@@ -1,11 +1,12 @@
-//! Locks of transactions: which keys are spoken for, and by whom.
+//! Locks of transactions: the locked keys and their holders.
 //!
-//! An *exclusive* lock (an entry, an inode that is being removed) stops every other reader and writer of the key. A
-//! *shared* lock (the directory an entry is put into) stops only who would remove or lock it exclusively: counts and times
-//! of a directory are changes that commute, applied when the transaction finishes. Nobody waits holding a lock: a
-//! transaction that meets another's lock gives up its own and tries again ([`shoal_proto::Status::Busy`]); an ordinary
-//! operation, which holds none, waits for [`Locks::released`] and runs again. A release wakes the operations that wait for one of
-//! its keys, and no others: with a thousand waiting, each release would else run a thousand handlers again.
+//! An *exclusive* lock (an entry, an inode that is being removed) stops every other reader and writer of the
+//! key. A *shared* lock (the directory an entry is put into) stops only requests that would remove it or lock
+//! it exclusively: counts and times of a directory are changes that commute, applied when the transaction
+//! finishes. No request waits while it holds a lock: a transaction that meets another's lock gives up its own
+//! and tries again ([`shoal_proto::Status::Busy`]); an ordinary operation, which holds none, waits for
+//! [`Locks::released`] and runs again. A release wakes the operations that wait for one of its keys, and no
+//! others: with a thousand waiting, each release would otherwise run a thousand handlers again.
 //!
 //! Locks live in memory; a participant's are made again from its *prepared* rows at start, a coordinator's need not be
 //! (without a commit record its transaction is aborted).
@@ -41,7 +42,8 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Take all of `keys` for `tx`, or none; `false` if another's lock is in the way. Taking again what it has is fine.
+    /// Take all of `keys` for `tx`, or none; `false` if another's lock is in the way. Taking its own locks
+    /// again is fine.
     pub fn take(&self, tx: TxId, keys: &[(Bytes, Mode)]) -> bool {
         let mut state = self.state.borrow_mut();
         if keys.iter().any(|(key, mode)| state.stops(key, *mode, Some(tx))) {

@@ -1,7 +1,7 @@
 //! The gate: no reply leaves before the records it depends on are as durable as the sync mode says (design §4.1).
 //!
-//! A reply depends on the newest change its handlers saw and on the change they made. What that means for it is its
-//! [`Target`]:
+//! A reply depends on the newest change its handlers saw and on the change they made. Its [`Target`] says
+//! how:
 //!
 //! ```text
 //!   metadata mode      strong changes seen or made     data mode     weak changes made (small data writes)
@@ -13,22 +13,23 @@
 //! reply*; all others for which it is a change seen wait as the table says, and have it synced at once. Only further changes of
 //! attributes by its maker do not wait for that ([`crate::meta::deferred`]).
 //!
-//! With metadata *never* a kill of the server may take what was answered, all but data that is durable at reply (with the records
-//! before it). The reply says so ([`shoal_proto::message::Loss::start`]), so that a later fsync finds it.
+//! With metadata *never*, a kill of the server may lose answered changes, except data that is durable at
+//! reply (with the records before it). The reply says so ([`shoal_proto::message::Loss::start`]), so that a
+//! later fsync finds it.
 //!
 //! A request may ask for another durability than the collection's modes ([`Durability`]): then the table's line of that one
 //! holds for its reply, and for its reply alone.
 //!
-//! Waiting replies are kept in order of the LSN they wait for; one task of the shard lets go, at each step of the
-//! journal, of all that are free. When the store is poisoned all that wait are answered `Poisoned`: what they would
-//! acknowledge is not known to be kept.
+//! Waiting replies are kept in order of the LSN they wait for; one task of the shard releases, at each step
+//! of the journal, all that are free. When the store is poisoned, all that wait are answered `Poisoned`: the
+//! changes that they would acknowledge are not known to be kept.
 
 use shoal_proto::Durability;
 use shoal_store::{Collection, DataSync, Lsn, MetadataSync, Strength, SyncModes};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-/// What a reply waits for.
+/// The target that a reply waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     /// Written to the kernel up to here.
@@ -120,13 +121,14 @@ pub fn modes_for(collection: SyncModes, durability: Durability) -> SyncModes {
     SyncModes { metadata, data, ..collection }
 }
 
-/// Whether a kill of the server alone would take what a request did under these modes; `made`: nothing, or how strong a change.
+/// Whether a kill of the server alone would lose a request's changes under these modes; `made`: nothing, or
+/// how strong a change.
 pub fn is_lost_by_a_kill(modes: SyncModes, made: Option<Strength>) -> bool {
     modes.metadata == MetadataSync::Never
         && (modes.data != DataSync::AtReply || made.is_some_and(|strength| strength != Strength::Weak))
 }
 
-/// What is let go: called with whether the store is still well.
+/// The released reply: called with whether the store is still usable.
 pub type Leave = Box<dyn FnOnce(bool)>;
 
 /// The gate of one shard.
@@ -173,12 +175,12 @@ impl Gate {
         self.by_durable.borrow().len() + self.by_written.borrow().len()
     }
 
-    /// Whether nobody waits.
+    /// Whether no reply waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The journal moved, or is poisoned: let go of what is free.
+    /// The journal moved, or is poisoned: release all free replies.
     pub fn release(&self, collection: &Collection) {
         let well = collection.health().is_ok();
         for (queue, upto) in

@@ -1,12 +1,13 @@
-//! Actions of transactions: what each locks, when it is valid, what it changes.
+//! Actions of transactions: the locks, the validity and the changes of each.
 //!
 //! The same three functions serve both ways. Where all of an operation is on this server, [`apply`] runs at once, in the
 //! operation's own run: validation and change are one turn, so no lock is needed. Where several servers are concerned,
 //! each validates ([`validate`]) and locks ([`locks`]) at *prepare* and applies at *finish*.
 //!
-//! **Invariant: what was validated under its locks applies.** The locks make it so: an entry that is changed, an object
-//! that is changed alone or goes away, are locked exclusively; a directory that gets or loses an entry is locked shared,
-//! for its count and times are changes that commute, but it must not be removed meanwhile.
+//! **Invariant: actions validated under their locks can be applied.** The locks make it so: an entry that is
+//! changed, an object that is changed alone or goes away, are locked exclusively; a directory that gets or
+//! loses an entry is locked shared, for its count and times are changes that commute, but it must not be
+//! removed meanwhile.
 //!
 //! Within one transaction actions apply in the order they were planned. An expectation is of the state before: so
 //! `AttrSet` and `LayoutSet` come before the `StreamAdvance` that changes the generation they expect, and an
@@ -49,14 +50,14 @@ pub fn locks(identity: &Identity, action: &Action) -> Vec<(Bytes, Mode)> {
         | Action::ShardKeep { dir, .. }
         | Action::ShardSet { dir, .. }
         | Action::ShardCount { dir, .. } => exclusive(keys::inode(*dir)),
-        // Nobody reads the shard before it is there.
+        // No request reads the shard before it is there.
         Action::ShardCreate { attr, .. } => exclusive(keys::inode(attr.handle)),
         Action::Links { object, .. }
         | Action::Touch { object, .. }
         | Action::LayoutSet { object, .. }
         | Action::ObjectRemove { object }
         | Action::LinksSet { object, .. } => exclusive(keys::inode(*object)),
-        // A stream is a metafile's own or a datafile's; whoever accesses it looks at one of these rows.
+        // A stream is a metafile's own or a datafile's; every access reads one of these rows.
         Action::StreamAdvance { stream, .. } => {
             vec![(keys::inode(*stream), Mode::Exclusive), (keys::datafile(*stream), Mode::Exclusive)]
         }
@@ -128,7 +129,7 @@ pub fn validate(ctx: &Ctx<'_>, action: &Action) -> Result<(), Stopped> {
 /// Validate and carry out an action.
 ///
 /// # Errors
-/// Those of [`validate`]; never any but [`Stopped::Miss`] for what was validated under its locks.
+/// Those of [`validate`]; never any but [`Stopped::Miss`] for actions validated under their locks.
 pub fn apply(ctx: &mut Ctx<'_>, action: &Action) -> Result<(), Stopped> {
     validate(ctx, action)?;
     match action {
@@ -203,7 +204,7 @@ pub fn apply(ctx: &mut Ctx<'_>, action: &Action) -> Result<(), Stopped> {
 /// Bytes of the journal that actions may take beyond a few rows each: the entries of a shard.
 pub fn journal_bytes(actions: &[Action]) -> u64 {
     let of = |action: &Action| match action {
-        // Once in the row of what is prepared, or each in its own row.
+        // Once in the row of the prepared transaction, or each in its own row.
         Action::ShardCreate { entries, .. } => entries.iter().map(|entry| 64 + entry.bytes() as u64).sum(),
         _ => 0,
     };

@@ -28,8 +28,8 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Finishing is tried for ever, with pauses up to this.
 const FINISH_PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// A transaction begun and not decided. Dropped, it is aborted: its local locks are released, and who was asked to prepare
-/// is told.
+/// A transaction begun and not decided. Dropped, it is aborted: its local locks are released, and the servers
+/// that were asked to prepare are informed.
 pub struct Undecided {
     shard: Rc<Shard>,
     tx: TxId,
@@ -58,7 +58,7 @@ impl Undecided {
         self.shard.locks.take(self.tx, &keys)
     }
 
-    /// A server is asked to prepare, and hears of an abort.
+    /// A server is asked to prepare, and is informed of an abort.
     pub(super) fn ask(&mut self, server: ServerId) {
         if !self.asked.contains(&server) {
             self.asked.push(server);
@@ -103,7 +103,7 @@ async fn tell_abort(shard: &Rc<Shard>, tx: TxId, asked: Vec<ServerId>) {
     join_all(asked.into_iter().map(tell)).await;
 }
 
-/// A group that is a transaction over servers: what was planned, with the local locks taken.
+/// A group that is a transaction over servers: its plan, with the local locks taken.
 pub struct Plan {
     undecided: Undecided,
     answers: Vec<Answer>,
@@ -117,7 +117,7 @@ impl Plan {
     pub fn lock(undecided: Undecided, answers: Vec<Answer>, outcome: Outcome, seen: Lsn) -> Option<Plan> {
         let Outcome { local, mut remote, .. } = outcome;
         for actions in remote.values_mut() {
-            // It may be prepared already, alone: then it is what the longer list must begin with.
+            // It may be prepared already, alone: then the longer list must begin with it.
             actions.sort_by_key(|action| !matches!(action, Action::RenameLock {}));
         }
         undecided.take(&local).then_some(Plan { undecided, answers, local, remote, seen })
@@ -131,8 +131,9 @@ impl Plan {
         })
     }
 
-    /// Whether somebody could still see the old state at a participant after the reply: then the reply waits for their
-    /// finishing. What is only made new there nobody can see before it is entered here.
+    /// Whether a client could still see the old state at a participant after the reply: then the reply waits
+    /// for the participants to finish. An object that is only made there is invisible before it is entered
+    /// here.
     fn is_seen_elsewhere(&self) -> bool {
         let is_new = |a: &Action| matches!(a, Action::ObjectCreate { .. } | Action::RenameLock {});
         !self.remote.values().flatten().all(is_new)
@@ -189,7 +190,7 @@ pub async fn carry_out(compound: &mut Compound, mut plan: Plan) -> End {
 }
 
 async fn prepare_all(shard: &Rc<Shard>, deadline: Instant, plan: &mut Plan) -> Result<(), Status> {
-    // A prepare is a message: what the plan depends on is durable before it leaves.
+    // A prepare is a message: the changes that the plan depends on are durable before it leaves.
     durable(&shard.collection, plan.seen).await.map_err(status_of)?;
     let until = deadline.min(shard.env.now() + PREPARE_TIMEOUT);
     let tx = plan.undecided.tx;
@@ -222,7 +223,7 @@ async fn ask_to_prepare(
     };
     let meant = plan.remote.iter().filter(|(_, actions)| is_meant(actions));
     let answers = join_all(meant.map(prepare)).await;
-    // What is final decides over what may pass.
+    // A final error takes precedence over a temporary one.
     let mut worst = Ok(());
     for status in answers.into_iter().filter_map(Result::err) {
         if !is_passing(status) {
@@ -280,7 +281,8 @@ async fn decide(
             return Err(status);
         }
     };
-    // Decided. Whoever sees the local changes waits for their record; nobody is told before it is durable.
+    // Decided. Readers of the local changes wait for their record; no server is informed before it is
+    // durable.
     undecided.armed = false;
     shard.env.crash_point(crash_point::COORDINATOR_DECIDES, tx.0);
     shard.locks.release(tx);

@@ -1,21 +1,23 @@
-//! What was carried out here beside other participants, remembered until nobody needs to learn of it any more.
+//! Transactions committed here together with other participants, remembered until no server needs the outcome
+//! any more.
 //!
 //! It is needed only when the coordinator's store is lost while another participant has the transaction prepared: a repair
 //! carries it out there, because it was carried out here. So a row is removed in two cases, and in no other:
 //!
-//! * **Its coordinator has forgotten it**, since all participants have finished, durably. A coordinator that says *aborted* of
-//!   what was carried out has forgotten it.
-//! * **Its coordinator's store was given up, and no other server has it prepared.** None ever will: it was committed, so all had
-//!   it prepared before, and the coordinator is refused. What the others say is durable when they say it. Until a repair has
-//!   ended it everywhere, the row stays.
+//! * **Its coordinator has forgotten it**, since all participants have finished, durably. A coordinator that
+//!   answers *aborted* for a committed transaction has forgotten it.
+//! * **Its coordinator's store was given up, and no other server has it prepared.** None ever will: it was
+//!   committed, so all had it prepared before, and the coordinator is refused. The others' answers are
+//!   durable when they are sent. Until a repair has ended it everywhere, the row stays.
 //!
-//! Nobody sends a message for that alone: a participant asks, once a lease, about all that is older than that, many by one
-//! message. When it remembers [`SOON`] it asks at once, and about the young ones too.
+//! No message is sent for a single one: a participant asks, once a lease, about all that are older than that,
+//! many by one message. When it remembers [`SOON`] it asks at once, and about the young ones too.
 //!
-//! **There are at most [`limits::ENDED_MAX`]**, with what is prepared: then a transaction with several participants is not prepared
-//! (`Busy`) until some are forgotten; none is dropped. Only servers that are away can keep so many waiting. A coordinator that is
-//! away begins nothing new, and has left [`SOON`] at most, with what was under way; so have transactions with a participant that is
-//! away, which are not prepared any more.
+//! **There are at most [`limits::ENDED_MAX`]**, with the prepared ones: then a transaction with several
+//! participants is not prepared (`Busy`) until some are forgotten; none is dropped. Only servers that are
+//! away can keep so many waiting. A coordinator that is away begins no new ones, and has left [`SOON`] at
+//! most, with those under way; the same holds for transactions with a participant that is away, which are not
+//! prepared any more.
 
 use crate::data::status_of;
 use crate::membership::stores;
@@ -83,7 +85,7 @@ impl Ended {
         taken
     }
 
-    /// What became of one that was asked about.
+    /// The outcome of one that was asked about.
     fn asked(&self, tx: TxId, now: Instant, is_forgotten: bool) {
         if is_forgotten {
             self.count.set(self.count.get() - 1);
@@ -117,7 +119,7 @@ pub async fn forget_ended(shard: Rc<Shard>) {
     }
 }
 
-/// Whether nobody will ever say more of it as its coordinator.
+/// Whether no server will ever report more of it as its coordinator.
 fn is_lost(identity: &Identity, tx: TxId) -> bool {
     identity.map.server(tx.coordinator()).is_none() || stores::is_of_lost_store(identity, tx)
 }
@@ -148,7 +150,7 @@ fn is_forgotten(reply: &GroupReply) -> bool {
     reply.status == Status::Ok && reply.answers.0 == [abort]
 }
 
-/// Of what a lost store has begun: ask all others whether they have it prepared.
+/// For transactions that a lost store has begun: ask all others whether they have them prepared.
 async fn ask_others(shard: &Rc<Shard>, all: Vec<TxId>) {
     let servers: Vec<ServerId> = shard.identity().map.servers.iter().map(|info| info.id).collect();
     let mut answer = true;

@@ -20,9 +20,9 @@ use shoal_store::{Ask, Changes, Loaded, Lsn, Needs, Strength, View, settle};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// What is prepared under one transaction. Its messages are taken one at a time.
+/// The prepared part of one transaction. Its messages are handled one at a time.
 pub struct Prepared {
-    /// What to carry out; empty: nothing is durable yet.
+    /// The actions to commit; empty: nothing is durable yet.
     pub actions: RefCell<Vec<Action>>,
     /// The servers with a part in it, but for its coordinator; none: there are more actions to come.
     participants: RefCell<Vec<ServerId>>,
@@ -84,7 +84,8 @@ pub async fn prepare(
     if !list.starts_with(&entry.actions.borrow()) {
         return Err(Status::Conflict);
     }
-    // What the walk has seen holds only if the lock was held since: where it was taken back, the plan is made again.
+    // The walk's observations hold only if the lock was held since: where it was taken back, the plan is made
+    // again.
     let walked = list.contains(&Action::RenameLock {}) && !participants.is_empty();
     let result = match walked && !entry.is_lock_only() && !mutant::is(Mutant::VoteWithoutLock) {
         true => Err(Status::Changed),
@@ -100,7 +101,7 @@ pub async fn prepare(
     if let Err(status) = result
         && !is_passing(status)
     {
-        // A final refusal is told to a client: what it saw must not be taken back by a crash.
+        // A final refusal is returned to a client: a crash must not undo the state that it rests on.
         settle(&shard.collection).await.map_err(status_of)?;
     }
     result
@@ -113,7 +114,7 @@ async fn lock_and_write(
     list: Vec<Action>,
     participants: Vec<ServerId>,
 ) -> Result<(), Status> {
-    // What cannot be remembered as carried out is not prepared.
+    // A transaction that could not be remembered as committed is not prepared.
     if participants.len() > 1 && !shard.book.has_room_for_ended() {
         return Err(Status::Busy);
     }
@@ -221,7 +222,7 @@ pub async fn take_back(shard: &Rc<Shard>, tx: TxId) -> Result<(), Status> {
     Ok(())
 }
 
-/// Carry out or forget what was prepared; done when that is durable. Of what is not known: done already.
+/// Commit or drop a prepared transaction; done when that is durable. An unknown one counts as done already.
 ///
 /// # Errors
 /// When the store fails; the coordinator asks again.
@@ -269,8 +270,8 @@ pub async fn finish(shard: &Rc<Shard>, tx: TxId, decision: Decision) -> Result<(
     }
 }
 
-/// Carry out what was prepared. `is_shared`: other participants have a part in it, and may have to learn from this one that it was
-/// carried out.
+/// Commit a prepared transaction. `is_shared`: other participants have a part in it, and may have to learn
+/// from this one that it was committed.
 async fn commit(shard: &Rc<Shard>, tx: TxId, list: &[Action], is_shared: bool) -> Result<Lsn, Status> {
     let journal_bytes = 2048 * (1 + list.len() as u64) + actions::journal_bytes(list);
     let ask = Ask { journal_bytes, stream_bytes: 0, frees: true };

@@ -18,13 +18,14 @@
 //! * **Before its vote the lock's server takes the lock back by itself** when the coordinator does not answer, since nothing is
 //!   committed without this vote. A vote that is asked for later is refused (`Changed`): it would rest on a walk that others
 //!   have passed since.
-//! * **A walk ends at each directory that another transaction has locked** (`Busy`), and what it reads is durable on the
-//!   server that it is read of, in every sync mode.
+//! * **A walk ends at each directory that another transaction has locked** (`Busy`), and the rows that it
+//!   reads are durable on their server, in every sync mode.
 //!
 //! # Why no loop forms
 //!
-//! Number the moves in the order in which they have taken the lock, without those that were aborted. Let *G(i)* be the parents
-//! after the first *i*, each of those in doubt resolved one way or the other. *Claim: G(i) is a tree, whichever way.*
+//! Number the moves in the order in which they have taken the lock, without those that were aborted. Let
+//! *G(i)* be the parents after the first *i*, each of those in doubt resolved one way or the other. *Claim:
+//! G(i) is a tree, for every such resolution.*
 //!
 //! *G(0)* is a tree. Let *G(i-1)* be one, for every resolution. When move *i* walks, each earlier move has been voted for, so
 //! at each of its directories it is locked or has ended. The walk has met no lock, so every parent that it has read is that of

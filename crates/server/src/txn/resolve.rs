@@ -1,7 +1,7 @@
-//! A participant in doubt asks: after a while, and again, until its coordinator says what was decided.
+//! A participant in doubt asks: after a while, and repeatedly, until its coordinator returns the decision.
 //!
-//! Where the coordinator does not answer, what has voted stays in doubt. The rename lock alone is taken back
-//! ([`super::rename_lock`]).
+//! Where the coordinator does not answer, a participant that has voted stays in doubt. The rename lock alone
+//! is taken back ([`super::rename_lock`]).
 
 use super::{Prepared, finish, take_back};
 use crate::membership::stores;
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// A coordinator has at least this long to answer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The task of a shard that resolves what is prepared here and hears nothing more.
+/// The task of a shard that resolves transactions prepared here that receive no further message.
 pub async fn resolve(shard: Rc<Shard>) {
     loop {
         let prepared = shard.book.in_doubt.wait();

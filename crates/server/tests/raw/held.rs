@@ -1,4 +1,5 @@
-//! A store whose journal stands still when a test says so: what was applied is then neither written nor durable.
+//! A store whose journal stands still when a test says so: applied changes are then neither written nor
+//! durable.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -22,13 +23,14 @@ pub struct Held {
     poisoned: Cell<bool>,
     durables: Reached,
     pub pushes: Cell<u32>,
-    /// What it calls durable is said to outlive its process.
+    /// Changes that it calls durable are said to outlive its process.
     pub keeps: Cell<bool>,
     /// The record that was last waited for without a push.
     pub wanted: Cell<Lsn>,
-    /// So many writes to come are held until [`Held::release`]: writes before they are done, appends behind it.
+    /// So many writes to come are held until [`Held::release`]: writes before they are done, appends after
+    /// it.
     pub stalls: Cell<u32>,
-    /// So many further writes to come are held behind being done.
+    /// So many further writes to come are held after they are done.
     pub stalls_behind: Cell<u32>,
     /// Appends and writes that are done and held.
     pub done: Rc<Cell<u32>>,

@@ -182,7 +182,7 @@ pub struct Raw {
     pub durability: Durability,
     /// How long the server may take for each request.
     pub timeout_ms: u32,
-    /// What the last reply said would be lost together.
+    /// The loss that the last reply stated.
     pub loss: Loss,
 }
 
@@ -360,7 +360,7 @@ pub fn entry(dir: Handle, name: &Name) -> Op {
     Op::Entry { dir, name: name.clone() }
 }
 
-/// The handle of what a reply says was made or found.
+/// The handle of the object that a reply says was made or found.
 #[track_caller]
 pub fn handle_of(reply: &GroupReply) -> Handle {
     assert_eq!(reply.status, Status::Ok);

@@ -66,11 +66,11 @@ pub struct Fsck {
     /// The file system [default: ./shoal-data].
     #[arg(default_value = "shoal-data")]
     pub place: String,
-    /// Mend what is found; without it nothing is changed.
+    /// Repair the problems that are found; without it nothing is changed.
     #[arg(long)]
     pub repair: bool,
-    /// Repair also where a store was given up: names of what was lost with it are removed, and lost parts of files become
-    /// holes.
+    /// Repair also where a store was given up: names of the objects lost with it are removed, and lost parts
+    /// of files become holes.
     #[arg(long, requires = "repair")]
     pub lost_stores: bool,
     /// Where rows go that a repair removes [default: ./fsck-NAME-SECONDS.jsonl].

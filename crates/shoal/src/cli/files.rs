@@ -1,4 +1,4 @@
-//! What is done with files and directories: `shoal ls`, `cp`, `cat`, `stat`, `layout`, `map`.
+//! Commands on files and directories: `shoal ls`, `cp`, `cat`, `stat`, `layout`, `map`.
 
 use super::{Key, TimeLimit};
 use crate::bytes_size::ByteSize;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 Example:  shoal ls -l shoal://127.0.0.1:7441/demo/include
           shoal ls --plus --with-data shoal://127.0.0.1:7441/demo/labels")]
 pub struct Ls {
-    /// What to list: an address with a path, or a path on a mount.
+    /// The directory to list: an address with a path, or a path on a mount.
     pub place: String,
     /// Long: mode, links, owner, size, time.
     #[arg(short, long)]
@@ -44,7 +44,7 @@ pub struct Ls {
 Example:  shoal cp -r /usr/include shoal://127.0.0.1:7441/demo/include
           shoal cp shoal://127.0.0.1:7441/demo/big.bin ./big.bin")]
 pub struct Cp {
-    /// What to copy: local paths, addresses or paths on a mount (these go by the native client).
+    /// The sources: local paths, addresses or paths on a mount (these use the native client).
     #[arg(required = true)]
     pub sources: Vec<String>,
     /// Where to.
@@ -55,7 +55,7 @@ pub struct Cp {
     /// Keep mode, owner, times and extended attributes: those of `user.`, as root of `trusted.` and `security.` too.
     #[arg(short, long)]
     pub preserve: bool,
-    /// Copy a symbolic link that is named here as a link, not what it leads to; in trees it is always so.
+    /// Copy a symbolic link that is named here as a link, not its target; in trees it is always so.
     #[arg(short = 'P', long)]
     pub no_dereference: bool,
     /// Files under way at once.

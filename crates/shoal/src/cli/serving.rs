@@ -1,5 +1,5 @@
-//! What begins and ends a file system and its mounts: `shoal up`, `init`, `serve`, `mount`, `umount`, `add-server`,
-//! `move-server`.
+//! Commands that begin and end a file system and its mounts: `shoal up`, `init`, `serve`, `mount`, `umount`,
+//! `add-server`, `move-server`.
 
 use super::{Key, TimeLimit};
 use crate::bytes_size::ByteSize;
@@ -14,7 +14,7 @@ pub struct NewFileSystem {
     /// Name of the file system.
     #[arg(long, default_value = "demo")]
     pub name: String,
-    /// What keeps it.
+    /// The storage module.
     #[arg(long, value_enum, default_value_t)]
     pub module: ModuleName,
     /// When metadata changes are durable: at reply, at fsync (a killed server loses nothing), never (scratch).
@@ -23,7 +23,7 @@ pub struct NewFileSystem {
     /// When data writes are durable: at fsync, at reply.
     #[arg(long, value_enum, default_value_t)]
     pub data_sync: DataSyncName,
-    /// Bytes of a strip: what a file may grow to before it is spread over servers.
+    /// Bytes of a strip: the size up to which a file is not spread over servers.
     #[arg(long, default_value = "1M")]
     pub strip: ByteSize,
     /// Datafiles of a file; 0: one on every data server.
@@ -63,14 +63,16 @@ pub struct Up {
     /// Settings of a new file system.
     #[command(flatten)]
     pub new: NewFileSystem,
-    /// Give the store of this server up for good, and begin anew in its folder, which must be empty. What only this server held
-    /// is lost: names and files on the other servers stay, and what they miss is found by `shoal fsck`. All other servers must
-    /// run. Of several file systems it is the store of each whose folder is missing, or of the one that is named.
+    /// Give the store of this server up for good, and begin anew in its folder, which must be empty. Data
+    /// that only this server held is lost: names and files on the other servers stay, and `shoal fsck` finds
+    /// their missing parts. All other servers must run. Of several file systems it is the store of each whose
+    /// folder is missing, or of the one that is named.
     #[arg(long, value_name = "ID[/FILE SYSTEM]")]
     pub new_store: Vec<Anew>,
-    /// Go on with the folder of this server although it is an older copy (a backup, a snapshot). What was acknowledged since the
-    /// copy was made is lost as far as it lay there: `shoal fsck` finds what does not fit. Sessions with this server end. All other
-    /// servers must run. A copy that was accepted cannot be taken back for a newer one.
+    /// Continue with the folder of this server although it is an older copy (a backup, a snapshot). Changes
+    /// acknowledged after the copy was made are lost as far as they were stored there: `shoal fsck` finds the
+    /// mismatches. Sessions with this server end. All other servers must run. A copy that was accepted cannot
+    /// be taken back for a newer one.
     #[arg(long, value_name = "ID")]
     pub accept_older: Vec<u16>,
     /// How it is mounted.
@@ -116,14 +118,16 @@ pub struct Serve {
     /// Which servers run in this process [default: all].
     #[arg(long = "server", value_name = "ID")]
     pub servers: Vec<u16>,
-    /// Give the store of this server up for good, and begin anew in its folder, which must be empty. What only this server held
-    /// is lost: names and files on the other servers stay, and what they miss is found by `shoal fsck`. All other servers must
-    /// run. Of several file systems it is the store of each whose folder is missing, or of the one that is named.
+    /// Give the store of this server up for good, and begin anew in its folder, which must be empty. Data
+    /// that only this server held is lost: names and files on the other servers stay, and `shoal fsck` finds
+    /// their missing parts. All other servers must run. Of several file systems it is the store of each whose
+    /// folder is missing, or of the one that is named.
     #[arg(long, value_name = "ID[/FILE SYSTEM]")]
     pub new_store: Vec<Anew>,
-    /// Go on with the folder of this server although it is an older copy (a backup, a snapshot). What was acknowledged since the
-    /// copy was made is lost as far as it lay there: `shoal fsck` finds what does not fit. Sessions with this server end. All other
-    /// servers must run. A copy that was accepted cannot be taken back for a newer one.
+    /// Continue with the folder of this server although it is an older copy (a backup, a snapshot). Changes
+    /// acknowledged after the copy was made are lost as far as they were stored there: `shoal fsck` finds the
+    /// mismatches. Sessions with this server end. All other servers must run. A copy that was accepted cannot
+    /// be taken back for a newer one.
     #[arg(long, value_name = "ID")]
     pub accept_older: Vec<u16>,
     /// Microseconds to poll before sleeping; for cores with nothing else to do.
@@ -223,7 +227,7 @@ pub struct AddServer {
     /// Folder of its data.
     #[arg(long, value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
-    /// What it holds [default: both].
+    /// Its roles [default: both].
     #[arg(long, value_enum)]
     pub role: Vec<Role>,
     /// As JSON.

@@ -28,7 +28,7 @@ pub fn run(args: Cat) -> Result<ExitCode> {
 
 async fn cat(client: Client, path: String) -> Result<()> {
     match pour(&client, &path).await {
-        // Asked only then: what can be read costs no message more.
+        // Asked only then: a readable file costs no additional message.
         Err(error) if !out::is_closed(&error) && is_directory(&client, &path).await => {
             bail!("it is a directory: `shoal ls` lists it")
         }

@@ -1,8 +1,9 @@
 //! `shoal cp`: files in, out, or within, by the native client.
 //!
-//! Workers take what is to be copied from a stack (so that the stack stays as small as the tree is deep, not as it is
-//! wide): a directory puts its entries there, anything else is copied. What cannot be copied is named, and the rest goes
-//! on. Attributes of directories follow at the end, the deepest first, because copying into one changes its times.
+//! Workers take the objects to copy from a stack (so that the stack stays as small as the tree is deep, not
+//! as it is wide): a directory puts its entries there, any other object is copied. Objects that cannot be
+//! copied are named, and the rest continues. Attributes of directories follow at the end, the deepest first,
+//! because copying into one changes its times.
 
 use crate::address::Place;
 use crate::cli::{Cp, TimeLimit};
@@ -119,7 +120,7 @@ impl Given {
         }
     }
 
-    /// The last name of its path: what it is called inside another directory.
+    /// The last name of its path: its name inside another directory.
     fn last_name(&self) -> Option<Vec<u8>> {
         let path = match self {
             // Of `.` and `..` only a walk knows it; a symbolic link has its own.

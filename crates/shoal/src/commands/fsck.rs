@@ -14,13 +14,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Pauses before the further looks at what the first look suspects.
+/// Pauses before the further looks at the suspects of the first look.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(200), Duration::from_millis(800), Duration::from_secs(3)];
 /// A server that answers nothing for so long cannot be checked.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Check, and mend if asked to. 0: clean or all mended; 1: damage.
+/// Check, and repair if requested. 0: clean or all repaired; 1: damage.
 pub fn run(args: Fsck) -> Result<ExitCode> {
     let place = Place::find(&args.place, args.key.key.as_deref())?;
     if let Some(save) = &args.save {

@@ -12,7 +12,7 @@ use shoal_client::Client;
 use shoal_proto::{Attr, Dist, Kind, Rights, Status, Template};
 use std::process::ExitCode;
 
-/// What is to be set.
+/// The layout to set.
 struct Wish {
     distribution: Option<DistributionName>,
     strip: Option<ByteSize>,
@@ -46,7 +46,7 @@ pub fn run(args: Layout) -> Result<ExitCode> {
 }
 
 impl Wish {
-    /// The wish over what is there.
+    /// The requested values over the present ones.
     fn over(&self, there: &Template) -> Result<Template> {
         let (name, strip) = match there.dist {
             Dist::Basic => (DistributionName::Basic, Template::STRIP_DEFAULT),
@@ -55,7 +55,7 @@ impl Wish {
         let distribution = match (self.distribution, self.strip) {
             (Some(DistributionName::Basic), Some(_)) => bail!("`basic` has no strips: leave out --strip"),
             (Some(distribution), _) => distribution,
-            // Who names a strip wants strips.
+            // A request that names a strip wants strips.
             (None, Some(_)) => DistributionName::SimpleStripe,
             (None, None) => name,
         };

@@ -210,7 +210,7 @@ impl Known<'_> {
     }
 }
 
-/// What a file begins with, behind a tab; what is no text is escaped.
+/// The beginning of a file, after a tab; bytes that are no text are escaped.
 fn first_line(content: &[u8]) -> String {
     let line = content.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let shown: String =

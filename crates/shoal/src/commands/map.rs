@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 /// Blocks of the terminal's picture, at most: a row of it is no wider than 80 columns.
 const BLOCKS_MAX: u64 = 28;
-/// Runs told by `--json` and drawn by `--svg`, at most, of each datafile.
+/// Runs listed by `--json` and drawn by `--svg`, at most, of each datafile.
 const RUNS_MAX: usize = 4096;
 
 /// One datafile's part.

@@ -15,7 +15,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::channel;
 
-/// Mount, and serve until told to stop or unmounted.
+/// Mount, and serve until stopped or unmounted.
 pub fn run(args: Mount) -> Result<ExitCode> {
     if args.background {
         return in_background(&args);
@@ -33,13 +33,14 @@ pub fn run(args: Mount) -> Result<ExitCode> {
     let watched = place.clone();
     let look = std::thread::Builder::new().name("servers".into()).spawn(move || say_degraded(&watched));
     look.context("cannot start a thread that asks the servers")?;
-    // Whatever happened (a signal, somebody's umount), it is the end.
+    // Any event (a signal, an umount) is the end.
     let _ = happened.recv();
     mount.stop()?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Say once which servers do not serve, and why: what lies on them fails. The mount does not wait for this.
+/// Report once which servers do not serve, and why: calls for their objects fail. The mount does not wait for
+/// this.
 fn say_degraded(place: &Place) {
     let asked = connect::with_client_within(place, connect::IMPATIENT, |_, client| async move {
         let map = client.map();

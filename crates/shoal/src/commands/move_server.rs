@@ -1,15 +1,16 @@
 //! `shoal move-server`: a server is at another address from now on.
 //!
-//! In this order, so that the same command completes what an interruption left:
+//! In this order, so that the same command completes an interrupted move:
 //!
-//! 1. All servers that answer are asked for their maps; what these, and the cluster file, know last says how often the server was
-//!    moved. If it is where it shall be, it is not moved once more: the same change is made where it is missing.
-//! 2. Whoever listens at a new address must be the server itself, or nobody.
+//! 1. All servers that answer are asked for their maps; the newest of these, and of the cluster file, tells
+//!    how often the server was moved. If it is at the requested address already, it is not moved once more:
+//!    the same change is made where it is missing.
+//! 2. The listener at a new address must be the server itself, or there must be none.
 //! 3. Each server that answers takes the new address, durably, the one that moves first.
 //! 4. The cluster file follows.
 //!
-//! Servers that do not answer hear of it from the others (`shoal_server`'s maps). Two commands at once end in one map: the one whose
-//! change does not count fails.
+//! Servers that do not answer get it from the others (`shoal_server`'s maps). Two commands at once end in one
+//! map: the one whose change does not count fails.
 
 use crate::address::{Place, ShoalAddress};
 use crate::cli::MoveServer;
@@ -24,7 +25,7 @@ use shoal_proto::{ClusterMap, ServerId, Status};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What was told to the servers of one file system.
+/// The move as it was sent to the servers of one file system.
 #[derive(Serialize)]
 struct Told {
     name: String,
@@ -170,7 +171,8 @@ fn places(args: &MoveServer, cluster: Option<&ClusterFile>) -> Result<Vec<Place>
     Ok(cluster.collection.iter().map(|one| of(&one.name)).collect())
 }
 
-/// What all servers that answer know of the map; `None` if none does. The server may be at its new address already.
+/// The newest map of all servers that answer; `None` if none does. The server may be at its new address
+/// already.
 fn ask_all(place: &Place, new: &[Address]) -> Result<Option<Heard>> {
     let mut place = place.clone();
     place.address.servers.extend(new.iter().cloned());
@@ -240,7 +242,7 @@ fn next(
     Ok((listen, moved))
 }
 
-/// Whoever listens at a new address must be the server.
+/// The listener at a new address must be the server.
 fn refuse_others(place: &Place, heard: &Heard, id: u16, at: &Address) -> Result<()> {
     let options = connect::options(place)?;
     let asked = real::run("shoal", |env| async move { Client::who_listens(&env, &options, at).await });
@@ -255,7 +257,7 @@ fn refuse_others(place: &Place, heard: &Heard, id: u16, at: &Address) -> Result<
             }
             _ => return Ok(()),
         },
-        // Nobody listens there, or its machine does not answer: it is to be started.
+        // No process listens there, or its machine does not answer: it is to be started.
         Err(error) if matches!(error.status, Status::Unavailable | Status::TimedOut) => return Ok(()),
         Err(error) => format!("somebody else listens there: {error}"),
     };

@@ -15,7 +15,7 @@ use shoal_server::keys;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What one server said.
+/// The answer of one server.
 #[derive(Serialize)]
 struct Told {
     server: u16,

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// Serve until told to stop.
+/// Serve until stopped.
 pub fn run(args: Serve) -> Result<ExitCode> {
     let (events, happened) = channel();
     stop::watch(events.clone())?;

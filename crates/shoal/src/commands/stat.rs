@@ -9,7 +9,7 @@ use shoal_client::Client;
 use shoal_proto::{Attr, Kind};
 use std::process::ExitCode;
 
-/// Show each; the first that cannot be shown is the error, behind the others.
+/// Show each; the first that cannot be shown is the error, after the others.
 pub fn run(args: Stat) -> Result<ExitCode> {
     let mut failed = Ok(());
     for text in &args.places {

@@ -23,7 +23,7 @@ const WATCH_SECONDS: (f64, f64) = (0.1, 86_400.0);
 /// One server's answer: its counts as JSON, or why there are none.
 type Sample = Result<Value, String>;
 
-/// Show it, once or again and again.
+/// Show it, once or repeatedly.
 pub fn run(args: Status) -> Result<ExitCode> {
     let place = Place::find(&args.place, args.key.key.as_deref())?;
     let well =
@@ -217,7 +217,7 @@ fn rates_table(before: &[Sample], now: &[Sample], span: f64) -> comfy_table::Tab
     table
 }
 
-/// What `--counters` prints of what a server counts, in this order.
+/// The counters of a server that `--counters` prints, in this order.
 const GROUPS: [&str; 9] =
     ["operations", "counters", "env", "store", "journal", "latency_us", "transactions", "queues", "pools"];
 

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 /// Unmount; the process that serves the mount notices and ends it.
 pub fn run(args: Umount) -> Result<ExitCode> {
     let at = &args.mountpoint;
-    // While it is mounted; of a dead mount only what is above can be looked at.
+    // While it is mounted; for a dead mount only the folders above it can be looked at.
     let path = crate::address::resolved(at)?;
     shoal_fuse::unmount(at, args.lazy).map_err(|error| {
         let busy = matches!(error, MountError::Busy(_));

@@ -33,7 +33,7 @@ const PORTS: std::ops::Range<u16> = 17_000..32_000;
 /// Longest path of a Unix socket, less its end.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// Start, say so, and run until told to stop.
+/// Start, report that, and run until stopped.
 pub fn run(args: Up, given: Option<&clap::ArgMatches>) -> Result<ExitCode> {
     let begin = Instant::now();
     let (events, happened) = channel();
@@ -123,8 +123,8 @@ fn prepare_folder(given: &Path) -> Result<PathBuf> {
     if folder.join(FILE_NAME).is_file() {
         return Ok(folder);
     }
-    // What a start that was interrupted before the cluster file was there may have left. A key may be the only copy of one
-    // that is used elsewhere.
+    // The possible remains of a start that was interrupted before the cluster file existed. A key may be the
+    // only copy of one that is used elsewhere.
     let ours = ["lock", "key.new", "cluster.new"];
     let entries =
         std::fs::read_dir(&folder).with_context(|| format!("cannot look into {}", given.display()))?;

@@ -39,7 +39,7 @@ enum RemoteDir {
     Above(Rc<Remote>),
 }
 
-/// What is there.
+/// The object there.
 #[derive(Clone, Debug)]
 pub struct Meta {
     /// Its kind.
@@ -109,7 +109,7 @@ impl From<&std::fs::Metadata> for Meta {
     }
 }
 
-/// An owner of something new: whoever copies.
+/// The owner of a new object: the copying user.
 pub fn owner(mode: u32) -> Owner {
     Owner { mode, uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
 }
@@ -126,7 +126,7 @@ impl Remote {
         }
     }
 
-    /// What is there.
+    /// The object there.
     async fn attr(&self) -> Result<Option<Attr>> {
         let looked = match &self.name {
             None => self.client.getattr(Handle::ROOT).await,
@@ -139,7 +139,7 @@ impl Remote {
         }
     }
 
-    /// Directory and name, of what is not the root.
+    /// Directory and name, except for the root.
     pub async fn named(&self) -> Result<(Handle, &Name)> {
         let name = self.name.as_ref().ok_or_else(|| anyhow!("{} is the root directory", self.shown))?;
         Ok((self.dir().await?, name))
@@ -183,7 +183,7 @@ impl Spot {
         }
     }
 
-    /// What is there, if anything. `follow`: what a symbolic link leads to.
+    /// The object there, if any. `follow`: the target of a symbolic link.
     pub async fn look(&self, follow: bool) -> Result<Option<Meta>> {
         match self {
             Spot::Local(path) => {
@@ -201,7 +201,8 @@ impl Spot {
         }
     }
 
-    /// What a link leads to. Links inside directories below the root are relative to where they lie; only a walk knows.
+    /// The target of a link. Links inside directories below the root are relative to their own directories,
+    /// which only a walk knows.
     async fn follow(&self, remote: &Remote, link: &Attr) -> Result<Option<Meta>> {
         let target = remote.client.readlink(link.handle).await?;
         let address: ShoalAddress = remote.shown.parse()?;
@@ -293,7 +294,7 @@ impl Spot {
         Ok(())
     }
 
-    /// Remove what is no file and no directory, to make room for another such thing.
+    /// Remove an object that is no file and no directory, to make room for another such one.
     async fn clear_link(&self) -> Result<()> {
         match self.look(false).await?.map(|meta| meta.kind) {
             None => Ok(()),
@@ -361,7 +362,8 @@ fn set_local(path: &Path, meta: &Meta, all: bool, xattrs: &Xattrs) -> Result<()>
             owned.context("cannot set its owner")?;
         }
     }
-    // Behind the owner, whose change takes capabilities away; and only who may write sets attributes of a user.
+    // After the owner, whose change clears capabilities; and only a user that may write sets attributes of a
+    // user.
     if !xattrs.is_empty() {
         if !is_link {
             set_mode(meta.mode | 0o200)?;

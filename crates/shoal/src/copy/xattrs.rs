@@ -1,7 +1,8 @@
-//! Extended attributes of what is copied, on either side.
+//! Extended attributes of copied objects, on either side.
 //!
-//! Those of `user.` are kept, and by root, who alone may set them, those of `trusted.` and `security.`. Others are not a file's own:
-//! access control lists stand in `system.`, and a ShoalFS has none. What the other side does not take is an error, never left out.
+//! Those of `user.` are kept, and those of `trusted.` and `security.` by root, because only root may set
+//! them. Others are not a file's own: access control lists are in `system.`, and a ShoalFS has none. An
+//! attribute that the other side does not accept is an error, never left out.
 
 use super::Meta;
 use super::spot::Spot;
@@ -28,7 +29,7 @@ fn shown(name: &[u8]) -> String {
 }
 
 impl Spot {
-    /// Those that are kept of what is here.
+    /// The kept attributes of an object here.
     pub async fn xattrs(&self, meta: &Meta) -> Result<Xattrs> {
         let of = match self {
             Spot::Local(path) => of_local(path, meta.kind == Kind::Symlink),
@@ -79,7 +80,7 @@ async fn of_remote(client: &Client, object: Handle) -> Result<Xattrs> {
     Ok(found)
 }
 
-/// Set them on what is there; others that are there stay.
+/// Set them on the object there; its other attributes stay.
 pub fn set_local(path: &Path, is_link: bool, xattrs: &Xattrs) -> Result<()> {
     for (name, value) in xattrs {
         let set = match is_link {

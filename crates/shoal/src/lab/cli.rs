@@ -24,17 +24,19 @@ use clap::Subcommand;
 /// A command that studies file systems.
 #[derive(Subcommand, Debug)]
 pub enum Study {
-    /// What could this machine, or another, reach at best? Measure it, and compute the bound of every operation.
+    /// The best possible rates of this machine, or of another: measure it, and compute the bound of every
+    /// operation.
     Bounds(Bounds),
     /// Measure.
     #[command(subcommand)]
     Bench(Bench),
-    /// Run the experiments of papers, on real servers or under virtual time, and hold them against what was published.
+    /// Run the experiments of papers, on real servers or under virtual time, and compare them with the
+    /// published figures.
     Paper(Paper),
     /// Run whole clusters with faults in virtual time, and see that every promise is kept.
     #[command(subcommand)]
     Sim(Sim),
-    /// Torture a throwaway file system: many clients at once, killed servers; and check what was promised.
+    /// Torture a throwaway file system: many clients at once, killed servers; and check the promises.
     Torture(Torture),
     /// A process of a benchmark (started by `shoal bench`).
     #[command(hide = true)]

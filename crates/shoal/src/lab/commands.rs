@@ -1,4 +1,4 @@
-//! What each command of the laboratory does, one file each.
+//! The commands of the laboratory, one file each.
 
 pub mod bench;
 pub mod bench_tail;

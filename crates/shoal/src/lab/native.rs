@@ -24,7 +24,7 @@ pub struct Native {
     pids: Vec<u32>,
     /// Each operation is made to take so much longer, percent.
     planted: f64,
-    /// Servers are asked before and behind each phase what they have counted.
+    /// The servers' counts are read before and after each phase.
     is_counted: bool,
 }
 
@@ -50,7 +50,8 @@ impl Native {
         Native { planted: percent, ..self }
     }
 
-    /// Only times are told. To ask all servers what they counted takes longer than a phase of some milliseconds.
+    /// Only times are reported. Reading the counts of all servers takes longer than a phase of some
+    /// milliseconds.
     pub fn uncounted(self) -> Native {
         Native { is_counted: false, ..self }
     }
@@ -93,7 +94,7 @@ impl Target for Native {
     }
 }
 
-/// Processor time of the servers' processes, and what they had written.
+/// Processor time of the servers' processes, and the bytes that they had written.
 fn processes(pids: &[u32]) -> Counts {
     let sum = |of: fn(u32) -> u64| pids.iter().map(|&pid| of(pid)).sum();
     Counts {
@@ -104,7 +105,7 @@ fn processes(pids: &[u32]) -> Counts {
     }
 }
 
-/// What every server says of itself.
+/// Every server's own report.
 pub async fn statuses(client: &Client) -> Result<Vec<serde_json::Value>> {
     let mut all = Vec::new();
     for server in client.map().servers.iter() {
@@ -113,7 +114,7 @@ pub async fn statuses(client: &Client) -> Result<Vec<serde_json::Value>> {
     Ok(all)
 }
 
-/// What all servers have counted.
+/// The counts of all servers.
 pub fn served(place: &Place) -> Result<Counts> {
     let all = connect::with_client(place, |_, client| async move { statuses(&client).await })?;
     let of = |group: &str, name: &str| all.iter().filter_map(|one| one[group][name].as_u64()).sum();
@@ -127,7 +128,7 @@ pub fn served(place: &Place) -> Result<Counts> {
     })
 }
 
-/// What the servers of a place and the processes of a run have counted, at the edge of a phase.
+/// The counts of the servers of a place and of the processes of a run, at the edge of a phase.
 pub fn counted(place: &Place, pids: &[u32], edge: Edge) -> Result<Counts> {
     let (served, processes) = match edge {
         Edge::Before => {
@@ -312,7 +313,7 @@ impl Batches for NativeWorker {
     }
 }
 
-/// All of them, or what was wrong with the first that failed.
+/// All of them, or the error of the first that failed.
 fn all<T>(results: Vec<Result<T, shoal_client::Error>>) -> Result<Vec<T>> {
     Ok(results.into_iter().collect::<Result<Vec<T>, _>>()?)
 }
@@ -321,7 +322,8 @@ fn stat(attr: &Attr) -> Stat {
     Stat { size: attr.size, is_dir: attr.kind == Kind::Directory }
 }
 
-/// What lives on the worker's thread. A directory that was used stays resolved, as a program's open directory would.
+/// The state on the worker's thread. A directory that was used stays resolved, as a program's open directory
+/// would.
 struct Session {
     client: Client,
     root: Handle,

@@ -1,12 +1,12 @@
 //! Torture: a file system of real processes in a throwaway folder, and whether it keeps its promises.
 //!
-//! Two parts. **Together**: several clients on mounts and native ones do at once what they may do ([`together`]). **Killed
-//! under load**: clients run a load and keep ledgers, while servers, mounts and clients are killed, stopped and filled; then
-//! everything that was acknowledged must be there.
+//! Two parts. **Together**: several clients on mounts and native ones do concurrent operations
+//! ([`together`]). **Killed under load**: clients run a load and keep ledgers, while servers, mounts and
+//! clients are killed, stopped and filled; then everything that was acknowledged must be there.
 //!
-//! All processes are this program: `shoal serve` with one server each, `shoal mount`, and a [`hand`] for each client, which
-//! does one act at a time. This process alone decides, remembers and judges; so any of the others may die at any moment.
-//! What is wrong is a sentence in the [`report`], and the torture goes on.
+//! All processes are this program: `shoal serve` with one server each, `shoal mount`, and a [`hand`] for each
+//! client, which does one act at a time. This process alone decides, remembers and judges; so any of the
+//! others may die at any moment. A violation is a sentence in the [`report`], and the torture continues.
 
 mod check;
 mod crew;
@@ -32,7 +32,7 @@ use report::Report;
 use site::{Site, Wish};
 use std::time::Duration;
 
-/// What is to be done.
+/// The options.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The file system.
@@ -52,7 +52,7 @@ pub struct Plan {
 /// Do it. `end` fails when it is to end early; `tell` says how far it is.
 ///
 /// # Errors
-/// When the torture itself cannot go on: the report then tells what was seen until there.
+/// When the torture itself cannot continue: the report then has the results up to there.
 pub fn torture(
     plan: &Plan,
     listen: &[String],
@@ -66,7 +66,7 @@ pub fn torture(
         disk.inspect_err(|error| report.skipped.push(format!("no disk was filled: {error:#}"))).ok()
     });
     let mut site = Site::begin(&plan.wish, listen, disk.as_ref().map(Disk::folder))?;
-    // A client's own time limit ends an operation; who waits longer found one that does not end.
+    // A client's own time limit ends an operation; a longer wait has found one that does not end.
     let patience = Duration::from_secs(plan.wish.timeout_s + 10);
     if plan.together > 0 {
         let together = together::Together::new(&site, patience, plan.together);

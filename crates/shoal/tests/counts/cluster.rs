@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// What one server counted since its start.
+/// The counts of one server since its start.
 pub struct ServerCounts {
     pub env: shoal_env::CounterSnapshot,
     pub shard: shoal_server::CounterSnapshot,
@@ -81,8 +81,8 @@ impl Cluster {
         options
     }
 
-    /// Until every server has a pool of every other one's datafiles, and has told the others how far its store is durable: no
-    /// operation that is measured pays for what servers do at their beginning.
+    /// Until every server has a pool of every other one's datafiles, and has reported to the others how far
+    /// its store is durable: no measured operation pays for the work of servers at their start.
     pub async fn filled(&self, env: &Env) {
         let others = self.servers.len() as u64 - 1;
         while self.counts().await.iter().any(|counts| counts.shard.pool_refills < others) {
@@ -91,7 +91,7 @@ impl Cluster {
         if others == 0 {
             return;
         }
-        // They are told a second after a beginning, at once after a handshake, and then once a minute.
+        // They are informed a second after a start, at once after a handshake, and then once a minute.
         let (mut last, mut seconds) = (0, 0);
         while seconds < SECONDS_OF_TELLING {
             env.sleep(Duration::from_secs(1)).await;
@@ -102,7 +102,7 @@ impl Cluster {
         }
     }
 
-    /// What all servers counted.
+    /// The counts of all servers.
     pub async fn counts(&self) -> Vec<ServerCounts> {
         let mut all = Vec::new();
         for server in &self.servers {
@@ -152,7 +152,8 @@ struct CollectionSetupOf<'a> {
 async fn begin(env: Env, map: ClusterMap, id: ServerId, of: CollectionSetupOf<'_>) -> ServerHandle {
     let identity = Identity { fs: map.fs_id, collection: map.collection.0, server: id.0 };
     let mut config = CollectionConfig::new(of.folder, of.module, identity);
-    // Small ones are prepared soon, and hold all that these tests write: no checkpoint runs beside them.
+    // Small ones are prepared soon, and hold all bytes that these tests write: no checkpoint runs
+    // concurrently.
     config.segment_bytes = 16 << 20;
     let store = shoal_store::open(env.clone(), config).await.unwrap();
     let listen = map.server(id).unwrap().addresses.iter().map(|text| text.0.parse().unwrap()).collect();

@@ -1,6 +1,6 @@
-//! What an operation costs: differences of counts on a quiet file system, by operation.
+//! The cost of an operation: differences of counts on a quiet file system, by operation.
 //!
-//! *Quiet* means that nothing was counted anywhere for some turns: what an operation leaves to be done behind its answer
+//! *Quiet* means that nothing was counted anywhere for some turns: the work of an operation after its answer
 //! (the ends of transactions, reaped datafiles, sizes that follow their data) is counted to it.
 
 use crate::cluster::Cluster;
@@ -9,8 +9,8 @@ use shoal_env::{CounterSnapshot, Env};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A turn in which nothing may be counted, and how many of them make quiet. Together longer than what a store leaves for
-/// later waits (20 ms).
+/// A turn in which nothing may be counted, and how many of them make quiet. Together longer than the delay of
+/// a store's background work (20 ms).
 const TURN: Duration = Duration::from_millis(20);
 const QUIET_TURNS: u32 = 3;
 
@@ -30,7 +30,7 @@ pub struct Total {
     pub reruns: u64,
 }
 
-/// Who measures.
+/// The measuring client.
 pub struct Meter<'a> {
     pub env: &'a Env,
     pub cluster: &'a Cluster,
@@ -103,11 +103,12 @@ pub struct Cost {
     pub reruns: f64,
 }
 
-/// What may fall into a measurement from behind: a sync, or a message's four calls, for a few of sixteen operations (a group of
-/// background rows, a lease kept alive). One more for each operation is still found.
+/// Work that may fall into a measurement from before it: a sync, or a message's four calls, for a few of
+/// sixteen operations (a group of background rows, a lease kept alive). One more for each operation is still
+/// found.
 const BACKGROUND: f64 = 0.25;
 
-/// One row of the table: what an operation may cost at most, its messages exactly.
+/// One row of the table: the highest allowed costs of an operation, its messages exactly.
 #[derive(Clone, Copy)]
 pub struct Most {
     pub name: &'static str,
@@ -187,7 +188,7 @@ impl Cost {
     /// Hold it against its row of the table.
     ///
     /// # Errors
-    /// What it has too much of, in words.
+    /// The counts that are too high, in words.
     pub fn within(&self, most: &Most) -> Result<(), String> {
         if self.messages.to_bits() != most.messages.to_bits() {
             return Err(format!("messages: {} are right: {self:#?}", most.messages));

@@ -116,8 +116,8 @@ impl Run<'_> {
         .await;
     }
 
-    /// New directories below `dir`, each with what it cost: those that came to lie on the server of `dir`, and the others.
-    /// Whose turn is next nobody knows, so each is measured by itself.
+    /// New directories below `dir`, each with what it cost: those that were placed on the server of `dir`,
+    /// and the others. The next turn is not known, so each is measured by itself.
     async fn places(&self, dir: Handle) -> [Vec<(Name, Cost)>; 2] {
         let (client, servers) = (self.client(), self.client().map().servers.len());
         // All servers' handles are drawn then.
@@ -262,7 +262,7 @@ fn measure(servers: u16, module: ModuleKind, table: &[Most]) -> Vec<Cost> {
         let root = client.walk(b"/", true).await.unwrap().handle;
         let dir = client.mkdir(root, &name("dir", 0), DIR).await.unwrap().handle;
         let meter = Meter { env: &env, cluster: &cluster, client: &client };
-        // Every server is connected, and what it does at its start is done.
+        // Every server is connected, and its start work is done.
         client.sync_all().await.unwrap();
         let costs = Run { meter, dir, costs: Vec::new() }.all().await;
         client.close().await;
@@ -278,7 +278,7 @@ fn measure(servers: u16, module: ModuleKind, table: &[Most]) -> Vec<Cost> {
     costs
 }
 
-/// Runs in one of which each operation has to cost what the table says.
+/// Runs in one of which each operation has to cost as in the table.
 const RUNS_MAX: usize = 3;
 
 /// Hold all operations against a table. Syncs of the servers' own, which a slow disk lets fall into a measurement, are no

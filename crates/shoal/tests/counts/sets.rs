@@ -1,5 +1,5 @@
-//! The design's table of messages: for the baseline, the paper's set and ours, over 1, 4 and 8 data servers, exactly; and
-//! beside it what our way costs where a file is not the small one beside its name.
+//! The design's table of messages: for the baseline, the paper's set and ours, over 1, 4 and 8 data servers,
+//! exactly; and in addition the costs of our way where a file is not a small one on the server of its name.
 //!
 //! *n* is the number of data servers; a request and its reply are one message; messages between servers are not the
 //! client's. The directory's handle is known, and what new files take from it.
@@ -27,7 +27,7 @@ fn bytes(len: usize) -> Bytes {
     Bytes::from(vec![7; len])
 }
 
-/// A client, a directory, and what is counted.
+/// A client, a directory, and the counts.
 struct Bench {
     client: Client,
     dir: Handle,
@@ -87,8 +87,8 @@ impl Bench {
         entries
     }
 
-    /// A file whose metafile lies beside its name, as `placement = spread` makes some, and one whose lies elsewhere, if any
-    /// does.
+    /// A file whose metafile is on the server of its name, as `placement = spread` makes some, and one whose
+    /// is elsewhere, if there is one.
     async fn near_and_far(&self, servers: u64) -> (Name, Option<Name>) {
         let (mut near, mut far) = (None, None);
         for n in 0..200 {
@@ -113,7 +113,7 @@ fn with_second(switches: Switches, servers: u64, body: impl AsyncFnOnce(Bench, C
     let cluster = Cluster::start_with(servers as u16, ModuleKind::Memory, switches);
     real::run("client", async |env| {
         let mut options = cluster.client();
-        // What new files take from their directory is known; names are always asked.
+        // The properties that new files take from their directory are known; names are always looked up.
         options.attr_cache = Duration::from_secs(600);
         let client = Client::connect(env.clone(), options).await.unwrap();
         let root = client.walk(b"/", true).await.unwrap().handle;
@@ -244,7 +244,7 @@ fn a_split_directory_costs_no_message_more_once_its_shards_are_known() {
             names.find(|one| second.server_of_entry(dir, one) == ServerId(server)).unwrap()
         };
         let others: Vec<u16> = (0..SERVERS as u16).filter(|server| *server != dir.server().0).collect();
-        // Who does not know the shards is told, and asks again: once.
+        // A client that does not know the shards is redirected, and asks again: once.
         let stale = bench.messages(bench.create(&of(others[0], "stale"))).await.0;
         assert_eq!(stale, 2, "a stale map");
         for server in 0..SERVERS as u16 {
@@ -284,7 +284,7 @@ fn a_split_directory_costs_no_message_more_once_its_shards_are_known() {
         assert_eq!(attributes, SERVERS, "its attributes: one a shard");
         // Of each shard its buffer, and one question to home for the objects of its old entries.
         assert_eq!(listed, SERVERS + others.len() as u64);
-        // A whole directory costs what it did.
+        // A whole directory costs the same as before.
         let whole = client.mkdir(Handle::ROOT, &name("whole"), DIR).await.unwrap().handle;
         let file = name("f");
         let made = client.create(whole, &file, OWNER, true, Rights::WRITE, None);
@@ -299,7 +299,7 @@ fn a_file_that_could_not_be_entered_leaves_nothing_behind() {
         with_second(switches, SERVERS.into(), async |bench, second| {
             let (client, file) = (&bench.client, name("f"));
             let gone = client.mkdir(bench.dir, &name("gone"), DIR).await.unwrap().handle;
-            // What new files take from it is known now, and so it is not asked for again.
+            // The properties that new files take from it are known now, and so they are not requested again.
             let (.., open) = client.create(gone, &file, OWNER, true, Rights::WRITE, None).await.unwrap();
             open.close().await.unwrap();
             client.unlink(gone, &file).await.unwrap();
@@ -313,7 +313,7 @@ fn a_file_that_could_not_be_entered_leaves_nothing_behind() {
                 rows
             };
             second.rmdir(bench.dir, &name("gone")).await.unwrap();
-            // The first of all files, whose rows say still that it is being made.
+            // The first of all files, whose rows still say that it is being made.
             second.unlink(bench.dir, &name("first")).await.unwrap();
             let before = rows().await;
             let failed = client.create(gone, &file, OWNER, true, Rights::WRITE, None).await;

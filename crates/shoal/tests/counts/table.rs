@@ -1,4 +1,5 @@
-//! The table: what operations may cost. `docs/COUNTS.md` has the figures measured, the design's beside them, and the reasons.
+//! The table of the allowed costs of operations. `docs/COUNTS.md` has the measured figures, the design's, and
+//! the reasons.
 //!
 //! The bounds are close: an extra message, sync or system call breaks them, and so does another copy of the data.
 

@@ -3,7 +3,7 @@
 
 use crate::program::*;
 
-/// What stands in a file, and what is put there instead.
+/// The text in a file, and its replacement.
 type Replaced<'a> = (&'a str, &'a str);
 
 /// The cluster file of two servers with one thing replaced, and the words of the refusal.

@@ -1,4 +1,5 @@
-//! A coordinator that is killed between prepare and finish, and whose folder is lost: what it began ends alike on all servers.
+//! A coordinator that is killed between prepare and finish, and whose folder is lost: its transactions end
+//! alike on all servers.
 //!
 //! A file is renamed from a directory on server 2 to one on server 1, which coordinates that; the file itself is on server 3. Servers
 //! are stopped and go on, so that the rename comes to the state that is meant and no further; where it went past that (a server
@@ -159,7 +160,7 @@ impl Scene {
         let (n, renaming) =
             (0..TRIES).find_map(|n| Some((n, self.begin(n, came)?))).expect("it comes so far");
         self.crash(1);
-        // What waits for a stopped server in its sockets goes with it.
+        // Messages that wait for a stopped server in its sockets are lost with it.
         for id in [2, 3] {
             self.crash(id);
             self.start(id, &[]);

@@ -1,4 +1,5 @@
-//! Data folders that are somebody else's, cannot be written, are of a newer version, are damaged, or are there twice.
+//! Data folders that belong to another user, cannot be written, are of a newer version, are damaged, or are
+//! there twice.
 
 use crate::program::*;
 use shoal_client::Client;
@@ -159,7 +160,7 @@ fn data_of_a_newer_version_is_refused_and_kept() {
     up.stop();
 }
 
-/// What a server's rows say of their format; then they say this.
+/// The format in a server's rows; then this one.
 fn format_row(folder: &Path, say: Option<bytes::Bytes>) -> Option<bytes::Bytes> {
     let whose = std::fs::read(folder.join("collection")).unwrap();
     let word = |at: usize| u32::from_le_bytes(whose[at..at + 4].try_into().unwrap());
@@ -231,7 +232,7 @@ fn a_journals_torn_tail_is_cut_and_said_and_all_before_it_is_there() {
     let home = Home::new();
     let (root, mut names) = killed(&home);
     let data = home.text("data");
-    // The last file: its group, and whatever came behind it, is not what it should be.
+    // The last file: its group, and all bytes after it, are not as they should be.
     let (segment, mut content, groups) = newest(&home);
     let name = b"content of f";
     let holds =
@@ -379,7 +380,7 @@ fn another_file_systems_folder_collection_and_key_are_refused() {
     refused(&["ls", &demo, "--key", &number], &["this server holds collection 1"]);
     refused(&["ls", &demo, "--key", &secret], &["key", "is this the right key file?"]);
     assert_eq!(said(&["ls", &demo, "--key", &key]), "");
-    // A client of the right key is served by what was refused to the others.
+    // A client with the right key is served by the folder that was refused to the others.
     let options = options(format!("127.0.0.1:{}", ports[0]).parse().unwrap(), &ours.path("cluster/key"));
     shoal_env::real::run("client", |env| async move {
         Client::connect(env, options).await.unwrap().close().await;

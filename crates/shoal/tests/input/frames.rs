@@ -1,4 +1,5 @@
-//! What comes over the wire to a running server: other versions, garbage, frames that are cut, and very many connections.
+//! Input over the wire to a running server: other versions, garbage, frames that are cut, and very many
+//! connections.
 
 use crate::program::*;
 use bytes::BytesMut;
@@ -84,7 +85,7 @@ fn ping() -> Request {
     }
 }
 
-/// A file system in memory with one file, its address, and what its clients are told.
+/// A file system in memory with one file, its address, and its clients' options.
 fn served(home: &Home, servers: &str) -> (Serving, String, Options) {
     let data = home.text("data");
     let up = Serving::start(&["up", &data, "--servers", servers, "--module", "memory"]);
@@ -95,7 +96,7 @@ fn served(home: &Home, servers: &str) -> (Serving, String, Options) {
     (up, root, options)
 }
 
-/// The file is there, for who comes now.
+/// The file is there, for a new client.
 #[track_caller]
 fn still_serves(home: &Home, root: &str) {
     assert_eq!(said(&["cat", &format!("{root}/f"), "--key", &home.text("data/key")]), "content");
@@ -156,7 +157,7 @@ fn something_else_that_listens_there_is_not_taken_for_a_server() {
     serving.join().unwrap();
 }
 
-/// What is no frame, or a cut one, with the request of a client that is let in before it or not.
+/// Bytes that are no frame, or a cut one, after the request of an admitted client or without it.
 fn garbage(options: &Options) -> Vec<(bool, Vec<u8>)> {
     let (hello, request) = (hello(options, VERSIONS), frame(FrameKind::Request, VERSIONS.1, &ping()));
     let mut flipped = request.clone();
@@ -215,7 +216,7 @@ fn garbage_and_cut_frames_harm_nobody_but_their_sender() {
             _ => left_open.push(stream),
         }
     }
-    // Who was there before is served, and so is who comes now.
+    // The earlier client is served, and so is a new one.
     honest.write_all(&frame(FrameKind::Request, VERSIONS.1, &ping())).unwrap();
     assert_eq!(next(&mut honest, &mut BytesMut::new()).unwrap().kind, FrameKind::Reply);
     still_serves(&home, &root);

@@ -1,5 +1,5 @@
-//! A disk that is full, for real: ext4 on a loop device. What was acknowledged stays, what has no room is refused, removals
-//! work, and when there is room again all goes on.
+//! A disk that is full, for real: ext4 on a loop device. Acknowledged changes stay, changes without room are
+//! refused, removals work, and when there is room again all continues.
 
 use crate::program::*;
 use rustix::io::Errno;
@@ -27,7 +27,7 @@ fn disk(home: &Home, mib: u64) -> Option<Mounted> {
     Mounted::new(&["-o", "loop", &image], &home.path("disk"))
 }
 
-/// Somebody else fills the disk to the last block.
+/// Another program fills the disk to the last block.
 fn fill(disk: &Path) -> PathBuf {
     let path = disk.join("ballast");
     let mut file = File::create(&path).unwrap();

@@ -1,5 +1,5 @@
-//! Data folders that are gone, empty, another server's, or older than what was acknowledged: a folder that is new is never
-//! taken for one that was lost.
+//! Data folders that are gone, empty, another server's, or older than acknowledged changes: a new folder is
+//! never taken for a lost one.
 
 use crate::program::*;
 use shoal_client::Client;
@@ -43,7 +43,8 @@ impl Tree {
         tree
     }
 
-    /// A server that holds neither the root nor the directory of all others: what it holds is lost, and that alone.
+    /// A server that holds neither the root nor the directory of all others: its data is lost, and that
+    /// alone.
     fn server_without_the_top(&self) -> usize {
         let up = Serving::start(&["up", &self.data()]);
         let told = said(&["stat", &self.at("tree"), "--key", &self.key(), "--json"]);
@@ -145,7 +146,8 @@ fn the_other_servers_serve_on_where_the_store_of_one_is_missing() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     mount.stop();
-    // What lies on the others is there; what needs the missing one is an error at once, and not an empty file.
+    // Objects on the others are there; an operation that needs the missing one is an error at once, and not
+    // an empty file.
     let made = tree.home.file("made", b"meanwhile");
     let list = run(&["ls", &tree.at("tree"), "--key", &tree.key()]);
     let large = run(&["cat", &tree.at("tree/large"), "--key", &tree.key()]);
@@ -210,7 +212,7 @@ impl Tree {
         self.read_all(|at, read| read == byte(at))
     }
 
-    /// The same, and of the large file each byte that is read `may_be` what it is.
+    /// The same, and `may_be` accepts each byte that is read of the large file.
     #[track_caller]
     fn read_all(&self, may_be: impl Fn(usize, u8) -> bool) -> usize {
         let mut whole = 0;
@@ -256,7 +258,7 @@ fn a_new_store_gives_up_what_was_lost_and_nothing_else() {
         assert_eq!(std::fs::read(&copy).unwrap(), std::fs::read(tree.home.path("tree/large")).unwrap());
     }
     assert_eq!(tree.nothing_is_foreign(), whole);
-    // The damage has one cause, and is mended only when that is said.
+    // The damage has one cause, and is repaired only when that is said.
     let fsck = |options: &[&str]| {
         let save = tree.home.text("save");
         let output = run(&[&["fsck", &data, "--quiet", "--save", &save], options].concat());
@@ -274,7 +276,7 @@ fn a_new_store_gives_up_what_was_lost_and_nothing_else() {
     let (status, mended) = fsck(&["--repair", "--lost-stores"]);
     assert_eq!(status, Some(0), "{mended}");
     said(&["fsck", &data, "--quiet"]);
-    // What was lost of the large file is a hole now.
+    // The lost part of the large file is a hole now.
     assert_eq!(tree.read_all(|at, read| read == byte(at) || read == 0), whole);
     up.crash();
     // It is a store like any other now; the one that was given up is refused, also if it comes back.
@@ -356,7 +358,7 @@ fn a_store_that_another_one_replaced_is_refused_by_the_other_servers() {
     let both = Serving::start(&["serve", "--config", &cluster]);
     until_stores_are_known(ports[0], &home.path("cluster/key"));
     both.stop();
-    // Somebody begins server 1 anew on another machine, which knows nothing of the first store.
+    // An operator begins server 1 anew on another machine, which has no record of the first store.
     std::fs::rename(home.path("cluster/s1"), home.path("away")).unwrap();
     std::fs::remove_file(home.path("cluster/store-1.toml")).unwrap();
     let first = Serving::start(&["serve", "--config", &cluster, "--server", "0"]);
@@ -401,7 +403,7 @@ fn an_older_copy_of_a_folder_is_refused_by_the_record_and_by_the_other_servers()
     other.stop();
 }
 
-/// What a record of the stores says.
+/// The contents of a record of the stores.
 fn record(tree: &Tree, server: usize) -> toml::Table {
     let text = std::fs::read_to_string(tree.home.path(&format!("data/store-{server}.toml"))).unwrap();
     toml::from_str(&text).unwrap()
@@ -462,7 +464,7 @@ impl Tree {
         }
     }
 
-    /// A tree on three servers, the folder of one of them as it was, and what was written since that copy.
+    /// A tree on three servers, the folder of one of them as it was, and the writes since that copy.
     fn with_older_copy() -> (Tree, usize, PathBuf) {
         let tree = Tree::new("3");
         let server = tree.server_without_the_top();
@@ -493,7 +495,7 @@ fn an_older_copy_that_is_accepted_shares_nothing_with_what_was_written_since() {
     let up = Serving::start(&["up", &data, "--accept-older", &id]);
     assert!(!up.told().contains("DEGRADED"), "{}", up.told());
     said(&["status", &data]);
-    // What was there when the copy was made is there.
+    // The data at the time of the copy is there.
     assert_eq!(tree.read_all(|at, read| read == byte(at)), DIRS * 4);
     tree.has_nothing_foreign("late", 4);
     tree.add("new", 6);
@@ -520,7 +522,8 @@ fn an_older_copy_that_is_accepted_shares_nothing_with_what_was_written_since() {
     assert_eq!(tree.read_all(|at, read| read == byte(at)), DIRS * 4);
     said(&["fsck", &data, "--quiet"]);
     up.stop();
-    // It is accepted once, and is a store like any other then; what was given up is refused, also if it comes back.
+    // It is accepted once, and is a store like any other then; the one that was given up is refused, also if
+    // it comes back.
     refused(&["up", &data, "--accept-older", &id], &["is not an older copy"]);
     Serving::start(&["up", &data]).stop();
     remove(&folder);
@@ -548,7 +551,7 @@ fn a_mount_hears_once_that_an_older_copy_was_accepted() {
     let large = mnt.join("tree/large");
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&large).unwrap();
     let all: Vec<u8> = (0..LARGE).map(byte).collect();
-    // The same bytes: what is lost of them is there in the copy.
+    // The same bytes: the lost ones are there in the copy.
     std::os::unix::fs::FileExt::write_all_at(&file, &all, 0).unwrap();
     up.crash();
     remove(&folder);
@@ -618,7 +621,7 @@ fn a_copy_of_another_server_or_file_system_is_not_accepted() {
     remove(&folder);
     std::fs::create_dir_all(&folder).unwrap();
     refused(&accept, &["is no older copy", "is empty"]);
-    // A store of this server that nobody knew.
+    // A store of this server that was never known.
     remove(&folder);
     let kept = one.home.path("kept.toml");
     std::fs::rename(one.home.path("data/store-1.toml"), &kept).unwrap();
@@ -654,8 +657,8 @@ fn an_older_copy_of_the_only_server_is_accepted() {
 }
 
 impl Tree {
-    /// A tree on two servers. The folder of server 1 and this machine's record are both of a backup; what was acknowledged since
-    /// is known to server 0 alone.
+    /// A tree on two servers. The folder of server 1 and this machine's record are both of a backup; only
+    /// server 0 knows the changes acknowledged since.
     fn with_restored_machine() -> Tree {
         let tree = Tree::new("2");
         let (data, folder, old) = (tree.data(), tree.folder(1), tree.home.path("old"));
@@ -669,7 +672,7 @@ impl Tree {
             said(&["cp", "-r", &tree.home.text("tree/d0"), &at, "--key", &tree.key(), "--quiet"]);
         }
         up.stop();
-        // Server 0 hears how far it is.
+        // Server 0 receives its position.
         let zero = Serving::start(&["serve", "--config", &data, "--server", "0"]);
         Serving::start(&["serve", "--config", &data, "--server", "1"]).stop();
         zero.stop();
@@ -696,7 +699,7 @@ fn an_older_copy_whose_server_starts_before_the_others_is_refused_when_they_are_
     let tree = Tree::with_restored_machine();
     let data = tree.data();
     let one = Serving::start(&["serve", "--config", &data, "--server", "1"]);
-    // It serves alone: what it writes does not make its copy any younger.
+    // It serves alone: its own writes do not make its copy any younger.
     let zero = Serving::start(&["serve", "--config", &data, "--server", "0"]);
     let begin = std::time::Instant::now();
     let words = ["DEGRADED: server 1", "the store of server 1", "older copy", "--accept-older 1"];
@@ -727,7 +730,7 @@ fn a_server_that_the_others_refuse_says_so_to_clients() {
     up.stop();
 }
 
-/// The map as server 0 has it, and what a client does with it.
+/// The map as server 0 has it, and a client's work with it.
 fn with_map<T: 'static>(
     port: u16,
     key: &Path,

@@ -1,4 +1,5 @@
-//! What an operator meets within a month beside moves: keys that are wrong, folders that others can look into, logs that grow.
+//! Events that an operator meets within a month, apart from moves: keys that are wrong, folders that others
+//! can look into, logs that grow.
 
 use crate::program::*;
 use rustix::process::Signal;
@@ -25,7 +26,7 @@ fn folders_of_servers_are_theirs_alone_and_one_that_everybody_could_look_into_is
     let (cluster, _) = home.cluster(1);
     Serving::start(&["serve", "--config", &cluster]).stop();
     assert_eq!((mode(&home.path("cluster/s0")), mode(&home.path("cluster/s0/demo"))), (0o700, 0o700));
-    // As an older version made it; and as somebody chose.
+    // As an older version made it; and as an operator chose.
     let set = |mode| std::fs::set_permissions(&store, std::fs::Permissions::from_mode(mode)).unwrap();
     set(0o755);
     let told = Serving::start(&["up", &data]).stop();
@@ -84,7 +85,7 @@ fn the_log_of_a_mount_in_the_background_is_on_disk_is_named_and_stays_small() {
     assert!(log.starts_with(home.path("state/shoal")), "{}", log.display());
     assert_eq!((mode(&log), mode(log.parent().unwrap())), (0o600, 0o700));
     let former = log.with_extension("log.1");
-    // A message each, of what is asked for and not there.
+    // A message each, about a requested object that is not there.
     let missing = home.path("mnt/missing");
     let look = || assert!(!missing.exists());
     soon("it has been set aside", || {
@@ -93,12 +94,12 @@ fn the_log_of_a_mount_in_the_background_is_on_disk_is_named_and_stays_small() {
     });
     (0..500).for_each(|_| look());
     let len = |path: &Path| std::fs::metadata(path).unwrap().len();
-    // What one message has more.
+    // The additional length of one message.
     assert!(len(&log) < BYTES + 4096 && len(&former) < BYTES + 4096);
     assert_eq!(std::fs::read_dir(log.parent().unwrap()).unwrap().count(), 2);
     said(&["umount", &mnt]);
     up.stop();
-    // Nothing to mount: the error names the log, and what is in it.
+    // Nothing to mount: the error names the log, and its contents.
     let failed = mount_of_nobody(&home, &state, &mnt);
     assert!(failed.contains("refused") && failed.contains(log.to_str().unwrap()), "{failed}");
 }

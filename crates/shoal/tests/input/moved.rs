@@ -1,4 +1,5 @@
-//! Servers that move: the address of a server changes while the file system runs, or while nobody does; and what is no move.
+//! Servers that move: the address of a server changes while the file system runs, or while no server does;
+//! and changes that are no moves.
 
 use crate::program::*;
 use shoal_client::Client;
@@ -70,7 +71,7 @@ impl Machines {
         self.home.path("cluster/cluster.toml")
     }
 
-    /// What the cluster file says of a server: where it listens, and how often it moved.
+    /// The entry of a server in the cluster file: where it listens, and how often it moved.
     fn written(&self, id: usize) -> (String, i64) {
         let file: toml::Table = toml::from_str(&std::fs::read_to_string(self.file()).unwrap()).unwrap();
         let server = &file["server"][id];
@@ -164,7 +165,7 @@ fn servers_move_while_a_mount_uses_them_and_the_mount_follows() {
     machines.servers.insert(2, second);
     works("back");
     machines.all_agree();
-    // The server of the root has gone, and is known at its new address to nobody but the file.
+    // The server of the root has gone, and only the file has its new address.
     machines.stop(0);
     let told = said(&["move-server", &cluster, "0", &new_address(), "--json"]);
     assert!(told.contains("\"told\":[1,2]"), "{told}");
@@ -425,7 +426,8 @@ fn a_new_address_that_is_none_or_anothers_is_refused_and_nothing_changes() {
 
 #[test]
 fn a_client_that_only_talks_to_the_server_that_moves_hears_of_it_from_the_others_or_from_itself() {
-    // Of two servers the one that moves has gone before anybody is told; of one, it is told while it runs.
+    // With two servers, the moving one has gone before any is informed; with one, it is informed while it
+    // runs.
     for count in [2_u16, 1] {
         let mut machines = Machines::new(count);
         let cluster = machines.cluster.clone();

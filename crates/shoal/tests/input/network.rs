@@ -129,7 +129,7 @@ fn with_one_server_down_the_rest_is_used_and_what_is_on_it_comes_back_with_it() 
     first.stop();
 }
 
-/// How long a client waits in these tests, and what nobody waits beyond, however busy the machine is.
+/// How long a client waits in these tests, and the limit for any wait, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(2);
 const ENDED: Duration = Duration::from_secs(30);
 
@@ -177,7 +177,7 @@ fn what_a_hanging_server_is_asked_ends_at_its_deadline_in_words_and_goes_on_when
         assert!(env.now().since(begin) < ENDED, "each ends at its deadline");
         // The other server is not kept from its work.
         client.create_write(here, &name("new"), OWNER, b"new"[..].into(), None).await.unwrap();
-        // Who comes now is told which server does not answer.
+        // A new client gets the name of the server that does not answer.
         let late = Client::connect(env.clone(), options).await.unwrap();
         let error = late.getattr(there).await.expect_err("nobody answers");
         assert!(error.to_string().contains("at server 1"), "{error}");
@@ -188,7 +188,7 @@ fn what_a_hanging_server_is_asked_ends_at_its_deadline_in_words_and_goes_on_when
         while client.getattr(there).await.is_err() {
             assert!(env.now().since(begin) < HANGS, "it goes on");
         }
-        // What ended unknown was done or not, once and whole: it can be made so.
+        // An operation with an unknown end was done or not, once and whole: it can be repeated.
         for made in [
             client.mkdir(there, &name("new"), OWNER).await.map(drop),
             client.unlink(there, &name("kept")).await.map(drop),

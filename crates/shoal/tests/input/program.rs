@@ -1,4 +1,5 @@
-//! The program as a process: run to its end, or serving until it is stopped; and a folder with what a test needs.
+//! The program as a process: run to its end, or serving until it is stopped; and a folder with the files that
+//! a test needs.
 
 pub use crate::skipped::skipped;
 use shoal_client::Options;
@@ -67,7 +68,7 @@ pub fn refused(args: &[&str], words: &[&str]) -> String {
     told[0].to_owned()
 }
 
-/// A process that serves or mounts, from its line with `ready` to its end. What it says on standard error is kept.
+/// A process that serves or mounts, from its line with `ready` to its end. Its standard error is kept.
 pub struct Serving {
     pub child: Child,
     line: String,
@@ -101,7 +102,7 @@ impl Serving {
         hosts.split(',').next().unwrap().parse().unwrap()
     }
 
-    /// What it said on standard error so far.
+    /// Its standard error so far.
     pub fn told(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
@@ -125,7 +126,7 @@ impl Serving {
         }
     }
 
-    /// End it cleanly; what it said on standard error.
+    /// End it cleanly; returns its standard error.
     #[track_caller]
     pub fn stop(mut self) -> String {
         self.signal(rustix::process::Signal::TERM);
@@ -196,13 +197,13 @@ impl Home {
     }
 }
 
-/// Ports that nobody listened at a moment ago.
+/// Ports without a listener a moment ago.
 pub fn free_ports(count: usize) -> Vec<u16> {
     let held: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
 }
 
-/// Every path below a folder, with what is there: to see that nothing was touched.
+/// Every path below a folder, with its contents: to see that nothing was touched.
 pub fn listing(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut todo = vec![folder.to_path_buf()];
@@ -225,7 +226,7 @@ pub fn listing(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     found
 }
 
-/// Whether two listings are the same; what differs is named.
+/// Whether two listings are the same; differences are named.
 #[track_caller]
 pub fn assert_untouched(before: &[(PathBuf, Vec<u8>)], after: &[(PathBuf, Vec<u8>)]) {
     let differ = |a: &[(PathBuf, Vec<u8>)], b: &[(PathBuf, Vec<u8>)]| -> Vec<PathBuf> {
@@ -235,7 +236,7 @@ pub fn assert_untouched(before: &[(PathBuf, Vec<u8>)], after: &[(PathBuf, Vec<u8
     assert!(gone.is_empty() && new.is_empty(), "changed or gone: {gone:?}; changed or new: {new:?}");
 }
 
-/// What a native client is told: the server, the key file's first file system.
+/// The options of a native client: the server, the key file's first file system.
 pub fn options(server: SocketAddr, key: &Path) -> Options {
     let key: toml::Table = toml::from_str(&std::fs::read_to_string(key).unwrap()).unwrap();
     let fs = &key["file_system"][0];
@@ -304,7 +305,7 @@ impl Drop for Mounted {
 fn wait_until_stopped(pid: u32) {
     let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
         let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat")));
-        // A thread that is gone answers nothing either. The state stands behind the name, which is in brackets.
+        // A thread that is gone answers nothing either. The state is after the name, which is in brackets.
         stat.map_or(true, |stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
     };
     let tasks = std::path::PathBuf::from(format!("/proc/{pid}/task"));

@@ -15,7 +15,7 @@ fn errno<T: std::fmt::Debug>(done: std::io::Result<T>) -> Option<Errno> {
     done.expect_err("refused").raw_os_error().map(Errno::from_raw_os_error)
 }
 
-/// What a folder takes of the disk, but for journals: their segments are prewritten in the background.
+/// The size of a folder on the disk, except journals: their segments are prewritten in the background.
 fn taken(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let mut todo = vec![folder.to_path_buf()];
@@ -120,7 +120,7 @@ fn sizes_beyond_all_bounds_are_refused_through_the_mount_and_allocate_nothing() 
         let after = taken(home.path("data").as_path());
         assert!(after < before + (1 << 20), "{name}: {before} bytes became {after}");
     }
-    // A size alone takes nothing, and what is read there is nothing.
+    // A size alone takes no space.
     let file = File::create(mnt.join("hole")).unwrap();
     let before = taken(home.path("data").as_path());
     match file.set_len(1 << 60) {

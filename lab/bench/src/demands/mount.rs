@@ -1,4 +1,4 @@
-//! What is asked of a mount, held against a pass-through mount with the same cache times in the same run.
+//! The requirements of a mount, relative to a pass-through mount with the same cache times in the same run.
 //!
 //! Metadata durable at reply: create and remove reach a share of P ÷ (the pass-through's time + round trips + syncs), with
 //! P processes that wait. Durable at fsync, as ext4 promises: a share of the pass-through's own rate. Stats always: a share
@@ -19,7 +19,7 @@ const EPOCH_OF_WAY: f64 = 80.0;
 const CHANGES_OF_WAY_EMBEDDED: f64 = 80.0;
 const CHANGES_OF_WAY_REMOTE: f64 = 40.0;
 
-/// What a target of such a run is.
+/// The kind of a target of such a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mount {
     /// Its servers are in its own process.

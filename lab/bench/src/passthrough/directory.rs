@@ -1,7 +1,7 @@
 //! An open directory: a stream of entries that can go on from any of them.
 //!
-//! The kernel asks for entries behind an offset, which is the source's own cookie of the entry before. A
-//! listing in order goes on from what was read ahead; any other offset throws that away and seeks.
+//! The kernel asks for entries after an offset, which is the source's own cookie of the entry before. A
+//! listing in order continues from the entries read ahead; any other offset drops those and seeks.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -20,7 +20,7 @@ pub(super) struct Entry {
     pub(super) ino: u64,
     pub(super) kind: FileType,
     pub(super) name: OsString,
-    /// The offset behind it.
+    /// The offset after it.
     pub(super) next: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the kernel holds: tables from the numbers it was given to what they stand for.
+//! The kernel's references: tables from its numbers to their objects.
 //!
 //! An inode lives in the table as long as the kernel remembers it: every answer that names it adds one to its
 //! count, and `forget` takes away. Its number is the source's own, so that programs see the numbers of the
@@ -55,7 +55,7 @@ impl<T> Table<T> {
         id
     }
 
-    /// What the number stands for; `EBADF` if nothing.
+    /// The object of the number; `EBADF` if none.
     pub(super) fn get(&self, id: u64) -> Result<Arc<T>> {
         self.read(id).get(&id).cloned().ok_or(Errno::BADF)
     }
@@ -122,7 +122,7 @@ impl Inodes {
     /// Counts one more answer that names the object, if it is in the table; its number.
     pub(super) fn seen(&self, key: Key) -> Option<u64> {
         let id = self.id(key);
-        // Under the lock, so that a forget cannot remove what was just counted.
+        // Under the lock, so that a forget cannot remove an entry that was just counted.
         let shard = self.table.read(id);
         shard.get(&id)?.lookups.fetch_add(1, Ordering::Relaxed);
         Some(id)

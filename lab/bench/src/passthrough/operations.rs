@@ -1,4 +1,4 @@
-//! What each request does to the source. The kernel's words and answers are [`super::protocol`]'s.
+//! The effect of each request on the source. The kernel's words and answers are [`super::protocol`]'s.
 
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -22,14 +22,14 @@ const PRIVILEGES: u32 = 0o6000;
 /// I/O would ask our buffers to be aligned, and is the kernel's own business with the caller.
 const NOT_HANDED_ON: OFlags = OFlags::NOFOLLOW.union(OFlags::PATH).union(OFlags::DIRECT);
 
-/// Who asks.
+/// The requester.
 #[derive(Clone, Copy)]
 pub(super) struct Caller {
     pub(super) uid: u32,
     pub(super) gid: u32,
 }
 
-/// What is to be set of an object.
+/// The attributes to set of an object.
 pub(super) struct Change {
     pub(super) mode: Option<u32>,
     pub(super) uid: Option<u32>,
@@ -91,7 +91,7 @@ impl Source {
         self.enter(fd)
     }
 
-    /// Counts an answer that names the object behind an `O_PATH` descriptor.
+    /// Counts an answer that names the object of an `O_PATH` descriptor.
     fn enter(&self, fd: OwnedFd) -> Result<FileAttr> {
         let stat = rustix::fs::fstat(&fd)?;
         let id = self.inodes.enter(key(&stat), fd);
@@ -231,7 +231,7 @@ impl Source {
         let flags = asked | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = |flags| rustix::fs::openat(&dir.fd, name, flags, Mode::from_raw_mode(mode & 0o7777));
         // Exclusively at first, to know whether it is new and so to be given to its maker. The kernel asks to
-        // create what it believes is missing, so this is the only try but for races.
+        // create a file that it takes for missing, so this is the only try except in races.
         let file = match open(flags | OFlags::EXCL) {
             Ok(file) => {
                 if self.needs_correction(caller, mode) {

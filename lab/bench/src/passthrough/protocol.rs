@@ -1,4 +1,4 @@
-//! FUSE's requests and answers; what they do is in [`super::operations`].
+//! FUSE's requests and answers; their work is in [`super::operations`].
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -20,9 +20,9 @@ use super::attributes::kind;
 use super::directory::{Entry, is_dot};
 use super::operations::{Caller, Change, Source};
 
-/// The largest write and read of one request, bytes: what the kernel allows by default (256 pages).
+/// The largest write and read of one request, bytes: the kernel's default (256 pages).
 const TRANSFER_MAX: u32 = 1 << 20;
-/// Requests the kernel may have on the way that nobody waits for, such as read-ahead.
+/// Requests without a waiting program that the kernel may have on the way, such as read-ahead.
 const BACKGROUND: u16 = 64;
 /// Objects are never another under the same number while the kernel knows them.
 const GENERATION: Generation = Generation(0);
@@ -112,8 +112,8 @@ impl Source {
                     stream.pass();
                     continue;
                 }
-                // What was added is counted already, so it has to be sent; the error comes with the next
-                // request.
+                // The added entries are counted already, so they have to be sent; the error comes with the
+                // next request.
                 Err(_) if added => break,
                 Err(errno) => return Err(errno),
             };
@@ -165,7 +165,7 @@ impl Filesystem for Source {
             wanted.extend([InitFlags::FUSE_DO_READDIRPLUS, InitFlags::FUSE_READDIRPLUS_AUTO]);
         }
         for flag in wanted {
-            // What an old kernel does not have, it does without.
+            // Features that an old kernel lacks are not used.
             let _ = config.add_capabilities(flag);
         }
         let limits =

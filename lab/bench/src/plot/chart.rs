@@ -1,4 +1,4 @@
-//! A figure of what was measured beside what could be and what was published: solid lines with their spread, dashed ones, rings.
+//! A figure of measured, possible and published values: solid lines with their spread, dashed ones, rings.
 
 use super::frame::{Frame, Plot, words};
 use super::{COLOURS, plain};
@@ -8,11 +8,11 @@ use plotters::prelude::*;
 /// How a line is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// What was measured: a line with a dot at each place.
+    /// The measured values: a line with a dot at each place.
     Solid,
-    /// What it could be at best.
+    /// The bounds.
     Dashed,
-    /// What was published: points without a line.
+    /// The published values: points without a line.
     Rings,
 }
 
@@ -34,11 +34,11 @@ pub struct Line {
 /// A figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
-    /// What it shows.
+    /// The title.
     pub title: String,
-    /// What lies along the axis below.
+    /// The label of the horizontal axis.
     pub x_label: String,
-    /// And beside.
+    /// The label of the vertical axis.
     pub y_label: String,
     /// The axis below goes by powers of ten.
     pub is_log: bool,

@@ -1,4 +1,5 @@
-//! What is around the curves of every figure: the sheet, its title, the axes with their words, and the legend.
+//! The parts around the curves of every figure: the sheet, its title, the axes with their words, and the
+//! legend.
 //!
 //! ```text
 //!             title
@@ -7,7 +8,7 @@
 //!           └───────────────────────────
 //!             marks, x label
 //! ```
-//! The curves are put in by whoever has them, before the legend is drawn, as it tells of them.
+//! The caller adds the curves before the legend is drawn, because the legend names them.
 
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
@@ -23,28 +24,28 @@ pub(super) type Plot<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCo
 pub(super) struct Frame<'a> {
     pub(super) title: &'a str,
     pub(super) title_size: i32,
-    /// What lies along the axis below.
+    /// The label of the horizontal axis.
     pub(super) x_label: &'a str,
-    /// And beside.
+    /// The label of the vertical axis.
     pub(super) y_label: &'a str,
     /// How many marks there are below, about.
     pub(super) x_marks: usize,
     /// A mark's words.
     pub(super) x_words: &'a dyn Fn(f64) -> String,
-    /// The same beside.
+    /// The same for the vertical axis.
     pub(super) y_words: &'a dyn Fn(f64) -> String,
     /// Where the legend is.
     pub(super) legend: SeriesLabelPosition,
     pub(super) legend_size: i32,
 }
 
-/// What is wrong, in words.
+/// The error, in words.
 pub(super) fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
 impl Frame<'_> {
-    /// Draw it, with what is put into it.
+    /// Draw it, with its contents.
     pub(super) fn draw(
         &self,
         text: &mut String,

@@ -21,7 +21,7 @@ const SMALL: usize = 4096;
 const FILE_MIN: u64 = 4 << 20;
 const FILE_MAX: u64 = 1 << 36;
 
-/// What a disk did; what its file system does not offer is not there.
+/// The disk's rates; without those that its file system does not offer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DiskRates {
     /// Written in order and synced at the end, 10^6 bytes a second.
@@ -34,7 +34,7 @@ pub struct DiskRates {
     pub read_mb_per_s: Option<f64>,
     /// Reads of 4 KiB at random: the middle one and the slowest of a hundred, microseconds.
     pub random_us: Option<(f64, f64)>,
-    /// Reads of 4 KiB, each behind the last: the middle one.
+    /// Reads of 4 KiB, each after the last: the middle one.
     pub next_us: Option<f64>,
 }
 

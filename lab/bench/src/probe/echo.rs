@@ -1,8 +1,8 @@
 //! Round trips over loopback TCP.
 //!
-//! The server is one thread that waits for all its connections at once and returns what each sent; every
-//! client is a thread that sends a message and waits for it to come back. So one connection shows what a lone
-//! synchronous client can reach, and sixteen what one server thread can.
+//! The server is one thread that waits for all its connections at once and returns the bytes of each; every
+//! client is a thread that sends a message and waits for it to come back. So one connection shows the limit
+//! of a single synchronous client, and sixteen the limit of one server thread.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -16,13 +16,13 @@ use serde::{Deserialize, Serialize};
 /// The largest message, bytes.
 pub const MESSAGE_MAX: usize = 1 << 20;
 
-/// What both sides do while they wait.
+/// The behaviour of both sides while they wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EchoKind {
     /// They sleep in the kernel.
     Sleeping,
-    /// They ask again and again and keep their cores awake.
+    /// They poll and keep their cores awake.
     Polling,
 }
 
@@ -73,7 +73,7 @@ fn prepared(stream: TcpStream, kind: EchoKind) -> Result<TcpStream> {
 fn ping(mut stream: TcpStream, message: usize, stop: &AtomicBool) -> Result<u64> {
     let mut buffer = vec![7u8; message];
     let mut round_trips = 0;
-    // At least one, however late this thread came to run: what is measured is never nothing.
+    // At least one, however late this thread came to run: the measurement is never empty.
     loop {
         write_whole(&mut stream, &buffer)?;
         read_whole(&mut stream, &mut buffer)?;
@@ -144,7 +144,7 @@ fn serve(mut streams: Vec<TcpStream>, message: usize, kind: EchoKind) -> Result<
     Ok(())
 }
 
-/// Returns what is there to read; `false` at the end of the stream.
+/// Returns the available bytes; `false` at the end of the stream.
 fn echo(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<bool> {
     match stream.read(buffer) {
         Ok(0) => Ok(false),

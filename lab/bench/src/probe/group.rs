@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::probe::Home;
 use crate::probe::sync::{SyncFiles, SyncMethod, WRITE_MAX};
 
-/// What the disk did.
+/// The disk's rates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Disk {
     /// Bytes of a group.

@@ -1,9 +1,9 @@
 //! Round trips in the layout of a real run: plain echo, with everything else left out.
 //!
-//! What a file system's operation costs is held against an echo of the same shape: as many clients, each a thread that
-//! waits for its answer; as many servers, in threads of one other process or in a process each; the same kind of
-//! connection; requests and replies of the same sizes; one write a message. A server is one thread that waits for all its
-//! connections at once. Clients are dealt to the servers in turn.
+//! The cost of a file system's operation is compared with an echo of the same shape: as many clients, each a
+//! thread that waits for its answer; as many servers, in threads of one other process or in a process each;
+//! the same kind of connection; requests and replies of the same sizes; one write a message. A server is one
+//! thread that waits for all its connections at once. Clients are dealt to the servers in turn.
 //!
 //! ```text
 //!   request   len u32 | reply_len u32 | zeros up to len          reply   zeros, reply_len
@@ -299,7 +299,7 @@ fn connect(address: &str) -> Result<Box<dyn Line>> {
     }
 }
 
-/// What a process of echo servers is told.
+/// The options of a process of echo servers.
 #[derive(Debug, Serialize, Deserialize)]
 struct Told {
     servers: usize,
@@ -346,7 +346,7 @@ impl Drop for ServerProcess {
     }
 }
 
-/// What a process of echo servers runs instead of the program's usual work, until its input ends.
+/// The work of a process of echo servers, instead of the program's usual one, until its input ends.
 pub fn echo_server_main() -> Result<()> {
     let mut input = std::io::stdin().lock();
     let mut line = String::new();
@@ -373,7 +373,7 @@ pub fn echo_server_main() -> Result<()> {
         }
     }
     println!("{}", serde_json::to_string(&addresses)?);
-    // Until the measurement ends, or whoever made it.
+    // Until the measurement ends, or its process.
     std::io::copy(&mut input, &mut std::io::sink())?;
     for path in paths {
         let _ = std::fs::remove_file(path);
@@ -387,7 +387,7 @@ fn socket_path(folder: &Path, index: usize) -> PathBuf {
     folder.join(format!("echo.{}-{n}-{index}", std::process::id()))
 }
 
-/// What a server listens with.
+/// The listener of a server.
 trait Listener: AsFd {
     type Stream: Read + Write + AsFd;
     fn next(&self) -> std::io::Result<Self::Stream>;
@@ -409,7 +409,7 @@ impl Listener for UnixListener {
     }
 }
 
-/// The listener's place among what is waited for; connections have their index.
+/// The listener's place in the poll set; connections have their index.
 const LISTENING: u64 = u64::MAX;
 
 /// One server, until the process ends.
@@ -453,7 +453,8 @@ struct Served<S> {
 }
 
 impl<S: Read + Write> Served<S> {
-    /// Read what is there, once, and answer every whole request with a write of its own; `false` at the end.
+    /// Read the available bytes, once, and answer every whole request with a write of its own; `false` at the
+    /// end.
     fn answer(&mut self, buffer: &mut [u8], zeros: &mut [u8]) -> std::io::Result<bool> {
         let n = match self.stream.read(buffer) {
             Ok(0) => return Ok(false),

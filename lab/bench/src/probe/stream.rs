@@ -1,5 +1,5 @@
-//! Bytes in one direction through one connection, from memory to memory: what a link carries, and what that costs each side's
-//! core.
+//! Bytes in one direction through one connection, from memory to memory: the rate of a link, and its cost for
+//! each side's core.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// Bytes of one call.
 const BLOCK: usize = 256 * 1024;
 
-/// What went through.
+/// The result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stream {
     /// 10^6 bytes a second.

@@ -28,7 +28,7 @@ const PREWRITTEN: usize = 4 << 20;
 pub enum SyncMethod {
     /// Into prewritten space, `O_DIRECT|O_DSYNC`.
     DirectDsync,
-    /// Behind the end of the file, then `fdatasync`.
+    /// After the end of the file, then `fdatasync`.
     AppendFdatasync,
 }
 
@@ -127,7 +127,7 @@ fn write_until(file: &File, method: SyncMethod, write: usize, deadline: Instant)
         offset += write as u64;
         match method {
             SyncMethod::AppendFdatasync => file.sync_data().context("fdatasync")?,
-            // Round again, before a write would end behind the prewritten space.
+            // Round again, before a write would end after the prewritten space.
             SyncMethod::DirectDsync if offset + write as u64 > PREWRITTEN as u64 => offset = 0,
             SyncMethod::DirectDsync => {}
         }

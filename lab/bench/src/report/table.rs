@@ -32,7 +32,7 @@ pub(super) fn render(report: &Report, arrangement: ContentArrangement) -> String
     text
 }
 
-/// Phases beside their bounds; nothing where none was asked for.
+/// Phases next to their bounds; nothing where none was requested.
 pub(super) fn held(target: &TargetSummary, arrangement: ContentArrangement) -> String {
     let Some(layout) = target.layout.filter(|_| !target.held.is_empty()) else { return String::new() };
     let header = [&target.name, "measured", "bound", "percent", "what binds", "µs of CPU", "messages"];

@@ -67,9 +67,9 @@ enum Answer {
     Failed(String),
 }
 
-/// What a worker process runs instead of the program's usual work, until its input ends. `open_target` opens
-/// the targets that are not directories from their [`Target::process_spec`]; a program without such passes
-/// `|spec| Err(…)`.
+/// The work of a worker process, instead of the program's usual one, until its input ends. `open_target`
+/// opens the targets that are not directories from their [`Target::process_spec`]; a program without such
+/// passes `|spec| Err(…)`.
 pub fn worker_process_main(open_target: impl Fn(&str) -> Result<Box<dyn Target>>) -> Result<()> {
     let mut input = BufReader::new(std::io::stdin());
     let mut output = std::io::stdout();
@@ -185,7 +185,7 @@ fn run_together(crew: &mut [Process], phase: usize) -> Result<Vec<Timing>> {
     Ok(timings)
 }
 
-/// Lets every worker that still lives remove what it made; the error that led here is the one to tell.
+/// Lets every worker that still lives remove its files; the error that led here is the one to report.
 fn clean(crew: &mut [Process]) {
     for process in crew.iter_mut() {
         if process.send(&Request::Clean).is_ok() {

@@ -13,7 +13,7 @@ use crate::target::{Target, Worker};
 use crate::team::{Measured, Meter, Timing};
 use crate::workload::{Actor, Place, Work, Workload};
 
-/// What all threads of a run share.
+/// The state that all threads of a run share.
 struct Step {
     barrier: Barrier,
     /// Set between the two barriers of a phase, read after the second: all see the same.

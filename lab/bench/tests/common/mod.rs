@@ -1,5 +1,5 @@
-//! A target that looks: it hands every call to a directory and, where a phase first does something, checks
-//! what is on the disk at that moment.
+//! A target that looks: it forwards every call to a directory and, where a phase first does something, checks
+//! the disk's contents at that moment.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::Result;
 use shoal_bench::{Directory, FileId, Listing, OpenMode, Stat, Target, Worker};
 
-/// What was seen just before the first call of each kind, by kind: (files, bytes in them) under the root.
+/// The state just before the first call of each kind, by kind: (files, bytes in them) under the root.
 pub type Seen = Arc<Mutex<BTreeMap<&'static str, (usize, u64)>>>;
 /// Calls made, by kind.
 pub type Calls = Arc<Mutex<BTreeMap<&'static str, u64>>>;

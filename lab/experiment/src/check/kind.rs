@@ -1,11 +1,11 @@
-//! What a check shows when it holds: not every one is a finding of the paper that came out again.
+//! The meaning of a check that holds: not every one is a reproduced finding of the paper.
 
 use super::{Check, Shape};
 use crate::file::Experiment;
 use crate::run::Mode;
 use serde::{Deserialize, Serialize};
 
-/// What a check shows when it holds.
+/// The meaning of a check that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -15,7 +15,7 @@ pub enum Kind {
     Fitted,
     /// It follows from how the program or the simulation is made: it fails only where that has a bug.
     Identity,
-    /// A value beside our own bound of it, or what our own bound says: nothing of the paper.
+    /// A value next to our own bound of it, or a property of our own bound: nothing of the paper.
     OwnBound,
     /// The thesis's chapter 4 computed again.
     Arithmetic,
@@ -24,7 +24,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All, in the order in which they are told.
+    /// All, in the order in which they are printed.
     pub const ALL: [Kind; 6] =
         [Kind::Predicted, Kind::Fitted, Kind::Ours, Kind::OwnBound, Kind::Identity, Kind::Arithmetic];
 
@@ -40,7 +40,7 @@ impl Kind {
         }
     }
 
-    /// What it is, in a line.
+    /// Its description, in a line.
     pub fn meaning(self) -> &'static str {
         match self {
             Kind::Predicted => "a finding of the paper, and no cost of the machine was fitted on it",
@@ -54,7 +54,8 @@ impl Kind {
 }
 
 impl Check {
-    /// Its kind in a mode: what is fitted, or an identity, under virtual time may be a finding on real servers.
+    /// Its kind in a mode: a fitted value, or an identity, under virtual time may be a finding on real
+    /// servers.
     pub fn kind_in(&self, mode: Option<Mode>) -> Kind {
         self.kind_real.filter(|_| mode == Some(Mode::Real)).unwrap_or(self.kind)
     }

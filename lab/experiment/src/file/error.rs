@@ -8,7 +8,7 @@ pub enum FileError {
         "no experiment is called `{name}`, and no file either: `shoal paper --list` shows those that are"
     )]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
     /// The file cannot be read.
@@ -36,7 +36,7 @@ pub enum FileError {
         file: String,
         /// Where in it.
         what: String,
-        /// What to write.
+        /// The remedy.
         remedy: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Files of experiments: how settings are put together, and what is refused.
+//! Files of experiments: how settings are put together, and the refusals.
 
 use super::*;
 

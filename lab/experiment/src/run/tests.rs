@@ -1,4 +1,4 @@
-//! Runs of experiments: what shares a run, what is repeated, what is told.
+//! Runs of experiments: shared runs, repetitions, reported values.
 
 use super::*;
 use crate::seat::Timing;

@@ -85,7 +85,7 @@ impl Process {
     }
 }
 
-/// A listing shows what was made.
+/// A listing shows the files that were made.
 pub fn seen(entries: u64, files: u64, bytes: u64, bytes_made: u64) -> Result<(), String> {
     match (entries, bytes) == (files, bytes_made) {
         true => Ok(()),

@@ -1,5 +1,6 @@
-//! Look-ups of names that are there and of names that are not, in order and at random: what the thesis wishes for in chapter 9
-//! ("a benchmark looking up existing and non-existing file system objects, randomly or subsequent").
+//! Look-ups of names that are there and of names that are not, in order and at random: as the thesis wishes
+//! for in chapter 9 ("a benchmark looking up existing and non-existing file system objects, randomly or
+//! subsequent").
 //!
 //! Each process makes its files in a directory of its own, in batches where the switches allow that, and looks names up in it. The
 //! random order is a fixed one, from the process's number.

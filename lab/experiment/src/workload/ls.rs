@@ -1,6 +1,6 @@
 //! A large directory listed in the three manners of the small-file paper's table I.
 //!
-//! | manner | what it asks for |
+//! | manner | requests |
 //! |---|---|
 //! | `/bin/ls -al` | the entries, then each *by its name* (look-up, attributes), as the kernel does |
 //! | `pvfs2-ls -al` | the entries, then the attributes of each by its handle |

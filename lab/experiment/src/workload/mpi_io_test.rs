@@ -13,7 +13,7 @@ use shoal_proto::{Handle, Rights};
 /// The phases.
 pub const PHASES: &[&str] = &["prepare", "prepare_open", "write", "read"];
 
-/// What is held from phase to phase.
+/// The state held from phase to phase.
 #[derive(Default)]
 pub struct Acting {
     file: Option<OpenFile>,

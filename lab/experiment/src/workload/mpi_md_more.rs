@@ -6,10 +6,10 @@ use shoal_proto::Handle;
 
 /// The phases.
 pub const PHASES: &[&str] = &["prepare", "prepare_find", "create", "resize"];
-/// What files are resized to.
+/// The size that files are resized to.
 const RESIZED_BYTES: u64 = 1000;
 
-/// What is held from phase to phase.
+/// The state held from phase to phase.
 #[derive(Default)]
 pub struct Acting {
     dir: Option<Handle>,

@@ -21,7 +21,7 @@ pub const PHASES: &[&str] = &[
     "rmdir",
 ];
 
-/// What is held from phase to phase.
+/// The state held from phase to phase.
 #[derive(Default)]
 pub struct Acting {
     dir: OwnDirectory,

@@ -2,7 +2,7 @@
 //!
 //! * create: names with ascending numbers; delete: descending, so that the youngest go first;
 //! * create-delete: each file is created and deleted in turn;
-//! * write, read: one file in blocks, one behind the other; write-read: each block is written and read again.
+//! * write, read: one file in successive blocks; write-read: each block is written and read again.
 
 use super::files::file_name;
 use super::{Done, FILE, Process, Work, name};
@@ -14,7 +14,7 @@ pub const PHASES: &[&str] =
     &["prepare", "create", "delete", "create_delete", "prepare_file", "write", "read", "write_read"];
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What is held from phase to phase.
+/// The state held from phase to phase.
 #[derive(Default)]
 pub struct Acting {
     dir: Option<Handle>,

@@ -1,4 +1,4 @@
-//! Each workload on a small simulated cluster: it does what it says, in each set of techniques.
+//! Each workload on a small simulated cluster: it does its stated work, in each set of techniques.
 
 use super::*;
 use crate::seat::{Phase, together};

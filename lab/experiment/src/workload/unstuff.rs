@@ -1,8 +1,9 @@
-//! What growing beyond the first strip costs: the small-file paper instruments it and finds "a one-time cost of approximately
-//! 4.1 ms" (section IV.A.1).
+//! The cost of growing beyond the first strip: the small-file paper instruments it and finds "a one-time cost
+//! of approximately 4.1 ms" (section IV.A.1).
 //!
-//! Each process makes files, writes a block within the first strip, one right behind it (which has the file laid out over all data
-//! servers first), and the next one (which does not). The cost is the difference of the last two.
+//! Each process makes files, writes a block within the first strip, one right after it (which has the file
+//! laid out over all data servers first), and the next one (which does not). The cost is the difference of
+//! the last two.
 
 use super::files::file_name;
 use super::{Done, Process, Work};
@@ -11,7 +12,7 @@ use shoal_client::OpenFile;
 /// The phases.
 pub const PHASES: &[&str] = &["prepare", "write_within", "write_beyond", "write_beyond_again"];
 
-/// What is held from phase to phase.
+/// The state held from phase to phase.
 #[derive(Default)]
 pub struct Acting {
     files: Vec<OpenFile>,

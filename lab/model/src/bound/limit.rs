@@ -1,8 +1,8 @@
-//! What may bind: the resources of a machine, and what clients wait for most.
+//! The possible limits: the resources of a machine, and the largest waits of clients.
 //!
 //! Each has a word, for programs, and a name, for people. Waiting is one term, whatever most of it is for: it has the name of that.
 
-/// What may bind.
+/// A possible limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// Clients wait, most of it for round trips.

@@ -1,4 +1,4 @@
-//! Under what circumstances an operation is bounded: who asks how many servers, and what disks are spared.
+//! The circumstances of a bound: the clients, the number of servers, and the disk accesses that are saved.
 
 use crate::counts::{Counts, Share};
 use crate::machine::Machine;
@@ -15,7 +15,7 @@ pub enum Access {
     Track,
 }
 
-/// What the servers' caches save.
+/// The accesses that the servers' caches save.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Caching {
     /// Nothing: every access is one of the disk.
@@ -58,7 +58,7 @@ impl Servers {
         }
     }
 
-    /// What falls to the server that has most to do.
+    /// The share of the busiest server.
     pub(super) fn busiest(self, counts: &Counts, of: impl Fn(&Share) -> f64) -> f64 {
         let each = |all: f64, servers: u32| all / f64::from(servers.max(1));
         match self {
@@ -81,7 +81,7 @@ pub struct Setting {
     pub servers: Servers,
     /// Where disk accesses go.
     pub access: Access,
-    /// What caches save.
+    /// The accesses that caches save.
     pub caching: Caching,
     /// Operations that one sync may complete; `None`: all that wait.
     pub per_sync: Option<u32>,

@@ -1,8 +1,8 @@
 //! Terms, of whatever resources: the least of them is the bound, and its resource binds.
 //!
-//! What bounds a rate is told by terms of one kind, from a machine's file ([`Bound::of`]) as from what was measured beside a run (the
-//! benchmarks have limits of their own). Common to both is how terms make a bound, and the wait of clients that have one operation
-//! under way each:
+//! The limits of a rate are terms of one kind, from a machine's file ([`Bound::of`]) as from measurements in
+//! the same run (the benchmarks have limits of their own). Both share the way in which terms make a bound,
+//! and the wait of clients that have one operation under way each:
 //!
 //! ```text
 //!   clients ÷ (times × each + times × each + …)      the part that takes most of it says what the wait is for
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// One bound, and where it comes from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Term<L = Limit> {
-    /// What it is.
+    /// The resource.
     pub limit: L,
     /// Operations a second, of all clients together.
     pub per_s: f64,
@@ -22,7 +22,7 @@ pub struct Term<L = Limit> {
     pub arithmetic: String,
 }
 
-/// What an operation could reach at best; the first term is the least, which binds.
+/// The best possible rate of an operation; the first term is the least, which binds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bound<L = Limit> {
     /// From the least on.
@@ -42,7 +42,7 @@ impl<L: Copy + PartialEq> Bound<L> {
         self.terms.first().map_or(f64::INFINITY, |term| term.per_s)
     }
 
-    /// What binds.
+    /// The limit that binds.
     pub fn binds(&self) -> Option<L> {
         self.terms.first().map(|term| term.limit)
     }
@@ -63,12 +63,12 @@ impl<L: Copy + PartialEq> Bound<L> {
     }
 }
 
-/// A part of what a client waits for.
+/// A part of a client's wait.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part<L = Limit> {
-    /// What the wait is for, if this is most of it.
+    /// The reason of the wait, if this is most of it.
     pub limit: L,
-    /// What it is called in the arithmetic.
+    /// Its name in the arithmetic.
     pub name: String,
     /// How often, one after the other.
     pub times: f64,

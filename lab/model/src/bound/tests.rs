@@ -146,7 +146,7 @@ fn the_busiest_of_split_servers_decides() {
     assert_eq!(of(Servers::Both(13)), 1.0);
 }
 
-/// Every cost of a machine, each grown by a factor of its own; what is a rate shrinks by it.
+/// Every cost of a machine, each grown by a factor of its own; a rate shrinks by it.
 fn grown(machine: &Machine, by: &[f64]) -> Machine {
     let mut by = by.iter().cycle().copied();
     let mut m = machine.clone();

@@ -9,7 +9,7 @@ impl Cluster {
         self.present().cloned().collect()
     }
 
-    /// A process on a machine of its own, for somebody who does something to the cluster.
+    /// A process on a machine of its own, for an operator of the cluster.
     pub(crate) fn operator(&self) -> ProcessId {
         let name = format!("operator-{}", self.operators.get());
         self.operators.set(self.operators.get() + 1);
@@ -28,13 +28,15 @@ impl Server {
         self.plan.serving.get() && world.is_alive(self.process)
     }
 
-    /// A copy of what is durable on its disk, and the last position in its journal that may be in it; `None` while it does not serve.
+    /// A copy of the durable contents of its disk, and the last position in its journal that may be in it;
+    /// `None` while it does not serve.
     pub fn copy(&self, world: &World) -> Option<(SpareDisk, u64)> {
         let shard = self.plan.shard.borrow().upgrade().filter(|_| self.serves(world))?;
         Some((world.copy_disk(self.machine), shard.collection.applied().0))
     }
 
-    /// From its next start on it has the folder of the spare disk, and what it had is there. It is stopped.
+    /// From its next start on it has the folder of the spare disk; its own folder is kept there. It is
+    /// stopped.
     pub fn exchange_copy(&self, world: &World, spare: &mut SpareDisk) {
         world.exchange_disk(self.machine, spare);
         self.plan.older.set(!self.plan.older.get());

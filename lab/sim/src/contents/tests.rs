@@ -1,4 +1,4 @@
-//! What the checker of bytes lets pass, and what it does not.
+//! The results that the checker of bytes accepts, and those that it rejects.
 
 use super::*;
 
@@ -197,7 +197,7 @@ fn what_is_left_of_an_append_without_an_answer_may_have_the_next_one_behind_it()
     assert!(file.judge(&read(70, 0, 500, &foreign)).is_err());
 }
 
-/// Whether none of the bytes fits what was never written.
+/// Whether the checker rejects bytes that were never written.
 fn is_plain(tag: u64, len: usize) -> bool {
     !filled(tag, 0, len).contains(&0)
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 const AGAIN: Duration = Duration::from_millis(200);
 
 impl Draw<'_> {
-    /// What is made from then on is to reach it too.
+    /// Objects made from then on are to reach it too.
     pub(super) fn add_server(&mut self) -> String {
         let cluster = self.plan.cluster;
         let Some(added) = cluster.next_spare() else { return String::new() };
@@ -78,7 +78,7 @@ impl Story {
         while self.growth.count() != self.added.id() {
             env.sleep(AGAIN).await;
         }
-        // Who changes the modes names the servers that there are.
+        // A change of the modes names the present servers.
         self.operators.keep_modes(true);
         while let Err(error) = self.add(env).await {
             env.note(|| format!("server {} is not added: {error}", self.added.id()));
@@ -88,7 +88,7 @@ impl Story {
         env.sleep(self.starts_after).await;
         world.log(format!("fault: server {} begins", self.added.id()));
         self.added.start(world);
-        // What the clients do in the second half of their work is done with it.
+        // The second half of the clients' work uses it.
         while !self.added.serves(world) {
             env.sleep(AGAIN).await;
         }

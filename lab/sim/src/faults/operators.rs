@@ -1,4 +1,5 @@
-//! Faults that are stories of their own: somebody does several things one after the other, while clients work.
+//! Faults that are stories of their own: an operator does several things one after the other, while clients
+//! work.
 //!
 //! ```text
 //!   clients:   first half of their work ── wait for all operators ──▶ second half
@@ -43,7 +44,7 @@ impl Operators {
         self.undone.get() == 0
     }
 
-    /// From now on (or not any more) nobody is to change the sync modes.
+    /// From now on (or not any more) the sync modes are not to be changed.
     pub fn keep_modes(&self, on: bool) {
         let count = self.keep_modes.get();
         self.keep_modes.set(if on { count + 1 } else { count - 1 });

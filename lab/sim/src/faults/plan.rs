@@ -1,10 +1,11 @@
-//! What each fault does, to whom and when: planned before the run as events of the world, told before they are done.
+//! The acts of each fault, their targets and times: planned before the run as events of the world, reported
+//! before they are done.
 //!
 //! ```text
 //!   a fault:  moment ──▶ tell the checks ──▶ do it ── lasts ──▶ undo it (start the server, heal the way, free the disk)
 //! ```
-//! **Invariant: the checks are told of what may be lost before it can be lost.** What a run is judged by would else be too strict;
-//! told of more than was done it would be too lax.
+//! **Invariant: possible losses are reported to the checks before they can happen.** Otherwise the judgement
+//! of a run would be too strict; with reports of more than was done it would be too lax.
 
 use super::{Fault, Faults, Operators};
 use crate::cluster::{Cluster, Server};
@@ -21,20 +22,21 @@ use std::time::Duration;
 /// Seconds that servers' clocks may be apart for good.
 const CLOCKS_APART_S_MAX: i64 = 600;
 
-/// What a message takes from server to server, about.
+/// The time of a message from server to server, about.
 const ONE_WAY: Duration = Duration::from_micros(25);
 
 /// A server is silent for more than a client's time limit (30 s), by so much more at most, and for less than a lease.
 const SILENCE: (Duration, Duration) = (Duration::from_secs(31), Duration::from_secs(12));
 
-/// What the checks must know of, told before it is done.
+/// The events that the checks must know, reported before they are done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Told {
     /// This server loses its memory.
     Kill(u16),
-    /// This server's machine loses its memory and what was not synced.
+    /// This server's machine loses its memory and unsynced changes.
     PowerCut(u16),
-    /// The disk of this server loses what it is asked to sync, or the server what it wrote since.
+    /// The disk of this server loses the changes that it is asked to sync, or the server its writes since
+    /// then.
     SyncFails(u16),
     /// A disk may say that it is full.
     DiskFull,
@@ -43,7 +45,7 @@ pub(crate) enum Told {
 /// Starts the next life of a client.
 type Restart = Rc<dyn Fn(&World, u16)>;
 
-/// What the faults of a run need to know.
+/// The facts that the faults of a run need.
 pub(crate) struct Plan<'a> {
     pub cluster: &'a Cluster,
     pub hardware: &'a Config,
@@ -74,7 +76,7 @@ pub(super) struct Draw<'a> {
 }
 
 impl Plan<'_> {
-    /// Plan all; what each is, in words, in order of time.
+    /// Plan all; returns the description of each, in order of time.
     pub fn all(&self, seed: u64, faults: &Faults) -> Vec<String> {
         let mut rng = Rng::new(seed, 1);
         let mut planned = Vec::new();
@@ -93,7 +95,7 @@ impl Plan<'_> {
         let at = world.now() + Duration::from_micros(20_000 + rng.below(self.span.as_micros() as u64));
         let lasts = Duration::from_millis(50 + rng.below(2_000));
         let server = rng.below(u64::from(self.cluster.server_count())) as u16;
-        // Somebody else: a client, or another server if there is one.
+        // Another machine: a client's, or another server's if there is one.
         let servers = u64::from(self.cluster.server_count());
         let (other, other_words) = if servers > 1 && rng.below(3) == 0 {
             let id = (u64::from(server) + 1 + rng.below(servers - 1)) % servers;
@@ -106,8 +108,8 @@ impl Plan<'_> {
     }
 }
 
-/// Stop a server with its process, or with its machine's power. One whose disk failed a sync since it was started loses with
-/// its memory also what was written behind that: nothing is said of the moment of its end but by its stop.
+/// Stop a server with its process, or with its machine's power. One whose disk failed a sync since it was
+/// started loses with its memory also later writes: only its stop reports the moment of its end.
 pub(super) fn stop(world: &World, target: &Server, power: bool, tell: &dyn Fn(Told)) {
     target.keep_stopped();
     let has_failed = world.take_failed_syncs(target.machine) > 0;
@@ -145,7 +147,7 @@ impl Draw<'_> {
         self.plan.cluster.server(self.server).clone()
     }
 
-    /// Do something at the fault's moment, told in the timeline.
+    /// Do something at the fault's moment, and log it in the timeline.
     pub(super) fn begin(&self, words: &str, then: impl FnOnce(&World) + 'static) {
         let words = format!("fault: {words}");
         self.plan.cluster.world.at(self.at, move |world| {
@@ -296,7 +298,7 @@ impl Draw<'_> {
         words
     }
 
-    /// Once, or for good; who runs the server starts it again then, with a disk that is well.
+    /// Once, or for good; then the server's supervisor starts it again, with a healthy disk.
     fn failing_sync(&mut self) -> String {
         let (target, lasts) = (self.target(), self.lasts);
         let count = [1, 1, u64::MAX][self.rng.below(3) as usize];
@@ -304,7 +306,7 @@ impl Draw<'_> {
         let words = format!("{how} at server {}; it is started again {lasts:?} later", self.server);
         let tell = self.plan.tell.clone();
         self.begin(&words, move |world| {
-            // What it covered may be lost when it fails, and that may be much later.
+            // The changes that it covered may be lost when it fails, and that may be much later.
             let id = target.id();
             world.on_failed_sync(target.machine, move || tell(Told::SyncFails(id)));
             world.fail_syncs(target.machine, count);
@@ -336,7 +338,7 @@ impl Draw<'_> {
             let (sprung, is_sprung) = (words_of(target.id()), is_sprung.clone());
             let (tell, all) = (self.plan.tell.clone(), self.plan.cluster.servers());
             move |world: &World| {
-                // Whoever may refuse an older copy is there as long as there is one.
+                // A server that may refuse an older copy is there as long as there is one.
                 let refuses = all.iter().any(|other| other.is_older() && other.id() != target.id());
                 if refuses || !world.is_alive(target.process) || is_sprung.replace(true) {
                     return;
@@ -363,7 +365,8 @@ impl Draw<'_> {
             }
             _ => (None, Duration::ZERO),
         };
-        // A directory splits once, when it has its first entries. Little is unfinished, so whichever server has some is stopped.
+        // A directory splits once, when it has its first entries. Little is unfinished, so any server that
+        // has some is stopped.
         let is_rare = ["split", "unfinished"].contains(&step.activity);
         let at = if is_rare { Instant(self.at.0 / 8) } else { self.at };
         let passes = if is_rare || before.is_some() { 0 } else { passes };
@@ -399,7 +402,7 @@ impl Draw<'_> {
         let words = format!("client {id} is killed, and starts again {lasts:?} later");
         let restart = self.plan.restart_client.clone();
         self.begin(&words, move |world| {
-            // Who has done all his work is no client any more.
+            // A client that has done all its work is none any more.
             if world.is_alive(process) {
                 world.crash(process);
                 world.at(world.now() + lasts, move |world| restart(world, id));
@@ -461,7 +464,7 @@ impl Draw<'_> {
         let ns = if back { -seconds } else { seconds } * 1_000_000_000;
         let way = if back { "back" } else { "forward" };
         let mut words = format!("the wall clock of {who} jumps {seconds} s {way}");
-        // Servers whose clocks are apart for good do not believe each other's capabilities: somebody puts that right.
+        // Servers whose clocks are apart for good reject each other's capabilities: the clocks are set right.
         if seconds > CLOCKS_APART_S_MAX {
             words.push_str(&format!(" for {:?}", self.lasts));
             self.end(move |world| world.jump_wall(machine, -ns));
@@ -479,7 +482,8 @@ mod tests {
     use shoal_proto::{Handle, Name, Owner};
     use std::cell::RefCell;
 
-    /// What is told of one failing sync, with the moments, and when the fault began; with or without anybody at work.
+    /// The reports of one failing sync, with the moments, and when the fault began; with or without a client
+    /// at work.
     fn told_of_a_failing_sync(works: bool) -> (u64, Vec<(u64, Told)>) {
         let config = ClusterConfig { servers: 1, clients: 1, ..ClusterConfig::default() };
         let cluster = Cluster::new(1, &config);
@@ -525,7 +529,7 @@ mod tests {
             fails.first().filter(|(at, what)| *what == Told::SyncFails(0) && began < *at && at < killed_at);
         assert!(first.is_some(), "{began}: {told:?}");
         assert_eq!(lost_at, killed_at, "what was written behind it is lost with the server's memory");
-        // A sync that nobody asked for has lost nothing.
+        // A sync that was not requested has lost nothing.
         let (_, told) = told_of_a_failing_sync(false);
         assert!(matches!(told[..], [(_, Told::Kill(0))]), "{told:?}");
     }

@@ -11,7 +11,7 @@ use shoal_model::machine::{Cpu, Side};
 /// A cost that can be scaled.
 #[derive(Clone, Copy)]
 pub struct Parameter {
-    /// What it is called in machines' files, or the common part of it.
+    /// Its name in machines' files, or the common part of it.
     pub name: &'static str,
     scale: fn(&mut Machine, f64),
 }
@@ -30,7 +30,7 @@ pub const ROUND_TRIP: Parameter = Parameter {
         times(&mut machine.link.round_trip_awake_us, factor);
     },
 };
-/// What a byte takes on a link.
+/// The time of a byte on a link.
 pub const LINK: Parameter = Parameter {
     name: "link.bandwidth_mb_per_s",
     scale: |machine, factor| machine.link.bandwidth_mb_per_s /= factor,
@@ -57,7 +57,7 @@ pub const ACCESS: Parameter = Parameter {
         }
     },
 };
-/// What a byte takes at the disk.
+/// The time of a byte at the disk.
 pub const TRANSFER: Parameter = Parameter {
     name: "disk.mb_per_s",
     scale: |machine, factor| {
@@ -94,7 +94,7 @@ fn cpu(machine: &mut Machine, factor: f64, of: fn(&mut Cpu) -> &mut Side) {
 }
 
 fn side(side: &mut Side, factor: f64) {
-    // Told one by one: a cost that is added later is not forgotten here.
+    // Listed one by one: a cost that is added later is not forgotten here.
     *side = Side {
         message_us: side.message_us * factor,
         operation_us: side.operation_us * factor,

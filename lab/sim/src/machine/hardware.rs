@@ -1,4 +1,4 @@
-//! What of a machine's file becomes what of the simulated hardware.
+//! The simulated hardware from a machine's file.
 //!
 //! ```text
 //!   [link]  round trip ÷ 2, bandwidth of each node's card, congestion   ─▶ Link, Congestion, nic_bits_per_s
@@ -10,23 +10,23 @@
 //! * The simulator counts in integers; numbers are turned here, once, before anything runs.
 //! * Where all share one computer there is no network: a message costs what its calls to sockets cost, and an idle core its
 //!   awaking. A file without these (`nodes.idle_us`) has the rest of its round trip as latency.
-//! * A sync that was measured is what the file says; where none was, it is an access of the disk's arm. With several writers
-//!   measured, the rate of all together is how far apart syncs begin.
-//! * What no file says costs nothing, as in the bounds.
+//! * A measured sync takes the file's time; an unmeasured one is an access of the disk's arm. With several
+//!   writers measured, the rate of all together gives the interval between the starts of syncs.
+//! * Values missing in the file cost nothing, as in the bounds.
 
 use crate::machine::{Simulated, SimulatedError};
 use shoal_env::Work;
 use shoal_env::sim::{Arm, Config, Congestion, Cpu, Disk, Link, Machine, Pages, SyncCost, Syncs};
 use shoal_model::machine::{Side, Sync};
 
-/// A turn of a task, beside what it does, in nanoseconds: never nothing, or a task that yields could stop time.
+/// A turn of a task, without its work, in nanoseconds: never zero, or a task that yields could stop time.
 const TURN_NS: u64 = 10;
 /// One way through the kernel of one computer, in nanoseconds.
 const LOOPBACK_NS: u64 = 100;
 /// Bytes that a Unix socket holds (`net.core.wmem_default`).
 const SOCKET_BYTES: usize = 212_992;
-/// Bytes that a TCP connection has under way at most (`net.ipv4.tcp_wmem` where the papers' machines ran): what a client sends to
-/// several servers at once leaves its card in turn.
+/// Bytes that a TCP connection has under way at most (`net.ipv4.tcp_wmem` where the papers' machines ran): a
+/// client's data to several servers at once leaves its card in turn.
 const TCP_BYTES: usize = 128 << 10;
 /// Of the memory so much may wait for the disk, percent (`vm.dirty_ratio` where the papers' machines ran).
 const DIRTY_PERCENT: u64 = 40;
@@ -166,7 +166,7 @@ fn disk(machine: &shoal_model::Machine) -> Disk {
     }
 }
 
-/// A disk that turns, or one whose accesses are all that is known.
+/// A disk that turns, or one of which only the accesses are known.
 fn arm(machine: &shoal_model::Machine) -> Option<Arm> {
     let disk = &machine.disk;
     let average_us = disk.seek_average_us?;
@@ -179,7 +179,8 @@ fn arm(machine: &shoal_model::Machine) -> Option<Arm> {
     })
 }
 
-/// What syncs cost by their bytes: of the first method for durable writes, of the second, where there is one, for syncs.
+/// The costs of syncs by their bytes: of the first method for durable writes, of the second, where there is
+/// one, for syncs.
 fn syncs(machine: &shoal_model::Machine) -> Option<Syncs> {
     let first = &machine.sync.first()?.method;
     let second = machine.sync.iter().map(|sync| &sync.method).find(|method| *method != first);
@@ -194,7 +195,7 @@ fn costs(machine: &shoal_model::Machine, rows: Vec<&Sync>) -> [SyncCost; Syncs::
     sizes.dedup();
     let cost = |bytes: u64| {
         let here = || rows.iter().filter(|sync| sync.bytes == bytes);
-        // Alone: the least of what was measured. Its processor time is that of the thread that makes the call.
+        // Alone: the least of the measurements. Its processor time is that of the thread that makes the call.
         let latency_us = here().map(|sync| (sync.sync_us - sync.cpu_us).max(0.0)).fold(f64::MAX, f64::min);
         let each = |sync: &&Sync| {
             let disks = if machine.disk.shared { 1 } else { sync.writers.max(1) };

@@ -1,7 +1,7 @@
 //! How large a simulated cluster may be, in one place.
 //!
-//! What it takes is said in docs/BOUNDS.md. The limits are far enough for the largest machine of the papers: 16,384 processes on 64 client
-//! nodes and 32 servers.
+//! docs/BOUNDS.md gives its time and memory. The limits are far enough for the largest machine of the papers:
+//! 16,384 processes on 64 client nodes and 32 servers.
 
 use crate::machine::{Simulated, SimulatedError};
 
@@ -14,7 +14,7 @@ pub const PROCESSES_MAX: u32 = 65_536;
 /// Bytes of a strip.
 pub const STRIP_BYTES_MAX: u64 = 1 << 30;
 
-/// Refuse what has no sense, or is too large.
+/// Refuse a setting that makes no sense, or is too large.
 pub(super) fn check(of: &Simulated<'_>) -> Result<(), SimulatedError> {
     let within = |what, value: u64, least: u64, most: u64| match (least..=most).contains(&value) {
         true => Ok(()),

@@ -1,5 +1,6 @@
-//! Phases that are measured of real clusters, too, so that a simulated machine can be held beside the real one: each process with files
-//! of its own, one call after the other, all processes together at the beginning of each phase.
+//! Phases that are measured on real clusters, too, so that a simulated machine can be compared with the real
+//! one: each process with files of its own, one call after the other, all processes together at the beginning
+//! of each phase.
 //!
 //! ```text
 //!   create  stat  remove      empty files, one message each
@@ -17,7 +18,7 @@ use shoal_proto::{Handle, Name, Rights};
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 1000, gid: 100 };
 
-/// What is measured.
+/// The measured phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Empty files are made.
@@ -93,7 +94,7 @@ pub struct Rate {
     pub per_s: f64,
 }
 
-/// All phases on a simulated cluster; beside them what the run was.
+/// All phases on a simulated cluster, and the facts of the run.
 ///
 /// # Errors
 /// See [`SimulatedError`]. An operation that fails fails the run.
@@ -154,7 +155,7 @@ async fn phases(seat: &Seat, extent: Extent) -> Result<Vec<Timing>, Error> {
 }
 
 fn name(text: &str) -> Name {
-    // What is written here is short and has no slash.
+    // The names written here are short and have no slash.
     Name::new(text.as_bytes()).unwrap_or_else(|_| unreachable!("`{text}` is a name"))
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub struct Seat {
     /// Its world: clock, sleep.
     pub env: Env,
-    /// The client of its node, shared with the processes beside it.
+    /// The client of its node, shared with the node's other processes.
     pub client: Client,
     /// Its number, from 0 on.
     pub index: u32,
@@ -24,8 +24,9 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// A call of the application: on machines whose nodes forward calls it travels to its client and back (half of the round trip
-    /// each way); elsewhere it costs nothing. A body that asks its client without this leaves that travel out.
+    /// A call of the application: on machines whose nodes forward calls it travels to its client and back
+    /// (half of the round trip each way); elsewhere it costs nothing. A body that calls its client without
+    /// this leaves that travel out.
     pub async fn call<T>(&self, call: impl Future<Output = T>) -> T {
         if self.forwarding.is_zero() {
             return call.await;

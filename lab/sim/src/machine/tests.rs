@@ -57,8 +57,8 @@ fn what_an_operation_takes_does_not_grow_with_how_many_wait_beside_it() {
         of.run_told(&Manner::uncached(), |seat| creates(seat, 1)).expect("run").events
     };
     let more = |few: u32, many: u32| (events(many) - events(few)) as f64 / f64::from(many - few);
-    // Up to some hundred processes other things differ, too (27 events a process among 64, 36 from 256 on); what grows with the
-    // waiting ones doubles with each doubling of them.
+    // Up to some hundred processes other things differ, too (27 events a process among 64, 36 from 256 on); a
+    // cost that grows with the waiting ones doubles with each doubling of them.
     let (among_few, among_many) = (more(256, 512), more(512, 1024));
     assert!(
         among_many < 1.3 * among_few,
@@ -88,7 +88,8 @@ fn all_go_on_at_the_moment_when_the_last_one_came_however_busy_their_client_is()
         let begun = seat.env.now();
         seat.env.sleep(Duration::from_millis(10 * u64::from(seat.index))).await;
         let met = seat.meet().await;
-        // Each call keeps the client for 400 us and more: whoever is woken last begins later than the others.
+        // Each call keeps the client for 400 us and more: the process that is woken last begins later than
+        // the others.
         let first = seat.client.getattr(shoal_proto::Handle::ROOT).await.is_ok();
         (begun, met, seat.meet().await, first)
     });
@@ -119,7 +120,7 @@ fn a_process_that_waits_for_ever_is_told() {
     assert!(matches!(stands, Err(SimulatedError::Stands { ended: 3, of: 4, seed: 1, .. })));
 }
 
-/// Few files: what binds shows at once.
+/// Few files: the binding limit shows at once.
 const EXTENT: phases::Extent =
     phases::Extent { files: 12, small_bytes: 4096, large_bytes: 8 << 20, block_bytes: 1 << 20 };
 

@@ -28,7 +28,7 @@ impl Worker {
         f(self.shared.ledger.borrow_mut().facts(object, false))
     }
 
-    /// A change that was asked for after these faults, when what it is held by was `held`, was acknowledged.
+    /// A change that was requested after these faults, and that is held as `held`, was acknowledged.
     fn facts_changed(&self, object: ObjectId, (stamp, held): (&Stamp, Held)) {
         let (held, now) = (held.min(self.held_attributes()), self.now());
         self.with_facts(object, |facts| facts.changed(stamp, held, self.client_number(), now));
@@ -52,7 +52,7 @@ impl Worker {
         self.with_contents(object, |contents| contents.begin(act));
     }
 
-    /// Attributes that were asked of the server then were told: what is told is durable.
+    /// Attributes that were requested from the server then were returned: returned attributes are durable.
     pub(super) fn attributes_seen(&self, object: ObjectId, called: u64, was_durable: bool) {
         let mut ledger = self.shared.ledger.borrow_mut();
         if was_durable && self.sees_durable() && ledger.objects[object].facts.ended_before(called) {
@@ -60,7 +60,7 @@ impl Worker {
         }
     }
 
-    /// Ask for it, and end what was noted of it.
+    /// Request it, and end its notes.
     async fn set(&self, object: ObjectId, set: SetAttr, ended: impl Fn(&mut Facts, bool, u64)) {
         let (handle, called) = (self.handle(object), self.now());
         let words = format!("setattr of {handle}: {set:?}");

@@ -125,7 +125,7 @@ impl Worker {
         matches!(end, End::Done(()))
     }
 
-    /// Something is about to be done to bytes by somebody that asks for this.
+    /// An act on bytes is about to be done by a client that requests this.
     pub(super) fn act(&mut self, kind: &'static str, asks: Durability) -> Act {
         let (called, stamp, tag) = (self.now(), self.shared.now(), self.rng.next_u64() | 1);
         let held = if kind == "append" { self.held_append(asks) } else { self.held_data(asks) };
@@ -134,7 +134,7 @@ impl Worker {
         Act { kind, client, scope, called, stamp, held, noted, tag, base: Some(0), ..Act::default() }
     }
 
-    /// What an fsync may take for lost of what asks for this.
+    /// The changes with this request that an fsync may take for lost.
     pub(super) fn told_lost(&self, kind: &str, asks: Durability) -> Held {
         let weakest = |asks| self.held_data(asks).min(self.held_metadata_of(asks)).min(Held::Kernel);
         match asks {
@@ -145,7 +145,8 @@ impl Worker {
         }
     }
 
-    /// What takes an append that asks for this: over several servers it is durable or as the modes say.
+    /// The faults that take an append with this request: over several servers it is durable or as the modes
+    /// say.
     fn held_append(&self, asks: Durability) -> Held {
         match asks {
             Durability::Durable => Held::Disk,
@@ -153,7 +154,7 @@ impl Worker {
         }
     }
 
-    /// Do what is noted to a file's bytes.
+    /// Do the noted act to a file's bytes.
     pub(super) async fn alter(
         &self,
         kind: &'static str,
@@ -341,7 +342,7 @@ impl Worker {
         self.alter("allocate", object, act, held, file.allocate(from, len, mode)).await;
     }
 
-    /// What was written through an open file is durable, or the sync says that it is not.
+    /// Writes through an open file are durable, or the sync reports that they are not.
     pub(super) async fn sync(&mut self) {
         if self.rng.below(8) == 0 {
             return self.sync_directory().await;
@@ -368,9 +369,9 @@ fn is_own_file(object: &Object) -> bool {
     object.kind == Kind::File && !object.is_public
 }
 
-/// Whether the bytes of an append to a file that reaches so far are, or may be, elsewhere than in the record with its answer:
-/// what counts is the file, not the append. One that begins laid out is so however short it is, and what has more than a
-/// small stream may have lies in files.
+/// Whether the bytes of an append to a file that reaches so far are, or may be, elsewhere than in the record
+/// with its answer: the file decides, not the append. A file that begins laid out counts however short it is,
+/// and a stream larger than a small one is in a local file.
 fn is_done_beside_its_record(begins_stuffed: bool, stuffed_max: u64, reach: u64) -> bool {
     const SMALL_MAX: u64 = 16 << 10;
     !begins_stuffed || reach > stuffed_max.min(SMALL_MAX)

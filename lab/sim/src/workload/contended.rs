@@ -25,7 +25,7 @@ impl Worker {
         history.len() - 1
     }
 
-    /// How it ended; `None`: nobody knows.
+    /// How it ended; `None`: unknown.
     pub(super) fn noted(&self, slot: &Slot, event: usize, seen: Option<Seen>) {
         let Some(seen) = seen else { return };
         let mut registers = self.shared.registers.borrow_mut();
@@ -35,7 +35,7 @@ impl Worker {
         }
     }
 
-    /// What a contended name led to. Who believes names for a while may see what was.
+    /// The object of a contended name. A client that caches names for a while may see an earlier one.
     fn saw(&self, slot: &Slot, called: u64, seen: Option<Seen>) {
         let Some(seen) = seen else { return };
         let believed = matches!(seen, Seen::Found(_)).then_some(self.shared.cache.as_nanos() as u64);
@@ -108,7 +108,7 @@ impl Worker {
         let seen = match self.run("open", &format!("open {path}"), &[Status::NotFound], opened).await {
             End::Done(file) => Some(Seen::Found(file.handle().0)),
             End::Refused(Status::NotFound) => Some(Seen::Missing),
-            // What it led to is gone meanwhile.
+            // Its object is gone meanwhile.
             End::Refused(_) | End::Unknown(_) => None,
         };
         self.saw(slot, called, seen);

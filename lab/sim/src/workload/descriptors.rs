@@ -1,5 +1,6 @@
-//! Several open files of one file in a client: an fsync through any of them covers what was written through all of them, and
-//! each of them says once that something was lost. So programs do that have a process of their own to sync what others wrote.
+//! Several open files of one file in a client: an fsync through any of them covers the writes through all of
+//! them, and each of them reports a loss once. Programs with a process of their own to sync the writes of
+//! others do so.
 
 use super::{End, Opened, Worker};
 use crate::contents::Syncer;
@@ -12,7 +13,7 @@ const GONE: [Status; 2] = [Status::Stale, Status::NotFound];
 /// Between a write and its sync a fault may fall.
 const PAUSE_MS_MAX: u64 = 40;
 
-/// Whether an error is what an fsync says of a loss: no server said so, the client found it.
+/// Whether an error is an fsync's report of a loss: found by the client, not returned by a server.
 pub(super) fn is_loss(error: &Error) -> bool {
     error.op == "fsync" && error.status == Status::Io && error.server.is_none()
 }

@@ -7,7 +7,7 @@ use shoal_proto::{Handle, Kind, Rights, Status};
 use std::time::Duration;
 
 const GONE: [Status; 2] = [Status::Stale, Status::NotFound];
-/// A session that is silent for a minute ends, and what it held with it.
+/// A session that is silent for a minute ends, and its open files with it.
 const SESSION_LASTS: Duration = Duration::from_secs(50);
 /// Pauses before the looks at a removed file that everybody has closed.
 const LOOKS_S: [u64; 6] = [0, 1, 10, 60, 60, 60];

@@ -1,5 +1,6 @@
-//! Several operations at once on one file that is open: appends, truncations, changes of names and attributes. What waits on its
-//! server for a turn or a lock is then what a broken connection, or a fault, meets.
+//! Several operations at once on one file that is open: appends, truncations, changes of names and
+//! attributes. A broken connection, or a fault, then meets operations that wait on its server for a turn or a
+//! lock.
 
 use super::bytes::FILE_MAX;
 use super::{End, Worker, name};
@@ -17,7 +18,7 @@ const ROUNDS_MAX: u64 = 4;
 type Part<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 impl Worker {
-    /// Of an own file, or a shared one that nobody renames.
+    /// Of an own file, or a shared one that is never renamed.
     pub(super) async fn in_use(&mut self) {
         let is_file = |object: &Object| object.kind == Kind::File && !object.is_public;
         let own = if self.rng.below(3) > 0 { self.own(is_file) } else { None };
@@ -32,7 +33,7 @@ impl Worker {
         self.read_all(at).await;
     }
 
-    /// Appends, and what they run into; where the name is then, if that is certain.
+    /// Appends, and concurrent operations; returns where the name is then, if that is certain.
     async fn round(&mut self, object: ObjectId, slot: Option<Slot>) -> Option<Slot> {
         let at = self.opened(object).await?;
         let mut appends = Vec::new();
@@ -46,7 +47,7 @@ impl Worker {
             match (self.rng.below(3), &slot) {
                 (0, _) | (_, None) => {
                     let reach = self.with_contents(object, |contents| contents.reach());
-                    // Mostly longer: what an append that is done once more then goes behind.
+                    // Mostly longer: an append that is done once more then goes after it.
                     let size = if self.rng.below(4) == 0 { LAID_OUT } else { reach.max(LAID_OUT) + 500 };
                     let size = size.min(FILE_MAX);
                     cuts.push((self.draw_truncation(object, size), size));

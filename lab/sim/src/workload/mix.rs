@@ -40,7 +40,7 @@ families! {
     Read = 10,
     /// Attributes of own objects.
     Stat = 4,
-    /// What was removed.
+    /// The removed object.
     Gone = 3,
     /// Mode, owner, times, extended attributes.
     Attributes = 6,
@@ -107,7 +107,7 @@ impl Mix {
         Mix { weights, all, choosy }
     }
 
-    /// What an operation asks for.
+    /// The durability that an operation requests.
     pub fn draw_durability(&self, rng: &mut Rng) -> Durability {
         match self.choosy > 0 && rng.below(12) < self.choosy {
             true => [Durability::Durable, Durability::Written, Durability::Unheld][rng.below(3) as usize],

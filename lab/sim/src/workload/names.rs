@@ -73,7 +73,7 @@ impl Worker {
         }
     }
 
-    /// How well the bytes of a new file are held: what is made with its file in one record, as the file.
+    /// How the bytes of a new file are held: bytes made with their file in one record, as the file.
     fn held_created(&self, len: u64) -> Held {
         const SMALL_MAX: u64 = 16 << 10;
         let metadata = self.held_metadata();
@@ -237,7 +237,7 @@ impl Worker {
         }
     }
 
-    /// What is gone stays gone: its name, and the object behind it.
+    /// A removed name stays removed, and so does its object.
     pub(super) async fn look_up_gone(&mut self) {
         if self.rng.below(2) == 0 {
             return self.open_removed().await;
@@ -273,7 +273,7 @@ impl Worker {
     }
 }
 
-/// What a rename of one name onto another that leads to something may change.
+/// The possible changes of a rename of one name onto another that has an object.
 fn onto_own(
     (from, moved): &(Slot, ObjectId),
     (to, replaced): &(Slot, ObjectId),

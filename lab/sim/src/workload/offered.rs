@@ -1,8 +1,9 @@
 //! A file that its client holds open and another client removes, or replaces: it can be used by its holder all the same, and
 //! is gone for everybody with the holder's last close.
 //!
-//! The holder *offers* the name: it is nobody's until another client takes the offer and changes the name, or the holder takes
-//! the offer back. So one client alone changes a name at any time, as the ledger wants it.
+//! The holder *offers* the name: it has no owner until another client takes the offer and changes the name,
+//! or the holder takes the offer back. So one client alone changes a name at any time, as the ledger requires
+//! it.
 
 use super::{End, Worker};
 use crate::ledger::{NOBODY, Object, ObjectId, Slot};
@@ -11,11 +12,11 @@ use shoal_proto::{Kind, Status};
 use std::time::Duration;
 
 const GONE: [Status; 2] = [Status::Stale, Status::NotFound];
-/// How often the holder looks whether somebody took the offer.
+/// How often the holder looks whether the offer was taken.
 const LOOKS: usize = 20;
 /// Uses of the file after that.
 const USES_MAX: u64 = 4;
-/// A session that is silent for a minute ends, and what it held with it.
+/// A session that is silent for a minute ends, and its open files with it.
 const SESSION_LASTS: Duration = Duration::from_secs(50);
 
 /// A name that another client is to take away from a file.

@@ -36,7 +36,7 @@ impl Worker {
         }
     }
 
-    /// All of a file, by its name, whoever's it is.
+    /// All of a file, by its name, of any owner.
     async fn read_whole(&mut self, slot: &Slot) {
         let (dir, leaf) = (Handle(slot.0), name(&slot.1));
         let words = format!("read {slot:?}");
@@ -51,7 +51,7 @@ impl Worker {
                 }
             }
             End::Refused(status) => {
-                // Its owner may have taken the name away; and what it led to at first may be gone when it is opened.
+                // Its owner may have removed the name; and its first object may be gone when it is opened.
                 let possible = self.shared.ledger.borrow().possible(slot, called, self.now());
                 if possible.iter().all(|object| object.is_some() && *object == possible[0]) {
                     self.wrong(&words, status);
@@ -109,7 +109,8 @@ impl Worker {
                 let mut rest = content;
                 for region in pattern.regions() {
                     let own: Bytes = rest.split_to(rest.len().min(region.len as usize));
-                    // Behind the end of the file the bytes of earlier records are zeros: only whole ones tell.
+                    // After the end of the file the bytes of earlier records are zeros: only whole ones
+                    // count.
                     if own.len() as u64 == region.len && !rest.is_empty() {
                         self.judge_read(&words, object, called, (region.offset as u64, region.len), &own);
                     }

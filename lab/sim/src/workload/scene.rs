@@ -1,4 +1,4 @@
-//! What is there before the clients begin, and stays.
+//! The objects that are there before the clients begin, and stay.
 
 use super::OWNER;
 use crate::ledger::{Ledger, NOBODY, Object, ObjectId, Slot, Splits};
@@ -26,7 +26,7 @@ pub(crate) struct Scene {
     pub wanderers: Vec<Handle>,
     /// Files that all write to.
     pub records: Vec<ObjectId>,
-    /// Files that all append to, and nobody writes or truncates.
+    /// Files that all append to, and none writes or truncates.
     pub logs: Vec<ObjectId>,
     /// Every server holds data.
     pub all_hold_data: bool,

@@ -8,14 +8,14 @@ use shoal_proto::{Attr, GroupReply, Handle, Op, ServerId, Status, StreamFacts, l
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Objects that are there, whose attributes could not be had; and why.
+/// Existing objects whose attributes could not be fetched; and why.
 pub(in crate::ops) type Lacks = BTreeMap<Handle, Error>;
 
-/// What an object's server said; an error: it said nothing.
+/// The answer of an object's server; an error: there was none.
 type Said = Result<Result<Answer, Status>, Error>;
 
 impl Core {
-    /// Attributes of many objects, merged: each by itself. What is gone is left out.
+    /// Attributes of many objects, merged: each by itself. Removed objects are left out.
     pub(super) async fn getattr_each(
         self: &Rc<Core>,
         o: &Operation,
@@ -29,7 +29,7 @@ impl Core {
         found
     }
 
-    /// Attributes of many objects, unmerged: one request a server. What is gone is left out.
+    /// Attributes of many objects, unmerged: one request per server. Removed objects are left out.
     pub(super) async fn getattr_many(
         self: &Rc<Core>,
         o: &Operation,
@@ -129,7 +129,7 @@ impl Core {
     }
 }
 
-/// What was found of an object; one that is gone is left out.
+/// The result for an object; a removed one is left out.
 fn take(object: Handle, attr: Result<Attr, Error>, found: &mut BTreeMap<Handle, Attr>, lacks: &mut Lacks) {
     match attr {
         Ok(attr) => drop(found.insert(object, attr)),

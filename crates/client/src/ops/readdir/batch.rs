@@ -10,11 +10,11 @@ use shoal_proto::op::Answer;
 use shoal_proto::{Attr, Blob, Entry, Handle, Op, Place, ServerId, Shards, Status, limits};
 use std::collections::BTreeMap;
 
-/// Bytes of entries in the first batch: some 1,000 names, or some 350 with attributes. Who reads a name or two pays for no
-/// more.
+/// Bytes of entries in the first batch: some 1,000 names, or some 350 with attributes. A caller that reads a
+/// name or two pays for no more.
 pub(super) const BATCH_BYTES: u32 = 64 << 10;
-/// Bytes of entries in the batches of who reads on: what is fixed of a batch's costs is shared by more. A server makes one in a
-/// few milliseconds, in which it does nothing else.
+/// Bytes of entries in the later batches: more entries share the fixed costs of a batch. A server makes one
+/// in a few milliseconds, in which it does nothing else.
 pub(super) const BATCH_BYTES_ON: u32 = 128 << 10;
 /// The same with contents: some 60 files of 8 KiB.
 const BATCH_DATA_BYTES: u32 = 512 << 10;
@@ -24,7 +24,7 @@ const _: () =
 /// Where a batch begins.
 #[derive(Clone, Default)]
 pub(super) struct Begin {
-    /// Behind this place.
+    /// After this place.
     pub(super) after: Option<Place>,
     /// In a split directory: shards before this one are listed.
     shard: usize,
@@ -33,7 +33,7 @@ pub(super) struct Begin {
 }
 
 impl Begin {
-    /// Behind all entries of a place; 0 is the start.
+    /// After all entries of a place; 0 is the start.
     pub(super) fn behind(place: u64) -> Begin {
         let after = (place != 0).then(|| Place { hash: place, name: Blob::default() });
         Begin { after, ..Begin::default() }
@@ -45,7 +45,7 @@ impl Begin {
     }
 }
 
-/// What is asked for.
+/// The request.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
     /// Attributes, as far as they come along.
@@ -54,7 +54,7 @@ pub(super) struct Wanted {
     pub(super) data_max: usize,
     /// Bytes of entries, where no contents are wanted.
     pub(super) bytes_max: u32,
-    /// Who waits for it waits until then.
+    /// The deadline of the caller that waits for it.
     pub(super) deadline: Instant,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Batch {
 /// How much of what may be wanted of a batch is there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Has {
-    /// What came along.
+    /// The parts that came along.
     Entries,
     Attributes,
     Contents,
@@ -132,7 +132,7 @@ impl Batch {
             };
             let reply_bytes = if data_along > 0 { u64::from(bytes_max) } else { 0 };
             let told = match core.ask_group(&o, server, vec![op], Vec::new(), reply_bytes).await? {
-                // It was split since. What was listed before keeps its place: go on in its order.
+                // It was split since. Entries listed before keep their places: continue in that order.
                 told if told.status == Status::Split && shards.is_none() => {
                     let Some(Answer::Split { dir, shards, key }) = told.answers.last() else {
                         return Err(o

@@ -1,7 +1,7 @@
-//! Listing all shards of a directory at once, for whoever takes the entries in any order.
+//! Lists all shards of a directory at once, for callers that take the entries in any order.
 //!
-//! A listing in order has one server at work at a time, and what that one can do is its speed. Without an order each shard is a
-//! listing of its own, with its own batch ahead; whichever has a batch gives it:
+//! A listing in order has one server at work at a time, and its speed is that server's. Without an order each
+//! shard is a listing of its own, with its own batch ahead. Any shard that has a batch returns it:
 //!
 //! ```text
 //!   shard 0   make ── make ── make ──          every entry is in one shard,
@@ -10,8 +10,9 @@
 //! ```
 //! A directory that is whole, or is split while it is listed, is listed in order.
 //!
-//! **So many shards at once, and no more** ([`SHARDS_AT_ONCE`]): each has a batch at hand and one ahead, so what a listing takes
-//! of the client's memory is bounded, however many servers there are. The next shard begins when one ends.
+//! **The number of shards at once is bounded** ([`SHARDS_AT_ONCE`]): each has a batch at hand and one ahead,
+//! so a listing takes a bounded part of the client's memory, however many servers there are. The next shard
+//! begins when one ends.
 
 use super::{Begin, DirStream};
 use crate::{Client, Error};

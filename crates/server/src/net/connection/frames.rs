@@ -51,7 +51,7 @@ impl Frames {
         Frames { scratch, buf: BytesMut::new(), missing: 0 }
     }
 
-    /// Read what the stream has, up to a buffer. `Ok(false)`: the stream has ended.
+    /// Read the available bytes of the stream, up to a buffer. `Ok(false)`: the stream has ended.
     pub fn poll_fill(&mut self, reader: &mut dyn ReaderImpl, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         if self.missing > 0 {
             let n = ready!(reader.poll_read_append(cx, &mut self.buf, self.missing))?;
@@ -61,7 +61,7 @@ impl Frames {
         let mut scratch = self.scratch.bytes.borrow_mut();
         let n = ready!(reader.poll_read(cx, &mut scratch))?;
         if self.buf.is_empty() {
-            // Room for all of a large frame at once: what is here of it need not move again.
+            // Room for all of a large frame at once: the received part need not move again.
             let whole = lengths(&scratch[..n]).map_or(0, |(body, bulk)| HEAD_BYTES + body + bulk);
             self.buf.reserve(whole.min(FRAME_BYTES_MAX).max(n));
         }
@@ -86,7 +86,7 @@ impl Frames {
             return Ok(Some(frame));
         }
         if self.buf.capacity() != room {
-            // What was there moved to where the whole frame has room.
+            // The received part moved to a place with room for the whole frame.
             self.scratch.copied(self.buf.len());
         }
         // The head was checked by `take`, so its lengths are within their limits.

@@ -1,4 +1,4 @@
-//! The handshake: who is who, before anything else (design §8).
+//! The handshake: both sides identify themselves before anything else (design §8).
 //!
 //! ```text
 //!   client                                     server
@@ -7,9 +7,9 @@
 //!   Attach(proof, collection, client, session) ─────▶  key? collection? session: old connection discarded
 //!              ◀─────   Attached(session, slots, lease, credit)
 //! ```
-//! Each proof is a keyed hash over both nonces, the version and the prover's role, so none can be replayed or reflected.
-//! Until it has attached, a connection may send small frames only, for a bounded time. A refusal says what is wrong and
-//! what to do.
+//! Each proof is a keyed hash over both nonces, the version and the prover's role, so none can be replayed or
+//! reflected. Until it has attached, a connection may send small frames only, for a bounded time. A refusal
+//! gives the error and the remedy.
 
 use super::{Frames, Line, flush};
 use crate::counters::add;
@@ -137,7 +137,7 @@ pub async fn greet(
 
 /// The first frame of a connection that is to be refused, whatever it is.
 pub async fn hear(reader: &mut Reader, frames: &mut Frames) {
-    // What is no frame is refused as well.
+    // Bytes that are no frame are refused as well.
     let _ = next(reader, frames).await;
 }
 
@@ -194,7 +194,7 @@ async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> 
     Ok(session)
 }
 
-/// Begin a session, or give one again whose beginning its client never heard of.
+/// Begin a session, or return one again whose first reply its client never received.
 async fn begin_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> Result<Rc<Session>, Refused> {
     let slots = attach.slots.clamp(1, limits::SLOTS_MAX);
     let own = shard.sessions.of_client(attach.client);
@@ -210,7 +210,8 @@ async fn begin_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> R
     let id = std::iter::repeat_with(|| SessionId(shard.env.random_u64()))
         .find(|id| id.0 != 0 && shard.sessions.get(*id).is_none())
         .unwrap_or_default();
-    // Not awaited: whatever this session changes comes later in the journal, so what is kept of it keeps this row too.
+    // Not awaited: all changes of this session come later in the journal, so if one is kept, this row is kept
+    // too.
     let mut changes = Changes::default();
     let row = rows::Session { client: attach.client, peer: None, slots };
     changes.put(keys::session(id), row.to_row());
@@ -243,7 +244,7 @@ fn make_room(shard: &Rc<Shard>, own: &[Rc<Session>]) -> Result<(), Refused> {
     Ok(())
 }
 
-/// What a server says of itself to a peer.
+/// A server's own data for a peer.
 pub struct Own {
     /// Its sessions' client.
     pub client: ClientId,
@@ -334,7 +335,7 @@ async fn challenged(
     let hello = Hello { version_min: VERSIONS.0, version_max: VERSIONS.1, fs_id: identity.map.fs_id, nonce };
     line.send(FrameKind::Hello, 0, &hello, &[]);
     flush(line, writer).await.map_err(|_| Refused::lost())?;
-    // Nobody has proven yet that it is a server: it has no say.
+    // The other side has not proven yet that it is a server: its data is ignored.
     let challenge: Challenge =
         expect(reader, frames, FrameKind::Challenge).await.map_err(Refused::without_say)?;
     let version = challenge.version;

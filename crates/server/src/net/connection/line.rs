@@ -1,4 +1,5 @@
-//! What is shared between a connection's loop and the requests that came over it: the way out, and its life.
+//! The state shared between a connection's loop and the requests that came over it: the output queue, and its
+//! life.
 
 use bytes::Bytes;
 use shoal_env::WriterImpl;
@@ -15,7 +16,7 @@ const SLICES_MAX: usize = 64;
 
 #[derive(Default)]
 struct Out {
-    /// Encoded frames, and bulk data behind the frame it belongs to.
+    /// Encoded frames, and bulk data after the frame it belongs to.
     pieces: VecDeque<Bytes>,
     /// Frames that are still being collected.
     tail: Vec<u8>,
@@ -25,7 +26,7 @@ struct Out {
 
 /// A connection as its requests see it.
 pub struct Line {
-    /// Who is at the other end, in words.
+    /// The other end, as text.
     pub name: String,
     version: u16,
     out: RefCell<Out>,
@@ -56,7 +57,7 @@ impl Line {
         })
     }
 
-    /// Send a frame; `bulk` goes behind it uncopied.
+    /// Send a frame; `bulk` follows it uncopied.
     pub fn send<T: Codec>(&self, kind: FrameKind, tag: u64, message: &T, bulk: &[Bytes]) {
         if self.dead.get() {
             return;
@@ -169,7 +170,7 @@ impl Line {
 }
 
 impl Out {
-    /// What is collected becomes a piece.
+    /// The collected bytes become a piece.
     fn seal(&mut self) {
         if !self.tail.is_empty() {
             let tail = std::mem::take(&mut self.tail);

@@ -1,4 +1,4 @@
-//! repair: what fsck found to be wrong, put right: actions carried out as one local transaction.
+//! repair: repairs of fsck: actions executed as one local transaction.
 
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Action, Answer};

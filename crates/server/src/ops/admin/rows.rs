@@ -1,4 +1,4 @@
-//! rows: rows of the store behind a key, for fsck.
+//! rows: rows of the store after a key, for fsck.
 
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::op::Row;
@@ -9,7 +9,7 @@ const ROWS_MAX: usize = 4096;
 /// Bytes of one answer's rows: a listing of them fits into a frame.
 const BYTES_MAX: usize = 256 * 1024;
 
-/// Rows whose keys begin with `prefix`, behind `after` (empty: from the first).
+/// Rows whose keys begin with `prefix`, after `after` (empty: from the first).
 ///
 /// # Errors
 /// `Invalid`: `after` is no key of the prefix.

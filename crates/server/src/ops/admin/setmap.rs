@@ -1,4 +1,4 @@
-//! setmap: what is new in another server's map is taken, durably.
+//! setmap: accept the newer parts of another server's map, durably.
 
 use crate::membership::maps;
 use crate::shard::Shard;

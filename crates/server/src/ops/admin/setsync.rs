@@ -6,8 +6,9 @@ use shoal_proto::{Answer, Status};
 use shoal_store::{DataSync, MetadataSync, SyncModes, settle};
 use std::rc::Rc;
 
-/// Take new modes: metadata `reply`, `fsync` or `never`; data `reply` or `fsync`; coalescing `per-op`, `watermark:LOW:HIGH`
-/// or `pipelined`; empty leaves as is. What was acknowledged under the old modes is durable before.
+/// Set new modes: metadata `reply`, `fsync` or `never`; data `reply` or `fsync`; coalescing `per-op`,
+/// `watermark:LOW:HIGH` or `pipelined`; empty leaves as is. Changes acknowledged under the old modes are
+/// durable before.
 ///
 /// # Errors
 /// `Invalid`: another word.
@@ -34,7 +35,7 @@ pub async fn run(shard: &Rc<Shard>, metadata: &str, data: &str, coalescing: &str
     };
     settle(&shard.collection).await.map_err(status_of)?;
     shard.collection.set_sync_modes(modes).await.map_err(status_of)?;
-    // What was changed meanwhile under the old modes may be waited for under the new ones.
+    // Replies under the new modes may wait for changes made meanwhile under the old ones.
     settle(&shard.collection).await.map_err(status_of)?;
     Ok(Answer::Done {})
 }

@@ -4,8 +4,8 @@ use crate::data::{self, Bulk, Work};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Rights, Transfer};
 
-/// Read. What lies behind the stream's end is not sent: the client, who knows the other datafiles, makes it zeros or the
-/// end of the file.
+/// Read. Bytes after the stream's end are not sent: the client knows the other datafiles, and makes them
+/// zeros or the end of the file.
 pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer) -> Result<Answer, Stopped> {
     let capability = transfer.capability.as_ref();
     let access = data::access(ctx, transfer.stream, transfer.generation, capability, Rights::READ)?;

@@ -1,5 +1,5 @@
-//! reap: remove datafiles whose files are gone, and those made ahead of need that no file will have. Asked by the files'
-//! metadata server until it is answered; idempotent.
+//! reap: remove datafiles whose files are gone, and those made ahead of need that no file will have. The
+//! files' metadata server asks until it is answered; idempotent.
 
 use crate::data::precreated;
 use crate::meta::keys;
@@ -10,8 +10,9 @@ use shoal_store::StreamChange;
 
 /// Remove those of the datafiles that are there and belong to their owner.
 ///
-/// One that was never touched is used up, if it was made for the owner's server: a write still on its way finds nothing. What
-/// a start took out of the pool of a server may have been touched, if that server lost the record of the file that had it.
+/// An untouched one is used up, if it was made for the owner's server: a write still on its way finds
+/// nothing. A datafile that a start retired from a server's pool may have been touched, if that server lost
+/// the record of the file that had it.
 pub fn run(ctx: &mut Ctx<'_>, dead: &[Dead]) -> Result<Answer, Stopped> {
     let mut untouched = Vec::new();
     for &Dead { datafile, owner } in dead {

@@ -8,8 +8,8 @@ use shoal_proto::{Answer, Handle, Kind, SetAttr, Status, Template, limits};
 /// Set the template.
 ///
 /// # Errors
-/// `Invalid` for what is neither a directory nor a file, or a width over the limit; `Exists` for a file that has data: a
-/// layout is chosen before the first byte.
+/// `Invalid` for an object that is neither a directory nor a file, or a width over the limit; `Exists` for a
+/// file that has data: a layout is chosen before the first byte.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle, template: Template) -> Result<Answer, Stopped> {
     let object = ctx.object(object)?;
     let mut inode = ctx.inode(object)?;

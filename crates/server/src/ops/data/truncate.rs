@@ -1,8 +1,8 @@
 //! truncate: set a file's size.
 //!
-//! A stuffed file's is one change. A laid-out file's is a transaction over its datafiles: the generation advances on all
-//! of them before the reply, so that no late write is cut away after it was acknowledged, and none of an older
-//! generation brings back what was cut. It takes turns with the file's appends.
+//! A stuffed file's is one change. A laid-out file's is a transaction over its datafiles: the generation
+//! advances on all of them before the reply, so that no late write is cut away after it was acknowledged, and
+//! none of an older generation restores cut bytes. It takes turns with the file's appends.
 
 use crate::meta::keys;
 use crate::meta::rows::Inode;
@@ -16,8 +16,8 @@ use shoal_store::StreamChange;
 /// Set the size.
 ///
 /// # Errors
-/// `IsDirectory`, `Invalid` for what is no file, `FileTooBig`; `StaleLayout` for a stuffed file that would outgrow its
-/// first strip: unstuff it first.
+/// `IsDirectory`, `Invalid` for an object that is no file, `FileTooBig`; `StaleLayout` for a stuffed file
+/// that would outgrow its first strip: unstuff it first.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle, size: u64, kill_privileges: bool) -> Result<Answer, Stopped> {
     let file = ctx.object(object)?;
     let mut inode = ctx.inode(file)?;
@@ -69,8 +69,8 @@ fn laid_out(
     if !mutant::is(Mutant::TruncateWithoutTurn) {
         ctx.must_have_turn(file)?;
     }
-    // The generation of a file's streams is one, and the metafile's own keeps it; so nobody need be asked. First the
-    // attributes, which expect the generation that the advance then replaces.
+    // The generation of a file's streams is one, and the metafile's own keeps it; so no other server need be
+    // asked. First the attributes, which expect the generation that the advance then replaces.
     let info = ctx.stream(file)?.ok_or(Stopped::Status(Status::Stale))?;
     let (expect, generation) = (Generation(info.generation), Generation(info.generation + 1));
     let mut attr = crate::meta::inode::attr_of(file, inode, None);

@@ -3,9 +3,9 @@
 //! They lie ready in the pools ([`crate::data::pools`]), so it is one local transaction. With the switch `precreate` off they are
 //! created by it, on all their servers.
 //!
-//! The metafile's own stream becomes datafile 0 with what it holds, so nothing is copied. The generation advances: a
-//! client that still believes the file stuffed is told so by the next data request. Idempotent: a laid-out file's layout
-//! is the answer. Source: PVFS small files, section III-B; design §4.5.
+//! The metafile's own stream becomes datafile 0 with its contents, so nothing is copied. The generation
+//! advances: a client that still takes the file for stuffed learns of it with the next data request.
+//! Idempotent: a laid-out file's layout is the answer. Source: PVFS small files, section III-B; design §4.5.
 
 use crate::data::pools;
 use crate::request::ctx::{Ctx, Stopped};
@@ -41,7 +41,7 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Stopped> {
     // First the layout, which expects the generation that the advance then replaces.
     plan.push(Action::LayoutSet { object: file, expect, layout: layout.clone(), time: ctx.now });
     let written_at = info.written_at.map(|t| shoal_proto::Time(t.0));
-    // The size stays what it is at that moment: bulk data on its way may be written between now and then.
+    // The size stays as it is at that moment: bulk data on its way may be written between now and then.
     plan.push(Action::StreamAdvance {
         stream: file,
         owner: file,
@@ -54,8 +54,8 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Stopped> {
     Ok(Answer::Laid { layout })
 }
 
-/// The data servers of the datafiles behind the first: in order from this server on, so that files of different servers
-/// begin their rounds at different places.
+/// The data servers of the datafiles after the first: in order from this server on, so that files of
+/// different servers begin their rounds at different places.
 fn other_servers(ctx: &Ctx<'_>, width: u16) -> Vec<ServerId> {
     let all: Vec<ServerId> = ctx.identity.map.with_roles(Roles::DATA).collect();
     let me = all.iter().position(|&server| server == ctx.identity.id).unwrap_or(0);

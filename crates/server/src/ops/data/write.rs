@@ -27,7 +27,7 @@ pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer, len: u32) -> Result<Answer, S
         data::must_end_in_first_strip(ctx, stream, share.end)?;
     }
     if info.small && share.end.max(info.size) <= Changes::SMALL_MAX as u64 {
-        // What is replaced whole need not be looked at.
+        // Contents that are replaced whole need not be read.
         let is_whole = share.covers(info.size);
         let content = if is_whole { bytes::Bytes::new() } else { ctx.small_content(stream)? };
         let content = share.scatter(&content, &data, &mut ctx.copied);

@@ -1,19 +1,19 @@
 //! lookup: walk a path as far as this server can.
 //!
-//! One message resolves as many components as lie on this server. The walk ends early at an entry whose object is on
-//! another server (the client goes on there), at a directory whose next name is another shard's (there too), and at a
-//! symbolic link with components behind it (the client follows it); the answer says how many components were resolved and
-//! what was reached.
+//! One message resolves as many components as lie on this server. The walk ends early at an entry whose
+//! object is on another server (the client goes on there), at a directory whose next name is another shard's
+//! (there too), and at a symbolic link with components after it (the client follows it); the answer gives the
+//! number of resolved components and the object that was reached.
 
 use crate::meta::rows::Dirent;
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Handle, Kind, Name, Rights, Status};
 
-/// Walk. What is reached becomes the current object.
+/// Walk. The object that is reached becomes the current object.
 ///
 /// # Errors
-/// `NotFound` for a component that is not there; `NotDirectory` for one that is neither a directory nor a link and has
-/// components behind it.
+/// `NotFound` for a component that is not there; `NotDirectory` for one that is neither a directory nor a
+/// link and has components after it.
 pub fn run(ctx: &mut Ctx<'_>, dir: Handle, path: &[Name]) -> Result<Answer, Stopped> {
     let dir = ctx.object(dir)?;
     let kind = match dir.server() == ctx.identity.id || path.is_empty() {

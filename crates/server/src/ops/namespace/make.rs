@@ -1,4 +1,4 @@
-//! What create, mknod, symlink and mkdir share: a new object with its first name.
+//! The common part of create, mknod, symlink and mkdir: a new object with its first name.
 //!
 //! All but directories are colocated with their directory, so their making is a direct change of this server's rows. A
 //! file that does not begin stuffed (the switch is off, or its server holds metadata only) takes its datafiles from the
@@ -30,8 +30,8 @@ pub fn free_in(ctx: &mut Ctx<'_>, dir: Handle, name: &Name) -> Result<Inode, Sto
     }
 }
 
-/// A directory of this server, and what `name` leads to in it. If anything must be loaded for that, what a new file needs
-/// is loaded with it.
+/// A directory of this server, and the object that `name` leads to in it. If anything must be loaded for
+/// that, the rows that a new file needs are loaded with it.
 pub fn looked_up(ctx: &mut Ctx<'_>, dir: Handle, name: &Name) -> Result<(Inode, Option<Dirent>), Stopped> {
     let (parent, found) = (ctx.directory_of(dir, name), ctx.entry(dir, name));
     if found == Err(Stopped::Miss)
@@ -42,8 +42,8 @@ pub fn looked_up(ctx: &mut Ctx<'_>, dir: Handle, name: &Name) -> Result<(Inode, 
     Ok((parent?, found?))
 }
 
-/// Make an object that lives beside its entry, or a file where its metafile is to be. It becomes the current object,
-/// opened with `rights`.
+/// Make an object that is on the server of its entry, or a file on the server of its metafile. It becomes the
+/// current object, opened with `rights`.
 ///
 /// # Errors
 /// `NoSpace` for a file when no server holds data.
@@ -177,7 +177,7 @@ fn layout(ctx: &mut Ctx<'_>, file: Handle, inode: &Inode, source: Source) -> Res
     Ok(Layout { dist: inode.template.dist, datafiles: datafiles.into(), generation })
 }
 
-/// What an object of this kind adds to its directory's count of subdirectories.
+/// The number that an object of this kind adds to its directory's count of subdirectories.
 pub fn subdirs(kind: Kind) -> i32 {
     i32::from(kind == Kind::Directory)
 }

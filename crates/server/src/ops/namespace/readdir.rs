@@ -1,11 +1,13 @@
 //! readdir: entries of a directory, with attributes if asked for, and with the contents of small files.
 //!
-//! Entries come in the order of (keyed hash of the name, name), which nothing changes: a listing that goes on behind an
-//! entry meets every entry that stays, once, whatever is made or removed meanwhile. Attributes come for the objects of
-//! this server that can be read at once; for the others the client asks. Contents come for those files of which all is here:
-//! what lies in the journal or in memory, never what would be a large read.
+//! Entries come in the order of (keyed hash of the name, name), which nothing changes: a listing that
+//! continues after an entry meets every entry that stays, once, whatever is made or removed meanwhile.
+//! Attributes come for the objects of this server that can be read at once; the client asks for the others.
+//! Contents come for those files that are completely on this server: from the journal or from memory, never
+//! by a large read.
 //!
-//! A split directory's shards are listed one after the other, by clients that know them; others are told.
+//! A split directory's shards are listed one after the other, by clients that know them; others are
+//! redirected.
 
 use crate::meta::inode::attr_of;
 use crate::meta::keys;
@@ -16,14 +18,14 @@ use shoal_proto::{Answer, Attr, Entry, Handle, Kind, Name, Place, ServerId, Stat
 use shoal_store::Follow;
 use std::sync::Arc;
 
-/// Bytes an entry takes beside its name, about (never less).
+/// Bytes of an entry without its name, about (never less).
 const ENTRY_BYTES: usize = 32;
 /// Bytes attributes take, about (never less): with a layout come eight for each datafile.
 const ATTR_BYTES: usize = 144;
 /// Entries looked at in one scan.
 const SCAN_ENTRIES_MAX: usize = 4096;
 
-/// What is asked for of each entry.
+/// The requested parts of each entry.
 #[derive(Clone, Copy)]
 pub struct Wanted {
     /// Bytes of entries and contents at most.
@@ -36,12 +38,12 @@ pub struct Wanted {
     pub in_shard: bool,
 }
 
-/// List behind `after`.
+/// List after `after`.
 pub fn run(ctx: &mut Ctx<'_>, dir: Handle, after: Option<&Place>, wanted: Wanted) -> Result<Answer, Stopped> {
     let dir = ctx.object(dir)?;
     let inode = ctx.directory(dir)?;
     if inode.shards.is_split() && !wanted.in_shard {
-        // Who does not know it would take the end of this server's shard for the end.
+        // A client that does not know the split would take the end of this server's shard for the end.
         return Err(Stopped::Split(Box::new((dir, inode.shards))));
     }
     let bytes_max = (wanted.bytes_max as usize).min(limits::READDIR_BYTES_MAX);
@@ -100,10 +102,10 @@ fn listed(
     }
 }
 
-/// Where entries lead whose attributes are wanted: to inodes and streams of this server.
+/// The inodes and streams on this server of entries whose attributes are wanted.
 fn to_attributes(own: ServerId) -> Follow {
     Follow(Arc::new(move |_, row, leads| {
-        // A damaged row is told when it is listed.
+        // A damaged row is reported when it is listed.
         let Ok(Dirent { handle, kind }) = Dirent::from_row(row) else { return };
         if handle.server() == own {
             leads.keys.push(keys::inode(handle));

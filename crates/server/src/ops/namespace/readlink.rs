@@ -6,7 +6,7 @@ use shoal_proto::{Answer, Blob, Handle, Kind, Status};
 /// The target.
 ///
 /// # Errors
-/// `Invalid` for what is no symbolic link.
+/// `Invalid` for an object that is no symbolic link.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Stopped> {
     let object = ctx.object(object)?;
     let inode = ctx.inode(object)?;

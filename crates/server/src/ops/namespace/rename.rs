@@ -25,7 +25,7 @@ use shoal_proto::{Action, Answer, Handle, Held, Kind, Name, ServerId, Status};
 /// Longest way from a directory to the root that is walked.
 const DEPTH_MAX: usize = 4096;
 
-/// What is asked.
+/// The request.
 pub struct Move<'a> {
     /// Where the entry is.
     pub from: (Handle, &'a Name),
@@ -37,7 +37,7 @@ pub struct Move<'a> {
     pub no_replace: bool,
     /// Swap.
     pub exchange: bool,
-    /// What the client holds open.
+    /// The files that the client holds open.
     pub held: &'a Held,
 }
 
@@ -154,7 +154,7 @@ fn may_replace(asked: &Move<'_>, moved: &Dirent, found: &Dirent) -> Result<(), S
     }
 }
 
-/// What becomes of the replaced object, and what to answer.
+/// The actions on the replaced object, and the answer.
 fn removal(ctx: &Ctx<'_>, found: &Dirent, held: &Held) -> Result<(Vec<Action>, Answer), Stopped> {
     if found.kind != Kind::Directory {
         let lost = lose_name(ctx, found, held)?;

@@ -1,4 +1,4 @@
-//! rmdir: remove an empty directory. It vanishes: who still holds it finds it gone.
+//! rmdir: remove an empty directory. It vanishes: clients that still hold it find it gone.
 
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;

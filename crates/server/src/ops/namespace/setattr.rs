@@ -4,7 +4,8 @@
 //! streams, which forget when they were written (design §4.5). On a stuffed file that is one change with its row; on a
 //! laid-out one a transaction over its datafiles, whose generations always go together with the metafile's.
 //!
-//! What is one change on this server is deferred: its own answer does not wait for the disk ([`crate::request::reply_gate`]).
+//! A single change on this server is deferred: its own answer does not wait for the disk
+//! ([`crate::request::reply_gate`]).
 
 use crate::meta::inode::attr_of;
 use crate::meta::keys;

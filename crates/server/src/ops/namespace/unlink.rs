@@ -32,15 +32,15 @@ pub fn run(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, held: &Held) -> Result<A
 
 /// An object loses one of its names.
 pub struct Lost {
-    /// What to do.
+    /// The action.
     pub action: Action,
-    /// What to answer.
+    /// The answer.
     pub answer: Answer,
 }
 
-/// What becomes of a file, link or special file that loses one name. Whether it is the last one is only asked for what
-/// may be held; should that change until the transaction, the object is still kept or removed rightly: the client is told
-/// of an orphan that is none, or the orphan is reaped with its lease.
+/// The effect on a file, link or special file that loses one name. Whether it is the last name is only asked
+/// for objects that may be held. If that changes before the transaction, the object is still kept or removed
+/// correctly: the client receives an orphan that is none, or the orphan is reaped with its lease.
 pub fn lose_name(ctx: &Ctx<'_>, found: &Dirent, held: &Held) -> Result<Lost, Stopped> {
     let Dirent { handle, kind } = *found;
     if handle.server() == ctx.identity.id {

@@ -1,4 +1,4 @@
-//! finish: carry out, or forget, what was prepared. See [`crate::txn`].
+//! finish: commit, or drop, a prepared transaction. See [`crate::txn`].
 
 use crate::shard::Shard;
 use crate::txn;

@@ -1,4 +1,4 @@
-//! outcome: what this coordinator decided about a transaction. See [`crate::txn`].
+//! outcome: this coordinator's decision on a transaction. See [`crate::txn`].
 
 use crate::membership::stores;
 use crate::shard::Shard;

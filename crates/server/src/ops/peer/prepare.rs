@@ -1,4 +1,4 @@
-//! prepare: validate and durably lock what a transaction will do here. See [`crate::txn`].
+//! prepare: validate, and durably lock, the actions of a transaction on this server. See [`crate::txn`].
 
 use crate::shard::Shard;
 use crate::txn;

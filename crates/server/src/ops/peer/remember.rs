@@ -7,11 +7,12 @@ use std::rc::Rc;
 
 /// Keep it.
 ///
-/// A position below what is known is old news and changes nothing: this message may have waited for a connection, whose handshake
-/// said a later one. An older copy of a store is found by its handshakes ([`stores::meet`]).
+/// A position below the known one is outdated and changes nothing: this message may have waited for a
+/// connection, whose handshake stated a later one. An older copy of a store is found by its handshakes
+/// ([`stores::meet`]).
 ///
 /// # Errors
-/// What this server's own store failed with.
+/// The error of this server's own store.
 pub async fn run(shard: &Rc<Shard>, server: ServerId, position: u64) -> Result<Answer, Status> {
     let store = shard.identity().map.server(server).map(|info| info.store).unwrap_or_default();
     let kept = stores::remember(shard, Peer { server, store, position }).await;

@@ -1,7 +1,8 @@
 //! split: a directory's entries go to its shards, one on each metadata server. See [`crate::meta::dir_split`].
 //!
-//! The directory's own server coordinates. From the plan on its inode is locked exclusively, so nothing in it changes and
-//! nobody reads it until the decision; the new shards are locked the same way from their prepare until they are made.
+//! The directory's own server coordinates. From the plan on its inode is locked exclusively, so nothing in it
+//! changes and no request reads it until the decision; the new shards are locked the same way from their
+//! prepare until they are made.
 
 use crate::meta::keys;
 use crate::request::ctx::{Ctx, Stopped};
@@ -47,7 +48,7 @@ pub fn run(ctx: &mut Ctx<'_>, dir: Handle, entries: u32) -> Result<Answer, Stopp
     {
         return Err(Stopped::Status(Status::OverLimit));
     }
-    // Who its parent is stands with its own server alone.
+    // Only its own server keeps its parent.
     let attr = Attr { parent: Handle::default(), shards: shards.clone(), ..ctx.attr(dir)? };
     let mut plan = vec![Action::ShardKeep { shard: me, dir, shards: shards.clone() }];
     plan.extend(moving.into_iter().map(|(shard, entries)| Action::ShardCreate {

@@ -1,4 +1,5 @@
-//! yield: another server is short of space. What lingers here goes, the oldest first, for its data may lie there.
+//! yield: another server is short of space. Lingering objects here are removed, the oldest first, because
+//! their data may be there.
 
 use crate::meta::lingering;
 use crate::shard::Shard;

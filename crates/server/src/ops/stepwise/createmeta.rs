@@ -1,8 +1,8 @@
 //! createmeta: a metafile that has no name yet, for a client that creates files step by step as PVFS does.
 //!
-//! With `stuffing` it has its first strip at once, with `precreate` datafiles that lie ready (the paper's augmented create);
-//! else the client makes its datafiles. Its
-//! one link counts from the start; the row [`New`] beside it says where it is to be entered ([`crate::stepwise`]).
+//! With `stuffing` it has its first strip at once, with `precreate` datafiles from the pools (the paper's
+//! augmented create); else the client makes its datafiles. Its one link counts from the start; the row
+//! [`New`] says where it is to be entered ([`crate::stepwise`]).
 
 use crate::meta::inode::{made_in, root};
 use crate::meta::rows::New;

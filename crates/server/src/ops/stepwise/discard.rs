@@ -1,4 +1,4 @@
-//! discard: remove what a client made here, and what will never have its place.
+//! discard: remove objects that a client made here and that will never get their names.
 
 use crate::meta::keys;
 use crate::meta::rows::{Inode, New};

@@ -18,7 +18,7 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle, ticket: Handle, held: bool) -> Res
         Ok(attr) => {
             let (time, client) = (ctx.now, ctx.client);
             plan.push(Action::Links { object, delta: -1, time, client, held });
-            // As with an unlink: should it get a name until then, the client is told of an orphan that is none.
+            // As with an unlink: if it gets a name until then, the client receives an orphan that is none.
             answer = Answer::Removed { handle: object, kind: attr.kind, orphaned: held && attr.nlink == 1 };
         }
         Err(halt) => return Err(halt),

@@ -5,7 +5,7 @@ use crate::meta::rows::Void;
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, ClientId, Handle, Kind, Name, Status, Vouched};
 
-/// Say so; with `refuse` promise, durably, that what was not entered never will be.
+/// Answer so; with `refuse` promise, durably, that an object that was not entered never will be.
 pub fn run(
     ctx: &mut Ctx<'_>,
     dir: Handle,

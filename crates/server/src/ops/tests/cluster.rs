@@ -1,5 +1,6 @@
-//! Servers without a wire: a miniature executor over stores in memory. What a handler asks for is fetched, a plan over
-//! servers is prepared and carried out on each, exactly as the protocol says, but nothing runs beside it.
+//! Servers without a wire: a miniature executor over stores in memory. Facts that a handler asks for are
+//! fetched; a plan over servers is prepared and carried out on each, exactly as the protocol says, but
+//! nothing runs concurrently.
 
 mod words;
 
@@ -57,7 +58,7 @@ pub struct Cluster {
 /// A transaction that is prepared everywhere: it commits.
 pub struct Begun {
     pub tx: TxId,
-    /// What is to be carried out where, the coordinator first.
+    /// The actions to carry out on each server, the coordinator first.
     pub parts: Vec<(ServerId, Vec<Action>)>,
 }
 
@@ -315,7 +316,7 @@ impl Cluster {
         self.on(server, tx, |ctx| actions.iter().try_for_each(|action| actions::validate(ctx, action)))
     }
 
-    /// Carry out what was prepared: it cannot fail.
+    /// Carry out the prepared actions: they cannot fail.
     pub fn finish(&self, tx: TxId, server: ServerId, actions: &[Action]) {
         self.on(server, tx, |ctx| actions.iter().try_for_each(|action| actions::apply(ctx, action)))
             .expect("what was prepared applies");

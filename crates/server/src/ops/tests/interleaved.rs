@@ -1,6 +1,6 @@
-//! Transactions that overlap: begun in any order, their parts carried out in any order, with other operations between.
-//! Whatever meets a lock gives up. At the end the namespace must be a tree with right counts, and nothing left over: so
-//! the locks cover what the plans rest on.
+//! Transactions that overlap: begun in any order, their parts carried out in any order, with other operations
+//! between. An operation that meets a lock gives up. At the end the namespace must be a tree with right
+//! counts, and nothing left over: so the locks cover the facts that the plans rest on.
 
 use super::cluster::{ALL, Begun, Cluster, OWNER, name};
 use crate::meta::keys::{self, Table};

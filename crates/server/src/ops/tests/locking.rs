@@ -1,4 +1,4 @@
-//! What a transaction under way stops, and what it lets pass.
+//! The operations that a transaction under way stops, and those that it lets pass.
 
 use super::cluster::{ALL, Cluster, OWNER, name};
 use crate::request::ctx::Stopped;

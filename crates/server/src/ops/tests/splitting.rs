@@ -1,4 +1,5 @@
-//! Directories that split: what a split moves and leaves, and what holds of a split directory.
+//! Directories that split: the entries that a split moves and leaves, and the properties of a split
+//! directory.
 
 use super::cluster::{ALL, Cluster, OWNER, name};
 use crate::meta::keys::{self, Table};
@@ -257,7 +258,7 @@ fn while_a_split_is_prepared_nobody_reads_or_changes_the_directory_anywhere() {
     for server in [ServerId(0), HOME, ServerId(2)] {
         assert!(matches!(cluster.group(server, std::slice::from_ref(&lookup)), Err(Stopped::Locked(_))));
     }
-    // The home server decides first: until the others finish, who is sent to them waits.
+    // The home server decides first: until the others finish, requests redirected to them wait.
     cluster.finish(begun.tx, HOME, &begun.parts[0].1);
     for server in [ServerId(0), ServerId(2)] {
         assert!(matches!(cluster.group(server, std::slice::from_ref(&lookup)), Err(Stopped::Locked(_))));

@@ -1,8 +1,8 @@
 //! A compound on its way: a state machine without any `await`.
 //!
-//! [`Compound::go`] runs group after group until all are done or something must be waited for; the fast path (all in
-//! memory) is one call of it from the connection's loop. What is to be waited for is a [`Wait`], and
-//! [`drive`](super::drive) passes it.
+//! [`Compound::go`] runs group after group until all are done or something must be waited for; the fast path
+//! (all in memory) is one call of it from the connection's loop. The reason to wait is a [`Wait`], and
+//! [`drive`](super::drive) awaits it.
 //!
 //! ```text
 //!   a group:  kept reply? ─▶ space ─▶ handlers ─▶ finish ─┬─ local:  apply (changes + kept reply, one batch) ─▶ target
@@ -35,7 +35,7 @@ use shoal_store::{Admission, Loaded, Lsn, Needs, StoreError, Strength, View};
 use space::ask_for;
 use std::rc::Rc;
 
-/// Who asks.
+/// The requester.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker {
     /// The client.
@@ -167,7 +167,7 @@ impl Compound {
         self
     }
 
-    /// Those who wait for it.
+    /// Those that wait for it.
     pub fn for_waiters(mut self, running: Rc<Running>) -> Compound {
         self.running = running;
         self
@@ -191,7 +191,7 @@ impl Compound {
         None
     }
 
-    /// Whether nobody waits any more and nothing of the present group was written outside its batch.
+    /// Whether no client waits any more and nothing of the present group was written outside its batch.
     pub fn is_discarded(&self) -> bool {
         !self.asker.own && self.facts.resume.is_none() && self.running.is_abandoned()
     }
@@ -228,8 +228,9 @@ impl Compound {
         }
         if self.retry && !self.retry_looked_up && !mutant::is(Mutant::RetryTwice) {
             match self.kept() {
-                // It may be the answer of a transaction, which leaves when all its servers have it: who got it before that
-                // would not see his own change there. Which one it was is not kept, so all are waited for.
+                // It may be the answer of a transaction, which leaves when all its servers have finished: a
+                // client that received it earlier might not see its own change there. The transaction's id is
+                // not kept, so the reply waits for all of them.
                 Ok(Some(_)) if !self.waited_for_found && !self.shard.book.has_finished_found() => {
                     return Some(Wait::Found);
                 }
@@ -243,7 +244,8 @@ impl Compound {
                     let made = self.collected.made;
                     let done = match self.is_of_attributes() {
                         true => (seen.own, Strength::Deferred),
-                        // Where data is durable at reply, what was done is among what is applied, and perhaps not durable yet.
+                        // Where data is durable at reply, the write is among the applied changes, and perhaps
+                        // not durable yet.
                         false => (self.shard.collection.applied(), Strength::Weak),
                     };
                     self.depend(seen.others, Some(done));
@@ -331,7 +333,8 @@ impl Compound {
         if is_client && !self.shard.identity().map.switches.compound && self.ops().len() > 1 {
             return Err(Status::NotSupported);
         }
-        // A peer's write (its part of an append) goes to a place that was given to nobody else: it may be done twice.
+        // A peer's write (its part of an append) goes to a place that was given to no other append: it may be
+        // done twice.
         let slotless = self.place.is_none() && is_client;
         if slotless && self.changes() {
             return Err(Status::BadMessage);
@@ -482,7 +485,8 @@ impl Compound {
         shoal_env::Counters::add(&self.shard.env.counters().copied_bytes, bytes as u64);
     }
 
-    /// The present group's part of the request's bulk data: what its operations say, behind that of the groups before.
+    /// The present group's part of the request's bulk data: the lengths that its operations state, after that
+    /// of the groups before.
     fn group_bulk(&self) -> Bytes {
         if self.bulk.is_empty() {
             return Bytes::new();

@@ -1,5 +1,5 @@
-//! Operations that are no handlers: they await what no group may await (a peer, the journal), so each is a group of its
-//! own and none takes a slot. All are idempotent by what they say.
+//! Operations that are no handlers: they await a peer or the journal, which no group may, so each is a group
+//! of its own and none takes a slot. All are idempotent by their contents.
 
 use super::Asker;
 use crate::membership::stores;
@@ -32,7 +32,7 @@ pub fn is_direct(op: &Op) -> bool {
 /// Run one.
 ///
 /// # Errors
-/// What it says.
+/// As the operation says.
 pub async fn run(shard: &Rc<Shard>, asker: Asker, op: Op) -> Result<Answer, Status> {
     match op {
         Op::Statfs {} => ops::admin::statfs::run(shard).await,
@@ -74,9 +74,10 @@ fn coordinated_by(asker: Asker, tx: TxId) -> Result<(), Status> {
     if asker.peer == Some(tx.coordinator()) { Ok(()) } else { Err(Status::Forbidden) }
 }
 
-/// Its coordinator finishes a transaction; or a repair, where nobody coordinates it any more. Where there is no such server in
-/// the map, no commit can have been recorded by nobody: what was prepared is aborted, as any transaction is that its coordinator
-/// knows nothing of. Where the coordinator's store was given up, the repair decides by what all participants have.
+/// Its coordinator finishes a transaction; or a repair does, where it has no coordinator any more. If the map
+/// has no such server, no commit can have been recorded: the prepared transaction is aborted, as is any
+/// transaction that its coordinator does not know. If the coordinator's store was given up, the repair
+/// decides by the state of all participants.
 fn may_finish(shard: &Shard, asker: Asker, tx: TxId, decision: Decision) -> Result<(), Status> {
     let is_repair = asker.peer.is_none();
     if is_repair && decision == Decision::Abort && is_of_nobody(shard, tx) {
@@ -88,7 +89,7 @@ fn may_finish(shard: &Shard, asker: Asker, tx: TxId, decision: Decision) -> Resu
     coordinated_by(asker, tx)
 }
 
-/// Whether a repair may end a transaction: nobody coordinates it any more.
+/// Whether a repair may end a transaction: it has no coordinator any more.
 pub fn is_ended_by_repair(shard: &Shard, tx: TxId) -> bool {
     is_of_nobody(shard, tx) || stores::is_of_lost_store(&shard.identity(), tx)
 }

@@ -1,10 +1,12 @@
-//! How many objects and entries an operation makes, alters or takes away: what it costs a database, however few messages carry it.
+//! How many objects and entries an operation makes, alters or removes: its cost in a database, however few
+//! messages carry it.
 //!
-//! Told to the environment as work, and nothing else depends on it. PVFS keeps each object and each entry as records of Berkeley DB;
-//! the small-file paper's augmented create "allocates a local metadata object and a local data object to hold the first strip of data,
-//! then fills in the distribution function" (section III.B): three, and the entry a fourth. Without stuffing it takes a datafile of
-//! each server out of a pool, whose records are the handles, and they were made before, in batches. Ours makes a file in one operation:
-//! entry, metafile, first strip. Contents are told of by their bytes.
+//! Reported to the environment as work; nothing else depends on it. PVFS keeps each object and each entry as
+//! records of Berkeley DB; the small-file paper's augmented create "allocates a local metadata object and a
+//! local data object to hold the first strip of data, then fills in the distribution function" (section
+//! III.B): three, and the entry a fourth. Without stuffing it takes a datafile of each server out of a pool,
+//! whose records are the handles, and they were made before, in batches. Ours makes a file in one operation:
+//! entry, metafile, first strip. Contents are reported by their bytes.
 
 use shoal_proto::{ClusterMap, Op, Roles};
 

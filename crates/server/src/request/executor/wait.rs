@@ -1,4 +1,4 @@
-//! What a compound may have to wait for, and how each wait is passed.
+//! The reasons for which a compound may have to wait, and how each wait ends.
 
 use super::compound::Compound;
 use super::{discard, end};
@@ -23,10 +23,10 @@ use std::time::Duration;
 const DRAW_COUNT: u16 = 64;
 /// Longest pause before a transaction that met another's lock is tried again.
 const BACKOFF_MAX: Duration = Duration::from_millis(64);
-/// How long a fact is waited for by one who holds the rename lock.
+/// How long a holder of the rename lock waits for a fact.
 const FACT_TIMEOUT_HOLDING: Duration = Duration::from_millis(500);
 
-/// What a compound waits for.
+/// The reason for which a compound waits.
 pub enum Wait {
     /// Rows.
     Load(Needs),
@@ -56,7 +56,7 @@ pub enum Wait {
     Backoff,
     /// The ends of the transactions that were committed before this start.
     Found,
-    /// Nobody waits for it any more.
+    /// No client waits for it any more.
     Discarded,
 }
 
@@ -102,7 +102,7 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
             add(&shard.counters.lock_waits, 1);
             compound.admission = None;
             if compound.own.is_some() {
-                // Nobody waits holding locks.
+                // No request waits while it holds locks.
                 return backoff(compound, Status::Busy).await;
             }
             within(compound, released).await.ok_or(Status::Busy)
@@ -197,12 +197,13 @@ async fn bulk(compound: &mut Compound, bulk: data::Bulk) -> Result<(), Status> {
     Ok(())
 }
 
-/// Whether data moved beside the handlers has to be made durable behind that, because the request asks for it.
+/// Whether data moved outside the handlers has to be made durable after that, because the request asks for
+/// it.
 fn durable_beside(compound: &Compound, bulk: &data::Bulk) -> Result<bool, Status> {
     let asks = compound.durability == Durability::Durable;
     match &bulk.work {
         Work::Read { .. } | Work::Fsync => Ok(false),
-        // What other servers wrote for it only their own fsyncs make durable: its client asks for those.
+        // Only the other servers' own fsyncs make their writes for it durable: its client requests those.
         Work::Append { layout: Some(_), .. } if asks => Err(Status::NotSupported),
         Work::Write { .. } | Work::Append { .. } | Work::Allocate { .. } => Ok(asks),
     }
@@ -225,7 +226,7 @@ async fn within<T>(compound: &Compound, future: impl Future<Output = T>) -> Opti
     }
 }
 
-/// Until nobody waits for a compound any more.
+/// Until no client waits for a compound any more.
 async fn abandoned(running: Rc<Running>, own: bool) {
     loop {
         let next = running.waiters.borrow().iter().find(|w| !w.line.is_dead()).map(|w| w.line.died().wait());
@@ -237,8 +238,8 @@ async fn abandoned(running: Rc<Running>, own: bool) {
     }
 }
 
-/// Give up what is held and wait a random moment, longer each time; the group is then planned anew from fresh facts. `why` is its
-/// end when no time is left.
+/// Release all locks and wait a random moment, longer each time; the group is then planned anew from fresh
+/// facts. `why` is its end when no time is left.
 async fn backoff(compound: &mut Compound, why: Status) -> Result<(), Status> {
     compound.own = None;
     compound.admission = None;
@@ -257,7 +258,7 @@ async fn backoff(compound: &mut Compound, why: Status) -> Result<(), Status> {
     Ok(())
 }
 
-/// Nobody waits for a turn holding another, nor locks.
+/// No request waits for a turn while it holds another, or locks.
 async fn turn(compound: &mut Compound, file: Handle) -> Result<(), Status> {
     let turns = compound.shard.engine().turns;
     let taken = match turns.try_take(file) {
@@ -307,7 +308,7 @@ pub async fn own_handle(shard: &Rc<Shard>) -> Result<Handle, Status> {
     }
 }
 
-/// Ask another server for a fact. What it says of the object is the fact; that it cannot be asked is not.
+/// Ask another server for a fact. An error of the object is the fact; an unreachable server is not.
 async fn fact(compound: &mut Compound, key: FactKey) -> Result<(), Status> {
     let shard = compound.shard.clone();
     add(&shard.counters.facts, 1);
@@ -321,7 +322,8 @@ async fn fact(compound: &mut Compound, key: FactKey) -> Result<(), Status> {
         FactKey::Entry(server, dir, name) => (*server, Op::Entry { dir: *dir, name: name.clone() }),
         FactKey::Stream(stream) => (stream.server(), Op::Streamstat { stream: *stream }),
     };
-    // What the walk of a move rests on must not be lost: the lock may have been passed on before it was durable.
+    // The facts that the walk of a move rests on must not be lost: the lock may have been passed on before
+    // they were durable.
     let answer = match holding {
         true => within(compound, shard.peers.call_durably(server, op, deadline)).await,
         false => within(compound, shard.peers.call(server, op, deadline)).await,

@@ -204,7 +204,7 @@ pub fn forget_orphan_for(ctx: &mut Ctx<'_>, object: Handle, client: ClientId) ->
     ctx.remove(key)
 }
 
-/// Whether an object without a name is kept for anybody.
+/// Whether an object without a name is kept for any client.
 pub fn is_orphan(ctx: &Ctx<'_>, object: Handle) -> Result<bool, Stopped> {
     Ok(!orphan_keys(ctx, object)?.is_empty())
 }

@@ -1,4 +1,5 @@
-//! Actions that only repairs plan. Each expects exactly the damage it mends, so that nothing is done to what is whole.
+//! Actions that only repairs plan. Each expects exactly the damage that it repairs, so that undamaged rows
+//! are left alone.
 
 use crate::data::precreated;
 use crate::meta::keys::{self, Table};

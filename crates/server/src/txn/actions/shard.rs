@@ -1,4 +1,5 @@
-//! Actions on the shards of directories ([`crate::meta::dir_split`]): their making, and what is changed on all of them alike.
+//! Actions on the shards of directories ([`crate::meta::dir_split`]): their creation, and changes on all of
+//! them alike.
 
 use super::object;
 use crate::meta::keys;
@@ -30,8 +31,8 @@ pub fn expected_directory(ctx: &Ctx<'_>, dir: Handle) -> Result<Inode, Stopped> 
     })
 }
 
-/// All entries of a directory on this server: place, name, and what it leads to. Those of this group's own changes are not
-/// among them.
+/// All entries of a directory on this server: place, name, and the object that it leads to. Those of this
+/// group's own changes are not among them.
 pub fn entries(ctx: &Ctx<'_>, dir: Handle) -> Result<Vec<(u64, Name, Dirent)>, Stopped> {
     let prefix = keys::entries(dir);
     let (mut all, mut after): (_, Option<Bytes>) = (Vec::new(), None);
@@ -77,7 +78,7 @@ pub fn validate_create(
     }
 }
 
-/// The shard, with its entries: whoever is sent here waits for the lock until then.
+/// The shard, with its entries: requests redirected here wait for the lock until then.
 pub fn create(ctx: &mut Ctx<'_>, attr: &Attr, entries: &[ShardEntry]) -> Result<(), Stopped> {
     let subdirs = entries.iter().filter(|entry| entry.kind == Kind::Directory).count() as u32;
     let inode =
@@ -126,7 +127,7 @@ pub fn validate_set(ctx: &Ctx<'_>, shard: ServerId, dir: Handle) -> Result<(), S
     if expected_directory(ctx, dir)?.shards.is_split() { Ok(()) } else { changed() }
 }
 
-/// What was set is alike on all shards; what was not stays each one's own.
+/// Attributes that were set are alike on all shards; the others stay each shard's own.
 pub fn set(
     ctx: &mut Ctx<'_>,
     dir: Handle,

@@ -1,6 +1,6 @@
-//! What a client that creates and removes step by step leaves in between (`compound = off`): rows beside the objects, by
-//! which this server finishes, or takes back, what the client does not ([`crate::stepwise`]). Where compounds are on there
-//! are none, and nothing is looked up.
+//! The intermediate rows of a client that creates and removes step by step (`compound = off`): with them this
+//! server finishes, or undoes, steps that the client does not complete ([`crate::stepwise`]). Where compounds
+//! are on there are none, and nothing is looked up.
 
 use super::object::{remove_stream, remove_xattrs};
 use crate::meta::keys;
@@ -29,7 +29,7 @@ pub fn is_linked(ctx: &mut Ctx<'_>, object: Handle, time: Time) -> Result<(), St
     Ok(())
 }
 
-/// The object goes, and what was remembered of its names.
+/// The object is removed, with the rows about its names.
 pub fn forget(ctx: &mut Ctx<'_>, object: Handle) -> Result<(), Stopped> {
     is_named(ctx, object)?;
     if is_stepwise(ctx) && ctx.get(&keys::linked(object))?.is_some() {

@@ -1,4 +1,4 @@
-//! Actions on streams, and on what a metafile says of them.
+//! Actions on streams, and on a metafile's facts about them.
 
 use super::object::{change, expected, remove_stream};
 use crate::data::precreated::{self, Touch};
@@ -93,7 +93,7 @@ pub fn advance(
     let generation = generation.0;
     let change = match (size, written_at) {
         (None, None) => StreamChange::Advance { generation },
-        // All stays as it is, with what was written since this was planned.
+        // All stays as it is, with the writes since this was planned.
         (None, Some(planned)) => StreamChange::Resize {
             generation,
             size: info.size,

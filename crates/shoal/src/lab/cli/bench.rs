@@ -1,4 +1,4 @@
-//! `shoal bench` and what it takes.
+//! `shoal bench` and its arguments.
 
 use super::BenchTail;
 use crate::bytes_size::ByteSize;
@@ -49,13 +49,15 @@ Example:  shoal bench stored                                 (a terabyte of smal
           shoal bench stored --folder /srv/test --segments 8192 --clients 64
 What is asked of a server that stores much is said at the end, met or not.")]
     Stored(BenchStored),
-    /// One file by blocks of every size, powers of two: no size may fall behind half of it; and eager I/O on and off.
+    /// One file by blocks of every size, powers of two: no size may fall below half of it; and eager I/O on
+    /// and off.
     #[command(after_help = "\
 Example:  shoal bench sweep                                  (starts file systems of its own; some minutes)
           shoal bench sweep --from 64k --to 512k --repeat 30 --no-eager
 Every rate has an interval of 95 %, from --repeat 6 on; neighbours are compared round by round.")]
     Sweep(BenchSweep),
-    /// Two revisions of this project, or two programs, by the same benchmark in turn: which is faster, if that can be told.
+    /// Two revisions of this project, or two programs, by the same benchmark in turn: which is faster, if
+    /// that can be decided.
     #[command(after_help = "\
 Example:  shoal bench compare main~10 HEAD                   (builds both; run it in the project's folder)
           shoal bench compare --a ./shoal-old --b ./shoal-new --repeat 20 -- small --whole --files 500 --workers 16
@@ -78,10 +80,10 @@ A server of its own, with small segments and tables, works in the folder; nothin
     },
 }
 
-/// What all benchmarks take.
+/// The common arguments of all benchmarks.
 #[derive(Args, Debug, Clone)]
 pub struct BenchCommon {
-    /// What to measure; repeat to compare, interleaved.
+    /// The target to measure; repeat to compare, interleaved.
     #[arg(long = "target", value_name = "KIND:WHERE", required = true)]
     pub targets: Vec<String>,
     /// Workers at once.
@@ -180,7 +182,7 @@ pub struct BenchIo {
 /// How a benchmark of a file system of its own goes on.
 #[derive(Args, Debug, Clone)]
 pub struct BenchOwn {
-    /// Folder on the disk that is meant; what is made in it is removed [default: the temporary folder].
+    /// Folder on the disk to measure; files made in it are removed [default: the temporary folder].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: Option<PathBuf>,
     /// How it tells.
@@ -202,7 +204,7 @@ pub struct BenchNative {
     /// Servers.
     #[arg(long, default_value_t = 4)]
     pub servers: u16,
-    /// What keeps the files.
+    /// The storage module of the files.
     #[arg(long, value_enum, default_value_t)]
     pub module: ModuleName,
     /// Clients at once, several to be measured one after the other.
@@ -257,7 +259,7 @@ pub struct BenchTechniques {
     /// Servers: threads of a `shoal up` of its own, made anew for each combination and repetition.
     #[arg(long, default_value_t = 8)]
     pub servers: u16,
-    /// What keeps the files.
+    /// The storage module of the files.
     #[arg(long, value_enum, default_value_t)]
     pub module: ModuleName,
     /// Clients at once, several to be measured one after the other.
@@ -295,7 +297,8 @@ pub struct BenchMount {
     /// Files in each repetition, all processes together.
     #[arg(long, default_value_t = 4000)]
     pub files: usize,
-    /// Instead: files of 4 to 30 KiB are read in random order, twice, beside a pass-through that leaves the kernel its pages.
+    /// Instead: files of 4 to 30 KiB are read in random order, twice, next to a pass-through that leaves the
+    /// kernel its pages.
     #[arg(long)]
     pub epochs: bool,
     /// When metadata is durable, several to be measured one after the other.
@@ -304,7 +307,8 @@ pub struct BenchMount {
     /// Milliseconds that names and attributes are believed, by all mounts.
     #[arg(long, value_name = "MS", default_value_t = 100)]
     pub attr_timeout: u64,
-    /// What the pass-through shows; what is made in it is removed [default: beside the file systems' data].
+    /// The folder that the pass-through shows; files made in it are removed [default: next to the file
+    /// systems' data].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub through: Option<PathBuf>,
     /// Repetitions; medians are shown.
@@ -324,7 +328,7 @@ pub struct BenchDirectory {
     /// Servers.
     #[arg(long, default_value_t = 4)]
     pub servers: u16,
-    /// What keeps the files.
+    /// The storage module of the files.
     #[arg(long, value_enum, default_value_t)]
     pub module: ModuleName,
     /// Which techniques are used, as for `shoal up`.
@@ -359,11 +363,12 @@ pub struct BenchCompare {
     /// A program instead of the second.
     #[arg(long, value_name = "PROGRAM", requires = "a", value_hint = ValueHint::FilePath)]
     pub b: Option<PathBuf>,
-    /// Prove it on this program: compare it so many times with itself, and as often with itself slowed down; how often is it
-    /// told? A client alone makes, reads and removes small files on servers that keep all in memory.
+    /// Prove it on this program: compare it so many times with itself, and as often with itself slowed down;
+    /// how often is it detected? A single client makes, reads and removes small files on servers that keep
+    /// all in memory.
     #[arg(long, value_name = "TIMES", conflicts_with_all = ["revisions", "a", "b", "mounted", "up", "words"])]
     pub prove: Option<usize>,
-    /// What is planted by --prove, percent of each operation's time.
+    /// The slowdown planted by --prove, percent of each operation's time.
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     pub planted: f64,
     /// A difference of so much or less is none, percent: equal programs differ a little by where they lie in memory.
@@ -372,9 +377,9 @@ pub struct BenchCompare {
     /// Rounds, each of both sides; an interval of 95 % takes 6 [default: 10; 1000 with --prove].
     #[arg(long, value_name = "N")]
     pub repeat: Option<usize>,
-    /// Rounds for which both file systems stay up before they are made anew [default: 1; 250 with --prove]. Then
-    /// clients stay, too, and turns may be some milliseconds long; a first one does not count. For benchmarks that leave nothing
-    /// behind: what a disk still writes is no part of the next turn.
+    /// Rounds for which both file systems stay up before they are made anew [default: 1; 250 with --prove].
+    /// Then clients stay, too, and turns may be some milliseconds long; a first one does not count. For
+    /// benchmarks without delayed work: late writes of a disk are no part of the next turn.
     #[arg(long, value_name = "N")]
     pub turns: Option<usize>,
     /// Servers of a file system.
@@ -409,7 +414,7 @@ pub struct BenchSweep {
     /// Servers.
     #[arg(long, default_value_t = 4)]
     pub servers: u16,
-    /// What keeps the files.
+    /// The storage module of the files.
     #[arg(long, value_enum, default_value_t)]
     pub module: ModuleName,
     /// The smallest block.

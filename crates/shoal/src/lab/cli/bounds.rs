@@ -1,4 +1,4 @@
-//! What `shoal bounds` takes.
+//! The arguments of `shoal bounds`.
 
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
@@ -30,9 +30,9 @@ pub struct Bounds {
     /// bound more than three times what servers reach that keep nothing.
     #[arg(long, conflicts_with_all = ["list", "machine", "curves", "validate"])]
     pub hold: bool,
-    /// Hold the simulated machine beside the real one: creates, stats, removes, small and large reads and writes, at 1 to 8
-    /// servers and 1 to 16 clients; CSV and SVG into a folder. It is measured meanwhile, where --machine does not say what it is.
-    /// Exit status 1 where it is too far off.
+    /// Compare the simulated machine with the real one: creates, stats, removes, small and large reads and
+    /// writes, at 1 to 8 servers and 1 to 16 clients; CSV and SVG into a folder. The machine is measured
+    /// meanwhile, unless --machine names one. Exit status 1 where it is too far off.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["list", "curves", "explain", "servers"])]
     pub validate: Option<PathBuf>,
     /// With --validate: how much each rate moves with each parameter of the model, 50 % less and more.
@@ -44,7 +44,7 @@ pub struct Bounds {
     /// A folder on the disk that is meant; nothing stays there.
     #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
-    /// Keep what was measured here [default: $XDG_DATA_HOME/shoal/machines/this.toml].
+    /// Keep this machine's measurements here [default: $XDG_DATA_HOME/shoal/machines/this.toml].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub out: Option<PathBuf>,
     /// Servers, each with metadata and data [default: the machine's; 4 where it is measured].

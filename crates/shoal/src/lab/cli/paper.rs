@@ -1,4 +1,4 @@
-//! What `shoal paper` takes.
+//! The arguments of `shoal paper`.
 
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
@@ -32,24 +32,25 @@ pub struct Paper {
     /// Simulate another machine than the experiment's: a name that `shoal bounds --list` shows, or a file.
     #[arg(long, value_name = "NAME|FILE")]
     pub machine: Option<String>,
-    /// Files, bytes and look-ups as a share of the paper's, 1 being all [default: what the experiment says].
+    /// Files, bytes and look-ups as a share of the paper's, 1 being all [default: as the experiment says].
     #[arg(long, value_name = "S", value_parser = share)]
     pub scale: Option<f64>,
-    /// Application processes, where an experiment has more of them than clients [default: what the experiment says].
+    /// Application processes, where an experiment has more of them than clients [default: as the experiment
+    /// says].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub processes: Option<u32>,
-    /// Fit the machine on the published points that an experiment names for that ([[fit]]), and tell what is left over; nothing else
-    /// is run.
+    /// Fit the machine on the published points that an experiment names for that ([[fit]]), and report the
+    /// residual; nothing else is run.
     #[arg(long, conflicts_with_all = ["all", "real", "sensitivity", "reproduction"])]
     pub fit: bool,
-    /// Behind the simulated runs, make each cost that the machine was fitted with half as large, and half as large again, and tell how
-    /// the rates move (of an axis of numbers at its last place).
+    /// After the simulated runs, make each cost that the machine was fitted with half as large, and half as
+    /// large again, and report how the rates move (of an axis of numbers at its last place).
     #[arg(long, conflicts_with = "real")]
     pub sensitivity: bool,
-    /// As short as can be: what is seen of checks is told, and decides nothing.
+    /// As short as possible: the checks' results are reported, and decide nothing.
     #[arg(long)]
     pub quick: bool,
-    /// Real runs of each, of which the middle counts [default: what the experiment says, 3].
+    /// Real runs of each, of which the middle counts [default: as the experiment says, 3].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub repeat: Option<u32>,
     /// Seconds that one run of a workload may take.
@@ -58,12 +59,12 @@ pub struct Paper {
     /// Where CSV and SVG are written.
     #[arg(long, value_name = "DIR", default_value = "shoal-paper", value_hint = ValueHint::DirPath)]
     pub out: PathBuf,
-    /// Write the document of all that is run to this file, its pictures into `figures` beside it. Of a document that has all these
-    /// experiments already only they are renewed.
+    /// Write the document of all runs to this file, its pictures into `figures` next to it. Of a document
+    /// that has all these experiments already only they are renewed.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub reproduction: Option<PathBuf>,
-    /// In that document also the outcomes of an earlier run, as it told them with --json: of the kind, real or simulated, that is
-    /// not run now.
+    /// In that document also the outcomes of an earlier run, from its output with --json: of the kind, real
+    /// or simulated, that is not run now.
     #[arg(long, value_name = "FILE", requires = "reproduction", value_hint = ValueHint::FilePath)]
     pub beside: Option<PathBuf>,
     /// A folder on the disk that real servers use; nothing stays there [default: the temporary folder].

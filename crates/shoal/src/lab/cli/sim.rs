@@ -16,7 +16,7 @@ Exit status: 0 every promise was kept, 1 one was broken.")]
         /// The seed.
         #[arg(long)]
         seed: u64,
-        /// What is run.
+        /// The runs.
         #[command(flatten)]
         setup: SimSetup,
         /// As JSON.
@@ -47,7 +47,7 @@ Example:  shoal sim switches            (every single one, and a set that has ev
         #[arg(long)]
         json: bool,
     },
-    /// The run of one seed, told: who did what when.
+    /// The run of one seed, as a log of all events.
     #[command(after_help = "\
 Example:  shoal sim replay --seed 7
           shoal sim replay --seed 7 --about c3-12 --about fault
@@ -57,7 +57,7 @@ Exit status: 0 every promise was kept, 1 one was broken, or the second run was a
         /// The seed.
         #[arg(long)]
         seed: u64,
-        /// What is run.
+        /// The runs.
         #[command(flatten)]
         setup: SimSetup,
         /// Only the lines with this word; repeat for further ones.
@@ -91,7 +91,7 @@ pub struct SimMutants {
     /// Threads [default: one for each processor].
     #[arg(long)]
     pub jobs: Option<usize>,
-    /// What is run.
+    /// The runs.
     #[command(flatten)]
     pub setup: SimSetup,
     /// JSON lines.
@@ -99,7 +99,7 @@ pub struct SimMutants {
     pub json: bool,
 }
 
-/// What is run for each seed.
+/// The runs for each seed.
 #[derive(Args, Debug, Clone)]
 pub struct SimSetup {
     /// Operations of each client.
@@ -111,10 +111,12 @@ pub struct SimSetup {
     /// Clients.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub clients: u16,
-    /// Techniques [default: what the seed draws]: a set (ours, paper, baseline), and what differs: paper,eager=off.
+    /// Techniques [default: as the seed draws]: a set (ours, paper, baseline), and the differences:
+    /// paper,eager=off.
     #[arg(long, value_name = "WORDS")]
     pub switches: Option<Switches>,
-    /// Faults [default: what the seed draws]: `none`, or a list such as crash=2,power-cut,full-disk (a wrong word tells all).
+    /// Faults [default: as the seed draws]: `none`, or a list such as crash=2,power-cut,full-disk (a wrong
+    /// word lists all).
     #[arg(long, value_name = "LIST")]
     pub faults: Option<Faults>,
 }
@@ -134,10 +136,10 @@ pub struct SimSoak {
     /// Go on after a run that breaks a promise.
     #[arg(long)]
     pub keep_going: bool,
-    /// Fail also if there is a step that no stop has fallen behind, or something that no fault has come to.
+    /// Fail also if there is a step after which no stop has happened, or a target that no fault has hit.
     #[arg(long)]
     pub covered: bool,
-    /// What is run.
+    /// The runs.
     #[command(flatten)]
     pub setup: SimSetup,
     /// No progress.

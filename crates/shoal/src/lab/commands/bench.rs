@@ -59,18 +59,18 @@ pub fn run(args: Bench) -> Result<ExitCode> {
     }
 }
 
-/// What a process of a benchmark does.
+/// The work of a process of a benchmark.
 pub fn worker() -> Result<ExitCode> {
     worker_process_main(|spec| Ok(Box::new(Native::from_spec(spec)?)))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a process that lists does.
+/// The work of a process that lists.
 pub fn list() -> Result<ExitCode> {
     listing::main()
 }
 
-/// What a process of echo servers does.
+/// The work of a process of echo servers.
 pub fn echo() -> Result<ExitCode> {
     shoal_bench::probe::layout::echo_server_main()?;
     Ok(ExitCode::SUCCESS)
@@ -189,7 +189,7 @@ fn draw(tell: &BenchTell) -> Box<dyn FnMut(Progress)> {
     if tell.quiet { Box::new(|_| {}) } else { Box::new(progress::bar()) }
 }
 
-/// A target, and what it needs while it is measured.
+/// A target, and its resources while it is measured.
 struct Opened {
     target: Box<dyn Target>,
     /// The place of a native target.
@@ -209,7 +209,7 @@ impl Through {
     /// opens, or not.
     fn new(base: Option<&Path>, attr_timeout: u64, keep_cache: bool) -> Result<Through> {
         let folder = Scratch::new(base)?;
-        // Beside each other: a mount must not lie in what it shows.
+        // Next to each other: a mount must not be inside the folder that it shows.
         let (source, at) = (folder.folder("source")?, folder.folder("mount")?);
         let ttl = Duration::from_millis(attr_timeout);
         let options = PassthroughOptions { ttl, keep_cache, ..PassthroughOptions::default() };

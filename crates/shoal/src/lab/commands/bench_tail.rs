@@ -1,8 +1,9 @@
 //! `shoal bench tail`: how long the slowest durable creates take while the store works in the background.
 //!
-//! A server with small segments and tables runs in a thread of its own, so that within seconds there are hundreds of
-//! checkpoints and segments to clean; the clients share another thread. Most files are removed soon after they are made:
-//! what is left makes the segments poor, and their contents are moved. Only the creates are timed.
+//! A server with small segments and tables runs in a thread of its own, so that within seconds there are
+//! hundreds of checkpoints and segments to clean; the clients share another thread. Most files are removed
+//! soon after they are made: few remain in each segment, and their contents are moved. Only the creates are
+//! timed.
 
 use crate::cluster_file::CollectionEntry;
 use crate::lab::cli::BenchTail;
@@ -87,7 +88,7 @@ impl Drop for Scratch {
     }
 }
 
-/// What server and clients agree on.
+/// The parameters shared by server and clients.
 #[derive(Clone)]
 struct Setup {
     map: ClusterMap,
@@ -220,7 +221,7 @@ fn name_of(text: &str) -> Result<Name> {
     Name::new(text.as_bytes()).map_err(|status| anyhow!(status))
 }
 
-/// What the server's store says it did.
+/// The work that the server's store reports.
 async fn background(client: &Client) -> Result<Vec<(String, u64)>> {
     let status: serde_json::Value = serde_json::from_str(&client.status(SERVER).await?)?;
     let store = status["store"].as_object().context("the server says nothing of its store")?;

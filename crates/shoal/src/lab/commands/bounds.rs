@@ -1,4 +1,4 @@
-//! `shoal bounds`: what a machine does, and what every operation could reach on it at best.
+//! `shoal bounds`: the measures of a machine, and the bound of every operation on it.
 //!
 //! The machine is measured ([`measure`]) or taken from a file ([`shelf`]); the arithmetic is [`shoal_model`]'s.
 
@@ -31,7 +31,7 @@ pub fn run(args: Bounds) -> Result<ExitCode> {
     let (machine, kept) = match &args.machine {
         Some(words) => (shelf::take(words)?, None),
         None => {
-            // First: nobody waits for a measurement that can be kept nowhere.
+            // First: a measurement that cannot be kept is not begun.
             let place = shelf::place(args.out.as_deref())?;
             let machine = measure::machine(&args)?;
             shelf::keep(&machine, &measure::remark(), &place)?;
@@ -47,7 +47,7 @@ pub fn run(args: Bounds) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How progress is told.
+/// The output of progress.
 fn draw(args: &Bounds) -> Box<dyn FnMut(Progress)> {
     if args.quiet { Box::new(|_| {}) } else { Box::new(progress::bar()) }
 }

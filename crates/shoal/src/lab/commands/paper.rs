@@ -1,4 +1,4 @@
-//! `shoal paper`: the experiments of papers, run and held against what was published.
+//! `shoal paper`: the experiments of papers, run and compared with the published figures.
 
 mod fits;
 mod ground;
@@ -126,7 +126,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// What an earlier run told of an experiment.
+/// The outcome of an experiment in an earlier run.
 #[derive(serde::Deserialize)]
 struct Earlier {
     experiment: String,
@@ -146,19 +146,19 @@ fn run_of<'a>(args: &Paper, experiment: &'a Experiment) -> Run<'a> {
     Run { experiment, amount, patience: Duration::from_secs(args.patience) }
 }
 
-/// What is simulated, or computed for.
+/// The simulated, or computed, subject.
 fn machine_of(args: &Paper, experiment: &Experiment) -> Result<Machine> {
     shelf::take(args.machine.as_deref().unwrap_or(&experiment.machine))
 }
 
-/// What goes on over all experiments.
+/// The state over all experiments.
 struct Work<'a> {
     args: &'a Paper,
     memo: Memo,
     draw: Box<dyn FnMut(Progress)>,
     /// Claims that do not hold.
     left: Vec<String>,
-    /// What is told beside that which is run.
+    /// The outcomes printed in addition to those of this run.
     earlier: Vec<Earlier>,
 }
 
@@ -210,7 +210,7 @@ impl Work<'_> {
         Ok(Told { experiment, outcomes: told, without, sensitivity })
     }
 
-    /// What an earlier run told, of the modes that are not run now; simulated outcomes first.
+    /// The outcomes of an earlier run, of the modes that are not run now; simulated ones first.
     fn beside(&mut self, experiment: &Experiment, outcomes: &mut Vec<Outcome>, without: &mut Vec<String>) {
         if self.args.beside.is_none() || experiment.workload.is_computed() {
             return;
@@ -248,7 +248,7 @@ impl Work<'_> {
             Mode::Real => Box::new(RealGround::new(
                 self.args.folder.clone(),
                 self.args.tmpfs.clone(),
-                // Without it there are no bounds beside what is measured.
+                // Without it there are no bounds next to the measurements.
                 shelf::take(shelf::THIS).ok(),
             )),
         })

@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 /// Lines of the timeline that are kept for a story.
 const LINES_KEPT: usize = 2_000_000;
-/// Lines told before a violation, and of what it is about.
+/// Lines printed before a violation, and about its subject.
 const LINES_TOLD: usize = 25;
-/// Violations of one run that are told with their lines.
+/// Violations of one run that are printed with their lines.
 const STORIES_TOLD: usize = 3;
-/// Runs that broke a promise and are told whole.
+/// Runs that broke a promise and are printed whole.
 const RUNS_TOLD: usize = 5;
 
 /// Run; 0 if every promise was kept.
@@ -105,7 +105,7 @@ fn mix_json(mix: &Faults) -> BTreeMap<&'static str, u32> {
     mix.iter().map(|(fault, count)| (fault.word(), count)).collect()
 }
 
-/// What a run broke: the sentences, the command, and the story of each.
+/// The promises that a run broke: the sentences, the command, and the log of each.
 fn tell(report: &RunReport, setup: &SimSetup) -> Result<()> {
     out::line(format!("seed {} broke {}:", report.seed, promises(report.violations.len())))?;
     report.violations.iter().try_for_each(|violation| out::line(format!("  VIOLATION {violation}")))?;
@@ -129,7 +129,7 @@ fn told_run(seed: u64, setup: &SimSetup) -> RunReport {
     shoal_sim::guarded(seed, &config)
 }
 
-/// Which lines tell of a violation: the faults, what is about the same names, and what was just before.
+/// The lines about a violation: the faults, those about the same names, and those just before.
 fn story(lines: &[(u64, String)], violation: &str) -> Vec<usize> {
     let end = lines.iter().position(|(_, line)| line.contains(violation)).map_or(lines.len(), |at| at + 1);
     // Names are quoted, handles hexadecimal.
@@ -157,7 +157,7 @@ fn line((at, text): &(u64, String)) -> Result<()> {
     out::line(format!("{mark} {:>14.6} s  {text}", Duration::from_nanos(*at).as_secs_f64()))
 }
 
-/// One run, told.
+/// One run, as a log.
 struct Replay {
     seed: u64,
     setup: SimSetup,
@@ -216,7 +216,7 @@ impl Replay {
     }
 }
 
-/// What a soak found.
+/// The result of a soak.
 #[derive(Default)]
 struct Total {
     runs: u64,
@@ -255,13 +255,13 @@ impl Total {
     }
 }
 
-/// Each step that a stop can fall behind, in order.
+/// Each step after which a stop can happen, in order.
 fn steps(total: &Total) -> Vec<(CrashPoint, CrashPointCounts)> {
     let gaps = crash_point::ALL.iter().filter(|point| !point.last);
     gaps.map(|point| (*point, total.points.get(point).copied().unwrap_or_default())).collect()
 }
 
-/// What faults are to come to, and how often they did.
+/// The targets that faults should hit, and how often they did.
 fn outcomes(total: &Total) -> impl Iterator<Item = (Outcome, u64)> {
     Outcome::ALL
         .into_iter()
@@ -273,7 +273,7 @@ fn is_covered(total: &Total) -> bool {
     unmet(total).is_empty() && outcomes(total).all(|(_, count)| count > 0)
 }
 
-/// Steps that no stop has ever fallen behind.
+/// Steps after which no stop has ever happened.
 fn unmet(total: &Total) -> Vec<CrashPoint> {
     steps(total).into_iter().filter(|(_, met)| met.stops == 0).map(|(point, _)| point).collect()
 }

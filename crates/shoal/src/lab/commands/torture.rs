@@ -1,4 +1,4 @@
-//! `shoal torture`: see [`crate::lab::torture`] for what is done and how it is judged.
+//! `shoal torture`: see [`crate::lab::torture`] for its acts and how they are judged.
 
 use crate::cluster_file::random;
 use crate::commands::up::free_port;
@@ -70,7 +70,7 @@ pub fn run(args: Torture) -> Result<ExitCode> {
     Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What a client's process does.
+/// The work of a client's process.
 pub fn hand() -> Result<ExitCode> {
     hand::main()?;
     Ok(ExitCode::SUCCESS)

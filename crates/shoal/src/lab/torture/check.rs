@@ -28,7 +28,7 @@ pub struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// How many files and directories were looked at, and what is wrong.
+    /// How many files and directories were checked, and the violations.
     ///
     /// # Errors
     /// When it could not be looked.

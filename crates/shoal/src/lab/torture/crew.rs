@@ -1,4 +1,4 @@
-//! The other side of a [hand](super::hand): its process, what it is told, what it says.
+//! The other side of a [hand](super::hand): its process, its input, its output.
 
 use super::hand::{Act, Said, Spec};
 use anyhow::{Context as _, Result, bail};
@@ -8,12 +8,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// How often somebody who waits for an answer looks whether to end the wait.
+/// How often a wait for an answer checks whether to end.
 const GLANCE: Duration = Duration::from_millis(10);
 /// A hand begins within this time: it connects.
 const BEGIN: Duration = Duration::from_secs(60);
 
-/// What came of an act, and the bytes read.
+/// The result of an act, and the bytes read.
 pub type Heard = (Said, Vec<u8>);
 
 /// Why there is no answer.
@@ -90,7 +90,7 @@ impl Hand {
         self.tell.write_all(&line).map_err(|_| Trouble::Gone)
     }
 
-    /// What came of it. `end` may end the wait: the process is then killed.
+    /// Its result. `end` may end the wait: the process is then killed.
     pub fn hear(&mut self, patience: Duration, end: impl Fn() -> bool) -> Result<Heard, Trouble> {
         let begun = Instant::now();
         loop {
@@ -115,7 +115,7 @@ impl Hand {
         self.hear(patience, || false)
     }
 
-    /// SIGKILL. A process that hangs in a call of a mount ends with the mount: nobody waits for it here.
+    /// SIGKILL. A process that hangs in a call of a mount ends with the mount: it is not awaited here.
     fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.try_wait();

@@ -8,7 +8,7 @@ use std::process::Command;
 
 /// Bytes of the disk: room for the journal, and the reserve that a server keeps.
 const BYTES: u64 = 768 << 20;
-/// What is taken at once, at first and at last.
+/// The bytes taken at once, at first and at last.
 const PIECES: (u64, u64) = (64 << 20, 4096);
 
 /// See the module. It is taken away when this is dropped.

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How often somebody who waits looks whether to end.
+/// How often a wait checks whether to end.
 const GLANCE: Duration = Duration::from_millis(50);
 /// After so many violations it is enough.
 const VIOLATIONS_MAX: usize = 100;
@@ -32,7 +32,7 @@ enum Kill {
     All,
 }
 
-/// What happens beside it.
+/// The concurrent event.
 #[derive(Clone, Copy, Debug)]
 enum Beside {
     Nothing,
@@ -122,7 +122,7 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// Load and faults; what happened, in words.
+    /// Load and faults; returns the events, in words.
     fn round(
         &mut self,
         gang: &Gang,
@@ -182,7 +182,7 @@ impl Rounds<'_> {
         Ok(format!("{kill:?} of servers {victims:?} killed, beside it {beside:?}"))
     }
 
-    /// Each kind in turn, if it can be had; of whom, is drawn.
+    /// Each kind in turn, if it is possible; its target is drawn.
     fn beside(&self, gang: &Gang, round: usize, draws: &mut Draws) -> Beside {
         let natives = gang.natives();
         match round % 6 {

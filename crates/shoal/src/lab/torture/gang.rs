@@ -1,6 +1,7 @@
-//! The clients that make the load: each a thread here that works a [hand](super::hand) in a process of its own and keeps its
-//! ledger. They go on through every fault; what a fault excuses (the death of a client's own mount or process, a full disk)
-//! is written down as in doubt or refused, anything else that fails is wrong.
+//! The clients that make the load: each a thread here that works a [hand](super::hand) in a process of its
+//! own and keeps its ledger. They continue through every fault; failures that a fault excuses (the death of a
+//! client's own mount or process, a full disk) are recorded as in doubt or refused; any other failure is a
+//! violation.
 
 use super::crew::{Hand, Trouble};
 use super::errno::ENOSPC;
@@ -23,7 +24,7 @@ const WRONG_PAUSE: Duration = Duration::from_secs(1);
 /// More that is wrong is not written down.
 const VIOLATIONS_MAX: usize = 50;
 
-/// What all clients share with who leads them.
+/// The state that all clients share with their leader.
 struct Common {
     /// Odd: rest. It only grows.
     phase: AtomicU64,
@@ -66,7 +67,7 @@ pub struct Gang {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What a thread that panicked left is still what is known.
+    // The state of a panicked thread is still valid.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -124,7 +125,7 @@ impl Gang {
         self.common.phase.fetch_add(1, SeqCst);
     }
 
-    /// Finish what is under way, and rest; wrong is who does not.
+    /// Finish the acts under way, and rest; a client that does not is a violation.
     pub fn rest(&self) -> Result<()> {
         let phase = self.common.phase.fetch_add(1, SeqCst) + 1;
         let begun = Instant::now();
@@ -176,7 +177,7 @@ impl Gang {
         self.members[client].kill.store(true, SeqCst);
     }
 
-    /// The native clients: a killed one leaves no mount behind that goes on with its act.
+    /// The native clients: a killed one leaves no mount that continues its act.
     pub fn natives(&self) -> Vec<usize> {
         (0..self.members.len()).filter(|member| self.members[*member].mount.is_none()).collect()
     }
@@ -204,7 +205,7 @@ impl Gang {
         Duration::from_micros(all.max().unwrap_or(0))
     }
 
-    /// What went wrong since the last call.
+    /// The violations since the last call.
     pub fn violations(&self) -> Vec<Violation> {
         std::mem::take(&mut lock(&self.common.violations))
     }
@@ -273,7 +274,7 @@ impl Worker<'_> {
         let heard = hand.tell(&act).and_then(|()| hand.hear(self.common.patience, killed));
         let took = begun.elapsed();
         self.member.longest_us.fetch_max(took.as_micros() as u64, SeqCst);
-        // Looked at behind the answer: a death before it is known then.
+        // Checked after the answer: an earlier death is known then.
         let excused = self.deaths() != deaths || self.is_down();
         let full = self.common.full.load(SeqCst);
         let mut ledger = lock(&self.member.ledger);

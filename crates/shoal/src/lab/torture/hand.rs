@@ -6,8 +6,9 @@
 //!                     {"read": {"path": "a"}}                            ──► {"bytes": {"len": 5, …}}, and 5 bytes
 //!                     (end of file)   go
 //! ```
-//! A hand does one act at a time and says what came of it; that of a dead mount says so too. Whoever works it may kill it at
-//! any moment, in the middle of an act. Bytes are never sent to a hand: they follow from a seed ([`content`]).
+//! A hand does one act at a time and reports the result; that of a dead mount reports too. Its controller may
+//! kill it at any moment, in the middle of an act. Bytes are never sent to a hand: they follow from a seed
+//! ([`content`]).
 
 mod mounted;
 mod native;
@@ -39,7 +40,7 @@ pub enum Spec {
     },
 }
 
-/// What a hand does. Paths begin at the root of the file system, without a `/` before.
+/// The acts of a hand. Paths begin at the root of the file system, without a `/` before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Act {
@@ -71,7 +72,7 @@ pub enum Act {
     Many(Vec<Act>),
 }
 
-/// What came of an act.
+/// The result of an act.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Said {
@@ -118,7 +119,7 @@ impl From<std::io::Error> for Refusal {
     }
 }
 
-/// What came of an act, and the bytes read.
+/// The result of an act, and the bytes read.
 type Outcome = Result<(Said, Vec<u8>), Refusal>;
 
 /// A client that does acts.
@@ -126,7 +127,8 @@ trait Client {
     fn act(&mut self, act: &Act) -> Outcome;
 }
 
-/// Bytes that follow from a seed; the first eight are the seed, so that a record can be told by its beginning.
+/// Bytes that follow from a seed; the first eight are the seed, so that a record can be identified by its
+/// beginning.
 pub fn content(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let mut bytes = Vec::with_capacity(len + 8);
@@ -143,7 +145,7 @@ pub fn content(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a hand's process does until its input ends.
+/// The work of a hand's process until its input ends.
 pub fn main() -> Result<()> {
     let mut input = BufReader::new(std::io::stdin());
     let mut line = String::new();

@@ -1,4 +1,5 @@
-//! One client's ledger: what it intended, what was acknowledged, and what must therefore be there.
+//! One client's ledger: its intended changes, the acknowledged ones, and the state that must therefore be
+//! there.
 //!
 //! The ledger stands in a file, one line for an intention, written before the act, and one for what came of it:
 //!
@@ -9,10 +10,11 @@
 //!   18 - no space              refused: nothing was changed
 //!   19 ~ the client was killed in doubt: done, or not
 //! ```
-//! The rules are those of the simulator's ledger (`shoal_sim::ledger`), for a client that is its names' only user and whose
-//! servers lose no power: what was acknowledged is there, byte for byte, as the same object, by each of its names; what was
-//! removed is not; **a change of names in doubt was done wholly or not at all; of a write in doubt any part may be there and
-//! nothing else may have changed**. What is in doubt is never touched again, so it stays judged to the end.
+//! The rules are those of the simulator's ledger (`shoal_sim::ledger`), for a client that is its names' only
+//! user and whose servers lose no power: acknowledged changes are there, byte for byte, as the same object,
+//! by each of its names; removed names are not; **a change of names in doubt was done wholly or not at all;
+//! of a write in doubt any part may be there and nothing else may have changed**. Names in doubt are never
+//! touched again, so they stay judged to the end.
 
 use super::hand::{Act, Seen, content};
 use anyhow::{Context as _, Result};
@@ -24,7 +26,7 @@ use std::path::{Path, PathBuf};
 /// An object of a ledger.
 pub type ObjectId = usize;
 
-/// A name: what it leads to before and after a change.
+/// A name: its object before and after a change.
 type Step = (String, Option<ObjectId>, Option<ObjectId>);
 
 /// Something made.
@@ -62,13 +64,13 @@ struct Doubt {
 /// Something that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// What; it names the file.
+    /// The violation; it names the file.
     pub words: String,
     /// The entry.
     pub entry: u64,
 }
 
-/// What a listing found at a path.
+/// The result of a listing at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Inode number.
@@ -157,7 +159,7 @@ impl Ledger {
         Ok(self.entries)
     }
 
-    /// It was acknowledged; the inode number of what was made.
+    /// It was acknowledged; the inode number of the new object.
     pub fn done(&mut self, entry: u64, act: &Act, made: Option<u64>) -> Result<()> {
         let ino = made.map(|ino| format!(" {ino}")).unwrap_or_default();
         writeln!(self.file, "{entry} !{ino}")?;
@@ -175,7 +177,7 @@ impl Ledger {
                 }
             }
         }
-        // What has no name any more has no bytes to be judged.
+        // An object without a name has no bytes to be judged.
         for object in steps.iter().filter_map(|(_, before, _)| *before) {
             if !self.live.values().any(|live| *live == object)
                 && let Some(bytes) = &mut self.objects[object].bytes
@@ -204,7 +206,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Nobody knows whether it was done.
+    /// It is unknown whether it was done.
     pub fn in_doubt(&mut self, entry: u64, act: &Act, words: &str) -> Result<()> {
         writeln!(self.file, "{entry} ~ {words}")?;
         let (steps, change) = self.effect(entry, act);
@@ -225,7 +227,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// What an act does to names, and to bytes.
+    /// The effect of an act on names, and on bytes.
     fn effect(&mut self, entry: u64, act: &Act) -> (Vec<Step>, Option<(ObjectId, Change)>) {
         let led = |path: &String| self.live.get(path).copied();
         let bytes = |path: &String, change: Change| (Vec::new(), led(path).map(|object| (object, change)));
@@ -340,7 +342,7 @@ impl Change {
         }
     }
 
-    /// What is wrong if this may have been done to `was`, for a write in any part.
+    /// The violation if this may have been done to `was`, for a write in any part.
     fn judge(&self, was: &[u8], found: &[u8]) -> Option<String> {
         let mut after = was.to_vec();
         self.apply(&mut after);

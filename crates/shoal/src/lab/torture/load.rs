@@ -1,4 +1,4 @@
-//! The load: what a client does next, drawn from its ledger.
+//! The load: the next act of a client, drawn from its ledger.
 //!
 //! Each client has names that only it uses: in a directory of its own, and in directories that all share, so that their
 //! changes meet on the same servers and rows. Most files are small; some lie over all servers. Names are never used twice.
@@ -68,7 +68,7 @@ pub fn own(client: &str) -> String {
     format!("{ROOT}/{client}")
 }
 
-/// Whose a path is; `None`: nobody's, as shared directories are.
+/// The owner of a path; `None`: none, as for shared directories.
 pub fn owner(path: &str) -> Option<&str> {
     let below = path.strip_prefix(ROOT)?.strip_prefix('/')?;
     let (first, rest) = below.split_once('/').unwrap_or((below, ""));
@@ -78,7 +78,7 @@ pub fn owner(path: &str) -> Option<&str> {
     rest.split('-').next().filter(|client| !client.is_empty())
 }
 
-/// What the client does next.
+/// The next act of the client.
 pub fn draw(draws: &mut Draws, ledger: &Ledger) -> Act {
     let files = ledger.files();
     let few = files.len() < FILES_MAX;

@@ -28,7 +28,7 @@ const FILES: usize = 6;
 /// Bytes of a small file, and of the large one in each directory, which lies over all servers.
 const SMALL: usize = 3_000;
 const LARGE: usize = 400_000;
-/// So often fsck may mend what its last round found.
+/// How often fsck may repair the findings of its last round.
 const REPAIRS: usize = 8;
 /// How long mounts and servers may take to see that a server is back.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -115,7 +115,7 @@ fn must_be_refused(site: &mut Site, disk: &Disk) -> Result<()> {
     Ok(())
 }
 
-/// Mend until nothing is left to mend.
+/// Repair until nothing is left to repair.
 fn repair(site: &Site) -> Result<()> {
     let mut words = String::new();
     for _ in 0..REPAIRS {
@@ -128,7 +128,7 @@ fn repair(site: &Site) -> Result<()> {
     bail!("fsck is not clean after {REPAIRS} repairs: {words}")
 }
 
-/// Try until it succeeds: a mount hears of a server that is back within a moment.
+/// Try until it succeeds: a mount notices a server that is back within a moment.
 fn until(what: &str, work: impl Fn() -> Result<()>) -> Result<()> {
     let begun = Instant::now();
     loop {
@@ -195,7 +195,7 @@ impl Tree {
         self.0.iter().filter(|file| !file.needs_lost).try_for_each(Known::must_be_whole)
     }
 
-    /// What was lost is missing, or zeros; and something of it is, or else nothing was lost.
+    /// Lost data is missing, or zeros; and some of it is, or else nothing was lost.
     fn must_hold_own_bytes_or_none(&self) -> Result<()> {
         let mut losses = 0;
         for file in self.0.iter().filter(|file| file.needs_lost) {

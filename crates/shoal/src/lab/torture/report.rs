@@ -1,4 +1,4 @@
-//! What a torture found, as a table and as JSON.
+//! The results of a torture, as a table and as JSON.
 
 use super::Plan;
 use crate::words;
@@ -13,7 +13,7 @@ use std::time::Duration;
 pub struct Violation {
     /// In which check or round.
     pub when: String,
-    /// What is wrong; it names the file.
+    /// The violation; it names the file.
     pub words: String,
     /// The ledger's file and entry, if it is of one.
     pub ledger: Option<String>,
@@ -33,13 +33,13 @@ pub struct Checked {
 /// See the module.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What drew the load and the faults.
+    /// The seed of the load and the faults.
     pub seed: u64,
     /// The folder.
     pub folder: PathBuf,
     /// Whether it is kept.
     pub kept: bool,
-    /// What several clients did at once.
+    /// The concurrent checks.
     pub together: Vec<Checked>,
     /// Rounds done.
     pub rounds: usize,
@@ -49,15 +49,15 @@ pub struct Report {
     pub refused: u64,
     /// Operations whose client died before the answer.
     pub in_doubt: u64,
-    /// What was done to the processes, and how often.
+    /// The faults of the processes, and how often.
     pub faults: BTreeMap<String, u64>,
-    /// What was looked at after the rounds: files and directories.
+    /// The files and directories that were checked after the rounds.
     pub looked_at: u64,
     /// The longest that an operation took, seconds.
     pub longest_wait_seconds: f64,
-    /// What could not be done here.
+    /// The parts that could not be done here.
     pub skipped: Vec<String>,
-    /// What is wrong.
+    /// The violations.
     pub violations: Vec<Violation>,
 }
 

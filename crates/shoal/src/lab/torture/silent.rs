@@ -1,4 +1,4 @@
-//! A server that is stopped (SIGSTOP) beside others that run, for several time limits of the mount.
+//! A server that is stopped (SIGSTOP) among others that run, for several time limits of the mount.
 //!
 //! ```text
 //!   a directory and a file on each server; one directory with a file of each ─▶ SIGSTOP of the last server
@@ -32,9 +32,10 @@ const CLIENTS: usize = 64;
 /// The mount's time limit in seconds.
 const LIMIT_S: u64 = 6;
 const LIMIT: Duration = Duration::from_secs(LIMIT_S);
-/// What a call may take beyond it: the machine has other work. Less than a second limit, which no call may take.
+/// The time that a call may take beyond it: the machine has other work. Less than a second limit, which no
+/// call may take.
 const GRACE: Duration = Duration::from_secs(2);
-/// What a call may take that waits for nobody: far less than the limit.
+/// The time for a call that waits for no server: far less than the limit.
 const SOON: Duration = Duration::from_secs(2);
 /// A call that has not ended by then does not end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -84,7 +85,7 @@ fn silent(wish: &Wish) -> Result<()> {
     site.end()
 }
 
-/// Let so many clients do something at once; what the first of them found wrong. None may hang.
+/// Let so many clients do something at once; returns the first violation of them. None may hang.
 fn at_once(
     tree: &Arc<Tree>,
     clients: usize,
@@ -214,7 +215,8 @@ impl Tree {
         Ok(())
     }
 
-    /// The silent server is known: what lies there fails at once, also behind the kernel's lock of a directory.
+    /// The silent server is known: calls for its objects fail at once, also under the kernel's lock of a
+    /// directory.
     fn must_be_silent(&self) -> Result<()> {
         let theirs = self.dirs[SILENT].join("file");
         let fails = |limit: Duration, what: &str, path: &Path, call: &dyn Fn() -> io::Result<()>| match within(
@@ -252,7 +254,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Every file is there, and nothing that was not asked of anybody.
+    /// Every file is there, and no object that was not requested.
     fn must_be_whole(&self) -> Result<()> {
         for (server, dir) in self.dirs.iter().enumerate() {
             for path in [dir.join("file"), self.mixed.join(format!("of-{server}"))] {

@@ -25,12 +25,12 @@ use std::time::{Duration, Instant};
 pub const STRIP: u64 = 64 << 10;
 /// Name of the file system.
 const NAME: &str = "torture";
-/// What a process says when it is ready.
+/// The line of a process when it is ready.
 const READY: &str = "· ready: ";
 /// A process is ready within this time, and ends within it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is wanted.
+/// The setting.
 #[derive(Clone, Debug)]
 pub struct Wish {
     /// Where.
@@ -43,7 +43,7 @@ pub struct Wish {
     pub lease_s: u64,
 }
 
-/// A process that is started again and again.
+/// A process that is restarted repeatedly.
 struct Part {
     name: String,
     args: Vec<String>,
@@ -167,7 +167,7 @@ impl Site {
         started
     }
 
-    /// Wait until a server that is refused has ended; what it said.
+    /// Wait until a server that is refused has ended; returns its output.
     pub fn await_end(&mut self, id: usize) -> Result<String> {
         self.servers[id].await_end()
     }
@@ -208,13 +208,13 @@ impl Site {
         self.mounts[id].kill();
     }
 
-    /// What ended without being told to.
+    /// The processes that ended without a request.
     pub fn ended(&mut self) -> Vec<String> {
         let parts = self.servers.iter_mut().chain(&mut self.mounts);
         parts.filter_map(|part| part.ended().map(|words| format!("{}: {words}", part.name))).collect()
     }
 
-    /// A command of this program on this file system: whether it succeeded, and what it said.
+    /// A command of this program on this file system: whether it succeeded, and its output.
     pub fn command(&self, args: &[&str]) -> Result<(ExitStatus, String)> {
         let program = std::env::current_exe().context("cannot find this program to start it again")?;
         let key = std::path::absolute(&self.key)?;
@@ -304,7 +304,7 @@ impl Part {
     fn await_ready(&mut self) -> Result<()> {
         let begun = Instant::now();
         loop {
-            // Before what it said is read: what it said last is then seen.
+            // Before its output is read: the last lines are then included.
             let ended = self.ended();
             if self.said().contains(READY) {
                 return Ok(());

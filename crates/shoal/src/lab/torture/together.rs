@@ -1,6 +1,6 @@
-//! Several clients and one truth: what clients of all kinds do at once to the same names and bytes, held against
-//! docs/SEMANTICS.md. Each check is a function whose name says what it holds; it works in a directory of its own with
-//! [hands](super::hand) on every way to the file system.
+//! Several clients and one truth: concurrent operations of clients of all kinds on the same names and bytes,
+//! checked against docs/SEMANTICS.md. Each check is a function whose name says what it holds; it works in a
+//! directory of its own with [hands](super::hand) on every way to the file system.
 
 mod bytes;
 mod names;
@@ -14,16 +14,16 @@ use std::time::Duration;
 /// Names and attributes are believed for 100 ms by mounts and native clients; with a reserve for their own work.
 pub const BELIEVED: Duration = Duration::from_millis(250);
 
-/// What a check works with.
+/// The resources of a check.
 pub struct Together<'a> {
     site: &'a Site,
     ways: Vec<Spec>,
     patience: Duration,
-    /// How often what a check does is done.
+    /// How often a check repeats its acts.
     times: usize,
 }
 
-/// A check; what is wrong is its error.
+/// A check; the violation is its error.
 type Check = fn(&Together<'_>, &str) -> Result<()>;
 
 macro_rules! checks {
@@ -87,7 +87,7 @@ impl<'a> Together<'a> {
         Ok(heard)
     }
 
-    /// Each hand its act, all at once; what came of them.
+    /// Each hand its act, all at once; returns their results.
     fn at_once(&self, hands: &mut [Hand], acts: &[Act]) -> Result<Vec<Said>> {
         let told = hands.iter_mut().zip(acts);
         for (hand, act) in told {

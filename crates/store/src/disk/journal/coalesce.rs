@@ -133,12 +133,12 @@ const WAIT_MAX: Duration = Duration::from_micros(500);
 /// For how many operations a group waits before it is written, and how long: learnt from earlier waits.
 ///
 /// When clients, servers and kernel share the cores, changes come one by one, each just too late for the
-/// previous one's sync; then nearly every one has a sync of its own, whose system calls and wake-ups take
-/// the time that the next needs. So from time to time a group waits for one operation more than the last
-/// groups had, for as long as a sync takes. If it came, the next groups wait for as many; if not, they wait
-/// for no more than did come, and the next trial is farther away. A client that is alone so waits once in
-/// 512 groups. Concurrent clients come to share their syncs, and continue to, because clients whose replies
-/// left together send their next requests together.
+/// previous one's sync; then nearly every one has a sync of its own, whose system calls and wake-ups take the
+/// time that the next needs. So from time to time a group waits for one operation more than the last groups
+/// had, for as long as a sync takes. If it came, the next groups wait for as many. If not, they wait for no
+/// more than did come, and the next trial is later. So a single client waits once in 512 groups. Concurrent
+/// clients begin to share their syncs, and continue to, because clients whose replies left together send
+/// their next requests together.
 #[derive(Debug)]
 pub(crate) struct AdaptiveDelay {
     /// Operations a group waits for.

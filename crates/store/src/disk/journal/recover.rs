@@ -186,8 +186,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Searches for proof that more was durable than was found: a later header that states it; or, if the
-    /// walk fell `short` of the checkpoint, any later group of that segment: what lies between was
-    /// checkpointed, so it was durable.
+    /// walk fell `short` of the checkpoint, any later group of that segment: the records between were
+    /// checkpointed, so they were durable.
     async fn look_behind(
         &self,
         last: u64,

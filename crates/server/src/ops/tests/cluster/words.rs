@@ -1,5 +1,5 @@
-//! Operations on the servers in the words of a client: one call each, sent where it belongs, its answer taken apart; and what is
-//! to be true of directories' shards behind any of them.
+//! Operations on the servers in the words of a client: one call each, sent where it belongs, its answer taken
+//! apart; and the invariants of directories' shards after any of them.
 
 use super::{Cluster, OWNER, name, scanned};
 use crate::meta::keys;
@@ -130,7 +130,7 @@ impl Cluster {
         }
     }
 
-    /// Every row of a directory or shard counts what is beside it, and holds only what is of its range.
+    /// Every row of a directory or shard counts its own entries, and all of them are in its range.
     pub fn check_shards(&self) {
         for server in &self.servers {
             let id = server.identity.id;
@@ -164,7 +164,7 @@ impl Cluster {
         }
     }
 
-    /// What a name leads to.
+    /// The object that a name leads to.
     pub fn find(&self, dir: Handle, entry: &str) -> Result<Handle, Status> {
         let path = vec![name(entry)].into();
         match self.op(dir.server(), Op::Lookup { dir, path })? {

@@ -1,4 +1,4 @@
-//! What the shard does of its own accord behind a batch: deeds that rows which were just applied ask for.
+//! The shard's background work after a batch: actions that the rows just applied ask for.
 
 use crate::data::pools;
 use crate::meta::keys;
@@ -8,7 +8,7 @@ use shoal_proto::Answer;
 use shoal_store::Changes;
 use std::rc::Rc;
 
-/// What the shard must be told of a batch that was applied.
+/// The facts of an applied batch that the shard needs.
 pub(super) struct Notice {
     reaps: bool,
     /// The pools' rows.

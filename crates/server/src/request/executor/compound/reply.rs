@@ -1,4 +1,5 @@
-//! What is answered: groups' replies as they are collected, what the whole reply waits for, and the copy that is kept for a retry.
+//! The reply: groups' replies as they are collected, the target that the whole reply waits for, and the copy
+//! that is kept for a retry.
 //!
 //! ```text
 //!   end of a group ─▶ encoded reply ─┬─▶ collected: [group][group]…, bulk data beside; the target is the latest of all groups'
@@ -23,7 +24,7 @@ use shoal_store::{Changes, Lsn, Needs, Strength, View};
 /// Encoded answer of an operation that writes outside the batch, at most.
 const WRITE_ANSWER_BYTES_MAX: usize = 128;
 
-/// The answer to a compound as it is collected: groups already encoded, bulk data beside.
+/// The answer to a compound as it is collected: groups already encoded, with bulk data apart.
 #[derive(Default)]
 pub struct Collected {
     /// Encoded [`GroupReply`]s.
@@ -33,15 +34,16 @@ pub struct Collected {
     /// Bulk data.
     pub bulk: Vec<Bytes>,
     bulk_bytes: usize,
-    /// What the reply waits for.
+    /// The target that the reply waits for.
     pub target: Target,
-    /// What would be lost together with what was done, if that was done before a start of this server.
+    /// The loss id of the changes, if they were made before a start of this server.
     pub loss: Option<Loss>,
-    /// A kill of this server would take what was done; or the reply says whether one did.
+    /// A kill of this server would lose the changes; or the reply says whether one did.
     pub with_start: bool,
     /// The newest change that was made.
     pub made: Lsn,
-    /// A loss id is needed however durable that is: bytes lie beside the records, or the reply is what others are compared with.
+    /// A loss id is needed however durable that is: bytes are outside the records, or other replies are
+    /// compared with this one.
     pub is_compared: bool,
 }
 
@@ -83,7 +85,8 @@ impl Compound {
         Ok(())
     }
 
-    /// Keep the failure of what was carried out outside the batch: some of its bytes may be there, so a retry must not do it again.
+    /// Keep the failure of work that was done outside the batch: some of its bytes may be there, so a retry
+    /// must not repeat it.
     pub(super) fn keep_failure(&mut self, status: Status, answers: &[Answer]) {
         let reply = encode_reply(status, answers);
         let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
@@ -116,7 +119,7 @@ impl Compound {
         }
     }
 
-    /// What the reply waits for.
+    /// The target that the reply waits for.
     pub(crate) fn depend(&mut self, seen: Lsn, made: Option<(Lsn, Strength)>) {
         let modes = self.shard.collection.sync_modes();
         let seen = if mutant::is(Mutant::ReadEarly) { Lsn(0) } else { seen };
@@ -175,7 +178,7 @@ impl Compound {
     }
 }
 
-/// Whether the reply of a write behind these answers can be kept.
+/// Whether the reply of a write after these answers can be kept.
 pub(super) fn has_room_to_keep(before: &[Answer]) -> bool {
     before.is_empty()
         || encode_reply(Status::Ok, before).len() + WRITE_ANSWER_BYTES_MAX <= limits::KEPT_REPLY_BYTES_MAX

@@ -1,12 +1,14 @@
-//! What a group may take of the journal and of the disk, asked for before it runs and given back when it has ended.
+//! The share of the journal and of the disk that a group may take, requested before it runs and returned when
+//! it has ended.
 //!
-//! What is asked for is generous, never exact. On a full disk it is refused, but not to those who make room: else how would it
-//! become less full?
+//! The request is generous, never exact. On a full disk it is refused, except to operations that free space:
+//! otherwise the disk would stay full.
 
 use shoal_proto::{Allocation, Op, limits};
 use shoal_store::{Ask, Changes};
 
-/// What a full disk must not refuse: how else would it become less full? What only looks goes along with it.
+/// The operations that a full disk must not refuse: those that free space. Operations that only read are
+/// allowed with them.
 fn frees(op: &Op) -> bool {
     !op.changes()
         || matches!(

@@ -148,8 +148,9 @@ impl Cluster {
         std::iter::once(&self.servers).chain(&self.mount).map(Running::pid).collect()
     }
 
-    /// Wait until its servers are at rest, and the disk is: they make their journals' files behind their start, and a disk is busy for a
-    /// while with what it was given, or what was taken away from it (`discard`). Those that never are, are not waited for.
+    /// Wait until its servers are at rest, and the disk is: they make their journals' files after their
+    /// start, and a disk is busy for a while with written or discarded (`discard`) blocks. Those that never
+    /// are, are not waited for.
     pub fn rest(&self) {
         self.servers_rest();
         let until = Instant::now() + DISK_REST_MAX;
@@ -158,7 +159,7 @@ impl Cluster {
             match is_smooth(self.folder.path()) {
                 Ok(true) => quiet += 1,
                 Ok(false) => quiet = 0,
-                // What cannot be looked at is not waited for.
+                // Disks that cannot be observed are not waited for.
                 Err(_) => return,
             }
         }

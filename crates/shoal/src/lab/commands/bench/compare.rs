@@ -4,12 +4,14 @@
 //!   A: up   B: up   round 1   A: bench   B: bench
 //!                   round 2   B: bench   A: bench   …   both stop, and begin anew: every round, or every `--turns` rounds
 //! ```
-//! Short turns right beside each other see the same machine: one that others share becomes faster and slower by a third from one
-//! tenth of a second to the next. So where file systems stay up, clients do ([`client`]), and a turn may be some milliseconds. A first
-//! one warms both up and does not count. File systems that are made anew now and then lie elsewhere in memory each time.
+//! Short adjacent turns see the same machine: a shared one becomes faster and slower by a third from one
+//! tenth of a second to the next. So where file systems stay up, clients do ([`client`]), and a turn may be
+//! some milliseconds. A first one warms both up and does not count. File systems that are made anew now and
+//! then lie elsewhere in memory each time.
 //!
-//! Each side runs its own servers and its own client, as one program: what is compared is all of it. Revisions are built in
-//! worktrees of their own, one after the other into one target folder, so that what they have in common is built once.
+//! Each side runs its own servers and its own client, as one program: the comparison covers all of it.
+//! Revisions are built in worktrees of their own, one after the other into one target folder, so that common
+//! parts are built once.
 
 mod client;
 mod proof;
@@ -26,7 +28,7 @@ use shoal_bench::sides::{Rates, compare, rates, table};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// What the two are called.
+/// The names of the two.
 const NAMES: [&str; 2] = ["A", "B"];
 /// Rounds where nothing is said.
 const ROUNDS: usize = 10;
@@ -34,13 +36,13 @@ const ROUNDS: usize = 10;
 const OURS: [&str; 7] =
     ["--target", "--repeat", "--json", "--quiet", "--reference", "--explain", "--stepwise"];
 
-/// A side: a program, its own words behind those of the benchmark, and its file system while that is up.
+/// A side: a program, its own arguments after those of the benchmark, and its file system while that is up.
 struct Side<'a> {
     program: &'a Path,
     own: &'a [&'a str],
-    /// Echo and syncs beside it are no part of this; the first versions measured none.
+    /// Echo and syncs are no part of this; the first versions measured none.
     unbound: bool,
-    /// It can run again and again.
+    /// It can run repeatedly.
     stepwise: bool,
     cluster: Option<Cluster>,
     client: Option<Client>,
@@ -103,7 +105,8 @@ struct Extent {
     turns: usize,
 }
 
-/// All rounds of both sides, each with words of its own behind those of the benchmark; `tell` hears of each turn.
+/// All rounds of both sides, each with arguments of its own after those of the benchmark; `tell` receives
+/// each turn.
 fn rounds(
     args: &BenchCompare,
     extent: Extent,

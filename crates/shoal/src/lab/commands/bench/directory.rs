@@ -1,8 +1,8 @@
 //! `shoal bench directory`: one directory with very many files, filled, listed and emptied by several clients.
 //!
-//! A file system of its own. Each client is a thread with a connection of its own and one create under way; a bare probe of
-//! the disk runs beside. Listings are made by processes of their own, so that their memory is theirs alone; the native one tells
-//! how many entries each shard has.
+//! A file system of its own. Each client is a thread with a connection of its own and one create under way; a
+//! bare probe of the disk runs concurrently. Listings are made by processes of their own, so that their
+//! memory is theirs alone; the native one reports how many entries each shard has.
 
 use super::cluster::Cluster;
 use super::held::{self, Figure, Kept, Run};
@@ -36,7 +36,7 @@ const DIR: &str = "crowd";
 const PASSING: usize = 2;
 /// How long the mount's names and attributes are believed, milliseconds: longer than any listing of them.
 const ATTR_TIMEOUT_MS: &str = "3600000";
-/// What is done, one after the other.
+/// The steps, one after the other.
 const STEPS: u64 = 7;
 /// The most files.
 const FILES_MAX: u64 = 100_000_000;
@@ -201,7 +201,7 @@ fn joined(thread: ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
     thread.join().unwrap_or_else(|_| Err(anyhow!("a client panicked")))
 }
 
-/// How many directories the servers have split, asked again and again by one client.
+/// How many directories the servers have split, requested repeatedly by one client.
 fn splits(place: &Place) -> Result<Splits> {
     let runtime = real::Runtime::new("bench-splits");
     let options = connect::options(place)?;

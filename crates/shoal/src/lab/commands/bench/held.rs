@@ -1,8 +1,9 @@
-//! Figures beside what this machine could do at best, as `shoal bounds` measured it and computes it.
+//! Figures next to this machine's bounds, as `shoal bounds` measured it and computes them.
 //!
-//! Other benchmarks measure echo and syncs beside every repetition ([`shoal_bench::beside`]) and need no more. Those that make
-//! a file system of their own for every figure, or have no repetitions, are held against the machine's file: one arithmetic,
-//! that of [`shoal_model`]. A machine that was never measured has no bounds; then a line says how to measure it.
+//! Other benchmarks measure echo and syncs beside every repetition ([`shoal_bench::beside`]) and need no
+//! more. Those that make a file system of their own for every figure, or have no repetitions, are compared
+//! with the machine's file: one arithmetic, that of [`shoal_model`]. A machine that was never measured has no
+//! bounds; then a line says how to measure it.
 
 use crate::lab::commands::bounds::shelf;
 use crate::{out, words};
@@ -16,7 +17,7 @@ pub struct Figure {
     pub what: String,
     /// Operations a second; of transfers, those of `counts`.
     pub per_s: f64,
-    /// What one costs.
+    /// The cost of one.
     pub counts: Counts,
     /// Which techniques: they say how many share a sync.
     pub set: Set,
@@ -43,7 +44,7 @@ pub struct Run {
     pub is_durable: bool,
 }
 
-/// A figure beside its bound.
+/// A figure next to its bound.
 #[derive(Serialize)]
 pub struct Held {
     what: String,
@@ -58,7 +59,7 @@ pub struct Held {
 pub struct Kept(Option<Machine>);
 
 impl Kept {
-    /// Read it: before anything is measured, so that a file that cannot be read costs nobody a measurement.
+    /// Read it: before anything is measured, so that an unreadable file does not waste a measurement.
     pub fn read() -> Result<Kept> {
         shelf::measured().map(Kept)
     }

@@ -1,7 +1,7 @@
 //! A process that lists one directory with attributes, and says how long it took and how much memory it had: the memory of a
 //! process that has done nothing else.
 //!
-//! What to list comes on standard input, what was seen goes to standard output, a line of JSON each.
+//! The directory to list comes on standard input, the result goes to standard output, a line of JSON each.
 
 use super::running::this_program;
 use crate::address::Place;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-/// What to list.
+/// The directory to list.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Wanted {
     /// By the native client: the address with the directory's path, and the key.
@@ -41,7 +41,7 @@ pub fn list(wanted: &Wanted) -> Result<Listed> {
     serde_json::from_slice(&output.stdout).context("the process that lists did not say what it saw")
 }
 
-/// What such a process does.
+/// The work of such a process.
 pub fn main() -> Result<ExitCode> {
     let wanted = serde_json::from_reader(std::io::stdin().lock())
         .context("a process that lists is started by a measurement, not by hand")?;

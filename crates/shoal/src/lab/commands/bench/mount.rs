@@ -1,8 +1,9 @@
-//! `shoal bench mount`: create, stat and remove through a mount, beside a pass-through mount with the same cache times.
+//! `shoal bench mount`: create, stat and remove through a mount, next to a pass-through mount with the same
+//! cache times.
 //!
-//! For each sync mode two file systems of its own, mounted: with the servers in the mount's process, and over TCP. They and
-//! the pass-through take turns, by one process and by several. Beside each mount: plain echo in its layout, and syncs of its
-//! groups. The end says what is asked of a mount and whether it was met.
+//! For each sync mode two file systems of its own, mounted: with the servers in the mount's process, and over
+//! TCP. They and the pass-through take turns, by one process and by several. With each mount: plain echo in
+//! its layout, and syncs of its groups. The end states the requirements of a mount and whether they were met.
 
 use super::cluster::Cluster;
 use super::running::this_program;
@@ -24,7 +25,7 @@ use shoal_bench::{
 };
 use std::process::ExitCode;
 
-/// What the targets are called.
+/// The names of the targets.
 const PASS_THROUGH: &str = "pass-through";
 const NAMES: [&str; 2] = ["embedded", "networked"];
 
@@ -60,7 +61,7 @@ pub fn run(args: BenchMount) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was measured; of its two mounts the embedded one stands for both.
+/// The measurements; of its two mounts the embedded one stands for both.
 type Measured = (Mount, String, Report);
 
 fn judge((mount, _, report): &Measured, epochs: bool) -> Vec<Verdict> {

@@ -1,9 +1,10 @@
-//! `shoal bench native`: whole small files by the native client, beside what bounds them.
+//! `shoal bench native`: whole small files by the native client, next to their bounds.
 //!
-//! A file system of its own (metadata and data durable at reply), then for each number of clients: create + write + close,
-//! stat, open + read + close and remove, no caches, each beside plain echo in the same layout and syncs of the same size. One
-//! client is measured twice, with idle cores and with cores kept awake, as waking up binds it; and once more with batches of
-//! files against the same files one by one. The end says what is asked of the native client and whether it was met.
+//! A file system of its own (metadata and data durable at reply), then for each number of clients: create +
+//! write + close, stat, open + read + close and remove, no caches, each with plain echo in the same layout
+//! and syncs of the same size. One client is measured twice, with idle cores and with cores kept awake, as
+//! waking up binds it; and once more with batches of files against the same files one by one. The end states
+//! the requirements of the native client and whether they were met.
 
 use super::cluster::Cluster;
 use super::setting;

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// One that was not stopped has so long to end by itself before it is killed: a mount is left behind by a killed process.
+/// One that was not stopped has so long to end by itself before it is killed: a killed process leaves its
+/// mount.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// This program.

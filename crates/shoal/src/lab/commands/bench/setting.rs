@@ -1,5 +1,5 @@
-//! How a file system is made, as far as its bounds need to know: servers, their processes, the kind of connection, and what
-//! is durable when it is answered.
+//! The setting of a file system, as far as its bounds need it: servers, their processes, the kind of
+//! connection, and the changes that are durable when they are answered.
 
 use crate::address::Place;
 use crate::connect;
@@ -22,7 +22,7 @@ fn addresses(place: &Place) -> Result<Vec<Vec<Address>>> {
     })
 }
 
-/// The process behind a server's socket on this machine.
+/// The process of a server's socket on this machine.
 fn pid(addresses: &[Address]) -> Option<u32> {
     let path = addresses.iter().find_map(|a| if let Address::Unix(path) = a { Some(path) } else { None })?;
     let stream = UnixStream::connect(path).ok()?;

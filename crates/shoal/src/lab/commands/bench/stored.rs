@@ -1,9 +1,9 @@
-//! `shoal bench stored`: whole small files on a server that already stores very much, beside an empty one.
+//! `shoal bench stored`: whole small files on a server that already stores very much, next to an empty one.
 //!
-//! Two file systems of one server each, in one folder. To the store of one are added segments of the journal in which small files
-//! live, a terabyte of them ([`shoal_store::aged`]): what a change looks at of the segments, and what a checkpoint writes of
-//! their counts, is as with real ones. Their rows are not there, so a larger table, and a cache that holds less of it, are not
-//! measured. The two take turns; the ratio is taken round by round.
+//! Two file systems of one server each, in one folder. The store of one gets additional segments of the
+//! journal with live small files, a terabyte of them ([`shoal_store::aged`]): a change reads the segments,
+//! and a checkpoint writes their counts, as with real ones. Their rows are not there, so a larger table, and
+//! a cache that holds less of it, are not measured. The two take turns; the ratio is taken round by round.
 
 use super::cluster::Cluster;
 use crate::cluster_file::ClusterFile;
@@ -27,7 +27,7 @@ const EMPTY: &str = "empty";
 const STORED: &str = "stored";
 /// A server that stores much makes at least this share of the changes of an empty one.
 const SHARE: f64 = 0.9;
-/// What changes something.
+/// The phases that make changes.
 const CHANGES: [&str; 2] = [names::CREATE, names::REMOVE];
 
 /// Measure.

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 /// Sizes with eager I/O on and off: from this part of the limit to as many times of it.
 const AROUND: usize = 16;
-/// What the two are called.
+/// The names of the two.
 const NAMES: [&str; 2] = ["eager=off", "eager=on"];
 
 /// Measure.

@@ -21,7 +21,7 @@ use shoal_bench::{Concurrency, SmallOptions, Team, Workload};
 use shoal_model::{Operation, Set};
 use std::process::ExitCode;
 
-/// What an operation of a phase is. Listing and asking for each entry's attributes is mostly the latter.
+/// The operation of a phase. Listing and asking for each entry's attributes is mostly the latter.
 const PHASES: [(&str, Operation); 8] = [
     ("create", Operation::Create),
     ("write", Operation::Write),
@@ -64,7 +64,7 @@ pub fn run(mut args: BenchTechniques) -> Result<ExitCode> {
     tell(&args, &study.outcome(), &kept)
 }
 
-/// Of the three whole sets; of a single technique nobody has counted the cost.
+/// Of the three whole sets; the cost of a single technique was not counted.
 fn figures(args: &BenchTechniques, outcome: &Outcome) -> Vec<Figure> {
     let is_durable = matches!(args.module, ModuleName::Disk);
     let mut figures = Vec::new();

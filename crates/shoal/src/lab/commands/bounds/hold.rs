@@ -3,9 +3,9 @@
 //! ```text
 //!   round   probes │ null: 1, 16 clients │ memory: 1, 16 │ disk: 1, 16       the next one backwards
 //! ```
-//! All file systems are up together and take turns with the probes, so that the machine's costs are those of the minutes in which
-//! the figures were measured. Bounds are made of the least costs, figures are medians. What is not made durable waits for no sync and
-//! no disk, and makes no record.
+//! All file systems are up together and take turns with the probes, so that the machine's costs are those of
+//! the minutes in which the figures were measured. Bounds are made of the least costs, figures are medians.
+//! Changes that are not made durable wait for no sync and no disk, and make no record.
 
 use super::measure::{self, Extent, Measuring, SERVERS};
 use super::shelf;
@@ -35,7 +35,7 @@ const FILES_QUICK: u64 = 160;
 /// Listings with attributes.
 const LIST: &str = "readdirplus, written";
 
-/// What is measured, and the phase that it is.
+/// The measured operation, and its phase.
 const OPERATIONS: [(Operation, &str); 6] = [
     (Operation::Create, names::CREATE_EMPTY),
     (Operation::Stat, names::STAT),
@@ -117,7 +117,7 @@ fn measure(cluster: &Cluster, clients: u32, quick: bool, rates: &mut Rates) -> R
     Ok(())
 }
 
-/// What servers with such a module could reach.
+/// The bound of servers with such a module.
 fn bound(operation: Operation, machine: &Machine, module: &str, clients: u32, servers: u32) -> Bound {
     let mut machine = machine.clone();
     if module != "disk" {

@@ -1,7 +1,9 @@
-//! This machine, measured: the probes of [`shoal_bench::fit`], and what an operation costs our servers and clients ([`costs`]).
+//! This machine, measured: the probes of [`shoal_bench::fit`], and the cost of an operation for our servers
+//! and clients ([`costs`]).
 //!
-//! In rounds, each of which measures everything once. Between two rounds something else may be measured: what is medians over
-//! the rounds then is what the machine usually was meanwhile ([`super::validate`], [`super::hold`]).
+//! In rounds, each of which measures everything once. Between two rounds something else may be measured:
+//! medians over the rounds then describe the usual machine of that time ([`super::validate`],
+//! [`super::hold`]).
 
 mod call;
 mod costs;
@@ -53,7 +55,7 @@ impl Extent {
     }
 }
 
-/// The probes, and what they are made on.
+/// The probes, and their targets.
 pub struct Measuring {
     extent: Extent,
     folder: PathBuf,
@@ -82,7 +84,7 @@ impl Measuring {
         self.fit.steps() + 1
     }
 
-    /// Measure everything once; `tell` hears what comes next.
+    /// Measure everything once; `tell` receives the next step.
     pub fn round(&mut self, tell: &mut dyn FnMut(String)) -> Result<()> {
         tell("operations".to_owned());
         self.costs.round(&self.folder, self.extent.duration)?;
@@ -118,7 +120,7 @@ pub fn machine(args: &Bounds) -> Result<Machine> {
     measuring.machine()
 }
 
-/// What stands behind every value in the file.
+/// The source of every value in the file.
 pub fn remark() -> String {
     format!("by `shoal bounds`, {}", today())
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use shoal_model::{Machine, builtin};
 use std::path::{Path, PathBuf};
 
-/// The name of what was measured here.
+/// The name of this machine's measurements.
 pub const THIS: &str = "this";
 
 /// The user's machines.

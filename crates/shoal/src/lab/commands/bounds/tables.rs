@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use shoal_model::published::Compared;
 use shoal_model::{Bound, Machine, Operation, Servers, Set, chapter4, short};
 
-/// How many clients the bounds are told for.
+/// The numbers of clients that bounds are listed for.
 const CLIENTS: [u32; 4] = [1, 4, 16, 64];
 
 /// A number of clients; one may find its cores awake.
@@ -98,7 +98,7 @@ impl Bounds<'_> {
         lines
     }
 
-    /// What it is about.
+    /// Its subject.
     pub fn title(&self) -> String {
         format!(
             "estimated upper bounds, of all clients together; {}, metadata and data on each",
@@ -134,7 +134,7 @@ fn left(table: &mut Table, is_words: impl Fn(usize) -> bool) {
     }
 }
 
-/// A number with two digits behind the point, or what says as much.
+/// A number with two digits after the point, or in its short form.
 fn number(value: f64) -> String {
     match value {
         v if !v.is_finite() => "not known".to_owned(),
@@ -150,7 +150,7 @@ fn rate(operation: Operation, bound: &Bound) -> String {
     }
 }
 
-/// What the machine's file says.
+/// The values of the machine's file.
 pub fn machine(machine: &Machine) -> Table {
     let mut table = words::table(&[machine.name.as_str(), ""]);
     let mut row = |what: &str, value: Option<String>| {
@@ -201,7 +201,7 @@ pub fn machine(machine: &Machine) -> Table {
     table
 }
 
-/// Published numbers beside ours; nothing of those that were not.
+/// Published numbers next to ours; nothing for unpublished ones.
 pub fn published(all: &[Compared]) -> Option<Table> {
     let mut table = words::table(&["published", "there", "here", "unit", "", "from"]);
     left(&mut table, |at| at > 2);
@@ -227,7 +227,7 @@ pub fn published(all: &[Compared]) -> Option<Table> {
     (!all.is_empty()).then_some(table)
 }
 
-/// Slips of what was published, and the arithmetic of ours.
+/// Slips of the published numbers, and the arithmetic of ours.
 pub fn explain_published(all: &[Compared]) -> Vec<String> {
     let slip = |one: &Compared| one.published.slip.as_ref().map(|slip| format!("    the slip: {slip}"));
     all.iter()

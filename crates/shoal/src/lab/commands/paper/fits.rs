@@ -64,7 +64,7 @@ pub fn sensitivity(args: &Paper, experiment: &Experiment, memo: &mut Memo) -> Re
     Ok(Some(told))
 }
 
-/// The costs that were fitted of an experiment's machine, by whichever experiment.
+/// The fitted costs of an experiment's machine, by any experiment.
 fn costs_of(experiment: &Experiment) -> Result<Vec<String>> {
     let fits = match experiment.fit.is_empty() {
         false => experiment.fit.clone(),

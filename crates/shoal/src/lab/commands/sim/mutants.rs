@@ -24,7 +24,8 @@ pub fn run(args: &SimMutants) -> Result<bool> {
     if !args.json {
         out::line("| mutant | what it does | caught by seed | what was broken |\n|---|---|---|---|")?;
     }
-    // With one set for all, the seed that catches a bug stays what it is when combinations change; directories split early.
+    // With one set for all, the seed that catches a bug stays the same when combinations change; directories
+    // split early.
     let mut setup = args.setup.clone();
     setup.switches.get_or_insert(Switches { split_entries: 16, ..Switches::OURS });
     let mut missed = 0;

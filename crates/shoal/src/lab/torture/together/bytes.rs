@@ -21,7 +21,7 @@ pub fn a_read_sees_every_write_that_returned_before_it_began(t: &Together<'_>, d
     for time in 0..10 * t.times {
         for writer in 0..hands.len() {
             let (seed, len) = ((time * 10 + writer) as u64, [3000, 47, 70_000][(time + writer) % 3]);
-            // In the middle of what is there as often as at its end.
+            // In the middle of the existing bytes as often as at their end.
             let at = if time % 2 == 0 { all.len() } else { all.len() / 3 };
             let act = Act::Write { path: path.clone(), offset: at as u64, len, seed, sync: false };
             t.do_it(&mut hands[writer], &act)?;
@@ -167,8 +167,8 @@ pub fn where_writes_overlap_each_byte_is_one_writers(t: &Together<'_>, dir: &str
     Ok(())
 }
 
-/// One client cuts a file, in its first strip or over all servers, while another writes behind the cut: of what was behind
-/// it nothing is left but (parts of) the write. What is written after both is kept, and nothing comes back.
+/// One client cuts a file, in its first strip or over all servers, while another writes after the cut: of the
+/// bytes after it only (parts of) the write remain. Later writes are kept, and no cut bytes come back.
 pub fn a_truncate_against_a_write_leaves_nothing_else_behind_the_cut(
     t: &Together<'_>,
     dir: &str,
@@ -211,7 +211,7 @@ pub fn a_truncate_against_a_write_leaves_nothing_else_behind_the_cut(
         if let Some(other) = other {
             bail!("{path}: byte {other} of {} is not of the write, and was cut away", found.len());
         }
-        // Now one after the other: the write stays, and behind the cut there are zeros.
+        // Now one after the other: the write stays, and after the cut there are zeros.
         t.do_it(&mut hands[cutter], &truncate(cut))?;
         t.do_it(&mut hands[writer], &write(cut + 5, 10, 3))?;
         t.do_it(&mut hands[cutter], &truncate(size))?;

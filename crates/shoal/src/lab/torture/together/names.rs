@@ -5,8 +5,8 @@ use crate::lab::torture::errno::{EEXIST, EINVAL, ENOENT, ENOTEMPTY, ESTALE};
 use crate::lab::torture::hand::{Act, Said, content};
 use anyhow::{Result, bail, ensure};
 
-/// Each client in turn acts, each other looks: what is new is there at once, for opens and looks; what is gone cannot be
-/// opened any more at once, and is not even seen after the time that names are believed.
+/// Each client in turn acts, each other looks: a new name is there at once, for opens and looks; a removed
+/// one cannot be opened any more at once, and is not even seen after the cache time of names.
 pub fn what_one_client_does_to_names_is_seen_by_the_others_as_promised(
     t: &Together<'_>,
     dir: &str,
@@ -19,7 +19,7 @@ pub fn what_one_client_does_to_names_is_seen_by_the_others_as_promised(
                 let [old, new] = ["old", "new"].map(|word| format!("{dir}/{word}-{time}-{here}-{there}"));
                 let (seed, len) = ((time * 100 + here * 10 + there) as u64, 100 + 9000 * time);
                 let [read_old, read_new] = [&old, &new].map(|path| Act::Read { path: path.clone() });
-                // What is believed from here on is that there is nothing.
+                // From here on the absence is cached.
                 ensure!(
                     is_refused(&t.ask(&mut hands[there], &read_old)?.0, ENOENT),
                     "{old} is there before it is made"
@@ -36,7 +36,8 @@ pub fn what_one_client_does_to_names_is_seen_by_the_others_as_promised(
                 super::same(&new, &t.read(&mut hands[there], &new)?, &content(seed, len))?;
                 t.do_it(&mut hands[here], &Act::Unlink { path: new.clone() })?;
                 let after = t.ask(&mut hands[there], &read_new)?.0;
-                // A native client believes for a moment where the name led, and hears that nothing is there any more.
+                // A native client caches for a moment where the name led, and learns that nothing is there
+                // any more.
                 let gone_there =
                     is_refused(&after, ENOENT) || (there >= t.site.mounts() && is_refused(&after, ESTALE));
                 ensure!(gone_there, "{new} was removed, and opening it says {after:?}");
@@ -56,7 +57,7 @@ pub fn what_one_client_does_to_names_is_seen_by_the_others_as_promised(
     Ok(())
 }
 
-/// 64 processes on all ways make one name at the same time, again and again.
+/// 64 processes on all ways make one name at the same time, repeatedly.
 pub fn of_64_exclusive_creates_of_one_name_one_wins(t: &Together<'_>, dir: &str) -> Result<()> {
     let mut hands = t.hands(64)?;
     for time in 0..5 * t.times {

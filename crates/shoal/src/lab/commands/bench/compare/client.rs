@@ -24,7 +24,8 @@ impl Client {
         Ok(Client { child, input, output })
     }
 
-    /// Run once; what it told. How long this waits is bounded by the benchmark's own operations, each of which has a deadline.
+    /// Run once; returns its result. The wait is bounded by the benchmark's own operations, each of which has
+    /// a deadline.
     pub(super) fn run(&mut self) -> Result<String> {
         let mut line = String::new();
         self.input.write_all(b"\n").context("the benchmark has ended")?;

@@ -1,11 +1,12 @@
 //! `shoal bench compare --prove`: does the comparison find a slowdown that is there, and none where there is none?
 //!
-//! This program against itself, and against itself with every operation made a few percent longer by spinning behind it. One
-//! client, one operation under way, servers that keep all in memory: what such an operation takes is processor time and waking.
+//! This program against itself, and against itself with every operation made a few percent longer by spinning
+//! after it. One client, one operation under way, servers that keep all in memory: such an operation takes
+//! processor time and wake-ups.
 //!
-//! A turn is fifty files, some ten milliseconds, and all of its messages are judged: made, read, removed. Two turns beside each other
-//! may differ by a fifth on a machine that others share; the middle of a thousand pairs wanders by about a percent. So a comparison
-//! takes a thousand pairs, on file systems that are made anew every 250.
+//! A turn is fifty files, some ten milliseconds, and all of its messages are judged: made, read, removed. Two
+//! adjacent turns may differ by a fifth on a shared machine; the middle of a thousand pairs wanders by about
+//! a percent. So a comparison takes a thousand pairs, on file systems that are made anew every 250.
 
 use super::{Extent, found, rounds};
 use crate::lab::cli::BenchCompare;
@@ -20,9 +21,10 @@ use shoal_bench::sides::{Both, Rates, Told, compare, through};
 use shoal_bench::whole::names;
 use std::process::ExitCode;
 
-/// The phases that are judged, together: one message an operation. Stats right behind the creates are believed from before.
+/// The phases that are judged, together: one message an operation. Stats right after the creates are answered
+/// from the cache.
 const PHASES: [&str; 3] = [names::CREATE, names::READ, names::REMOVE];
-/// What they are called together.
+/// Their common name.
 const ALL: &str = "create, read, remove";
 /// The benchmark, and what keeps its files.
 const WORDS: [&str; 6] = ["small", "--whole", "--workers", "1", "--files", "50"];
@@ -32,7 +34,7 @@ const ROUNDS: usize = 1000;
 const TURNS: usize = 250;
 /// Comparisons of each kind, at most.
 const TIMES_MAX: usize = 1000;
-/// Told rightly so often, it is proven.
+/// With this many right results, it is proven.
 const SHARE: f64 = 0.9;
 
 /// One comparison.
@@ -65,7 +67,7 @@ pub(super) fn run(args: BenchCompare, times: usize) -> Result<ExitCode> {
     draw(Progress::Begin { steps: 2 * turns * times as u64 });
     let mut trials = Vec::new();
     for trial in 0..2 * times {
-        // In turn, so that what the machine does for a while it does to both kinds.
+        // In turn, so that a change of the machine affects both kinds.
         let own: &[&str] = if trial % 2 == 0 { &[] } else { &plant };
         let what = if trial % 2 == 0 { "with itself" } else { "with itself slowed" };
         let seen =
@@ -95,7 +97,7 @@ fn judged(both: Both, planted_percent: f64) -> Trial {
     Trial { planted_percent, ratio: both.ratio, told: both.told, is_right: both.told == wanted }
 }
 
-/// Comparisons of a kind that were told rightly, and all of it.
+/// Comparisons of a kind with the right result, and all of the kind.
 fn share(trials: &[Trial], is_planted: bool) -> (usize, usize) {
     let of_kind = || trials.iter().filter(|trial| (trial.planted_percent > 0.0) == is_planted);
     (of_kind().filter(|trial| trial.is_right).count(), of_kind().count())

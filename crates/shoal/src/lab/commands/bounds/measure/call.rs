@@ -4,9 +4,9 @@
 //!   client ── asks ──▶ thread that serves ── hands over ──▶ thread of the pool ── O_DIRECT|O_DSYNC ──▶ disk
 //!          ◀─ answers ─                   ◀──── wakes ─────
 //! ```
-//! Its processor time is that of several at once. How long one waits is what a client that is alone waits longer for an answer
-//! that is durable than for one that is not: between two writes the disk has become idle, and so have the cores of all three threads,
-//! which a loop of writes alone would never see.
+//! Its processor time is that of several at once. Its waiting time is the time that a single client waits
+//! longer for a durable answer than for another: between two writes the disk has become idle, and so have the
+//! cores of all three threads; a loop of writes alone would never see that.
 
 use crate::lab::commands::bench::cluster::Scratch;
 use anyhow::{Context as _, Result, anyhow};
@@ -28,7 +28,7 @@ const MESSAGE_BYTES: usize = 64;
 const DURABLE: u8 = 1;
 const PLAIN: u8 = 0;
 
-/// What it costs.
+/// Its cost.
 pub struct FileCall {
     /// Processor time of each, microseconds.
     pub cpu_us: f64,
@@ -70,7 +70,7 @@ async fn write(file: &File, call: u64) -> Result<()> {
     Ok(file.write_aligned(at, AlignedBuf::zeroed(AlignedBuf::ALIGN)).await.1?)
 }
 
-/// Some at once, again and again: processor time of a call.
+/// Some at once, repeatedly: processor time of a call.
 async fn calls(file: File, span: Duration) -> Result<f64> {
     let (begun, used_us, mut done) = (Instant::now(), counts::cpu_us_here(), 0_u64);
     while begun.elapsed() < span || done == 0 {
@@ -81,7 +81,7 @@ async fn calls(file: File, span: Duration) -> Result<f64> {
     Ok((counts::cpu_us_here() - used_us) as f64 / done as f64)
 }
 
-/// What a client waits longer for an answer that is durable.
+/// The additional wait of a client for a durable answer.
 fn asked(path: PathBuf, span: Duration) -> Result<f64> {
     // Sockets' paths are short, whatever folder is meant.
     let scratch = Scratch::new(None)?;

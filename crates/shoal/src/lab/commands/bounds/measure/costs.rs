@@ -1,9 +1,10 @@
-//! What an operation costs our servers and clients, of throwaway file systems.
+//! The costs of an operation for our servers and clients, from throwaway file systems.
 //!
-//! Clients make empty files, stat and remove them, and list them with attributes; processor time of both sides, divided by the
-//! operations. One file system is durable at fsync, so a slow disk costs no time here; one keeps everything in memory, and what
-//! the first takes more is the journal's. There one client alone tells what sleeping and waking cost, and large files what bytes
-//! do. All of them are up while the machine is measured, and at rest between the rounds.
+//! Clients make empty files, stat and remove them, and list them with attributes; processor time of both
+//! sides, divided by the operations. One file system is durable at fsync, so a slow disk costs no time here;
+//! one keeps everything in memory, and the difference is the journal's cost. There a single client gives the
+//! cost of sleeping and waking, and large files the cost of bytes. All of them are up while the machine is
+//! measured, and at rest between the rounds.
 
 use super::call::FileCall;
 use crate::lab::commands::bench::cluster::Cluster;
@@ -20,7 +21,7 @@ use std::time::Duration;
 const CLIENTS: usize = 64;
 /// Some clients: as costs usually are.
 const FEW: usize = 8;
-/// A call to a file costs no more than so many times what it costs by itself: else something else was measured.
+/// A call to a file costs at most so many times its own cost: else something else was measured.
 const FILE_TIMES_MAX: f64 = 5.0;
 /// Clients that list, each a directory of its own, with so many times the files of others.
 const LISTING: usize = 4;
@@ -33,7 +34,7 @@ const READ: &str = "read";
 /// Bytes of a large file.
 const LARGE_BYTES: u64 = 16 << 20;
 
-/// What the phases of all rounds cost.
+/// The costs of the phases of all rounds.
 #[derive(Default)]
 struct Phases(Vec<PhaseResult>);
 
@@ -48,7 +49,7 @@ impl Phases {
         self.us(name, pick, |phase| Some(side(phase.counts.as_ref()?) as f64))
     }
 
-    /// What changes something: the cheapest, or what is usual, of which creates and removes are each a half.
+    /// A change: the cheapest, or the usual one, of which creates and removes are each a half.
     fn change_us(&self, pick: Pick, side: Side) -> Result<f64> {
         let (create_us, remove_us) =
             (self.cpu_us(names::CREATE_EMPTY, pick, side)?, self.cpu_us(names::REMOVE, pick, side)?);
@@ -76,7 +77,7 @@ pub enum Pick {
 }
 
 impl Pick {
-    /// Many clients cost least, each; some, what is usual.
+    /// With many clients, each costs least; with some, the usual amount.
     fn crowd<T>(self, many: T, few: T) -> T {
         match self {
             Pick::Least => many,
@@ -119,7 +120,7 @@ impl Measured {
         self.cluster.stop()
     }
 
-    /// Run it; beside it how often servers' threads went to sleep, an operation.
+    /// Run it; also returns how often servers' threads went to sleep, per operation.
     fn sleeping(&self, workers: usize, workload: Workload) -> Result<(Vec<PhaseResult>, f64)> {
         let slept = self.sleeps();
         let phases = self.run(workers, workload)?;
@@ -174,7 +175,8 @@ impl Rounds {
         })
     }
 
-    /// Measure everything once; a call of another thread for so long. Replies wait for no sync: what is measured is the cores.
+    /// Measure everything once; a call of another thread for so long. Replies wait for no sync: the cores are
+    /// measured.
     pub fn round(&mut self, folder: &Path, span: Duration) -> Result<()> {
         let (disk, synced, memory) = (&self.unsynced_system, &self.synced_system, &self.memory_system);
         let whole = |files| Workload::Whole(WholeOptions { files, bytes: 0 });
@@ -208,7 +210,7 @@ impl Rounds {
         [self.unsynced_system, self.synced_system, self.memory_system].into_iter().try_for_each(Measured::end)
     }
 
-    /// What is known by now.
+    /// The results so far.
     pub fn costs(&self, pick: Pick) -> Result<Costs> {
         Ok(Costs {
             client: self.side(pick, |counts| counts.client_cpu_us, true, WRITE, READ)?,
@@ -221,8 +223,8 @@ impl Rounds {
         })
     }
 
-    /// What a file's call that another thread makes costs: by itself at least; usually what a group of changes takes more
-    /// where it is made durable, as the thread that serves awakes for it, too.
+    /// The cost of a file's call on another thread: at least its own; usually the additional cost of a group
+    /// of changes that is made durable, because the serving thread wakes for it, too.
     fn file_us(&self, pick: Pick) -> Result<f64> {
         let least_us = Pick::Usual.of(self.calls.iter().map(|call| call.cpu_us), "calls")?;
         let Pick::Usual = pick else { return Ok(least_us) };
@@ -237,7 +239,7 @@ impl Rounds {
         })
     }
 
-    /// What a listing takes beside its messages.
+    /// The cost of a listing in addition to its messages.
     fn entry_us(&self, pick: Pick, side: Side, look_us: f64) -> Result<f64> {
         let requests = self.disk.us(LIST, pick, |phase| Some(phase.counts.as_ref()?.requests as f64))?;
         Ok((self.disk.cpu_us(LIST, pick, side)? - requests * look_us).max(0.0))
@@ -247,10 +249,12 @@ impl Rounds {
         Pick::Usual.of(self.calls.iter().map(|call| call.alone_us), "calls")
     }
 
-    /// `waits`: this side waits for what the other makes durable, and is long asleep meanwhile; a server's part of that is its calls'.
+    /// `waits`: this side waits until the other has made a change durable, and is long asleep meanwhile; a
+    /// server's part of that belongs to its calls.
     fn side(&self, pick: Pick, side: Side, waits: bool, write: &str, read: &str) -> Result<OperationCosts> {
         let (crowds, recorded) = match pick {
-            // The cheapest of all: who is alone has caches to himself, many share what is done once for several.
+            // The cheapest of all: a single client has the caches to itself, many clients share work that is
+            // done once for several.
             Pick::Least => (vec![&self.memory, &self.few, &self.alone], vec![&self.disk, &self.unsynced]),
             Pick::Usual => (vec![&self.few], vec![if waits { &self.synced } else { &self.unsynced }]),
         };
@@ -270,7 +274,7 @@ impl Rounds {
                 self.memory.megabyte_us(write, pick, side)?,
                 self.memory.megabyte_us(read, pick, side)?,
             ),
-            // Of a server; nobody asks it of a client.
+            // Of a server; not used for a client.
             megabyte_cached_us: self.disk.megabyte_us(WRITE, pick, side)?,
         })
     }
