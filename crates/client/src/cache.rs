@@ -4,10 +4,12 @@
 //! long other clients' changes can be missed. Zero is strict: nothing is kept.
 //!
 //! **Invariant: a client sees its own changes at once.** A change drops the entries that it touched and gives
-//! them a *stamp*; an answer to a question sent before the stamp is not kept. **Invariant: a name is looked
-//! up anew when it led to an object that a server reported gone** ([`Cache::gone`]): a caller that meets such
-//! an object looks its name up again, and must not get the same answer from the cache. **Invariant: a
-//! negative entry never answers an open**: only [`Cache::name`] callers that ask for it get one.
+//! them a *stamp*; an answer that was requested before the stamp is not kept. **Invariant: an answer is valid
+//! from the moment at which it was requested**, not from its arrival: a server may have answered long before.
+//! **Invariant: a name is looked up anew when it led to an object that a server reported gone**
+//! ([`Cache::gone`]): a caller that meets such an object looks its name up again, and must not get the same
+//! answer from the cache. **Invariant: a negative entry never answers an open**: only [`Cache::name`] callers
+//! that ask for it get one.
 
 use crate::ops::Listener;
 use lru::LruCache;
@@ -49,9 +51,14 @@ pub(crate) struct Cache {
     pub(crate) on_removal: Option<Rc<dyn Fn(Handle)>>,
 }
 
-/// When something was asked, for [`Cache::put_attr`] and [`Cache::put_name`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Stamp(u64);
+/// When something was asked, for [`Cache::put_attr`] and [`Cache::put_name`]: after which changes, and at
+/// what time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stamp {
+    changes: u64,
+    /// The time from which the answer is believed.
+    pub(crate) at: Instant,
+}
 
 impl Cache {
     pub(crate) fn new(name_ttl: Duration, attr_ttl: Duration) -> Cache {
@@ -69,14 +76,14 @@ impl Cache {
         }
     }
 
-    /// To be taken before asking.
-    pub(crate) fn stamp(&self) -> Stamp {
-        Stamp(self.now_stamp)
+    /// The stamp of a request that is sent at `at`, to be taken before it is sent.
+    pub(crate) fn stamp(&self, at: Instant) -> Stamp {
+        Stamp { changes: self.now_stamp, at }
     }
 
     fn trusts(&self, object: Handle, asked: Stamp) -> bool {
         let changed = self.stamps.peek(&object).copied().unwrap_or(self.floor);
-        changed <= asked.0
+        changed <= asked.changes
     }
 
     /// The object that a name leads to, if it is known.
@@ -111,22 +118,22 @@ impl Cache {
     }
 
     /// Keep the object that a name leads to.
-    pub(crate) fn put_name(&mut self, dir: Handle, name: &Name, leads: Leads, asked: Stamp, now: Instant) {
+    pub(crate) fn put_name(&mut self, dir: Handle, name: &Name, leads: Leads, asked: Stamp) {
         if self.name_ttl.is_zero() || !self.trusts(dir, asked) {
             return;
         }
-        self.names.put((dir, name.clone()), (leads, now + self.name_ttl));
+        self.names.put((dir, name.clone()), (leads, asked.at + self.name_ttl));
         if self.names.len() > NAMES_MAX {
             self.names.pop_lru();
         }
     }
 
     /// Keep attributes (merged ones), unless the kept ones are valid longer: a listing's may come late.
-    pub(crate) fn put_attr(&mut self, attr: &Attr, asked: Stamp, now: Instant) {
+    pub(crate) fn put_attr(&mut self, attr: &Attr, asked: Stamp) {
         if self.attr_ttl.is_zero() || !self.trusts(attr.handle, asked) {
             return;
         }
-        let until = now + self.attr_ttl;
+        let until = asked.at + self.attr_ttl;
         if self.attrs.peek(&attr.handle).is_some_and(|(_, kept_until)| *kept_until > until) {
             return;
         }
@@ -179,9 +186,9 @@ mod tests {
     fn what_is_kept_is_believed_until_its_time_and_not_after() {
         let mut cache = cache();
         let name = Name::new(b"a").unwrap();
-        let stamp = cache.stamp();
-        cache.put_name(DIR, &name, Leads::Nowhere, stamp, Instant(0));
-        cache.put_attr(&file_attr(Handle(9)), stamp, Instant(0));
+        let stamp = cache.stamp(Instant(0));
+        cache.put_name(DIR, &name, Leads::Nowhere, stamp);
+        cache.put_attr(&file_attr(Handle(9)), stamp);
         assert_eq!(cache.name(DIR, &name, Instant(99_999_999)), Some(Leads::Nowhere));
         assert!(cache.attr(Handle(9), Instant(99_999_999)).is_some());
         assert_eq!(cache.name(DIR, &name, Instant(100_000_000)), None);
@@ -189,18 +196,32 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_is_believed_from_its_request_on_and_not_from_its_arrival() {
+        let mut cache = cache();
+        let name = Name::new(b"a").unwrap();
+        // Requested at 0, answered before 40 ms, arrived at 90 ms: another client may have changed it at 40
+        // ms.
+        let stamp = cache.stamp(Instant(0));
+        cache.put_name(DIR, &name, Leads::To(Handle(9), Kind::File), stamp);
+        cache.put_attr(&file_attr(Handle(9)), stamp);
+        let end_of_belief = Instant(40_000_000 + 100_000_000);
+        assert_eq!(cache.name(DIR, &name, end_of_belief), None);
+        assert!(cache.attr(Handle(9), end_of_belief).is_none());
+    }
+
+    #[test]
     fn an_answer_asked_for_before_a_change_is_not_kept_behind_it() {
         let mut cache = cache();
         let name = Name::new(b"a").unwrap();
-        let before = cache.stamp();
+        let before = cache.stamp(Instant(0));
         cache.changed(Handle(9));
         cache.changed_name(DIR, &name);
-        cache.put_attr(&file_attr(Handle(9)), before, Instant(0));
-        cache.put_name(DIR, &name, Leads::Nowhere, before, Instant(0));
+        cache.put_attr(&file_attr(Handle(9)), before);
+        cache.put_name(DIR, &name, Leads::Nowhere, before);
         assert!(cache.attr(Handle(9), Instant(1)).is_none());
         assert_eq!(cache.name(DIR, &name, Instant(1)), None);
-        let after = cache.stamp();
-        cache.put_attr(&file_attr(Handle(9)), after, Instant(0));
+        let after = cache.stamp(Instant(0));
+        cache.put_attr(&file_attr(Handle(9)), after);
         assert!(cache.attr(Handle(9), Instant(1)).is_some());
     }
 
@@ -208,33 +229,33 @@ mod tests {
     fn older_attributes_do_not_take_the_place_of_fresher_ones_but_of_those_a_change_made_false() {
         let mut cache = cache();
         let (older, fresher) = (file_attr(Handle(9)), Attr { size: 5, ..file_attr(Handle(9)) });
-        let stamp = cache.stamp();
-        cache.put_attr(&fresher, stamp, Instant(20));
-        cache.put_attr(&older, stamp, Instant(10));
+        let stamp = cache.stamp(Instant(0));
+        cache.put_attr(&fresher, Stamp { at: Instant(20), ..stamp });
+        cache.put_attr(&older, Stamp { at: Instant(10), ..stamp });
         assert_eq!(cache.attr(Handle(9), Instant(30)).map(|attr| attr.size), Some(5));
-        cache.put_attr(&older, stamp, Instant(20));
+        cache.put_attr(&older, Stamp { at: Instant(20), ..stamp });
         assert_eq!(
             cache.attr(Handle(9), Instant(30)).map(|attr| attr.size),
             Some(0),
             "told last, of one age"
         );
         cache.changed(Handle(9));
-        let stamp = cache.stamp();
-        cache.put_attr(&fresher, stamp, Instant(10));
+        let stamp = cache.stamp(Instant(0));
+        cache.put_attr(&fresher, Stamp { at: Instant(10), ..stamp });
         assert_eq!(cache.attr(Handle(9), Instant(30)).map(|attr| attr.size), Some(5));
     }
 
     #[test]
     fn a_name_that_led_to_what_is_gone_is_asked_anew() {
         let mut cache = cache();
-        let (name, stamp) = (Name::new(b"a").unwrap(), cache.stamp());
-        cache.put_name(DIR, &name, Leads::To(Handle(9), Kind::File), stamp, Instant(0));
-        cache.put_attr(&file_attr(Handle(9)), stamp, Instant(0));
+        let (name, stamp) = (Name::new(b"a").unwrap(), cache.stamp(Instant(0)));
+        cache.put_name(DIR, &name, Leads::To(Handle(9), Kind::File), stamp);
+        cache.put_attr(&file_attr(Handle(9)), stamp);
         cache.gone(Handle(9));
         assert_eq!(cache.name(DIR, &name, Instant(1)), None);
         assert!(cache.attr(Handle(9), Instant(1)).is_none());
-        let behind = cache.stamp();
-        cache.put_name(DIR, &name, Leads::To(Handle(10), Kind::File), behind, Instant(1));
+        let behind = cache.stamp(Instant(0));
+        cache.put_name(DIR, &name, Leads::To(Handle(10), Kind::File), Stamp { at: Instant(1), ..behind });
         assert_eq!(cache.name(DIR, &name, Instant(2)), Some(Leads::To(Handle(10), Kind::File)));
         (100..100 + 2 * GONE_MAX as u64).for_each(|object| cache.gone(Handle(object)));
         assert_eq!(cache.gone.len(), GONE_MAX);
@@ -243,8 +264,8 @@ mod tests {
     #[test]
     fn strict_keeps_nothing() {
         let mut cache = Cache::new(Duration::ZERO, Duration::ZERO);
-        let stamp = cache.stamp();
-        cache.put_attr(&file_attr(Handle(9)), stamp, Instant(0));
+        let stamp = cache.stamp(Instant(0));
+        cache.put_attr(&file_attr(Handle(9)), stamp);
         assert!(cache.attr(Handle(9), Instant(0)).is_none());
     }
 }

@@ -48,6 +48,8 @@ const TRIES_MAX: u32 = 64;
 pub(crate) const HOPS_MAX: u32 = 4;
 /// The first pause before a retry, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(200));
+/// How long a release is tried: beyond it the session that holds the orphan has ended too.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Before the error of a call to a silent server.
 pub(crate) const SILENT_PAUSE: Duration = Duration::from_millis(1);
 
@@ -55,6 +57,8 @@ pub(crate) const SILENT_PAUSE: Duration = Duration::from_millis(1);
 pub(crate) struct Operation {
     pub(crate) op: &'static str,
     pub(crate) object: Option<Handle>,
+    /// When it began: its answers are no younger.
+    pub(crate) began: Instant,
     pub(crate) deadline: Instant,
     pub(crate) durability: Durability,
     pub(crate) call: Option<Rc<Call>>,
@@ -155,6 +159,7 @@ impl Core {
         Operation {
             op,
             object,
+            began: self.world.now(),
             deadline: self.deadline(),
             durability: Durability::Usual,
             call: self.current_call.borrow().clone(),
@@ -482,11 +487,18 @@ impl Core {
 
     /// Say something, so that the session lives on.
     pub(crate) fn ping_unasked(&self, server: ServerId) {
-        self.post(server, "ping", vec![Op::Ping {}]);
+        self.post(server, "ping", vec![Op::Ping {}], self.options.timeout);
     }
 
-    /// Send a request whose answer no caller awaits.
-    pub(crate) fn post(&self, server: ServerId, op: &'static str, ops: Vec<Op>) {
+    /// Release an orphan that is no longer held here. No caller waits. The request stays queued long after a
+    /// call would have given up: a release that is lost leaves the object on its server until this client
+    /// ends.
+    pub(crate) fn post_release(&self, object: Handle) {
+        self.post(object.server(), "release", vec![Op::Release { object }], RELEASE_TIMEOUT);
+    }
+
+    /// Send a request that no caller waits for.
+    fn post(&self, server: ServerId, op: &'static str, ops: Vec<Op>, within: Duration) {
         self.enqueue(
             server,
             Asked {
@@ -494,7 +506,7 @@ impl Core {
                 groups: vec![Group { ops: ops.into() }],
                 bulk: Vec::new(),
                 reply_bytes: 0,
-                deadline: self.world.now() + self.options.timeout,
+                deadline: self.world.now() + within,
                 durability: Durability::Usual,
                 call: None,
                 waiter: Waiter::Nobody,

@@ -29,6 +29,11 @@ impl Error {
         self.status.errno()
     }
 
+    /// Whether a server did not answer, or cannot be reached, which may pass.
+    pub fn is_silence(&self) -> bool {
+        matches!(self.status, Status::TimedOut | Status::Silent | Status::Unavailable)
+    }
+
     /// The same, of an object.
     pub fn of(mut self, object: Handle) -> Error {
         self.object = Some(object);

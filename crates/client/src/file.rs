@@ -53,7 +53,7 @@ impl Drop for Seek {
         let core = &self.0.core;
         let unheld = core.held.borrow_mut().sought();
         for object in unheld.into_iter().filter(|_| !core.is_closed()) {
-            core.post(object.server(), "release", vec![Op::Release { object }]);
+            core.post_release(object);
         }
     }
 }
@@ -62,7 +62,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         if self.let_go() && !self.client.core.is_closed() {
             let object = self.object;
-            self.client.core.post(object.server(), "release", vec![Op::Release { object }]);
+            self.client.core.post_release(object);
         }
     }
 }
@@ -128,7 +128,7 @@ impl OpenFile {
 
     /// The same, when it is held already.
     pub(crate) fn held(hold: Hold, attr: &Attr, rights: Rights, capability: Option<Capability>) -> OpenFile {
-        hold.client.core.held.borrow_mut().opened(attr.handle);
+        hold.client.core.held.borrow_mut().opened(attr.handle, attr.nlink == 0);
         let inode = hold.client.core.inodes.borrow_mut().opened(attr);
         OpenFile(Rc::new(Opened {
             client: hold.client.clone(),
@@ -148,7 +148,7 @@ impl OpenFile {
     pub fn again(&self) -> OpenFile {
         let client = self.0.client.clone();
         let hold = RefCell::new(Hold::new(client.clone(), self.0.handle));
-        client.core.held.borrow_mut().opened(self.0.handle);
+        client.core.held.borrow_mut().opened(self.0.handle, false);
         OpenFile(Rc::new(Opened {
             hold,
             client,
@@ -207,7 +207,8 @@ impl OpenFile {
         if opened.hold.borrow_mut().let_go() {
             let core = &opened.client.core;
             let o = core.begin("release", Some(object));
-            core.ask(&o, object.server(), vec![Op::Release { object }]).await?;
+            let released = core.ask(&o, object.server(), vec![Op::Release { object }]).await;
+            released.inspect_err(|_| core.post_release(object))?;
         }
         Ok(())
     }

@@ -46,10 +46,12 @@ impl HeldFiles {
     }
 
     /// An open of it has succeeded. Before that, it is not reported to its server as open: a removed file
-    /// must not be kept for an open that will be refused.
-    pub(crate) fn opened(&mut self, object: Handle) {
+    /// must not be kept for an open that is to be refused. One without a name is an orphan, kept for this
+    /// client since an answer or a release that it never got through.
+    pub(crate) fn opened(&mut self, object: Handle, is_nameless: bool) {
         if let Some(entry) = self.files.get_mut(&object) {
             entry.open = true;
+            entry.orphan |= is_nameless;
         }
     }
 
@@ -152,6 +154,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_open_that_finds_an_orphan_of_this_client_releases_it_with_its_close() {
+        let (mut held, object) = (HeldFiles::default(), Handle::new(ServerId(1), 9));
+        // The release of its last close never arrived.
+        held.hold(object);
+        held.opened(object, true);
+        assert!(held.let_go(object), "it is to be released again");
+        held.hold(object);
+        held.opened(object, false);
+        assert!(!held.let_go(object));
+    }
+
+    #[test]
     fn while_a_file_is_opened_by_its_name_what_is_removed_counts_as_held_and_is_released_in_the_end() {
         let mut held = HeldFiles::default();
         held.seek();
@@ -205,8 +219,8 @@ mod tests {
         held.hold(object);
         held.hold(other);
         assert!(held.due(ServerId(1), Instant(0), share).is_empty(), "its open is under way");
-        held.opened(object);
-        held.opened(other);
+        held.opened(object, false);
+        held.opened(other, false);
         let at = |s: u64| Instant(0) + Duration::from_secs(s);
         assert_eq!(held.due(ServerId(1), at(1), share), [object]);
         held.told(&[object], at(1));

@@ -38,6 +38,8 @@ pub use client::Client;
 pub use counters::ClientCounters;
 pub use error::Error;
 pub use file::OpenFile;
-pub use ops::{Contents, DirStream, NewFile, OpenedPages, Piece, StreamCounts, UnorderedDirStream, Which};
-pub use options::Options;
+pub use ops::{
+    Contents, DirStream, NewFile, OfServers, OpenedPages, Piece, StreamCounts, UnorderedDirStream, Which,
+};
+pub use options::{Options, TIMEOUT};
 pub use words::{RenameFlags, Statfs};

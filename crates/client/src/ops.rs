@@ -30,6 +30,7 @@ mod walk;
 mod write_many;
 mod xattr;
 
+pub use admin::OfServers;
 pub use create_many::NewFile;
 pub(crate) use directory::Listener;
 pub(crate) use getattr::logical_size;

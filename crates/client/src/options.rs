@@ -4,6 +4,9 @@ use shoal_env::Address;
 use shoal_proto::{CollectionId, SecretKey, limits};
 use std::time::Duration;
 
+/// Bound of an operation where nothing else is said.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
+
 /// The options of a client at its start.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -42,7 +45,7 @@ impl Options {
             collection,
             name_cache: Duration::from_millis(100),
             attr_cache: Duration::from_millis(100),
-            timeout: Duration::from_secs(30),
+            timeout: TIMEOUT,
             slots: 64,
             eager_bytes: limits::EAGER_BYTES_MAX,
             read_only: false,

@@ -8,6 +8,7 @@ use crate::secret::KeyFile;
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use shoal_env::Address;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -78,6 +79,9 @@ pub struct MountNote {
     pub key: PathBuf,
     /// The process that serves the mount.
     pub pid: u32,
+    /// Where all servers are, as the mount's map has it.
+    #[serde(default)]
+    pub servers: Vec<String>,
 }
 
 impl MountNote {
@@ -276,12 +280,49 @@ impl Place {
         )
     }
 
+    /// Where servers of this file system are, as this machine knows beside the address: from mounts of it,
+    /// and from the cluster file beside the key.
+    pub fn servers_known_here(&self) -> Vec<Address> {
+        let mut known = self.servers_of_cluster_file().unwrap_or_default();
+        for mounted in mounts().unwrap_or_default() {
+            let Ok(note) = MountNote::read(&mounted.mountpoint) else { continue };
+            let Ok(address) = note.address.parse::<ShoalAddress>() else { continue };
+            // One key file has one file system of a name.
+            if address.name == self.address.name && same_file(&note.key, &self.key) {
+                known.extend(address.servers);
+                known.extend(note.servers.iter().filter_map(|server| server.parse().ok()));
+            }
+        }
+        known.retain(|server| server.is_tcp() && !self.address.servers.contains(server));
+        let mut seen = BTreeSet::new();
+        known.retain(|server| seen.insert(server.clone()));
+        known
+    }
+
+    /// The same place, asked for at these servers too.
+    pub fn or_at(mut self, servers: &[Address]) -> Place {
+        self.address.servers.extend_from_slice(servers);
+        self
+    }
+
+    fn servers_of_cluster_file(&self) -> Option<Vec<Address>> {
+        let file = self.key.parent()?.join(crate::cluster_file::FILE_NAME);
+        let cluster = crate::cluster_file::ClusterFile::load(&file).ok()?;
+        cluster.find(Some(&self.address.name)).ok()?;
+        let servers = cluster.server.iter().filter_map(|server| server.addresses().ok()).flatten();
+        same_file(&cluster.path(&cluster.key), &self.key).then(|| servers.collect())
+    }
+
     /// The key's file system that the address names.
     pub fn open_key(&self) -> Result<(KeyFile, crate::secret::FileSystem)> {
         let key = KeyFile::load(&self.key)?;
         let file_system = key.find(Some(&self.address.name))?.clone();
         Ok((key, file_system))
     }
+}
+
+fn same_file(one: &Path, other: &Path) -> bool {
+    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
 /// Where the ShoalFS is mounted that a path lies on; of an address, or a path elsewhere, nowhere.

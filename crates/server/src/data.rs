@@ -23,6 +23,7 @@ pub mod change_counts;
 pub mod pools;
 pub mod precreated;
 pub(crate) mod reaper;
+pub mod room;
 mod work;
 
 pub use append::{Peers, Turn, Turns};

@@ -28,7 +28,7 @@ mod tasks;
 pub mod txn;
 
 pub use counters::{CounterSnapshot, Counters};
-pub use data::{change_counts, pools, precreated};
+pub use data::{change_counts, pools, precreated, room};
 pub use membership::stores;
 pub use meta::{format, inode, keys, rows};
 pub use net::serve::{CollectionSetup, ServeError, ServerConfig, ServerHandle, serve};

@@ -149,8 +149,12 @@ async fn keep_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
 }
 
 /// A server stays where its clients know it, until an operator moves it. One that would serve elsewhere is
-/// most likely a copy of the folder: two servers with one identity, each with a part of the changes.
-fn check_address(known: &ClusterMap, given: &ClusterMap, id: ServerId) -> Result<(), StoreError> {
+/// most likely a copy of the folder: two servers with one identity, each with a part of the changes. `known`
+/// is the map of the store, or of a fellow.
+///
+/// # Errors
+/// `Refused`, with the remedy.
+pub(crate) fn check_address(known: &ClusterMap, given: &ClusterMap, id: ServerId) -> Result<(), StoreError> {
     let (name, moved) = (&known.name, known.server(id).map_or(0, |info| info.moved));
     let is_older = given.server(id).is_some_and(|info| info.moved < moved);
     let (known, now) = (addresses(known, id), addresses(given, id));

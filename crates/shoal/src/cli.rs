@@ -11,6 +11,7 @@ pub use serving::{AddServer, Init, Mount, MountOptions, MoveServer, NewFileSyste
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// ShoalFS: a parallel file system in user space, fast at very many small files and at one file of very many
 /// writers.
@@ -104,4 +105,24 @@ pub struct Key {
     /// /etc/shoal/key.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key: Option<PathBuf>,
+}
+
+/// How long a command, or a mount, waits for servers.
+#[derive(Args, Debug, Clone, Copy)]
+pub struct TimeLimit {
+    /// Seconds after which an operation that no server answers fails.
+    #[arg(
+        long,
+        value_name = "S",
+        default_value_t = shoal_client::TIMEOUT.as_secs(),
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
+    pub timeout: u64,
+}
+
+impl TimeLimit {
+    /// The same as a span.
+    pub fn span(self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
 }

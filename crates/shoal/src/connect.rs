@@ -24,7 +24,7 @@ where
     with_options(place, options(place)?, work)
 }
 
-/// The same, for questions to servers that may be down: an answer within `patience`, or none.
+/// The same, with another time limit of each operation than the client's own.
 pub fn with_client_within<T, F>(
     place: &Place,
     patience: Duration,

@@ -36,8 +36,8 @@ fn follow_map(
 ) -> std::io::Result<Sender<()>> {
     let (ends, end) = std::sync::mpsc::channel();
     let follow = move || {
-        let mut epoch = None;
-        while end.recv_timeout(NOTE_EVERY) == Err(RecvTimeoutError::Timeout) {
+        let (mut epoch, mut pause) = (None, Duration::ZERO);
+        while end.recv_timeout(std::mem::replace(&mut pause, NOTE_EVERY)) == Err(RecvTimeoutError::Timeout) {
             let Some(map) = map(NOTE_EVERY).filter(|map| Some(map.epoch) != epoch) else { continue };
             let is_first = epoch.replace(map.epoch).is_none();
             let servers = map.servers.iter().flat_map(|info| info.addresses.iter());
@@ -45,11 +45,14 @@ fn follow_map(
                 servers.filter_map(|at| at.0.parse().ok()).filter(Address::is_tcp).collect();
             // The given address is valid as long as one of its servers is there.
             let is_good = is_first && address.servers.iter().any(|server| servers.contains(server));
-            if servers.is_empty() || is_good {
+            if servers.is_empty() {
                 continue;
             }
-            address.servers = servers;
-            note.address = address.to_string();
+            note.servers = servers.iter().map(Address::to_string).collect();
+            if !is_good {
+                address.servers = servers;
+                note.address = address.to_string();
+            }
             if let Err(error) = note.leave(&at) {
                 tracing::warn!(
                     "other commands may not find the file system mounted at {}: {error:#}",
@@ -87,7 +90,7 @@ impl Embedded {
         how.allow_other |= options.allow_other;
         let said = mount_options::apply(&options.mount_options, &mut how)?;
         let mut client = crate::connect::options(place)?;
-        client.timeout = said.timeout.unwrap_or(Duration::from_secs(options.timeout.max(1)));
+        client.timeout = said.timeout.unwrap_or(options.limit.span());
         let handle = Mount::start(client, at, &how).map_err(|error| {
             let remedy = match error {
                 MountError::Client(_) => "; is it served (`shoal up`, `shoal serve`)?",
@@ -100,6 +103,7 @@ impl Embedded {
             address: place.address.to_string(),
             key: std::path::absolute(&place.key)?,
             pid: std::process::id(),
+            servers: Vec::new(),
         };
         note.leave(handle.mountpoint())?;
         let follow = follow_map(note, handle.mountpoint().to_path_buf(), place.address.clone(), handle.map());

@@ -16,6 +16,7 @@ use futures_util::future::{Either, select};
 use shoal_env::{Address, Env, real};
 use shoal_proto::{ClusterMap, Owner, SecretKey, ServerId, Status};
 use shoal_server::refusing::Refusing;
+use shoal_server::room::Room;
 use shoal_server::stores;
 use shoal_server::{CollectionSetup, ServeError, ServerConfig, ServerHandle, Settings, Shard, serve};
 use shoal_store::{CollectionConfig, Identity, StoreError};
@@ -363,10 +364,22 @@ impl Plan {
             ..Settings::default()
         };
         let config = ServerConfig { id, listen, collections: setups, settings, polling: spans.polling };
-        serve(env.clone(), config).await.map_err(|error| match error {
+        let server = serve(env.clone(), config).await.map_err(|error| match error {
             ServeError::Store(name, error) => explain_all(error, &name),
             error => explain(error),
-        })
+        })?;
+        for shard in server.shards() {
+            warn_of_room(shard).await;
+        }
+        Ok(server)
+    }
+}
+
+/// A disk with too little room says so before it refuses anything.
+async fn warn_of_room(shard: &Rc<Shard>) {
+    let Ok(space) = shard.collection.space().await else { return };
+    if let Some(words) = Room::of(shard, &space).words() {
+        tracing::warn!("NOT WELL: server {}: {words}", shard.identity().id);
     }
 }
 

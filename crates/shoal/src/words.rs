@@ -9,15 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 /// `drwxr-xr-x`.
 pub fn mode(kind: Kind, mode: u32) -> String {
-    let first = match kind {
-        Kind::Directory => 'd',
-        Kind::Symlink => 'l',
-        Kind::Fifo => 'p',
-        Kind::Socket => 's',
-        Kind::CharDevice => 'c',
-        Kind::BlockDevice => 'b',
-        Kind::File | Kind::Datafile => '-',
-    };
+    let first = first_letter(kind);
     let mut text = String::from(first);
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
         let bits = mode >> shift;
@@ -31,6 +23,23 @@ pub fn mode(kind: Kind, mode: u32) -> String {
         });
     }
     text
+}
+
+/// The same of an object whose mode is not known.
+pub fn mode_unknown(kind: Kind) -> String {
+    format!("{}?????????", first_letter(kind))
+}
+
+fn first_letter(kind: Kind) -> char {
+    match kind {
+        Kind::Directory => 'd',
+        Kind::Symlink => 'l',
+        Kind::Fifo => 'p',
+        Kind::Socket => 's',
+        Kind::CharDevice => 'c',
+        Kind::BlockDevice => 'b',
+        Kind::File | Kind::Datafile => '-',
+    }
 }
 
 /// A time, in UTC: `2026-11-21T22:10:00.123456789Z`; before 1970 as seconds.

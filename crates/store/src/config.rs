@@ -71,6 +71,10 @@ impl CollectionConfig {
     /// Largest segment: a content's offset in it is 32 bits.
     pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
+    /// Free segments kept ready, where the disk has room: each start takes one. On a full disk no checkpoint
+    /// frees any, and the server may be stopped and started again.
+    pub const SEGMENTS_READY: usize = 2;
+
     /// Default memory for cached rows and contents.
     pub const CACHE_BYTES: usize = 64 << 20;
     /// Approximate memory of a cached row.

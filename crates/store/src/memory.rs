@@ -336,7 +336,8 @@ impl Module for Memory {
     fn space(&self) -> LocalBoxFuture<'static, Result<Space, StoreError>> {
         let state = self.state.borrow();
         let available = state.bytes_max.saturating_sub(state.used);
-        ready(Ok(Space { total: state.bytes_max, available, disk: 0 })).boxed_local()
+        ready(Ok(Space { total: state.bytes_max, available, free: available, ..Space::default() }))
+            .boxed_local()
     }
 
     fn counters(&self) -> StoreCounters {

@@ -13,6 +13,7 @@ use shoal_env::local::{Notify, Reached};
 use shoal_pattern::ViewRun;
 use shoal_proto::{Coalescing, Handle, StoreId};
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -223,6 +224,16 @@ pub struct Space {
     pub available: u64,
     /// The disk, for collections that share one ([`shoal_env::DiskSpace::disk`]; 0: not known).
     pub disk: u64,
+    /// Bytes free, as the file system says: the reserve is among them.
+    pub free: u64,
+    /// Bytes of those that only removals and recovery get.
+    pub reserve: u64,
+    /// Bytes of a journal segment; 0: there is no journal.
+    pub segment: u64,
+    /// Segments on the disk: in use, ready, and being prepared.
+    pub segments: u64,
+    /// A segment or a checkpoint found no space; changes may be refused although bytes are free.
+    pub stuck: bool,
 }
 
 /// Counts of the store, for `shoal status --counters`; syscalls are in `env`'s counters.
@@ -320,6 +331,11 @@ pub trait Module {
     /// *watermark*), and its reply depends on the returned record.
     fn apply_failed(&self) -> Lsn {
         Lsn(0)
+    }
+
+    /// The folder on a local disk; `None`: nothing is kept.
+    fn folder(&self) -> Option<&Path> {
+        None
     }
 
     // Order and durability.

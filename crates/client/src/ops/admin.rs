@@ -11,6 +11,28 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+/// The results of a request to all servers, each by itself.
+#[derive(Default, Debug)]
+pub struct OfServers {
+    /// These have done it.
+    pub done: Vec<ServerId>,
+    /// Why the others have not, or did not answer.
+    pub failed: Vec<Error>,
+}
+
+impl OfServers {
+    fn add(&mut self, told: Result<ServerId, Error>) {
+        match told {
+            Ok(server) => self.done.push(server),
+            Err(error) => self.failed.push(error),
+        }
+    }
+
+    fn into_result(self) -> Result<(), Error> {
+        self.failed.into_iter().next().map_or(Ok(()), Err)
+    }
+}
+
 impl Client {
     /// The time of the way to a server and back.
     ///
@@ -164,8 +186,21 @@ impl Client {
     /// # Errors
     /// `Invalid`: an unknown mode; or as a server answers (the others may have changed).
     pub async fn set_sync(&self, metadata: &str, data: &str, coalescing: &str) -> Result<(), Error> {
+        self.set_sync_each(metadata, data, coalescing).await.into_result()
+    }
+
+    /// The same, on each server by itself: one that does not answer keeps no other from it.
+    pub async fn set_sync_each(&self, metadata: &str, data: &str, coalescing: &str) -> OfServers {
         let op = Op::Setsync { metadata: metadata.into(), data: data.into(), coalescing: coalescing.into() };
-        self.of_all("setsync", &op).await
+        let o = self.core.begin("setsync", None);
+        let (o, op, map) = (&o, &op, self.map());
+        let all = map
+            .servers
+            .iter()
+            .map(|info| async move { self.core.ask(o, info.id, vec![op.clone()]).await.map(|_| info.id) });
+        let mut of = OfServers::default();
+        join_all(all).await.into_iter().for_each(|told| of.add(told));
+        of
     }
 
     /// Make all changes so far durable on all servers, by any client: names, attributes and bytes.
@@ -174,35 +209,33 @@ impl Client {
     /// As a server answers. `Io`: earlier writes of this client that no fsync covered may be lost; reported
     /// once.
     pub async fn sync_all(&self) -> Result<(), Error> {
+        self.sync_each().await.into_result()
+    }
+
+    /// The same, on each server by itself: one that does not answer keeps no other from it. An `Io` without a
+    /// server: something that this client wrote may be lost, as by [`Client::sync_all`].
+    pub async fn sync_each(&self) -> OfServers {
         let o = self.core.begin("sync", None);
         let (o, map) = (&o, self.map());
         let before = self.core.inodes.borrow().all_before();
         let all = map.servers.iter().map(|info| async move {
             self.core.ask(o, info.id, vec![Op::Sync {}]).await.map(|told| (info.id, told.loss))
         });
-        let (mut synced, mut failed) = (BTreeMap::new(), None);
+        let (mut synced, mut of) = (BTreeMap::new(), OfServers::default());
         for told in join_all(all).await {
-            match told {
-                Ok((server, loss)) => drop(synced.insert(server, loss)),
-                Err(error) => failed = Some(error),
-            }
+            of.add(told.map(|(server, loss)| {
+                synced.insert(server, loss);
+                server
+            }));
         }
         let mut inodes = self.core.inodes.borrow_mut();
         inodes.compare_all(&before, &synced);
-        match failed {
-            Some(error) => Err(error),
-            None if inodes.report_by_all() => Err(o.error(Status::Io).because(
+        if of.failed.is_empty() && inodes.report_by_all() {
+            of.failed.push(o.error(Status::Io).because(
                 "a server lost its memory since this client wrote to it; what no fsync had covered may be gone",
-            )),
-            None => Ok(()),
+            ));
         }
-    }
-
-    async fn of_all(&self, word: &'static str, op: &Op) -> Result<(), Error> {
-        let o = self.core.begin(word, None);
-        let map = self.map();
-        let all = map.servers.iter().map(|info| self.core.ask(&o, info.id, vec![op.clone()]));
-        join_all(all).await.into_iter().try_for_each(|told| told.map(drop))
+        of
     }
 
     /// Any operation as it is, to a server; returns the answer and its data.

@@ -100,7 +100,7 @@ impl Client {
         self.core.opened_by(o, told.server, attr.handle).await;
         if created {
             self.core.cache.borrow_mut().changed_name(dir, name);
-            self.core.made_empty(dir, name, &attr);
+            self.core.made_empty(o, dir, name, &attr);
             return Ok((attr, created, file));
         }
         let attr = self.core.made(o, dir, name, attr).await?;

@@ -7,6 +7,7 @@ use crate::core::ToldGroup;
 use crate::transfer::whole;
 use crate::{Client, Error};
 use bytes::Bytes;
+use shoal_env::Instant;
 use shoal_proto::{Attr, Generation, Handle, Name, Op, Owner, Placement, Rights, Status, Template};
 
 /// A file to be made.
@@ -70,6 +71,7 @@ impl Client {
         results: &mut [Option<Result<Attr, Error>>],
     ) {
         let stuffed_max = template.unwrap_or(self.map().template).stuffed_max();
+        let began = self.core.world.now();
         let (mut items, mut wanted) = (Vec::new(), Vec::new());
         for (item, file) in files.iter().enumerate() {
             let server = self.core.home_of_entry(file.dir, &file.name);
@@ -84,7 +86,7 @@ impl Client {
             self.core.cache.borrow_mut().changed_name(*dir, name);
             results[item] = match told {
                 Ok(told) => match told.status {
-                    Status::Ok => Some(self.made_of(*dir, name, &told).await),
+                    Status::Ok => Some(self.made_of(*dir, name, &told, began).await),
                     // The directory's own template is smaller than the contents, or its files are requested
                     // elsewhere.
                     Status::StaleLayout | Status::WrongServer => None,
@@ -99,8 +101,15 @@ impl Client {
         self.changed_directories(items.iter().map(|&item| files[item].dir));
     }
 
-    async fn made_of(&self, dir: Handle, name: &Name, told: &ToldGroup) -> Result<Attr, Error> {
-        let o = self.core.begin("create", Some(dir));
+    async fn made_of(
+        &self,
+        dir: Handle,
+        name: &Name,
+        told: &ToldGroup,
+        began: Instant,
+    ) -> Result<Attr, Error> {
+        let mut o = self.core.begin("create", Some(dir));
+        o.began = began;
         let Some(attr) = attr_among(&told.answers) else {
             return Err(of_entry(o.error(Status::BadMessage).from(dir.server()), dir, name));
         };

@@ -46,11 +46,11 @@ impl Core {
     /// Attributes, from the server.
     pub(crate) async fn getattr_anew(self: &Rc<Core>, o: &Operation, object: Handle) -> Result<Attr, Error> {
         self.counters.borrow_mut().attr_misses += 1;
-        let asked = self.cache.borrow().stamp();
+        let asked = self.cache.borrow().stamp(self.world.now());
         let shards = self.split.borrow_mut().of(object);
         if let Some(shards) = shards {
             let attr = Box::pin(self.getattr_split(o, object, &shards)).await?;
-            self.cache.borrow_mut().put_attr(&attr, asked, self.world.now());
+            self.cache.borrow_mut().put_attr(&attr, asked);
             return Ok(attr);
         }
         let guess = self.cache.borrow().attr_once(object).and_then(|attr| attr.layout.clone());
@@ -65,7 +65,7 @@ impl Core {
                 self.merged(o, attr).await?
             }
         };
-        self.cache.borrow_mut().put_attr(&attr, asked, self.world.now());
+        self.cache.borrow_mut().put_attr(&attr, asked);
         Ok(attr)
     }
 
@@ -233,9 +233,9 @@ impl Core {
         self.cache.borrow_mut().changed(attr.handle);
         // A change of size or times may have begun a generation.
         self.inodes.borrow().learn(&attr);
-        let asked = self.cache.borrow().stamp();
+        let asked = self.cache.borrow().stamp(o.began);
         let attr = self.merged(o, attr).await?;
-        self.cache.borrow_mut().put_attr(&attr, asked, self.world.now());
+        self.cache.borrow_mut().put_attr(&attr, asked);
         Ok(attr)
     }
 }

@@ -35,7 +35,7 @@ impl Core {
         // From now on the session with its server is kept alive; it may have no connection.
         self.world.outgoing(object.server());
         if unheld {
-            self.post(object.server(), "release", vec![Op::Release { object }]);
+            self.post_release(object);
         }
     }
 

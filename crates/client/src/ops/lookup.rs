@@ -69,7 +69,7 @@ impl Core {
     ) -> Result<Attr, Error> {
         let mut gone = None;
         loop {
-            let asked = self.cache.borrow().stamp();
+            let asked = self.cache.borrow().stamp(self.world.now());
             let looked = self.lookup_path(o, dir, std::slice::from_ref(name)).await?;
             let attr = match looked.attr {
                 Some(attr) => self.merged(o, attr).await?,
@@ -87,7 +87,7 @@ impl Core {
                     other => other?,
                 },
             };
-            self.cache.borrow_mut().put_attr(&attr, asked, self.world.now());
+            self.cache.borrow_mut().put_attr(&attr, asked);
             return Ok(attr);
         }
     }
@@ -109,11 +109,11 @@ impl Core {
         path: &[Name],
     ) -> Result<Looked, Error> {
         self.counters.borrow_mut().name_misses += 1;
-        let asked = self.cache.borrow().stamp();
+        let asked = self.cache.borrow().stamp(self.world.now());
         let told = self.ask(o, dir.server(), vec![Op::Lookup { dir, path: path.to_vec().into() }]).await;
         let keep = |leads| {
             if let [name] = path {
-                self.cache.borrow_mut().put_name(dir, name, leads, asked, self.world.now());
+                self.cache.borrow_mut().put_name(dir, name, leads, asked);
             }
         };
         let told = told.inspect_err(|error| {

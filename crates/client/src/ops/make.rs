@@ -72,13 +72,13 @@ impl Core {
     }
 
     /// A new, empty file has its name: keep both. Its datafiles, if it has any, have nothing to add.
-    pub(crate) fn made_empty(&self, dir: Handle, name: &Name, attr: &Attr) {
-        let (mut cache, now) = (self.cache.borrow_mut(), self.world.now());
-        let asked = cache.stamp();
-        cache.put_name(dir, name, Leads::To(attr.handle, attr.kind), asked, now);
+    pub(crate) fn made_empty(&self, o: &Operation, dir: Handle, name: &Name, attr: &Attr) {
+        let mut cache = self.cache.borrow_mut();
+        let asked = cache.stamp(o.began);
+        cache.put_name(dir, name, Leads::To(attr.handle, attr.kind), asked);
         cache.changed(attr.handle);
-        let asked = cache.stamp();
-        cache.put_attr(attr, asked, now);
+        let asked = cache.stamp(o.began);
+        cache.put_attr(attr, asked);
     }
 
     /// A name was given to an object: keep both.
@@ -90,8 +90,8 @@ impl Core {
         attr: Attr,
     ) -> Result<Attr, Error> {
         let leads = Leads::To(attr.handle, attr.kind);
-        let asked = self.cache.borrow().stamp();
-        self.cache.borrow_mut().put_name(dir, name, leads, asked, self.world.now());
+        let asked = self.cache.borrow().stamp(o.began);
+        self.cache.borrow_mut().put_name(dir, name, leads, asked);
         self.changed_to(o, attr).await
     }
 }

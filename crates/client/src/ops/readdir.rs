@@ -43,7 +43,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, MaybeDone, maybe_done};
 use shoal_env::Instant;
-use shoal_proto::{Entry, Handle, Kind, Status};
+use shoal_proto::{Attr, Durability, Entry, Handle, Kind, Status};
 use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::time::Duration;
@@ -111,10 +111,20 @@ impl DirStream {
         self
     }
 
-    /// Why the entry given last has no attributes although it is there.
+    /// Why the entry given last has no attributes, or no contents, although it is there.
     pub fn lacks(&self) -> Option<&Error> {
-        let last = self.batch.entries.get(self.next.checked_sub(1)?)?;
-        self.batch.lacks.get(&last.handle)
+        self.batch.lacks.get(&self.last()?.handle)
+    }
+
+    /// Of the entry given last, if it has no attributes because the server of a datafile or of a shard does
+    /// not answer: those that the entry's own server has. Size, space and times are not the whole file's, the
+    /// count of links not the whole directory's.
+    pub fn unmerged(&self) -> Option<&Attr> {
+        self.batch.unmerged.get(&self.last()?.handle)
+    }
+
+    fn last(&self) -> Option<&Entry> {
+        self.batch.entries.get(self.next.checked_sub(1)?)
     }
 
     /// The next entry; `None` at the end. With `plus` it has its attributes, merged; an entry without them is
@@ -155,7 +165,7 @@ impl DirStream {
 
     /// When the entry given last, and its attributes, were requested.
     pub fn asked_at(&self) -> Instant {
-        self.batch.asked.0
+        self.batch.asked.at
     }
 
     /// List with the contents of files of at most `bytes_max` bytes, and so with attributes.
@@ -253,7 +263,7 @@ impl DirStream {
 
     /// Read the small files whose contents did not come along.
     async fn complete_data(&mut self) -> Result<(), Error> {
-        let Batch { entries, data, .. } = &mut self.batch;
+        let Batch { entries, data, lacks, .. } = &mut self.batch;
         data.resize(entries.len(), None);
         let is_small = |entry: &Entry| {
             entry.attr.as_ref().is_some_and(|a| a.kind == Kind::File && a.size <= self.data_max as u64)
@@ -266,6 +276,9 @@ impl DirStream {
                 Ok((_, content)) => data[at] = content,
                 // Removed meanwhile.
                 Err(error) if error.status == Status::Stale => {}
+                Err(error) if self.patience.is_some() && error.is_silence() => {
+                    lacks.insert(entries[at].handle, error);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -278,8 +291,15 @@ impl DirStream {
     async fn complete(&mut self, deadline: Instant) -> Result<(), Error> {
         let core = &self.client.core;
         let o = core.begin("readdir", Some(self.dir));
-        let deadline = self.patience.map_or(deadline, |patience| deadline.min(core.world.now() + patience));
+        let now = core.world.now();
+        let deadline = self.patience.map_or(deadline, |patience| deadline.min(now + patience));
         let o = o.until(deadline);
+        // A silent server of inodes leaves the other half of the time for the datafiles on servers that
+        // answer.
+        let of_inodes = match self.patience {
+            Some(_) => o.with(Durability::Usual).until(now + deadline.since(now) / 2),
+            None => o.with(Durability::Usual),
+        };
         let entries = &mut self.batch.entries;
         // A file may have several names here.
         let lacking: BTreeSet<Handle> =
@@ -288,8 +308,8 @@ impl DirStream {
         let mut lacks = Lacks::new();
         if !lacking.is_empty() {
             let found = match core.switches().readdirplus {
-                true => core.getattr_many(&o, &lacking, &mut lacks).await,
-                false => core.getattr_each(&o, &lacking, &mut lacks).await,
+                true => core.getattr_many(&of_inodes, &lacking, &mut lacks).await,
+                false => core.getattr_each(&of_inodes, &lacking, &mut lacks).await,
             };
             for entry in entries.iter_mut().filter(|entry| entry.attr.is_none()) {
                 entry.attr = found.get(&entry.handle).filter(|attr| attr.nlink > 0).cloned();
@@ -305,15 +325,15 @@ impl DirStream {
             return Err(error);
         }
         for entry in entries.iter_mut().filter(|entry| lacks.contains_key(&entry.handle)) {
-            entry.attr = None;
+            self.batch.unmerged.extend(entry.attr.take().map(|attr| (entry.handle, attr)));
         }
         self.batch.lacks = lacks;
         // As old as the oldest of them: changed ones are not kept, and the others are valid no longer than if
         // they had been used at once.
-        let (asked_at, asked) = self.batch.asked;
+        let asked = self.batch.asked;
         let mut cache = core.cache.borrow_mut();
         for attr in entries.iter().filter_map(|entry| entry.attr.as_ref()) {
-            cache.put_attr(attr, asked, asked_at);
+            cache.put_attr(attr, asked);
         }
         self.batch.has = Has::Attributes;
         self.given_at = Some(core.world.now());

@@ -25,7 +25,7 @@ impl Client {
         let mut results: Vec<Option<Result<Attr, Error>>> =
             which.iter().map(|which| self.believed(which).map(Ok)).collect();
         if self.is_compounding() {
-            let asked = self.core.cache.borrow().stamp();
+            let asked = self.core.cache.borrow().stamp(self.core.world.now());
             let elsewhere = self.stat_entries(which, asked, &mut results).await;
             self.stat_objects(which, &elsewhere, &mut results).await;
             self.merge_results(asked, &mut results).await;
@@ -81,8 +81,7 @@ impl Client {
                 Ok(told) if told.status == Status::WrongServer => None,
                 Ok(told) if told.status != Status::Ok => {
                     if let (Which::Entry(dir, name), Status::NotFound) = (&which[item], told.status) {
-                        let now = self.core.world.now();
-                        self.core.cache.borrow_mut().put_name(*dir, name, Leads::Nowhere, asked, now);
+                        self.core.cache.borrow_mut().put_name(*dir, name, Leads::Nowhere, asked);
                     }
                     fails(told.status)
                 }
@@ -90,8 +89,8 @@ impl Client {
                     Some(Answer::Attr { attr, .. }) => Some(Ok(attr)),
                     Some(Answer::Looked { handle, kind, attr, .. }) => {
                         if let Which::Entry(dir, name) = &which[item] {
-                            let (leads, now) = (Leads::To(handle, kind), self.core.world.now());
-                            self.core.cache.borrow_mut().put_name(*dir, name, leads, asked, now);
+                            let leads = Leads::To(handle, kind);
+                            self.core.cache.borrow_mut().put_name(*dir, name, leads, asked);
                         }
                         if attr.is_none() {
                             elsewhere.push((item, handle));
@@ -143,10 +142,9 @@ impl Client {
                 }
             }
         }
-        let now = self.core.world.now();
         let mut cache = self.core.cache.borrow_mut();
         for attr in results.iter().filter_map(|result| result.as_ref()?.as_ref().ok()) {
-            cache.put_attr(attr, asked, now);
+            cache.put_attr(attr, asked);
         }
     }
 }

@@ -65,7 +65,7 @@ impl Client {
                 Ok((attr, capability)) => {
                     let opened = OpenFile::new(self.clone(), &attr, file.rights, capability);
                     self.core.cache.borrow_mut().changed_name(dir, name);
-                    self.core.made_empty(dir, name, &attr);
+                    self.core.made_empty(o, dir, name, &attr);
                     return Ok((attr, true, opened));
                 }
                 // Another client made it since the lookup.

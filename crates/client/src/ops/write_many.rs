@@ -57,6 +57,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn write_many(&self, pieces: Vec<Piece>, durable: bool) -> Vec<Result<Attr, Error>> {
+        let began = self.core.world.now();
         let mut results: Vec<Option<Result<Written, Error>>> = pieces.iter().map(|_| None).collect();
         if self.is_compounding() {
             let items = (0..pieces.len()).map(|item| (item, pieces[item].which.clone())).collect();
@@ -70,7 +71,7 @@ impl Client {
         let attrs =
             results.into_iter().map(|result| result.map(|result| result.map(|Written(attr, _)| attr)));
         let mut attrs: Vec<Option<Result<Attr, Error>>> = attrs.collect();
-        let asked = self.core.cache.borrow().stamp();
+        let asked = self.core.cache.borrow().stamp(began);
         self.merge_results(asked, &mut attrs).await;
         singly(&mut attrs, async |item: usize| {
             let attr = match &pieces[item].which {

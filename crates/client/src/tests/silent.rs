@@ -540,6 +540,51 @@ fn a_listing_gives_entries_of_a_silent_server_without_attributes_and_says_why() 
     is_silence(&ended_by_others(&hand, strict.next(true)).unwrap_err());
 }
 
+#[test]
+fn a_silent_server_of_inodes_leaves_time_for_the_sizes_of_files_whose_servers_answer() {
+    let hand = Hand::with(FakeCluster::new(3, STRIP), |options| options.timeout = LIMIT);
+    for server in [ServerId(0), SILENT, ServerId(2)] {
+        hand.run(hand.client.ping(server)).unwrap();
+    }
+    let (striped, torn, far) = {
+        let mut cluster = hand.cluster.borrow_mut();
+        let mut make = |server, text| cluster.make(server, Handle::ROOT, name(text), Kind::File);
+        let (striped, torn) = (make(ServerId(0), "striped"), make(ServerId(0), "torn"));
+        let far = make(SILENT, "far");
+        cluster.unstuff(torn);
+        let datafiles = &mut cluster.unstuff(striped).datafiles.0;
+        datafiles.retain(|datafile| datafile.server() != SILENT);
+        cluster.objects.get_mut(&striped).unwrap().layout.as_mut().unwrap().datafiles =
+            datafiles.clone().into();
+        (striped, torn, far)
+    };
+    let mut stream = hand.client.opendir(Handle::ROOT).attributes_within(LIMIT);
+    let mut next = || {
+        let mut next = Box::pin(stream.next(true));
+        let entry = loop {
+            match hand.look(next.as_mut()) {
+                Poll::Ready(entry) => break entry.unwrap(),
+                Poll::Pending => {
+                    hand.take(SILENT);
+                    if !hand.carry_all_but(SILENT) {
+                        hand.advance(SECOND / 10);
+                    }
+                }
+            }
+        };
+        drop(next);
+        entry.map(|entry| (entry.handle, entry.attr, stream.lacks().cloned(), stream.unmerged().cloned()))
+    };
+    let mut seen = 0;
+    while let Some((handle, attr, lacks, unmerged)) = next() {
+        seen += 1;
+        // Its own server has some of the attributes of a file that has bytes on the silent one.
+        assert_eq!((attr.is_some(), lacks.is_none()), (handle == striped, handle == striped), "{lacks:?}");
+        assert_eq!(unmerged.map(|attr| attr.handle), (handle == torn).then_some(torn));
+    }
+    assert_eq!((seen, far.server()), (3, SILENT));
+}
+
 fn begun_or_ended<T>(hand: &Hand, future: std::pin::Pin<&mut impl Future<Output = T>>) {
     let _ = hand.look(future);
     hand.take(SILENT);

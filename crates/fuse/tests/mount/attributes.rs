@@ -4,7 +4,7 @@ use crate::cluster::{Cluster, switches};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags};
 use shoal_fuse::{MountHandle, MountOptions};
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -81,6 +81,76 @@ fn assert_same(source: &Path, copy: &Path, files: &[PathBuf], has_xattrs: bool) 
             assert_eq!(xattr::get(&copy, "user.a").unwrap(), xattr::get(&source, "user.a").unwrap());
         }
         assert_eq!(fs::read(&source).unwrap(), fs::read(&copy).unwrap());
+    }
+}
+
+#[test]
+fn each_call_of_a_copy_waits_for_one_sync_or_for_none() {
+    const TIMES: usize = 20;
+    let scene = Scene::new();
+    let path = |n: usize, name: &str| scene.path(&format!("{name}-{n}"));
+    let each = |what: &str, waits: u64, call: &dyn Fn(usize)| {
+        let counted = scene.waits(|| (0..TIMES).for_each(call)).0;
+        assert_eq!(counted, waits * TIMES as u64, "{what}, {TIMES} times");
+    };
+    let then = Timespec { tv_sec: 1_000_000, tv_nsec: 17 };
+    let times = Timestamps { last_access: then, last_modification: then };
+    let chmod = |n| fs::set_permissions(path(n, ".file"), Permissions::from_mode(0o640)).unwrap();
+    let opened: std::cell::RefCell<Vec<fs::File>> = std::cell::RefCell::default();
+    each("mkdir", 1, &|n| fs::create_dir(path(n, "dir")).unwrap());
+    each("open(O_CREAT | O_EXCL)", 1, &|n| {
+        opened.borrow_mut().push(fs::File::create_new(path(n, ".file")).unwrap());
+    });
+    each("write", 0, &|n| opened.borrow()[n].write_all_at(&[7; 5_000], 0).unwrap());
+    each("fchown", 0, &|n| std::os::unix::fs::fchown(&opened.borrow()[n], Some(1), Some(1)).unwrap());
+    each("fsetxattr", 0, &|n| {
+        rustix::fs::fsetxattr(&opened.borrow()[n], "user.a", b"value", XattrFlags::empty()).unwrap();
+    });
+    each("close", 0, &|_| drop(opened.borrow_mut().pop().unwrap()));
+    each("utimensat", 0, &|n| {
+        rustix::fs::utimensat(CWD, path(n, ".file"), &times, AtFlags::empty()).unwrap();
+    });
+    each("chmod", 0, &chmod);
+    // A reply that shows a change of attributes waits for it.
+    each("chmod and open", 1, &|n| {
+        chmod(n);
+        opened.borrow_mut().push(fs::File::options().write(true).open(path(n, ".file")).unwrap());
+    });
+    each("chmod and write", 1, &|n| {
+        chmod(n);
+        opened.borrow()[n].write_all_at(&[8; 5_000], 0).unwrap();
+    });
+    opened.borrow_mut().clear();
+    each("rename", 1, &|n| fs::rename(path(n, ".file"), path(n, "file")).unwrap());
+    each("symlink", 1, &|n| std::os::unix::fs::symlink("file", path(n, "symlink")).unwrap());
+    each("link", 1, &|n| fs::hard_link(path(n, "file"), path(n, "link")).unwrap());
+    each("unlink", 1, &|n| fs::remove_file(path(n, "link")).unwrap());
+    for n in 0..TIMES {
+        let stat = fs::metadata(path(n, "file")).unwrap();
+        assert_eq!((stat.mode() & 0o777, stat.uid(), stat.len()), (0o640, 1, 5_000));
+    }
+}
+
+#[test]
+fn a_copy_of_small_files_by_rsync_waits_for_four_syncs_a_file_at_most() {
+    if Command::new("rsync").arg("--version").output().is_err() {
+        crate::skipped::skipped("no program `rsync`");
+        return;
+    }
+    let scene = Scene::new();
+    let source = scene.dir.path().join("source");
+    let files = make_source(&source);
+    for option in ["-a", "-aX"] {
+        let copy = scene.path(option);
+        let (waits, changes) = scene.waits(|| {
+            run(Command::new("rsync").arg(option).arg(source.join("")).arg(&copy));
+        });
+        println!(
+            "rsync {option}: {waits} waits for a sync, {changes} changes of attributes for {FILES} files"
+        );
+        assert!(changes >= 2 * FILES as u64, "{changes}: this test says nothing");
+        assert!(waits <= FILES as u64 * 4 + 10, "{waits} waits for a sync for {FILES} files");
+        assert_same(&source, &copy, &files, option == "-aX");
     }
 }
 

@@ -274,6 +274,19 @@ fn ask_for_a_handle(path: &Path) -> Result<(), i32> {
 }
 
 #[test]
+fn files_are_not_counted_and_the_free_ones_are_what_the_free_bytes_have_room_for() {
+    let fs_ = Mounted::new();
+    let point = fs_.handle.mountpoint();
+    let before = rustix::fs::statvfs(point).unwrap();
+    (0..50).for_each(|n| fs::write(fs_.path(&format!("f{n}")), b"content").unwrap());
+    for space in [before, rustix::fs::statvfs(point).unwrap()] {
+        assert_eq!(space.f_files - space.f_ffree, 0, "what `df -i` shows as used");
+        assert_eq!((space.f_ffree, space.f_favail), (space.f_bavail * space.f_bsize / 4096, space.f_ffree));
+        assert!(space.f_ffree > 0);
+    }
+}
+
+#[test]
 fn space_and_counts_are_told() {
     let fs_ = Mounted::new();
     let space = rustix::fs::statvfs(fs_.handle.mountpoint()).unwrap();

@@ -10,7 +10,7 @@ use shoal_fuse::MountHandle;
 use shoal_proto::Handle;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,6 +21,8 @@ use tempfile::TempDir;
 const LIMIT: Duration = Duration::from_secs(6);
 /// Beyond it, for a machine that is busy with other tests.
 const GRACE: Duration = Duration::from_secs(3);
+/// Bytes of a strip in these file systems.
+const STRIP: usize = 64 << 10;
 /// The server that falls silent.
 const SILENT: u16 = 2;
 
@@ -194,5 +196,55 @@ fn a_program_that_waits_for_a_silent_server_is_killed_after_a_second() {
         let (status, took) = looks_at(&path, signal);
         assert_eq!(status.signal(), Some(signal.as_raw()));
         assert!(took < LIMIT / 2 + GRACE / 2, "{signal:?} took {took:?}");
+    }
+}
+
+/// Read all strips of a file over all servers; which of them failed, for want of an answer.
+fn strips_without_an_answer(file: &fs::File, content: &[u8]) -> Vec<usize> {
+    // Direct reads need an aligned place.
+    let mut buf = vec![0; STRIP + 4096];
+    let from = buf.as_ptr().align_offset(4096);
+    let place = &mut buf[from..from + STRIP];
+    let mut failed = Vec::new();
+    for (n, expected) in content.chunks(STRIP).enumerate() {
+        match file.read_exact_at(place, (n * STRIP) as u64) {
+            Ok(()) => assert!(place == expected, "strip {n}"),
+            Err(error) => {
+                assert_eq!(errno(&error), libc::ETIMEDOUT, "strip {n}: {error}");
+                failed.push(n);
+            }
+        }
+    }
+    failed
+}
+
+#[test]
+fn an_open_file_is_read_where_its_servers_answer_and_a_new_open_fails_at_the_limit() {
+    let scene = Scene::new();
+    let path = scene.dirs[0].join("striped");
+    let content: Vec<u8> = (0..6 * STRIP).map(|at| (at / STRIP) as u8 + 1).collect();
+    fs::write(&path, &content).unwrap();
+    // The pages that the writes left are not to answer.
+    let direct = || fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(&path);
+    let opened = [direct().unwrap(), fs::File::open(&path).unwrap()];
+    // Its cached size expires.
+    std::thread::sleep(Duration::from_millis(200));
+    let silenced = scene.cluster.silence(SILENT);
+    let failed = in_time(LIMIT + GRACE, "the first reads", || strips_without_an_answer(&opened[0], &content));
+    assert_eq!(failed, [2, 5], "one of three servers is silent");
+    let soon = LIMIT / 2;
+    for file in &opened {
+        assert_eq!(in_time(soon, "more reads", || strips_without_an_answer(file, &content)), failed);
+    }
+    for what in [fs::metadata(&path).map(drop), direct().map(drop), fs::File::open(&path).map(drop)] {
+        assert_eq!(errno(&what.unwrap_err()), libc::ETIMEDOUT, "its size is not known");
+    }
+    drop(silenced);
+    let until = Instant::now() + 2 * LIMIT;
+    while direct().is_err() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for file in [&opened[0], &opened[1], &direct().unwrap()] {
+        assert!(strips_without_an_answer(file, &content).is_empty());
     }
 }

@@ -30,12 +30,15 @@ use crate::membership::claims;
 use crate::membership::given_up;
 use crate::membership::maps;
 use crate::meta::keys;
+use crate::recovery;
 use crate::shard::{Identity, Shard, apply_own};
 use bytes::Bytes;
 use futures_util::future::{join_all, select, try_join_all};
 use shoal_env::Instant;
 use shoal_proto::codec::Codec;
-use shoal_proto::{ClusterMap, Handle, Op, Peer, ServerId, ServerInfo, Status, StoreId, TxId, limits};
+use shoal_proto::{
+    Answer, ClusterMap, Handle, Op, Peer, ServerId, ServerInfo, Status, StoreId, TxId, limits,
+};
 use shoal_store::{Changes, Collection, StoreError, Strength, look};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -226,10 +229,12 @@ pub async fn keep_heard(shard: &Rc<Shard>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// When a server begins: do its fellows know another store of it, or a later state of this one?
+/// When a server begins: do its fellows know another store of it, a later state of this one, or a later
+/// address?
 ///
 /// # Errors
-/// `Missing` if one of them does.
+/// `Missing` if one of them knows another store, or a later state. `Refused` if one knows that the server was
+/// moved since its cluster file was written.
 pub async fn ask_fellows(shard: &Rc<Shard>) -> Result<(), StoreError> {
     if !shard.store().is_known() {
         return Ok(());
@@ -242,7 +247,37 @@ pub async fn ask_fellows(shard: &Rc<Shard>) -> Result<(), StoreError> {
         keep_claims(shard).await?;
         return Err(StoreError::Missing(words));
     }
-    Ok(())
+    let is_here = is_where_fellows_know_it(shard).await;
+    if is_here.is_err() {
+        keep_claims(shard).await?;
+    }
+    is_here
+}
+
+/// The store does not know of a move that was made while no server ran, or while this one was away: the
+/// fellows do.
+async fn is_where_fellows_know_it(shard: &Rc<Shard>) -> Result<(), StoreError> {
+    let maps = join_all(own_fellows(shard).into_iter().map(|fellow| another_map(shard, fellow))).await;
+    let own = shard.identity().map.clone();
+    let moved = |map: &ClusterMap| map.server(shard.id()).map_or(0, |info| info.moved);
+    let mut later = maps.iter().flatten().filter(|map| moved(map) > moved(&own));
+    later.try_for_each(|map| recovery::check_address(map, &own, shard.id()))
+}
+
+/// The map of a fellow, if that is not the one of this server. A fellow that begins, too, says it as soon as
+/// it serves.
+async fn another_map(shard: &Rc<Shard>, fellow: ServerId) -> Option<ClusterMap> {
+    let (served, answered) = (shard.env.now() + ASK_TIMEOUT, shard.env.now() + ANSWER_TIMEOUT);
+    while shard.peers.has_another_map(fellow) {
+        match shard.peers.call(fellow, Op::Map {}, answered).await {
+            Ok(Answer::Map { map }) => return Some(map),
+            Err(Status::Unavailable) if shard.env.now() + ASK_PAUSE < served => {
+                shard.env.sleep(ASK_PAUSE).await;
+            }
+            _ => break,
+        }
+    }
+    None
 }
 
 /// Ask one fellow until it answers. Its refusal is the error.

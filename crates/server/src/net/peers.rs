@@ -141,6 +141,13 @@ impl Peers {
         self.epoch_told.wake_all();
     }
 
+    /// Whether a peer reported another epoch than this server's map has, and the maps have not been merged
+    /// yet.
+    pub(crate) fn has_another_map(&self, server: ServerId) -> bool {
+        let own = self.inner.identity.borrow().map.epoch;
+        self.inner.told_epochs.borrow().get(&server).is_some_and(|told| *told != own)
+    }
+
     /// One of the peers whose map is to be merged with this server's, and the epoch that it reported.
     pub(crate) fn take_told_epoch(&self) -> Option<(ServerId, u32)> {
         self.inner.told_epochs.borrow_mut().pop_first()

@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, crash_point};
 use shoal_proto::{Action, Answer, ClientId, Decision, Handle, Op, ServerId, Status, Time, TxId};
-use shoal_store::{Changes, Loaded, Lsn, Strength, View};
+use shoal_store::{Changes, Loaded, Lsn, StoreError, Strength, View};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -375,16 +375,33 @@ fn spawn_finish(shard: &Rc<Shard>, tx: TxId, servers: Vec<ServerId>) {
 pub async fn finish_committed(shard: Rc<Shard>, tx: TxId, servers: Vec<ServerId>) {
     shard.book.finishing.borrow_mut().entry(tx).or_insert_with(|| servers.clone());
     join_all(servers.into_iter().map(|server| finish_one(&shard, tx, server))).await;
-    let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
-    changes.remove(keys::tx(tx));
-    if let Err(error) = apply_own(&shard.collection, changes).await {
-        // The row stays, and at the next start all participants answer that they have finished.
-        tracing::warn!(%tx, %error, "a finished transaction's row could not be removed");
-    }
+    let removed = remove_row(&shard, tx).await;
     shard.env.crash_point(crash_point::COORDINATOR_FORGETS, tx.0);
     shard.book.finishing.borrow_mut().remove(&tx);
     shard.book.found.borrow_mut().remove(&tx);
     shard.book.finished.wake_all();
+    if let Err(error) = removed {
+        remove_row_later(&shard, tx, error).await;
+    }
+}
+
+async fn remove_row(shard: &Rc<Shard>, tx: TxId) -> Result<(), StoreError> {
+    let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
+    changes.remove(keys::tx(tx));
+    apply_own(&shard.collection, changes).await.map(drop)
+}
+
+/// On a full disk the row of a finished transaction is removed when there is room. Where the store has failed
+/// it stays: after the next start all participants answer that they have finished.
+async fn remove_row_later(shard: &Rc<Shard>, tx: TxId, mut error: StoreError) {
+    while let StoreError::NoSpace { .. } = error {
+        shard.env.sleep(FINISH_PAUSE_MAX).await;
+        match remove_row(shard, tx).await {
+            Ok(()) => return,
+            Err(again) => error = again,
+        }
+    }
+    tracing::warn!(%tx, %error, "a finished transaction's row could not be removed");
 }
 
 async fn finish_one(shard: &Rc<Shard>, tx: TxId, server: ServerId) {

@@ -1,6 +1,6 @@
 //! How a file system is, and its care: `shoal ping`, `status`, `fsck`, `sync`, `torture`.
 
-use super::Key;
+use super::{Key, TimeLimit};
 use crate::cluster_file::{DataSyncName, MetadataSyncName};
 use clap::{Args, ValueHint};
 use shoal_proto::Coalescing;
@@ -8,7 +8,10 @@ use std::path::PathBuf;
 
 /// `shoal ping`.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:  shoal ping shoal://127.0.0.1:7441/demo")]
+#[command(after_help = "\
+Example:  shoal ping shoal://127.0.0.1:7441/demo
+Where no server answers at the given address, those are asked that this machine knows: from a mount of the file system, and from the
+cluster file beside the key.")]
 pub struct Ping {
     /// The file system [default: ./shoal-data].
     #[arg(default_value = "shoal-data")]
@@ -26,7 +29,11 @@ pub struct Ping {
 
 /// `shoal status`.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:  shoal status --counters")]
+#[command(after_help = "\
+Example:  shoal status --counters
+DEGRADED: a server does not answer, or does not serve. NOT WELL: the disk of a server has too little room; new files and data are
+refused, or soon will be. Each such server is named with the reason and the remedy.
+Exit status: 0 healthy, 1 otherwise.")]
 pub struct Status {
     /// The file system [default: ./shoal-data].
     #[arg(default_value = "shoal-data")]
@@ -89,7 +96,9 @@ Example:  shoal sync                               make everything durable now
           shoal sync --coalescing watermark:1:8    from now on, changes share syncs as in PVFS
 Names, attributes and bytes that were changed before, by any client, are on the disks of all servers when it returns.
 Linux does not pass sync(2) and syncfs(2) on to a FUSE mount, so `sync -f` is not enough: use this. Stores in a shared
-mapping are written to the servers first; only msync(2) and fsync(2) promise that they are durable.")]
+mapping are written to the servers first; only msync(2) and fsync(2) promise that they are durable.
+A server that does not answer does not stop the others: it is named, and the exit status is 1. By a path on a mount the mount's
+own time limit counts first.")]
 pub struct Sync {
     /// The file system, or any path on its mount [default: ./shoal-data].
     #[arg(default_value = "shoal-data")]
@@ -103,6 +112,9 @@ pub struct Sync {
     /// Which metadata changes share a sync from now on: per-op, watermark[:LOW:HIGH], pipelined.
     #[arg(long)]
     pub coalescing: Option<Coalescing>,
+    /// How long it waits.
+    #[command(flatten)]
+    pub limit: TimeLimit,
     /// Which key.
     #[command(flatten)]
     pub key: Key,

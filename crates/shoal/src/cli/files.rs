@@ -1,6 +1,6 @@
 //! Commands on files and directories: `shoal ls`, `cp`, `cat`, `stat`, `layout`, `map`.
 
-use super::Key;
+use super::{Key, TimeLimit};
 use crate::bytes_size::ByteSize;
 use crate::cluster_file::DistributionName;
 use clap::{Args, Subcommand, ValueHint};
@@ -27,6 +27,9 @@ pub struct Ls {
     /// In the order of the directory, unsorted: begins at once.
     #[arg(short = 'U', long)]
     pub unsorted: bool,
+    /// How long it waits.
+    #[command(flatten)]
+    pub limit: TimeLimit,
     /// Which key.
     #[command(flatten)]
     pub key: Key,
@@ -62,6 +65,9 @@ pub struct Cp {
     /// No progress bar.
     #[arg(short, long)]
     pub quiet: bool,
+    /// How long it waits.
+    #[command(flatten)]
+    pub limit: TimeLimit,
     /// Which key.
     #[command(flatten)]
     pub key: Key,
@@ -77,6 +83,9 @@ pub struct Cat {
     /// Files.
     #[arg(required = true)]
     pub places: Vec<String>,
+    /// How long it waits.
+    #[command(flatten)]
+    pub limit: TimeLimit,
     /// Which key.
     #[command(flatten)]
     pub key: Key,
@@ -89,6 +98,9 @@ pub struct Stat {
     /// Files.
     #[arg(required = true)]
     pub places: Vec<String>,
+    /// How long it waits.
+    #[command(flatten)]
+    pub limit: TimeLimit,
     /// Which key.
     #[command(flatten)]
     pub key: Key,
@@ -146,6 +158,9 @@ pub struct Map {
     /// Draw the picture into this file.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub svg: Option<PathBuf>,
+    /// How long it waits.
+    #[command(flatten)]
+    pub limit: TimeLimit,
     /// Which key.
     #[command(flatten)]
     pub key: Key,

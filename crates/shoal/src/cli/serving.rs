@@ -1,7 +1,7 @@
 //! Commands that begin and end a file system and its mounts: `shoal up`, `init`, `serve`, `mount`, `umount`,
 //! `add-server`, `move-server`.
 
-use super::Key;
+use super::{Key, TimeLimit};
 use crate::bytes_size::ByteSize;
 use crate::cluster_file::{DataSyncName, DistributionName, MetadataSyncName, ModuleName, Role, SwitchWords};
 use crate::renewal::Anew;
@@ -159,9 +159,9 @@ pub struct MountOptions {
     /// Threads that read requests from the kernel.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub threads: usize,
-    /// Seconds after which an operation that no server answers fails.
-    #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub timeout: u64,
+    /// How long it waits.
+    #[command(flatten)]
+    pub limit: TimeLimit,
     /// Let other users in (root mounts do anyway).
     #[arg(long)]
     pub allow_other: bool,

@@ -17,7 +17,7 @@ pub fn run(args: Cat) -> Result<ExitCode> {
     for text in &args.places {
         let place = Place::find(text, args.key.key.as_deref())?;
         let path = place.address.path.clone();
-        let done = connect::with_client(&place, |_, client| cat(client, path));
+        let done = connect::with_client_within(&place, args.limit.span(), |_, client| cat(client, path));
         match done {
             Err(error) if out::is_closed(&error) => return Ok(ExitCode::SUCCESS),
             done => done.with_context(|| format!("cannot read {text}"))?,

@@ -6,13 +6,13 @@
 //! because copying into one changes its times.
 
 use crate::address::Place;
-use crate::cli::Cp;
+use crate::cli::{Cp, TimeLimit};
 use crate::copy::{Copier, How, Made, Spot, Task};
 use crate::{connect, out, words};
 use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use shoal_client::Client;
+use shoal_client::{Client, Options};
 use shoal_env::{Env, real};
 use shoal_proto::Kind;
 use std::collections::BTreeMap;
@@ -145,12 +145,13 @@ impl Given {
 /// One client for each file system that is named.
 struct Clients {
     env: Env,
+    limit: TimeLimit,
     made: BTreeMap<[u8; 16], Client>,
 }
 
 impl Clients {
     async fn of(&mut self, place: &Place) -> Result<Client> {
-        let options = connect::options(place)?;
+        let options = Options { timeout: self.limit.span(), ..connect::options(place)? };
         if let Some(client) = self.made.get(&options.fs_id) {
             return Ok(client.clone());
         }
@@ -162,7 +163,7 @@ impl Clients {
 }
 
 async fn copy(env: Env, args: &Cp, sources: Vec<Given>, target: Given, bar: ProgressBar) -> Result<Made> {
-    let mut clients = Clients { env: env.clone(), made: BTreeMap::new() };
+    let mut clients = Clients { env: env.clone(), limit: args.limit, made: BTreeMap::new() };
     let to = target.spot(&mut clients).await.with_context(|| format!("cannot copy to {}", target.name()))?;
     let into = to.look(true).await?.is_some_and(|meta| meta.kind == Kind::Directory);
     if sources.len() > 1 && !into {

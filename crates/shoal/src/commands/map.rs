@@ -35,8 +35,8 @@ pub fn run(args: Map) -> Result<ExitCode> {
     let place = Place::find(&args.place, args.key.key.as_deref())?;
     let path = place.address.path.clone();
     let look = |_, client: Client| async move { Ok(client.walk(path.as_bytes(), true).await?) };
-    let attr =
-        connect::with_client(&place, look).with_context(|| format!("cannot look at {}", args.place))?;
+    let attr = connect::with_client_within(&place, args.limit.span(), look)
+        .with_context(|| format!("cannot look at {}", args.place))?;
     if attr.kind != Kind::File {
         bail!("{} is a {}: only files are mapped", args.place, attr.kind.word());
     }

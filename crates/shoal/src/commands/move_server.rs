@@ -40,6 +40,8 @@ struct Report {
     moved: u32,
     file_systems: Vec<Told>,
     config: Option<String>,
+    /// New addresses whose host names do not resolve on this machine.
+    unresolved: Vec<String>,
 }
 
 /// Where the server went last, as far as is known.
@@ -102,7 +104,8 @@ pub fn run(args: MoveServer) -> Result<ExitCode> {
     }
     drop(lock);
     let config = cluster.map(|_| path.display().to_string());
-    show(&args, Report { server: args.id, addresses: listen, moved, file_systems: told, config })
+    let (server, unresolved) = (args.id, warn_unresolved(args.id, &new)?);
+    show(&args, Report { server, addresses: listen, moved, file_systems: told, config, unresolved })
 }
 
 fn address(id: u16, text: &str) -> Result<Address> {
@@ -114,6 +117,29 @@ fn address(id: u16, text: &str) -> Result<Address> {
         );
     }
     Ok(address)
+}
+
+/// Warn of names that do not resolve here: the server may be meant for a network that this machine does not
+/// see, or the name has a slip. The addresses with such names.
+fn warn_unresolved(id: u16, new: &[Address]) -> Result<Vec<String>> {
+    real::run("shoal", |env| async move {
+        let mut unresolved = Vec::new();
+        for at in new {
+            let Address::Host(host, _) = at else { continue };
+            let words = match env.resolve(host).await {
+                Ok(found) if !found.is_empty() => continue,
+                Ok(_) => "it has no address".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            eprintln!(
+                "shoal: WARNING: the host name `{host}` of the new address {at} does not resolve on this machine ({words}): clients \
+                 and servers that cannot resolve it do not reach server {id}; if the name is wrong, run this command again with the \
+                 right one"
+            );
+            unresolved.push(at.to_string());
+        }
+        Ok(unresolved)
+    })
 }
 
 fn entry(servers: &mut [ServerEntry], id: u16) -> Result<&mut ServerEntry> {

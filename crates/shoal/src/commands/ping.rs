@@ -7,7 +7,8 @@ use crate::{connect, out, words};
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use serde::Serialize;
-use shoal_client::Client;
+use shoal_client::{Client, Options};
+use shoal_env::{Address, Env};
 use shoal_proto::op::Answer;
 use shoal_proto::{ClusterMap, Handle, Op, ServerId};
 use shoal_server::keys;
@@ -29,12 +30,21 @@ struct Told {
     median_us: Option<f64>,
 }
 
+/// An address at which no server answers.
+#[derive(Serialize)]
+struct Unreached {
+    address: String,
+    error: String,
+}
+
 #[derive(Serialize)]
 struct Report {
     file_system: String,
     id: String,
     epoch: u32,
     servers: Vec<Told>,
+    /// Addresses that were given, at which no server answers; and why.
+    unreached: Vec<Unreached>,
     well: bool,
     complaints: Vec<String>,
 }
@@ -45,8 +55,20 @@ pub fn run(args: Ping) -> Result<ExitCode> {
         bail!("--count 0 measures nothing: use 1 or more");
     }
     let place = Place::find(&args.place, args.key.key.as_deref())?;
-    let report =
-        connect::with_client_within(&place, connect::IMPATIENT, |_, client| ask_all(client, args.count))?;
+    let given = if args.place.starts_with("shoal://") { place.address.servers.clone() } else { Vec::new() };
+    let known = place.servers_known_here();
+    let (options, all) = (connect::options(&place)?, place.clone().or_at(&known));
+    let report = connect::with_client_within(&all, connect::IMPATIENT, |env, client| async move {
+        let unreached = unreached(&env, &options, &given).await;
+        ask_all(client, args.count, unreached).await
+    });
+    let report = report.map_err(|error| match known.is_empty() {
+        true => error.context(
+            "no server answers at the given address, and no other of this file system is known here: give several \
+             (shoal://HOST:PORT,HOST:PORT/NAME), or the folder of the cluster file",
+        ),
+        false => error,
+    })?;
     match args.json {
         true => out::json(&report)?,
         false => show(&report)?,
@@ -54,7 +76,18 @@ pub fn run(args: Ping) -> Result<ExitCode> {
     Ok(if report.well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn ask_all(client: Client, count: u32) -> Result<Report> {
+/// Those of the given addresses at which no server of the file system answers.
+async fn unreached(env: &Env, options: &Options, given: &[Address]) -> Vec<Unreached> {
+    let asked = given.iter().map(|at| async move { (at, Client::who_listens(env, options, at).await) });
+    let told = futures_util::future::join_all(asked).await;
+    let error = |(at, told): (&Address, Result<_, shoal_client::Error>)| {
+        let error = told.err()?.words;
+        Some(Unreached { address: at.to_string(), error })
+    };
+    told.into_iter().filter_map(error).collect()
+}
+
+async fn ask_all(client: Client, count: u32, unreached: Vec<Unreached>) -> Result<Report> {
     let known = client.map();
     let asked = known.servers.iter().map(|info| ask(&client, info.id, count));
     let told = futures_util::future::join_all(asked).await;
@@ -84,13 +117,20 @@ async fn ask_all(client: Client, count: u32) -> Result<Report> {
         }
         servers.push(one);
     }
-    let complaints = complaints(&servers, &newest);
+    let mut complaints = complaints(&servers, &newest);
+    complaints.extend(unreached.iter().map(|one| {
+        format!(
+            "no server answers at the given address {}: another one was asked ({})",
+            one.address, one.error
+        )
+    }));
     Ok(Report {
         file_system: newest.name.0.clone(),
         id: crate::cluster_file::hex(&newest.fs_id),
         epoch: newest.epoch,
         well: complaints.is_empty(),
         servers,
+        unreached,
         complaints,
     })
 }

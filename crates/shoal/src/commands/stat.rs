@@ -15,7 +15,9 @@ pub fn run(args: Stat) -> Result<ExitCode> {
     for text in &args.places {
         let one = || {
             let place = Place::find(text, args.key.key.as_deref())?;
-            connect::with_client(&place, |_, client| stat(client, &args, text, place.address.path.clone()))
+            connect::with_client_within(&place, args.limit.span(), |_, client| {
+                stat(client, &args, text, place.address.path.clone())
+            })
         };
         failed = failed.and(one().with_context(|| format!("cannot stat {text}")));
     }

@@ -66,7 +66,8 @@ async fn sample(client: &Client, known: &[Sample]) -> Vec<Sample> {
 }
 
 fn show(client: &Client, args: &Status, before: &[Sample], now: &[Sample], span: f64) -> Result<bool> {
-    let well = degraded(now).is_empty();
+    let (degraded, short) = (degraded(now), short_of_room(now));
+    let well = degraded.is_empty() && short.is_empty();
     if args.json {
         out::json_line(&as_json(client, before, now, span, well))?;
         return Ok(well);
@@ -76,13 +77,14 @@ fn show(client: &Client, args: &Status, before: &[Sample], now: &[Sample], span:
         "file system  {}   {}   {}",
         map.name,
         words::many(map.servers.len() as u64, "server"),
-        if well { "healthy".to_owned() } else { words::alarm("DEGRADED") },
+        match (degraded.as_slice(), well) {
+            (_, true) => "healthy".to_owned(),
+            ([], false) => words::alarm("NOT WELL"),
+            (_, false) => words::alarm("DEGRADED"),
+        },
     ))?;
     if let Some(space) = Space::of(now) {
         out::line(space.words())?;
-    }
-    if let Some(words) = full_words(&full(now)) {
-        out::line(format!("{}: {words}", words::alarm("FULL")))?;
     }
     sync_modes(now).iter().try_for_each(out::line)?;
     out::line(words::plain(&rates_table(before, now, span)))?;
@@ -92,6 +94,9 @@ fn show(client: &Client, args: &Status, before: &[Sample], now: &[Sample], span:
         } else if let Some(reason) = unwell(sample) {
             out::line(format!("{}: server {id} is NOT WELL: {reason}", words::alarm("DEGRADED")))?;
         }
+    }
+    for (id, short) in short {
+        out::line(format!("{}: server {id}: {short}", words::alarm("NOT WELL")))?;
     }
     if args.counters {
         out::line("")?;
@@ -160,18 +165,6 @@ fn full(now: &[Sample]) -> Vec<usize> {
         })
     };
     (0..now.len()).filter(|&id| is_full(&now[id])).collect()
-}
-
-fn full_words(full: &[usize]) -> Option<String> {
-    let ids: Vec<String> = full.iter().map(usize::to_string).collect();
-    let of = match ids.as_slice() {
-        [] => return None,
-        [id] => format!("server {id} has"),
-        ids => format!("servers {} have", ids.join(", ")),
-    };
-    Some(format!(
-        "{of} no room for new files or data (reading and removing go on);\n      remove files, or give the folder a larger disk"
-    ))
 }
 
 /// When changes are durable: a line for each mode that servers have.
@@ -282,6 +275,7 @@ fn as_json(client: &Client, before: &[Sample], now: &[Sample], span: f64, well: 
         "well": well,
         "degraded": degraded(now),
         "full": full(now),
+        "short_of_room": short_of_room(now).into_iter().map(|(id, _)| id).collect::<Vec<_>>(),
         "seconds": span,
         "space": Space::of(now).map(|space| json!({
             "disks": space.disks,
@@ -291,6 +285,14 @@ fn as_json(client: &Client, before: &[Sample], now: &[Sample], span: f64, well: 
         })),
         "servers": servers,
     })
+}
+
+/// The servers whose disks have too little room, and the figures and the remedy in words.
+fn short_of_room(now: &[Sample]) -> Vec<(usize, &str)> {
+    fn words((id, sample): (usize, &Sample)) -> Option<(usize, &str)> {
+        Some((id, sample.as_ref().ok()?["room"]["short"].as_str()?))
+    }
+    now.iter().enumerate().filter_map(words).collect()
 }
 
 /// The servers that do not serve as they should.
@@ -343,12 +345,10 @@ mod tests {
     }
 
     #[test]
-    fn servers_without_room_are_named_though_they_are_well() {
+    fn servers_without_room_are_named() {
         let now =
             [server(5, 100, 0), Err("away".into()), server(6, 100, 1), server(0, 0, 0), server(7, 9, 0)];
         assert_eq!(full(&now), [0, 4]);
-        assert!(full_words(&[0, 4]).unwrap().starts_with("servers 0, 4 have no room"));
-        assert_eq!(full_words(&[]), None);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! `shoal sync`: make everything durable now, or change when it becomes so.
+//! `shoal sync`: make everything durable now, or change when it becomes so: on each server by itself. Those
+//! that do not answer are named, the others have done it, and the exit status is 1.
 
 use crate::address::{self, Place};
 use crate::cli::Sync;
@@ -6,8 +7,9 @@ use crate::cluster_file::{ClusterFile, FILE_NAME};
 use crate::{connect, out};
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
+use rustix::io::Errno;
 use serde_json::json;
-use shoal_client::Client;
+use shoal_client::{Client, OfServers};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -19,21 +21,22 @@ pub fn run(args: Sync) -> Result<ExitCode> {
     let coalescing = args.coalescing.map(|policy| policy.to_string());
     let only_now = metadata.is_empty() && data.is_empty() && coalescing.is_none();
     let mountpoint = if only_now { address::mountpoint_of(&args.place)? } else { None };
-    match mountpoint {
+    let coalescing_word = coalescing.as_deref().unwrap_or_default();
+    let of = match &mountpoint {
         // The mount knows the writes through it, and so whether any of them is lost.
-        Some(mountpoint) => shoal_fuse::sync_all(&mountpoint).map_err(|error| failed(&mountpoint, &error))?,
+        Some(mountpoint) => sync_mounted(mountpoint, &place, &args)?,
         None => {
             let work = |_, client: Client| async move {
-                match only_now {
-                    true => client.sync_all().await?,
-                    false => {
-                        client.set_sync(&metadata, &data, coalescing.as_deref().unwrap_or_default()).await?
-                    }
-                }
-                Ok(())
+                Ok(match only_now {
+                    true => client.sync_each().await,
+                    false => client.set_sync_each(&metadata, &data, coalescing_word).await,
+                })
             };
-            connect::with_client(&place, work)?;
+            connect::with_client_within(&place, args.limit.span(), work)?
         }
+    };
+    if !of.failed.is_empty() {
+        return Err(not_all(&args, only_now, &of)?);
     }
     if only_now {
         match args.json {
@@ -64,16 +67,62 @@ pub fn run(args: Sync) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// By the mount. It answers with an error number, so the servers are asked which of them it means.
+fn sync_mounted(mountpoint: &Path, place: &Place, args: &Sync) -> Result<OfServers> {
+    let Err(error) = shoal_fuse::sync_all(mountpoint) else { return Ok(OfServers::default()) };
+    let ask = |_, client: Client| async move { Ok(client.sync_each().await) };
+    let of = connect::with_client_within(place, args.limit.span(), ask).unwrap_or_default();
+    let failed = failed(mountpoint, &error);
+    match (of.failed.is_empty(), Errno::from_io_error(&error)) {
+        (true, _) => Err(failed),
+        // Its error is reported once, so it comes first.
+        (false, Some(Errno::IO)) => Err(anyhow!("{failed}; {}", words(&of))),
+        (false, _) => Ok(of),
+    }
+}
+
+/// Which servers have not done it, and which have.
+fn words(of: &OfServers) -> String {
+    let failed = of.failed.iter().map(|error| match error.server {
+        Some(server) if error.is_silence() => format!("server {server} does not answer ({error})"),
+        _ => error.to_string(),
+    });
+    let failed: Vec<String> = failed.collect();
+    let done: Vec<String> = of.done.iter().map(ToString::to_string).collect();
+    let done = match done.as_slice() {
+        [] => "no server has done it".to_owned(),
+        [id] => format!("server {id} has done it"),
+        ids => format!("servers {} have done it", ids.join(", ")),
+    };
+    format!("{}; {done}", failed.join("; "))
+}
+
+/// The error where some servers have done it, and others have not.
+fn not_all(args: &Sync, only_now: bool, of: &OfServers) -> Result<anyhow::Error> {
+    if args.json {
+        let failed = of.failed.iter();
+        let failed: Vec<_> = failed
+            .map(|error| json!({ "server": error.server.map(|server| server.0), "error": error.to_string() }))
+            .collect();
+        let done: Vec<u16> = of.done.iter().map(|server| server.0).collect();
+        let mut value = json!({ "done": done, "failed": failed });
+        if only_now {
+            value["durable"] = false.into();
+        }
+        out::json_line(&value)?;
+    }
+    let what = if only_now { "not everything is durable" } else { "not all servers have the new modes" };
+    Ok(anyhow!("{what}: {}; see `shoal status`, and run this again when all servers answer", words(of)))
+}
+
 fn failed(mountpoint: &Path, error: &std::io::Error) -> anyhow::Error {
-    const EIO: i32 = 5;
-    const ENOTTY: i32 = 25;
     let at = mountpoint.display();
-    match error.raw_os_error() {
-        Some(EIO) => anyhow!(
+    match Errno::from_io_error(error) {
+        Some(Errno::IO) => anyhow!(
             "not everything is durable: a server failed, or lost its memory since it was written to through {at}, and what no \
              fsync had covered may be gone; see the mount's log and `shoal status`, write it again, and sync again"
         ),
-        Some(ENOTTY) => {
+        Some(Errno::NOTTY) => {
             anyhow!("the mount at {at} was made by an older program: mount it again, and sync again")
         }
         _ => anyhow!("cannot sync {at}: {error}"),

@@ -64,6 +64,45 @@ fn a_disk_that_is_too_small_is_named_with_the_remedy_and_larger_it_is_used() {
     up.stop();
 }
 
+#[test]
+fn a_disk_with_too_little_room_is_named_at_the_start_and_by_status_and_the_least_useful_one_is_used() {
+    // The space that ext4 takes for itself is not part of a store's need.
+    for (mib, is_enough) in [(200, false), (330, true)] {
+        let home = Home::new();
+        let Some(disk) = disk(&home, mib) else { return };
+        let (data, mnt) = (disk.0.join("data").to_str().unwrap().to_owned(), home.path("mnt"));
+        let up = Serving::start(&["up", &data, "--servers", "1", "--mount", mnt.to_str().unwrap()]);
+        let told = up.told();
+        let status = run(&["status", &data]);
+        let words = String::from_utf8(status.stdout).unwrap();
+        let made = std::fs::create_dir(mnt.join("dir"));
+        if is_enough {
+            made.unwrap();
+            assert!(status.status.success() && words.contains("healthy"), "{words}");
+            assert!(!told.contains("NOT WELL") && !words.contains("NOT WELL"), "{told}{words}");
+        } else {
+            assert!(is_full(&made), "{made:?}");
+            assert!(!status.status.success() && !words.contains("healthy"), "{words}");
+            for told in [&told, &words] {
+                let disk = format!("MiB free on the disk of {data}/server-0/demo, ");
+                for word in ["NOT WELL: server 0: ", &disk, "a store needs 288 MiB", "larger disk"] {
+                    assert!(told.contains(word), "`{word}` is missing: {told}");
+                }
+            }
+            let json = run(&["status", "--json", &data]);
+            let said: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+            assert!(!json.status.success() && said["well"] == false, "{said}");
+            assert_eq!(said["short_of_room"], serde_json::json!([0]));
+            let short = said["servers"][0]["room"]["short"].as_str().unwrap();
+            assert!(
+                words.contains("NOT WELL: server 0: ") && short.contains("a store needs 288 MiB"),
+                "{short}"
+            );
+        }
+        up.stop();
+    }
+}
+
 /// Files that were written and synced, with their contents.
 fn acknowledged(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     std::fs::create_dir(dir).unwrap();
@@ -112,6 +151,8 @@ fn a_full_disk_refuses_what_has_no_room_and_loses_nothing() {
         &rustix::fs::fallocate(&open, rustix::fs::FallocateFlags::empty(), 0, 1 << 40).map_err(Into::into)
     ));
     are_there(&files);
+    let told = String::from_utf8(run(&["status", data.to_str().unwrap()]).stdout).unwrap();
+    assert!(told.contains("NOT WELL: server 0: ") && told.contains("remove files"), "{told}");
     // Removals work, and so do the other operations that free space.
     for (path, _) in files.drain(40..) {
         let removed = std::fs::remove_file(&path);

@@ -11,6 +11,7 @@ mod month;
 mod moved;
 mod network;
 mod program;
+mod silent;
 mod sizes;
 #[path = "../../../../tests/skipped.rs"]
 mod skipped;

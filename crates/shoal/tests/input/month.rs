@@ -2,6 +2,8 @@
 //! can look into, logs that grow.
 
 use crate::program::*;
+use rustix::process::Signal;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Instant;
@@ -110,4 +112,41 @@ fn mount_of_nobody(home: &Home, state: &str, mnt: &str) -> String {
     let done = command.env("XDG_STATE_HOME", state).output().unwrap();
     assert!(!done.status.success());
     String::from_utf8_lossy(&done.stderr).into_owned()
+}
+
+#[test]
+fn a_stop_signal_takes_a_mount_away_from_its_users_and_names_what_covers_one() {
+    if !is_root() {
+        return;
+    }
+    let home = Home::new();
+    let up = Serving::start(&["up", &home.text("data")]);
+    let (mnt, root, key) = (home.text("mnt"), up.root(), home.text("data/key"));
+    let mount = || Serving::start(&["mount", &root, &mnt, "--key", &key]);
+    std::fs::create_dir(&mnt).unwrap();
+    let mounts = || std::fs::read_to_string("/proc/self/mounts").unwrap().matches(&mnt).count();
+    // In use.
+    let serving = mount();
+    let mut open = std::fs::File::create(home.path("mnt/file")).unwrap();
+    let told = serving.stop();
+    assert!(told.contains(&mnt) && told.contains("it is taken away from its users"), "{told}");
+    assert!(open.write_all(b"more").is_err());
+    assert_eq!(mounts(), 0);
+    // Covered: the process ends, and leaves a dead mount where it cannot reach it.
+    let mut serving = mount();
+    let Some(cover) = Mounted::new(&["-t", "tmpfs", "tmpfs"], &home.path("mnt")) else { return };
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait().code(), Some(1));
+    let told = serving.told();
+    for words in ["cannot unmount", "tmpfs (tmpfs) is mounted over it", "unmount that first"] {
+        assert!(told.contains(words), "`{words}` is missing: {told}");
+    }
+    drop(cover);
+    assert_eq!(mounts(), 1);
+    assert_eq!(std::fs::read_dir(&mnt).unwrap_err().raw_os_error(), Some(107), "ENOTCONN");
+    let serving = mount();
+    assert_eq!(std::fs::read(home.path("mnt/file")).unwrap(), b"");
+    serving.stop();
+    assert_eq!(mounts(), 0);
+    up.stop();
 }

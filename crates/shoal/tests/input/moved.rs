@@ -351,6 +351,30 @@ fn an_older_cluster_file_is_refused_though_one_of_its_addresses_is_still_the_ser
 }
 
 #[test]
+fn an_older_cluster_file_is_refused_though_its_server_was_moved_while_none_ran() {
+    let mut machines = Machines::new(2);
+    let cluster = machines.cluster.clone();
+    let (from, to) = (machines.written(1).0, new_address());
+    let old = machines.copy_file("old");
+    machines.stop(0);
+    machines.stop(1);
+    // Only the file has it: neither server was asked.
+    said(&["move-server", &cluster, "1", &to]);
+    machines.start(0);
+    let serve = ["serve", "--config", &old, "--server", "1"];
+    let older = ["know server 1", &from, &to, "this cluster file is older", "newest one"];
+    refused(&serve, &older);
+    // A copy of its folder runs where it went.
+    let copy = machines.copy_second();
+    machines.servers.insert(1, Serving::start(&["serve", "--config", &copy, "--server", "1"]));
+    refused(&serve, &["server 1"]);
+    machines.stop(1);
+    refused(&serve, &["server 1"]);
+    machines.servers.insert(1, Serving::start(&["serve", "--config", &copy, "--server", "1"]));
+    machines.all_agree();
+}
+
+#[test]
 fn a_server_that_moves_on_does_not_begin_while_a_copy_runs_where_it_was_to_go_before() {
     let (mut machines, socket, _) = Machines::with_a_socket();
     let cluster = machines.cluster.clone();
@@ -434,5 +458,31 @@ fn a_client_that_only_talks_to_the_server_that_moves_hears_of_it_from_the_others
             assert_eq!(client.map().servers[0].addresses[0].0, to);
             client.close().await;
         });
+    }
+}
+
+#[test]
+fn a_new_address_whose_name_does_not_resolve_here_is_written_with_a_warning() {
+    let machines = Machines::new(1);
+    let cluster = machines.cluster.clone();
+    let warned = |args: &[&str]| {
+        let done = run(&[&["move-server", &cluster, "0"], args].concat());
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.success(), "{told}");
+        (told, String::from_utf8_lossy(&done.stdout).into_owned())
+    };
+    // This name never leads anywhere (RFC 6761).
+    let nowhere = "tcp:node9.invalid:7441";
+    let (told, _) = warned(&[nowhere]);
+    for words in ["WARNING", "`node9.invalid`", nowhere, "does not resolve", "run this command again"] {
+        assert!(told.contains(words), "`{words}` is missing: {told}");
+    }
+    assert_eq!(machines.written(0), (nowhere.to_owned(), 1));
+    let (_, json) = warned(&[nowhere, "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["unresolved"], serde_json::json!([nowhere]));
+    for right in ["tcp:localhost:7441".to_owned(), new_address()] {
+        let (told, _) = warned(&[&right]);
+        assert!(!told.contains("WARNING"), "{told}");
     }
 }

@@ -114,7 +114,8 @@ impl Serving {
         }
     }
 
-    fn wait(&mut self) -> ExitStatus {
+    /// Wait for its end.
+    pub fn wait(&mut self) -> ExitStatus {
         let begin = std::time::Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("it is ours") {

@@ -39,6 +39,8 @@ pub(super) struct Ledger {
     pub room_wanted: u64,
     /// A checkpoint or a new segment found no space.
     pub stuck: bool,
+    /// A segment that the journal does not know yet is being prepared.
+    pub preparing: bool,
 }
 
 impl Ledger {
@@ -189,7 +191,16 @@ impl CollectionState {
     pub(super) async fn space(&self) -> Result<Space, StoreError> {
         self.sample().await?;
         let ledger = self.ledger.borrow();
-        let available = ledger.available.saturating_sub(self.config.reserve_bytes);
-        Ok(Space { total: ledger.total, available, disk: ledger.disk })
+        let (free, reserve) = (ledger.available, self.config.reserve_bytes);
+        Ok(Space {
+            total: ledger.total,
+            available: free.saturating_sub(reserve),
+            disk: ledger.disk,
+            free,
+            reserve,
+            segment: self.identity.segment_bytes,
+            segments: (self.journal.borrow().segments.len() + usize::from(ledger.preparing)) as u64,
+            stuck: ledger.stuck,
+        })
     }
 }

@@ -5,7 +5,7 @@ use super::journal::segments;
 use super::row_layers::FROZEN_MAX;
 use super::table::{Applied, Entry, Part, TableRows};
 use crate::stream_row::{StreamRow, stream_key};
-use crate::{Loaded, Lookup, Lsn, MetadataSync, RangeNeed, StoreCounters, StoreError};
+use crate::{CollectionConfig, Loaded, Lookup, Lsn, MetadataSync, RangeNeed, StoreCounters, StoreError};
 use bytes::Bytes;
 use futures_util::future::{Either, select};
 use shoal_env::{Env, File, crash_point};
@@ -24,9 +24,6 @@ const DEFERRED_SPAN: Duration = Duration::from_millis(500);
 const RETRY_SPAN: Duration = Duration::from_millis(100);
 /// Keys that are read for the filter at once.
 const KEYS_AT_ONCE: usize = 2048;
-/// Free segments kept ready, if the disk has room: each start takes one, and on a full disk, where no
-/// checkpoint frees any, it may be stopped and started again.
-const READY_MIN: usize = 2;
 /// Most rows of one record of weak changes.
 const WEAK_ROWS_MAX: usize = 256;
 /// Approximate bytes of one write of a checkpoint's part or of a segment: they delay the journal's next
@@ -246,7 +243,8 @@ impl CollectionState {
     fn segment_to_prepare(&self) -> Option<u64> {
         let mut journal = self.journal.borrow_mut();
         let wanted = journal.segments.wanted();
-        let short = journal.segments.ready() < READY_MIN || journal.room() < self.ledger.borrow().room_wanted;
+        let short = journal.segments.ready() < CollectionConfig::SEGMENTS_READY
+            || journal.room() < self.ledger.borrow().room_wanted;
         wanted.or_else(|| short.then(|| journal.segments.number()))
     }
 
@@ -269,7 +267,10 @@ impl CollectionState {
             begun.set(self.env.now());
             Ok(())
         };
-        match segments::prepare(&self.env, &path, bytes, PART_BYTES, between).await {
+        self.ledger.borrow_mut().preparing = self.journal.borrow().segments.wanted() != Some(number);
+        let prepared = segments::prepare(&self.env, &path, bytes, PART_BYTES, between).await;
+        self.ledger.borrow_mut().preparing = false;
+        match prepared {
             Ok(()) => {
                 self.env.crash_point(crash_point::SEGMENT_READY, number);
                 self.counters.borrow_mut().prewritten_bytes += bytes;

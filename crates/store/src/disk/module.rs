@@ -13,6 +13,7 @@ use shoal_env::WallTime;
 use shoal_env::local::{Notify, Reached};
 use shoal_pattern::ViewRun;
 use shoal_proto::Handle;
+use std::path::Path;
 use std::rc::Rc;
 
 type Answer<T> = LocalBoxFuture<'static, Result<T, StoreError>>;
@@ -35,6 +36,10 @@ impl Disk {
 impl Module for Disk {
     fn kind(&self) -> ModuleKind {
         ModuleKind::Disk
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        Some(&self.collection.config.dir)
     }
 
     fn lookup(&self, key: &[u8], loaded: &Loaded) -> Lookup {

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use shoal_env::Instant;
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::op::Answer;
-use shoal_proto::{Blob, Entry, Handle, Op, Place, ServerId, Shards, Status, limits};
+use shoal_proto::{Attr, Blob, Entry, Handle, Op, Place, ServerId, Shards, Status, limits};
+use std::collections::BTreeMap;
 
 /// Bytes of entries in the first batch: some 1,000 names, or some 350 with attributes. A caller that reads a
 /// name or two pays for no more.
@@ -65,10 +66,12 @@ pub(super) struct Batch {
     pub(super) data: Vec<Option<Bytes>>,
     /// Entries that have no attributes although they are there.
     pub(super) lacks: Lacks,
+    /// Of those, the attributes on their own servers.
+    pub(super) unmerged: BTreeMap<Handle, Attr>,
     /// Where the next one begins; `None` at the end.
     pub(super) then: Option<Begin>,
     /// When it was requested, by the clock and by the cache's stamp.
-    pub(super) asked: (Instant, Stamp),
+    pub(super) asked: Stamp,
     /// It has all attributes there are, or all contents.
     pub(super) has: Has,
 }
@@ -85,9 +88,10 @@ pub(super) enum Has {
 impl Batch {
     /// One without entries, before all others.
     pub(super) fn none(client: &Client, then: Begin) -> Batch {
-        let asked = (client.core.world.now(), client.core.cache.borrow().stamp());
+        let asked = client.core.cache.borrow().stamp(client.core.world.now());
         let (entries, data, lacks) = (Vec::new(), Vec::new(), Lacks::new());
-        Batch { entries, data, lacks, then: Some(then), asked, has: Has::Contents }
+        let (unmerged, then) = (BTreeMap::new(), Some(then));
+        Batch { entries, data, lacks, unmerged, then, asked, has: Has::Contents }
     }
 
     /// Ask for one. It has entries, or is the last.
@@ -101,7 +105,7 @@ impl Batch {
         let mut o = core.begin("readdir", Some(dir));
         o.deadline = wanted.deadline;
         loop {
-            let asked = (core.world.now(), core.cache.borrow().stamp());
+            let asked = core.cache.borrow().stamp(core.world.now());
             let switches = core.switches();
             let shards = core.split.borrow_mut().of(dir);
             let (server, last_shard) = match &shards {
@@ -173,8 +177,8 @@ impl Batch {
                 data.push(len.map(|len| bulk.split_to(len)));
             }
             let then = (!end).then_some(begin);
-            let (entries, lacks) = (entries.0, Lacks::new());
-            return Ok(Batch { entries, data, lacks, then, asked, has: Has::Entries });
+            let (entries, lacks, unmerged) = (entries.0, Lacks::new(), BTreeMap::new());
+            return Ok(Batch { entries, data, lacks, unmerged, then, asked, has: Has::Entries });
         }
     }
 }

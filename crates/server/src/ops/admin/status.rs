@@ -1,5 +1,6 @@
 //! status: state and counts of this server, as JSON.
 
+use crate::data::room::Room;
 use crate::data::status_of;
 use crate::ops::admin::setsync;
 use crate::shard::Shard;
@@ -13,6 +14,7 @@ use std::rc::Rc;
 /// When the space cannot be asked.
 pub async fn run(shard: &Rc<Shard>) -> Result<Answer, Status> {
     let space = shard.collection.space().await.map_err(status_of)?;
+    let room = Room::of(shard, &space);
     let identity = shard.identity();
     let counts = shard.counters.snapshot();
     let (deciding, finishing, prepared) = shard.book.counts();
@@ -71,6 +73,7 @@ pub async fn run(shard: &Rc<Shard>) -> Result<Answer, Status> {
         },
         "uptime_s": shard.env.now().since(shard.started).as_secs(),
         "space": { "total_bytes": space.total, "available_bytes": space.available, "disk": space.disk },
+        "room": { "free_bytes": room.free, "needed_bytes": room.needed, "short": room.words() },
         "removed_and_kept": { "files": shard.lingering.objects(), "bytes": shard.lingering.bytes() },
         "sessions": shard.sessions.len(),
         "transactions": {

@@ -198,6 +198,11 @@ impl Segments {
         self.map.remove(&number)
     }
 
+    /// All segments.
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
     /// Segments that are not free.
     pub fn used(&self) -> usize {
         self.map.len() - self.kinds.free.len()
@@ -254,7 +259,7 @@ impl Segments {
         let generation = self.generation;
         if let Some(&number) = self.kinds.free.first() {
             self.change(number, |segment| {
-                debug_assert!(segment.state == State::Free && !segment.cleaning);
+                debug_assert!(segment.state == State::Free);
                 debug_assert!(segment.live == 0 || mutant::is(Mutant::ReuseEarly), "nothing in it lives");
                 debug_assert!(segment.generation < generation, "generations only grow");
                 segment.state = State::Taken;
