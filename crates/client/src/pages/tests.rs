@@ -254,6 +254,15 @@ impl Small {
         allowed
     }
 
+    /// The opens under way may find any contents that the server has had since they began.
+    fn found_by_opens(&mut self, page: u8, tag: u64) {
+        for under in &mut self.under {
+            if let Under::Open { allowed, .. } = under {
+                allowed.entry(page).or_default().insert(tag);
+            }
+        }
+    }
+
     fn go_on(&mut self, which: u8) {
         if self.under.is_empty() {
             return;
@@ -263,7 +272,10 @@ impl Small {
             Under::Write { own, page, tag, steps, mut moves, mut before } => {
                 match steps {
                     0 | 2 => moves.push(self.shift()),
-                    1 => before = self.server.insert(page, tag).unwrap_or(0),
+                    1 => {
+                        before = self.server.insert(page, tag).unwrap_or(0);
+                        self.found_by_opens(page, tag);
+                    }
                     _ => {
                         if own {
                             self.kernel.insert(page, tag);
