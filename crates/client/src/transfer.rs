@@ -121,17 +121,16 @@ impl<'a> Plan<'a> {
 
     /// Of one region: the datafile of its first byte, and how many datafiles it touches.
     fn neighbours(&self) -> Option<(u64, u64)> {
-        use shoal_pattern::Distribution;
         let region = self.pattern.slice(self.window.from, self.window.len).as_region()?;
         let offset = u64::try_from(region.offset).ok()?;
-        let first = self.striping.locate(offset);
+        let first = self.striping.place_of(offset);
         let beyond = region.len.saturating_sub(first.run);
         let more = match self.striping.dist {
             _ if beyond == 0 => 0,
             shoal_proto::Dist::SimpleStripe { strip } => beyond.div_ceil(strip),
             shoal_proto::Dist::Basic => 0,
         };
-        Some((u64::from(first.server), (1 + more).min(u64::from(self.striping.width))))
+        Some((u64::from(first.object), (1 + more).min(u64::from(self.striping.width))))
     }
 
     fn datafile(&self, index: u32) -> Result<Handle, Error> {

@@ -7,7 +7,9 @@
 //! other list of offsets and lengths exists in ShoalFS.
 //!
 //! ```
-//! use shoal_pattern::{Cycle, Distribution, Pattern, Piece, Region, View, Window};
+//! use shoal_pattern::{
+//!     Cycle, Distribution, Located, Pattern, Piece, Placement, Region, View, Window,
+//! };
 //!
 //! // One column of 8 bytes of a matrix of 1,000 rows of 4,096 bytes: one request, not a thousand.
 //! let column = Pattern::strided(64, 8, 4096, 1000)?;
@@ -23,15 +25,17 @@
 //! // Which server holds which bytes? A view is the pattern as one server sees it, computed lazily.
 //! struct Stripe;
 //! # impl Stripe { const STRIP: u64 = 65_536; const SERVERS: u64 = 4; }
-//! impl Distribution for Stripe {
-//!     fn servers(&self) -> u32 {
+//! impl Placement for Stripe {
+//!     fn objects(&self) -> u32 {
 //!         4
 //!     }
-//!     fn locate(&self, logical: u64) -> Piece {
+//!     fn locate(&self, logical: u64) -> Located {
 //!         let (strip, inside) = (logical / 65_536, logical % 65_536);
-//!         let (server, physical) = ((strip % 4) as u32, strip / 4 * 65_536 + inside);
-//!         Piece { server, physical, run: 65_536 - inside }
+//!         let (object, physical) = ((strip % 4) as u32, strip / 4 * 65_536 + inside);
+//!         Located::Piece(Piece { object, physical, run: 65_536 - inside })
 //!     }
+//! }
+//! impl Distribution for Stripe {
 //!     fn cycle(&self, server: u32) -> Option<Cycle> {
 //!         Some(Cycle { period: 4 * 65_536, start: u64::from(server) * 65_536, len: 65_536 })
 //!     }
@@ -67,14 +71,25 @@
 
 #![forbid(unsafe_code)]
 
+mod batched;
+mod branch;
+mod climb;
 pub mod codec;
 mod compress;
 mod congruence;
+mod count;
+mod deal;
 mod distribution;
+mod find;
+mod floor_sum;
+mod lattice;
 mod laws;
 pub mod limits;
 mod nest;
+mod order;
+mod pairing;
 mod pattern;
+mod placement;
 mod region;
 mod regions;
 mod runs;
@@ -82,10 +97,17 @@ mod view;
 mod wire;
 mod words;
 
-pub use distribution::{Cycle, Distribution, Piece};
-pub use laws::broken_law;
+pub use branch::{Branch, Limb};
+pub use count::share_len;
+pub use deal::{Deal, Dealt};
+pub use distribution::{Cycle, Distribution};
+pub use find::TooManySteps;
+pub use laws::{broken_law, broken_placement_law};
 pub use nest::Level;
+pub use order::{ByOffset, Interleaved, Visit};
+pub use pairing::{PairedByOffset, PairedRun, PairedRuns, Pairing, UnequalLengths};
 pub use pattern::{Pattern, PatternError};
+pub use placement::{Located, Piece, Placement};
 pub use region::Region;
 pub use regions::Regions;
 pub use view::{Split, View, ViewError, ViewRun, Window, split};

@@ -12,5 +12,16 @@ pub const NESTING_DEPTH_MAX: usize = 8;
 /// Regions in a list pattern, and strided runs in a compressed one. 64 KiB of list at most in one request.
 pub const LIST_REGIONS_MAX: usize = 4096;
 
+/// Vectors inside each other in a batched tree as it is given. Its normal form, in which every vector is
+/// repeated, has at most [`NESTING_DEPTH_MAX`] levels; its nodes count against [`LIST_REGIONS_MAX`].
+pub const BATCH_DEPTH_MAX: usize = 16;
+
+/// Streams of ascending offsets that a walk in order of offsets may merge
+/// ([`Pattern::by_offset`](crate::Pattern::by_offset)): as many as a list has regions. 1.3 MiB at most.
+pub const ORDER_STREAMS_MAX: usize = LIST_REGIONS_MAX;
+
+/// Sums that a count of an object's bytes may take ([`share_len`](crate::share_len)): some milliseconds.
+pub const COUNT_SUMS_MAX: usize = 4096;
+
 /// Packed bytes of one pattern: the largest offset a file can have.
 pub const PACKED_BYTES_MAX: u64 = i64::MAX as u64;

@@ -61,17 +61,8 @@ fn byte(pattern: &Pattern, packed: u64) -> i128 {
     i128::from(found[0].offset)
 }
 
-fn config() -> ProptestConfig {
-    ProptestConfig {
-        cases: 3000,
-        failure_persistence: None,
-        max_global_rejects: 200_000,
-        ..ProptestConfig::default()
-    }
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(model::config(3000))]
 
     #[test]
     fn every_byte_is_where_arithmetic_says_whatever_was_done(
