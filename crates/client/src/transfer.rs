@@ -24,7 +24,7 @@ use crate::file::{Opened, Shape};
 use crate::{Error, OpenFile};
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
-use shoal_pattern::{Pattern, View, ViewError, Window, split};
+use shoal_pattern::{Pattern, View, ViewError, Window, share_len, split};
 use shoal_proto::op::Answer;
 use shoal_proto::{Capability, Generation, Handle, Op, ServerId, Share, Status, Striping, Transfer, limits};
 use std::rc::Rc;
@@ -149,7 +149,12 @@ impl<'a> Plan<'a> {
     /// Bytes of one message to the datafile of `index`.
     fn message_bytes(&self, index: u32, server: ServerId) -> Result<u64, Error> {
         let eager = self.core.eager_bytes(server) as u64;
-        let share = self.view(index, self.window)?.len();
+        // By arithmetic where it can be: a walk takes as long as the share has runs.
+        let counted = share_len(self.pattern, self.window, &self.striping, index);
+        let share = match counted.map_err(|error| self.unfit(&error))? {
+            Some(bytes) => bytes,
+            None => self.view(index, self.window)?.len(),
+        };
         Ok(if share <= eager { eager.max(1) } else { limits::FLOW_CHUNK_BYTES as u64 })
     }
 

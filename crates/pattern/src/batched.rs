@@ -80,7 +80,7 @@ fn join_all(a: Option<(i64, i64)>, b: Option<(i64, i64)>) -> Option<(i64, i64)> 
 /// Some knots of one vector, put somewhere and repeated.
 #[derive(Clone, Debug)]
 pub(crate) struct Batched {
-    twigs: Arc<[Twig]>,
+    twigs: Arc<Vec<Twig>>,
     vector: Range<u32>,
     displaced: i64,
     repeat: Level,
@@ -105,7 +105,7 @@ impl Batched {
         let mut twigs = Vec::with_capacity(knots.iter().map(Knot::count).sum());
         add(&mut twigs, knots)?;
         let vector = 0..knots.len() as u32;
-        Ok(Some(Self { twigs: twigs.into(), vector, displaced: 0, repeat: ONCE }))
+        Ok(Some(Self { twigs: Arc::new(twigs), vector, displaced: 0, repeat: ONCE }))
     }
 
     pub fn twigs(&self, vector: &Range<u32>) -> &[Twig] {

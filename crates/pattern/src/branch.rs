@@ -142,7 +142,7 @@ fn normal_in(vector: &[Branch], around: Around, nodes: &mut usize) -> Result<Vec
     if *nodes > limits::LIST_REGIONS_MAX {
         return Err(PatternError::TooManyRegions { regions: *nodes });
     }
-    let mut knots = Vec::new();
+    let mut knots = Vec::with_capacity(vector.len());
     for branch in vector.iter().filter(|branch| branch.quantity > 0) {
         let from = if branch.is_absolute { 0 } else { around.place };
         let is_anchored = !around.is_still && (branch.is_absolute || around.is_anchored);

@@ -59,23 +59,35 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The modules: [`codec`], which encodes every message; [`limits`]; the pattern with its
-//! forms (nests, runs), its lazy walk, its words and its encoding; distributions; views, and the cutting of
-//! transfers.
+//! The modules, from the bottom up:
+//!
+//! ```text
+//!   codec, limits       how everything is encoded; what may be encoded
+//!   pattern             what a pattern is, over its bodies: nest, runs, batched (given as branches)
+//!   regions, climb      the lazy walk; wire, words: the encoding and the text
+//!   placement           where bytes lie; distribution: arithmetic placements, with their inverse
+//!   deal, view          a pattern over a placement: all objects in one walk; one server's share
+//!   lattice             a pattern without its order: find (a byte), order (by offset), count (of an object)
+//!   pairing             a file's pattern with memory's
+//!   compress            a list as strided runs; compressor: regions one by one as nests and trees
+//!   arrays              HPF, MPI and Vesta's parts of arrays
+//! ```
 //!
 //! The laws, held by property tests against naive expansion (`tests/laws.rs`; `tests/large.rs` at all sizes
 //! of numbers): each operation equals itself on the expanded list of bytes; a walk of a window equals the
 //! slice; the views over all servers partition the pattern; decoding what was encoded gives the same pattern;
 //! decoding anything else never panics, never overflows and never allocates more than in proportion to the
-//! input.
+//! input. `SHOAL_PATTERN_CASES=200000 cargo test --release -p shoal-pattern` is their long form.
 
 #![forbid(unsafe_code)]
 
+mod arrays;
 mod batched;
 mod branch;
 mod climb;
 pub mod codec;
 mod compress;
+mod compressor;
 mod congruence;
 mod count;
 mod deal;
@@ -97,7 +109,9 @@ mod view;
 mod wire;
 mod words;
 
+pub use arrays::{ArrayError, BlockAxis, Dealing, DealtAxis, VestaView, hpf, subarray, vesta};
 pub use branch::{Branch, Limb};
+pub use compressor::Compressor;
 pub use count::share_len;
 pub use deal::{Deal, Dealt};
 pub use distribution::{Cycle, Distribution};

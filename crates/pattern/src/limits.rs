@@ -20,6 +20,12 @@ pub const BATCH_DEPTH_MAX: usize = 16;
 /// ([`Pattern::by_offset`](crate::Pattern::by_offset)): as many as a list has regions. 1.3 MiB at most.
 pub const ORDER_STREAMS_MAX: usize = LIST_REGIONS_MAX;
 
+/// Nodes that a [`Compressor`](crate::Compressor) keeps: less than 200 KiB.
+pub const COMPRESSOR_KNOTS_MAX: usize = 2048;
+
+/// Items that may repeat together in a [`Compressor`](crate::Compressor): the fields of a row of a table.
+pub const COMPRESSOR_PERIOD_MAX: usize = 8;
+
 /// Sums that a count of an object's bytes may take ([`share_len`](crate::share_len)): some milliseconds.
 pub const COUNT_SUMS_MAX: usize = 4096;
 

@@ -21,7 +21,7 @@
 //! A stride of a million records is a dozen bytes. The parts of a list outside its slice are not sent.
 //! Decoding uses the same checked constructors as any pattern and ends in the same normal form.
 
-use crate::branch::{Branch, Knot, Limb};
+use crate::branch::{self, Branch, Knot, Limb};
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::nest::{Level, Nest};
 use crate::pattern::{Body, Pattern, PatternError};
@@ -99,7 +99,10 @@ impl Codec for Pattern {
             RUNS => Self::of_runs(get_runs(reader)?)?,
             BATCHED => {
                 let mut nodes = limits::LIST_REGIONS_MAX;
-                Self::batched(&get_vector(reader, 0, &mut nodes, &mut 0)?)?
+                let vector = get_vector(reader, 0, &mut nodes, &mut 0)?;
+                let knots = branch::normal(&vector)?;
+                drop(vector);
+                Self::of_knots(&knots)?
             }
             _ => return Err(DecodeError::Invalid("pattern")),
         };
