@@ -24,7 +24,7 @@ pub(crate) struct Residue(u64);
 
 impl Residue {
     pub const ZERO: Self = Self(0);
-    const HALF: Self = Self((PRIME + 1) / 2);
+    const HALF: Self = Self(PRIME.div_ceil(2));
 
     pub fn of(value: u128) -> Self {
         let fold = |value: u128| (value >> 64) * 59 + (value & u128::from(u64::MAX));

@@ -11,6 +11,9 @@
 //!   window      ^^    ^^^^    ^                  slice(2, 7): window from 2, 7 bytes, three repetitions left
 //! ```
 //!
+//! Three bodies, for their cost: a tree walks as fast as a nest (`examples/figures.rs`), but one region needs
+//! no allocation as a nest, and a run of a list takes 40 bytes where a knot of a tree takes 128.
+//!
 //! Invariants: a body is valid (see its module); the window lies inside the body and has the smallest form;
 //! an empty pattern is the one empty nest. Equality is that of this normal form: equal patterns have equal
 //! regions, but two patterns with equal regions may be different forms (a list of every element of a stride

@@ -132,7 +132,7 @@ fn trees(low: i64) -> impl Strategy<Value = Vec<Branch>> {
             },
         )
     };
-    let leaf = node.clone()(bytes.prop_map(Limb::Bytes).boxed());
+    let leaf = node(bytes.prop_map(Limb::Bytes).boxed());
     let branch = leaf.prop_recursive(3, 10, 4, move |inner| {
         node(prop::collection::vec(inner, 0..4).prop_map(Limb::Vector).boxed())
     });
