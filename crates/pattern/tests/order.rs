@@ -31,6 +31,18 @@ proptest! {
     }
 
     #[test]
+    fn a_byte_of_woven_levels_is_found_where_it_is_visited_last(
+        record in 1..14_u64, inner in (-45..45_i64, 1..30_u64), outer in (-45..45_i64, 1..30_u64),
+        third in (-45..45_i64, 1..4_u64), probe in -2000..2000_i64,
+    ) {
+        let levels = [inner, outer, third].map(|(stride, quantity)| level(stride, quantity));
+        let pattern = Pattern::nested(0, record, levels.into()).unwrap();
+        let last = pattern.regions().zip(0_u64..).filter(|(region, _)| (region.offset..region.end()).contains(&probe));
+        let last = last.last().map(|(region, place)| place * record + region.offset.abs_diff(probe));
+        prop_assert_eq!(pattern.packed_at(probe), last);
+    }
+
+    #[test]
     fn runs_in_order_of_offsets_are_those_of_the_packed_order(recipe in recipes(-100)) {
         let pattern = recipe.pattern();
         let visits: Vec<Visit> = pattern.by_offset().unwrap().collect();
