@@ -1,5 +1,6 @@
-//! How a test says that it cannot run here. libtest knows only *passed* and *failed*, and keeps what a test that passes
-//! prints. So the test appends a line to the file that `SHOAL_TESTS_SKIPPED` names; `tests/run` counts the lines.
+//! How a test says that it cannot run here. libtest knows only *passed* and *failed*, and keeps the output of
+//! a test that passes. So the test appends a line to the file that `SHOAL_TESTS_SKIPPED` names; `tests/run`
+//! counts the lines.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;

@@ -44,7 +44,8 @@ fn commit(folder: &str) -> String {
     known().unwrap_or_else(|| "unknown commit".to_owned())
 }
 
-/// The profile's name, which is that of the folder four above what a build script writes to; and whether a profile laid it out.
+/// The profile's name, which is that of the folder four above what a build script writes to; and whether a
+/// profile laid it out.
 fn build(out: &str, flags: &str) -> String {
     let folder = Path::new(out).ancestors().nth(3).and_then(Path::file_name);
     let profile = folder.map_or_else(String::new, |name| name.to_string_lossy().into_owned());

@@ -42,8 +42,8 @@ pub fn keep_crash(target: &str, input: &[u8], home: &Path) -> io::Result<PathBuf
     Ok(path)
 }
 
-/// Writes the target's seeds to its folder, where they stay as they are today: what a later version writes is added beside
-/// them.
+/// Writes the target's seeds to its folder, where they stay as they are today: the seeds of a later version
+/// are added.
 ///
 /// # Errors
 /// When they cannot be written.

@@ -23,7 +23,7 @@ impl Until {
     }
 }
 
-/// What a hunt found.
+/// The result of a hunt.
 pub struct Hunted {
     /// Executions.
     pub runs: u64,
@@ -42,8 +42,8 @@ pub fn stands(target: &Target, input: &[u8]) -> Result<(), String> {
     })
 }
 
-/// Hunts `target`, telling each input before it is run. The same corpus, seed and number of runs give the same inputs in
-/// the same order.
+/// Hunts `target`, telling each input before it is run. The same corpus, seed and number of runs give the
+/// same inputs in the same order.
 pub fn hunt(
     target: &Target,
     corpus: &[Vec<u8>],

@@ -80,7 +80,7 @@ fn repeat(target: Option<&Target>, path: &Path) -> Result<ExitCode, String> {
 /// No decoder takes nearly so long for one input.
 const STUCK_AFTER: Duration = Duration::from_secs(20);
 
-/// What runs now, and since when.
+/// The present target, and its start.
 type Running = Arc<Mutex<Option<(&'static Target, Vec<u8>, Instant)>>>;
 
 /// Ends the program when one input takes for ever: a decoder that never comes back is broken, too.

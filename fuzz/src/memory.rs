@@ -24,7 +24,8 @@ fn count(bytes: i64) {
 /// The system's allocator, counting. A driver makes it its `#[global_allocator]`.
 pub struct Counting;
 
-// SAFETY: every call goes to `System` unchanged; counting touches only thread-local cells that need no allocation.
+// SAFETY: every call goes to `System` unchanged; counting touches only thread-local cells that need no
+// allocation.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
@@ -51,8 +52,8 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What `work` gave, and the most bytes this thread held during it beyond what it held before. 0 where [`Counting`] is not
-/// the allocator.
+/// The result of `work`, and the most bytes this thread held during it beyond what it held before. 0 where
+/// [`Counting`] is not the allocator.
 pub fn measured<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.get();
     PEAK.set(before);

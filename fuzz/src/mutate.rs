@@ -1,4 +1,4 @@
-//! Seeded mutation: what is likely to hurt a decoder of lengths, counts, tags and varints.
+//! Seeded mutation: changes that are likely to hurt a decoder of lengths, counts, tags and varints.
 
 /// SplitMix64 (Steele, Lea, Flood 2014): one word of state, the same run for the same seed everywhere.
 #[derive(Clone)]

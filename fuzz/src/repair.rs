@@ -1,4 +1,4 @@
-//! Checksums set right again, so that mutations reach what lies behind them.
+//! Checksums set right again, so that mutations reach the code after them.
 
 /// Little-endian at `at`, if there are so many bytes.
 fn word(bytes: &[u8], at: usize) -> Option<usize> {

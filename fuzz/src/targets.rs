@@ -23,7 +23,7 @@ use std::path::Path;
 pub struct Target {
     /// Its name.
     pub name: &'static str,
-    /// Feeds it. Panics when it breaks what is promised of it; any other end is well.
+    /// Feeds it. Panics when it breaks its promise; any other end is well.
     pub run: fn(&[u8]),
     /// Right inputs to begin with.
     pub seeds: fn() -> Vec<Vec<u8>>,
@@ -93,7 +93,7 @@ fn within_room<T>(bytes: &[u8], extra: usize, decode: impl FnOnce() -> T) -> T {
     value
 }
 
-/// What is read is written, and read again as the same.
+/// A value that is read is written, and read again as the same.
 fn keeps<T: Codec + PartialEq>(bytes: &[u8]) {
     if let Ok(value) = within_room(bytes, 0, || T::from_bytes(bytes)) {
         let again = T::from_bytes(&value.to_bytes());
@@ -207,8 +207,8 @@ fn row_key(bytes: &[u8]) {
     });
 }
 
-/// Memory that a reader of TOML may take for a byte, beyond what a decoder of our own may: it keeps every key and value by
-/// itself, and an error keeps the text.
+/// Memory that a reader of TOML may take for a byte, beyond the limit of a decoder of our own: it keeps every
+/// key and value by itself, and an error keeps the text.
 const TOML_BYTES: usize = 1024;
 
 fn cluster_file(bytes: &[u8]) {

@@ -1,15 +1,15 @@
-//! Names and attributes believed for a moment.
+//! Names and attributes cached for a moment.
 //!
-//! Both papers' choice: 100 ms, which saves the lookups and stats that one command repeats, and bounds what other clients'
-//! changes can be missed by. Zero is strict: nothing is kept.
+//! Both papers' choice: 100 ms, which saves the lookups and stats that one command repeats, and bounds how
+//! long other clients' changes can be missed. Zero is strict: nothing is kept.
 //!
-//! **Invariant: what this client changed, it sees at once.** A change forgets what it touched and gives it a *stamp*; an
-//! answer that was asked for before the stamp is not kept.
-//! **Invariant: an answer is believed from the moment at which it was requested**, not from its arrival: a server may have
-//! answered long before.
-//! **Invariant: a name is asked anew when it led to an object that a server called gone** ([`Cache::gone`]): whoever meets such
-//! an object looks its name up again, and must not get the same answer from here.
-//! **Invariant: a negative entry never answers an open**: only [`Cache::name`] callers that ask for it get one.
+//! **Invariant: a client sees its own changes at once.** A change drops the entries that it touched and gives
+//! them a *stamp*; an answer that was requested before the stamp is not kept. **Invariant: an answer is valid
+//! from the moment at which it was requested**, not from its arrival: a server may have answered long before.
+//! **Invariant: a name is looked up anew when it led to an object that a server reported gone**
+//! ([`Cache::gone`]): a caller that meets such an object looks its name up again, and must not get the same
+//! answer from the cache. **Invariant: a negative entry never answers an open**: only [`Cache::name`] callers
+//! that ask for it get one.
 
 use crate::ops::Listener;
 use lru::LruCache;
@@ -25,7 +25,7 @@ const ATTRS_MAX: usize = 65_536;
 /// Stamps kept; beyond, all older answers are distrusted.
 const STAMPS_MAX: usize = 4096;
 
-/// Objects that are gone, at most; of older ones a name may be believed to its time.
+/// Objects that are gone, at most; of older ones a name may stay cached to its time.
 const GONE_MAX: usize = 4096;
 
 /// The object that a name leads to.
@@ -51,7 +51,8 @@ pub(crate) struct Cache {
     pub(crate) on_removal: Option<Rc<dyn Fn(Handle)>>,
 }
 
-/// When something was asked, for [`Cache::put_attr`] and [`Cache::put_name`]: after which changes, and at what time.
+/// When something was asked, for [`Cache::put_attr`] and [`Cache::put_name`]: after which changes, and at
+/// what time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stamp {
     changes: u64,
@@ -116,7 +117,7 @@ impl Cache {
         self.attrs.peek(&object).map(|(attr, _)| attr)
     }
 
-    /// Keep what a name leads to.
+    /// Keep the object that a name leads to.
     pub(crate) fn put_name(&mut self, dir: Handle, name: &Name, leads: Leads, asked: Stamp) {
         if self.name_ttl.is_zero() || !self.trusts(dir, asked) {
             return;
@@ -127,7 +128,7 @@ impl Cache {
         }
     }
 
-    /// Keep attributes (merged ones), unless what is kept is to be believed longer: a listing's may come late.
+    /// Keep attributes (merged ones), unless the kept ones are valid longer: a listing's may come late.
     pub(crate) fn put_attr(&mut self, attr: &Attr, asked: Stamp) {
         if self.attr_ttl.is_zero() || !self.trusts(attr.handle, asked) {
             return;
@@ -198,7 +199,8 @@ mod tests {
     fn an_answer_is_believed_from_its_request_on_and_not_from_its_arrival() {
         let mut cache = cache();
         let name = Name::new(b"a").unwrap();
-        // Requested at 0, answered before 40 ms, arrived at 90 ms: another client may have changed it at 40 ms.
+        // Requested at 0, answered before 40 ms, arrived at 90 ms: another client may have changed it at 40
+        // ms.
         let stamp = cache.stamp(Instant(0));
         cache.put_name(DIR, &name, Leads::To(Handle(9), Kind::File), stamp);
         cache.put_attr(&file_attr(Handle(9)), stamp);

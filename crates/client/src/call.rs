@@ -41,8 +41,9 @@ impl Call {
 }
 
 impl Client {
-    /// Do `work` as one call of a program, which began now: all operations of this client in it end by one time limit. `thread`:
-    /// the program's, for [`Client::hear_interrupts`]; 0 for a call that cannot be interrupted.
+    /// Do `work` as one call of a program, which began now: all operations of this client in it end by one
+    /// time limit. `thread`: the program's, for [`Client::hear_interrupts`]; 0 for a call that cannot be
+    /// interrupted.
     pub fn call<F: Future + Unpin>(&self, thread: u32, work: F) -> impl Future<Output = F::Output> + use<F> {
         let deadline = self.core.world.now() + self.core.options.timeout;
         let call = Rc::new(Call { thread, deadline, interrupted: Cell::new(false) });
@@ -54,8 +55,9 @@ impl Client {
         self.core.deadline()
     }
 
-    /// Have calls interrupted. `is_interrupted` is asked about the threads of calls that wait for a server which has not
-    /// answered for a second, several times a second; such a call's operations then fail with `Interrupted`.
+    /// Have calls interrupted. `is_interrupted` is asked about the threads of calls that wait for a server
+    /// which has not answered for a second, several times a second; such a call's operations then fail with
+    /// `Interrupted`.
     pub fn hear_interrupts(&self, is_interrupted: impl Fn(u32) -> bool + 'static) {
         *self.core.interrupts.borrow_mut() = Some(Rc::new(is_interrupted));
     }

@@ -6,8 +6,8 @@ use shoal_env::Env;
 use shoal_proto::{ClientId, ClusterMap, Durability, Handle, Op};
 use std::rc::Rc;
 
-/// A client of one file system. Cheap to clone; it never leaves its world. When the last clone (and the last [`OpenFile`] and
-/// [`DirStream`]) is dropped, its connections end.
+/// A client of one file system. Cheap to clone; it never leaves its world. When the last clone (and the last
+/// [`OpenFile`] and [`DirStream`]) is dropped, its connections end.
 ///
 /// [`OpenFile`]: crate::OpenFile
 /// [`DirStream`]: crate::DirStream
@@ -54,7 +54,7 @@ impl Client {
         self.core.begin(op, object).with(self.durability)
     }
 
-    /// The servers, as last heard.
+    /// The servers, as last received.
     pub fn map(&self) -> Rc<ClusterMap> {
         self.core.map()
     }

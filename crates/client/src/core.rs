@@ -1,8 +1,8 @@
 //! The core without I/O: it holds the map, the sessions, the caches and the open files, and turns operations
 //! into requests and replies into answers. It opens no socket and reads no clock; a driver does ([`World`]).
 //!
-//! An operation is a plain `async fn` over the core. It *asks* a server ([`Core::ask`]); asking puts a request in the
-//! session's queue, signals the driver and waits for the answer or the operation's deadline.
+//! An operation is a plain `async fn` over the core. It *asks* a server ([`Core::ask`]); asking puts a
+//! request in the session's queue, signals the driver and waits for the answer or the operation's deadline.
 //!
 //! **Invariant: every wait ends by the operation's deadline, every retry has a bound** ([`Operation`]).
 //! **Invariant: no borrow of the core's state is held over an await.**
@@ -346,7 +346,7 @@ impl Core {
         self.placed(home, groups) != asked
     }
 
-    /// The directory that a group is about is not split as was believed.
+    /// The directory of a group is not split as the cache has it.
     pub(crate) fn forget_shards(&self, groups: &[Group]) {
         let first = groups.first().and_then(|group| group.ops.first());
         if let Some((dir, _)) = first.and_then(Op::entry) {
@@ -375,7 +375,8 @@ impl Core {
         }
     }
 
-    /// Ask a server for groups that only read, each with a status of its own. No retries but those of the connection.
+    /// Ask a server for groups that only read, each with a status of its own. No retries but those of the
+    /// connection.
     pub(crate) async fn ask_many(
         self: &Rc<Core>,
         o: &Operation,
@@ -386,9 +387,9 @@ impl Core {
         Ok(self.call(o, server, groups, Vec::new(), 0).await?.reply.groups.0)
     }
 
-    /// Send a request and await its reply. A server that is not in the map may have been added since it was fetched. The error
-    /// of a silent server comes after [`SILENT_PAUSE`], because a caller may ask again at once, and the client's own tasks, which
-    /// find that the server answers, need the thread.
+    /// Send a request and await its reply. A server that is not in the map may have been added since it was
+    /// fetched. The error of a silent server comes after [`SILENT_PAUSE`], because a caller may ask again at
+    /// once, and the client's own tasks, which find that the server answers, need the thread.
     pub(crate) async fn call(
         self: &Rc<Core>,
         o: &Operation,
@@ -431,8 +432,8 @@ impl Core {
     /// Send a request: await its reply.
     ///
     /// # Errors
-    /// The client is closed or changes nothing, the call was interrupted, its time is over, or the server is silent: nothing was
-    /// sent.
+    /// The client is closed or changes nothing, the call was interrupted, its time is over, or the server is
+    /// silent: nothing was sent.
     pub(crate) fn exchange<'a>(
         &'a self,
         o: &'a Operation,
@@ -489,8 +490,9 @@ impl Core {
         self.post(server, "ping", vec![Op::Ping {}], self.options.timeout);
     }
 
-    /// Release an orphan that nobody here holds any more. No caller waits. The request stays queued long after a call would have
-    /// given up: a release that is lost leaves the object on its server until this client ends.
+    /// Release an orphan that is no longer held here. No caller waits. The request stays queued long after a
+    /// call would have given up: a release that is lost leaves the object on its server until this client
+    /// ends.
     pub(crate) fn post_release(&self, object: Handle) {
         self.post(object.server(), "release", vec![Op::Release { object }], RELEASE_TIMEOUT);
     }

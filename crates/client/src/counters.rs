@@ -37,8 +37,8 @@ pub struct ClientCounters {
     pub sent_bytes: u64,
     /// Bytes of data received.
     pub received_bytes: u64,
-    /// Bytes copied from buffer to buffer: data assembled from several answers or gathered from many pieces, and what had
-    /// come of a frame before it had room for all of it.
+    /// Bytes copied from buffer to buffer: data assembled from several answers or gathered from many pieces,
+    /// and the part of a frame that had come before it had room for all of it.
     pub copied_bytes: u64,
     /// Requests asked again after a status that says so.
     pub retries: u64,

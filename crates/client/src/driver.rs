@@ -119,7 +119,8 @@ async fn ring(shared: Rc<Shared>) {
     }
 }
 
-/// Whether the map has an address of `server` that costs less than `address`, which the first connection went to.
+/// Whether the map has an address of `server` that costs less than `address`, which the first connection went
+/// to.
 fn is_nearer_known(map: &ClusterMap, server: ServerId, address: &Address) -> bool {
     let Some(info) = map.server(server) else { return false };
     let mut all: Vec<Address> = info.addresses.iter().filter_map(|text| text.0.parse().ok()).collect();

@@ -1,5 +1,5 @@
-//! An open file: its capability. Where its data is, and what its writes depend on, it shares with all open files of its
-//! [`Inode`].
+//! An open file: its capability. It shares the place of its data, and the loss ids of its writes, with all
+//! open files of its [`Inode`].
 
 use crate::core::Operation;
 use crate::inodes::Inode;
@@ -13,8 +13,8 @@ use std::time::Duration;
 /// A capability is renewed so long before it expires: clocks differ, and messages take time.
 const RENEW_BEFORE: Duration = Duration::from_secs(10);
 
-/// An open file. Clones share it. It counts as held open until the last clone is dropped or closed: an unlink by this
-/// client leaves it usable until then.
+/// An open file. Clones share it. It counts as held open until the last clone is dropped or closed: an unlink
+/// by this client leaves it usable until then.
 #[derive(Clone)]
 pub struct OpenFile(pub(crate) Rc<Opened>);
 
@@ -143,7 +143,8 @@ impl OpenFile {
         }))
     }
 
-    /// Another open of the same file with the same rights, which asks no server. An error is reported to each of the two.
+    /// Another open of the same file with the same rights, which asks no server. An error is reported to each
+    /// of the two.
     pub fn again(&self) -> OpenFile {
         let client = self.0.client.clone();
         let hold = RefCell::new(Hold::new(client.clone(), self.0.handle));
@@ -222,7 +223,7 @@ impl Opened {
         self.capability.get()
     }
 
-    /// The kernel uses the file: it has forgotten what pages it had to forget at the open.
+    /// The kernel uses the file: it has dropped the pages that it had to drop at the open.
     pub(crate) fn has_forgotten_pages(&self) {
         if self.forgets_pages.replace(false) {
             self.client.core.with_pages(|pages| pages.forgotten(self.handle));
@@ -267,8 +268,8 @@ impl Opened {
         self.capability.get().is_some_and(|capability| capability.expires_at <= soon)
     }
 
-    /// Do `work` with the file's present shape and a capability that is good; again with new ones when a server says that
-    /// they are old.
+    /// Do `work` with the file's present shape and a capability that is good; again with new ones when a
+    /// server says that they are old.
     ///
     /// Operations that were done before that are done again: a write that was not acknowledged may be done
     /// twice.

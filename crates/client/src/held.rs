@@ -1,7 +1,7 @@
 //! Which files this client holds open, and which of them have lost their last name.
 //!
-//! An unlink tells the server the handles held open here; the server then keeps the object as an orphan of the session
-//! instead of removing it. The last holder to close releases it.
+//! An unlink tells the server the handles held open here; the server then keeps the object as an orphan of
+//! the session instead of removing it. The last holder to close releases it.
 //!
 //! **While a file is being opened by name, its handle is not known yet** ([`HeldFiles::seek`]). Meanwhile any
 //! removed file counts as held. Files that no open turned out to need are released when the last such open
@@ -45,9 +45,9 @@ impl HeldFiles {
         self.files.entry(object).or_default().holders += 1;
     }
 
-    /// An open of it has succeeded. Before, its server is not told that it is open: what is gone must not be kept for an open
-    /// that is to be refused.
-    /// One without a name is an orphan, kept for this client since an answer or a release that it never got through.
+    /// An open of it has succeeded. Before that, it is not reported to its server as open: a removed file
+    /// must not be kept for an open that is to be refused. One without a name is an orphan, kept for this
+    /// client since an answer or a release that it never got through.
     pub(crate) fn opened(&mut self, object: Handle, is_nameless: bool) {
         if let Some(entry) = self.files.get_mut(&object) {
             entry.open = true;

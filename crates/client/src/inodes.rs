@@ -1,4 +1,5 @@
-//! Inodes as this client uses them: where a file's data is, and what of its changes is not known to be durable.
+//! Inodes as this client uses them: the place of a file's data, and its changes that are not known to be
+//! durable.
 //!
 //! A change of the size or of attributes counts as a write of the file, and a change of an entry as one of
 //! its directory. A change that a reply reports as durable already ([`Loss::is_nothing`]) is not noted.
@@ -16,9 +17,10 @@
 //! the next number, each open file remembers the newest number that it has reported. An open file made after
 //! the first report of a loss does not report it; one made before does.
 //!
-//! **The losses of an inode outlive its last close** until an fsync has covered its writes and every loss was reported. At
-//! most [`CLOSED_MAX`] closed inodes are remembered so. Of those forgotten, only the servers' loss ids are kept: a sync of
-//! the whole file system ([`Inodes::compare_all`]) still finds that something of them may be lost.
+//! **The losses of an inode outlive its last close** until an fsync has covered its writes and every loss was
+//! reported. At most [`CLOSED_MAX`] closed inodes are remembered so. Of those forgotten, only the servers'
+//! loss ids are kept: a sync of the whole file system ([`Inodes::compare_all`]) still finds that something of
+//! them may be lost.
 
 use crate::file::Shape;
 use lru::LruCache;
@@ -48,8 +50,8 @@ struct Unsynced {
 #[derive(Default, Debug)]
 pub(crate) struct Losses {
     unsynced: Vec<Unsynced>,
-    /// Loss ids that servers were asked for ahead of an append of this durability. Those of writes may say more: a write that
-    /// asked to be held in memory only is lost by a kill, an append of the same file is not.
+    /// Loss ids requested from servers ahead of an append of this durability. Those of writes may say more: a
+    /// write that asked to be held in memory only is lost by a kill, an append of the same file is not.
     asked: Vec<(ServerId, Durability, Loss)>,
     /// Writes acknowledged so far.
     writes: u64,
@@ -125,7 +127,8 @@ impl Losses {
         }
     }
 
-    /// Everything written before a sync began is durable on the servers that `is_synced` names, or known to be lost.
+    /// Everything written before a sync began is durable on the servers that `is_synced` names, or known to
+    /// be lost.
     fn covered(&mut self, before: &Before, is_synced: impl Fn(ServerId) -> bool) {
         self.unsynced.retain(|unsynced| unsynced.newest > before.writes || !is_synced(unsynced.server));
         // A kill loses none of the later writes, if that is kept.
@@ -180,8 +183,9 @@ impl Inode {
         }
     }
 
-    /// Attributes came that were requested when the shape was `before`. Unless a newer shape came meanwhile they hold, also with an
-    /// older generation: a power cut may take a layout back that this client has seen in a weak sync mode.
+    /// Attributes came that were requested when the shape was `before`. Unless a newer shape came meanwhile
+    /// they hold, also with an older generation: a power cut may take a layout back that this client has seen
+    /// in a weak sync mode.
     pub(crate) fn learn_since(&self, before: &Shape, attr: &Attr) {
         if self.shape.borrow().generation == before.generation {
             *self.shape.borrow_mut() = Shape::of(attr);
@@ -333,7 +337,8 @@ impl Inodes {
         }
     }
 
-    /// A change of an object was acknowledged by `server`: of a file through no open file of it, or of a directory.
+    /// A change of an object was acknowledged by `server`: of a file through no open file of it, or of a
+    /// directory.
     pub(crate) fn changed(&mut self, handle: Handle, server: ServerId, loss: Loss) {
         if loss.is_nothing() {
             return;
@@ -346,12 +351,14 @@ impl Inodes {
         self.keep(handle, losses);
     }
 
-    /// The changes of a directory that a sync of it that begins now covers. A directory has no open files here.
+    /// The changes of a directory that a sync of it that begins now covers. A directory has no open files
+    /// here.
     pub(crate) fn directory_before(&self, dir: Handle) -> Before {
         self.closed.peek(&dir).map(Losses::before).unwrap_or_default()
     }
 
-    /// A sync of a directory came back with these loss ids. Whether a loss was found that was not reported; from now on it was.
+    /// A sync of a directory came back with these loss ids. Whether a loss was found that was not reported;
+    /// from now on it was.
     pub(crate) fn directory_synced(
         &mut self,
         dir: Handle,

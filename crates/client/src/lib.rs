@@ -4,10 +4,10 @@
 //! `session` (requests, their slots, exactly-once execution), `driver` (sockets), `ops/` (one verb, one
 //! file), `transfer/` (data), `cache`.
 //!
-//! **Invariants.** Every wait has a deadline, every retry a bound ([`Options::timeout`]). Every error names server,
-//! operation and object ([`Error`]). A change is executed exactly once, whatever happens to the connection. A negative
-//! cache entry never answers an open; an open asks its server always; a name may lead to its former object for the cache
-//! time.
+//! **Invariants.** Every wait has a deadline, every retry a bound ([`Options::timeout`]). Every error names
+//! server, operation and object ([`Error`]). A change is executed exactly once, whatever happens to the
+//! connection. A negative cache entry never answers an open; an open asks its server always; a name may lead
+//! to its former object for the cache time.
 
 mod cache;
 mod call;

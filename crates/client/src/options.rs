@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Bound of an operation where nothing else is said.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a client is told at its start.
+/// The options of a client at its start.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where servers of the cluster listen: any of them; the first that answers gives the map.
@@ -18,9 +18,9 @@ pub struct Options {
     pub fs_id: [u8; 16],
     /// Its collection.
     pub collection: CollectionId,
-    /// How long a name is believed; zero: not at all.
+    /// How long a name is cached; zero: not at all.
     pub name_cache: Duration,
-    /// How long attributes are believed; zero: not at all.
+    /// How long attributes are cached; zero: not at all.
     pub attr_cache: Duration,
     /// Bound of every operation, retries included.
     pub timeout: Duration,
@@ -28,7 +28,8 @@ pub struct Options {
     pub slots: u16,
     /// Data sent or fetched as one message up to this many bytes (and up to what the server allows).
     pub eager_bytes: usize,
-    /// Nothing is changed by this client, nor opened for writing: such calls fail with `ReadOnly`, and are not sent.
+    /// Nothing is changed by this client, nor opened for writing: such calls fail with `ReadOnly`, and are
+    /// not sent.
     pub read_only: bool,
     /// How long the thread polls before it sleeps; zero where cores are scarce.
     pub polling: Duration,

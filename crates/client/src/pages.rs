@@ -1,9 +1,10 @@
-//! Pages that a kernel keeps of files, for a mount: at which change counts of the files' streams they were filled.
+//! Pages that a kernel keeps of files, for a mount: at which change counts of the files' streams they were
+//! filled.
 //!
 //! ```text
 //!   open   ─▶ are all streams still at the counts of the pages?   yes: they stay    no: the kernel forgets them
 //!   read   ─▶ its count is the pages' count, or becomes it where there were none; another one spoils them
-//!   write  ─▶ its moves lead from the pages' count to the next one; what is left over somebody else did
+//!   write  ─▶ its moves lead from the pages' count to the next one; a gap is another client's
 //! ```
 //! **The counts compared at an open are requested after the open began**, so an open sees every write that
 //! returned before it. Streams of which no page is filled need not be asked.
@@ -183,8 +184,8 @@ impl Pages {
         }
     }
 
-    /// A file was opened, and its streams had these counts after that began. Whether the pages stay; else the kernel forgets
-    /// them all.
+    /// A file was opened, and its streams had these counts after that began. Whether the pages stay; else the
+    /// kernel forgets them all.
     pub(crate) fn opened(
         &mut self,
         object: Handle,
@@ -305,7 +306,8 @@ impl Pages {
     }
 }
 
-/// Whether pages of a file may stay: not where one page may depend on several streams, of which some have no page yet.
+/// Whether pages of a file may stay: not where one page may depend on several streams, of which some have no
+/// page yet.
 pub(crate) fn may_stay(layout: Option<&Layout>) -> bool {
     layout.is_none_or(|layout| match layout.dist {
         Dist::Basic => true,
@@ -336,7 +338,8 @@ impl Client {
         self.core.with_pages(|pages| pages.made(object));
     }
 
-    /// A file was changed by this client in a way that its kernel's pages may not show: they go at the next open.
+    /// A file was changed by this client in a way that its kernel's pages may not show: they go at the next
+    /// open.
     pub fn spoil_pages(&self, object: Handle) {
         self.core.with_pages(|pages| pages.spoil(object));
     }

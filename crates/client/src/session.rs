@@ -14,10 +14,11 @@
 //! with its deadline**, even if no caller collects it (a batch of a listing that is left open): no connection
 //! is wanted for it, and the next one drops it.
 //!
-//! **Invariant: a session that the server no longer knows takes its changes with it**: those sent fail with `NoSession`
-//! (their outcome is unknown), the others go to the next session.
+//! **Invariant: a session that the server no longer knows takes its changes with it**: those sent fail with
+//! `NoSession` (their outcome is unknown), the others go to the next session.
 //!
-//! The queues are in order of asking: a large transfer at the head of its queue is not overtaken by small ones.
+//! The queues are in order of asking: a large transfer at the head of its queue is not overtaken by small
+//! ones.
 
 mod watch;
 
@@ -169,7 +170,8 @@ pub(crate) struct Session {
     pub(crate) eager_bytes: usize,
     /// The last error on the way to the server.
     pub(crate) trouble: String,
-    /// Since when something is asked and no answer came; `None`: nothing is asked, or it is to be looked at from now on.
+    /// Since when something is asked and no answer came; `None`: nothing is asked, or it is to be looked at
+    /// from now on.
     unanswered_since: Option<Instant>,
     /// For how long something was asked before that without an answer, and when the last of it was given up.
     given_up: Option<(Duration, Instant)>,
@@ -246,8 +248,8 @@ impl Session {
 
     /// Take a request in; its tag.
     ///
-    /// A server that is asked early in a call is waited for from the call's begin on: else a call would end a moment before its
-    /// server counts as silent, and the next one would wait as long.
+    /// A server that is asked early in a call is waited for from the call's begin on: else a call would end a
+    /// moment before its server counts as silent, and the next one would wait as long.
     pub(crate) fn enqueue(&mut self, asked: Asked, now: Instant, timeout: Duration) -> u64 {
         let begun_at = Instant(asked.deadline.0.saturating_sub(nanos(timeout)));
         let early = Instant(now.0.saturating_sub(nanos(timeout / EARLY_PART)));
@@ -367,7 +369,7 @@ impl Session {
         self.trouble.clear();
         self.attachments += 1;
         for tag in self.pending.tags(|pending| pending.is_late_read(now)) {
-            self.fail(tag, Status::TimedOut, "the connection to it stood again only behind the deadline");
+            self.fail(tag, Status::TimedOut, "the connection to it was restored only after the deadline");
         }
         let mut ready = VecDeque::from(self.pending.tags(|pending| pending.sent));
         ready.extend(self.ready.iter().filter(|tag| self.pending.get(**tag).is_some_and(|p| !p.sent)));
@@ -455,8 +457,8 @@ impl Session {
     pub(crate) fn abandon(&mut self, tag: u64, now: Instant) {
         let since = self.unanswered_since;
         self.forsake(tag);
-        // Requests that follow soon continue the wait: else each caller of a server would wait for it anew, if all give up
-        // early.
+        // Requests that follow soon continue the wait: else each caller of a server would wait for it anew,
+        // if all give up early.
         if let (Some(since), None) = (since, self.unanswered_since) {
             self.given_up = Some((now.since(since), now));
         }
@@ -508,7 +510,8 @@ impl Session {
     /// An answer came. Returns the waiter and its result; `None` for an answer without a waiter.
     ///
     /// # Errors
-    /// When the connection is of no further use: the server does not know the session, or does not follow the protocol.
+    /// When the connection is of no further use: the server does not know the session, or does not follow the
+    /// protocol.
     pub(crate) fn replied(
         &mut self,
         tag: u64,

@@ -4,9 +4,10 @@
 //! by the directory's attributes. A directory splits once and stays split, so the known split is right for as
 //! long as the directory exists; its own server reports when it is gone.
 //!
-//! **The attributes of a split directory are merged here**: mode, owner, times set and parent are its own server's, counts are
-//! added, of the times of change the latest counts. For the mount each shard's are remembered as long as attributes are
-//! believed, so that the answer to a change in one shard tells the whole directory's.
+//! **The attributes of a split directory are merged here**: mode, owner, times set and parent are its own
+//! server's, counts are added, of the times of change the latest counts. For the mount each shard's are
+//! remembered as long as attributes are cached, so that the answer to a change in one shard tells the whole
+//! directory's.
 
 use lru::LruCache;
 use shoal_env::Instant;
@@ -19,7 +20,7 @@ const DIRECTORIES_MAX: usize = 4096;
 
 struct Known {
     shards: Shards,
-    /// Each shard's attributes, and when they were asked for.
+    /// Each shard's attributes, and when they were requested.
     attrs: BTreeMap<ServerId, (Attr, Instant)>,
 }
 

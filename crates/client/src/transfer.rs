@@ -1,15 +1,15 @@
-//! Moving data: a pattern is dealt to the datafiles it touches, each datafile's share is cut into messages, and the
-//! messages go to all servers at once.
+//! Moving data: a pattern is dealt to the datafiles it touches, each datafile's share is cut into messages,
+//! and the messages go to all servers at once.
 //!
 //! ```text
 //!   pattern ─ View per datafile ─┬─ all of it within the eager limit: one message
 //!                                └─ else windows of 256 KiB, at most 8 under way a datafile
 //! ```
-//! The wire carries (slice of the pattern, share): both sides iterate the same view, and the bytes are in its packed order.
-//! Order of start is rotated at random, so that not all clients begin at the first server.
+//! The wire carries (slice of the pattern, share): both sides iterate the same view, and the bytes are in its
+//! packed order. Order of start is rotated at random, so that not all clients begin at the first server.
 //!
-//! With `eager = off` every transfer begins with a rendezvous: the stream's server is asked for it first, and the data
-//! follows its answer.
+//! With `eager = off` every transfer begins with a rendezvous: the stream's server is asked for it first, and
+//! the data follows its answer.
 //!
 //! A stuffed file is one stream on the metafile's server. **A write that ends beyond its first strip unstuffs
 //! it first.**

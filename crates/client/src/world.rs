@@ -1,7 +1,8 @@
 //! The core's interface to its driver: the time, random numbers, and three signals. The core itself does no
 //! I/O.
 //!
-//! A driver answers the signals in its own way: over `env` with tasks ([`crate::driver`]), by hand in the tests.
+//! A driver answers the signals in its own way: over `env` with tasks ([`crate::driver`]), by hand in the
+//! tests.
 
 use shoal_env::{Instant, WallTime, Work};
 use shoal_proto::ServerId;

@@ -1,7 +1,8 @@
-//! Where a file system is, and what in it is meant: `shoal://HOST:PORT[,HOST:PORT…]/NAME[/PATH]`, or a path on a mount.
+//! The address of a file system, and a path in it: `shoal://HOST:PORT[,HOST:PORT…]/NAME[/PATH]`, or a path on
+//! a mount.
 //!
-//! A path on a mounted ShoalFS means the file system mounted there: the mount table names its address, and a note that the
-//! mount leaves in the runtime folder names its key. So `shoal map mnt/big.bin` needs neither.
+//! A path on a mounted ShoalFS means the file system mounted there: the mount table names its address, and a
+//! note that the mount leaves in the runtime folder names its key. So `shoal map mnt/big.bin` needs neither.
 
 use crate::secret::KeyFile;
 use anyhow::{Context as _, Result, bail};
@@ -54,7 +55,8 @@ pub fn host_of(address: &Address) -> String {
 
 impl fmt::Display for ShoalAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Sockets of this machine are ways to the same servers; in an address stand those that others can use.
+        // Sockets of this machine are ways to the same servers; in an address stand those that others can
+        // use.
         let mut hosts: Vec<String> =
             self.servers.iter().filter(|server| server.is_tcp()).map(host_of).collect();
         if hosts.is_empty() {
@@ -125,7 +127,8 @@ fn note_path(mountpoint: &Path) -> Result<PathBuf> {
     Ok(runtime_folder().join(file_of(mountpoint, "toml")?))
 }
 
-/// Where a mount in the background writes its messages: on disk, so that they outlive the machine's next start.
+/// Where a mount in the background writes its messages: on disk, so that they outlive the machine's next
+/// start.
 pub fn log_path(mountpoint: &Path) -> Result<PathBuf> {
     Ok(state_folder().join(file_of(mountpoint, "log")?))
 }
@@ -148,8 +151,8 @@ fn file_of(mountpoint: &Path, ending: &str) -> Result<String> {
     Ok(format!("{name}.{ending}"))
 }
 
-/// The path without symbolic links above its last component, as the mount table has it. The last one is not looked at: a
-/// dead mount answers no question.
+/// The path without symbolic links above its last component, as the mount table has it. The last one is not
+/// looked at: a dead mount answers no question.
 pub fn resolved(path: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(path)?;
     let above = path.parent().and_then(|above| above.canonicalize().ok());
@@ -248,7 +251,7 @@ impl Place {
         Ok(Some(Place { address, key: key.map_or(note.key, Path::to_path_buf) }))
     }
 
-    /// Find what `text` means: an address, a path on a mount, or a folder of `shoal up` (its root).
+    /// Find the meaning of `text`: an address, a path on a mount, or a folder of `shoal up` (its root).
     ///
     /// # Errors
     /// When it is none of these; the message says what would be.
@@ -277,8 +280,8 @@ impl Place {
         )
     }
 
-    /// Where servers of this file system are, as this machine knows beside the address: from mounts of it, and from the cluster file
-    /// beside the key.
+    /// Where servers of this file system are, as this machine knows beside the address: from mounts of it,
+    /// and from the cluster file beside the key.
     pub fn servers_known_here(&self) -> Vec<Address> {
         let mut known = self.servers_of_cluster_file().unwrap_or_default();
         for mounted in mounts().unwrap_or_default() {

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A number of bytes. Reads `4096`, `64k`, `64KiB`, `1M`, `2G`, `1T` (powers of 1024); prints the shortest exact form.
+/// A number of bytes. Reads `4096`, `64k`, `64KiB`, `1M`, `2G`, `1T` (powers of 1024); prints the shortest
+/// exact form.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ByteSize(pub u64);
 

@@ -16,10 +16,11 @@
 //! strip = "1M"
 //! switches = "ours"                             # techniques: ours, paper, baseline, and what differs: "paper,eager=off"
 //! ```
-//! `shoal init` writes one; `shoal up` keeps one in its folder. Ids are drawn by `init` and never change. Relative paths are
-//! relative to the file. `shoal move-server` changes where a server listens, and counts that in `moved`: of two files the one with
-//! the greater count is the newer one. A server that is named by its host listens at this port of all addresses of its machine, and
-//! clients resolve the name for each connection. An unknown word is an error, so that no setting is silently ignored.
+//! `shoal init` writes one; `shoal up` keeps one in its folder. Ids are drawn by `init` and never change.
+//! Relative paths are relative to the file. `shoal move-server` changes where a server listens, and counts
+//! that in `moved`: of two files the one with the greater count is the newer one. A server that is named by
+//! its host listens at this port of all addresses of its machine, and clients resolve the name for each
+//! connection. An unknown word is an error, so that no setting is silently ignored.
 
 mod check;
 
@@ -121,7 +122,7 @@ pub struct CollectionEntry {
     /// Datafiles of a file; 0: one on every data server.
     #[serde(default)]
     pub width: u16,
-    /// Which techniques are used: `ours`, `paper`, `baseline`, and what differs: `paper,eager=off`.
+    /// Which techniques are used: `ours`, `paper`, `baseline`, and the differences: `paper,eager=off`.
     #[serde(default)]
     pub switches: SwitchWords,
 }
@@ -414,8 +415,8 @@ impl ServerEntry {
         })
     }
 
-    /// Where it listens once it has moved: at `new` instead of the former addresses of its machine. Ways within the machine and the
-    /// process stay, unless new ones are named.
+    /// Where it listens once it has moved: at `new` instead of the former addresses of its machine. Ways
+    /// within the machine and the process stay, unless new ones are named.
     pub fn moved_to(&self, new: &[Address]) -> Result<Vec<String>> {
         let is_replaced = |at: &Address| match at {
             Address::Unix(_) => new.iter().any(|new| matches!(new, Address::Unix(_))),
@@ -438,7 +439,7 @@ pub fn not_toml(path: &Path, what: &str, remedy: &str, text: &str, error: &toml:
     let line = before.bytes().filter(|&b| b == b'\n').count() + 1;
     let why = error.message().replace('\n', ", ");
     anyhow::anyhow!(
-        "{} is not {what}: line {line}: {why}; mend that line ({remedy} says what may stand there)",
+        "{} is not {what}: line {line}: {why}; correct that line ({remedy} lists what is allowed)",
         path.display()
     )
 }

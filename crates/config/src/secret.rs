@@ -107,7 +107,7 @@ impl KeyFile {
     /// None but TOML's own.
     pub fn text(&self) -> Result<String> {
         Ok(format!(
-            "# Whoever can read this file has full access to these file systems.\n{}",
+            "# Every reader of this file has full access to these file systems.\n{}",
             toml::to_string(self).context("the key file cannot be written as TOML")?
         ))
     }

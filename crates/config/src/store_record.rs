@@ -9,13 +9,13 @@
 //! position = 48211
 //! ```
 //! It is next to `cluster.toml`, not in the server's folder, because that folder can be lost. **A store is
-//! made only where the record names none.** Without other servers this record is all that tells a new folder
-//! from one that was lost.
+//! made only where the record names none.** Without other servers only this record distinguishes a new folder
+//! from a lost one.
 //!
-//! When a store is given up (`--new-store`), the entry names its successor, `to_make` until that is made, and `map`, the map
-//! that the other servers took with it. When an older copy is accepted (`--accept-older`), the entry keeps the successor that is
-//! drawn for it as `successor` until all others know it; then it names the successor, and `copy_of` the store of the copy until
-//! the folder is served.
+//! When a store is given up (`--new-store`), the entry names its successor, `to_make` until that is made, and
+//! `map`, the map that the other servers took with it. When an older copy is accepted (`--accept-older`), the
+//! entry keeps the successor that is drawn for it as `successor` until all others know it; then it names the
+//! successor, and `copy_of` the store of the copy until the folder is served.
 
 use crate::cluster_file::{ClusterFile, hex, not_toml, unhex};
 use anyhow::{Context as _, Result};
@@ -118,7 +118,8 @@ impl StoreRecord {
         self.entry(fs_id)?.copy_of.as_deref().map(store_of)
     }
 
-    /// Whether the store of a file system may be made: none is known, or it takes the place of one that was given up.
+    /// Whether the store of a file system may be made: none is known, or it takes the place of one that was
+    /// given up.
     pub fn may_make(&self, fs_id: &[u8; 16]) -> bool {
         self.entry(fs_id).is_none_or(|entry| entry.to_make)
     }
@@ -162,7 +163,8 @@ impl StoreRecord {
         self.put(Entry { successor: Some(successor.to_string()), ..known });
     }
 
-    /// All other servers have taken `map`, in which `successor` takes the place of the store that the folder is an older copy of.
+    /// All other servers have taken `map`, in which `successor` takes the place of the store that the folder
+    /// is an older copy of.
     pub fn accept(&mut self, copy_of: StoreId, successor: StoreId, map: &ClusterMap) {
         self.put(Entry {
             copy_of: Some(copy_of.to_string()),

@@ -140,7 +140,7 @@ points! {
         START_CUTS "cuts redone",
         /// Files agree with their rows.
         START_FILES "files settled",
-        /// Transactions go on.
+        /// Transactions continue.
         START_TRANSACTIONS "transactions found",
         /// Sessions are known.
         START_SESSIONS "sessions found",

@@ -64,7 +64,7 @@ pub trait Door {
     fn crash_point(&self, _point: CrashPoint, _which: u64) {}
 }
 
-/// A running task. Dropping it lets the task go on; [`Task::cancel`] ends it at its next await.
+/// A running task. Dropping it lets the task continue; [`Task::cancel`] ends it at its next await.
 pub struct Task(pub Box<dyn Fn()>);
 
 impl Task {

@@ -49,7 +49,7 @@ mutants! {
     IgnoreGeneration "ignore-generation",
     /// The loss id does not change with a restart of the machine.
     LoseBootId "lose-boot-id",
-    /// A name that was seen missing answers an open for as long as names are believed.
+    /// A name that was seen missing answers an open for as long as names are cached.
     NegativeEntry "negative-entry",
     /// A listing leaves out the last shard of a split directory.
     SkipInListing "skip-in-listing",

@@ -1,8 +1,8 @@
 //! How many files this process may hold open.
 //!
-//! A server holds a file for each stream that it has written lately, and a socket for each client. A benchmark of the
-//! small-file paper keeps every file of a worker open from create to close: four workers of 12,000 files need 48,000
-//! descriptors, far above the usual limit.
+//! A server holds a file for each stream that it has written lately, and a socket for each client. A
+//! benchmark of the small-file paper keeps every file of a worker open from create to close: four workers of
+//! 12,000 files need 48,000 descriptors, far above the usual limit.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

@@ -131,7 +131,8 @@ fn check_counts(tables: &Tables, names: &Names<'_>, found: &mut BTreeSet<Problem
     }
 }
 
-/// The name in the directory that a directory takes for its parent is the right one; of several there, the first.
+/// The name in the directory that a directory takes for its parent is the right one; of several there, the
+/// first.
 fn check_parent(entry: &Entry, dir: &Object, names: &Names<'_>, found: &mut BTreeSet<Problem>) {
     let all = names.leading_to(entry.handle);
     let right = all.iter().filter(|e| e.dir == dir.parent).min().or(all.iter().min());

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 use shoal_client::Client;
 use shoal_proto::ServerId;
 
-/// Rows asked for at once.
+/// Rows requested at once.
 const BATCH: u32 = 4096;
 
 /// One look at the whole file system. `progress` receives the number of rows that were read since its last

@@ -4,15 +4,15 @@
 //!   all servers ─▶ collect ─▶ tables ─▶ check ─▶ problems ─▶ mend ─▶ rounds ─▶ servers
 //!                                         │         │                  └▶ aside: rows that a repair removes
 //!                                         │         └▶ cause: what a store that was given up explains
-//!                                         └▶ undecided: transactions that nobody ends
+//!                                         └▶ undecided: transactions without a coordinator
 //! ```
 //! [`collect`] reads all rows of all servers into [`tables`]. [`check`] is a plain function from tables to a
 //! set of [`problem`]s. [`mend`] gives the repair of a problem, [`rounds`] carries it out, and [`report`]
 //! gives the result.
 //!
-//! The tables of one look are not of one moment, so the objects of a running operation look wrong. **A suspicion counts only
-//! if further looks, some time later, find the very same**, numbers included: no operation stays in the middle of the same
-//! change so long, and handles are never used twice.
+//! The tables of one look are not of one moment, so the objects of a running operation look wrong. **A
+//! suspicion counts only if further looks, some time later, find the very same**, numbers included: no
+//! operation stays in the middle of the same change so long, and handles are never used twice.
 
 pub mod aside;
 pub mod cause;

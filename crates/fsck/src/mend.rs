@@ -106,7 +106,7 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
         Problem::RootMissing => root(tables, site),
         Problem::DirectoryMissing(Handle::ROOT) => Offer::Later,
         Problem::DirectoryMissing(dir) if tables.objects.contains_key(dir) => Offer::Leave(
-            "it is no directory and yet has entries, and which of both is right is not known: copy what it is away, remove \
+            "it is no directory and yet has entries, and which of both is right is not known: copy it elsewhere, remove \
              it, and check again",
         ),
         Problem::DirectoryMissing(dir) if shard_of(*dir, tables).is_some() => {
@@ -311,7 +311,8 @@ fn made_of_shard(dir: Handle, tables: &Tables, site: &Site) -> Offer {
     Offer::Mend(vec![Step::Act(create)], Some("made again with the attributes that its shards have"))
 }
 
-/// An entry goes to where its place is. If the same name is there, that one is the directory's, and this is moved aside.
+/// An entry goes to where its place is. If the same name is there, that one is the directory's, and this is
+/// moved aside.
 fn misplaced(e: &Entry, to: ServerId, tables: &Tables, time: Time) -> Offer {
     let is_there = to == e.dir.server() || tables.shards.contains_key(&(e.dir, to));
     if !is_there {

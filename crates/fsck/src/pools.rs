@@ -1,4 +1,5 @@
-//! Datafiles made ahead of need: each is in the pool it was made for, or a file's of that pool's server, or used up.
+//! Datafiles made ahead of need: each is in the pool it was made for, or a file's of that pool's server, or
+//! used up.
 //!
 //! ```text
 //!                       in the pool          a file's            in neither
@@ -142,7 +143,8 @@ mod tests {
         Handle::new(ONE, counter)
     }
 
-    /// A batch of four of server 1 for server 0: one is a file's and used, one a file's, the others lie in the pool.
+    /// A batch of four of server 1 for server 0: one is a file's and used, one a file's, the others lie in
+    /// the pool.
     fn good() -> Tables {
         let mut tables = Tables::default();
         let mut batch = Batch::new(ZERO, 4);

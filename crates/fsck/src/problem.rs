@@ -4,7 +4,7 @@ use super::tables::{Entry, ToReap, Wrong};
 use shoal_proto::{Handle, Kind, ServerId, Time, TxId};
 use std::fmt;
 
-/// One thing that is wrong, with its evidence: two looks that find the same evidence found the same.
+/// One problem, with its evidence: two looks that find the same evidence found the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the sentence of a variant names its fields")]
 pub enum Problem {
@@ -66,7 +66,8 @@ pub enum Problem {
     ShardMissing { dir: Handle, server: ServerId },
     /// A shard of a directory that does not have it.
     ShardUnowned { dir: Handle, server: ServerId },
-    /// A directory, or a shard of one, counts other links and entries than are there; `changed`: its last change.
+    /// A directory, or a shard of one, counts other links and entries than are there; `changed`: its last
+    /// change.
     CountsWrong { dir: Handle, server: ServerId, says: (u32, u32), counted: (u32, u32), changed: Time },
 }
 

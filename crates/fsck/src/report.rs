@@ -73,12 +73,12 @@ impl Report<'_> {
     fn mending(&self, problem: &Problem) -> Option<String> {
         let mending = self.mended.get(problem)?;
         Some(match (mending, self.left.contains(problem)) {
-            (Mending::Mended(Some(note)), false) => format!("mended: {note}"),
-            (_, false) => "mended".to_owned(),
-            (Mending::Mended(_), true) => "not mended: it was done, and is wrong again".to_owned(),
-            (Mending::Later, true) => "not mended: another repair has to come first".to_owned(),
-            (Mending::Left(words), true) => format!("not mended: {words}"),
-            (Mending::Failed(error), true) => format!("not mended: {error}"),
+            (Mending::Mended(Some(note)), false) => format!("repaired: {note}"),
+            (_, false) => "repaired".to_owned(),
+            (Mending::Mended(_), true) => "not repaired: it was done, and is wrong again".to_owned(),
+            (Mending::Later, true) => "not repaired: another repair has to come first".to_owned(),
+            (Mending::Left(words), true) => format!("not repaired: {words}"),
+            (Mending::Failed(error), true) => format!("not repaired: {error}"),
         })
     }
 
@@ -99,8 +99,7 @@ impl Report<'_> {
         }
         if repair && !lost.is_empty() && !lost_stores {
             lines.push(
-                "nothing was mended: --lost-stores says that names of what was lost may be removed"
-                    .to_owned(),
+                "nothing was repaired: --lost-stores permits removing the names of lost objects".to_owned(),
             );
         }
         let is_grouped = |problem: &&Problem| {
@@ -120,9 +119,9 @@ impl Report<'_> {
         let count = |n: usize, what: &str| numbers::many(n as u64, what);
         let verdict = match (all.len(), self.left.len()) {
             (0, _) => "clean".to_owned(),
-            (n, 0) => format!("{} mended", count(n, "problem")),
+            (n, 0) => format!("{} repaired", count(n, "problem")),
             (_, n) if repair => format!("{} left", count(n, "problem")),
-            (_, n) => format!("{}; --repair mends what can be mended", count(n, "problem")),
+            (_, n) => format!("{}; --repair repairs those that can be repaired", count(n, "problem")),
         };
         let tables = &self.found.tables;
         lines.push(format!(

@@ -18,7 +18,7 @@ const ROUNDS_MAX: usize = 8;
 /// How many further looks between two rounds of repairs: they look at rows that were wrong before, or at
 /// their neighbours.
 const LOOKS_OF_ROUNDS: usize = 2;
-/// Rows asked for at once.
+/// Rows requested at once.
 const BATCH: u32 = 1024;
 
 /// The result of a check.
@@ -118,7 +118,7 @@ impl Checker<'_> {
             };
             for (at, problem) in problems.iter().filter(|problem| !is_done(problem)).enumerate() {
                 if at % WORDS_EVERY == 0 {
-                    self.bar.set_message(format!("mending {at} of {}", problems.len()));
+                    self.bar.set_message(format!("repairing {at} of {}", problems.len()));
                 }
                 progressed |= self.mend_one(problem, &tables, &site, aside, mended).await;
             }
@@ -133,8 +133,9 @@ impl Checker<'_> {
         Ok(problems)
     }
 
-    /// Use up the datafiles that were made ahead of need and lie in no pool: an older copy that was accepted leaves tens of
-    /// thousands. Those of one batch that follow each other go by one message. Whether something was done.
+    /// Use up the datafiles that were made ahead of need and lie in no pool: an older copy that was accepted
+    /// leaves tens of thousands. Those of one batch that follow each other go by one message. Whether
+    /// something was done.
     async fn retire(&self, problems: &BTreeSet<Problem>, mended: &mut BTreeMap<Problem, Mending>) -> bool {
         let (mut done, mut seen) = (false, 0);
         let runs = unowned_runs(problems);
@@ -182,7 +183,7 @@ impl Checker<'_> {
             looked => looked,
         };
         let dir = made.context("cannot make /lost+found")?.handle;
-        // Whether it is split, the answer to any name tells.
+        // The answer to any name shows whether it is split.
         let name = Name::new(b"#").map_err(|status| anyhow::anyhow!(status))?;
         match self.client.lookup(dir, &name).await {
             Err(error) if error.status != Status::NotFound => {

@@ -22,7 +22,7 @@ pub struct Object {
     pub parent: Handle,
     /// Datafiles, once unstuffed.
     pub datafiles: Option<Vec<Handle>>,
-    /// Of a directory, what its own server has of it.
+    /// Of a directory, the part on its own server.
     pub shard: Option<Shard>,
 }
 

@@ -87,8 +87,8 @@ impl Scene {
         scene
     }
 
-    /// `/dir/small`, with a second name `/again`; `/dir/wide` over both servers; `/dir/inner/deep`; `/a/b/file`; `/split` with
-    /// files, on both servers.
+    /// `/dir/small`, with a second name `/again`; `/dir/wide` over both servers; `/dir/inner/deep`;
+    /// `/a/b/file`; `/split` with files, on both servers.
     async fn fill(&mut self) {
         let client = self.client.clone();
         let root = Handle::ROOT;
@@ -545,7 +545,7 @@ fn where_two_things_may_be_right_nothing_is_done_and_it_is_said_what_to_do() {
     let row = |key: &[u8]| Wrong { server: ServerId(1), key: key.to_vec(), why: "cut short".into() };
     for (problem, advice) in [
         (Problem::DatafileOfAnother { object: one, datafile, owner: other }, "copy both files away"),
-        (Problem::DirectoryMissing(one), "copy what it is away"),
+        (Problem::DirectoryMissing(one), "copy it elsewhere"),
         (
             Problem::Undecided {
                 server: ServerId(0),

@@ -43,7 +43,7 @@ pub fn end(server: ServerId, tx: TxId, tables: &Tables, site: &Site) -> Offer {
              start it again",
         );
     }
-    finish(Decision::Abort, "there is no such coordinator, so nobody committed it: aborted")
+    finish(Decision::Abort, "there is no such coordinator, so it was never committed: aborted")
 }
 
 /// The effect that a repair would have on a transaction, in words; `None`: the problem is another one.

@@ -7,7 +7,7 @@
 //! The kernel does not repeat requests answered `ENOSYS`: flush (all was written when `write(2)` returned;
 //! mappings are written back by the kernel before it would ask), access (the kernel checks permissions
 //! itself), lseek for holes, copying of ranges, and polling (the kernel does the simple thing itself). Locks
-//! are not asked for at all: they are the kernel's own.
+//! are not requested at all: they are the kernel's own.
 
 mod answer;
 mod convert;
@@ -43,7 +43,8 @@ const WANTED: [InitFlags; 5] = [
     InitFlags::FUSE_ASYNC_DIO,
     // A link's target never changes under the same handle.
     InitFlags::FUSE_CACHE_SYMLINKS,
-    // Handles would lead somewhere only as long as the kernel has the inode: an NFS server is refused in time.
+    // Handles would lead somewhere only as long as the kernel has the inode: an NFS server is refused in
+    // time.
     InitFlags::FUSE_NO_EXPORT_SUPPORT,
 ];
 
@@ -109,11 +110,12 @@ impl Filesystem for Adapter {
         check(config.capabilities())?;
         if config.add_capabilities(DIRECT_MAPS).is_err() {
             tracing::warn!(
-                "this kernel is older than Linux 6.6: what is appended, or written with O_DIRECT, is not seen through descriptors \
+                "this kernel is older than Linux 6.6: appends, and writes with O_DIRECT, are not seen through descriptors \
                  that are open already; a mount with `direct` (--direct) shows it"
             );
         }
-        // Listings with attributes, always, if they are switched on: an entry's attributes are mostly where the entry is.
+        // Listings with attributes, always, if they are switched on: an entry's attributes are mostly where
+        // the entry is.
         let plus = self.readdirplus.then_some(InitFlags::FUSE_DO_READDIRPLUS);
         for wanted in WANTED.into_iter().chain([NEEDED]).chain(plus) {
             if config.add_capabilities(wanted).is_err() {

@@ -46,12 +46,12 @@ impl RequestCounts {
         self.0[verb as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often `verb` was asked for.
+    /// How often `verb` was requested.
     pub fn of(&self, verb: Verb) -> u64 {
         self.0[verb as usize].load(Ordering::Relaxed)
     }
 
-    /// All operations that were asked for at least once.
+    /// All operations that were requested at least once.
     pub fn all(&self) -> Vec<(&'static str, u64)> {
         let counted = Verb::ALL.iter().map(|verb| (verb.name(), self.of(*verb)));
         counted.filter(|(_, count)| *count > 0).collect()

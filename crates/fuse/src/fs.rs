@@ -75,7 +75,7 @@ pub struct AtOnce {
 }
 
 impl AtOnce {
-    /// Nothing is known. `believed`: how long the kernel believes names and attributes.
+    /// Nothing is known. `believed`: how long the kernel caches names and attributes.
     pub fn new(believed: Duration) -> AtOnce {
         AtOnce { directories: Directories::new(believed), ahead: Ahead::new(believed), gone: Gone::default() }
     }
@@ -141,7 +141,7 @@ impl Fs {
         }
     }
 
-    /// How long the kernel may believe names and attributes.
+    /// How long the kernel may cache names and attributes.
     pub fn cache(&self) -> Duration {
         self.cache
     }
@@ -151,7 +151,8 @@ impl Fs {
         &self.client
     }
 
-    /// Run a program's request as a task of its own, within the one time limit of a call. `thread`: see [`Client::call`].
+    /// Run a program's request as a task of its own, within the one time limit of a call. `thread`: see
+    /// [`Client::call`].
     pub fn run(self: &Rc<Self>, thread: u32, request: LocalBoxFuture<'static, ()>) {
         self.spawn(self.client.call(thread, request));
     }

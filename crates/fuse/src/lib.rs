@@ -1,7 +1,7 @@
 //! The mount: ShoalFS in the kernel's tree of names, by FUSE.
 //!
 //! ```text
-//!   kernel ── /dev/fuse ──> event loops (fuser, n threads): decode, count, wait for nobody
+//!   kernel ── /dev/fuse ──> event loops (fuser, n threads): decode, count, never wait
 //!                               │  a boxed request with its reply        (adapter)
 //!                               v
 //!                           the client's world: one task a request       (fs, over shoal_client)

@@ -142,8 +142,8 @@ pub fn unmount(path: &Path, lazy: bool) -> Result<(), MountError> {
     })
 }
 
-/// See that a directory can be mounted on: clear dead mounts, make it if it is missing, and refuse a live mount and a
-/// directory with something in it. The path to mount on.
+/// See that a directory can be mounted on: clear dead mounts, make it if it is missing, and refuse a live
+/// mount and a directory with something in it. The path to mount on.
 pub(crate) fn prepare(path: &Path) -> Result<PathBuf, MountError> {
     if clear_dead_mount(path)? {
         tracing::info!("detached the dead mount at {}", path.display());
@@ -161,7 +161,7 @@ pub(crate) fn prepare(path: &Path) -> Result<PathBuf, MountError> {
     }
     let cannot = |error| MountError::io(format!("cannot look into {}", point.display()), error);
     if std::fs::read_dir(&point).map_err(cannot)?.next().is_some() {
-        let words = format!("{} is not empty: a mount would hide what is in it", point.display());
+        let words = format!("{} is not empty: a mount would hide its contents", point.display());
         return Err(MountError::Refused(words));
     }
     Ok(point)

@@ -18,8 +18,9 @@ pub struct MountOptions {
     /// How long the kernel caches names and attributes. Zero: it asks every time. It never caches the
     /// *absence* of a name.
     pub cache: Duration,
-    /// A directory in which one name after the other is looked up is listed, and lookups answered from that. Only where names
-    /// are believed at all, and the file system's listings bring attributes (switch `readdirplus`).
+    /// A directory in which one name after the other is looked up is listed, and lookups answered from that.
+    /// Only where names are cached at all, and the file system's listings bring attributes (switch
+    /// `readdirplus`).
     pub stat_ahead: bool,
     /// All files are read and written past the kernel's page cache. Shared mappings then need Linux 6.6.
     pub direct: bool,

@@ -86,7 +86,8 @@ impl std::error::Error for MountError {}
 pub struct Mount;
 
 impl Mount {
-    /// Connect to a file system and mount it at a directory (made if only it is missing); returns when it can be used.
+    /// Connect to a file system and mount it at a directory (made if only it is missing); returns when it can
+    /// be used.
     ///
     /// The client's own caches of names and attributes are not used: the kernel caches facts for
     /// [`MountOptions::cache`], and they would otherwise be valid twice as long.
@@ -94,7 +95,8 @@ impl Mount {
     /// Blocks, and serves nothing meanwhile: not for a thread on which a server of the file system runs.
     ///
     /// # Errors
-    /// If the file system cannot be reached, the directory cannot be mounted on, or options do not go together.
+    /// If the file system cannot be reached, the directory cannot be mounted on, or options do not go
+    /// together.
     pub fn start(
         mut client: shoal_client::Options,
         mountpoint: &Path,
@@ -273,7 +275,7 @@ fn forget_by(notifier: Notifier) -> impl Fn(Handle, Untrue) + Send + Sync {
             Untrue::Attributes => -1,
         };
         if let Err(error) = notifier.inval_inode(INodeNo(object.0), from, 0) {
-            tracing::warn!("the kernel keeps what it believes of {object}: {error}");
+            tracing::warn!("the kernel keeps its cached facts about {object}: {error}");
         }
     }
 }
@@ -284,7 +286,7 @@ struct Threads {
     client: JoinHandle<()>,
     forgetting: Forgetting,
     mounted: MaybeAttached,
-    /// Set before the end, if a thread's panic is what ended it.
+    /// Set before the end, if a thread's panic ended it.
     panicked: Arc<OnceLock<String>>,
     ended: OnEnd,
 }
@@ -419,7 +421,8 @@ impl MountHandle {
     /// users, and they get errors. Not for a thread on which a server of the file system runs.
     ///
     /// # Errors
-    /// If the mount does not end. Not as root that is so while programs use it: it has left the tree of names then.
+    /// If the mount does not end. Not as root that is so while programs use it: it has left the tree of names
+    /// then.
     pub fn stop(self, grace: Duration) -> Result<(), MountError> {
         self.end(grace)
     }

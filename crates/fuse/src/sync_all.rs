@@ -1,8 +1,9 @@
 //! Make everything of a mount durable, on all servers.
 //!
-//! **`syncfs(2)` does not do it**: Linux writes the pages of mappings back, and then asks only those FUSE file systems to sync
-//! that a virtual machine's host serves (`virtiofs`), or that have a block device (`fuseblk`); a mount as ours is not asked.
-//! So the mount has an `ioctl` of its own, on any of its files and directories, that `shoal sync PATH` uses.
+//! **`syncfs(2)` does not do it**: Linux writes the pages of mappings back, and then asks only those FUSE
+//! file systems to sync that a virtual machine's host serves (`virtiofs`), or that have a block device
+//! (`fuseblk`); a mount as ours is not asked. So the mount has an `ioctl` of its own, on any of its files and
+//! directories, that `shoal sync PATH` uses.
 
 use rustix::ioctl::{NoArg, Opcode, ioctl, opcode};
 use std::fs::File;
@@ -24,7 +25,8 @@ pub fn sync_all(point: &Path) -> io::Result<()> {
     rustix::fs::syncfs(&root)?;
     // SAFETY: the opcode is one of ours; it has no argument, so nothing is read or written.
     let request = unsafe { NoArg::<OPCODE>::new() };
-    // SAFETY: a file system that does not know the opcode refuses it, and one that does touches no memory of ours.
+    // SAFETY: a file system that does not know the opcode refuses it, and one that does touches no memory of
+    // ours.
     unsafe { ioctl(&root, request) }?;
     Ok(())
 }

@@ -18,10 +18,11 @@ macro_rules! counts {
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct CounterSnapshot {
             $($(#[$doc])* pub $name: u64,)*
-            /// Operations run for clients and peers, by name (each once, however often its handler ran again).
+            /// Operations run for clients and peers, by name (each once, however often its handler ran
+            /// again).
             pub ops: BTreeMap<&'static str, u64>,
-            /// Requests by latency, from their arrival to the moment their reply was ready to leave: bucket *i* counts
-            /// those below 2^i microseconds.
+            /// Requests by latency, from their arrival to the moment their reply was ready to leave: bucket
+            /// *i* counts those below 2^i microseconds.
             pub latency: Vec<u64>,
         }
 
@@ -138,7 +139,8 @@ impl Counters {
 }
 
 impl CounterSnapshot {
-    /// The latency, in microseconds, below which `share` (0 to 1) of the requests were, to the next power of two.
+    /// The latency, in microseconds, below which `share` (0 to 1) of the requests were, to the next power of
+    /// two.
     pub fn latency_us(&self, share: f64) -> u64 {
         let all: u64 = self.latency.iter().sum();
         let goal = (all as f64 * share).ceil() as u64;

@@ -1,9 +1,9 @@
 //! The data engine: one path for all data.
 //!
-//! Contiguous I/O is a pattern of one region; eager and flow are two ways to carry the same request (design §4.6). A
-//! transfer names a pattern, a packed window of it, and which share of the distribution this stream holds; both sides
-//! iterate the same view. On the wire a share's bytes lie densely, in packed order; [`share_of`] gives the runs with
-//! that dense position.
+//! Contiguous I/O is a pattern of one region; eager and flow are two ways to carry the same request (design
+//! §4.6). A transfer names a pattern, a packed window of it, and which share of the distribution this stream
+//! holds; both sides iterate the same view. On the wire a share's bytes lie densely, in packed order;
+//! [`share_of`] gives the runs with that dense position.
 //!
 //! Small streams are read and replaced by the handlers themselves, in the group's one batch. The store moves
 //! larger data outside the handlers: a handler returns [`Stopped::Bulk`] with a [`Work`], the executor awaits
@@ -15,7 +15,8 @@
 //! Otherwise a retry would repeat it: an append would appear twice, and a write would be applied after later
 //! writes of others.
 //!
-//! Every access shows a capability of the file, checked here ([`access`]), and the generation its client knows.
+//! Every access shows a capability of the file, checked here ([`access`]), and the generation its client
+//! knows.
 
 mod append;
 pub mod change_counts;
@@ -50,8 +51,9 @@ pub struct ShareRuns {
 /// The runs of one stream in a transfer.
 ///
 /// # Errors
-/// `Invalid` for a window outside its pattern, a negative offset or a share that does not exist; `FileTooBig` beyond the
-/// largest file; `OverLimit` for more bytes than a message may carry, or a walk that would keep the thread for long.
+/// `Invalid` for a window outside its pattern, a negative offset or a share that does not exist; `FileTooBig`
+/// beyond the largest file; `OverLimit` for more bytes than a message may carry, or a walk that would keep
+/// the thread for long.
 pub fn share_of(transfer: &Transfer) -> Result<ShareRuns, Status> {
     let Share { width, index, .. } = transfer.share;
     if usize::from(width) > limits::WIDTH_MAX || index >= width.max(1) {
@@ -182,8 +184,9 @@ impl Access {
     }
 }
 
-/// Check the right to a stream's data. Without a capability only the current object, opened (or made) with the rights in
-/// this very group, is accessible. Tells the owner that a datafile made ahead of need and untouched would get.
+/// Check the right to a stream's data. Without a capability only the current object, opened (or made) with
+/// the rights in this very group, is accessible. Tells the owner that a datafile made ahead of need and
+/// untouched would get.
 ///
 /// # Errors
 /// `BadCapability`; `Stale` when the stream's file is gone.
@@ -235,7 +238,8 @@ pub fn access(
         }
         return Ok(Access { stream, info: precreated::empty(generation), untouched_for });
     }
-    // A file that this very group only plans, on this server or another: its data is written when it is there.
+    // A file that this very group only plans, on this server or another: its data is written when it is
+    // there.
     let missing = if named == Handle::CURRENT { Status::StaleLayout } else { Status::Stale };
     let info = ctx.stream(stream)?.ok_or(Stopped::Status(missing))?;
     // The current object was named in this group: its client cannot know the generation yet, and need not.

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! **Invariant: a handler is a synchronous function; its only effect is through its [`ctx::Ctx`].**
-//! **Invariant: no message of any kind leaves before the records it depends on are durable** (as the sync mode says for
-//! replies; always for prepares and commits).
-//! **Invariant: the slot is looked up before anything else.**
+//! **Invariant: no message of any kind leaves before the records it depends on are durable** (as the sync
+//! mode says for replies; always for prepares and commits). **Invariant: the slot is looked up before
+//! anything else.**
 
 mod counters;
 pub mod data;

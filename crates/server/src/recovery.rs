@@ -109,7 +109,7 @@ async fn find_map(shard: &Rc<Shard>) -> Result<ClusterMap, StoreError> {
             return Err(StoreError::Refused("the store holds another file system than the map names".into()));
         }
         map = kept.succeeded_by(&given);
-        // As long as it was never moved what lies here counts, however many more servers a copied file names.
+        // As long as it was never moved, the map here counts, however many more servers a copied file names.
         let moved = |map: &ClusterMap| map.server(shard.id()).is_some_and(|info| info.moved > 0);
         check_address(if moved(&map) { &map } else { kept }, &given, shard.id())?;
         shard.was_given_news.set(map != *kept);
@@ -148,8 +148,9 @@ async fn keep_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
     }
 }
 
-/// A server stays where its clients know it, until an operator moves it. One that would serve elsewhere is most likely a copy of
-/// the folder: two servers with one identity, each with a part of the changes. `known` is the map of the store, or of a fellow.
+/// A server stays where its clients know it, until an operator moves it. One that would serve elsewhere is
+/// most likely a copy of the folder: two servers with one identity, each with a part of the changes. `known`
+/// is the map of the store, or of a fellow.
 ///
 /// # Errors
 /// `Refused`, with the remedy.
@@ -192,9 +193,9 @@ fn of_network(addresses: &[String]) -> BTreeSet<&str> {
     addresses.iter().filter(|at| !at.starts_with("unix:")).map(String::as_str).collect()
 }
 
-/// A server that begins elsewhere must not still run where it was served from this store the last time: the two would part the
-/// data. A row says where that was; the map may have said before it moved where it goes. Nor where that map has it: a copy may have
-/// gone there.
+/// A server that begins elsewhere must not still run where it was served from this store the last time: the
+/// two would part the data. A row says where that was; the map may have said before it moved where it goes.
+/// Nor where that map has it: a copy may have gone there.
 async fn check_moved(
     shard: &Rc<Shard>,
     kept: Option<&ClusterMap>,

@@ -57,7 +57,8 @@ impl Identity {
         self.place_key.place_of(name)
     }
 
-    /// Entries with which a directory of this server is to be split: `None` where there is nothing to split over.
+    /// Entries with which a directory of this server is to be split: `None` where there is nothing to split
+    /// over.
     pub fn splits_at(&self) -> Option<u32> {
         let entries = self.map.switches.splits_at()?;
         let mut servers = self.map.with_roles(Roles::METADATA);
@@ -278,7 +279,7 @@ impl Shard {
         self.admits.get()
     }
 
-    /// Whether the others may not know yet what this server's map says since it was opened.
+    /// Whether the others may not know this server's map yet since it was opened.
     pub(crate) fn has_new_map(&self) -> bool {
         self.was_given_news.get()
     }

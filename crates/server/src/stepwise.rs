@@ -7,9 +7,10 @@
 //!   A  layout                                          j  datafiles gone
 //!   B  entry
 //! ```
-//! No step tells the servers of the steps before: that would be messages that PVFS does not send. So each server asks now
-//! and then, many things by one message, and a row goes when the question is answered: *the entry stands* (A asks B),
-//! *the metafile lists the datafile* (j asks A), *the object is gone* (B asks A).
+//! No step tells the servers of the steps before: that would be messages that PVFS does not send. So each
+//! server asks now and then, many questions by one message, and a row goes when the question is answered:
+//! *the entry stands* (A asks B), *the metafile lists the datafile* (j asks A), *the object is gone* (B asks
+//! A).
 //!
 //! **A row whose client has no session here any more is decided.** An object that is not entered is removed,
 //! but only when the server of the directory has promised, durably (row Void), never to enter it: its client
@@ -40,7 +41,7 @@ use std::time::Duration;
 const BATCH: usize = 256;
 /// How long one question may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Looks in a row at which a client without a session here is believed to be gone.
+/// Looks in a row after which a client without a session here counts as gone.
 const LOOKS: u32 = 3;
 
 /// Look once at all rows. `absent` counts the looks at which a client was not here.
@@ -57,7 +58,7 @@ pub async fn sweep(shard: &Rc<Shard>, absent: &mut BTreeMap<ClientId, u32>) -> R
 /// Servers that could not be reached in this look: they are asked nothing more until the next one.
 type Away = RefCell<BTreeSet<ServerId>>;
 
-/// A question about a row, and what to do by its answer.
+/// A question about a row, and the action by its answer.
 struct Question {
     row: Bytes,
     object: Handle,
@@ -147,8 +148,9 @@ async fn voids(shard: &Rc<Shard>, absent: &mut BTreeMap<ClientId, u32>) -> Resul
     remove(shard, gone).await
 }
 
-/// Ask all, many by one message, all servers at once; no reply from a server that cannot be reached. It is asked nothing more
-/// in this look, so that what waits for the end of it waits for one question at most.
+/// Ask all, many by one message, all servers at once; no reply from a server that cannot be reached. It is
+/// asked nothing more in this look, so that a caller that waits for the end of it waits for one question at
+/// most.
 async fn asked(
     shard: &Rc<Shard>,
     questions: Vec<Question>,

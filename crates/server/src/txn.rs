@@ -1,4 +1,5 @@
-//! Transactions over servers: presumed abort, any number of participants (design §4.3; Mohan, Lindsay and Obermarck 1986).
+//! Transactions over servers: presumed abort, any number of participants (design §4.3; Mohan, Lindsay and
+//! Obermarck 1986).
 //!
 //! ```text
 //!  coordinator                                             participant
@@ -33,9 +34,9 @@
 //! is committed, else aborted. A repair does that, once the store was given up
 //! (`shoal fsck --repair --lost-stores`).
 //!
-//! The collection's one rename lock is an action like others, but prepared first: the ancestors of a directory that moves
-//! are walked again with the lock held, and only then the rest is prepared (a longer list under the same id). Its server votes
-//! last, and passes the lock on with its vote ([`rename_lock`]).
+//! The collection's one rename lock is an action like others, but prepared first: the ancestors of a
+//! directory that moves are walked again with the lock held, and only then the rest is prepared (a longer
+//! list under the same id). Its server votes last, and passes the lock on with its vote ([`rename_lock`]).
 
 pub mod actions;
 mod coordinator;

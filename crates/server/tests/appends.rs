@@ -117,7 +117,7 @@ fn lock_inode(cluster: &Cluster, server: u16, file: Handle) -> TxId {
     tx
 }
 
-/// The connection breaks, and the session goes on with another.
+/// The connection breaks, and the session continues with another.
 async fn reconnect(env: &Env, cluster: &Cluster, server: u16, client: Raw) -> Raw {
     let wish = Wish { session: Some(client.attached.session), ..Wish::default() };
     let sequence = client.sequence;
@@ -246,7 +246,7 @@ fn a_session_goes_on_at_once_while_an_append_of_its_last_connection_waits_for_an
         let mut client = reconnect(&env, &cluster, 0, client).await;
         assert!(env.now().since(began) < Duration::from_secs(1), "{:?}", env.now().since(began));
         assert_eq!(client.ask(vec![Op::Ping {}]).await.status, Status::Ok);
-        // Its retry is answered with what becomes of it.
+        // Its retry is answered with its outcome.
         client.sequence -= 1;
         send_append(&mut client, &append, vec![b'a'; 4 * STRIP].into()).await;
         held.stalls.set(0);
@@ -278,8 +278,8 @@ fn an_append_that_failed_with_some_of_its_bytes_there_is_not_done_again_by_a_ret
     });
 }
 
-/// A laid-out file, an append to it of which a share is written on the other server and not answered yet, and what becomes
-/// of it meanwhile.
+/// A laid-out file, an append to it of which a share is written on the other server and not answered yet, and
+/// events meanwhile.
 async fn append_meets(env: Env, meanwhile: impl AsyncFn(&Cluster, &mut Raw, Handle)) {
     let (cluster, held) = cluster(&env).await;
     let (mut client, mut other) = (cluster.client(0).await, cluster.client(0).await);

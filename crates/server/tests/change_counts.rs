@@ -10,7 +10,7 @@ use shoal_proto::{
     StreamFacts, Time, Transfer,
 };
 
-/// More than what lies in a record.
+/// More than a record holds.
 const BULK: usize = 20_000;
 
 struct File {

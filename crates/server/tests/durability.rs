@@ -187,7 +187,7 @@ fn further_changes_of_attributes_by_its_maker_do_not_wait_until_one_is_durable_a
         scene.held.write();
         env.sleep(Duration::from_millis(1)).await;
         scene.gated(1).await;
-        // The first client's next one shows what the other one changed.
+        // The first client's next one shows the other one's change.
         scene.client.send(Some(slot(0, 7)), vec![vec![chmod(object, 0o600)]], Bytes::new()).await;
         scene.gated(2).await;
         scene.held.write();
@@ -459,7 +459,8 @@ fn a_reply_says_when_a_kill_of_its_server_would_take_what_was_done_and_an_fsync_
     });
 }
 
-/// Under every pair of modes, and for every durability that a request may ask for: whether the reply names a loss id.
+/// Under every pair of modes, and for every durability that a request may ask for: whether the reply names a
+/// loss id.
 #[test]
 fn a_reply_names_what_would_be_lost_unless_all_that_was_done_is_durable_when_it_leaves() {
     run(|env| async move {

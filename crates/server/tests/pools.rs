@@ -402,7 +402,7 @@ fn a_server_that_is_added_gets_a_pool() {
     run(|env| async move {
         let mut cluster = Cluster::new(&env, 2).await;
         filled(&cluster).await;
-        // It is there before the map tells of it.
+        // It is there before the map contains it.
         let (mut larger, mut old) = (cluster.map.clone(), cluster.map.clone());
         let address = format!("local:later-{}", larger.servers[0].addresses[0].0.replace("local:", ""));
         larger.servers.0.push(shoal_proto::ServerInfo::new(
@@ -555,8 +555,8 @@ fn what_is_to_be_reaped_goes_however_much_waits_for_a_server_that_is_away() {
 /// Datafiles lent at once, in the test of loans.
 const LENT: u64 = 4;
 
-/// In the weaker modes others see a layout, and write by it, before its record is durable: after a power cut the loan alone
-/// says that its datafiles are not in the pool any more.
+/// In the weaker modes others see a layout, and write by it, before its record is durable: after a power cut
+/// the loan alone says that its datafiles are not in the pool any more.
 #[test]
 fn no_datafile_is_taken_whose_loan_is_not_durable() {
     run(|env| async move {

@@ -1,4 +1,5 @@
-//! The rename lock: while a move of a directory is in doubt, others go on, and none of them can form a loop with it.
+//! The rename lock: while a move of a directory is in doubt, others continue, and none of them can form a
+//! loop with it.
 
 mod raw;
 
@@ -26,7 +27,8 @@ fn rename(from: (Handle, &str), to: (Handle, &str)) -> Vec<Op> {
     }]
 }
 
-/// Three servers, of which the one in the middle dies and is played by the test: `/a` … `/d` and `/a/x` on the last.
+/// Three servers, of which the one in the middle dies and is played by the test: `/a` … `/d` and `/a/x` on
+/// the last.
 struct Scene {
     cluster: Cluster,
     /// To the last server.

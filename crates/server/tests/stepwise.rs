@@ -1,4 +1,5 @@
-//! Clients that create and remove step by step (`compound = off`), and what becomes of their steps without them.
+//! Clients that create and remove step by step (`compound = off`), and the outcome of their steps without
+//! them.
 
 mod raw;
 
@@ -127,7 +128,8 @@ fn a_link_whose_name_was_taken_counts_once_whoever_ends_it() {
         let taken = here.change(vec![Op::Rmdirent { dir: Handle::ROOT, name: name("a") }]).await;
         let [Answer::Unnamed { handle, ticket, .. }] = *taken.answers.0 else { panic!("{taken:?}") };
         assert_eq!(handle, file);
-        // It has another name: its server does nothing to it, and the link is settled here, however often it is asked.
+        // It has another name: its server does nothing to it, and the link is settled here, however often it
+        // is asked.
         let part = there.change(vec![Op::Removemeta { object: file, held: false }]).await;
         assert!(matches!(*part.answers.0, [Answer::Parted { linked: true, .. }]), "{part:?}");
         for _ in 0..2 {
@@ -233,7 +235,7 @@ fn sessions_end_in_time_however_much_is_to_be_asked_of_a_server_that_is_away() {
         cluster.kill(0);
         let ended = || cluster.shard(1).counters.sessions_ended.get();
         until(&env, || ended() == 1).await;
-        // From now on it is asked of server 0 what became of the files.
+        // From now on server 0 is asked for the outcome of the files.
         drop(cluster.client(1).await);
         let begun = env.now();
         until(&env, || ended() == 2).await;

@@ -117,7 +117,7 @@ fn a_store_given_up_is_retired_by_whichever_way_the_map_comes() {
                 None => env.sleep(Duration::from_millis(5)).await,
             }
         };
-        // Another server tells of it before the operator's command comes to this one.
+        // Another server reports it before the operator's command comes to this one.
         let map = renewed(&cluster.map);
         cluster.servers[0].as_ref().unwrap().set_map(map.clone()).await.unwrap();
         let after = loop {

@@ -219,7 +219,7 @@ fn a_participant_in_doubt_asks_and_hears_of_the_abort() {
 fn a_committed_transaction_is_finished_after_a_crash_of_its_coordinator() {
     run(|env| async move {
         let mut cluster = Cluster::new(&env, 2).await;
-        // Server 0 prepares a transaction on server 1, decides, and dies before it can tell.
+        // Server 0 prepares a transaction on server 1, decides, and dies before it can report that.
         let (tx, object) = (TxId(Handle::new(ServerId(0), 60_000).0), Handle::new(ServerId(1), 60_000));
         let root = cluster.client(0).await.ask(vec![Op::Getattr { object: Handle::ROOT }]).await;
         let Answer::Attr { attr, .. } = &root.answers[0] else { panic!() };

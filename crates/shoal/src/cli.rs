@@ -1,4 +1,5 @@
-//! The command tree: every command with its help and an example. Handlers are in [`crate::commands`], one file each.
+//! The command tree: every command with its help and an example. Handlers are in [`crate::commands`], one
+//! file each.
 
 mod care;
 mod files;
@@ -12,7 +13,8 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// ShoalFS: a parallel file system in user space, fast at very many small files and at one file of very many writers.
+/// ShoalFS: a parallel file system in user space, fast at very many small files and at one file of very many
+/// writers.
 #[derive(Parser, Debug)]
 #[command(
     name = "shoal",
@@ -29,7 +31,7 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 
-    /// Say more: -v what happens, -vv every operation. SHOAL_LOG takes a filter, e.g. SHOAL_LOG=shoal_server=debug.
+    /// Log more: -v events, -vv every operation. SHOAL_LOG takes a filter, e.g. SHOAL_LOG=shoal_server=debug.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
@@ -99,7 +101,8 @@ pub enum Command {
 /// Where a command finds its file system.
 #[derive(Args, Debug, Clone)]
 pub struct Key {
-    /// The key file. Default: the mount's, $SHOAL_KEY, ./shoal-data/key, ~/.config/shoal/key or /etc/shoal/key.
+    /// The key file. Default: the mount's, $SHOAL_KEY, ./shoal-data/key, ~/.config/shoal/key or
+    /// /etc/shoal/key.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key: Option<PathBuf>,
 }

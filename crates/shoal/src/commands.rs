@@ -50,7 +50,7 @@ pub fn run(command: Command, matches: &clap::ArgMatches) -> Result<ExitCode> {
     }
 }
 
-/// The exit status when a command fails as a whole: `fsck` tells damage (1) from what could not be checked (2).
+/// The exit status when a command fails as a whole: `fsck` distinguishes damage (1) from a failed check (2).
 pub fn exit_code_of_failure(command: &Command) -> ExitCode {
     ExitCode::from(if matches!(command, Command::Fsck(_)) { 2 } else { 1 })
 }

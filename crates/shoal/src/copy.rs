@@ -34,7 +34,8 @@ pub struct Task {
     pub from: Spot,
     /// To where.
     pub to: Spot,
-    /// It was given by its name (a symbolic link is then followed where no tree is copied, unless links are wanted), not found in a directory.
+    /// It was given by its name (a symbolic link is then followed where no tree is copied, unless links are
+    /// wanted), not found in a directory.
     pub is_given: bool,
 }
 
@@ -97,7 +98,7 @@ impl Copier {
         self.made.get()
     }
 
-    /// Name what could not be copied; the copy goes on.
+    /// Name objects that could not be copied; the copy continues.
     pub fn failed(&self, what: &str, error: &anyhow::Error) {
         self.count(|made| made.failed += 1);
         self.bar.suspend(|| eprintln!("shoal: cannot copy {what}: {error:#}"));

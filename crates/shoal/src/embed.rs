@@ -1,4 +1,5 @@
-//! A mount in this process: the fuse crate's mount, and the note that lets other commands find its file system.
+//! A mount in this process: the fuse crate's mount, and the note that lets other commands find its file
+//! system.
 
 use crate::address::{MountNote, Place, ShoalAddress};
 use crate::cli::MountOptions;
@@ -25,7 +26,8 @@ pub struct Embedded {
 /// How often the note of a mount is held against its map.
 const NOTE_EVERY: Duration = Duration::from_secs(10);
 
-/// Keep the note of a mount: where the servers are that other commands are to ask, as they move and more are added.
+/// Keep the note of a mount: where the servers are that other commands are to ask, as they move and more are
+/// added.
 fn follow_map(
     mut note: MountNote,
     at: PathBuf,

@@ -1,10 +1,10 @@
 //! The commands that study file systems: bounds, benchmarks, papers' experiments, simulation, torture.
 //!
-//! They are the feature `lab`, which is on by default. Without it the program is the product alone: it links no crate of the
-//! folder `lab/`, and nothing outside this module names one (`tests/house.rs`).
+//! They are the feature `lab`, which is on by default. Without it the program is the product alone: it links
+//! no crate of the folder `lab/`, and nothing outside this module names one (`tests/house.rs`).
 //!
-//! [`cli`] has the arguments, [`commands`] one file for each command, [`native`] the client as a target of benchmarks, and
-//! [`torture`] what `shoal torture` does.
+//! [`cli`] has the arguments, [`commands`] one file for each command, [`native`] the client as a target of
+//! benchmarks, and [`torture`] the work of `shoal torture`.
 
 pub mod cli;
 pub mod commands;

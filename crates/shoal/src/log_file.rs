@@ -135,7 +135,7 @@ mod tests {
         assert!(former.len() <= 120 && present.len() <= 120, "{former}{present}");
         assert!(format!("{former}{present}").ends_with("message number 0096\nmessage number 0097\n"));
         assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 2);
-        // The next process goes on with it, or begins anew where it is full.
+        // The next process continues with it, or begins anew where it is full.
         drop(log.open().unwrap());
         assert_eq!(read(path.clone()), present);
         std::fs::write(&path, [b'x'; 200]).unwrap();

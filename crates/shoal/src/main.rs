@@ -31,13 +31,14 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
-/// Servers and clients make and drop many small objects on several threads: the C library's allocator spends a tenth of their
-/// time on that.
+/// Servers and clients make and drop many small objects on several threads: the C library's allocator spends
+/// a tenth of their time on that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Memory that is free for so long goes back to the kernel; `MIMALLOC_PURGE_DELAY` says otherwise. Tables of rows come and go
-/// every few seconds where changes flow: at the allocator's second the memory of each is cleared anew, page by page.
+/// Memory that is free for so long goes back to the kernel; `MIMALLOC_PURGE_DELAY` says otherwise. Tables of
+/// rows come and go every few seconds where changes flow: at the allocator's second the memory of each is
+/// cleared anew, page by page.
 const FREE_MEMORY_KEPT_MS: std::ffi::c_long = 60_000;
 
 fn main() -> ExitCode {
@@ -46,8 +47,9 @@ fn main() -> ExitCode {
         return as_helper(arguments);
     }
     keep_free_memory();
-    // The allocator asks for huge pages, and each that is first touched, for a buffer of some KiB, is cleared whole: 2 MiB, which
-    // on a virtual machine takes milliseconds of a server's one thread. Where the kernel cannot do without, it is only slower.
+    // The allocator asks for huge pages, and each that is first touched, for a buffer of some KiB, is cleared
+    // whole: 2 MiB, which on a virtual machine takes milliseconds of a server's one thread. Where the kernel
+    // cannot do without, it is only slower.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     let matches = cli::Cli::command().get_matches();
     let cli = match cli::Cli::from_arg_matches(&matches) {

@@ -5,7 +5,8 @@
 //! (`relatime`: reading never changes a time). Any other word is an error: a word that is meant to protect
 //! must not be ignored.
 //!
-//! **As a helper of mount(8)** ([`helper_arguments`]) the program is called `mount.fuse.shoal`, by a symbolic link in `/sbin`:
+//! **As a helper of mount(8)** ([`helper_arguments`]) the program is called `mount.fuse.shoal`, by a symbolic
+//! link in `/sbin`:
 //!
 //! ```text
 //!   ln -s "$(command -v shoal)" /sbin/mount.fuse.shoal
@@ -115,8 +116,9 @@ fn number<T: FromStr<Err = std::num::ParseIntError>>(name: &str, value: &str) ->
     value.parse().with_context(|| format!("the mount option `{name}={value}`: not a number"))
 }
 
-/// If mount(8) calls us as its helper (`mount.fuse.shoal SOURCE PLACE [-sfnv] [-N FILE] [-t KIND] [-o OPTIONS]`): the arguments
-/// of our own command; none if it only tries what would be done (`-f`).
+/// If mount(8) calls us as its helper
+/// (`mount.fuse.shoal SOURCE PLACE [-sfnv] [-N FILE] [-t KIND] [-o OPTIONS]`): the arguments of our own
+/// command; none if it only tries what would be done (`-f`).
 pub fn helper_arguments(all: &[OsString]) -> Option<Result<Vec<OsString>>> {
     let (program, arguments) = all.split_first()?;
     let called = Path::new(program).file_name()?;

@@ -1,7 +1,8 @@
-//! Servers within this process: a world each, with a thread of its own, polled also by the thread that wakes it.
+//! Servers within this process: a world each, with a thread of its own, polled also by the thread that wakes
+//! it.
 //!
-//! All begin at once and each says when it serves; if one does not begin, the others are stopped and its reason is the
-//! error. At the stop all end at once, each with everything durable.
+//! All begin at once and each says when it serves; if one does not begin, the others are stopped and its
+//! reason is the error. At the stop all end at once, each with everything durable.
 
 use crate::cluster_file::{ClusterFile, CollectionEntry};
 use crate::panics;
@@ -129,7 +130,8 @@ impl Node {
         events: &Sender<Event>,
     ) -> Result<Node> {
         let anew: Vec<u16> = given.anew.iter().map(|anew| anew.server).collect();
-        // A store of another machine is given up together with one of here: each of the two waits for the other one else.
+        // A store of another machine is given up together with one of here: each of the two waits for the
+        // other one else.
         let is_elsewhere =
             |id: &u16| usize::from(*id) < cluster.server.len() && anew.iter().any(|anew| ids.contains(anew));
         for (flag, named) in [("--new-store", &anew[..]), ("--accept-older", given.older)] {
@@ -350,7 +352,7 @@ impl Plan {
             let refused = stores::refused_by_record(&store, id, known).await;
             if let Some(now) = refused.map_err(|error| explain_all(error, &entry.name))? {
                 let why = format!(
-                    "it is an older copy: durable up to {now}, and was up to {known}; what was acknowledged since is not in it"
+                    "it is an older copy: durable up to {now}, and was up to {known}; changes acknowledged since are not in it"
                 );
                 return Err(explain_all(StoreError::Missing(why), &entry.name));
             }

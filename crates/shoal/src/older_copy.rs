@@ -42,7 +42,7 @@ impl OlderCopy {
         let (found, position) = looked
             .with_context(|| format!("{} is no older copy of the store of server {id}", folder.display()))?;
         let (known, fs) = (record.of(&map.fs_id).0, map.fs_id);
-        // One that was interrupted goes on with the successor that it had drawn.
+        // One that was interrupted continues with the successor that it had drawn.
         let drawn = match record.copy_of(&fs) {
             Some(copy_of) if found == copy_of || found == known => Some(known),
             _ => record.successor(&fs),
@@ -67,7 +67,7 @@ impl OlderCopy {
         self.found
     }
 
-    /// Keep the successor, so that a command that is interrupted goes on with it.
+    /// Keep the successor, so that a command that is interrupted continues with it.
     pub fn begin(&mut self, fs_id: &[u8; 16]) -> Result<()> {
         if self.record.copy_of(fs_id).is_none() {
             self.record.begin_to_accept(fs_id, self.found, self.successor);
@@ -116,7 +116,8 @@ impl OlderCopy {
         Ok(())
     }
 
-    /// All other servers have taken `map`: the folder holds the successor from now on. The server's next start completes it.
+    /// All other servers have taken `map`: the folder holds the successor from now on. The server's next
+    /// start completes it.
     pub fn accept(mut self, map: &ClusterMap) -> Result<()> {
         if self.found != self.successor {
             self.record.accept(self.found, self.successor, map);

@@ -15,7 +15,7 @@ pub fn line(text: impl AsRef<str>) -> Result<()> {
 /// Write a line for a reader, if there still is one: a server does not end because its reader left.
 pub fn tell(text: impl AsRef<str>) {
     if let Err(error) = line(text) {
-        tracing::debug!("nobody reads: {error:#}");
+        tracing::debug!("no reader: {error:#}");
     }
 }
 
@@ -25,8 +25,8 @@ pub fn bytes(bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The version of what `--json` writes. It grows when a name that was there gets another meaning or is gone, not when one
-/// is added.
+/// The version of what `--json` writes. It grows when a name that was there gets another meaning or is gone,
+/// not when one is added.
 const SCHEMA: u32 = 1;
 
 /// A value with the version of its names: an object has it itself, a list in each of its objects.
@@ -47,10 +47,10 @@ pub fn json_line(value: &impl Serialize) -> Result<()> {
     line(versioned(value)?.to_string())
 }
 
-/// Write a value as one line of JSON for whatever still reads, as [`tell`].
+/// Write a value as one line of JSON for a remaining reader, as [`tell`].
 pub fn tell_json(value: &impl Serialize) {
     if let Err(error) = json_line(value) {
-        tracing::debug!("nobody reads: {error:#}");
+        tracing::debug!("no reader: {error:#}");
     }
 }
 

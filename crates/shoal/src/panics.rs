@@ -13,7 +13,7 @@ const END_MAX: Duration = Duration::from_secs(60);
 
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 
-/// From now on what panics say is kept, too.
+/// From now on the messages of panics are kept, too.
 pub fn watch() {
     let customary = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

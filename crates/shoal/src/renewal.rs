@@ -1,18 +1,21 @@
-//! Giving stores up: servers whose folders are lost for good begin anew in empty ones (`--new-store`), or go on with older copies
-//! of them, as new stores (`--accept-older`).
+//! Giving stores up: servers whose folders are lost for good begin anew in empty ones (`--new-store`), or
+//! continue with older copies of them, as new stores (`--accept-older`).
 //!
 //! In this order, so that an interruption leaves nothing half done that the same command does not complete:
 //!
-//! 1. Each server that keeps its store is asked for its map; the newest one, with new stores for the lost ones, is the next map.
-//! 2. Each of them takes that map, and retires what its pools hold of the lost stores. From then on the old stores are refused.
+//! 1. Each server that keeps its store is asked for its map; the newest one, with new stores for the lost
+//!    ones, is the next map.
+//! 2. Each of them takes that map, and retires its pools' datafiles of the lost stores. From then on the old
+//!    stores are refused.
 //! 3. The record next to the cluster file names the new store, which the server makes when it begins.
 //!
 //! All servers that keep their store must answer: one that was not informed would take the new store for a
 //! foreign one.
 //!
-//! With an older copy the record keeps the new store from the beginning on, and at the end the identity file of the folder names
-//! it, which is what decides. The server's start does the rest (`server::older`). A copy is accepted only if it is known to be
-//! older, so that the command does no harm to the folder of a server that was named by mistake, nor when it is given again.
+//! With an older copy the record keeps the new store from the beginning on, and at the end the identity file
+//! of the folder names it, which decides. The server's start does the rest (`server::older`). A copy is
+//! accepted only if it is known to be older, so that the command does no harm to the folder of a server that
+//! was named by mistake, nor when it is given again.
 
 use crate::address::{Place, ShoalAddress};
 use crate::cluster_file::{ClusterFile, CollectionEntry, ModuleName, random};
@@ -130,7 +133,8 @@ fn left(name: &str, anew: &[u16], took: &[ServerId]) -> String {
     )
 }
 
-/// Which servers are served from older copies from now on. `took` are the servers that were asked to take the new map.
+/// Which servers are served from older copies from now on. `took` are the servers that were asked to take the
+/// new map.
 fn renew_one(
     cluster: &ClusterFile,
     entry: &CollectionEntry,
@@ -244,8 +248,9 @@ fn begin(copies: &mut [OlderCopy], fs_id: &[u8; 16], map: &mut ClusterMap) -> Re
     copies.iter_mut().try_for_each(|copy| copy.begin(fs_id))
 }
 
-/// New stores of the servers that begin anew, in the map. The present stores of `made` were served; any other one is still to be
-/// made where the map has given the recorded one up: the command was interrupted, or was given for this server on another machine.
+/// New stores of the servers that begin anew, in the map. The present stores of `made` were served; any other
+/// one is still to be made where the map has given the recorded one up: the command was interrupted, or was
+/// given for this server on another machine.
 fn succeed_all(
     map: &mut ClusterMap,
     lost: &[(ServerId, StoreRecord)],

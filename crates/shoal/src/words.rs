@@ -1,4 +1,4 @@
-//! How things are shown to people: modes, times, numbers, tables.
+//! Output for people: modes, times, numbers, tables.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::{Value, json};
@@ -133,7 +133,8 @@ pub fn list(counts: &Value) -> String {
     counts.iter().map(|n| count(n.as_u64().unwrap_or(0))).collect::<Vec<_>>().join(" ")
 }
 
-/// A word that must not be overlooked: red where a person reads it on a terminal that has colours (<https://no-color.org>).
+/// A word that must not be overlooked: red where a person reads it on a terminal that has colours
+/// (<https://no-color.org>).
 pub fn alarm(word: &str) -> String {
     let has_colours = std::io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())

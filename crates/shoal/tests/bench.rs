@@ -238,7 +238,7 @@ fn bench_techniques_measures_every_combination_and_writes_its_tables() {
     assert!(text.contains("| baseline |") && text.contains("**4 clients**"), "{text}");
 }
 
-/// A process's parent and whether it has ended, as `/proc` tells; `None`: there is no such process.
+/// A process's parent and whether it has ended, as in `/proc`; `None`: there is no such process.
 fn parent_of(pid: u32) -> Option<(u32, bool)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut words = stat.rsplit(") ").next()?.split(' ');

@@ -1,4 +1,5 @@
-//! `shoal bounds` from outside: machines as files, the thesis's numbers, the curves; measuring, as short as it can be.
+//! `shoal bounds` from outside: machines as files, the thesis's numbers, the curves; measuring, as short as
+//! it can be.
 
 use serde_json::Value;
 use std::path::Path;
@@ -59,7 +60,7 @@ fn the_thesis_s_machine_gives_the_thesis_s_numbers() {
         let one = of(case);
         assert_eq!(number(&one["published"]), printed, "{one}");
         assert_eq!(one["agrees"], true, "{one}");
-        // The thesis's sum for average accesses has a slip of a millisecond, which the machine's file tells.
+        // The thesis's sum for average accesses has a slip of a millisecond, which the machine's file notes.
         let here = number(&one["here"]);
         assert!((here - printed).abs() < if one["slip"].is_null() { 0.1 } else { 0.2 }, "{one}");
     }

@@ -70,7 +70,7 @@ impl Serving {
         assert!(rest.iter().any(|line| line.contains("stopped")), "{rest:?}");
     }
 
-    /// Of one that tells JSON: it has no last word.
+    /// Of one that writes JSON: it has no last word.
     fn stop_silently(mut self) {
         self.signal(rustix::process::Signal::TERM);
         assert!(self.child.wait().expect("it ends").success());
@@ -296,7 +296,7 @@ fn what_is_copied_in_comes_out_the_same_and_every_question_is_answered() {
     assert_eq!(status["space"]["total_bytes"].as_u64(), of_disk);
     assert!(said(&["status", &data, "--counters"]).contains("operations.create"));
     let mapped = said(&["map", &at("/tree/a/b/big"), "--key", &key]);
-    // The first line of a map is the name that was asked for.
+    // The first line of a map is the name that was requested.
     let lines =
         said(&["status", &data]).lines().chain(mapped.lines().skip(1)).map(str::to_owned).collect::<Vec<_>>();
     let widest = lines.iter().map(|line| line.chars().count()).max();

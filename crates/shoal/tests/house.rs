@@ -63,6 +63,47 @@ const DOORS: &[(&str, &str)] = &[
     ("store/src/disk/table/lmdb.rs", "std::fs"),
 ];
 
+/// Crates whose comments are in plain technical English.
+const PLAIN: &[&str] = &[
+    "pattern",
+    "proto",
+    "env",
+    "store",
+    "server",
+    "client",
+    "fuse",
+    "config",
+    "fsck",
+    "model",
+    "bench",
+    "sim",
+    "experiment",
+    "shoal",
+];
+
+/// Words that comments do without (also with a capital), and their replacements.
+const BANNED: &[(&str, &str)] = &[
+    ("What", "the noun that the clause stands for"),
+    ("who", "a noun: client, caller, user, server"),
+    ("whom", "a noun"),
+    ("whoever", "any client that, each caller that"),
+    ("whichever", "any"),
+    ("his", "its, their"),
+    ("him", "it, them"),
+    ("nobody", "no client, no caller"),
+    ("somebody", "a client, an operator"),
+    ("anybody", "any client"),
+    ("told", "returned, reported, informed"),
+    ("hear", "receive"),
+    ("hears", "receives"),
+    ("heard", "received"),
+    ("behind", "after"),
+    ("mends", "repairs"),
+    ("mended", "repaired, fixed"),
+    ("mending", "repairs"),
+    ("accord", "in the background"),
+];
+
 struct Source {
     /// The crate, and the path in it.
     name: String,
@@ -93,6 +134,35 @@ impl Source {
         })
         .filter(|(_, line)| !line.trim_start().starts_with("//"))
     }
+
+    /// Comments, numbered from 1, each with whether it is in a picture or an example (between fences).
+    fn comments(&self) -> impl Iterator<Item = (usize, &str, bool)> {
+        let mut fenced = false;
+        self.text.lines().enumerate().filter_map(move |(at, line)| {
+            let whole = line.trim_start().strip_prefix("//").map(|text| text.trim_start_matches(['/', '!']));
+            let Some(text) = whole else {
+                fenced = false;
+                return line.split_once("; // ").map(|(_, text)| (at + 1, text, false));
+            };
+            let is_fence = text.trim_start().starts_with("```");
+            fenced ^= is_fence;
+            Some((at + 1, text, fenced || is_fence))
+        })
+    }
+}
+
+/// Words of a comment, without code; a path is one word.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let prose = text.split('`').step_by(2);
+    let between = |c: char| !(c.is_alphanumeric() || c == '_' || c == ':');
+    prose.flat_map(move |prose| prose.split(between)).map(|word| word.trim_matches(':'))
+}
+
+/// The word to say instead of one that is banned.
+fn instead_of(word: &str) -> Option<&'static str> {
+    let lower = word.to_lowercase();
+    let is = |banned: &str| word == banned || lower == banned;
+    BANNED.iter().find(|(banned, _)| is(banned)).map(|(_, instead)| *instead)
 }
 
 /// The folder of all: the product's crates lie in `crates`, those that study it in `lab`.
@@ -141,7 +211,8 @@ fn sources() -> Vec<Source> {
     texts.into_iter().map(|(name, text)| Source { is_test: is_test(&name), name, text }).collect()
 }
 
-/// Modules in files of their own that only tests see (`#[cfg(test)] mod name;`), as the files' names without their ending.
+/// Modules in files of their own that only tests see (`#[cfg(test)] mod name;`), as the files' names without
+/// their ending.
 fn test_modules(texts: &[(String, String)]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (name, text) in texts {
@@ -209,8 +280,8 @@ fn arrows_run_one_way() {
     }
 }
 
-/// The product stands without the laboratory: no crate of it depends on one of the laboratory's, but the program by a feature,
-/// whose code is in `shoal/src/lab`.
+/// The product stands without the laboratory: no crate of it depends on one of the laboratory's, but the
+/// program by a feature, whose code is in `shoal/src/lab`.
 #[test]
 fn the_product_never_names_its_laboratory() {
     let product: Vec<&str> = ARROWS.iter().map(|(krate, _)| *krate).filter(|k| !LAB.contains(k)).collect();
@@ -422,6 +493,29 @@ fn nothing_is_unwrapped_without_a_reason() {
 }
 
 #[test]
+fn comments_are_plain_and_fit_a_page() {
+    let format: toml::Table =
+        toml::from_str(&std::fs::read_to_string(root().join("rustfmt.toml")).unwrap()).unwrap();
+    let width = usize::try_from(format["max_width"].as_integer().unwrap()).unwrap();
+    let (mut wide, mut unclear) = (Vec::new(), Vec::new());
+    for source in sources().iter().filter(|s| PLAIN.contains(&s.krate())) {
+        let lines: Vec<&str> = source.text.lines().collect();
+        for (at, text, is_fenced) in source.comments() {
+            let line = lines[at - 1];
+            if !is_fenced && line.trim_start().starts_with("//") && line.chars().count() > width {
+                wide.push(format!("{}:{at}", source.name));
+            }
+            let banned = words(text).filter_map(|word| Some((word, instead_of(word)?)));
+            unclear.extend(banned.map(|(word, instead)| {
+                format!("{}:{at}: `{word}`: say {instead}: {}", source.name, line.trim())
+            }));
+        }
+    }
+    assert_none(&format!("wrap comments at {width} columns"), &wide);
+    assert_none("write subject, verb, object, with the field's nouns", &unclear);
+}
+
+#[test]
 fn every_module_says_what_it_is() {
     let silent: Vec<String> =
         sources().into_iter().filter(|s| !s.text.starts_with("//!")).map(|s| s.name).collect();
@@ -482,6 +576,22 @@ fn the_rules_see_what_they_are_to_see() {
     let source = |text: &str| Source { name: "server/src/x.rs".into(), text: text.into(), is_test: false };
     let code = source("//! x\nlet a = 1; // b\n// c\n#[cfg(test)]\nmod tests {\n  x.unwrap()\n}\n");
     assert_eq!(code.code().collect::<Vec<_>>(), [(2, "let a = 1; // b")]);
+    let comments = source("//! a\n//! ```text\n//!   b\n//! ```\n//! c\nlet d = 1; // e\n");
+    let found: Vec<_> = comments.comments().map(|(at, text, fenced)| (at, text.trim(), fenced)).collect();
+    let fence = "```";
+    assert_eq!(
+        found,
+        [
+            (1, "a", false),
+            (2, "```text", true),
+            (3, "b", true),
+            (4, fence, true),
+            (5, "c", false),
+            (6, "e", false)
+        ]
+    );
+    assert!(words("Who: `told` [`x`]: a::hear_it::told").filter_map(instead_of).count() == 1);
+    assert!(instead_of("What").is_some() && instead_of("what").is_none());
     let maps = source("struct A(Rc<HashMap<u8, u8>>);\n    open: RefCell<HashMap<u8, u8>>,\n");
     assert_eq!(hash_maps(&maps), BTreeSet::from(["0".to_owned(), "open".to_owned()]));
     assert!(iterates("for x in self.open.borrow().values() {", "open"));

@@ -51,7 +51,8 @@ fn waits(child: &Child) -> bool {
     place.contains("request_wait_answer") || place.contains("fuse")
 }
 
-/// Far beyond the second that a program waits for a server before it is interrupted, and within the time limit (30 s).
+/// Far beyond the second that a program waits for a server before it is interrupted, and within the time
+/// limit (30 s).
 const SOON: Duration = Duration::from_secs(20);
 
 #[test]

@@ -1,8 +1,8 @@
 //! The best possible rate of an operation on this machine: the arithmetic, in one place.
 //!
-//! An operation costs *round trips*, *syncs* one after the other, *bytes* on the disk, and, through a mount, the *way*
-//! through the kernel. The machine gives each of these at a rate measured in the same run ([`Machine`]). With P clients that
-//! each wait for their answer, a rate is bounded by
+//! An operation costs *round trips*, *syncs* one after the other, *bytes* on the disk, and, through a mount,
+//! the *way* through the kernel. The machine gives each of these at a rate measured in the same run
+//! ([`Machine`]). With P clients that each wait for their answer, a rate is bounded by
 //!
 //! ```text
 //!   waiting   P ÷ (way + round trips × trip + syncs × sync)
@@ -28,7 +28,8 @@ pub struct Machine {
     pub trip_us: f64,
     /// Plain echo's rate, all clients together.
     pub echo_per_s: f64,
-    /// One sync of a group of the run's own size, with a writer a server (but no more than clients), microseconds.
+    /// One sync of a group of the run's own size, with a writer a server (but no more than clients),
+    /// microseconds.
     pub sync_us: f64,
     /// The disk's rate of large durable writes from as many writers, 10^6 bytes a second.
     pub disk_mb_per_s: f64,
@@ -141,7 +142,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Hold a rate against what its cost allows.
+    /// Compare a rate with the bound from its cost.
     pub fn new(measured: f64, cost: &Cost, machine: &Machine) -> Held {
         Held { measured, bound: cost.bound(machine) }
     }
@@ -151,7 +152,7 @@ impl Held {
         self.bound.as_ref()?.percent(self.measured)
     }
 
-    /// Cells of a table: measured, bound, percent, what binds.
+    /// Cells of a table: measured, bound, percent, the binding limit.
     pub fn cells(&self) -> [String; 4] {
         let nothing = || "–".to_owned();
         let rate = |per_s: f64| format!("{}/s", short(per_s));

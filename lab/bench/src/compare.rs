@@ -2,7 +2,7 @@
 //!
 //! Machines drift: another program starts, a disk cleans up. So targets take turns within each repetition,
 //! and every other repetition goes through them backwards, so that none always runs in the wake of the same
-//! other. The machine's own limits ([`crate::probe`]), if asked for, take their turn in every repetition too.
+//! other. The machine's own limits ([`crate::probe`]), if requested, take their turn in every repetition too.
 
 use std::collections::HashSet;
 
@@ -103,7 +103,7 @@ pub fn order(targets: usize, repetition: usize) -> Vec<usize> {
     order
 }
 
-/// Refuses what makes no comparison; returns the reference's name.
+/// Refuses settings that make no comparison; returns the reference's name.
 fn check(targets: &[&dyn Target], workload: &Workload, options: &CompareOptions) -> Result<String> {
     workload.validate(options.team.workers)?;
     if options.repetitions == 0 || options.repetitions > REPETITIONS_MAX {

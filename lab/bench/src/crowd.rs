@@ -1,7 +1,7 @@
 //! One directory with very many files: the requirements, and the results.
 //!
-//! Several clients fill one directory, list it, and empty it again. While it is full and others create and remove, a
-//! listing must show each file that is there all the time exactly once ([`Seen`]).
+//! Several clients fill one directory, list it, and empty it again. While it is full and others create and
+//! remove, a listing must show each file that is there all the time exactly once ([`Seen`]).
 //!
 //! Source: the directories of GIGA+ and of the design's section 4.2, which split over servers as they grow.
 

@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir};
 
 use crate::target::{FileId, Listing, OpenMode, Stat, Target, Worker};
 
-/// Bytes of directory entries asked for by one call, as the C library does.
+/// Bytes of directory entries requested by one call, as the C library does.
 const READDIR_BYTES: usize = 32 * 1024;
 
 /// Any directory that exists.
@@ -193,7 +193,7 @@ impl Worker for DirectoryWorker {
         let entries = std::fs::read_dir(&self.path).with_context(|| format!("readdir {}", self.path))?;
         for entry in entries {
             let entry = entry.with_context(|| format!("readdir {}", self.path))?;
-            // Attributes are asked for, as `ls -l` does; an entry may be gone meanwhile.
+            // Attributes are requested, as `ls -l` does; an entry may be gone meanwhile.
             match entry.metadata() {
                 Ok(_) => tell(&entry.file_name().to_string_lossy()),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}

@@ -6,8 +6,8 @@
 //! the cost of an *operation* is measured with real servers and clients by a crate that has them
 //! ([`OperationCosts`]), and the message's part is subtracted.
 //!
-//! Processor time is kept twice: the least of the rounds, as bounds are made of it (`[cpu]`), and the median, as simulations are
-//! (`[usual]`).
+//! Processor time is kept twice: the least of the rounds, as bounds are made of it (`[cpu]`), and the median,
+//! as simulations are (`[usual]`).
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -176,7 +176,7 @@ impl Fit {
             })
             .collect();
         let mut syncs = Vec::new();
-        // Journals' way first: the machine's first entry is what servers do.
+        // Journals' way first: the machine's first entry is the way of the servers.
         for method in [SyncMethod::DirectDsync, SyncMethod::AppendFdatasync] {
             for &writers in writers.iter().take(if options.servers > 1 { 2 } else { 1 }) {
                 for bytes in SYNC_BYTES {

@@ -12,7 +12,7 @@ use shoal_model::{Bound, short};
 
 use crate::interval::Interval;
 
-/// A bound is loose where what keeps nothing reaches less than one part in so many.
+/// A bound is loose where servers that keep nothing reach less than one part in so many.
 pub const LOOSE: f64 = 3.0;
 
 /// The verdict on a bound.
@@ -69,7 +69,8 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Judge the rates of several rounds; `None` where there is none. `is_hot`: nothing is kept, so the bound must be near.
+    /// Judge the rates of several rounds; `None` where there is none. `is_hot`: nothing is kept, so the bound
+    /// must be near.
     pub fn judged(
         (operation, module, clients): (&str, &str, u32),
         rates: &[f64],

@@ -108,7 +108,7 @@ pub struct ProbeReport {
     pub echo: Vec<EchoResult>,
     /// Syncs.
     pub sync: Vec<SyncResult>,
-    /// The copy, if it was asked for.
+    /// The copy, if it was requested.
     pub copy: Option<CopyResult>,
 }
 

@@ -68,7 +68,7 @@ impl PhaseResult {
         self.over(self.longest_ns)
     }
 
-    /// The rate by Algorithm 2, as mdtest would tell it.
+    /// The rate by Algorithm 2, as mdtest would report it.
     pub fn rate_rank0(&self) -> Option<f64> {
         self.over(self.rank0_ns)
     }
@@ -168,7 +168,7 @@ impl Report {
         serde_json::to_string_pretty(self).context("cannot write the report as JSON")
     }
 
-    /// Reads what [`Report::to_json`] wrote.
+    /// Reads the output of [`Report::to_json`].
     pub fn from_json(json: &str) -> Result<Report> {
         serde_json::from_str(json).context("this is no report of a measurement")
     }

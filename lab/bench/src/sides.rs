@@ -7,7 +7,8 @@
 //! interval of 95 % misses the truth once in twenty times; to miss it *and* be beyond a further percent is
 //! far rarer. More rounds narrow it, a quieter machine does more.
 //!
-//! A program's rates are read from the report that it prints ([`crate::report`]), whatever version of it that is.
+//! A program's rates are read from the report that it prints ([`crate::report`]), whatever version of it that
+//! is.
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -36,7 +37,7 @@ impl std::fmt::Display for Told {
         f.write_str(match self {
             Told::Faster => "B is faster",
             Told::Slower => "B is slower",
-            Told::NoDifference => "no difference can be told",
+            Told::NoDifference => "no difference can be shown",
             Told::TooFewRounds => "too few rounds",
         })
     }
@@ -62,7 +63,7 @@ pub struct Both {
 /// The rates of one run: phase, unit, rate.
 pub type Rates = Vec<(String, String, f64)>;
 
-/// The rates that a program's report tells, of its only target.
+/// The rates in a program's report, of its only target.
 pub fn rates(report: &str) -> Result<Rates> {
     let report: Value = serde_json::from_str(report).context("the program printed no report")?;
     let phases = report["targets"][0]["phases"].as_array().context("the program's report has no phases")?;
@@ -128,7 +129,7 @@ pub fn table(all: &[Both], rounds: usize, least: f64) -> String {
     };
     let least = least * 100.0;
     format!(
-        "{table}\nmedians of {rounds} rounds in turn; differences of {least} % or less are not told\n{few}"
+        "{table}\nmedians of {rounds} rounds in turn; differences of {least} % or less are not reported\n{few}"
     )
 }
 
@@ -156,7 +157,7 @@ mod tests {
         assert_eq!(both.told, Told::NoDifference, "{both:?}");
         assert_eq!(compare(&rounds(&a[..5]), &rounds(&[200.0; 5]), 0.0)[0].told, Told::TooFewRounds);
         let text = table(&compare(&rounds(&a), &rounds(&mixed), 0.0), 7, 0.0);
-        assert!(text.contains("no difference can be told") && text.contains("create"), "{text}");
+        assert!(text.contains("no difference can be shown") && text.contains("create"), "{text}");
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Default for SmallOptions {
     }
 }
 
-/// Refuses what no workload of small files takes.
+/// Refuses options that no workload of small files takes.
 pub(crate) fn check_files(files: u64, bytes: usize) -> Result<()> {
     if files == 0 || files > FILES_MAX {
         bail!("files must be between 1 and {FILES_MAX}, not {files}");

@@ -1,12 +1,12 @@
 //! Blocks of every size: where a rate falls though the blocks grow, something switches.
 //!
-//! One worker writes and reads one file by blocks of a power of two, size after size, over one target or several in turn.
-//! The file is written whole before, so that no block makes it grow; small blocks go over its beginning only. Rounds go
-//! through the sizes forwards and backwards, so that each size's neighbour is measured next to it, and the two are held
-//! against each other round by round ([`crate::interval`]).
+//! One worker writes and reads one file by blocks of a power of two, size after size, over one target or
+//! several in turn. The file is written whole before, so that no block makes it grow; small blocks go over
+//! its beginning only. Rounds go through the sizes forwards and backwards, so that each size's neighbour is
+//! measured next to it, and the two are held against each other round by round ([`crate::interval`]).
 //!
-//! Source: the thesis found that PVFS2 lost throughput at 128 KiB, where its transfers changed their way; ours change at
-//! the eager limit, at a flow's chunk and at the strip.
+//! Source: the thesis found that PVFS2 lost throughput at 128 KiB, where its transfers changed their way;
+//! ours change at the eager limit, at a flow's chunk and at the strip.
 
 use std::time::Instant;
 
@@ -54,7 +54,7 @@ impl SweepOptions {
         std::iter::successors(Some(self.from), larger).take_while(|size| *size <= self.to).collect()
     }
 
-    /// Refuses what cannot be measured, naming the option.
+    /// Refuses settings that cannot be measured, naming the option.
     pub fn validate(&self) -> Result<()> {
         let is_size = |size: usize| size.is_power_of_two() && size <= BLOCK_MAX;
         if !is_size(self.from) || !is_size(self.to) || self.from > self.to {

@@ -147,7 +147,7 @@ pub trait Batches {
     /// Writes to the start of files that exist; `data` gives each file's bytes.
     fn write_many(&mut self, paths: &[String], data: &mut dyn FnMut(usize) -> Vec<u8>) -> Result<()>;
 
-    /// Reads files whole, each of at most `max` bytes, and tells each one's contents.
+    /// Reads files whole, each of at most `max` bytes, and reports each one's contents.
     fn read_many(
         &mut self,
         paths: &[String],

@@ -1,7 +1,7 @@
 //! The paper's techniques against its baseline: tables, and checks of their shape that can fail.
 //!
-//! Source: "Small-File Access in Parallel File Systems", section IV-A. Its findings as checks, with a margin for what
-//! medians of few repetitions wander:
+//! Source: "Small-File Access in Parallel File Systems", section IV-A. Its findings as checks, with a margin
+//! for the drift of medians of few repetitions:
 //!
 //! * precreate, and stuffing over it, each raise creates (Figure 3a);
 //! * coalescing raises them further with several clients and costs nothing with one;

@@ -1,8 +1,9 @@
 //! A simulated machine against the real one: errors by cell, and whether the simulator is accurate enough.
 //!
-//! A *cell* is one phase on one cluster (module, servers, clients): real rates of several repetitions, and the rate that was
-//! simulated. It is *within* where the simulated rate differs from the real median by no more than 40 %, or lies between the
-//! least and the most that were measured. The whole passes with a median error of at most 25 % and nine cells of ten within.
+//! A *cell* is one phase on one cluster (module, servers, clients): real rates of several repetitions, and
+//! the rate that was simulated. It is *within* where the simulated rate differs from the real median by no
+//! more than 40 %, or lies between the least and the most that were measured. The whole passes with a median
+//! error of at most 25 % and nine cells of ten within.
 
 use serde::{Deserialize, Serialize};
 use shoal_model::{Curve, Figure};
@@ -67,7 +68,7 @@ impl Validation {
         within as f64 / self.cells.len().max(1) as f64
     }
 
-    /// Whether the simulator may be believed.
+    /// Whether the simulator is accurate enough.
     pub fn passes(&self) -> bool {
         self.median_error().is_some_and(|error| error <= MEDIAN_ERROR_MAX)
             && self.share_within() >= SHARE_WITHIN_MIN

@@ -1,10 +1,10 @@
 //! Whole small files: the calls of a program that makes many of them.
 //!
-//! Each worker, in a directory of its own: makes N files with M bytes each and leaves them closed; stats each by name;
-//! opens, reads and closes each; removes each. The paper's phases (`small`) keep the files open and write later; here an
-//! interface that can carry a whole file in one message may do so.
+//! Each worker, in a directory of its own: makes N files with M bytes each and leaves them closed; stats each
+//! by name; opens, reads and closes each; removes each. The paper's phases (`small`) keep the files open and
+//! write later; here an interface that can carry a whole file in one message may do so.
 //!
-//! With 0 bytes this is what `mdtest -u -F` measures: create, stat, remove; nothing is read.
+//! With 0 bytes this is the measurement of `mdtest -u -F`: create, stat, remove; nothing is read.
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};

@@ -95,7 +95,7 @@ impl Workload {
         }
     }
 
-    /// Refuses what cannot be run, naming the option.
+    /// Refuses settings that cannot be run, naming the option.
     pub fn validate(&self, workers: usize) -> Result<()> {
         if workers == 0 || workers > WORKERS_MAX {
             bail!("workers must be between 1 and {WORKERS_MAX}, not {workers}");

@@ -1,8 +1,9 @@
 //! The estimated upper bound of a phase: the phase as counts, the setting as a machine and its servers.
 //!
-//! Counts are `model`'s where it has the operation, with the set that the switches come nearest to: all of ours with compounds, the
-//! paper's where the technique that matters to the operation is on, the baseline's else. Reads and writes of blocks are counted
-//! here: a message a server, and a rendezvous before where nothing is eager.
+//! Counts are `model`'s where it has the operation, with the set that the switches come nearest to: all of
+//! ours with compounds, the paper's where the technique that matters to the operation is on, the baseline's
+//! else. Reads and writes of blocks are counted here: a message a server, and a rendezvous before where
+//! nothing is eager.
 //!
 //! **Only resources that a setting waits for bind it**: without syncs (`memory`, `null`, tmpfs, another sync
 //! mode) neither syncs nor the disk's accesses are in the bound.
@@ -21,7 +22,7 @@ use shoal_model::{Bound, Counts, Figure, Machine, Operation, Servers, Set, Share
 use shoal_proto::{Coalescing, Switches};
 use std::sync::OnceLock;
 
-/// The words of what may bind.
+/// The words of the possible limits.
 pub const LIMITS: &[&str] = &[
     "round_trip",
     "sync",
@@ -112,8 +113,8 @@ fn spills(workload: &Workload, setting: &Setting, machine: &Machine) -> bool {
     is_shared && is_kept && setting.total_bytes > memory * u64::from(setting.servers - setting.metadata_only)
 }
 
-/// Where a machine's file does not say how much memory a server has: that of the thesis's cluster, whose files of up to 800 MByte
-/// are "nearly the available memory" (section 7.2.1).
+/// Where a machine's file does not say how much memory a server has: that of the thesis's cluster, whose
+/// files of up to 800 MByte are "nearly the available memory" (section 7.2.1).
 const MEMORY_BYTES_OF_THEN: u64 = 1 << 30;
 
 /// The disks' rate for a phase that moves more than memory keeps, bytes a second.
@@ -128,7 +129,8 @@ fn disks(phase: &str, setting: &Setting, machine: &Machine) -> Option<f64> {
     Some(rate? * 1e6 * data_servers * total / (total - kept))
 }
 
-/// Of the memory so much may wait for the disk: `vm.dirty_ratio` where the papers' machines ran, and the simulator's.
+/// Of the memory so much may wait for the disk: `vm.dirty_ratio` where the papers' machines ran, and the
+/// simulator's.
 const DIRTY_SHARE: f64 = 0.4;
 
 /// The cost of one operation of a phase, with the operations that a sync completes.

@@ -1,6 +1,8 @@
-//! A cost of a machine, by the key that it has in the machine's file: to be read, and to be made larger or smaller.
+//! A cost of a machine, by the key that it has in the machine's file: to be read, and to be made larger or
+//! smaller.
 //!
-//! `cpu.client.message_us` is one number; `sync.sync_us` is that of every `[[sync]]`, and how many there are in a second goes with it.
+//! `cpu.client.message_us` is one number; `sync.sync_us` is that of every `[[sync]]`, and how many there are
+//! in a second goes with it.
 
 use shoal_model::Machine;
 use toml::{Table, Value};

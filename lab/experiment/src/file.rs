@@ -1,4 +1,4 @@
-//! The file of an experiment. docs/EXPERIMENTS.md says what its keys mean; nothing in a file is silently ignored.
+//! The file of an experiment. docs/EXPERIMENTS.md explains its keys; nothing in a file is silently ignored.
 //!
 //! ```text
 //!   name, title, claim          what it is, in words            [source]      paper, where, reproduces, missing
@@ -355,7 +355,7 @@ impl Experiment {
                 return wrong(what(), "name a series of this file");
             };
             if point.unit != series.metric.unit() {
-                return wrong(what(), &format!("its series is told in {}", series.metric.unit()));
+                return wrong(what(), &format!("its series has the unit {}", series.metric.unit()));
             }
             if point.place.is_empty() || !point.value.is_finite() {
                 return wrong(what(), "say where it is printed, and a number");

@@ -1,7 +1,8 @@
 //! A machine fitted by simulation on published values, and how much each fitted cost matters.
 //!
-//! An experiment names, with `[[fit]]`, the costs of its machine that are to be found, each with the published row that tells it:
-//! as many unknowns as equations. Of the experiment only the series of these rows are run, so nothing else can be fitted on.
+//! An experiment names, with `[[fit]]`, the costs of its machine that are to be found, each with the
+//! published row that determines it: as many unknowns as equations. Of the experiment only the series of
+//! these rows are run, so nothing else can be fitted on.
 //!
 //! ```text
 //!   costs c ─▶ simulated rates r(c)           find c with r(c) = published
@@ -19,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use shoal_model::{Machine, short};
 use std::fmt::Write as _;
 
-/// A cost to be found, and the published row that tells it.
+/// A cost to be found, and the published row that determines it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fit {
@@ -68,7 +69,8 @@ pub struct Fitted {
     pub rows: Vec<Residual>,
     /// Simulated runs that it took.
     pub runs: u32,
-    /// Every row that was fitted on is as near as was asked for. Else the costs are only the last ones that were tried.
+    /// Every row that was fitted on is as near as was requested. Else the costs are only the last ones that
+    /// were tried.
     pub is_near: bool,
 }
 
@@ -103,7 +105,7 @@ const STEPS_MAX: u32 = 8;
 const NEAR: f64 = 0.01;
 /// A step changes no cost by more than this, in logarithms.
 const STEP_MAX: f64 = 0.7;
-/// Each cost is made so many times as large to see what moves.
+/// Each cost is made so many times as large to see which rates move.
 const TRIAL: f64 = 1.25;
 /// Half as large, and half as large again.
 const FACTORS: [f64; 2] = [0.5, 1.5];
@@ -111,7 +113,7 @@ const FACTORS: [f64; 2] = [0.5, 1.5];
 /// Fit the machine on the rows that the experiment names.
 ///
 /// # Errors
-/// When it names none, a run fails, or the rows do not tell the costs apart.
+/// When it names none, a run fails, or the rows do not distinguish the costs.
 pub fn fit(experiment: &Experiment, machine: &Machine, simulate: Simulate<'_>) -> Result<Fitted, String> {
     let fits = &experiment.fit;
     if fits.is_empty() {
@@ -159,7 +161,8 @@ pub fn fit(experiment: &Experiment, machine: &Machine, simulate: Simulate<'_>) -
     Ok(Fitted { costs, rows: rows(experiment, &outcome), runs, is_near: largest(&off) < NEAR })
 }
 
-/// How all rates of an experiment move with the costs that its machine was fitted with; of an axis of numbers at its last place.
+/// How all rates of an experiment move with the costs that its machine was fitted with; of an axis of numbers
+/// at its last place.
 ///
 /// # Errors
 /// When a run fails.

@@ -53,11 +53,11 @@ pub struct Curve {
     pub metric: Metric,
     /// Along the axis.
     pub points: Vec<Point>,
-    /// Operations in each second of the longest run, where the workload tells them.
+    /// Operations in each second of the longest run, where the workload reports them.
     pub per_second: Vec<u64>,
 }
 
-/// A check, and what became of it.
+/// A check, and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Checked {
     /// The check.
@@ -96,7 +96,8 @@ pub struct Outcome {
     pub provenance: Option<Provenance>,
     /// The series.
     pub curves: Vec<Curve>,
-    /// The checks. Of an outcome that was kept they are made anew ([`Outcome::judge`]): the experiment may ask for others by now.
+    /// The checks. Of an outcome that was kept they are made anew ([`Outcome::judge`]): the experiment may
+    /// ask for others by now.
     #[serde(skip_deserializing)]
     pub checks: Vec<Checked>,
 }

@@ -9,7 +9,8 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provenance {
-    /// The commit of the program, with a mark where its sources had changes; `unknown commit` where it was built without git.
+    /// The commit of the program, with a mark where its sources had changes; `unknown commit` where it was
+    /// built without git.
     pub commit: String,
     /// The day, in UTC.
     pub date: String,

@@ -127,7 +127,7 @@ pub fn run(plan: &Plan, options: &Options) -> Result<Vec<Took>, String> {
         }
     }
     if panicked {
-        return Err("a client panicked: this is a bug; what it said is above".to_owned());
+        return Err("a client panicked: this is a bug; its output is above".to_owned());
     }
     all.sort_by_key(|(index, _)| *index);
     Ok(all.into_iter().map(|(_, took)| took).collect())

@@ -1,4 +1,5 @@
-//! The document of all experiments: every figure and table of the two papers, the claim, ours, the verdict, the picture.
+//! The document of all experiments: every figure and table of the two papers, the claim, ours, the verdict,
+//! the picture.
 //!
 //! All experiments take a quarter of an hour and more, so those of a document that were run again replace its
 //! former ones ([`renewed`]): their sections, their verdicts in the index, and the sum of all verdicts.
@@ -52,7 +53,7 @@ pub fn shown(paper: &str) -> Vec<String> {
     }
 }
 
-/// An experiment and what came out of it: one outcome a mode.
+/// An experiment and its outcomes: one per mode.
 pub struct Told {
     /// Which.
     pub experiment: Experiment,
@@ -60,7 +61,7 @@ pub struct Told {
     pub outcomes: Vec<(Outcome, Option<String>)>,
     /// Why a mode has none.
     pub without: Vec<String>,
-    /// How its rates move with the costs that its machine was fitted with, where that was asked for.
+    /// How its rates move with the costs that its machine was fitted with, where that was requested.
     pub sensitivity: Option<Sensitivity>,
 }
 

@@ -1,4 +1,5 @@
-//! All cells of an experiment, one run after the other: each series at each place, as often as it is repeated.
+//! All cells of an experiment, one run after the other: each series at each place, as often as it is
+//! repeated.
 //!
 //! Series that differ only in the reported phase share a run, and so do experiments of one program's call
 //! that ask for the same ([`Memo`]). Repetitions go through all runs in turn, so that drift affects all
@@ -374,7 +375,7 @@ impl Run<'_> {
 fn value(phase: &Phase, metric: Metric, clock: Clock, mode: Mode, processes: u32) -> Option<f64> {
     let ns = match (clock, mode) {
         (Clock::First, _) => phase.first_ns,
-        // Where processes outnumber cores one may end before another begins: only the watch on the wall tells the truth.
+        // Where processes outnumber cores one may end before another begins: only wall-clock time is right.
         (Clock::Longest, Mode::Real) => phase.wall_ns,
         (Clock::Longest, Mode::Simulated) => phase.longest_ns,
     };

@@ -1,7 +1,8 @@
 //! One process of a workload: its barriers and its clocks.
 //!
-//! The small-file paper's Algorithm 1 (its microbenchmark): all meet; each takes t1, runs its loop, takes t2; the phase took the
-//! *largest* t2 - t1. Algorithm 2 (mdtest): all meet again before t2 is taken, and only the first process's time counts.
+//! The small-file paper's Algorithm 1 (its microbenchmark): all meet; each takes t1, runs its loop, takes t2;
+//! the phase took the *largest* t2 - t1. Algorithm 2 (mdtest): all meet again before t2 is taken, and only
+//! the first process's time counts.
 //!
 //! ```text
 //!   for each phase:  meet ─ t1 ─ the workload's loop ─ t2 ─ meet ─ t3
@@ -19,7 +20,7 @@ use shoal_sim::machine;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Wait until all processes have come here; the moment at which they go on, nanoseconds.
+/// Wait until all processes have come here; the moment at which they continue, nanoseconds.
 pub type Meet = Rc<dyn Fn() -> LocalBoxFuture<'static, u64>>;
 
 /// The way that a program's calls take to their client.
@@ -113,7 +114,8 @@ pub async fn take(seat: Seat, plan: &Plan) -> Took {
     Took { timings, failed }
 }
 
-/// Phases of the papers' length outlast what clients believe; short ones do not. So nothing of a phase is believed in the next.
+/// Phases of the papers' length outlast the clients' caches; short ones do not. So no entry of a phase is
+/// valid in the next.
 async fn forget(env: &Env, plan: &Plan) {
     let believed = Duration::from_millis(plan.setting.client_cache_ms);
     if !believed.is_zero() {

@@ -49,7 +49,7 @@ pub fn run(plan: &Plan, machine: &Machine, seed: u64) -> Result<Vec<Took>, Strin
     Ok(told.values)
 }
 
-/// The machine with the memory that a setting wants, and without a disk where its files lie in memory.
+/// The machine with a setting's memory, and without a disk where its files lie in memory.
 fn hardware(machine: &Machine, setting: &Setting) -> Machine {
     let mut machine = machine.clone();
     if setting.memory_bytes > 0 {

@@ -121,7 +121,7 @@ pub fn csv(outcome: &Outcome) -> String {
     text
 }
 
-/// Operations in each second, a line a second and a column a series; `None` where no workload tells them.
+/// Operations in each second, a line a second and a column a series; `None` where no workload reports them.
 pub fn seconds_csv(outcome: &Outcome) -> Option<String> {
     let told: Vec<&Curve> = outcome.curves.iter().filter(|curve| !curve.per_second.is_empty()).collect();
     let seconds = told.iter().map(|curve| curve.per_second.len()).max()?;

@@ -1,5 +1,5 @@
-//! How many checks of which kind hold: of outcomes, and of the lines of a document that has them. A check that was seen simulated and
-//! real is one check.
+//! How many checks of which kind hold: of outcomes, and of the lines of a document that has them. A check
+//! that was seen simulated and real is one check.
 //!
 //! A document's sections are partly older than the program that renews it, so its head is counted from its
 //! own lines, and a test counts the outcomes as a check.
@@ -201,7 +201,8 @@ mod tests {
             .collect()
     }
 
-    /// Counted with nothing of what counts for the head: of names, those that do not fail anywhere, of those that were seen.
+    /// Counted independently of the head's counts: of names, those that do not fail anywhere, of those that
+    /// were seen.
     fn counted(text: &str, word: &str) -> String {
         let names = |verdict: &str| {
             let (mut names, mut section) = (BTreeSet::new(), "");

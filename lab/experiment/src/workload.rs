@@ -1,9 +1,9 @@
-//! The workloads of the papers, under their own names. Each is written once, over a client and a barrier, and runs on real servers
-//! and under virtual time alike.
+//! The workloads of the papers, under their own names. Each is written once, over a client and a barrier, and
+//! runs on real servers and under virtual time alike.
 //!
 //! A workload is phases; before and after each all processes meet ([`crate::seat`]). A phase of a process is
 //! a loop of calls that wait for each other, as a program's are. Phases check what they see (how many
-//! entries, how many bytes), so that nothing is fast that did nothing.
+//! entries, how many bytes), so that a phase without work cannot look fast.
 
 mod files;
 mod lookups;

@@ -1,7 +1,8 @@
 //! No simulated figure is above its bound: else a clock, a count, a bound or a machine's file is wrong.
 //!
-//! All experiments, shortly: half a minute in an optimised build and many in another, so it is an optimised build
-//! that has them (`cargo test --profile quick -p shoal-experiment --test bounds`; `tests/run short paper` does).
+//! All experiments, shortly: half a minute in an optimised build and many in another, so it is an optimised
+//! build that has them (`cargo test --profile quick -p shoal-experiment --test bounds`;
+//! `tests/run short paper` does).
 
 #![cfg(not(debug_assertions))]
 

@@ -1,4 +1,4 @@
-//! The estimated upper bound of an operation on a machine: the least of what each resource allows.
+//! The estimated upper bound of an operation on a machine: the least of the rates that each resource allows.
 //!
 //! ```text
 //!   waiting      clients ÷ (round trips × trip + syncs × sync + accesses × access + transfer + processing)
@@ -8,9 +8,10 @@
 //!   client CPU   client nodes × cores ÷ time                   server CPU   threads ÷ time at one server
 //! ```
 //!
-//! Clients wait for each answer, one operation each. A transfer takes as long as its slowest stage, as stages overlap; the
-//! same load on every server; a server that holds a share of an operation has its part of it. All of this is kind to the
-//! machine, so a rate that exceeds its bound shows a mistake in the counts or in the machine.
+//! Clients wait for each answer, one operation each. A transfer takes as long as its slowest stage, as stages
+//! overlap; the same load on every server; a server that holds a share of an operation has its part of it.
+//! All of this is kind to the machine, so a rate that exceeds its bound shows a mistake in the counts or in
+//! the machine.
 
 mod limit;
 mod setting;
@@ -151,8 +152,8 @@ impl Sum<'_> {
         us(share.read_bytes, read) + us(share.write_bytes, write) + us(share.buffered_bytes, buffered)
     }
 
-    /// One sync of the smallest size measured, and what each byte above that adds; microseconds, of so many servers at once.
-    /// `None`: not known.
+    /// One sync of the smallest size measured, and the addition of each byte above that; microseconds, of so
+    /// many servers at once. `None`: not known.
     fn sync_us(&self, writers: f64) -> Option<(f64, f64)> {
         self.sync_fit(writers, |sync| sync.sync_us).or_else(|| Some((self.access_us()?, 0.0)))
     }
@@ -239,7 +240,8 @@ impl Sum<'_> {
         waiting(self.setting.clients.into(), parts, words).filter(|term| term.per_s.is_finite())
     }
 
-    /// Echo's rates with so many outstanding: time of a small message, and what each byte adds; microseconds.
+    /// Echo's rates with so many outstanding: time of a small message, and the addition of each byte;
+    /// microseconds.
     fn echo_us(&self) -> Option<(f64, f64)> {
         let rows = &self.machine.link.echo;
         let small = rows.iter().map(|echo| echo.bytes).min()?;

@@ -1,15 +1,16 @@
-//! Chapter 4 of the thesis, as instances of [`bound`](crate::bound): its operations are counts, its cluster a machine.
+//! Chapter 4 of the thesis, as instances of [`bound`](crate::bound): its operations are counts, its cluster a
+//! machine.
 //!
 //! * *Metadata operations* (4.2.2): messages and disk accesses one after the other. A create has 4 round
 //!   trips (metafile, datafiles at once, attributes, entry) and in the worst case 9 accesses and one for each
 //!   datafile, which are adjacent. Bytes and instructions are ignored.
 //! * *Large contiguous I/O* (4.2.3): bytes alone; the servers' links, or their disks.
-//! * *Small contiguous I/O* (4.2.4): `t(s, l, n) = s ÷ (s/n + l)`: block size, latency, throughput; a disk's access adds to the
-//!   latency, and its throughput is the lesser.
+//! * *Small contiguous I/O* (4.2.4): `t(s, l, n) = s ÷ (s/n + l)`: block size, latency, throughput; a disk's
+//!   access adds to the latency, and its throughput is the lesser.
 //!
-//! The thesis adds up 10 · 8.5 ms + 4 · 0.52 ms to 86.08 ms, which is 87.08: its 11.6 creates/s are 11.5, and its 23.2 of two
-//! servers 23.0.
-//! KByte and MByte are 10^3 and 10^6 bytes here, as the thesis's own results show.
+//! The thesis adds up 10 · 8.5 ms + 4 · 0.52 ms to 86.08 ms, which is 87.08: its 11.6 creates/s are 11.5, and
+//! its 23.2 of two servers 23.0. KByte and MByte are 10^3 and 10^6 bytes here, as the thesis's own results
+//! show.
 
 mod figures;
 
@@ -29,8 +30,8 @@ fn accesses(messages: f64, reads: f64, writes: f64) -> Share {
     Share { messages, operations: messages, changes: writes, reads, writes, ..Share::default() }
 }
 
-/// Section 4.2.2, with the steps of 3.4.2: the metafile (1 access), each datafile (1), the attributes (4, of which 3 change), the
-/// entry (4, of which 2 change).
+/// Section 4.2.2, with the steps of 3.4.2: the metafile (1 access), each datafile (1), the attributes (4, of
+/// which 3 change), the entry (4, of which 2 change).
 pub fn create(datafiles: u32) -> Counts {
     let n = f64::from(datafiles);
     Counts {
@@ -44,8 +45,8 @@ pub fn create(datafiles: u32) -> Counts {
     }
 }
 
-/// Section 7.3.1 has its 4 messages; accesses are counted from the steps of 3.4.6: the entry (5, of which 2 change), the
-/// attributes (3), each datafile (2, of which 1 changes), the metafile (2, of which 1 changes).
+/// Section 7.3.1 has its 4 messages; accesses are counted from the steps of 3.4.6: the entry (5, of which 2
+/// change), the attributes (3), each datafile (2, of which 1 changes), the metafile (2, of which 1 changes).
 pub fn remove(datafiles: u32) -> Counts {
     let n = f64::from(datafiles);
     Counts {
@@ -59,7 +60,8 @@ pub fn remove(datafiles: u32) -> Counts {
     }
 }
 
-/// Counted from the steps of 3.4.1: the attributes with datafiles and distribution (3 accesses), then each datafile's size (2).
+/// Counted from the steps of 3.4.1: the attributes with datafiles and distribution (3 accesses), then each
+/// datafile's size (2).
 pub fn stat(datafiles: u32) -> Counts {
     let n = f64::from(datafiles);
     Counts {

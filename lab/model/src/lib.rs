@@ -14,7 +14,8 @@
 //! * [`machine`]: the file, its units, its checks. [`builtin`] are those that come with the program.
 //! * [`bound`]: the arithmetic.
 //! * [`operations`]: the costs of each operation in the baseline, the paper's set and ours (docs/COUNTS.md).
-//! * [`chapter4`]: the formulas of the thesis that the term *estimated upper bound* is from, as instances; its figures.
+//! * [`chapter4`]: the formulas of the thesis that the term *estimated upper bound* is from, as instances;
+//!   its figures.
 //!
 //! Source: J. Kunkel, *Performance Analysis of the PVFS2 Persistency Layer*, chapter 4.
 //!

@@ -33,7 +33,7 @@ pub struct Machine {
     pub title: String,
     /// Where its values are from.
     pub source: String,
-    /// Computers, and what runs on them.
+    /// Computers, and the programs on them.
     pub nodes: Nodes,
     /// The network.
     pub link: Link,
@@ -60,7 +60,7 @@ pub struct Machine {
     pub published: Vec<Published>,
 }
 
-/// Computers, and what runs on them.
+/// Computers, and the programs on them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nodes {
@@ -123,7 +123,8 @@ pub struct Link {
     pub echo: Vec<Echo>,
 }
 
-/// Receiver congestion: with more than `free_senders` at once, each further one costs so much of the bandwidth.
+/// Receiver congestion: with more than `free_senders` at once, each further one costs so much of the
+/// bandwidth.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Congestion {
@@ -169,7 +170,8 @@ pub struct Disk {
     /// Time to the next track, or of an access after the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seek_track_us: Option<f64>,
-    /// One turn; half of it is waited for, and all of it at worst. 0 where seeks include it, or nothing turns.
+    /// One turn; half of it is waited for, and all of it at worst. 0 where seeks include it, or nothing
+    /// turns.
     #[serde(default)]
     pub rotation_us: f64,
     /// Read in order.
@@ -232,17 +234,18 @@ pub struct Side {
     /// 10^6 bytes sent or received.
     #[serde(default)]
     pub megabyte_us: f64,
-    /// 10^6 bytes of files' contents sent, the program's own copies within; 0: as `megabyte_us`. From here on what only the
-    /// simulator counts.
+    /// 10^6 bytes of files' contents sent, the program's own copies within; 0: as `megabyte_us`. From here on
+    /// values that only the simulator counts.
     #[serde(default)]
     pub megabyte_sent_us: f64,
     /// The same received.
     #[serde(default)]
     pub megabyte_received_us: f64,
-    /// Receiving 10^6 bytes of large files, further, where a server keeps them in memory and not in a disk's cache.
+    /// Receiving 10^6 bytes of large files, further, where a server keeps them in memory and not in a disk's
+    /// cache.
     #[serde(default)]
     pub megabyte_kept_us: f64,
-    /// Of `message_us`, what messages that go together share: the calls to sockets.
+    /// The part of `message_us` that messages sent together share: the calls to sockets.
     #[serde(default)]
     pub batched_us: f64,
     /// A thread that slept is switched to.
@@ -254,7 +257,8 @@ pub struct Side {
     /// The additional cost of a change that goes into a journal.
     #[serde(default)]
     pub record_us: f64,
-    /// Of a server: an object or entry that a change makes, alters or takes away, however many go in one message.
+    /// Of a server: an object or entry that a change makes, alters or takes away, however many go in one
+    /// message.
     #[serde(default)]
     pub object_us: f64,
     /// The additional cost of a removal.
@@ -287,7 +291,7 @@ pub struct Sync {
     pub cpu_us: f64,
 }
 
-/// Why a machine cannot be used; every one says which file, what in it, and what to do.
+/// Why a machine cannot be used; every one names the file, the place and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// No such machine.

@@ -26,8 +26,8 @@ const READ_BESIDE_BYTES: f64 = 336.0;
 const ENTRY_BYTES: f64 = 141.0;
 /// Entries a buffer: 1,000 take two.
 const ENTRIES_A_BUFFER: f64 = 500.0;
-/// Objects of one message that makes or takes away a small file as a whole. The paper's augmented create: metafile, datafile,
-/// distribution (section III.B); ours: entry, metafile, first strip.
+/// Objects of one message that makes or takes away a small file as a whole. The paper's augmented create:
+/// metafile, datafile, distribution (section III.B); ours: entry, metafile, first strip.
 const WHOLE_OBJECTS: f64 = 3.0;
 /// Rows of a create, and of a change that removes, in the journal's group.
 const CREATE_ROW_BYTES: f64 = 560.0;
@@ -84,8 +84,8 @@ impl Set {
         }
     }
 
-    /// Operations that one sync may complete: every one has its own; the paper's marks of 1 and 8, where the ninth comes before
-    /// the test; all that wait.
+    /// Operations that one sync may complete: every one has its own; the paper's marks of 1 and 8, where the
+    /// ninth comes before the test; all that wait.
     pub fn per_sync(self) -> Option<u32> {
         match self {
             Set::Baseline => Some(1),
@@ -316,7 +316,8 @@ fn remove(set: Set, n: f64) -> Vec<Step> {
 
 fn list_entry(set: Set, n: f64) -> Counts {
     let buffer = 1.0 / ENTRIES_A_BUFFER;
-    // The buffer's own; for each entry its attributes, then sizes of its datafiles; a question to each server a buffer.
+    // The buffer's own; for each entry its attributes, then sizes of its datafiles; a question to each server
+    // a buffer.
     let (round_trips, metadata, data) = match set {
         Set::Baseline => (buffer + 2.0, buffer + 1.0, n),
         Set::Paper => (2.0 * buffer, buffer * (1.0 + n), 0.0),

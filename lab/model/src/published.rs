@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
-    /// Of what.
+    /// The case.
     pub case: String,
     /// The number; operations or 10^6 bytes a second.
     pub value: f64,
@@ -63,7 +63,8 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// A computed number (without its slip) is the same to a unit of its last digit; a measured one is below its bound.
+    /// A computed number (without its slip) is the same to a unit of its last digit; a measured one is below
+    /// its bound.
     pub fn agrees(&self) -> bool {
         let said = self.published.corrected.unwrap_or(self.published.value);
         match self.computed {
@@ -89,7 +90,7 @@ impl Published {
         Some(Case::Operation(*operation, *set))
     }
 
-    /// Whether it says of what; else what to write.
+    /// Whether it names its case; else the remedy.
     pub(crate) fn check(&self) -> Result<(), String> {
         let words = |words: Vec<&str>| words.join(", ");
         match self.case() {

@@ -1,7 +1,7 @@
 //! Numbers as people read them.
 
-/// A number with its thousands or millions, in three digits that say something: `6.58`, `481`, `2800`, `41.2 k`, `1.06 M`. All that
-/// is printed of rates is written so, by benchmarks and bounds alike.
+/// A number with its thousands or millions, in three digits that say something: `6.58`, `481`, `2800`,
+/// `41.2 k`, `1.06 M`. All that is printed of rates is written so, by benchmarks and bounds alike.
 pub fn short(value: f64) -> String {
     if !value.is_finite() {
         return "no limit".to_owned();
@@ -24,7 +24,7 @@ pub(crate) fn time(us: f64) -> String {
     if us >= 1000.0 { format!("{} ms", plain(us / 1000.0)) } else { format!("{} µs", plain(us)) }
 }
 
-/// Times: `10 ×`; a fraction keeps what says something.
+/// Times: `10 ×`; a fraction keeps the significant digits.
 pub(crate) fn plain(value: f64) -> String {
     let digits = match value.abs() {
         0.0 => 0,

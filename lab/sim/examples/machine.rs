@@ -1,4 +1,5 @@
-//! How large a simulated cluster may be, measured: `machine NAME SERVERS CLIENT_NODES PROCESSES [SWITCHES [FILES]]`.
+//! How large a simulated cluster may be, measured:
+//! `machine NAME SERVERS CLIENT_NODES PROCESSES [SWITCHES [FILES]]`.
 //!
 //! Every process makes files of its own, stats and removes them, writes and reads small ones. The output: the
 //! rates, the simulator's work for them, and its time.

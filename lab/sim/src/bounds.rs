@@ -4,8 +4,8 @@ use serde_json::Value;
 use shoal_client::{Client, Error};
 use shoal_proto::ServerId;
 
-/// Where in a server's status what stands, and how much of it may be there at rest: the judging client and the servers
-/// have their sessions, everything else is done.
+/// The places in a server's status, and the amounts that may be there at rest: the judging client and the
+/// servers have their sessions, everything else is done.
 const AT_REST: &[(&str, u64)] = &[
     ("/sessions", SESSIONS_MAX),
     ("/transactions/deciding", 0),

@@ -86,7 +86,8 @@ pub(crate) async fn rows(
     }
 }
 
-/// Hold the servers' rows against the tree, when everything is at rest and no client holds anything: nothing is left over.
+/// Hold the servers' rows against the tree, when everything is at rest and no client holds anything: nothing
+/// is left over.
 ///
 /// # Errors
 /// When a server does not answer.

@@ -1,4 +1,4 @@
-//! A cluster: one machine a server, one a client; servers start again after what happens to them.
+//! A cluster: one machine a server, one a client; servers start again after their faults.
 
 mod copies;
 mod growth;
@@ -618,8 +618,8 @@ mod tests {
         assert!(cluster.failures().is_empty(), "{:?}", cluster.failures());
     }
 
-    /// Stops of a server that syncs fail in: with each of its starts, where the server had not begun to serve; how many were
-    /// such.
+    /// Stops of a server that syncs fail in: with each of its starts, where the server had not begun to
+    /// serve; how many were such.
     fn starts_that_fail(then: impl Fn(&World, &Server)) -> usize {
         let cluster = Cluster::new(1, &ClusterConfig { servers: 1, clients: 1, ..ClusterConfig::default() });
         let (world, server) = (&cluster.world, cluster.server(0));

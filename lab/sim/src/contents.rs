@@ -33,7 +33,7 @@ pub enum Length {
     Becomes(u64),
 }
 
-/// The kind of an act that changes attributes alone: of the file's bytes none, but fsyncs tell of its loss.
+/// The kind of an act that changes attributes alone: of the file's bytes none, but fsyncs report its loss.
 pub const ATTRIBUTES: &str = "attributes";
 
 /// Something done to a file's bytes.
@@ -43,11 +43,12 @@ pub struct Act {
     pub kind: &'static str,
     /// The client.
     pub client: u16,
-    /// Through an open file of which life of which client: its fsyncs tell of a loss. 0: of none.
+    /// Through an open file of which life of which client: its fsyncs report a loss. 0: of none.
     pub scope: u64,
     /// Open files through which an fsync said that it may be lost.
     pub told: Vec<u64>,
-    /// Those through which one said so of the file that was called before this was acknowledged: it may have been meant or not.
+    /// Those through which one said so of the file that was called before this was acknowledged: it may have
+    /// been meant or not.
     pub maybe_told: Vec<u64>,
     /// When the first of them was called and when it returned, in the order of opens and fsyncs.
     pub told_first: Option<(u64, u64)>,
@@ -214,7 +215,7 @@ pub struct Read<'a> {
     pub now: &'a Stamp,
     /// Where it began.
     pub from: u64,
-    /// How many bytes it asked for.
+    /// How many bytes it requested.
     pub len: u64,
     /// Its result.
     pub content: &'a [u8],
@@ -328,7 +329,7 @@ impl Contents {
         self.acts.len() - 1
     }
 
-    /// It was acknowledged, and may be held less well than was thought when it was asked for.
+    /// It was acknowledged, and may be held less well than was thought when it was requested.
     pub fn done(&mut self, act: usize, now: u64, held: Held) {
         let act = &mut self.acts[act];
         (act.returned, act.held) = (Some(now), act.held.min(held));
@@ -381,7 +382,9 @@ impl Contents {
             content: &[],
         };
         if let Err(other) = self.may_be_absent(offset, &asked) {
-            return Err(format!("expected it behind what exists, found it at {offset}, before {other}"));
+            return Err(format!(
+                "expected it after the existing bytes, found it at {offset}, before {other}"
+            ));
         }
         let end = offset + own.len;
         for other in self.acts.iter().filter(|other| other.kind == "append" && other.returned.is_some()) {
@@ -479,7 +482,8 @@ impl Contents {
         }
     }
 
-    /// Whether the existence of a byte that an act gave or took may be lost: it follows from any later byte that there is.
+    /// Whether the existence of a byte that an act gave or took may be lost: it follows from any later byte
+    /// that there is.
     fn may_lose_existence(&self, act: &Act, at: u64, now: &Stamp) -> bool {
         let last = match act.length {
             Length::Reaches(end) => end.saturating_sub(1),

@@ -1,14 +1,16 @@
-//! The story of two moves of directories that would form a loop together, while the coordinator of the first is cut off or dead.
+//! The story of two moves of directories that would form a loop together, while the coordinator of the first
+//! is cut off or dead.
 //!
 //! ```text
 //!   /a (server 2)   /a/a1 (server 3)        first:  /a into /b/b1, coordinated by server 1
 //!   /b (server 3)   /b/b1 (server 1)        second: /b into /a/a1, coordinated by server 3
 //! ```
-//! Of three seeds, in one server 1 cannot reach server 2, where the first move has its directory, for a while; in one it can reach
-//! neither that one nor server 0, once it holds the rename lock there and has walked; in one it is killed at some step of the move and starts again much later.
-//! Meanwhile the second move is asked for, and where the first one's coordinator is dead, a move that has nothing to do with them.
-//! **That one is done while the coordinator is dead; and whatever became of the two, every directory hangs on the root**, and
-//! nothing is left over.
+//! Of three seeds, in one server 1 cannot reach server 2, where the first move has its directory, for a
+//! while; in one it can reach neither that one nor server 0, once it holds the rename lock there and has
+//! walked; in one it is killed at some step of the move and starts again much later. Meanwhile the second
+//! move is requested, and where the first one's coordinator is dead, a move that has nothing to do with them.
+//! **That one is done while the coordinator is dead; and whatever became of the two, every directory hangs on
+//! the root**, and nothing is left over.
 
 use crate::check;
 use crate::cluster::{Cluster, ClusterConfig, connect};
@@ -106,8 +108,8 @@ fn while_it_is_cut_off(cluster: &Cluster, seed: u64, dirs: Dirs) -> Result<(), S
     both_end(cluster, &[first, second])
 }
 
-/// Server 1 can reach neither the rename lock's server nor the directory's, from when it has walked until shortly before it would
-/// give up.
+/// Server 1 can reach neither the rename lock's server nor the directory's, from when it has walked until
+/// shortly before it would give up.
 fn while_it_cannot_vote(cluster: &Cluster, seed: u64, dirs: Dirs) -> Result<(), String> {
     let world = &cluster.world;
     let coordinator = cluster.server(COORDINATOR).machine;

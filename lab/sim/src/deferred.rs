@@ -1,7 +1,8 @@
-//! The story of changes of attributes that are answered before they are durable, and a power cut of their server.
+//! The story of changes of attributes that are answered before they are durable, and a power cut of their
+//! server.
 //!
 //! ```text
-//!   maker    chown f3 to 1, chown f0 to 2, chown f3 to 3, …      one behind the other, each answered when it is written
+//!   maker    chown f3 to 1, chown f0 to 2, chown f3 to 3, …      one after the other, each answered when it is written
 //!            now and then: create                                answered when it is durable, and all before it
 //!   reader   getattr f0 ─▶ 2                                     answered when 2 is durable
 //!   cut      when the reader was answered, or the maker's create, or at any time

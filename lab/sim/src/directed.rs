@@ -16,8 +16,8 @@ const BEGIN_MAX: Duration = Duration::from_secs(30);
 /// Entries of the directory: it is split long before.
 const FILES: u64 = 64;
 
-/// In mode *metadata at fsync* files are made in a directory that is split; an fsync of the directory returns; power is cut
-/// on all machines. Everything that was made before is there.
+/// In mode *metadata at fsync* files are made in a directory that is split; an fsync of the directory
+/// returns; power is cut on all machines. Everything that was made before is there.
 pub fn fsync_of_a_split_directory(
     seed: u64,
     #[cfg(feature = "mutants")] mutant: Option<crate::Mutant>,

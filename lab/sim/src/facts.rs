@@ -181,7 +181,7 @@ impl Facts {
         }
     }
 
-    /// A change that `client` asked for after these faults was acknowledged now, and is held so.
+    /// A change that `client` requested after these faults was acknowledged now, and is held so.
     pub fn changed(&mut self, stamp: &Stamp, held: Held, client: u16, now: u64) {
         self.ended = now;
         let by = Acknowledged { client, at: now };
@@ -207,7 +207,8 @@ impl Facts {
         self.xattrs.values_mut().for_each(|fact| fact.settle(server, now, is_synced));
     }
 
-    /// Whether the object may have these attributes. `is_written`: its data may have been changed since a moment.
+    /// Whether the object may have these attributes. `is_written`: its data may have been changed since a
+    /// moment.
     ///
     /// # Errors
     /// The violations, in words.

@@ -44,13 +44,16 @@ pub enum Fault {
     StopAt,
     /// A client is killed, and another one takes its place.
     ClientCrash,
-    /// A server is killed, and its disk is not mounted when it starts; later it is, and the server starts again.
+    /// A server is killed, and its disk is not mounted when it starts; later it is, and the server starts
+    /// again.
     LostFolder,
-    /// Two servers are killed, and each starts with the other's folder; later each has its own, and starts again.
+    /// Two servers are killed, and each starts with the other's folder; later each has its own, and starts
+    /// again.
     SwappedFolders,
     /// A server gets no processor for longer than clients wait for it.
     Silence,
-    /// A server is killed, and starts with an older copy of its folder; later it has the newest one, and starts again.
+    /// A server is killed, and starts with an older copy of its folder; later it has the newest one, and
+    /// starts again.
     OlderCopy,
     /// A server is added.
     AddServer,
@@ -130,8 +133,8 @@ pub struct Faults(BTreeMap<Fault, u32>);
 
 /// Fewer faults than this no seed draws.
 const FAULTS_MIN: u32 = 3;
-/// Those that take more time than all others together, and which of a seed's streams says whether there is one: the draws of
-/// all others stay as they were.
+/// Those that take more time than all others together, and which of a seed's streams says whether there is
+/// one: the draws of all others stay as they were.
 const DRAWN_APART: [(Fault, u64); 3] = [(Fault::Silence, 4), (Fault::OlderCopy, 5), (Fault::AddServer, 6)];
 /// Of one kind, at most, in a list that is given.
 const COUNT_MAX: u32 = 1000;

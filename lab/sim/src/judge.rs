@@ -77,7 +77,7 @@ async fn objects(env: &Env, client: &Client, shared: &Shared, tree: &Tree, judge
     for (object, slot) in live {
         let handle = shared.ledger.borrow().objects[object].handle;
         if !tree.objects.contains_key(&handle) {
-            // The name's own sentence says so.
+            // The name's own sentence reports that.
             continue;
         }
         let judgement = match attributes(env, shared, tree, object, handle) {
@@ -199,7 +199,7 @@ fn history_of(
             judged.registers += 1;
             let told = told(&history, &window);
             judged.violations.push(format!(
-                "{} in {}: expected one order that all agree with, found none behind: {told}",
+                "{} in {}: expected one order that all agree with, found none after: {told}",
                 slot.1,
                 Handle(slot.0)
             ));

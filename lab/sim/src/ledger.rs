@@ -6,8 +6,9 @@
 //! one *operation*: if it was never answered, at the end all its names stand as before it, or all as after
 //! it.
 //!
-//! *Faults.* A change that is acknowledged and held where a fault may have taken it ([`crate::losses`]) is *shaken*: its name may
-//! be as it was before, back to the last change that is certain. Its owner does not touch such a name again.
+//! *Faults.* A change that is acknowledged and held where a fault may have taken it ([`crate::losses`]) is
+//! *shaken*: its name may be as it was before, back to the last change that is certain. Its owner does not
+//! touch such a name again.
 //!
 //! *Objects.* The known facts of an object besides its names: its bytes ([`crate::contents`]), its attributes
 //! and extended attributes ([`crate::facts`]), where it leads.
@@ -51,7 +52,7 @@ pub struct Object {
 /// Since when, and where, something may be lost.
 #[derive(Clone, Debug)]
 pub struct Exposed {
-    /// The faults before it was asked for.
+    /// The faults before it was requested.
     pub stamp: Stamp,
     /// The faults that may take it.
     pub held: Held,
@@ -182,7 +183,8 @@ impl Ledger {
         operation
     }
 
-    /// The servers that may hold a name: its directory's own, and that of its shard once the directory is split.
+    /// The servers that may hold a name: its directory's own, and that of its shard once the directory is
+    /// split.
     pub fn servers_of(&self, slot: &Slot) -> Vec<u16> {
         let mut servers = vec![Handle(slot.0).server().0];
         if let Some(Splits { key, shards }) = &self.splits {
@@ -209,8 +211,9 @@ impl Ledger {
         all.iter().any(|one| all.iter().any(|other| apart(one, other)))
     }
 
-    /// Note where the present change of each name of an operation is: a fault of a server that holds one of the names, or one of
-    /// the objects, may take it. An object whose handle is not known (yet) may be on any server.
+    /// Note where the present change of each name of an operation is: a fault of a server that holds one of
+    /// the names, or one of the objects, may take it. An object whose handle is not known (yet) may be on any
+    /// server.
     fn place(&mut self, operation: usize) {
         let slots = self.operations[operation].slots.clone();
         let present = |slot: &Slot| self.names.get(slot)?.changes.last().filter(|c| c.operation == operation);
@@ -239,8 +242,8 @@ impl Ledger {
         });
     }
 
-    /// An acknowledged operation is durable on the servers of its directories: there, so is every change of attributes that was
-    /// acknowledged before it was asked for, and that no fault took before.
+    /// An acknowledged operation is durable on the servers of its directories: there, so is every change of
+    /// attributes that was acknowledged before it was requested, and that no fault took before.
     pub fn durable(&mut self, operation: usize) {
         let slots = &self.operations[operation].slots;
         let change = |slot: &Slot| self.names.get(slot)?.changes.last().filter(|c| c.operation == operation);

@@ -8,9 +8,9 @@
 //!                       └─ afterwards, a fresh client: the whole tree, every content, the servers' rows ─▶ violations
 //! ```
 //!
-//! **One seed, one run**: everything that can differ comes from the [`World`](shoal_env::sim::World)'s seed, so a violation is
-//! repeated by its seed alone ([`RunReport::trace_hash`] tells that it was the same run). **A violation is a sentence**, not
-//! a panic: a run reports all it found.
+//! **One seed, one run**: everything that can differ comes from the [`World`](shoal_env::sim::World)'s seed,
+//! so a violation is repeated by its seed alone ([`RunReport::trace_hash`] shows that it was the same run).
+//! **A violation is a sentence**, not a panic: a run reports all it found.
 //!
 //! The checks of the run:
 //!
@@ -23,8 +23,8 @@
 //! * [`losses`]: a loss is excused only where the server that held the change had a fault that may take it,
 //!   in the modes in force;
 //! * [`listing`]: a listing gives every entry that is there all the time exactly once;
-//! * [`check`]: the namespace is a tree: every directory is reached once, link counts are right, nothing is left over on any
-//!   server;
+//! * [`check`]: the namespace is a tree: every directory is reached once, link counts are right, nothing is
+//!   left over on any server;
 //! * `pools`: datafiles made ahead of need are in one pool, or one file's, or used up;
 //! * `bounds`: at rest, the servers' queues are empty and their memory is bounded;
 //! * every operation ends by its deadline.

@@ -13,7 +13,7 @@ pub struct Listed {
     pub name: Vec<u8>,
     /// Its object.
     pub handle: u64,
-    /// Its attributes: asked for and found.
+    /// Its attributes: requested and found.
     pub attr: Option<Attr>,
 }
 
@@ -22,7 +22,7 @@ pub struct Listed {
 pub struct Listing {
     /// Of which directory.
     pub dir: u64,
-    /// Attributes were asked for.
+    /// Attributes were requested.
     pub plus: bool,
     /// When its first message was sent.
     pub called: u64,

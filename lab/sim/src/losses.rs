@@ -5,7 +5,8 @@
 //! acknowledged change is *held* somewhere ([`Held`]): **a loss is excused only if the server that held the
 //! change had, since its request, a fault that takes changes held so**.
 //!
-//! Where a change is held follows from the sync modes of the file system and from what its request asked for (SEMANTICS §1):
+//! Where a change is held follows from the sync modes of the file system and from its request's durability
+//! (SEMANTICS §1):
 //!
 //! ```text
 //!   metadata     at reply   at fsync   never         data         at reply   at fsync   at fsync, metadata never
@@ -107,12 +108,12 @@ impl Modes {
         self.known
     }
 
-    /// Others are about to be asked for.
+    /// Others are about to be requested.
     pub fn begin(&mut self, modes: SyncModes) {
         self.maybe.push(modes);
     }
 
-    /// Those asked for last hold on all servers.
+    /// Those requested last hold on all servers.
     pub fn done(&mut self) {
         self.known = self.maybe.pop().unwrap_or(self.known);
     }

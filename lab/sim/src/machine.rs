@@ -5,9 +5,9 @@
 //!                                   │  └─── client processes (one a client node) ── tasks: application processes
 //!                                   └─ cores, links, disks, syncs: env::sim
 //! ```
-//! [`Simulated::run`] makes a file system, starts its servers, connects one client for each client node, and runs a body
-//! for each application process under virtual time. All application processes of a node share its client, as those of a
-//! Blue Gene/P share the client of their I/O node (PVFS small files, section IV.B).
+//! [`Simulated::run`] makes a file system, starts its servers, connects one client for each client node, and
+//! runs a body for each application process under virtual time. All application processes of a node share its
+//! client, as those of a Blue Gene/P share the client of their I/O node (PVFS small files, section IV.B).
 //!
 //! **One seed, one run**: two runs of one [`Simulated`] are equal in everything ([`Told::trace_hash`]).
 //!
@@ -66,18 +66,18 @@ pub struct Simulated<'a> {
 /// How clients behave, in addition to [`Simulated`].
 #[derive(Clone, Debug)]
 pub struct Manner {
-    /// How long a name is believed.
+    /// How long a name is cached.
     pub name_cache: Duration,
-    /// How long attributes are believed.
+    /// How long attributes are cached.
     pub attr_cache: Duration,
-    /// Bound of every operation: far above what a crowd of processes makes one wait.
+    /// Bound of every operation: far above the wait in a crowd of processes.
     pub timeout: Duration,
-    /// Bound of the whole, in virtual time: servers' timers go on for ever, so a world never comes to rest.
+    /// Bound of the whole, in virtual time: servers' timers run for ever, so a world never comes to rest.
     pub work_max: Duration,
 }
 
 impl Default for Manner {
-    /// PVFS believes both for 100 ms.
+    /// PVFS caches both for 100 ms.
     fn default() -> Manner {
         let usual = Duration::from_millis(100);
         Manner { name_cache: usual, attr_cache: usual, timeout: Duration::from_secs(600), work_max: WORK_MAX }
@@ -85,7 +85,7 @@ impl Default for Manner {
 }
 
 impl Manner {
-    /// Nothing is believed: each question goes to a server.
+    /// Nothing is cached: each question goes to a server.
     pub fn uncached() -> Manner {
         Manner { name_cache: Duration::ZERO, attr_cache: Duration::ZERO, ..Manner::default() }
     }
@@ -286,7 +286,8 @@ impl<T: 'static, F: Future<Output = T> + 'static, B: Fn(Seat) -> F + 'static> Cr
         }
     }
 
-    /// A node's client, and the processes that use it: neighbours in number sit together, as `mpirun` fills nodes.
+    /// A node's client, and the processes that use it: neighbours in number sit together, as `mpirun` fills
+    /// nodes.
     async fn node(self: Rc<Self>, env: Env, node: u16, options: Options) {
         let client = match Client::connect(env.clone(), options).await {
             Ok(client) => client,

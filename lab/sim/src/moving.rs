@@ -82,7 +82,7 @@ fn tell(cluster: &Cluster, seed: u64, how: How, moving: u16, report: &mut RunRep
     let go = Rc::new(Cell::new(false));
     start_looker(cluster, moving, &story, &go);
     if !world.run_until_true(world.now() + BEGIN_MAX, || story.there.get().is_some()) {
-        return Err("nobody found a directory on the server that moves".to_owned());
+        return Err("no client found a directory on the server that moves".to_owned());
     }
     for client in [0, 1] {
         start_worker(cluster, client, &story);
@@ -127,7 +127,7 @@ fn tell(cluster: &Cluster, seed: u64, how: How, moving: u16, report: &mut RunRep
     Ok(())
 }
 
-/// Stop the server, tell of the move, start it elsewhere; in some order.
+/// Stop the server, announce the move, start it elsewhere; in some order.
 fn moves(cluster: &Cluster, seed: u64, how: How, moving: u16, to: &Address) -> Result<(), String> {
     let (world, server) = (&cluster.world, cluster.server(moving));
     let stop = || {
@@ -177,7 +177,8 @@ fn operate(cluster: &Cluster, moving: u16, to: &Address) -> Result<(), String> {
     Ok(())
 }
 
-/// The machine of a server gets another address, as from a DHCP server; its name follows later. The server runs on.
+/// The machine of a server gets another address, as from a DHCP server; its name follows later. The server
+/// runs on.
 fn other_address(cluster: &Cluster, seed: u64, moving: u16) {
     let world = &cluster.world;
     let (there, former) = (cluster.server(moving).machine, world.machine("somebody else"));

@@ -1,5 +1,5 @@
-//! The story of mounts whose kernels keep pages over opens: several clients, each with a kernel's page cache in miniature, write,
-//! read, cut and append to few files, all at once.
+//! The story of mounts whose kernels keep pages over opens: several clients, each with a kernel's page cache
+//! in miniature, write, read, cut and append to few files, all at once.
 //!
 //! ```text
 //!   mount 0:  open ─ read page 3 ─ write page 7 ─ …       after each round, when nothing is under way:
@@ -50,7 +50,7 @@ struct Cached {
     locks: Vec<Semaphore>,
 }
 
-/// A client, and what its kernel has.
+/// A client, and its kernel's pages.
 struct Mount {
     client: Client,
     files: Vec<Cached>,
@@ -182,7 +182,8 @@ impl Mount {
         Ok(())
     }
 
-    /// Through the pages: those it covers have its bytes first, and stay locked until the server has them too.
+    /// Through the pages: those it covers have its bytes first, and stay locked until the server has them
+    /// too.
     async fn write(&self, cached: &Cached, from: u64, data: Bytes) -> Result<(), Error> {
         let file = self.opened(cached).await?;
         let end = from + data.len() as u64;
@@ -331,7 +332,7 @@ async fn rounds(env: &Env, options: shoal_client::Options, seed: u64, story: &St
             Ok(opened) => opened.read(0, WHOLE).await,
             Err(error) => Err(error),
         };
-        // A server that is away: the next round tells.
+        // A server that is away: the next round decides.
         let Ok(whole) = whole else { continue };
         for (n, mount) in mounts.iter().enumerate() {
             let checked = mount.check(file, &whole).await;

@@ -1,13 +1,13 @@
-//! The story of a file that another client removes, or renames another file over, while one client has it open and says nothing
-//! of its own.
+//! The story of a file that another client removes, or renames another file over, while one client has it
+//! open and says nothing of its own.
 //!
 //! ```text
 //!   client 0: creates, writes, syncs, stays idle ................................ reads, writes, syncs, closes
 //!   client 1:                              removes, or renames over; looks that its name leads elsewhere
 //!   the file's server:                     killed, starts again
 //! ```
-//! **The file can be used until its last close, however long that takes**, and a lease later it is gone on every server.
-//! Whatever was gone before an open began is not opened meanwhile.
+//! **The file can be used until its last close, however long that takes**, and a lease later it is gone on
+//! every server. Whatever was gone before an open began is not opened meanwhile.
 
 use crate::check;
 use crate::cluster::{Cluster, ClusterConfig, connect};

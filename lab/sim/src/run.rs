@@ -61,7 +61,7 @@ pub struct RunReport {
     pub seed: u64,
     /// A hash over all that happened: equal for equal runs.
     pub trace_hash: u64,
-    /// Operations the clients asked for.
+    /// Operations the clients requested.
     pub operations: u64,
     /// Those that were acknowledged.
     pub acknowledged: u64,
@@ -83,13 +83,13 @@ pub struct RunReport {
     pub modes: SyncModes,
     /// How many faults of each kind the cluster had.
     pub mix: Faults,
-    /// Each fault: when it began, and what it was.
+    /// Each fault: its time, and its kind.
     pub faults: Vec<String>,
     /// How often the steps that must survive a stop were come to, and how often a stop fell just after them.
     pub points: BTreeMap<CrashPoint, CrashPointCounts>,
     /// The targets that faults hit, and how often.
     pub outcomes: BTreeMap<Outcome, u64>,
-    /// The end of the timeline: virtual nanoseconds, and what happened.
+    /// The end of the timeline: virtual nanoseconds, and the event.
     pub timeline: Vec<(u64, String)>,
     /// Virtual time it took.
     pub took: Duration,

@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
 
-/// Run all seeds on so many threads; `each` sees the reports as they come (in any order), and may end it. A run that panics
-/// is a violation too.
+/// Run all seeds on so many threads; `each` sees the reports as they come (in any order), and may end it. A
+/// run that panics is a violation too.
 pub fn soak(
     seeds: Range<u64>,
     jobs: usize,

@@ -1,10 +1,11 @@
 //! The work of each client: random operations over the whole interface, each checked at once against the
 //! known state.
 //!
-//! One family of operations a file. Names and objects are of three sorts: *own* ones, which one client alone changes (the
-//! [`Ledger`] knows them exactly); *contended* names and attributes, which all change (each is a register, see
-//! [`crate::register`]); *shared files*, which stay and whose bytes all write (see [`crate::contents`]). Everything is
-//! noted **before** it is asked for, so a client that is killed in the middle leaves an operation of unknown outcome.
+//! One family of operations a file. Names and objects are of three sorts: *own* ones, which one client alone
+//! changes (the [`Ledger`] knows them exactly); *contended* names and attributes, which all change (each is a
+//! register, see [`crate::register`]); *shared files*, which stay and whose bytes all write (see
+//! [`crate::contents`]). Everything is noted **before** it is requested, so a client that is killed in the
+//! middle leaves an operation of unknown outcome.
 //!
 //! How often which family is drawn is the seed's choice ([`mix`]).
 
@@ -59,7 +60,7 @@ const OPEN_MAX: usize = 6;
 pub(crate) struct Shared {
     pub scene: Scene,
     pub timeout: Duration,
-    /// How long clients may believe names and attributes.
+    /// How long clients may cache names and attributes.
     pub cache: Duration,
     mix: Mix,
     /// The faults so far, by server; counted **before** they happen.
@@ -157,8 +158,9 @@ impl Shared {
         self.now.borrow().clone()
     }
 
-    /// When faults may have taken something of a contended name or attribute, which is changed as the modes say, and held so at best:
-    /// moments of faults of the servers that may hold it, after a change that such a fault takes.
+    /// When faults may have taken something of a contended name or attribute, which is changed as the modes
+    /// say, and held so at best: moments of faults of the servers that may hold it, after a change that such
+    /// a fault takes.
     pub fn faults_of(&self, servers: &[u16], history: &[Event], best: Held) -> Vec<u64> {
         let takes = |event: &Event, at: u64, is_cut: bool| {
             // One without an answer may be done at any time.
@@ -225,7 +227,8 @@ struct Opened {
     asks: Durability,
 }
 
-/// Which lane of which life of which client: the lanes of a client work at the same time, over its one connection to each server.
+/// Which lane of which life of which client: the lanes of a client work at the same time, over its one
+/// connection to each server.
 #[derive(Clone, Copy)]
 pub(crate) struct Seat {
     pub client: u16,
@@ -331,8 +334,8 @@ impl Worker {
         }
     }
 
-    /// Await an operation; see that it ended in time; tell how. `refusals` are the statuses that say for certain that
-    /// nothing was changed.
+    /// Await an operation; check that it ended in time; return how. `refusals` are the statuses that say for
+    /// certain that nothing was changed.
     async fn run<T>(
         &self,
         kind: &'static str,
@@ -534,8 +537,8 @@ impl Worker {
                     ledger.durable(noted);
                 }
             }
-            // A file is made by one message and a large content written by others: that one found no space says nothing of
-            // the first.
+            // A file is made by one message and a large content written by others: that one found no space
+            // says nothing of the first.
             End::Refused(Status::NoSpace) if kind == "create" => {}
             End::Refused(_) => ledger.refused(noted),
             End::Unknown(_) => {}

@@ -1,15 +1,16 @@
 //! The loss ids of acknowledged changes, noted where replies are taken.
 //!
-//! Every group that a server has carried out passes here with its answers. For each object that an operation of it changes,
-//! the reply's loss id is noted ([`crate::inodes`]); a later fsync of that object compares it. An operation that is to be
-//! noted so needs a line in [`changed`], and nothing elsewhere.
+//! Every group that a server has carried out passes here with its answers. For each object that an operation
+//! of it changes, the reply's loss id is noted ([`crate::inodes`]); a later fsync of that object compares it.
+//! An operation that is to be noted so needs a line in [`changed`], and nothing elsewhere.
 //!
 //! ```text
 //!   size, attributes, layout        the object          fsync of the file (or directory)
 //!   an entry                        its directory       fsync of the directory
 //!   data, without an open file      the object
 //! ```
-//! Data that is written through an open file is noted there ([`crate::transfer`]): a datafile's handle does not name its file.
+//! Data that is written through an open file is noted there ([`crate::transfer`]): a datafile's handle does
+//! not name its file.
 
 use super::Core;
 use shoal_proto::message::Loss;

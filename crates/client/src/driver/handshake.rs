@@ -1,7 +1,7 @@
 //! The handshake: Hello → Challenge → Attach → Attached.
 //!
-//! Both sides prove that they have the file system's key, over both nonces, so that no client talks to an impostor and no
-//! impostor is served. A refusal says why, and what to do.
+//! Both sides prove that they have the file system's key, over both nonces, so that no client talks to an
+//! impostor and no impostor is served. A refusal says why, and what to do.
 
 use crate::error::is_refusal;
 use crate::{Error, Options};
@@ -60,8 +60,8 @@ impl Trouble {
         Trouble { status: Status::Unavailable, words: words.into(), is_answer: false }
     }
 
-    /// The connection failed. A machine without the server refuses or resets it; no answer, and no way there, say nothing of
-    /// the server.
+    /// The connection failed. A machine without the server refuses or resets it; no answer, and no way there,
+    /// say nothing of the server.
     pub(super) fn broken(error: &io::Error) -> Trouble {
         use io::ErrorKind::{
             BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, UnexpectedEof,
@@ -71,8 +71,8 @@ impl Trouble {
         Trouble { is_answer, ..Trouble::unheard(error.to_string()) }
     }
 
-    /// The same of a server that gave the map, by the same key: a stranger that listens at its address is not the server, which may
-    /// have moved, and is no sign of its life.
+    /// The same of a server that gave the map, by the same key: a stranger that listens at its address is not
+    /// the server, which may have moved, and is no sign of its life.
     fn of_known(self) -> Trouble {
         match self.status {
             Status::BadKey | Status::BadCollection | Status::BadMessage => Trouble::unheard(self.words),
@@ -96,8 +96,8 @@ pub(super) struct Identity<'a> {
     pub(super) store: StoreId,
 }
 
-/// The order in which addresses of a server are tried: first those that cost the least. A socket in a folder of another
-/// machine is not there, and is passed over at once.
+/// The order in which addresses of a server are tried: first those that cost the least. A socket in a folder
+/// of another machine is not there, and is passed over at once.
 pub(super) fn nearest_first(addresses: &mut [Address]) {
     addresses.sort_by_key(distance);
 }
@@ -165,7 +165,8 @@ impl Failed {
         Failed { words: Vec::new(), is_answer: false, has_network }
     }
 
-    /// On another machine there is no socket file of the server, or an old one: only the network says how the server is.
+    /// On another machine there is no socket file of the server, or an old one: only the network says how the
+    /// server is.
     fn is_network(address: &Address) -> bool {
         matches!(address, Address::Tcp(_) | Address::Host(..))
     }

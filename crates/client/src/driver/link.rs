@@ -23,7 +23,8 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from
 /// Bytes read at once: at first, and when replies fill that. The latter has room for a whole reply of a flow.
 const READ_BYTES: (usize, usize) = (16 << 10, (4 << 10) + limits::FLOW_CHUNK_BYTES);
 
-/// A connection on which something is under way is silent for at most so long before it is asked whether it lives.
+/// A connection on which something is under way is silent for at most so long before it is asked whether it
+/// lives.
 const QUIET_MAX: Duration = Duration::from_secs(5);
 /// Turns of that question in a client's time limit, at least.
 const TURNS_A_LIMIT: u32 = 4;
@@ -319,10 +320,10 @@ impl Link {
         }
     }
 
-    /// Keep the session (something is said at least three times a lease), and watch the connection: when something is
-    /// under way and nothing comes for a turn, a ping is sent, and where nothing comes for two usual turns the other side is gone
-    /// without a word. A turn is a part of the time limit: a server that works on one request for long answers a ping meanwhile, and
-    /// is not taken for silent.
+    /// Keep the session (something is said at least three times a lease), and watch the connection: when
+    /// something is under way and nothing comes for a turn, a ping is sent, and where nothing comes for two
+    /// usual turns the other side is gone without a word. A turn is a part of the time limit: a server that
+    /// works on one request for long answers a ping meanwhile, and is not taken for silent.
     async fn keep(&self, lease: Duration, heard: &Cell<u64>) -> Trouble {
         let share = lease / 3;
         let usual = if share.is_zero() { QUIET_MAX } else { share.min(QUIET_MAX) };

@@ -37,7 +37,7 @@ pub(crate) struct FakeCluster {
     pub(crate) loss: Vec<u64>,
     /// Requests that executed something, in order.
     pub(crate) log: Vec<(ServerId, &'static str)>,
-    /// Bytes of entries that listings asked for, in order.
+    /// Bytes of entries that listings requested, in order.
     pub(crate) listed_bytes: Vec<u32>,
     /// The servers that listed, in order, and whether each reached the end of its entries.
     pub(crate) listed: Vec<(ServerId, bool)>,

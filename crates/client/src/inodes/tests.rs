@@ -182,7 +182,8 @@ fn what_a_kill_of_the_server_takes_is_found_lost_by_the_next_fsync_and_by_no_oth
     assert!(lost(unkept(5), unkept(5), unkept(6)));
     assert!(!lost(kept(1), kept(1), unkept(6)), "a kill does not take it");
     assert!(lost(kept(2), kept(2), unkept(6)), "a power cut does");
-    // One that is kept and one that is not, in either order; the first is lost before or after the second came.
+    // One that is kept and one that is not, in either order; the first is lost before or after the second
+    // came.
     assert!(lost(unkept(5), kept(1), unkept(6)));
     assert!(lost(kept(1), unkept(5), unkept(6)));
     assert!(lost(unkept(5), unkept(6), unkept(6)));
@@ -213,7 +214,8 @@ fn what_a_kill_takes_of_a_write_in_memory_is_not_reported_again_for_an_append_th
     inode.asked(SERVER, USUAL, kept(1));
     let own = inode.loss_of(SERVER, USUAL).unwrap();
     assert_eq!(own, kept(1));
-    // The server is killed while the append is under way. A sync finds it, and then the append is acknowledged.
+    // The server is killed while the append is under way. A sync finds it, and then the append is
+    // acknowledged.
     let before = inode.before();
     inode.compare(&before, SERVER, unkept(2));
     inode.covered(&before);

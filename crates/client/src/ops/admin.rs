@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What all servers were asked for, each by itself.
+/// The results of a request to all servers, each by itself.
 #[derive(Default, Debug)]
 pub struct OfServers {
     /// These have done it.
@@ -103,7 +103,7 @@ impl Client {
         Ok(())
     }
 
-    /// Tell a server that the stores of other servers were given up, and `map` names what takes their place.
+    /// Tell a server that the stores of other servers were given up, and `map` names their successors.
     ///
     /// # Errors
     /// `Conflict` if the server knows another successor of one of them; or when it does not answer.
@@ -130,11 +130,12 @@ impl Client {
         Ok(self.map())
     }
 
-    /// Tell a server that another one, or it itself, is at these addresses from now on; `moved`: how often they were changed then.
-    /// The map in which that stands.
+    /// Tell a server that another one, or it itself, is at these addresses from now on; `moved`: how often
+    /// they were changed then. The map in which that stands.
     ///
     /// # Errors
-    /// `Conflict`: the server knows a later change. `Exists`: another server is at one of them. Or it does not answer.
+    /// `Conflict`: the server knows a later change. `Exists`: another server is at one of them. Or it does
+    /// not answer.
     pub async fn move_server(
         &self,
         told: ServerId,
@@ -166,7 +167,8 @@ impl Client {
         }
     }
 
-    /// Which server of the file system listens at an address, and from which store it is served. Nothing is begun there.
+    /// Which server of the file system listens at an address, and from which store it is served. Nothing is
+    /// begun there.
     ///
     /// # Errors
     /// `Unavailable`: no process listens there. Otherwise the listener is no server of the file system; the
@@ -210,8 +212,8 @@ impl Client {
         self.sync_each().await.into_result()
     }
 
-    /// The same, on each server by itself: one that does not answer keeps no other from it. An `Io` without a server: something
-    /// that this client wrote may be lost, as by [`Client::sync_all`].
+    /// The same, on each server by itself: one that does not answer keeps no other from it. An `Io` without a
+    /// server: something that this client wrote may be lost, as by [`Client::sync_all`].
     pub async fn sync_each(&self) -> OfServers {
         let o = self.core.begin("sync", None);
         let (o, map) = (&o, self.map());

@@ -8,7 +8,7 @@ impl Client {
         self.core.until(self.core.deadline(), work).await
     }
 
-    /// [`Client::create`] by path; follows a symbolic link to what exists.
+    /// [`Client::create`] by path; follows a symbolic link to an existing object.
     ///
     /// # Errors
     /// As there, and as [`Client::walk`].
@@ -36,8 +36,8 @@ impl Client {
         self.as_one(made).await
     }
 
-    /// [`Client::open`] by path; follows symbolic links. Where the file is gone when it is opened, the path is walked again:
-    /// another file may have replaced it.
+    /// [`Client::open`] by path; follows symbolic links. Where the file is gone when it is opened, the path
+    /// is walked again: another file may have replaced it.
     ///
     /// # Errors
     /// As there, and as [`Client::walk`].

@@ -9,11 +9,12 @@ use shoal_proto::{Attr, Handle, Kind, Name, Op, Owner, Rights, Status, Template}
 use std::rc::Rc;
 
 impl Client {
-    /// Make a regular file and open it with `rights`; without `exclusive`, an existing one is opened. The attributes,
-    /// whether it was made, and the open file.
+    /// Make a regular file and open it with `rights`; without `exclusive`, an existing one is opened. The
+    /// attributes, whether it was made, and the open file.
     ///
     /// # Errors
-    /// `Exists` (exclusive), `IsDirectory`, `NotDirectory`, `Stale`, `NoSpace`; `Loop`: the name is a symbolic link.
+    /// `Exists` (exclusive), `IsDirectory`, `NotDirectory`, `Stale`, `NoSpace`; `Loop`: the name is a
+    /// symbolic link.
     pub async fn create(
         &self,
         dir: Handle,

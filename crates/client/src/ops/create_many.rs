@@ -22,8 +22,9 @@ pub struct NewFile {
 }
 
 impl Client {
-    /// Make new files, each empty or with its contents: one message for as many as fit (128 files, 1 MiB of contents) and
-    /// server. The attributes of each, or why it was not made; one that exists (`Exists`) leaves the others as they are.
+    /// Make new files, each empty or with its contents: one message for as many as fit (128 files, 1 MiB of
+    /// contents) and server. The attributes of each, or why it was not made; one that exists (`Exists`)
+    /// leaves the others as they are.
     ///
     /// Durable as [`Client::create_write`]: the reply waits until files and eager contents are.
     ///
@@ -32,9 +33,9 @@ impl Client {
     /// use shoal_client::NewFile;
     /// use shoal_proto::{Name, Owner};
     /// let dir = client.walk(b"/inbox", true).await?.handle;
-    /// let letters = ["anna", "bert"].map(|who| (who, format!("Dear {who}")));
-    /// let files = letters.iter().map(|(who, text)| -> Result<NewFile, shoal_proto::Status> {
-    ///     Ok(NewFile { dir, name: Name::new(who.as_bytes())?, data: text.clone().into() })
+    /// let letters = ["anna", "bert"].map(|to| (to, format!("Dear {to}")));
+    /// let files = letters.iter().map(|(to, text)| -> Result<NewFile, shoal_proto::Status> {
+    ///     Ok(NewFile { dir, name: Name::new(to.as_bytes())?, data: text.clone().into() })
     /// });
     /// let owner = Owner { mode: 0o644, uid: 1000, gid: 1000 };
     /// for made in client.create_many(files.collect::<Result<_, _>>()?, owner, None).await {
@@ -86,7 +87,8 @@ impl Client {
             results[item] = match told {
                 Ok(told) => match told.status {
                     Status::Ok => Some(self.made_of(*dir, name, &told, began).await),
-                    // The directory's own template is smaller than the contents, or its files are asked for elsewhere.
+                    // The directory's own template is smaller than the contents, or its files are requested
+                    // elsewhere.
                     Status::StaleLayout | Status::WrongServer => None,
                     status => {
                         let error = Error::new(status, "create").from(dir.server());

@@ -66,8 +66,8 @@ impl Core {
     }
 }
 
-/// Take the directory's attributes out of the answers of a server, that of its shard; `None` if they are not those after the
-/// change.
+/// Take the directory's attributes out of the answers of a server, that of its shard; `None` if they are not
+/// those after the change.
 fn after(dir: Handle, server: ServerId, answers: &mut Vec<Answer>) -> Option<(ServerId, Attr)> {
     let last = answers.pop()?;
     let is_here = match answers.first()? {

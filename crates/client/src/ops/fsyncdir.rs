@@ -1,11 +1,11 @@
 //! Make a directory durable.
 //!
-//! Its entries and attributes, and the objects that were made with its entries, stand on its own server; of a directory that
-//! is split, on the servers of all its shards. So all of them are synced: those that are known at once with its own, and
-//! those that its own server then names.
+//! Its entries and attributes, and the objects that were made with its entries, stand on its own server; of a
+//! directory that is split, on the servers of all its shards. So all of them are synced: those that are known
+//! at once with its own, and those that its own server then names.
 //!
-//! As with a file ([`crate::transfer::fsync`]) the answers tell whether a server lost what this client changed of the directory:
-//! its entries and its attributes.
+//! As with a file ([`crate::transfer::fsync`]) the answers show whether a server lost this client's changes
+//! of the directory: its entries and its attributes.
 
 use super::attr_among;
 use crate::core::{Core, Operation};
@@ -18,12 +18,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 impl Client {
-    /// Make a directory durable: its entries, its attributes, and the objects that were made in it. Data of files needs
-    /// fsyncs of their own.
+    /// Make a directory durable: its entries, its attributes, and the objects that were made in it. Data of
+    /// files needs fsyncs of their own.
     ///
     /// # Errors
-    /// `Stale`: the directory is gone; `Io`: a change of its entries or attributes by this client may be lost, said once; when a
-    /// server does not answer.
+    /// `Stale`: the directory is gone; `Io`: a change of its entries or attributes by this client may be
+    /// lost, said once; when a server does not answer.
     pub async fn fsync_directory(&self, dir: Handle) -> Result<(), Error> {
         let o = self.core.begin("fsyncdir", Some(dir));
         let before = self.core.inodes.borrow().directory_before(dir);
@@ -51,7 +51,7 @@ impl Client {
 }
 
 impl Core {
-    /// Sync the directory's own server; the shards, and what would be lost.
+    /// Sync the directory's own server; returns the shards, and the loss.
     async fn fsync_home(self: &Rc<Core>, o: &Operation, dir: Handle) -> Result<(Shards, Loss), Error> {
         if !self.switches().compound {
             // A message has one operation, and no directory is split.

@@ -1,8 +1,9 @@
 //! Attributes, merged over a file's datafiles.
 //!
-//! The metadata server knows its own stream only; of a file over several datafiles the client asks the others for their
-//! facts, all at once (PVFS does the same; a stuffed file needs none of it). Facts of a newer generation than the
-//! attributes' tell that the file was truncated or unstuffed in between: both are asked again.
+//! The metadata server knows its own stream only; of a file over several datafiles the client asks the others
+//! for their facts, all at once (PVFS does the same; a stuffed file needs none of it). Facts of a newer
+//! generation than the attributes' tell that the file was truncated or unstuffed in between: both are asked
+//! again.
 //!
 //! A directory that is split is asked of all its shards, at once where they are known.
 
@@ -16,7 +17,8 @@ use shoal_proto::op::Answer;
 use shoal_proto::{Attr, Generation, Handle, Layout, Op, ServerId, Shards, Status, StreamFacts};
 use std::rc::Rc;
 
-/// Times that attributes and facts are asked again because they did not fit each other; then they are taken as they are.
+/// Times that attributes and facts are asked again because they did not fit each other; then they are taken
+/// as they are.
 const FITTING_TRIES_MAX: usize = 5;
 
 impl Client {
@@ -31,7 +33,7 @@ impl Client {
 }
 
 impl Core {
-    /// Attributes: those believed, or asked for.
+    /// Attributes, from the cache or from the server.
     pub(crate) async fn getattr(self: &Rc<Core>, o: &Operation, object: Handle) -> Result<Attr, Error> {
         let believed = self.cache.borrow_mut().attr(object, self.world.now());
         if let Some(attr) = believed {
@@ -41,7 +43,7 @@ impl Core {
         self.getattr_anew(o, object).await
     }
 
-    /// Attributes, asked for.
+    /// Attributes, from the server.
     pub(crate) async fn getattr_anew(self: &Rc<Core>, o: &Operation, object: Handle) -> Result<Attr, Error> {
         self.counters.borrow_mut().attr_misses += 1;
         let asked = self.cache.borrow().stamp(self.world.now());
@@ -166,8 +168,8 @@ impl Core {
         Ok(home)
     }
 
-    /// Attributes with the facts of all datafiles, or shards, merged in. Of a stuffed file, and a directory that is whole,
-    /// nothing is to be asked.
+    /// Attributes with the facts of all datafiles, or shards, merged in. Of a stuffed file, and a directory
+    /// that is whole, nothing is to be asked.
     pub(crate) async fn merged(self: &Rc<Core>, o: &Operation, attr: Attr) -> Result<Attr, Error> {
         if attr.shards.is_split() {
             return Box::pin(self.merged_shards(o, attr)).await;

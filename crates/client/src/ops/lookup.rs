@@ -29,8 +29,8 @@ impl Client {
 }
 
 impl Client {
-    /// The server that holds an entry's place, as far as is known here: the directory's own, or in a directory that is known
-    /// to be split the shard's.
+    /// The server that holds an entry's place, as far as is known here: the directory's own, or in a
+    /// directory that is known to be split the shard's.
     pub fn server_of_entry(&self, dir: Handle, name: &Name) -> ServerId {
         self.core.split.borrow_mut().server_of(dir, name)
     }
@@ -73,8 +73,9 @@ impl Core {
             let looked = self.lookup_path(o, dir, std::slice::from_ref(name)).await?;
             let attr = match looked.attr {
                 Some(attr) => self.merged(o, attr).await?,
-                // The entry's object lives on another server. Gone meanwhile, it may have been replaced, and then the name
-                // was there all the time: only the same answer twice says that there is nothing.
+                // The entry's object lives on another server. Gone meanwhile, it may have been replaced, and
+                // then the name was there all the time: only the same answer twice says that there is
+                // nothing.
                 None => match Box::pin(self.getattr_named(o, looked.handle)).await {
                     Err(error) if error.status == Status::Stale && gone == Some(looked.handle) => {
                         return Err(Error { status: Status::NotFound, ..error });

@@ -11,9 +11,9 @@
 //! whose object lives on another server in a second round to all those servers at once, a large or striped
 //! file by the verb for one file.
 //!
-//! **Each compound is an operation with a deadline of its own**, so that a call with a million items is bounded by the
-//! progress of the servers and not by one number; a server that is lost costs its items only, and each of their errors
-//! names the item.
+//! **Each compound is an operation with a deadline of its own**, so that a call with a million items is
+//! bounded by the progress of the servers and not by one number; a server that is lost costs its items only,
+//! and each of their errors names the item.
 //!
 //! Source: the one step past the paper (design §4.2): its augmented create is one file in one message.
 
@@ -254,8 +254,8 @@ impl Core {
         }
     }
 
-    /// Where a group of a parcel is to be asked instead: at the shard that holds its entry, or, where there is no such shard,
-    /// at the directory's own server.
+    /// Where a group of a parcel is to be asked instead: at the shard that holds its entry, or, where there
+    /// is no such shard, at the directory's own server.
     fn sent_on_to(
         &self,
         asked: ServerId,

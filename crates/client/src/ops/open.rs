@@ -9,7 +9,7 @@ use shoal_proto::{Attr, ChangeCount, Handle, Kind, Name, Op, Rights, Status};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Change counts of streams, asked for after an open of their file began.
+/// Change counts of streams, requested after an open of their file began.
 #[derive(Default, Debug)]
 pub struct StreamCounts(Vec<(Handle, ChangeCount)>);
 
@@ -35,7 +35,8 @@ pub struct OpenedPages {
 const COUNTS_WAIT: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Open a file; asks its server always. The handle counts as held until the last clone of the file is gone.
+    /// Open a file; asks its server always. The handle counts as held until the last clone of the file is
+    /// gone.
     ///
     /// # Errors
     /// `Stale`: the file is gone; `IsDirectory`.
@@ -48,9 +49,9 @@ impl Client {
         self.core.held.borrow().holds(object)
     }
 
-    /// Open the file that a name leads to; its attributes as its metafile's server has them. One message where the file is
-    /// on the server of the directory (with `compound = off`: two). Where the file is gone when it is opened, the name is
-    /// looked up again: another file may have replaced it.
+    /// Open the file that a name leads to; its attributes as its metafile's server has them. One message
+    /// where the file is on the server of the directory (with `compound = off`: two). Where the file is gone
+    /// when it is opened, the name is looked up again: another file may have replaced it.
     ///
     /// # Errors
     /// As [`Client::lookup`] and [`Client::open`]; `Loop`: the name is a symbolic link.
@@ -83,8 +84,8 @@ impl Client {
         }
     }
 
-    /// As [`Client::open`], with the size, where the file's server alone knows it; and whether the file has a name. One without
-    /// is opened only if this client has it open.
+    /// As [`Client::open`], with the size, where the file's server alone knows it; and whether the file has a
+    /// name. One without is opened only if this client has it open.
     ///
     /// # Errors
     /// As [`Client::open`].

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use shoal_proto::op::Answer;
 use shoal_proto::{Attr, Generation, Handle, Kind, Op, Rights, Status};
 
-/// A file's attributes and all of its contents; `None`: it is larger than was asked for.
+/// A file's attributes and all of its contents; `None`: it is larger than was requested.
 pub type Contents = (Attr, Option<Bytes>);
 
 /// The result of one answer.
@@ -23,15 +23,16 @@ enum Step {
 }
 
 impl Client {
-    /// Read files whole, those of at most `max` bytes: one message for as many as fit (128 files, 1 MiB) and server, one
-    /// more for those whose entry and object are on different servers. A large or striped file is read by itself.
+    /// Read files whole, those of at most `max` bytes: one message for as many as fit (128 files, 1 MiB) and
+    /// server, one more for those whose entry and object are on different servers. A large or striped file is
+    /// read by itself.
     ///
     /// ```no_run
     /// # async fn example(client: shoal_client::Client) -> Result<(), Box<dyn std::error::Error>> {
     /// use shoal_client::Which;
     /// use shoal_proto::Name;
     /// let dir = client.walk(b"/inbox", true).await?.handle;
-    /// let which = [b"anna", b"bert"].map(|who| Name::new(who).map(|name| Which::Entry(dir, name)));
+    /// let which = [b"anna", b"bert"].map(|to| Name::new(to).map(|name| Which::Entry(dir, name)));
     /// for read in client.read_many(&which.into_iter().collect::<Result<Vec<_>, _>>()?, 16 << 10).await {
     ///     let (attr, text) = read?;
     ///     println!("{} of {} bytes", text.map_or(0, |text| text.len()), attr.size);

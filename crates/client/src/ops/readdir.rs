@@ -1,12 +1,13 @@
 //! Listing a directory, in batches.
 //!
-//! With `readdirplus = off` the attributes are asked for one by one, as a program does that lists and then stats. With
-//! `compound = off` a batch's entries come without any, and then one request a server asks for those of many objects: the
-//! paper's *listattr*.
+//! With `readdirplus = off` the attributes are requested one by one, as a program does that lists and then
+//! stats. With `compound = off` a batch's entries come without any, and then one request a server asks for
+//! those of many objects: the paper's *listattr*.
 //!
-//! Else readdirplus costs one message a batch for the entries whose objects live beside them, one a server and batch for the
-//! others, and one a data server and batch for the facts of striped files: never one an entry (design §4.2). Contents of small
-//! files come in the same reply, if they are asked for; those that live elsewhere by one more message a server and batch.
+//! Else readdirplus costs one message a batch for the entries whose objects live beside them, one a server
+//! and batch for the others, and one a data server and batch for the facts of striped files: never one an
+//! entry (design §4.2). Contents of small files come in the same reply, if they are requested; those that
+//! live elsewhere by one more message a server and batch.
 //!
 //! **A split directory's shards are listed one after the other**, in the order of their ranges: that is the
 //! order of a whole directory, so a listing that began before the split continues after the place that it had
@@ -19,9 +20,9 @@
 //!   client   ask 1 ░░░ use 1, ask 2 ░░░ ask 3, use 2 ── ask 4, use 3 ── ask 5, use 4 ──
 //!   server        make 1          make 2       make 3         make 4         make 5
 //! ```
-//! One batch is at hand and one ahead, never more: a shard's next batch begins where its last one ended, so there is nothing
-//! to be asked for before that has come. A listing that is left after its first batch has cost one message, a later one at
-//! most one too many; at the end of the directory nothing is asked for.
+//! One batch is at hand and one ahead, never more: a shard's next batch begins where its last one ended, so
+//! there is nothing to be requested before that has come. A listing that is left after its first batch has
+//! cost one message, a later one at most one too many; at the end of the directory nothing is requested.
 //!
 //! *A slow caller gets no read-ahead, and small batches* ([`SLOW`]): attributes would only grow old in them.
 //!
@@ -72,8 +73,8 @@ impl Client {
     }
 }
 
-/// A listing of a directory. It keeps its place over splits and changes: an entry that is there all the time is given
-/// exactly once.
+/// A listing of a directory. It keeps its place over splits and changes: an entry that is there all the time
+/// is given exactly once.
 pub struct DirStream {
     client: Client,
     dir: Handle,
@@ -115,8 +116,9 @@ impl DirStream {
         self.batch.lacks.get(&self.last()?.handle)
     }
 
-    /// Of the entry given last, if it has no attributes because the server of a datafile or of a shard does not answer: those that
-    /// the entry's own server has. Size, space and times are not the whole file's, the count of links not the whole directory's.
+    /// Of the entry given last, if it has no attributes because the server of a datafile or of a shard does
+    /// not answer: those that the entry's own server has. Size, space and times are not the whole file's, the
+    /// count of links not the whole directory's.
     pub fn unmerged(&self) -> Option<&Attr> {
         self.batch.unmerged.get(&self.last()?.handle)
     }
@@ -125,8 +127,8 @@ impl DirStream {
         self.batch.entries.get(self.next.checked_sub(1)?)
     }
 
-    /// The next entry; `None` at the end. With `plus` it has its attributes, merged; an entry without them is gone
-    /// meanwhile, but for those that [`DirStream::lacks`] tells of.
+    /// The next entry; `None` at the end. With `plus` it has its attributes, merged; an entry without them is
+    /// gone meanwhile, but for those that [`DirStream::lacks`] tells of.
     ///
     /// # Errors
     /// `NotDirectory`; `Stale`: the directory is gone.
@@ -161,7 +163,7 @@ impl DirStream {
         Ok(entries)
     }
 
-    /// When the entry given last, and its attributes, were asked for.
+    /// When the entry given last, and its attributes, were requested.
     pub fn asked_at(&self) -> Instant {
         self.batch.asked.at
     }
@@ -172,8 +174,8 @@ impl DirStream {
         self
     }
 
-    /// The next entry and, of a file that is small enough, all it contains; `None` at the end. Only of a listing made
-    /// `with_data`; else there are no contents.
+    /// The next entry and, of a file that is small enough, all it contains; `None` at the end. Only of a
+    /// listing made `with_data`; else there are no contents.
     ///
     /// ```no_run
     /// # async fn example(client: shoal_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -292,7 +294,8 @@ impl DirStream {
         let now = core.world.now();
         let deadline = self.patience.map_or(deadline, |patience| deadline.min(now + patience));
         let o = o.until(deadline);
-        // A silent server of inodes leaves the other half of the time for the datafiles on servers that answer.
+        // A silent server of inodes leaves the other half of the time for the datafiles on servers that
+        // answer.
         let of_inodes = match self.patience {
             Some(_) => o.with(Durability::Usual).until(now + deadline.since(now) / 2),
             None => o.with(Durability::Usual),
@@ -325,8 +328,8 @@ impl DirStream {
             self.batch.unmerged.extend(entry.attr.take().map(|attr| (entry.handle, attr)));
         }
         self.batch.lacks = lacks;
-        // As old as the oldest of them: what was changed since is not believed, and the others no longer than if they had
-        // been used at once.
+        // As old as the oldest of them: changed ones are not kept, and the others are valid no longer than if
+        // they had been used at once.
         let asked = self.batch.asked;
         let mut cache = core.cache.borrow_mut();
         for attr in entries.iter().filter_map(|entry| entry.attr.as_ref()) {

@@ -5,8 +5,8 @@ use crate::{Client, Error};
 use shoal_proto::{Handle, Name, Op, Status};
 
 impl Client {
-    /// Remove entries that are no directories: one message for 128 of them and server. A file held open here lives on
-    /// until its last close.
+    /// Remove entries that are no directories: one message for 128 of them and server. A file held open here
+    /// lives on until its last close.
     ///
     /// ```no_run
     /// # async fn example(client: shoal_client::Client) -> Result<(), Box<dyn std::error::Error>> {

@@ -8,7 +8,8 @@ impl Client {
     /// Move an entry; a replaced object is removed (kept until its last close, if it is held open here).
     ///
     /// # Errors
-    /// `NotFound`, `Exists` (`no_replace`), `NotEmpty`, `IsDirectory`, `NotDirectory`, `Invalid` (into itself).
+    /// `NotFound`, `Exists` (`no_replace`), `NotEmpty`, `IsDirectory`, `NotDirectory`, `Invalid` (into
+    /// itself).
     pub async fn rename(
         &self,
         from_dir: Handle,

@@ -11,7 +11,8 @@ use shoal_proto::{Attr, Generation, Handle, Kind, Name, Op, Owner, Placement, Ri
 use std::rc::Rc;
 
 impl Client {
-    /// Make a new file with these contents: one message if they are small (within `eager_bytes` and the first strip).
+    /// Make a new file with these contents: one message if they are small (within `eager_bytes` and the first
+    /// strip).
     ///
     /// # Errors
     /// `Exists`; as [`Client::create`] and [`OpenFile::write`] (a large file may then be there in part).
@@ -75,9 +76,8 @@ impl Client {
         self.core.until(deadline, made).await
     }
 
-    /// Look a file up and read all of it: one message if it is small and colocated with its entry, two if it lives on
-    /// another server. `None`: it is larger
-    /// than `max` bytes.
+    /// Look a file up and read all of it: one message if it is small and colocated with its entry, two if it
+    /// lives on another server. `None`: it is larger than `max` bytes.
     ///
     /// # Errors
     /// As [`Client::lookup`] and [`OpenFile::read`].

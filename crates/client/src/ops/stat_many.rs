@@ -126,7 +126,8 @@ impl Client {
         }
     }
 
-    /// Facts of striped files: one message a data server. Where that fails, those files are asked for one by one.
+    /// Facts of striped files: one message a data server. Where that fails, those files are requested one by
+    /// one.
     pub(super) async fn merge_results(&self, asked: Stamp, results: &mut [Option<Result<Attr, Error>>]) {
         let o = self.core.begin("getattr", None);
         let striped: Vec<&mut Attr> = results

@@ -1,6 +1,7 @@
 //! Space of the file system, summed over the disks of the servers that answer.
 //!
-//! Servers of one machine often share a disk. Each of them answers with that disk's number, and the disk counts once.
+//! Servers of one machine often share a disk. Each of them answers with that disk's number, and the disk
+//! counts once.
 
 use crate::{Client, Error, Statfs};
 use futures_util::future::join_all;
@@ -9,8 +10,8 @@ use shoal_proto::{Op, Status};
 use std::collections::BTreeMap;
 
 impl Client {
-    /// Space and objects, summed over the servers that answer; all are asked at once. A disk that several servers share counts
-    /// once.
+    /// Space and objects, summed over the servers that answer; all are asked at once. A disk that several
+    /// servers share counts once.
     ///
     /// # Errors
     /// When none answers.
@@ -55,7 +56,8 @@ impl Disks {
             return;
         }
         let of = self.known.entry(disk).or_default();
-        // Servers keep reserves of their own and ask the disk at different moments: the largest answer is nearest.
+        // Servers keep reserves of their own and ask the disk at different moments: the largest answer is
+        // nearest.
         of.total = of.total.max(space.total);
         of.available = of.available.max(space.available);
         of.objects = of.objects.saturating_add(space.objects);

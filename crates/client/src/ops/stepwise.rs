@@ -266,7 +266,8 @@ impl Core {
     }
 }
 
-/// Whether an entry was surely not made: its server said why not. Any other error may be that of an answer that was lost.
+/// Whether an entry was surely not made: its server said why not. Any other error may be that of an answer
+/// that was lost.
 fn is_refusal(status: Status) -> bool {
     matches!(
         status,

@@ -29,7 +29,7 @@ struct Walk {
     attr: Option<Attr>,
     steps: VecDeque<Step>,
     links: usize,
-    /// A name believed not to be there is not there: for looking only, never for an open or a change.
+    /// A cached negative entry counts: for looking only, never for an open or a change.
     believes_absence: bool,
 }
 

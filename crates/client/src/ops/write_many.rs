@@ -41,8 +41,8 @@ impl Client {
     /// than a message, or ends after the first strip, is written by itself. Returns the attributes after each
     /// write.
     ///
-    /// Visible to all when this returns, as by `write(2)`. With `durable` it is also on disk, by one sync a server; an
-    /// item whose data was lost between the two is `Io`.
+    /// Visible to all when this returns, as by `write(2)`. With `durable` it is also on disk, by one sync a
+    /// server; an item whose data was lost between the two is `Io`.
     ///
     /// ```no_run
     /// # async fn example(client: shoal_client::Client) -> Result<(), Box<dyn std::error::Error>> {

@@ -261,7 +261,7 @@ fn attributes_are_as_old_as_the_request_for_them() {
     }
     let ahead = told.windows(2).map(|two| (two[0].0, two[1].2)).skip(1);
     assert!(ahead.into_iter().all(|(before, asked)| asked == before), "asked for with the one before it");
-    // The third is 90 ms old by now, and believed for 10 more.
+    // The third is 90 ms old by now, and valid for 10 more.
     let of_third = told[2].1[0].handle;
     let hits = || hand.client.counters().attr_hits;
     let before = hits();

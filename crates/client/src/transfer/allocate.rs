@@ -8,7 +8,8 @@ use shoal_pattern::Distribution;
 use shoal_proto::{Allocation, Handle, Op, Rights, Status, limits};
 
 impl OpenFile {
-    /// Reserve space, make a hole or zero in `offset .. offset + len`; see [`Allocation`] for what happens to the size.
+    /// Reserve space, make a hole or zero in `offset .. offset + len`; see [`Allocation`] for the effect on
+    /// the size.
     ///
     /// # Errors
     /// `NoSpace`, `FileTooBig`; `Invalid`: the range is empty.

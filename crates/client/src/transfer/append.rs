@@ -1,9 +1,9 @@
 //! Appending: the server gives the place (design §4.5).
 //!
-//! In a file laid out over servers the metafile's server writes the data to the others, whose loss ids its answer does not
-//! hold. So they are known before the append is sent, kept while it is under way, and noted when it is acknowledged: a sync
-//! that begins then finds that one of those servers has lost its memory since. A sync that ends while the append is under
-//! way takes nothing of that away.
+//! In a file laid out over servers the metafile's server writes the data to the others, whose loss ids its
+//! answer does not hold. So they are known before the append is sent, kept while it is under way, and noted
+//! when it is acknowledged: a sync that begins then finds that one of those servers has lost its memory
+//! since. A sync that ends while the append is under way takes nothing of that away.
 
 use crate::core::Operation;
 use crate::file::Opened;

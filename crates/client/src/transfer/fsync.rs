@@ -31,7 +31,8 @@ impl Opened {
     /// Make all data of the file durable. `own` are the loss ids of the caller's latest writes.
     ///
     /// # Errors
-    /// `Io`: something of `own` may be lost, whether or not that loss was reported; or another loss that was not.
+    /// `Io`: something of `own` may be lost, whether or not that loss was reported; or another loss that was
+    /// not.
     pub(super) async fn fsync(&self, own: &[(ServerId, Loss)]) -> Result<(), Error> {
         let o = self.client.core.begin("fsync", Some(self.handle));
         let synced = self.sync(&o).await?;

@@ -54,7 +54,8 @@ impl Opened {
         let Some((from, _)) = bounds(o, pattern)? else { return Ok(Bytes::new()) };
         self.with_shape(o, Rights::READ, async |shape| {
             let mut window = Window::all(pattern);
-            // A stuffed file holds nothing beyond its first strip: one byte there is enough to learn that it still is.
+            // A stuffed file holds nothing beyond its first strip: one byte there is enough to learn that it
+            // still is.
             if shape.layout.is_none() && pattern.is_contiguous() {
                 window.len = window.len.min(shape.template.stuffed_max().saturating_sub(from).max(1));
                 if window.len < pattern.len() {

@@ -25,8 +25,8 @@ impl OpenFile {
         self.0.write(&o, &pattern, &data).await
     }
 
-    /// Write all of `data` at `offset`, durably: it survives a power cut when this returns, and so does all that was changed
-    /// on its servers before.
+    /// Write all of `data` at `offset`, durably: it survives a power cut when this returns, and so does all
+    /// that was changed on its servers before.
     ///
     /// # Errors
     /// As [`OpenFile::write`].
@@ -54,7 +54,8 @@ impl OpenFile {
     /// Write `data` to a pattern of the file: its bytes are those of the pattern, in its order.
     ///
     /// # Errors
-    /// As [`OpenFile::write`]; `Invalid`: the lengths differ, or the pattern reaches before the start of the file.
+    /// As [`OpenFile::write`]; `Invalid`: the lengths differ, or the pattern reaches before the start of the
+    /// file.
     pub async fn write_pattern(&self, pattern: &Pattern, data: Bytes) -> Result<(), Error> {
         let o = self.0.client.begin("write", Some(self.0.handle));
         if pattern.len() != data.len() as u64 {

@@ -8,7 +8,7 @@ use shoal_proto::limits;
 use std::path::{Component, Path, PathBuf};
 
 impl ClusterFile {
-    /// Refuse what contradicts itself.
+    /// Refuse contradictions.
     pub fn check(&self) -> Result<()> {
         self.check_counts()?;
         self.check_addresses()?;
@@ -91,7 +91,7 @@ impl ClusterFile {
 }
 
 impl CollectionEntry {
-    /// Refuse what no file system can be.
+    /// Refuse impossible file systems.
     pub fn check(&self) -> Result<()> {
         // It is a folder's name, and a part of addresses.
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
@@ -135,7 +135,7 @@ pub fn check_address(id: usize, address: &Address) -> Result<()> {
     }
     if at.ip().is_unspecified() {
         bail!(
-            "server {id} listens at {address}: clients are told this address, and to them it leads nowhere; name the \
+            "server {id} listens at {address}: clients use this address, and from them it leads nowhere; name the \
              address by which they reach this machine"
         );
     }

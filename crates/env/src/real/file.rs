@@ -83,7 +83,8 @@ pub(super) struct RealFile {
 impl RealFile {
     /// Take over an open descriptor; `O_DIRECT` is set here if requested and accepted.
     pub(super) fn new(fd: OwnedFd, options: OpenOptions, desk: Desk) -> RealFile {
-        // Set after opening: an open with O_CREAT|O_EXCL|O_DIRECT that is refused may leave the file in place.
+        // Set after opening: an open with O_CREAT|O_EXCL|O_DIRECT that is refused may leave the file in
+        // place.
         let direct = options.direct && set_direct(&fd, true).is_ok();
         let inner =
             Inner { fd, aligned: options.direct, direct: AtomicBool::new(direct), dsync: options.dsync };

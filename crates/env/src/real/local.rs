@@ -228,8 +228,7 @@ pub(super) fn listen(name: String, meter: Meter) -> io::Result<Listener> {
 
 /// Connect to a name. As with sockets, the connection stands before it is accepted.
 pub(super) fn connect(name: &str, meter: Meter) -> io::Result<Stream> {
-    let refused =
-        || io::Error::new(io::ErrorKind::ConnectionRefused, format!("nobody listens at local:{name}"));
+    let refused = || io::Error::new(io::ErrorKind::ConnectionRefused, format!("no listener at local:{name}"));
     let backlog = lock(&NAMES).get(name).cloned().ok_or_else(refused)?;
     let mut state = lock(&backlog);
     if state.closed || state.waiting.len() >= BACKLOG {

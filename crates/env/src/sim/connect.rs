@@ -202,6 +202,5 @@ pub(super) async fn connect(core: Rc<Core>, from: Place, address: Address) -> io
         return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer from {name}")));
     }
     travel(&core, home, from.machine).await;
-    stream
-        .ok_or_else(|| io::Error::new(io::ErrorKind::ConnectionRefused, format!("nobody listens at {name}")))
+    stream.ok_or_else(|| io::Error::new(io::ErrorKind::ConnectionRefused, format!("no listener at {name}")))
 }

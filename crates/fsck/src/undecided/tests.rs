@@ -194,7 +194,8 @@ impl Scene {
         unreachable!()
     }
 
-    /// Every file is touched, or not, as its kind says, on both servers alike; nothing is locked, and directories move.
+    /// Every file is touched, or not, as its kind says, on both servers alike; nothing is locked, and
+    /// directories move.
     async fn is_ended(&self) {
         let client = self.client().await;
         for Begun { kind, files, .. } in &self.begun {

@@ -55,8 +55,8 @@ pub(super) fn attributes(attr: &Attr) -> FileAttr {
     }
 }
 
-/// **A file with bytes has a block**: programs that archive (GNU tar) take one without for a hole from end to end, and do
-/// not read it.
+/// **A file with bytes has a block**: programs that archive (GNU tar) take one without for a hole from end to
+/// end, and do not read it.
 fn blocks(attr: &Attr) -> u64 {
     let blocks = attr.space.div_ceil(BLOCK);
     match attr.kind {
@@ -116,10 +116,11 @@ fn system_time(time: Time) -> SystemTime {
     exact.unwrap_or(UNIX_EPOCH)
 }
 
-/// A time from the kernel; beyond what 64 bits of nanoseconds hold (the years 1677 and 2262) the last that they do.
+/// A time from the kernel; beyond what 64 bits of nanoseconds hold (the years 1677 and 2262) the last that
+/// they do.
 ///
-/// Nanoseconds count forwards from a second, also from one before 1970. fuser 0.18 counts those backwards when it decodes
-/// (not when it encodes): put right here.
+/// Nanoseconds count forwards from a second, also from one before 1970. fuser 0.18 counts those backwards
+/// when it decodes (not when it encodes): put right here.
 pub(super) fn time_from_kernel(time: SystemTime) -> Time {
     let (seconds, nanoseconds) = match time.duration_since(UNIX_EPOCH) {
         Ok(after) => (i64::try_from(after.as_secs()).unwrap_or(i64::MAX), after.subsec_nanos()),

@@ -16,9 +16,10 @@
 //! object that was changed through this mount since is not answered from here** ([`Known`] remembers), nor
 //! one that a server reported gone. The listing never gives a negative answer for a name.
 //!
-//! **A listing must be worth it**: a thousand entries listed take the cores as long as 200 lookups. Where fewer than one of
-//! [`ENTRIES_A_HIT`] was asked for, the next listing of that directory takes as many lookups by message, within the time they
-//! are believed, as would have been worth it, and twice as many as last time; where it was worth it, [`FEW`] suffice.
+//! **A listing must be worth it**: a thousand entries listed take the cores as long as 200 lookups. Where
+//! fewer than one of [`ENTRIES_A_HIT`] was requested, the next listing of that directory takes as many
+//! lookups by message, within the time they are cached, as would have been worth it, and twice as many as
+//! last time; where it was worth it, [`FEW`] suffice.
 
 use super::known::Known;
 use bytes::Bytes;
@@ -30,13 +31,14 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Lookups by message in a directory, within the time that they are believed, after which it is listed for the first time.
+/// Lookups by message in a directory, within the time that they are cached, after which it is listed for the
+/// first time.
 const FIRST: u32 = 8;
 /// The same after a listing that was worth it.
 const FEW: u32 = 2;
-/// No more are ever needed: so many do not come within any time that names are believed, or they pay.
+/// No more are ever needed: so many do not come within any time that names are cached, or they pay.
 const MOST: u32 = 1 << 16;
-/// A listing was worth it if one of so many entries was asked for.
+/// A listing was worth it if one of so many entries was requested.
 const ENTRIES_A_HIT: usize = 6;
 /// While no listing of a directory has been useful, it has this many entries for each lookup there, at most:
 /// a program that looks at a few names of many directories does not have them all listed.
@@ -54,7 +56,7 @@ const DIRECTORIES_MAX: NonZeroUsize = NonZeroUsize::new(4096).expect("it is not 
 /// Directories that are listed at once, at most.
 const LISTINGS_MAX: usize = 8;
 
-/// By name: attributes, and when they were asked for.
+/// By name: attributes, and when they were requested.
 type Entries = HashMap<Bytes, (Attr, Instant)>;
 
 /// The entries of one directory's listing, and the lookups that it did not answer.
@@ -85,7 +87,7 @@ struct State {
     listings: usize,
 }
 
-/// Whether a listing is to go on.
+/// Whether a listing is to continue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Wanted {
     Now,
@@ -113,7 +115,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Ahead {
-    /// Nothing is listed. `believed`: how long the kernel believes names and attributes.
+    /// Nothing is listed. `believed`: how long the kernel caches names and attributes.
     pub fn new(believed: Duration) -> Ahead {
         let state = State { directories: LruCache::new(DIRECTORIES_MAX), entries: 0, listings: 0 };
         Ahead { believed, known: Arc::new(Mutex::new(Known::new(believed))), state: Mutex::new(state) }
@@ -147,7 +149,8 @@ impl Ahead {
         Some((attr.clone(), left))
     }
 
-    /// A lookup took a message and found something; whether the directory is to be listed now. Then [`Ahead::end`] follows.
+    /// A lookup took a message and found something; whether the directory is to be listed now. Then
+    /// [`Ahead::end`] follows.
     pub(super) fn missed(&self, dir: Handle, now: Instant) -> bool {
         if self.believed.is_zero() {
             return false;
@@ -187,7 +190,7 @@ impl Ahead {
         begins
     }
 
-    /// Whether the listing under way is to go on.
+    /// Whether the listing under way is to continue.
     pub(super) fn wanted(&self, dir: Handle, now: Instant) -> Wanted {
         let state = lock(&self.state);
         let listed = state.directories.peek(&dir);
@@ -205,7 +208,7 @@ impl Ahead {
         }
     }
 
-    /// An entry of the listing under way, asked for at `asked_at`.
+    /// An entry of the listing under way, requested at `asked_at`.
     pub(super) fn add(&self, dir: Handle, name: Bytes, attr: Attr, asked_at: Instant) {
         // The kernel does not need the file's layout, and it would be most of an entry's size.
         let attr = Attr { layout: None, shards: Shards::WHOLE, ..attr };
@@ -234,7 +237,7 @@ impl Ahead {
 }
 
 impl State {
-    /// Forget the entries of the directory that was asked for least recently; not how much use it was.
+    /// Forget the entries of the directory that was requested least recently; not how much use it was.
     fn make_room(&mut self) -> Entries {
         let oldest = self.directories.iter_mut().rev().find(|(_, listed)| !listed.entries.is_empty());
         let old = oldest.map_or_else(Entries::new, |(_, listed)| listed.judge());
@@ -280,7 +283,7 @@ mod tests {
         (0..most).find(|n| ahead.missed(DIR, Instant(from + n))).map(|n| n + 1)
     }
 
-    /// A listing of `entries`, asked for at `at`.
+    /// A listing of `entries`, requested at `at`.
     fn list(ahead: &Ahead, entries: u64, at: u64) {
         for n in 0..entries {
             ahead.add(DIR, name(n), file(1000 + n), Instant(at));

@@ -15,15 +15,16 @@
 //! Where the kernel caches nothing, it looks at a file before it opens it, and the look may be refused: the
 //! second lookup then opens the file for reading, and the open that follows uses it.
 //!
-//! **Invariant: a file that was gone before an open began is not opened.** A file that is gone at its open is opened only if
+//! **Invariant: a file that was gone before an open began is not opened.** A file that is gone at its open is
+//! opened only if
 //!
 //! - a lookup found it that was made after a refusal of the same thread, within [`TRY_SPAN`]. Threads of one
 //!   mount share a lookup of one name, so it may be another thread's. Meanwhile the kernel is to cache
 //!   nothing of that name ([`Known::doubt_name`](super::known::Known::doubt_name)), and each lookup of it
 //!   opens the file that it finds: an open that begins after the refused one has ended makes a lookup of its
 //!   own;
-//! - or the same thread was refused the same object, and asked for no name since: the kernel opens it without a path
-//!   (`/proc/self/fd/7`), and the client has it open.
+//! - or the same thread was refused the same object, and asked for no name since: the kernel opens it without
+//!   a path (`/proc/self/fd/7`), and the client has it open.
 
 use shoal_client::OpenFile;
 use shoal_env::Instant;
@@ -72,7 +73,8 @@ pub(super) struct Attempts {
 }
 
 impl Attempts {
-    /// A call of this thread met an object that is gone. The kernel does not say which thread (0): then nothing is remembered.
+    /// A call of this thread met an object that is gone. The kernel does not say which thread (0): then
+    /// nothing is remembered.
     pub(super) fn refused(&self, thread: u32, refused: Refused, object: Handle, now: Instant) {
         if thread == 0 {
             return;
@@ -84,7 +86,7 @@ impl Attempts {
         }
     }
 
-    /// Whether a lookup of this thread belongs to a second try, and what of.
+    /// The object of the second try to which a lookup of this thread belongs, if any.
     pub(super) fn second_try(&self, thread: u32, now: Instant) -> Option<Refused> {
         let mut refusals = self.refusals.borrow_mut();
         let refusal = refusals.get_mut(&thread).filter(|refusal| now.since(refusal.at) < TRY_SPAN)?;

@@ -1,4 +1,4 @@
-//! Attributes: asked for and changed.
+//! Attributes: requested and changed.
 //!
 //! Clearing of set-user-id and set-group-id: the kernel could do it, at the price of asking for
 //! `security.capability` before writes; and for files opened past its page cache it does not at all. So the
@@ -7,8 +7,8 @@
 //! - a truncation by another than root: the server clears in the same operation;
 //! - a change of owner or group: the server clears in the same operation;
 //! - a write by another than root, said with each such write, bits or no bits: see [`data`](super::data);
-//! - a change of nothing, before allocating or writing to a file that the kernel knows to have such bits, and for
-//!   `chown(-1, -1)`.
+//! - a change of nothing, before allocating or writing to a file that the kernel knows to have such bits, and
+//!   for `chown(-1, -1)`.
 
 use super::attempts::Refused;
 use super::{Caller, Errno, Fs, Result};
@@ -126,8 +126,8 @@ impl Fs {
         Ok(self.saw(attr))
     }
 
-    /// Clear set-user-id and set-group-id, as a write by another than root does, if they are set. Whether they were: the kernel
-    /// is to ask for the mode that this leaves.
+    /// Clear set-user-id and set-group-id, as a write by another than root does, if they are set. Whether
+    /// they were: the kernel is to ask for the mode that this leaves.
     pub(super) async fn kill_privileges(&self, object: Handle) -> Result<bool> {
         let known = self.known().privileged(object, self.now());
         let privileged = match known {

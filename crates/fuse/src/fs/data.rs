@@ -1,7 +1,7 @@
 //! Open files and their bytes.
 //!
-//! A file is open in one of two ways, settled at open: through the kernel's page cache, and written through; or past it
-//! (*direct*), if the mount says so for all, or it was opened with `O_DIRECT` or for appending.
+//! A file is open in one of two ways, settled at open: through the kernel's page cache, and written through;
+//! or past it (*direct*), if the mount says so for all, or it was opened with `O_DIRECT` or for appending.
 //!
 //! **At an open the kernel drops the pages of the file, unless they are as the servers have it**: the client
 //! keeps account of the change counts at which they were filled, and compares them at each open
@@ -78,7 +78,7 @@ pub struct Opening {
 /// A write, as the kernel asks for it.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// Where: of an append, where the kernel believes the file ends.
+    /// The offset; of an append, the end of the file as the kernel has it.
     pub offset: u64,
     /// The bytes.
     pub data: Bytes,
@@ -209,7 +209,8 @@ impl Fs {
         } else if durable {
             opened.file.write_durable(write.offset, write.data).await.map_err(Errno::from)
         } else if has_pages {
-            // The kernel writes a mapping back through any open file, also through one that is about to be open.
+            // The kernel writes a mapping back through any open file, also through one that is about to be
+            // open.
             if !write.write_back {
                 opened.file.has_forgotten_pages();
             }
@@ -238,7 +239,8 @@ impl Fs {
     async fn untrue(self: &Rc<Self>, opened: &Opened, untrue: Untrue) {
         let invalidated = (self.invalidate)(opened.file.handle(), untrue);
         if opened.direct {
-            // Where the kernel waits for a page that a silent server is to fill, the write, which is done, does not wait too.
+            // Where the kernel waits for a page that a silent server is to fill, the write, which is done,
+            // does not wait too.
             let _ = self.env.deadline(self.client.deadline(), invalidated).await;
         } else {
             self.spawn(invalidated);
@@ -285,7 +287,8 @@ impl Fs {
         }
     }
 
-    /// An extended attribute was set through this mount: writes through open files look whether they are to take it away.
+    /// An extended attribute was set through this mount: writes through open files look whether they are to
+    /// take it away.
     pub(super) fn xattr_was_set(&self, object: Handle, name: &[u8]) {
         if name == CAPABILITY {
             self.files.each(|opened| {

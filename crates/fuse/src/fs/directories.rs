@@ -31,14 +31,14 @@ pub struct Directories {
 
 #[derive(Debug)]
 struct Known {
-    /// With the moment from which they are believed.
+    /// With the moment from which they are cached.
     attrs: LruCache<Handle, (Attr, Instant)>,
     /// When one was last changed in a way that returned no attributes.
     changed_at: Option<Instant>,
 }
 
 impl Directories {
-    /// Nothing is known. `believed`: how long the kernel believes attributes.
+    /// Nothing is known. `believed`: how long the kernel caches attributes.
     pub fn new(believed: Duration) -> Directories {
         let known = Known { attrs: LruCache::new(DIRECTORIES_MAX), changed_at: None };
         Directories { believed, known: Mutex::new(known) }
@@ -54,7 +54,7 @@ impl Directories {
         !self.believed.is_zero()
     }
 
-    /// The attributes after a change that was asked for at `asked_at`.
+    /// The attributes after a change that was requested at `asked_at`.
     pub(super) fn saw(&self, attr: &Attr, asked_at: Instant) {
         let mut known = self.known();
         let outdated = known.changed_at.is_some_and(|changed| changed >= asked_at);
@@ -64,7 +64,7 @@ impl Directories {
         }
     }
 
-    /// One was changed, or perhaps: its attributes are to be asked for.
+    /// One was changed, or perhaps: its attributes are to be requested.
     pub(super) fn changed(&self, dir: Handle, now: Instant) {
         let mut known = self.known();
         known.changed_at = Some(now);
@@ -78,7 +78,7 @@ impl Directories {
         known.attrs.clear();
     }
 
-    /// A directory's attributes, if they are known, and how long they may still be believed.
+    /// A directory's attributes, if they are known, and how long they are still valid.
     pub fn get(&self, dir: Handle, now: Instant) -> Option<(Attr, Duration)> {
         let mut known = self.known();
         let (attr, at) = known.attrs.get(&dir)?;

@@ -57,7 +57,8 @@ impl Source for Stream {
 }
 
 impl Fs {
-    /// Open a directory, which must be there, or was removed through this mount: the kernel then lists nothing.
+    /// Open a directory, which must be there, or was removed through this mount: the kernel then lists
+    /// nothing.
     pub async fn opendir(&self, dir: Handle) -> Result<u64> {
         let attr = self.getattr(dir).await?;
         if attr.kind != Kind::Directory {
@@ -152,7 +153,7 @@ impl Fs {
         Ok(Some(true))
     }
 
-    /// How long an entry and its attributes may be believed. Attributes may be newer than the entry, never older.
+    /// How long an entry and its attributes are valid. Attributes may be newer than the entry, never older.
     fn believed(&self, dir: Handle, entry: &Listed) -> Duration {
         let changed = || self.known().name_changed_since(dir, &entry.name, entry.asked_at);
         if entry.attr.is_none() || changed() {
@@ -161,7 +162,8 @@ impl Fs {
         self.cache.saturating_sub(self.now().since(entry.asked_at))
     }
 
-    /// See that an entry has attributes that are not older than our own changes, or none; `false`: the object is gone.
+    /// See that an entry has attributes that are not older than our own changes, or none; `false`: the object
+    /// is gone.
     async fn refresh(&self, entry: &mut Listed) -> bool {
         if let Some((attr, at)) = &entry.attr
             && !self.known().is_outdated(attr, *at)

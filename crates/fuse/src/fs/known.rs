@@ -6,15 +6,16 @@
 //! - *bare*: the object has no extended attributes. Programs and the kernel ask for `security.capability`,
 //!   `security.selinux` and others of nearly every file; they are answered from here.
 //! - *incapable*: the object has no file capability. Every write by another than root takes one away.
-//! - *privileged*: its mode has set-user-id or set-group-id. Every write by another than root asks for these bits to be
-//!   cleared, whether they are set or not.
-//! - *changed*: when something was last changed through this mount, or a server said that it is gone. An entry of a listing
-//!   that was fetched before that must not take the kernel's newer view of the file back.
+//! - *privileged*: its mode has set-user-id or set-group-id. Every write by another than root asks for these
+//!   bits to be cleared, whether they are set or not.
+//! - *changed*: when something was last changed through this mount, or a server said that it is gone. An
+//!   entry of a listing that was fetched before that must not take the kernel's newer view of the file back.
 //! - *names*: when one was last made, removed or moved through this mount. An entry that was requested before
 //!   that may lead to the wrong object: the kernel receives it, but with a cache time of zero. The same holds
 //!   for a while of a name whose file another client replaces ([`attempts`](super::attempts)).
-//! - *second tries*: threads whose call met an object that is gone ([`attempts`](super::attempts)). Their next lookup asks a server.
-//! - *told*: its attributes as last returned to the kernel, for removed objects: see [`gone`](super::gone).
+//! - *second tries*: threads whose call met an object that is gone ([`attempts`](super::attempts)). Their
+//!   next lookup asks a server.
+//! - `told`: its attributes as last returned to the kernel, for removed objects: see [`gone`](super::gone).
 //! - *size*: the size that the kernel received, the time of that size, and its value after the kernel's own
 //!   writes. An open that finds another size makes the kernel ask again.
 //!
@@ -46,7 +47,7 @@ struct Fact {
     incapable_at: Option<Instant>,
     privileged: Option<(bool, Instant)>,
     changed_at: Option<Instant>,
-    /// `None` within: the kernel may believe any size.
+    /// `None` within: the kernel may cache any size.
     size: Option<(Option<u64>, Instant)>,
 }
 
@@ -67,7 +68,7 @@ pub(crate) struct Known {
     second_tries: BTreeMap<u32, Instant>,
     /// When a name was last removed: its object may have other names.
     taken_at: Option<Instant>,
-    /// Counts changes of extended attributes, so that a list fetched meanwhile is not believed.
+    /// Counts changes of extended attributes, so that a list fetched meanwhile is not kept.
     xattr_changes: u64,
 }
 
@@ -135,14 +136,14 @@ impl Known {
         self.xattr_changes
     }
 
-    /// It was seen to have no extended attributes, asked for when the mark was taken.
+    /// It was seen to have no extended attributes, requested when the mark was taken.
     pub(crate) fn saw_bare(&mut self, object: Handle, mark: u64, now: Instant) {
         if mark == self.xattr_changes {
             self.fact(object).bare_at = Some(now);
         }
     }
 
-    /// It was seen to have no file capability, asked for when the mark was taken.
+    /// It was seen to have no file capability, requested when the mark was taken.
     pub(crate) fn saw_incapable(&mut self, object: Handle, mark: u64, now: Instant) {
         if mark == self.xattr_changes {
             self.fact(object).incapable_at = Some(now);
@@ -187,7 +188,7 @@ impl Known {
         }
     }
 
-    /// Whether the kernel may believe in another size than this one; `None`: it is not known here.
+    /// Whether the kernel may have another size than this one cached; `None`: it is not known here.
     pub(crate) fn may_believe_another_size(
         &mut self,
         object: Handle,
@@ -229,7 +230,8 @@ impl Known {
         told_at.max(self.forgotten_size_at).is_some_and(|told| told > at)
     }
 
-    /// A name leads elsewhere since a change through this mount, or perhaps; so its directory was changed, too.
+    /// A name leads elsewhere since a change through this mount, or perhaps; so its directory was changed,
+    /// too.
     pub(crate) fn name_changed(&mut self, dir: Handle, name: &[u8], now: Instant) {
         self.changed(dir, now);
         self.doubt_name(dir, name, now);

@@ -1,4 +1,4 @@
-//! An open directory: where its reader is, and what comes next.
+//! An open directory: its reader's place, and the next entry.
 //!
 //! The kernel asks for entries after an offset: 0 at first, afterwards the offset that came with the last
 //! entry its caller took. That need not be the last one returned: entries that did not fit the caller's
@@ -38,7 +38,7 @@ pub(crate) trait Source {
 /// An entry as it comes.
 pub(crate) struct Fetched {
     pub(crate) entry: Entry,
-    /// When it and its attributes were asked for.
+    /// When it and its attributes were requested.
     pub(crate) asked_at: Instant,
     /// It has no attributes because a server does not answer.
     pub(crate) is_unknown: bool,
@@ -55,7 +55,7 @@ pub struct Listed {
     pub name: Bytes,
     /// The offset after it.
     pub offset: u64,
-    /// When it was asked for: from then on the name may lead elsewhere.
+    /// When it was requested: from then on the name may lead elsewhere.
     pub asked_at: Instant,
     /// Its attributes and when they were true. Never of `.` and `..`.
     pub attr: Option<(Attr, Instant)>,

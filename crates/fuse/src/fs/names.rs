@@ -165,7 +165,7 @@ impl Fs {
         let linked = self.client.link(object, dir, &name(bytes)?).await;
         self.name_changed(dir, bytes);
         self.directory_changed(dir);
-        // Also where it failed: it may have been made, and an object that is gone is not believed in.
+        // Also where it failed: it may have been made, and an object that is gone is not kept.
         self.changed(object);
         let attr = linked?;
         Ok(self.saw(attr))

@@ -1,8 +1,9 @@
 //! Pages that others have changed, taken from the kernel while their file stays open.
 //!
-//! Answers to whatever is asked of a file tell that another changed it. Its pages are then taken in the background: the kernel
-//! may first have to wait for pages that reads under way are to fill. **One file's pages are taken once at a time, and not again
-//! within the time for which names and attributes are believed**, however often others write.
+//! Any answer about a file may show that another client changed it. Its pages are then invalidated in the
+//! background: the kernel may first have to wait for pages that reads under way are to fill. **One file's
+//! pages are invalidated once at a time, and not again within the time for which names and attributes are
+//! cached**, however often others write.
 
 use super::{Invalidate, Untrue};
 use shoal_env::Env;
@@ -12,7 +13,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Shortest pause, where nothing is believed.
+/// Shortest pause, where nothing is cached.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
 /// See the module's page. Clones share it.

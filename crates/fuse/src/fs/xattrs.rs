@@ -1,8 +1,8 @@
 //! Extended attributes: `user.`, `trusted.` and `security.`; no access control lists.
 //!
-//! Programs and the kernel ask nearly every file for attributes that nearly no file has. A question for a `security.`
-//! attribute is answered from the list of all of them: an empty list then answers all further questions for as long as
-//! attributes are believed, and a file made through this mount needs no list at all.
+//! Programs and the kernel ask nearly every file for attributes that nearly no file has. A question for a
+//! `security.` attribute is answered from the list of all of them: an empty list then answers all further
+//! questions for as long as attributes are cached, and a file made through this mount needs no list at all.
 
 use super::{Errno, Fs, Result};
 use bytes::Bytes;

@@ -30,7 +30,7 @@ impl Walked {
         Walked { second: mounted.second(options), mounted }
     }
 
-    /// All that is not known is believed for an hour.
+    /// All unknown names are cached for an hour.
     fn new() -> Walked {
         Walked::with(&MountOptions { cache: Duration::from_secs(3600), ..MountOptions::default() })
     }
@@ -163,7 +163,7 @@ fn an_entry_listed_ahead_is_believed_no_longer_than_one_that_was_looked_up() {
     walked.walk();
     fs::remove_file(walked.there("f250")).unwrap();
     std::thread::sleep(CACHE.mul_f64(0.6));
-    // Whether the listing is still believed or not, from here on nothing of it is in a second.
+    // Whether the listing is still valid or not, from here on nothing of it is in a second.
     let _ = fs::metadata(walked.file(250));
     std::thread::sleep(CACHE.mul_f64(0.5));
     assert!(!walked.file(250).exists());
@@ -177,7 +177,7 @@ fn a_file_that_is_listed_ahead_and_replaced_is_opened() {
         fs::write(walked.there("new"), content).unwrap();
         fs::rename(walked.there("new"), walked.there(&name)).unwrap();
     };
-    // The kernel believes the name of a file that is gone, and the listing has one that is gone, too.
+    // The kernel caches the name of a file that is gone, and the listing has one that is gone, too.
     assert_eq!(fs::metadata(walked.here(&name)).unwrap().len(), 10);
     replace(b"second");
     walked.walk();

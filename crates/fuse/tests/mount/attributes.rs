@@ -111,7 +111,7 @@ fn each_call_of_a_copy_waits_for_one_sync_or_for_none() {
         rustix::fs::utimensat(CWD, path(n, ".file"), &times, AtFlags::empty()).unwrap();
     });
     each("chmod", 0, &chmod);
-    // What sees a change of attributes waits for it.
+    // A reply that shows a change of attributes waits for it.
     each("chmod and open", 1, &|n| {
         chmod(n);
         opened.borrow_mut().push(fs::File::options().write(true).open(path(n, ".file")).unwrap());

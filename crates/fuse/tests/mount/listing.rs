@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const ROOT: Caller = Caller { uid: 0, gid: 0 };
 const FILE: u32 = libc::S_IFREG | 0o644;
-/// Nothing is too old to be believed.
+/// Nothing is too old to be valid.
 const CACHE: Duration = Duration::from_secs(3600);
 
 async fn state(env: Env, options: shoal_client::Options) -> Fs {

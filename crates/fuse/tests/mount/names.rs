@@ -100,7 +100,7 @@ fn a_large_directory_is_listed_whole_and_survives_its_emptying_while_listed() {
         fs::write(dir.join(name), name).unwrap();
     }
     assert_eq!(names_in(&dir), expected);
-    // As `rm -rf` does: remove while the listing goes on.
+    // As `rm -rf` does: remove while the listing continues.
     for entry in fs::read_dir(&dir).unwrap() {
         let entry = entry.unwrap();
         assert_eq!(entry.metadata().unwrap().len(), entry.file_name().len() as u64);

@@ -1,4 +1,5 @@
-//! The kernel's pages: kept over opens while nothing has changed, taken from it when another has changed something.
+//! The kernel's pages: kept over opens while nothing has changed, taken from it when another has changed
+//! something.
 
 use crate::Mounted;
 use shoal_fuse::{MountOptions, Verb};

@@ -227,7 +227,7 @@ fn an_open_file_is_read_where_its_servers_answer_and_a_new_open_fails_at_the_lim
     // The pages that the writes left are not to answer.
     let direct = || fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(&path);
     let opened = [direct().unwrap(), fs::File::open(&path).unwrap()];
-    // What is believed of its size is forgotten.
+    // Its cached size expires.
     std::thread::sleep(Duration::from_millis(200));
     let silenced = scene.cluster.silence(SILENT);
     let failed = in_time(LIMIT + GRACE, "the first reads", || strips_without_an_answer(&opened[0], &content));

@@ -25,7 +25,8 @@ fn messages(handle: &MountHandle, kind: &str) -> u64 {
     counters.messages.get(kind).copied().unwrap_or(0)
 }
 
-/// A mount whose kernel asks for no attributes by itself: those of a file that a server has lost are an error.
+/// A mount whose kernel asks for no attributes by itself: those of a file that a server has lost are an
+/// error.
 fn believing() -> Mounted {
     Mounted::with(&MountOptions { cache: Duration::from_secs(3600), ..MountOptions::default() })
 }

@@ -108,7 +108,7 @@ fn an_append_that_went_elsewhere_leaves_no_wrong_pages_behind() {
 
 #[test]
 fn what_was_there_is_seen_gone_and_what_was_not_is_seen_new_by_an_open() {
-    // The kernel of the second mount believes names for an hour.
+    // The kernel of the second mount caches names for an hour.
     let one = Mounted::new();
     let two = one.second(&MountOptions { cache: Duration::from_secs(3600), ..MountOptions::default() });
     let (here, there) = (one.path("f"), two.mountpoint().join("f"));

@@ -1,9 +1,9 @@
 //! Appends: a server's operation, so that two writers never get the same bytes (design §4.5).
 //!
-//! In a stuffed file the end is the stream's own and the append is the store's. In a laid-out file the metafile's server
-//! takes appends one at a time: it asks the datafiles for their facts, takes the end they imply, and writes the data
-//! there, its own share by the store and the others' through their servers, before the next append's turn. The answer
-//! leaves when all shares are written.
+//! In a stuffed file the end is the stream's own and the append is the store's. In a laid-out file the
+//! metafile's server takes appends one at a time: it asks the datafiles for their facts, takes the end they
+//! imply, and writes the data there, its own share by the store and the others' through their servers, before
+//! the next append's turn. The answer leaves when all shares are written.
 //!
 //! **An operation that begins a generation of a laid-out file (a truncation, explicit times) takes a turn,
 //! too** ([`Turns`]). Otherwise a written share might be refused, because its server answers by the
@@ -33,12 +33,14 @@ use std::time::Duration;
 
 /// Generations that may begin while one append is written.
 const TRIES_MAX: usize = 8;
-/// How long the shares of an append may take from the first byte on, all tries together: its place is the file's end until then.
+/// How long the shares of an append may take from the first byte on, all tries together: its place is the
+/// file's end until then.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The data engine's requests to other servers.
 pub trait Peers {
-    /// Run one operation on another server, as a group of its own; gives its answer and bulk data, until `deadline`.
+    /// Run one operation on another server, as a group of its own; gives its answer and bulk data, until
+    /// `deadline`.
     fn ask(
         &self,
         server: ServerId,
@@ -169,7 +171,7 @@ fn next(from: u64, shares: &[Result<u64, Status>]) -> Next {
     if shares.iter().all(of_generation) {
         return if written == 0 { Next::Failed(Status::StaleLayout) } else { Next::Newer(from + written) };
     }
-    // Refused, so certainly not written; and what clients try again.
+    // Refused, so certainly not written; and errors that clients retry.
     let again =
         [Status::StaleLayout, Status::BadCapability, Status::Busy, Status::Changed, Status::WrongServer];
     let is_refused = |why: &Status| again.contains(why) || *why == Status::NoSpace;
@@ -212,8 +214,8 @@ struct Append<'a> {
 }
 
 impl Append<'_> {
-    /// Write those shares that are not yet: each becomes the end of its bytes within the data (0: it has none), or why it
-    /// was not written.
+    /// Write those shares that are not yet: each becomes the end of its bytes within the data (0: it has
+    /// none), or why it was not written.
     async fn write(&self, generation: Generation, shares: &mut [Result<u64, Status>]) {
         let identity = &self.engine.identity;
         let expires_at = identity.capability_expiry(shoal_proto::Time(self.at.0));

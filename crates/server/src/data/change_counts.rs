@@ -1,11 +1,11 @@
-//! Change counts: by what clients know that the bytes of a stream are the same as before.
+//! Change counts: they show clients that the bytes of a stream are the same as before.
 //!
-//! Each change of a stream's bytes sets its count to a number that was never given before. So two answers with one count
-//! belong to the same bytes, whatever happened between them. Times do not tell that: they stand still within a tick of the
-//! clock and when it is set back.
+//! Each change of a stream's bytes sets its count to a number that was never given before. So two answers
+//! with one count belong to the same bytes, whatever happened between them. Times do not show that: they
+//! stand still within a tick of the clock and when it is set back.
 //!
 //! ```text
-//!   write of one batch:   c ─────────▶ d          moved when the batch is applied, before anybody else runs
+//!   write of one batch:   c ─────────▶ d          moved when the batch is applied, before another request
 //!   write of bulk data:   c ──▶ d ··· bytes ··· e ──▶ f      before the first byte and after the last
 //!   read:                 the count of before its first byte
 //! ```
@@ -13,8 +13,8 @@
 //! written has a count that the end of that write replaces for good. A start of the server begins at a random
 //! number, so bytes lost in a crash do not look like the bytes before it.
 //!
-//! Counts are kept in memory only, in a table of fixed size by the hash of the handle. Streams that share a place move
-//! together, which costs them a look and nothing else.
+//! Counts are kept in memory only, in a table of fixed size by the hash of the handle. Streams that share a
+//! place move together, which costs them a look and nothing else.
 
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::{ChangeCount, Handle, Move};
@@ -86,8 +86,8 @@ fn place(stream: Handle) -> usize {
     (stream.0.wrapping_mul(HASH) >> (u64::BITS - PLACES_LOG2)) as usize
 }
 
-/// Whether a change of a stream of `size` bytes may change its bytes or its size. A new generation alone does not: explicit
-/// times, and the layout of a file that outgrew its first strip.
+/// Whether a change of a stream of `size` bytes may change its bytes or its size. A new generation alone does
+/// not: explicit times, and the layout of a file that outgrew its first strip.
 pub fn moves(change: &StreamChange, size: Option<u64>) -> bool {
     match change {
         StreamChange::Advance { .. } => false,

@@ -1,4 +1,5 @@
-//! Pools: datafiles of other servers, made ahead of need, for files of this one (PVFS small files, section III-A).
+//! Pools: datafiles of other servers, made ahead of need, for files of this one (PVFS small files, section
+//! III-A).
 //!
 //! A file that grows out of its first strip, and one made where no data is held, needs datafiles on other
 //! servers. They are in reserve here, as handles: so both are **one local transaction**, one record and one
@@ -16,11 +17,12 @@
 //!   still in the pool. So datafiles are *lent* before they may be taken, durably in every mode, some at a
 //!   time. A start retires all that are lent and not taken: the reaper has them used up on their own server,
 //!   touched or not.
-//! * **A batch is numbered.** Its number is this pool's last one and one more, and the row of the pool says which was stored
-//!   last; so an answer that was lost is asked for again and is the same batch, and nothing leaks. A pool that begins draws an
-//!   id, durably, before it asks, so that no batch of a pool that was lost is taken for one of its own.
-//! * Each pool is filled by a task of its own: where one server is away the others go on, and its own goes on when it is back.
-//!   A server that is added gets a pool when the map tells of it.
+//! * **A batch is numbered.** Its number is this pool's last one and one more, and the row of the pool names
+//!   the batch stored last; so a lost answer is requested again and returns the same batch, and nothing
+//!   leaks. A pool that begins draws an id, durably, before it asks, so that no batch of a pool that was lost
+//!   is taken for one of its own.
+//! * Each pool is filled by a task of its own: where one server is away the others continue, and its own
+//!   continues when it is back. A server that is added gets a pool when the map contains it.
 //! * If a pool is empty, callers wait until their deadline, then fail with the refill error (`Unavailable`,
 //!   …) or `Busy`.
 //!
@@ -31,8 +33,8 @@
 //! messages that bring them. Handles for them are drawn, 64 by one message. A drawn handle has no object, so
 //! a lost one leaks nothing.
 //!
-//! Batches are large from the first one on: their cost (a message, a record on each side) is that of a small one, as a
-//! batch is one row wherever it lies.
+//! Batches are large from the first one on: their cost (a message, a record on each side) is that of a small
+//! one, as a batch is one row wherever it lies.
 
 use crate::counters::{Counters, add};
 use crate::data::status_of;
@@ -383,7 +385,7 @@ async fn fill(shard: Rc<Shard>, peer: ServerId) {
     }
 }
 
-/// Do the next thing that is to be done for a pool; whether there was one.
+/// Do the next step for a pool; returns whether there was one.
 async fn step(shard: &Rc<Shard>, peer: ServerId) -> Result<bool, Status> {
     let identity = shard.identity();
     let is_wanted = identity.precreates()

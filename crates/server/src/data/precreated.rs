@@ -19,23 +19,24 @@
 //! and the generation that the write or action carries. A read touches nothing: an unwritten datafile is
 //! empty, whatever the generation.
 //!
-//! **No late write is lost by that, and none comes back.** Let a file take the datafile when its layout begins generation
-//! *g*. No request for this datafile carries an older one: before that the file did not have it, and no handle is in a pool
-//! twice. Whatever begins a later generation (truncate, explicit times) is a transaction that names *all* datafiles of the
-//! layout, those never touched too, and touches them, durably, before it is answered; while it is undecided their keys are
-//! locked and every access waits. So as long as a datafile is untouched its file's generation is *g*, and the first
-//! touch of a client can only bring *g*. After the touch it is a datafile like any other: an older generation is
-//! answered `StaleLayout`.
+//! **No late write is lost by that, and none comes back.** Let a file take the datafile when its layout
+//! begins generation *g*. No request for this datafile carries an older one: before that the file did not
+//! have it, and no handle is in a pool twice. Whatever begins a later generation (truncate, explicit times)
+//! is a transaction that names *all* datafiles of the layout, those never touched too, and touches them,
+//! durably, before it is answered; while it is undecided their keys are locked and every access waits. So as
+//! long as a datafile is untouched its file's generation is *g*, and the first touch of a client can only
+//! bring *g*. After the touch it is a datafile like any other: an older generation is answered `StaleLayout`.
 //!
 //! A write's touch is as weak as the write: it is in the same record or an earlier one, so if the data is
 //! kept, the datafile is kept. If a power cut takes both, the datafile is untouched again, and its file's
 //! generation is still *g*, for a transaction's touch is durable and would have made the record before it
 //! durable too. The start removes the remains of its local file, durably, before it can be touched again.
 //!
-//! A write that comes after the file was removed and its datafiles reaped finds the bit set (or no batch) and no row: it
-//! is answered `Stale`, and makes nothing.
+//! A write that comes after the file was removed and its datafiles reaped finds the bit set (or no batch) and
+//! no row: it is answered `Stale`, and makes nothing.
 //!
-//! Source: PVFS small files, section III-A, where the objects are made without their files likewise, and as rows alone.
+//! Source: PVFS small files, section III-A, where the objects are made without their files likewise, and as
+//! rows alone.
 
 use crate::meta::keys;
 use crate::meta::rows::{Batch, Datafile};

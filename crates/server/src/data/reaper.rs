@@ -1,5 +1,6 @@
-//! The reaper: datafiles of removed files on other servers. A removal leaves durable rows that name them; this task asks
-//! their servers to remove them, many by one message, and removes the rows when they did. Asking twice does no harm.
+//! The reaper: datafiles of removed files on other servers. A removal leaves durable rows that name them;
+//! this task asks their servers to remove them, many by one message, and removes the rows when they did.
+//! Asking twice does no harm.
 
 use crate::counters::add;
 use crate::data::status_of;
@@ -22,7 +23,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Rows of one message, at most.
 const MESSAGE: usize = limits::HANDLES_MAX;
-/// Rows of one group of it: they are removed together, and one that is locked keeps the others of its group waiting.
+/// Rows of one group of it: they are removed together, and one that is locked keeps the others of its group
+/// waiting.
 const GROUP: usize = 64;
 
 const _: () = assert!(MESSAGE.div_ceil(GROUP) <= limits::GROUPS_MAX);
@@ -112,7 +114,8 @@ async fn sweep(shard: &Rc<Shard>) -> Result<bool, Status> {
     }
 }
 
-/// Whether the file is here and lists the datafile. By construction it never does; a damaged store is not to cost data.
+/// Whether the file is here and lists the datafile. By construction it never does; a damaged store is not to
+/// cost data.
 async fn lists(shard: &Rc<Shard>, owner: Handle, datafile: Handle) -> Result<bool, Status> {
     if owner.server() != shard.id() {
         return Ok(false);

@@ -113,14 +113,14 @@ pub struct Engine {
     pub identity: Rc<Identity>,
     /// Other data servers, for appends to laid-out files.
     pub peers: Rc<dyn Peers>,
-    /// Appends to laid-out files, and what begins a generation of them: one at a time and file.
+    /// Appends to laid-out files, and operations that begin a generation of them: one at a time per file.
     pub turns: super::append::Turns,
     /// The objects that may be removed when there is no space.
     pub lingering: Rc<Lingering>,
 }
 
-/// Bulk work that may be carried out: its space is admitted, and an append to a laid-out file has its turn and its place.
-/// Nothing is written yet.
+/// Bulk work that may be carried out: its space is admitted, and an append to a laid-out file has its turn
+/// and its place. Nothing is written yet.
 pub struct Begun {
     bulk: Bulk,
     place: Option<Place>,
@@ -134,10 +134,10 @@ impl Begun {
     }
 }
 
-/// Wait for what bulk work needs before its first byte is written. Dropped, nothing of it was done.
+/// Wait for the conditions of bulk work before its first byte is written. Dropped, nothing of it was done.
 ///
 /// # Errors
-/// `NoSpace`; of an append to a laid-out file what its servers answer until `deadline`.
+/// `NoSpace`; of an append to a laid-out file its servers' error until `deadline`.
 pub async fn begin(engine: &Engine, bulk: Bulk, deadline: Instant) -> Result<Begun, Status> {
     let place = match &bulk.work {
         Work::Append { layout: Some(layout), generation, data, .. } => {
@@ -217,7 +217,8 @@ pub(super) async fn admit(engine: &Engine, bytes: u64) -> Result<(), Status> {
     admit_with(&engine.env, &engine.collection, &engine.lingering, ask).await.map(drop)
 }
 
-/// Ask for space. Where there is none, removed files that are still kept for those that have them open go first.
+/// Ask for space. Where there is none, removed files that are still kept for those that have them open go
+/// first.
 ///
 /// # Errors
 /// As the store answers; `NoSpace` when nothing was left to be removed.

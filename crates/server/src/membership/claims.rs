@@ -1,14 +1,15 @@
 //! How far its store is durable, as a server says it to a peer.
 //!
-//! A peer compares that position with the one that it remembers, and so finds an older copy. Everything that a server writes
-//! moves its journal on. An older copy that wrote while its peers were away, or with each start that they refused, would pass
-//! after some time. **So until a peer has accepted the store, it is given the position at which the store was opened.** Before
-//! anything is written, that position is kept as a row for each fellow that has not answered, or has refused. Each later start
-//! gives that fellow the position of the row. The row is removed when the fellow has accepted the store; a later position is
-//! said only when the removal is durable.
+//! A peer compares that position with the one that it remembers, and so finds an older copy. Everything that
+//! a server writes moves its journal on. An older copy that wrote while its peers were away, or with each
+//! start that they refused, would pass after some time. **So until a peer has accepted the store, it is given
+//! the position at which the store was opened.** Before anything is written, that position is kept as a row
+//! for each fellow that has not answered, or has refused. Each later start gives that fellow the position of
+//! the row. The row is removed when the fellow has accepted the store; a later position is said only when the
+//! removal is durable.
 //!
-//! The position of the opening is the last record that lay in the folder. Recovery itself writes (a cut that it completes, a size
-//! that it corrects), so the durable position right after it may already be a later one.
+//! The position of the opening is the last record that lay in the folder. Recovery itself writes (a cut that
+//! it completes, a size that it corrects), so the durable position right after it may already be a later one.
 //!
 //! The record next to the cluster file is compared in the same way: a start that it refuses keeps a row under
 //! the server's own id ([`refused_by_record`]), so that restarts by a supervisor do not get an older copy
@@ -84,7 +85,8 @@ async fn rows(collection: &Collection) -> Result<BTreeMap<ServerId, u64>, StoreE
     Ok(scan.rows.into_iter().filter_map(parse).collect())
 }
 
-/// The position at which a store counts as found: of its rows, if it was served before its fellows had accepted it, or was refused.
+/// The position at which a store counts as found: of its rows, if it was served before its fellows had
+/// accepted it, or was refused.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -93,7 +95,8 @@ pub async fn found(collection: &Collection) -> Result<u64, StoreError> {
     Ok(rows(collection).await?.into_values().fold(opened, u64::min))
 }
 
-/// The position that the record of server `own` is compared with: that of the opening, or of the first start that the record refused.
+/// The position that the record of server `own` is compared with: that of the opening, or of the first start
+/// that the record refused.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -102,7 +105,8 @@ pub async fn found_for_record(collection: &Collection, own: ServerId) -> Result<
     Ok(rows(collection).await?.get(&own).map_or(opened, |kept| opened.min(*kept)))
 }
 
-/// The record of server `own` refused the store at this position: later starts are compared with the same one.
+/// The record of server `own` refused the store at this position: later starts are compared with the same
+/// one.
 ///
 /// # Errors
 /// When the store fails.

@@ -34,7 +34,7 @@ pub(crate) fn own_given_up(shard: &Shard, map: &ClusterMap) -> Option<String> {
 /// Why a store is refused that was given up.
 pub(crate) fn words(id: ServerId, store: StoreId) -> String {
     format!(
-        "store {store} of server {id} was given up for good, and another one took its place: what is in this folder is no \
+        "store {store} of server {id} was given up for good, and another one took its place: the data in this folder is no \
          longer part of the file system"
     )
 }

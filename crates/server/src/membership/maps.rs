@@ -9,8 +9,9 @@
 //! them once a minute ([`crate::membership::stores`]), so a change needs no particular server: if server 0
 //! has moved to an address that no other server knows yet, server 0 itself connects.
 //!
-//! Maps meet by [`ClusterMap::succeeded_by`], which loses nothing of either. **Rows of the map are written in the order in which
-//! maps are taken**: between the look at the present map and the row of the next one nothing is awaited ([`change`]).
+//! Maps meet by [`ClusterMap::succeeded_by`], which loses nothing of either. **Rows of the map are written in
+//! the order in which maps are taken**: between the look at the present map and the row of the next one
+//! nothing is awaited ([`change`]).
 
 use crate::data::status_of;
 use crate::membership::given_up::{forget, given_up, own_given_up, retire};
@@ -148,7 +149,8 @@ async fn push(shard: Rc<Shard>, server: ServerId, map: Rc<ClusterMap>) {
     }
 }
 
-/// The task of a shard that exchanges maps with peers: after a handshake, and where the epoch of one is another.
+/// The task of a shard that exchanges maps with peers: after a handshake, and where the epoch of one is
+/// another.
 pub(crate) async fn run(shard: Rc<Shard>) {
     loop {
         let told = shard.peers.epoch_told.wait();

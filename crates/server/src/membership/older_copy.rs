@@ -6,17 +6,19 @@
 //! successor, and the next start finds rows of a store that was given up ([`is_accepted`]). Before anything
 //! is served it removes
 //!
-//! * the pools: files that are lost may have taken these datafiles since, and a pool that is used again gives one datafile to two
-//!   files;
+//! * the pools: files that are lost may have taken these datafiles since, and a pool that is used again gives
+//!   one datafile to two files;
 //! * the batches that were made last, so that no other server is answered with one of before;
-//! * the sessions and their kept replies: a client that goes on would be answered for changes that are not there.
+//! * the sessions and their kept replies: a client that continues would be answered for changes that are not
+//!   there.
 //!
 //! The successor gives handles of a range of its own ([`shoal_proto::ServerInfo::handles_from`]), reports no
 //! transaction of the lost time as aborted ([`crate::membership::stores::is_of_lost_store`]), and loses
 //! unsynced changes ([`crate::shard::Shard::loss_kept`]). Untouched datafiles of this server that files of
 //! other servers took stay: only those servers know whether one is named.
 //!
-//! **The map's row is written last**, and names the store whose rows these are. A start that was interrupted begins again.
+//! **The map's row is written last**, and names the store whose rows these are. A start that was interrupted
+//! begins again.
 
 use crate::meta::keys::{self, Table};
 use crate::shard::{Shard, apply_own};
@@ -28,8 +30,8 @@ use std::rc::Rc;
 /// Rows removed by one batch.
 const BATCH: usize = 256;
 
-/// Whether the rows are of a store that was given up, and `map` names the present one as its successor. `kept` is the map that
-/// lies among the rows.
+/// Whether the rows are of a store that was given up, and `map` names the present one as its successor.
+/// `kept` is the map that lies among the rows.
 pub fn is_accepted(shard: &Shard, kept: &ClusterMap, map: &ClusterMap) -> bool {
     let (Some(before), Some(now)) = (kept.server(shard.id()), map.server(shard.id())) else { return false };
     let present = shard.store();

@@ -6,8 +6,10 @@
 //! side connects.
 //!
 //! * A server enters its own store into its map when it opens it.
-//! * A server learns the store of a peer from the peer's first handshake, durably. From then on it refuses any other one.
-//! * An operator gives a store up for good; then the map names its successor, and the old one is among those that are refused.
+//! * A server learns the store of a peer from the peer's first handshake, durably. From then on it refuses
+//!   any other one.
+//! * An operator gives a store up for good; then the map names its successor, and the old one is among those
+//!   that are refused.
 //!
 //! # Older copies
 //!
@@ -42,13 +44,16 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How often a server tells its fellows how far its store is durable, and how often one keeps it at most.
+/// How often a server reports to its fellows how far its store is durable, and how often one keeps it at
+/// most.
 const EVERY: Duration = Duration::from_secs(60);
-/// How soon a fellow that did not answer at the beginning is asked again; each further try waits twice as long, up to [`EVERY`].
+/// How soon a fellow that did not answer at the beginning is asked again; each further try waits twice as
+/// long, up to [`EVERY`].
 const AGAIN: Duration = Duration::from_secs(1);
 /// A fellow is to be reached within this time by a server that begins, which tries it repeatedly.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
-/// A fellow that was reached is to answer within this time. It is longer, because a busy fellow knows as much as an idle one.
+/// A fellow that was reached is to answer within this time. It is longer, because a busy fellow knows as much
+/// as an idle one.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const ASK_PAUSE: Duration = Duration::from_millis(50);
 /// And this long later.
@@ -94,7 +99,8 @@ pub fn check(identity: &Identity, peer: Peer) -> Result<(), Unmet> {
 /// Why a peer is not met.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unmet {
-    /// `Forbidden`, `OtherStore`: it is not to serve. Else it is this server's own store that failed, and says nothing of the peer.
+    /// `Forbidden`, `OtherStore`: it is not to serve. Else it is this server's own store that failed, and
+    /// says nothing of the peer.
     pub status: Status,
     /// The same for people.
     pub words: String,
@@ -140,8 +146,8 @@ pub fn is_of_lost_store(identity: &Identity, tx: TxId) -> bool {
     Handle(tx.0).counter() < first
 }
 
-/// The servers that remember how far the store of `id` is durable, and that it asks when it begins, where there are `count` servers:
-/// server 0 and the two after it.
+/// The servers that remember how far the store of `id` is durable, and that it asks when it begins, where
+/// there are `count` servers: server 0 and the two after it.
 pub fn fellows(count: usize, id: ServerId) -> BTreeSet<ServerId> {
     let count = count.max(1);
     let next = |step: usize| ServerId(((usize::from(id.0) + step) % count) as u16);
@@ -223,11 +229,12 @@ pub async fn keep_heard(shard: &Rc<Shard>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// When a server begins: do its fellows know another store of it, a later state of this one, or a later address?
+/// When a server begins: do its fellows know another store of it, a later state of this one, or a later
+/// address?
 ///
 /// # Errors
-/// `Missing` if one of them knows another store, or a later state. `Refused` if one knows that the server was moved since its
-/// cluster file was written.
+/// `Missing` if one of them knows another store, or a later state. `Refused` if one knows that the server was
+/// moved since its cluster file was written.
 pub async fn ask_fellows(shard: &Rc<Shard>) -> Result<(), StoreError> {
     if !shard.store().is_known() {
         return Ok(());
@@ -247,7 +254,8 @@ pub async fn ask_fellows(shard: &Rc<Shard>) -> Result<(), StoreError> {
     is_here
 }
 
-/// The store does not know of a move that was made while no server ran, or while this one was away: the fellows do.
+/// The store does not know of a move that was made while no server ran, or while this one was away: the
+/// fellows do.
 async fn is_where_fellows_know_it(shard: &Rc<Shard>) -> Result<(), StoreError> {
     let maps = join_all(own_fellows(shard).into_iter().map(|fellow| another_map(shard, fellow))).await;
     let own = shard.identity().map.clone();
@@ -256,7 +264,8 @@ async fn is_where_fellows_know_it(shard: &Rc<Shard>) -> Result<(), StoreError> {
     later.try_for_each(|map| recovery::check_address(map, &own, shard.id()))
 }
 
-/// The map of a fellow, if that is not the one of this server. A fellow that begins, too, says it as soon as it serves.
+/// The map of a fellow, if that is not the one of this server. A fellow that begins, too, says it as soon as
+/// it serves.
 async fn another_map(shard: &Rc<Shard>, fellow: ServerId) -> Option<ClusterMap> {
     let (served, answered) = (shard.env.now() + ASK_TIMEOUT, shard.env.now() + ANSWER_TIMEOUT);
     while shard.peers.has_another_map(fellow) {
@@ -297,7 +306,8 @@ pub async fn keep_claims(shard: &Rc<Shard>) -> Result<(), StoreError> {
     claims::keep(shard, &own_fellows(shard)).await
 }
 
-/// How far a store counts as durable: as it was when it was served, or refused, before its fellows had accepted it.
+/// How far a store counts as durable: as it was when it was served, or refused, before its fellows had
+/// accepted it.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -371,8 +381,8 @@ pub async fn run(shard: Rc<Shard>) {
 
 fn older(peer: Peer, known: u64) -> String {
     format!(
-        "store {} of server {} is an older copy: it is durable up to {}, and was up to {known}: what was acknowledged since the \
-         copy is not in it",
+        "store {} of server {} is an older copy: it is durable up to {}, and was up to {known}: changes acknowledged since the \
+         copy are not in it",
         peer.store, peer.server, peer.position
     )
 }

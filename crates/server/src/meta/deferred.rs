@@ -31,7 +31,7 @@ pub struct Deferred {
 }
 
 impl Deferred {
-    /// This client's change was applied, which rests on what others changed up to `rests_on`.
+    /// This client's change was applied, which rests on changes of others up to `rests_on`.
     pub fn made(&self, lsn: Lsn, maker: ClientId, rests_on: Lsn) {
         let mut changes = self.changes.borrow_mut();
         changes.insert(lsn, Change { maker, rests_on });

@@ -20,16 +20,17 @@
 //! leads to an object of another server. Later objects are colocated with their shards: one message, one
 //! record, as before.
 //!
-//! *Mode, owner, template and explicit times* are alike on all shards: a change of them is one transaction over all
-//! (`ShardSet`). *Counts and times of change* are each shard's own; clients merge them. *Parent and extended attributes* are
-//! at home alone. A removal is one transaction over all shards, each of which must be empty.
+//! *Mode, owner, template and explicit times* are alike on all shards: a change of them is one transaction
+//! over all (`ShardSet`). *Counts and times of change* are each shard's own; clients merge them. *Parent and
+//! extended attributes* are at home alone. A removal is one transaction over all shards, each of which must
+//! be empty.
 //!
 //! A client that asks a server for a name of another shard is redirected
 //! ([`crate::request::ctx::Stopped::Split`]) and asks again there. A shard is not readable before its
 //! transaction has finished on its server: earlier requests wait for its lock.
 //!
-//! **It is tried only when all servers answer**: a transaction over one that is away would lock the directory for as long as
-//! its prepare waits.
+//! **It is tried only when all servers answer**: a transaction over one that is away would lock the directory
+//! for as long as its prepare waits.
 
 use crate::counters::add;
 use crate::data::status_of;

@@ -119,8 +119,8 @@ mod tests {
         ]
     }
 
-    /// If this changes, folders of older builds are not read any more: then `FORMAT` goes up, and stands here with the new
-    /// sum.
+    /// If this changes, folders of older builds are not read any more: then `FORMAT` goes up, and stands here
+    /// with the new sum.
     #[test]
     fn the_rows_of_a_format_are_written_as_they_always_were() {
         let mut all = Vec::new();

@@ -5,9 +5,9 @@
 //!  ───────────┬────────────────────────┬──────────────────────────────────────▶ counter
 //!             next                     ready                  row "c handles"
 //! ```
-//! The row `c handles` holds the first counter that was never reserved. It is made durable, **in every sync mode**, before
-//! any handle below it is handed out; at start everything below it counts as used. So a crash loses handles, and none is
-//! ever given twice.
+//! The row `c handles` holds the first counter that was never reserved. It is made durable, **in every sync
+//! mode**, before any handle below it is handed out; at start everything below it counts as used. So a crash
+//! loses handles, and none is ever given twice.
 
 use crate::meta::keys;
 use crate::shard::apply_own;
@@ -19,7 +19,7 @@ use std::cell::Cell;
 
 /// Handles reserved at once.
 const RANGE: u64 = 65_536;
-/// First counter of a new server; below are the root and what may come to be.
+/// First counter of a new server; below are the root and reserved ones.
 const FIRST: u64 = 16;
 
 /// The handles of one shard.
@@ -62,8 +62,8 @@ impl Handles {
         Some(Handle::new(self.server, next))
     }
 
-    /// The first of `count` handles never used before that begin at a multiple of `count`, if so many are ready; those left
-    /// out before it are never used.
+    /// The first of `count` handles never used before that begin at a multiple of `count`, if so many are
+    /// ready; those left out before it are never used.
     pub fn take_block(&self, count: u64) -> Option<Handle> {
         let first = self.next.get().checked_next_multiple_of(count)?;
         let next = first.checked_add(count).filter(|next| *next <= self.ready.get())?;

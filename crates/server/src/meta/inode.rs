@@ -1,9 +1,10 @@
 //! From rows and streams to attributes; the initial state of a new object.
 //!
-//! A file's generation and the time of its newest write are its streams'. Datafile 0 is the metafile's own stream where
-//! the metafile's server holds data. **A metafile on a server that holds metadata only still has an (always empty) stream
-//! of its own: it keeps the generation**, and [`Action::AttrSet`](shoal_proto::Action::AttrSet) advances it together with
-//! the datafiles elsewhere. So the generation to send with data requests is in the attributes wherever a file lies.
+//! A file's generation and the time of its newest write are its streams'. Datafile 0 is the metafile's own
+//! stream where the metafile's server holds data. **A metafile on a server that holds metadata only still has
+//! an (always empty) stream of its own: it keeps the generation**, and
+//! [`Action::AttrSet`](shoal_proto::Action::AttrSet) advances it together with the datafiles elsewhere. So
+//! the generation to send with data requests is in the attributes wherever a file lies.
 
 use crate::meta::rows::Inode;
 use bytes::Bytes;
@@ -23,8 +24,8 @@ const MODE_BITS: u32 = 0o7777;
 /// Bits of a mode that mkdir takes: set-group-id comes from the directory alone.
 const MKDIR_BITS: u32 = 0o1777;
 
-/// A new object in a directory: its owner's, but of the directory's group where that has set-group-id, which a directory
-/// inherits too. A file or directory also inherits the template.
+/// A new object in a directory: its owner's, but of the directory's group where that has set-group-id, which
+/// a directory inherits too. A file or directory also inherits the template.
 pub fn made_in(dir: Handle, parent: &Inode, kind: Kind, owner: &Owner, now: Time) -> Inode {
     let is_directory = kind == Kind::Directory;
     let inherited = parent.mode & SET_GROUP_ID;
@@ -141,8 +142,8 @@ pub fn set(inode: &mut Inode, set: &SetAttr, now: Time) {
     inode.ctime = set.ctime.unwrap_or(now);
 }
 
-/// Permission bits as a write by another than root leaves them: set-user-id gone, set-group-id gone where the group may
-/// execute.
+/// Permission bits as a write by another than root leaves them: set-user-id gone, set-group-id gone where the
+/// group may execute.
 pub fn without_privileges(mode: u32) -> u32 {
     let mode = mode & !0o4000;
     if mode & 0o010 != 0 { mode & !0o2000 } else { mode }

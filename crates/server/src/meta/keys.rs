@@ -8,7 +8,7 @@
 //! s session                      session                                   rows::Session
 //! k session slot group           reply kept for a retry                    rows::Kept
 //! o handle client                orphan: removed, but held open            rows::Orphan
-//! z time handle                  removed, kept for whoever has it open     rows::Lingering
+//! z time handle                  removed, kept for clients that use it     rows::Lingering
 //! r server datafile              to be reaped on that server               rows::Reap
 //! n handle                       made, and not yet known to be named       rows::New
 //! u object ticket                a name was taken, its link counts still   rows::Unnamed
@@ -21,8 +21,8 @@
 //! b first handle of 1,024        datafiles made ahead here                 rows::Batch
 //! c word                         facts of this server: format, map, handles
 //! ```
-//! Numbers are big-endian, so that the order of keys is the order of numbers. The store's own rows begin with other bytes
-//! (`docs/DISK.md`).
+//! Numbers are big-endian, so that the order of keys is the order of numbers. The store's own rows begin with
+//! other bytes (`docs/DISK.md`).
 
 use bytes::{BufMut, Bytes, BytesMut};
 use shoal_proto::{ClientId, Handle, Name, ServerId, SessionId, Slot, Time, TxId};

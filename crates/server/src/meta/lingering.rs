@@ -6,9 +6,9 @@
 //!   hold ────────────▶ that client has it open, still                           o file client
 //!   a lease later ───▶ o file anyone, z time file go; with the last row of `o`, the file
 //! ```
-//! So those that have a file open can use it for a lease after its removal, and those that have said within that time that
-//! they have it open for as long as they hold it. All of that is rows, so it outlives a restart; a lease then begins anew. Time
-//! is the monotonic clock's: the wall clock only orders the rows.
+//! So those that have a file open can use it for a lease after its removal, and those that have said within
+//! that time that they have it open for as long as they hold it. All of that is rows, so it outlives a
+//! restart; a lease then begins anew. Time is the monotonic clock's: the wall clock only orders the rows.
 //!
 //! **Lingering objects never cause a lack of space**: where a request would be refused for lack of space,
 //! lingering objects on any server are removed first, the oldest first ([`Lingering::make_room`]), and
@@ -114,7 +114,8 @@ impl Lingering {
         Some(one)
     }
 
-    /// Have what lingers removed, here and on the other servers, the oldest first; whether anything was.
+    /// Have lingering objects removed, here and on the other servers, the oldest first; returns whether any
+    /// were.
     pub async fn make_room(&self, bytes: u64) -> bool {
         let goal = self.rounds.get().0 + 1;
         self.wanted.set(self.wanted.get().max(bytes));
@@ -129,7 +130,7 @@ impl Lingering {
     }
 }
 
-/// Take in what lingers when the server starts.
+/// Take in the lingering objects when the server starts.
 ///
 /// # Errors
 /// When the store fails.

@@ -1,8 +1,9 @@
-//! Which clients may have which files open, roughly: enough to decide, when a file loses its last name, whether another
-//! client than the one that removes it may still use it.
+//! Which clients may have which files open, roughly: enough to decide, when a file loses its last name,
+//! whether another client than the one that removes it may still use it.
 //!
-//! Clients send no message when they close a file. So an open counts for a short while only ([`OPEN_SHARE`] of a lease), and
-//! a client that has a file open for longer says so several times a lease ([`crate::ops`]' `hold`), which counts for a lease.
+//! Clients send no message when they close a file. So an open counts for a short while only ([`OPEN_SHARE`]
+//! of a lease), and a client that has a file open for longer says so several times a lease ([`crate::ops`]'
+//! `hold`), which counts for a lease.
 //!
 //! ```text
 //!   open ──▶ slot[hash(file)] = (client, until now + lease/6)      hold ──▶ (client, until now + lease)

@@ -12,9 +12,10 @@ use crate::shard::Identity;
 use shoal_proto::{Dist, Handle, Name, Placement, Roles, ServerId, Template, limits};
 use std::cell::RefCell;
 
-/// In which order the metadata servers get the directories that are made in those of one server: round by round, each
-/// server once a round, every round in an order of its own. So of directories made one after the other no server gets more than
-/// two more than another, and no pattern in which a program makes large and small ones falls together with the servers'.
+/// In which order the metadata servers get the directories that are made in those of one server: round by
+/// round, each server once a round, every round in an order of its own. So of directories made one after the
+/// other no server gets more than two more than another, and no pattern in which a program makes large and
+/// small ones falls together with the servers'.
 #[derive(Default)]
 pub struct Rotation {
     /// The rest of the round, and the map's epoch when it began.
@@ -69,7 +70,8 @@ pub fn stuffs(identity: &Identity, server: ServerId) -> bool {
     identity.map.switches.stuffing && holds_data
 }
 
-/// The data servers of a file's datafiles, in order, where they are objects of their own. Empty: there are none.
+/// The data servers of a file's datafiles, in order, where they are objects of their own. Empty: there are
+/// none.
 pub fn datafile_servers(identity: &Identity, file: Handle, template: &Template) -> Vec<ServerId> {
     let servers: Vec<ServerId> = identity.map.with_roles(Roles::DATA).collect();
     let width = match (template.dist, usize::from(template.width)) {

@@ -1,4 +1,5 @@
-//! Values of the collection's rows. Each begins with a version byte, so that a later format can read an older row.
+//! Values of the collection's rows. Each begins with a version byte, so that a later format can read an older
+//! row.
 
 use bytes::Bytes;
 use shoal_proto::codec::{Codec, DecodeError, Reader, Writer};
@@ -52,7 +53,8 @@ macro_rules! rows {
 }
 
 rows! {
-    /// An object. Size, space and the newest write's time of a file are its stream's ([`shoal_store::StreamInfo`]).
+    /// An object. Size, space and the newest write's time of a file are its stream's
+    /// ([`shoal_store::StreamInfo`]).
     Inode {
         /// Kind.
         kind: Kind,
@@ -82,12 +84,14 @@ rows! {
         layout: Option<Layout>,
         /// Target of a symbolic link.
         target: Option<Blob<{ limits::PATH_BYTES_MAX }>>,
-        /// Bytes of the extended attributes' names, as they are listed; 0: there are none, and nothing need be searched.
+        /// Bytes of the extended attributes' names, as they are listed; 0: there are none, and nothing need
+        /// be searched.
         xattr_bytes: u32,
         /// Entries of a directory, or of the shard of it that this row is of; else zero.
         entries: u32,
-        /// The shards of a directory that is split. The row is then one of several, under the one handle: that of its own
-        /// server, which alone has its parent and its extended attributes, and one on each other shard's.
+        /// The shards of a directory that is split. The row is then one of several, under the one handle:
+        /// that of its own server, which alone has its parent and its extended attributes, and one on each
+        /// other shard's.
         shards: Shards,
     }
 
@@ -125,7 +129,8 @@ rows! {
         loss: Option<Loss>,
     }
 
-    /// An object without a name, and one client that it is kept for: the key says which ([`crate::meta::lingering`]).
+    /// An object without a name, and one client that it is kept for: the key says which
+    /// ([`crate::meta::lingering`]).
     Orphan {
         /// Since when.
         since: Time,
@@ -211,7 +216,7 @@ rows! {
         pool: ServerId,
         /// How many, from the key's handle on.
         count: u16,
-        /// A bit for each: it was named once, and is what its own rows say.
+        /// A bit for each: it was named once, and its own rows describe it.
         used: Blob<{ limits::BATCH_MAX / 8 }>,
     }
 

@@ -1,10 +1,11 @@
-//! A connection: the loop that reads a whole buffer, runs every request in it, and writes all replies at once.
+//! A connection: the loop that reads a whole buffer, runs every request in it, and writes all replies at
+//! once.
 //!
 //! ```text
 //!   bytes ─▶ Frames ─▶ handshake ─▶ request ─▶ executor ─▶ gate ─▶ Line ─▶ one vectored write
 //! ```
 //! One task a connection, no task for a request that finds everything in memory. Reading stops while too many
-//! requests are under way or too many replies wait to be written, and goes on as they leave. A client that
+//! requests are under way or too many replies wait to be written, and continues as they leave. A client that
 //! sends more bulk data than its credit, or bytes that are no frame, gets an error and is disconnected.
 
 mod frames;
@@ -28,7 +29,8 @@ use std::task::Poll;
 
 /// Buffers taken before other tasks have their turn.
 const ROUNDS_MAX: usize = 32;
-/// Bytes of replies waiting to be written, or still to be read from the store, above which nothing more is read.
+/// Bytes of replies waiting to be written, or still to be read from the store, above which nothing more is
+/// read.
 const OUT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// How a connection ended.
@@ -42,7 +44,7 @@ pub enum Ended {
     Garbage,
 }
 
-/// Move frames until the connection ends. `on_frame` says whether the connection goes on.
+/// Move frames until the connection ends. `on_frame` says whether the connection continues.
 pub async fn pump(
     reader: &mut Reader,
     writer: &mut Writer,
@@ -120,7 +122,7 @@ pub async fn serve(
     })
     .await;
     if ended == Ended::Garbage {
-        refusal = Some(Refused::new(Status::BadMessage, "what was sent is no frame of this protocol"));
+        refusal = Some(Refused::new(Status::BadMessage, "the bytes sent are no frame of this protocol"));
     }
     if let Some(refused) = refusal {
         add(&shard.counters.refusals, 1);

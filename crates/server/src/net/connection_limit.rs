@@ -1,9 +1,9 @@
 //! How many connections a server has at once.
 //!
 //! Each takes a descriptor and some memory, whether it ever authenticates or not. So there is a bound, below
-//! what the process may have open, that leaves descriptors for the files of the store. Connections beyond it
-//! get that error. Half of the places are for connections in their handshake: **they cannot keep others out
-//! by their number**, because the oldest of them makes way for a new one.
+//! the process's limit of open files, that leaves descriptors for the files of the store. Connections beyond
+//! it get that error. Half of the places are for connections in their handshake: **they cannot keep others
+//! out by their number**, because the oldest of them makes way for a new one.
 
 use shoal_env::local::Notify;
 use std::cell::{Cell, RefCell};

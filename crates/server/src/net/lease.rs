@@ -2,8 +2,8 @@
 //! are removed, then its kept replies, then the session itself, each in bounded batches, so that a crash in
 //! between only makes it begin again.
 //!
-//! Orphans name clients, not sessions: they are removed when the client's last session here ends, and those of clients
-//! that have no session here at all when they were seen so twice, a lease apart.
+//! Orphans name clients, not sessions: they are removed when the client's last session here ends, and those
+//! of clients that have no session here at all when they were seen so twice, a lease apart.
 
 use crate::counters::add;
 use crate::data::status_of;

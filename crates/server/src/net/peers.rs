@@ -1,7 +1,7 @@
 //! The other servers, as this one asks them.
 //!
-//! One connection to each, made when first needed, many requests under way on it. A server is a small client of its
-//! peers, with a session that has no slots, because **everything it asks may be asked twice**:
+//! One connection to each, made when first needed, many requests under way on it. A server is a small client
+//! of its peers, with a session that has no slots, because **everything it asks may be asked twice**:
 //!
 //! | asked | twice |
 //! |---|---|
@@ -10,11 +10,11 @@
 //! | draw | the first answer's handles are lost, never given again |
 //! | batchcreate | the number of the batch: the same one again is the same batch |
 //! | reap | names handles that are never used again |
-//! | setmap | what is known of the map is no news |
+//! | setmap | a known map changes nothing |
 //! | write (a share of an append) | the same bytes to a place that was given to no other append |
 //!
-//! So a request whose connection broke is sent again on the next one, until its deadline. That is how changes over
-//! servers are done exactly once: by names, not by slots.
+//! So a request whose connection broke is sent again on the next one, until its deadline. That is how changes
+//! over servers are done exactly once: by names, not by slots.
 
 use crate::counters::{Counters, add};
 use crate::membership::claims::Claims;
@@ -141,13 +141,14 @@ impl Peers {
         self.epoch_told.wake_all();
     }
 
-    /// Whether a peer told another epoch than this server's map has, and the maps have not met yet.
+    /// Whether a peer reported another epoch than this server's map has, and the maps have not been merged
+    /// yet.
     pub(crate) fn has_another_map(&self, server: ServerId) -> bool {
         let own = self.inner.identity.borrow().map.epoch;
         self.inner.told_epochs.borrow().get(&server).is_some_and(|told| *told != own)
     }
 
-    /// One of the peers whose map is to meet this server's, and the epoch that it told.
+    /// One of the peers whose map is to be merged with this server's, and the epoch that it reported.
     pub(crate) fn take_told_epoch(&self) -> Option<(ServerId, u32)> {
         self.inner.told_epochs.borrow_mut().pop_first()
     }
@@ -196,7 +197,8 @@ impl Peers {
     /// Ask several operations by one message, each a group of its own.
     ///
     /// # Errors
-    /// `Unavailable` if the peer could not be reached, `TimedOut` if it did not answer, `WrongServer` if there is none.
+    /// `Unavailable` if the peer could not be reached, `TimedOut` if it did not answer, `WrongServer` if
+    /// there is none.
     pub async fn call_all(
         &self,
         server: ServerId,
@@ -272,7 +274,8 @@ impl Peers {
             if self.call(server, Op::Ping {}, until).await == Err(Status::TimedOut)
                 && let Some(line) = self.link(server).line.take()
             {
-                // Requests on it have no answer before their server goes on: they are sent again on the next one.
+                // Requests on it have no answer before their server continues: they are sent again on the
+                // next one.
                 line.end();
             }
         }

@@ -23,7 +23,8 @@ const AT_ONCE_MAX: usize = 64;
 pub struct Refusing(Tasks);
 
 impl Refusing {
-    /// Refuse what comes to `listen` with `status` and these words. An address at which it cannot listen is left out.
+    /// Refuse connections to `listen` with `status` and these words. An address at which it cannot listen is
+    /// left out.
     pub async fn begin(env: &Env, listen: &[Address], status: Status, words: &str) -> Refusing {
         let tasks = Tasks::default();
         let refused = Rc::new(Refused::new(status, words));
@@ -33,7 +34,7 @@ impl Refusing {
                     let accepting = accept(env.clone(), listener, refused.clone());
                     tasks.spawn(env, "refuse", accepting);
                 }
-                Err(error) => tracing::warn!(%address, %error, "nobody can be refused here"),
+                Err(error) => tracing::warn!(%address, %error, "no connection can be refused here"),
             }
         }
         Refusing(tasks)

@@ -354,8 +354,8 @@ impl ServerHandle {
         self.accepting.all_ended().await;
     }
 
-    /// Wait until a shard that is not one of `known` is set aside, because a peer knows that its store is not to be served; which one
-    /// and why.
+    /// Wait until a shard that is not one of `known` is set aside, because a peer knows that its store is not
+    /// to be served; which one and why.
     pub async fn until_set_aside(&self, known: &[[u8; 16]]) -> (Rc<Shard>, String) {
         let shards = self.inner.shards.iter();
         let waiting = shards
@@ -368,17 +368,18 @@ impl ServerHandle {
         select_all(waiting).await.0
     }
 
-    /// Where it really listens (ports chosen by the system resolved), in the order asked for.
+    /// Where it really listens (ports chosen by the system resolved), in the order requested.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// Its shards, in the order of their setups: for maps made after the addresses are known, and for counters.
+    /// Its shards, in the order of their setups: for maps made after the addresses are known, and for
+    /// counters.
     pub fn shards(&self) -> &[Rc<Shard>] {
         &self.inner.shards
     }
 
-    /// Take a newer map, durably (what `setmap` does, from inside the process).
+    /// Take a newer map, durably (as `setmap` does, from inside the process).
     ///
     /// # Errors
     /// As `setmap`; `BadCollection` if no shard is of its file system.
@@ -387,7 +388,8 @@ impl ServerHandle {
         crate::ops::admin::setmap::run(own.ok_or(Status::BadCollection)?, map).await.map(drop)
     }
 
-    /// End cleanly. Requests under way are finished and answered (for a bounded time); then the stores are closed.
+    /// End cleanly. Requests under way are finished and answered (for a bounded time); then the stores are
+    /// closed.
     ///
     /// # Errors
     /// When a store could not make everything durable.

@@ -1,7 +1,8 @@
 //! Sessions: every change exactly once (design §4.4).
 //!
-//! A change carries (session, slot, sequence). **The slot is looked up before anything else.** The reply of each group
-//! that changed something is kept in a row of the same batch as the change, so both are there or neither:
+//! A change carries (session, slot, sequence). **The slot is looked up before anything else.** The reply of
+//! each group that changed something is kept in a row of the same batch as the change, so both are there or
+//! neither:
 //!
 //! ```text
 //!   sequence of the slot      what it means                      what happens
@@ -10,8 +11,8 @@
 //!   the present one, ended    a retry                            groups with a kept reply are answered from it, others run
 //!   any other                                                    BadSequence, nothing runs
 //! ```
-//! After a restart a slot's sequence is that of its newest kept reply; a compound that changed nothing left none, so the
-//! first use after a restart may be any higher one.
+//! After a restart a slot's sequence is that of its newest kept reply; a compound that changed nothing left
+//! none, so the first use after a restart may be any higher one.
 //!
 //! A session lives on while its client sends anything within the lease. **A new connection first discards
 //! everything not yet executed from the old one**; transactions over servers that have begun continue, and a
@@ -54,7 +55,7 @@ pub struct Waiter {
 pub struct Running {
     /// The waiters for its reply; a retry joins.
     pub waiters: RefCell<Vec<Waiter>>,
-    /// A transaction over servers is under way: it goes on whatever becomes of the connection.
+    /// A transaction over servers is under way: it continues whatever becomes of the connection.
     pub in_transaction: Cell<bool>,
 }
 
@@ -114,7 +115,7 @@ pub struct Session {
     is_recovered: bool,
     /// Its present connection.
     pub line: RefCell<Option<Rc<Line>>>,
-    /// When its client was last heard.
+    /// When its client last sent a message.
     pub heard: Cell<Instant>,
     /// Changes under way without a slot: a peer's writes.
     slotless: Rc<Cell<usize>>,
@@ -149,8 +150,8 @@ impl Session {
         }
     }
 
-    /// The same for the next connection of a peer: changes under way on the former ones count as its own, so that however
-    /// many connections came in between, the newest waits for all of them.
+    /// The same for the next connection of a peer: changes under way on the former ones count as its own, so
+    /// that however many connections came in between, the newest waits for all of them.
     pub fn succeeding(self, former: &Session) -> Session {
         Session { slotless: former.slotless.clone(), quiet: former.quiet.clone(), ..self }
     }
@@ -300,7 +301,8 @@ impl Drop for Slotless {
 #[derive(Default)]
 pub struct Sessions {
     by_id: RefCell<BTreeMap<SessionId, Rc<Session>>>,
-    /// Sessions of each client that has any, peers' apart; at most [`limits::CLIENT_SESSIONS_MAX`] but for what a start finds.
+    /// Sessions of each client that has any, peers' apart; at most [`limits::CLIENT_SESSIONS_MAX`] but for
+    /// what a start finds.
     by_client: RefCell<HashMap<ClientId, Vec<SessionId>>>,
     /// Woken when one is added: the lease's task may sleep as long as there is none.
     pub added: Notify,

@@ -1,6 +1,7 @@
 //! Names, attributes and links: the operations of directories and inodes.
 //!
-//! Each is a plain function over its [`Ctx`](crate::request::ctx::Ctx). [`make`] is the part that all creations share.
+//! Each is a plain function over its [`Ctx`](crate::request::ctx::Ctx). [`make`] is the part that all
+//! creations share.
 
 pub(crate) mod create;
 pub(crate) mod entry;

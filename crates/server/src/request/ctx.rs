@@ -97,7 +97,8 @@ pub struct Facts {
     pub done: BTreeMap<(usize, Handle), Result<crate::data::Done, Status>>,
     /// Turns of laid-out files, held to the group's end.
     pub turns: Vec<crate::data::Turn>,
-    /// The group wrote something outside its batch: it goes on at that operation, and does not run those before it again.
+    /// The group wrote something outside its batch: it continues at that operation, and does not run those
+    /// before it again.
     pub resume: Option<Resume>,
     /// An earlier plan was given up: usually right assumptions are now checked by asking.
     pub tried: bool,
@@ -286,8 +287,8 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Stops at another transaction's lock on a stream. Its part on other servers may be done, so that the file's streams do not
-    /// fit each other until it is done here.
+    /// Stops at another transaction's lock on a stream. Its part on other servers may be done, so that the
+    /// file's streams do not fit each other until it is done here.
     pub fn stream_must_be_readable(&self, stream: Handle) -> Result<(), Stopped> {
         if self.locks.is_empty() {
             return Ok(());
@@ -310,7 +311,7 @@ impl<'a> Ctx<'a> {
         Ok(inode)
     }
 
-    /// As [`Ctx::inode`], of an object that is asked for once: it is not kept.
+    /// As [`Ctx::inode`], of an object that is requested once: it is not kept.
     pub fn inode_once(&self, handle: Handle) -> Result<Inode, Stopped> {
         if handle.server() != self.identity.id {
             return Err(Stopped::Status(Status::WrongServer));
@@ -367,7 +368,8 @@ impl<'a> Ctx<'a> {
         self.to_split = Some(dir);
     }
 
-    /// To begin a generation of a laid-out file: appends to it are over, and none begins before this group has ended.
+    /// To begin a generation of a laid-out file: appends to it are over, and none begins before this group
+    /// has ended.
     pub fn must_have_turn(&self, file: Handle) -> Result<(), Stopped> {
         match self.facts.turns.iter().any(|turn| turn.file == file) {
             true => Ok(()),
@@ -475,7 +477,7 @@ impl<'a> Ctx<'a> {
         Ok(Answer::Attr { attr, count })
     }
 
-    /// Attributes of what this server holds of an object: of a split directory those of its shard.
+    /// Attributes of this server's part of an object: of a split directory those of its shard.
     pub fn attr_here(&self, handle: Handle) -> Result<Attr, Stopped> {
         if handle.server() == self.identity.id {
             return self.attr(handle);
@@ -496,7 +498,8 @@ impl<'a> Ctx<'a> {
         self.facts.done.get(&(self.op_index, stream)).cloned()
     }
 
-    /// Whether this group changed nothing so far: bulk work is done only then, since it is done before the group's end.
+    /// Whether this group changed nothing so far: bulk work is done only then, since it is done before the
+    /// group's end.
     pub fn is_unchanged(&self) -> bool {
         self.changes.is_empty() && self.local.is_empty() && self.remote.is_empty()
     }
@@ -539,8 +542,8 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// The shards of a directory of any server that is to be removed. Of another server's it is asked only when a plan that
-    /// took it for whole was given up: nearly all are, and whether one is its server checks.
+    /// The shards of a directory of any server that is to be removed. Of another server's it is asked only
+    /// when a plan that took it for whole was given up: nearly all are, and whether one is its server checks.
     pub fn fact_shards(&self, dir: Handle) -> Result<Shards, Stopped> {
         if dir.server() != self.identity.id && !self.was_tried() {
             return Ok(Shards::WHOLE);
@@ -661,7 +664,8 @@ impl<'a> Ctx<'a> {
         Ok(())
     }
 
-    /// Change attributes alone: as long as a group does nothing else, its own answer does not wait for a sync.
+    /// Change attributes alone: as long as a group does nothing else, its own answer does not wait for a
+    /// sync.
     pub fn deferring(
         &mut self,
         change: impl FnOnce(&mut Self) -> Result<(), Stopped>,
@@ -673,8 +677,8 @@ impl<'a> Ctx<'a> {
         Ok(())
     }
 
-    /// Plan an action on the server of the object it concerns (`RenameLock`: server 0). All actions of a group are one
-    /// transaction.
+    /// Plan an action on the server of the object it concerns (`RenameLock`: server 0). All actions of a
+    /// group are one transaction.
     pub fn act(&mut self, server: ServerId, action: Action) {
         if server == self.identity.id {
             self.local.push(action);

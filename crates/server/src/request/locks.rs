@@ -8,8 +8,8 @@
 //! [`Locks::released`] and runs again. A release wakes the operations that wait for one of its keys, and no
 //! others: with a thousand waiting, each release would otherwise run a thousand handlers again.
 //!
-//! Locks live in memory; a participant's are made again from its *prepared* rows at start, a coordinator's need not be
-//! (without a commit record its transaction is aborted).
+//! Locks live in memory; a participant's are made again from its *prepared* rows at start, a coordinator's
+//! need not be (without a commit record its transaction is aborted).
 
 use bytes::Bytes;
 use shoal_env::local::{Notify, NotifyWait};
@@ -124,7 +124,8 @@ impl Locks {
         self.state.borrow().held.keys().copied().collect()
     }
 
-    /// The next release of a lock on `key`. A key that is not locked is not waited for: the wait is over at once.
+    /// The next release of a lock on `key`. A key that is not locked is not waited for: the wait is over at
+    /// once.
     pub fn released(&self, key: &Bytes) -> NotifyWait {
         let mut state = self.state.borrow_mut();
         if !state.is_locked(key) {

@@ -1,4 +1,5 @@
-//! The gate: no reply leaves before the records it depends on are as durable as the sync mode says (design §4.1).
+//! The gate: no reply leaves before the records it depends on are as durable as the sync mode says (design
+//! §4.1).
 //!
 //! A reply depends on the newest change its handlers saw and on the change they made. Its [`Target`] says
 //! how:
@@ -9,16 +10,17 @@
 //!   at fsync           written (write(2) of the group) at fsync      written
 //!   never              nothing                         at fsync      nothing, with metadata never
 //! ```
-//! A change of attributes alone is *deferred* ([`Strength::Deferred`]): its own reply waits until it is written, also in mode *at
-//! reply*; all others for which it is a change seen wait as the table says, and have it synced at once. Only further changes of
-//! attributes by its maker do not wait for that ([`crate::meta::deferred`]).
+//! A change of attributes alone is *deferred* ([`Strength::Deferred`]): its own reply waits until it is
+//! written, also in mode *at reply*; all others for which it is a change seen wait as the table says, and
+//! have it synced at once. Only further changes of attributes by its maker do not wait for that
+//! ([`crate::meta::deferred`]).
 //!
 //! With metadata *never*, a kill of the server may lose answered changes, except data that is durable at
 //! reply (with the records before it). The reply says so ([`shoal_proto::message::Loss::start`]), so that a
 //! later fsync finds it.
 //!
-//! A request may ask for another durability than the collection's modes ([`Durability`]): then the table's line of that one
-//! holds for its reply, and for its reply alone.
+//! A request may ask for another durability than the collection's modes ([`Durability`]): then the table's
+//! line of that one holds for its reply, and for its reply alone.
 //!
 //! Waiting replies are kept in order of the LSN they wait for; one task of the shard releases, at each step
 //! of the journal, all that are free. When the store is poisoned, all that wait are answered `Poisoned`: the
@@ -41,7 +43,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// The target of a group that saw changes up to `seen` and made the change `made`, whose request asked for `durability`.
+    /// The target of a group that saw changes up to `seen` and made the change `made`, whose request asked
+    /// for `durability`.
     pub fn of(
         collection: SyncModes,
         durability: Durability,
@@ -57,7 +60,8 @@ impl Target {
         match modes.metadata {
             MetadataSync::AtReply => {
                 target.durable = strong;
-                // Strong changes become durable by themselves where the collection says so; and its policy says when.
+                // Strong changes become durable by themselves where the collection says so; and its policy
+                // says when.
                 target.asks = strong > Lsn(0) && collection.metadata != MetadataSync::AtReply;
             }
             MetadataSync::AtFsync => target.written = strong,

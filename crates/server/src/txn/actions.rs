@@ -1,17 +1,19 @@
 //! Actions of transactions: the locks, the validity and the changes of each.
 //!
-//! The same three functions serve both ways. Where all of an operation is on this server, [`apply`] runs at once, in the
-//! operation's own run: validation and change are one turn, so no lock is needed. Where several servers are concerned,
-//! each validates ([`validate`]) and locks ([`locks`]) at *prepare* and applies at *finish*.
+//! The same three functions serve both ways. Where all of an operation is on this server, [`apply`] runs at
+//! once, in the operation's own run: validation and change are one turn, so no lock is needed. Where several
+//! servers are concerned, each validates ([`validate`]) and locks ([`locks`]) at *prepare* and applies at
+//! *finish*.
 //!
 //! **Invariant: actions validated under their locks can be applied.** The locks make it so: an entry that is
 //! changed, an object that is changed alone or goes away, are locked exclusively; a directory that gets or
 //! loses an entry is locked shared, for its count and times are changes that commute, but it must not be
 //! removed meanwhile.
 //!
-//! Within one transaction actions apply in the order they were planned. An expectation is of the state before: so
-//! `AttrSet` and `LayoutSet` come before the `StreamAdvance` that changes the generation they expect, and an
-//! `EntryRemove` of a directory's last entry is no reason for a `DirectoryRemove` in the same plan.
+//! Within one transaction actions apply in the order they were planned. An expectation is of the state
+//! before: so `AttrSet` and `LayoutSet` come before the `StreamAdvance` that changes the generation they
+//! expect, and an `EntryRemove` of a directory's last entry is no reason for a `DirectoryRemove` in the same
+//! plan.
 
 mod object;
 mod repair;
@@ -80,8 +82,8 @@ pub fn locks(identity: &Identity, action: &Action) -> Vec<(Bytes, Mode)> {
 /// Validate an action against the present state (prepare), changing nothing.
 ///
 /// # Errors
-/// `Changed` if the plan's facts are old. `NotEmpty` for the removal of a directory with entries: an answer, not a reason
-/// to plan again. `WrongServer` or `Invalid` for what no plan should hold.
+/// `Changed` if the plan's facts are old. `NotEmpty` for the removal of a directory with entries: an answer,
+/// not a reason to plan again. `WrongServer` or `Invalid` for what no plan should hold.
 pub fn validate(ctx: &Ctx<'_>, action: &Action) -> Result<(), Stopped> {
     match action {
         Action::EntryPut { shard, dir, name, expect, .. } => {
@@ -211,7 +213,8 @@ pub fn journal_bytes(actions: &[Action]) -> u64 {
     actions.iter().map(of).sum()
 }
 
-/// An entry as a planned one expects it. A directory that is gone is a change too: the next plan will say what to answer.
+/// An entry as a planned one expects it. A directory that is gone is a change too: the next plan will give
+/// the answer.
 fn entry_expected(ctx: &Ctx<'_>, dir: Handle, name: &Name, expect: Option<Handle>) -> Result<(), Stopped> {
     let inode = shard::expected_directory(ctx, dir)?;
     let found = ctx.entry(dir, name)?.map(|entry| entry.handle);
@@ -257,8 +260,8 @@ pub fn server_of(action: &Action) -> ServerId {
     }
 }
 
-/// Carry a whole plan out: at once where all of it is on this server (the rest of the group sees it), else as one
-/// transaction over servers ([`plan`]).
+/// Carry a whole plan out: at once where all of it is on this server (the rest of the group sees it), else as
+/// one transaction over servers ([`plan`]).
 pub fn carry_out(ctx: &mut Ctx<'_>, actions: Vec<Action>) -> Result<(), Stopped> {
     let me = ctx.identity.id;
     if !ctx.is_distributed() && actions.iter().all(|action| server_of(action) == me) {
@@ -267,7 +270,7 @@ pub fn carry_out(ctx: &mut Ctx<'_>, actions: Vec<Action>) -> Result<(), Stopped>
     plan(ctx, actions)
 }
 
-/// Plan a transaction, after a look at this server's own part of it, so that what cannot be is not begun.
+/// Plan a transaction, after a look at this server's own part of it, so that an impossible one is not begun.
 pub fn plan(ctx: &mut Ctx<'_>, actions: Vec<Action>) -> Result<(), Stopped> {
     let me = ctx.identity.id;
     actions.iter().filter(|action| server_of(action) == me).try_for_each(|action| validate(ctx, action))?;

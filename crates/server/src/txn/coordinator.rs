@@ -145,7 +145,7 @@ impl Plan {
 pub enum End {
     /// Committed; the group has its reply.
     Done,
-    /// Given up for what may pass: back off, plan again.
+    /// Given up for a temporary error: back off, plan again.
     Again(Status),
     /// The group fails.
     Failed(Status),
@@ -391,8 +391,8 @@ async fn remove_row(shard: &Rc<Shard>, tx: TxId) -> Result<(), StoreError> {
     apply_own(&shard.collection, changes).await.map(drop)
 }
 
-/// On a full disk the row of a finished transaction is removed when there is room. Where the store has failed it stays: after
-/// the next start all participants answer that they have finished.
+/// On a full disk the row of a finished transaction is removed when there is room. Where the store has failed
+/// it stays: after the next start all participants answer that they have finished.
 async fn remove_row_later(shard: &Rc<Shard>, tx: TxId, mut error: StoreError) {
     while let StoreError::NoSpace { .. } = error {
         shard.env.sleep(FINISH_PAUSE_MAX).await;

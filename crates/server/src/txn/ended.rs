@@ -1,8 +1,9 @@
 //! Transactions committed here together with other participants, remembered until no server needs the outcome
 //! any more.
 //!
-//! It is needed only when the coordinator's store is lost while another participant has the transaction prepared: a repair
-//! carries it out there, because it was carried out here. So a row is removed in two cases, and in no other:
+//! It is needed only when the coordinator's store is lost while another participant has the transaction
+//! prepared: a repair carries it out there, because it was carried out here. So a row is removed in two
+//! cases, and in no other:
 //!
 //! * **Its coordinator has forgotten it**, since all participants have finished, durably. A coordinator that
 //!   answers *aborted* for a committed transaction has forgotten it.
@@ -44,7 +45,8 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// Those of one shard.
 #[derive(Default)]
 pub(super) struct Ended {
-    /// Not asked about at this moment: since when (or since when they were asked about last), the oldest first.
+    /// Not asked about at this moment: since when (or since when they were asked about last), the oldest
+    /// first.
     waiting: RefCell<VecDeque<(Instant, TxId)>>,
     /// All, as there are rows.
     count: Cell<usize>,
@@ -71,7 +73,8 @@ impl Ended {
         self.count.get() >= SOON
     }
 
-    /// Take those that are to be asked about: the old ones; where there are many, all whose coordinator may answer.
+    /// Take those that are to be asked about: the old ones; where there are many, all whose coordinator may
+    /// answer.
     fn take(&self, now: Instant, lease: Duration, is_lost: impl Fn(TxId) -> bool) -> Vec<TxId> {
         let is_many = self.is_many();
         let mut taken = Vec::new();
@@ -140,7 +143,7 @@ async fn ask(shard: &Rc<Shard>, coordinator: ServerId, all: Vec<TxId>) {
     }
 }
 
-/// The places of those replies that are as asked for.
+/// The places of those replies that are as requested.
 fn which(replies: &[GroupReply], is: impl Fn(&GroupReply) -> bool) -> BTreeSet<usize> {
     (0..replies.len()).filter(|&at| is(&replies[at])).collect()
 }

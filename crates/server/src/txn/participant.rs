@@ -50,17 +50,19 @@ impl Prepared {
     }
 }
 
-/// The locks that a prepared transaction holds: the rename lock only until this server has voted ([`super::rename_lock`]).
+/// The locks that a prepared transaction holds: the rename lock only until this server has voted
+/// ([`super::rename_lock`]).
 pub fn locks_held(identity: &Identity, list: &[Action], participants: &[ServerId]) -> Vec<(Bytes, Mode)> {
     let has_voted = !participants.is_empty();
     let is_held = |action: &&Action| !(has_voted && matches!(action, Action::RenameLock {}));
     list.iter().filter(is_held).flat_map(|action| actions::locks(identity, action)).collect()
 }
 
-/// Validate, lock, and make it durable. Idempotent; a longer list under the same id replaces the shorter it begins with.
+/// Validate, lock, and make it durable. Idempotent; a longer list under the same id replaces the shorter it
+/// begins with.
 ///
 /// # Errors
-/// `Busy`: another's lock; `Changed`: the plan's facts are old; or what forbids an action.
+/// `Busy`: another's lock; `Changed`: the plan's facts are old; or the error that forbids an action.
 pub async fn prepare(
     shard: &Rc<Shard>,
     tx: TxId,
@@ -201,7 +203,8 @@ fn validate(shard: &Rc<Shard>, tx: TxId, list: &[Action], loaded: &Loaded) -> Re
     Ok(None)
 }
 
-/// Abort a transaction that holds nothing but the rename lock: without this server's vote it is never committed.
+/// Abort a transaction that holds nothing but the rename lock: without this server's vote it is never
+/// committed.
 ///
 /// # Errors
 /// When the store fails.

@@ -55,7 +55,7 @@ impl Held {
         }
     }
 
-    /// Bulk writes that are held go on.
+    /// Bulk writes that are held continue.
     pub fn release(&self) {
         self.released.wake_all();
     }

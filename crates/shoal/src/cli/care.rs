@@ -57,11 +57,11 @@ pub struct Status {
 #[command(after_help = "\
 Example:  shoal fsck shoal://127.0.0.1:7441/demo             (looks, and changes nothing)
           shoal fsck shoal://127.0.0.1:7441/demo --repair
-It runs beside programs that use the file system: what is wrong in one look and not in the next was a change under way.
-A repair loses no byte that somebody wrote: objects and bytes without a name go to /lost+found, rows that cannot be
-right into the file of --save. What had to be made up (an owner, a mode) is said. Where two things could be right,
-nothing is done, and it is said what you can do.
-Exit status: 0 clean (or all mended), 1 damage found (or left), 2 could not check.")]
+It runs while programs use the file system: a problem in one look and not in the next was a change under way.
+A repair loses no written byte: objects and bytes without a name go to /lost+found, rows that cannot be
+right into the file of --save. It reports made-up values (an owner, a mode). Where two states could be right,
+it changes nothing, and says what you can do.
+Exit status: 0 clean (or all repaired), 1 damage found (or left), 2 could not check.")]
 pub struct Fsck {
     /// The file system [default: ./shoal-data].
     #[arg(default_value = "shoal-data")]
@@ -94,10 +94,10 @@ Example:  shoal sync                               make everything durable now
           shoal sync /mnt/demo                     the same, and fail if something written through the mount was lost
           shoal sync --metadata fsync              from now on, metadata is durable at fsync
           shoal sync --coalescing watermark:1:8    from now on, changes share syncs as in PVFS
-Names, attributes and bytes that were changed before, by whichever client, are on the disks of all servers when it returns.
+Names, attributes and bytes that were changed before, by any client, are on the disks of all servers when it returns.
 Linux does not pass sync(2) and syncfs(2) on to a FUSE mount, so `sync -f` is not enough: use this. Stores in a shared
-mapping are handed to the servers first; that they are durable only msync(2) and fsync(2) promise.
-A server that does not answer keeps no other from it: it is named, and the exit status is 1. By a path on a mount the mount's
+mapping are written to the servers first; only msync(2) and fsync(2) promise that they are durable.
+A server that does not answer does not stop the others: it is named, and the exit status is 1. By a path on a mount the mount's
 own time limit counts first.")]
 pub struct Sync {
     /// The file system, or any path on its mount [default: ./shoal-data].

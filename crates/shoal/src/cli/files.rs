@@ -20,8 +20,8 @@ pub struct Ls {
     /// With attributes, fetched with the entries (readdirplus).
     #[arg(long)]
     pub plus: bool,
-    /// With the contents of small files (at most 16 KiB), which come in the same messages: in JSON whole, as `data` or, if they
-    /// are no text, as `data_hex`; else their first line.
+    /// With the contents of small files (at most 16 KiB), which come in the same messages: in JSON whole, as
+    /// `data` or, if they are no text, as `data_hex`; else their first line.
     #[arg(long)]
     pub with_data: bool,
     /// In the order of the directory, unsorted: begins at once.
@@ -52,7 +52,8 @@ pub struct Cp {
     /// Directories with all they hold.
     #[arg(short, long)]
     pub recursive: bool,
-    /// Keep mode, owner, times and extended attributes: those of `user.`, as root of `trusted.` and `security.` too.
+    /// Keep mode, owner, times and extended attributes: those of `user.`, as root of `trusted.` and
+    /// `security.` too.
     #[arg(short, long)]
     pub preserve: bool,
     /// Copy a symbolic link that is named here as a link, not its target; in trees it is always so.

@@ -17,7 +17,8 @@ pub struct NewFileSystem {
     /// The storage module.
     #[arg(long, value_enum, default_value_t)]
     pub module: ModuleName,
-    /// When metadata changes are durable: at reply, at fsync (a killed server loses nothing), never (scratch).
+    /// When metadata changes are durable: at reply, at fsync (a killed server loses nothing), never
+    /// (scratch).
     #[arg(long, value_enum, default_value_t)]
     pub metadata_sync: MetadataSyncName,
     /// When data writes are durable: at fsync, at reply.
@@ -35,9 +36,10 @@ pub struct NewFileSystem {
     /// Memory for cached rows and data, on each server.
     #[arg(long, default_value = "64M")]
     pub cache: ByteSize,
-    /// Which techniques are used: ours, paper or baseline, and what differs from the set (for study): paper,eager=off.
-    /// Switches: precreate, stuffing, readdirplus, compound (on, off); eager (on, off, bytes); split (on, off, entries);
-    /// placement (colocated, spread); coalescing (pipelined, watermark, watermark:LOW:HIGH, per-op).
+    /// Which techniques are used: ours, paper or baseline, and the differences from the set (for study):
+    /// paper,eager=off. Switches: precreate, stuffing, readdirplus, compound (on, off); eager (on, off,
+    /// bytes); split (on, off, entries); placement (colocated, spread); coalescing (pipelined, watermark,
+    /// watermark:LOW:HIGH, per-op).
     #[arg(long, default_value_t, value_name = "WORDS")]
     pub switches: SwitchWords,
 }
@@ -133,7 +135,8 @@ pub struct Serve {
     /// Microseconds to poll before sleeping; for cores with nothing else to do.
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub polling_us: u64,
-    /// Seconds without a message after which a client's session ends, and what only it held open goes.
+    /// Seconds without a message after which a client's session ends, and files that only it held open are
+    /// removed.
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub lease: u64,
     /// One line of JSON instead of words when ready.
@@ -144,7 +147,7 @@ pub struct Serve {
 /// How a file system is mounted.
 #[derive(Args, Debug, Clone)]
 pub struct MountOptions {
-    /// Milliseconds that names and attributes are believed; 0: strict, every look asks.
+    /// Milliseconds that names and attributes are cached; 0: strict, every look asks.
     #[arg(long, value_name = "MS", default_value_t = 100)]
     pub attr_timeout: u64,
     /// Never list a directory ahead of lookups: every name costs a message.
@@ -162,8 +165,9 @@ pub struct MountOptions {
     /// Let other users in (root mounts do anyway).
     #[arg(long)]
     pub allow_other: bool,
-    /// Options as mount(8) and /etc/fstab write them, separated by commas: ro, rw, nosuid, suid, nodev, dev (suid and dev: root
-    /// only), noexec, exec, and those above (attr_timeout=MS, key=FILE, ...). They count before the others.
+    /// Options as mount(8) and /etc/fstab write them, separated by commas: ro, rw, nosuid, suid, nodev, dev
+    /// (suid and dev: root only), noexec, exec, and those above (attr_timeout=MS, key=FILE, ...). They count
+    /// before the others.
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub mount_options: Vec<String>,
 }
@@ -191,7 +195,7 @@ pub struct Mount {
     /// How.
     #[command(flatten)]
     pub options: MountOptions,
-    /// Return when it is mounted, and go on in the background.
+    /// Return when it is mounted, and continue in the background.
     #[arg(long)]
     pub background: bool,
     /// One line of JSON instead of words when ready.
@@ -206,7 +210,7 @@ pub struct Umount {
     /// The mount point.
     #[arg(value_hint = ValueHint::DirPath)]
     pub mountpoint: PathBuf,
-    /// Detach it now; programs that still use it go on until they close their files.
+    /// Detach it now; programs that still use it continue until they close their files.
     #[arg(long)]
     pub lazy: bool,
 }
@@ -249,12 +253,14 @@ The order does not matter, but two servers with one identity must never run:
 Of a file system with one server do step 1 while it runs: its clients hear of the new address within 30 seconds, from it alone.
 A command that was interrupted is run again. It moves no data.")]
 pub struct MoveServer {
-    /// The cluster file or its folder; or an address (shoal://HOST:PORT/NAME) or a path on a mount: then no cluster file is written.
+    /// The cluster file or its folder; or an address (shoal://HOST:PORT/NAME) or a path on a mount: then no
+    /// cluster file is written.
     #[arg(value_name = "FILE-OR-ADDRESS")]
     pub place: String,
     /// Which server.
     pub id: u16,
-    /// Where it is reached from now on: tcp:IP:PORT or tcp:HOST:PORT. These take the place of all addresses of its machine.
+    /// Where it is reached from now on: tcp:IP:PORT or tcp:HOST:PORT. These take the place of all addresses
+    /// of its machine.
     #[arg(required = true, value_name = "NEW-ADDRESS")]
     pub addresses: Vec<String>,
     /// Which key, if no cluster file names it.

@@ -1,5 +1,5 @@
-//! `shoal add-server`: one more server for a running file system. Server 0 gives the id and the new map; the cluster file
-//! follows.
+//! `shoal add-server`: one more server for a running file system. Server 0 gives the id and the new map; the
+//! cluster file follows.
 
 use crate::address::{Place, ShoalAddress};
 use crate::cli::AddServer;

@@ -1,5 +1,5 @@
-//! `shoal layout`: how files are laid out over the servers. Of a directory it is what its new files get; of a file it can
-//! be set while the file is empty.
+//! `shoal layout`: how files are laid out over the servers. Of a directory it is the layout of its new files;
+//! of a file it can be set while the file is empty.
 
 use crate::address::Place;
 use crate::bytes_size::ByteSize;
@@ -55,7 +55,7 @@ impl Wish {
         let distribution = match (self.distribution, self.strip) {
             (Some(DistributionName::Basic), Some(_)) => bail!("`basic` has no strips: leave out --strip"),
             (Some(distribution), _) => distribution,
-            // A request that names a strip wants strips.
+            // A request that names a strip requires strips.
             (None, Some(_)) => DistributionName::SimpleStripe,
             (None, None) => name,
         };

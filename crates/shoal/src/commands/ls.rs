@@ -1,8 +1,8 @@
-//! `shoal ls`: a directory's entries, by the native client; with their attributes and contents, if asked for, in the same
-//! messages.
+//! `shoal ls`: a directory's entries, by the native client; with their attributes and contents, if requested,
+//! in the same messages.
 //!
-//! **A server that does not answer costs its entries' columns, and nothing else**: each name is listed, `?` stands for what is unknown,
-//! the servers are named at the end, and the exit status is 1.
+//! **If a server does not answer, only its entries' columns are missing**: each name is listed, `?` stands
+//! for an unknown value, the servers are named at the end, and the exit status is 1.
 
 use crate::address::Place;
 use crate::cli::Ls;
@@ -167,17 +167,17 @@ impl Lister<'_> {
     }
 }
 
-/// The columns of a long listing in front of the name: links, owner, group, size and time behind the mode.
+/// The columns of a long listing before the name: links, owner, group, size and time after the mode.
 fn long(mode: &str, [nlink, uid, gid, size, time]: [&dyn Display; 5]) -> String {
     let [nlink, uid, gid, size] = [nlink, uid, gid, size].map(ToString::to_string);
     format!("{mode} {nlink:>3} {uid:>5} {gid:>5} {size:>12} {time:<20}")
 }
 
-/// What is known of an entry that has no attributes, as a server does not answer.
+/// The known facts of an entry that has no attributes, because a server does not answer.
 enum Known<'a> {
     /// Its inode's server.
     Nothing,
-    /// A server of its bytes or, of a directory, of its shards: these are what the inode's server has.
+    /// A server of its bytes or, of a directory, of its shards: these are the values of the inode's server.
     Own(&'a Attr),
 }
 
@@ -194,7 +194,7 @@ impl Known<'_> {
         }
     }
 
-    /// The same as JSON, with null for what is unknown.
+    /// The same as JSON, with null for unknown values.
     fn json(&self, kind: Kind) -> Value {
         let mut value = match self {
             Known::Nothing => json!({ "kind": kind.word() }),

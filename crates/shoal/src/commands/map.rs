@@ -1,6 +1,8 @@
-//! `shoal map`: which bytes of a file are on which server, in words, as a picture for the terminal, and as SVG.
+//! `shoal map`: which bytes of a file are on which server, in words, as a picture for the terminal, and as
+//! SVG.
 //!
-//! The picture is made by the same views that place the bytes: the whole file, projected through its distribution.
+//! The picture is made by the same views that place the bytes: the whole file, projected through its
+//! distribution.
 
 use crate::address::Place;
 use crate::bytes_size::human;

@@ -50,7 +50,7 @@ fn say_degraded(place: &Place) {
         };
         Ok(join_all(map.servers.iter().map(ask)).await)
     });
-    // One that cannot reach any server says so with the first operation.
+    // One that cannot reach any server reports that with the first operation.
     for (id, error) in asked.into_iter().flatten().flatten() {
         eprintln!("shoal: DEGRADED: server {id} does not answer: {error}");
     }
@@ -87,7 +87,7 @@ fn in_background(args: &Mount) -> Result<ExitCode> {
     let (line, log) = (line.trim_end(), log.display().to_string());
     if args.json {
         let mut told: Value =
-            serde_json::from_str(line).context("what the mount in the background says is no JSON")?;
+            serde_json::from_str(line).context("the output of the mount in the background is no JSON")?;
         (told["process"], told["messages"]) = (child.id().into(), log.into());
         out::json_line(&told)?;
         return Ok(ExitCode::SUCCESS);

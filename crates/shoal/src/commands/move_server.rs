@@ -50,7 +50,7 @@ struct Known {
     moved: u32,
 }
 
-/// A file system, and what its servers said.
+/// A file system, and its servers' answers.
 struct FileSystem {
     place: Place,
     /// `None`: no server answers.
@@ -119,8 +119,8 @@ fn address(id: u16, text: &str) -> Result<Address> {
     Ok(address)
 }
 
-/// Warn of names that do not resolve here: the server may be meant for a network that this machine does not see, or the name has
-/// a slip. The addresses with such names.
+/// Warn of names that do not resolve here: the server may be meant for a network that this machine does not
+/// see, or the name has a slip. The addresses with such names.
 fn warn_unresolved(id: u16, new: &[Address]) -> Result<Vec<String>> {
     real::run("shoal", |env| async move {
         let mut unresolved = Vec::new();
@@ -236,7 +236,8 @@ fn next(
         folder: PathBuf::new(),
     };
     let listen = before.moved_to(new)?;
-    // Of one that is there, nothing is counted again; but where two commands at once came to different ends this one does.
+    // Of one that is there, nothing is counted again; but where two commands at once came to different ends
+    // this one does.
     let is_there = |known: &Known| known.moved < last.moved || known.addresses == listen;
     let moved = if known.iter().all(is_there) { last.moved } else { last.moved.saturating_add(1) };
     Ok((listen, moved))
@@ -251,7 +252,7 @@ fn refuse_others(place: &Place, heard: &Heard, id: u16, at: &Address) -> Result<
         Ok((_, store)) => match heard.map.server(ServerId(id)) {
             Some(info) if !info.admits(store) => {
                 format!(
-                    "who listens there is served from store {store}, and server {id} has store {}",
+                    "the listener there serves from store {store}, and server {id} has store {}",
                     info.store
                 )
             }
@@ -259,12 +260,13 @@ fn refuse_others(place: &Place, heard: &Heard, id: u16, at: &Address) -> Result<
         },
         // No process listens there, or its machine does not answer: it is to be started.
         Err(error) if matches!(error.status, Status::Unavailable | Status::TimedOut) => return Ok(()),
-        Err(error) => format!("somebody else listens there: {error}"),
+        Err(error) => format!("another process listens there: {error}"),
     };
     bail!("server {id} cannot be at {at}: {words}; nothing was changed")
 }
 
-/// Each server that answered takes the new address: first the one that moves, which the client could not find there later.
+/// Each server that answered takes the new address: first the one that moves, which the client could not find
+/// there later.
 fn tell_all(one: &FileSystem, id: u16, listen: &[String], moved: u32) -> Result<Told> {
     let name = one.place.address.name.clone();
     let Some(heard) = &one.heard else {
@@ -312,7 +314,7 @@ fn show(args: &MoveServer, report: Report) -> Result<ExitCode> {
     for one in &report.file_systems {
         out::line(match (one.told.as_slice(), one.not_told.as_slice()) {
             ([], _) => format!(
-                "  {}: no server answers: they hear of it when server {} begins there",
+                "  {}: no server answers: they are informed when server {} begins there",
                 one.name, args.id
             ),
             (told, []) => format!("  {}: written by all servers ({})", one.name, list(told)),

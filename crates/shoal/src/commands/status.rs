@@ -37,7 +37,7 @@ async fn watch(env: Env, client: Client, args: &Status) -> Result<bool> {
     loop {
         let begin = env.now();
         env.sleep(pause.unwrap_or(MOMENT)).await;
-        // A server that gave no answer is not waited for a second time, unless this goes on.
+        // A server that gave no answer is not waited for a second time, unless this continues.
         let known = if pause.is_none() { &before[..] } else { &[] };
         let now = sample(&client, known).await;
         let span = env.now().since(begin).as_secs_f64();
@@ -155,7 +155,8 @@ impl Space {
     }
 }
 
-/// The servers whose disks have no room for anything new: each keeps a reserve free, out of which removals are written.
+/// The servers whose disks have no room for anything new: each keeps a reserve free, out of which removals
+/// are written.
 fn full(now: &[Sample]) -> Vec<usize> {
     let is_full = |sample: &Sample| {
         sample.as_ref().is_ok_and(|value| {

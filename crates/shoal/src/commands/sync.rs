@@ -1,5 +1,5 @@
-//! `shoal sync`: make everything durable now, or change when it becomes so: on each server by itself. Those that do not answer are
-//! named, the others have done it, and the exit status is 1.
+//! `shoal sync`: make everything durable now, or change when it becomes so: on each server by itself. Those
+//! that do not answer are named, the others have done it, and the exit status is 1.
 
 use crate::address::{self, Place};
 use crate::cli::Sync;
@@ -23,7 +23,7 @@ pub fn run(args: Sync) -> Result<ExitCode> {
     let mountpoint = if only_now { address::mountpoint_of(&args.place)? } else { None };
     let coalescing_word = coalescing.as_deref().unwrap_or_default();
     let of = match &mountpoint {
-        // The mount knows what was written through it, and so whether something of it is lost.
+        // The mount knows the writes through it, and so whether any of them is lost.
         Some(mountpoint) => sync_mounted(mountpoint, &place, &args)?,
         None => {
             let work = |_, client: Client| async move {
@@ -75,7 +75,7 @@ fn sync_mounted(mountpoint: &Path, place: &Place, args: &Sync) -> Result<OfServe
     let failed = failed(mountpoint, &error);
     match (of.failed.is_empty(), Errno::from_io_error(&error)) {
         (true, _) => Err(failed),
-        // What it says is said once, so it comes first.
+        // Its error is reported once, so it comes first.
         (false, Some(Errno::IO)) => Err(anyhow!("{failed}; {}", words(&of))),
         (false, _) => Ok(of),
     }
@@ -129,7 +129,7 @@ fn failed(mountpoint: &Path, error: &std::io::Error) -> anyhow::Error {
     }
 }
 
-/// The servers keep it; where a cluster file was named, it says so too.
+/// The servers keep it; where a cluster file was named, it records that too.
 fn note(args: &Sync, place: &Place) -> Result<()> {
     let folder = Path::new(&args.place);
     if args.place.starts_with("shoal://") || !folder.join(FILE_NAME).is_file() {

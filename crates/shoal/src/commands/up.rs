@@ -1,7 +1,7 @@
 //! `shoal up`: servers, their data in a folder, and a mount, in this process.
 //!
-//! The folder holds `cluster.toml`, `key`, `lock` (held while it is up) and `server-N/`. Addresses and ports are chosen
-//! when a server is made and kept, because clients know them.
+//! The folder holds `cluster.toml`, `key`, `lock` (held while it is up) and `server-N/`. Addresses and ports
+//! are chosen when a server is made and kept, because clients know them.
 
 use crate::address::{Place, ShoalAddress};
 use crate::cli::Up;
@@ -226,7 +226,8 @@ fn existing(folder: &Path, args: &Up, given: Option<&clap::ArgMatches>) -> Resul
     ClusterFile::load(folder)
 }
 
-/// Settings of a new file system, given for one that is there: equal is fine, the cache may change, all else is refused.
+/// Settings of a new file system, given for one that is there: equal is fine, the cache may change, all else
+/// is refused.
 fn settle_settings(cluster: &mut ClusterFile, args: &Up, given: Option<&clap::ArgMatches>) -> Result<bool> {
     let is_given = |id: &str| given.is_some_and(|m| m.value_source(id) == Some(ValueSource::CommandLine));
     let name = is_given("name").then_some(args.new.name.as_str());
@@ -347,7 +348,8 @@ pub fn free_port() -> Result<TcpListener> {
     free.context("no free port on 127.0.0.1")
 }
 
-/// How this process's own mount finds the file system, and others too: the TCP address of the first server that serves.
+/// How this process's own mount finds the file system, and others too: the TCP address of the first server
+/// that serves.
 fn place(cluster: &ClusterFile, missing: &[Missing]) -> Result<Place> {
     let serves = |id: &u16| missing.iter().all(|missing| missing.server != *id);
     let first = (0..cluster.server.len() as u16).find(serves).unwrap_or(0);

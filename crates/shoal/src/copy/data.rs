@@ -1,5 +1,5 @@
-//! The bytes of one file. A small one goes in one message; of a larger one several chunks are under way at once, read on
-//! one side while others are written on the other.
+//! The bytes of one file. A small one goes in one message; of a larger one several chunks are under way at
+//! once, read on one side while others are written on the other.
 
 use super::Copier;
 use super::spot::{Meta, Remote, Spot, owner};

@@ -35,7 +35,7 @@ pub struct Remote {
 
 enum RemoteDir {
     Known(Handle),
-    /// It is what this place will be.
+    /// It is the future object of this place.
     Above(Rc<Remote>),
 }
 
@@ -309,7 +309,8 @@ impl Spot {
         }
     }
 
-    /// Set mode and times, and with `all` the owner (which only root may, so only root must); and extended attributes.
+    /// Set mode and times, and with `all` the owner (which only root may, so only root must); and extended
+    /// attributes.
     pub async fn set(&self, meta: &Meta, all: bool, xattrs: &Xattrs) -> Result<()> {
         match self {
             Spot::Local(path) => set_local(path, meta, all, xattrs),

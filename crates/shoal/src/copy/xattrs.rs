@@ -47,7 +47,7 @@ fn of_local(path: &Path, is_link: bool) -> Result<Xattrs> {
     };
     let list = match listed {
         Ok(len) => buf[..len].to_vec(),
-        // This file system has no such thing.
+        // This file system has no such attributes.
         Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
         Err(error) => return Err(error.into()),
     };

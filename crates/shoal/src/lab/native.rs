@@ -1,7 +1,7 @@
 //! The native client as a target of benchmarks: one worker is one thread with a client of its own.
 //!
-//! A worker's methods block; the client is asynchronous and bound to its thread. So each worker has a world of its own, on
-//! its thread, entered for each call: no hop between threads is part of what is measured.
+//! A worker's methods block; the client is asynchronous and bound to its thread. So each worker has a world
+//! of its own, on its thread, entered for each call: no hop between threads is part of what is measured.
 
 use crate::address::Place;
 use crate::connect;
@@ -35,7 +35,7 @@ impl Native {
         Native { name, place, is_cached: true, pids: Vec::new(), planted: 0.0, is_counted: true }
     }
 
-    /// Names and attributes are asked for each time.
+    /// Names and attributes are requested each time.
     pub fn uncached(self) -> Native {
         Native { is_cached: false, ..self }
     }
@@ -149,7 +149,7 @@ struct NativeWorker {
     runtime: Driver,
 }
 
-/// The worker's world, and what its operations are made to take longer, percent.
+/// The worker's world, and the added time of its operations, percent.
 struct Driver {
     runtime: real::Runtime,
     planted: f64,

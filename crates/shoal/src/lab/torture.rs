@@ -37,7 +37,7 @@ use std::time::Duration;
 pub struct Plan {
     /// The file system.
     pub wish: Wish,
-    /// How often what several clients do at once is done.
+    /// How often the concurrent checks are done.
     pub together: usize,
     /// How often something is killed.
     pub rounds: usize,

@@ -1,5 +1,5 @@
-//! A file system in this process, over Unix sockets: each server in a thread and an environment of its own, so that its
-//! counts are its own.
+//! A file system in this process, over Unix sockets: each server in a thread and an environment of its own,
+//! so that its counts are its own.
 
 use futures_channel::{mpsc, oneshot};
 use futures_util::StreamExt as _;
@@ -46,7 +46,8 @@ fn key() -> SecretKey {
 }
 
 impl Cluster {
-    /// Servers for metadata and data. Its id is always the same, so that new directories always go to the same servers.
+    /// Servers for metadata and data. Its id is always the same, so that new directories always go to the
+    /// same servers.
     pub fn start(servers: u16, module: ModuleKind) -> Cluster {
         Cluster::start_with(servers, module, Switches::default())
     }
@@ -71,7 +72,7 @@ impl Cluster {
         Cluster { servers: starts.collect(), map, _dir: dir }
     }
 
-    /// A client's options: nothing is believed for longer than the operation that asked it.
+    /// A client's options: nothing is cached for longer than the operation that asked it.
     pub fn client(&self) -> shoal_client::Options {
         let addresses = self.map.servers.iter().flat_map(|info| info.addresses.iter());
         let addresses: Vec<Address> = addresses.map(|text| text.0.parse().unwrap()).collect();

@@ -22,7 +22,8 @@ pub struct Total {
     pub servers: Vec<CounterSnapshot>,
     pub requests: u64,
     pub peer_messages: u64,
-    /// Among them those by which servers tell each other how far their stores are durable: no operation costs them.
+    /// Among them those by which servers report to each other how far their stores are durable: no operation
+    /// costs them.
     pub remembers: u64,
     pub groups: u64,
     pub group_syncs: u64,
@@ -57,7 +58,7 @@ impl Meter<'_> {
         total
     }
 
-    /// The counts when nothing goes on any more.
+    /// The counts when nothing is under way any more.
     pub async fn quiet(&self) -> Total {
         let (mut last, mut turns) = (self.total().await, 0);
         while turns < QUIET_TURNS {
@@ -89,8 +90,8 @@ pub struct Cost {
     /// Groups of the journal, and syncs of all kinds.
     pub groups: f64,
     pub syncs: f64,
-    /// System calls for sockets (client's and servers'), and for files (servers'; an `O_DSYNC` write is one, `fdatasync` is
-    /// among the syncs).
+    /// System calls for sockets (client's and servers'), and for files (servers'; an `O_DSYNC` write is one,
+    /// `fdatasync` is among the syncs).
     pub socket_calls: f64,
     pub file_calls: f64,
     /// Bytes written to sockets, by the client and the servers.
@@ -161,7 +162,7 @@ impl Cost {
         }
     }
 
-    /// The mean of what single operations cost.
+    /// The mean cost of single operations.
     pub fn mean(name: &'static str, costs: &[Cost]) -> Cost {
         let of = |field: fn(&Cost) -> f64| costs.iter().map(field).sum::<f64>() / costs.len() as f64;
         let mut by_name = BTreeMap::new();

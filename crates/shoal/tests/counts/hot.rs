@@ -116,8 +116,8 @@ impl Run<'_> {
         .await;
     }
 
-    /// New directories below `dir`, each with what it cost: those that were placed on the server of `dir`,
-    /// and the others. The next turn is not known, so each is measured by itself.
+    /// New directories below `dir`, each with its cost: those that were placed on the server of `dir`, and
+    /// the others. The next turn is not known, so each is measured by itself.
     async fn places(&self, dir: Handle) -> [Vec<(Name, Cost)>; 2] {
         let (client, servers) = (self.client(), self.client().map().servers.len());
         // All servers' handles are drawn then.
@@ -281,8 +281,8 @@ fn measure(servers: u16, module: ModuleKind, table: &[Most]) -> Vec<Cost> {
 /// Runs in one of which each operation has to cost as in the table.
 const RUNS_MAX: usize = 3;
 
-/// Hold all operations against a table. Syncs of the servers' own, which a slow disk lets fall into a measurement, are no
-/// operation's: one that costs too much is measured again.
+/// Hold all operations against a table. Syncs of the servers' own, which a slow disk lets fall into a
+/// measurement, are no operation's: one that costs too much is measured again.
 fn hold(servers: u16, table: &[Most]) {
     let mut wrong: Vec<Option<String>> = vec![Some(String::new()); table.len()];
     for _ in 0..RUNS_MAX {

@@ -28,7 +28,8 @@ fn files(dir: Handle, prefix: &str, data: &Bytes) -> Vec<NewFile> {
     names(prefix).into_iter().map(|name| NewFile { dir, name, data: data.clone() }).collect()
 }
 
-/// Costs of one call for all files: messages exactly, syncs, system calls for sockets and bytes copied at most.
+/// Costs of one call for all files: messages exactly, syncs, system calls for sockets and bytes copied at
+/// most.
 fn assert(cost: &Cost, messages: f64, syncs: f64, calls: f64, copied: f64) {
     println!("{}", cost.row());
     assert_eq!((cost.messages, cost.peers), (messages, 0.0), "{cost:#?}");

@@ -1,8 +1,8 @@
 //! The design's table of messages: for the baseline, the paper's set and ours, over 1, 4 and 8 data servers,
 //! exactly; and in addition the costs of our way where a file is not a small one on the server of its name.
 //!
-//! *n* is the number of data servers; a request and its reply are one message; messages between servers are not the
-//! client's. The directory's handle is known, and what new files take from it.
+//! *n* is the number of data servers; a request and its reply are one message; messages between servers are
+//! not the client's. The directory's handle is known, and so are the properties that new files take from it.
 
 use crate::cluster::Cluster;
 use bytes::Bytes;
@@ -177,7 +177,8 @@ fn a_listing_with_attributes_costs_what_the_table_says() {
                 assert_eq!(listed, ENTRIES);
                 match set {
                     "baseline" => assert_eq!(messages, 1 + ENTRIES * (n + 1)),
-                    // The names, and then one question a server: no stuffed file has anything on a second one.
+                    // The names, and then one question a server: no stuffed file has anything on a second
+                    // one.
                     "paper" => assert!((2..=1 + n).contains(&messages), "{messages} over {n}"),
                     _ => assert_eq!(messages, 1),
                 }

@@ -1,7 +1,8 @@
 //! The table of the allowed costs of operations. `docs/COUNTS.md` has the measured figures, the design's, and
 //! the reasons.
 //!
-//! The bounds are close: an extra message, sync or system call breaks them, and so does another copy of the data.
+//! The bounds are close: an extra message, sync or system call breaks them, and so does another copy of the
+//! data.
 
 use crate::cost::Most;
 

@@ -1,12 +1,12 @@
-//! Wrong and contradictory configuration: named with its file, its line where it is no TOML of ours, and the remedy; and
-//! nothing is made or changed.
+//! Wrong and contradictory configuration: named with its file, its line where it is no TOML of ours, and the
+//! remedy; and nothing is made or changed.
 
 use crate::program::*;
 
 /// The text in a file, and its replacement.
 type Replaced<'a> = (&'a str, &'a str);
 
-/// The cluster file of two servers with one thing replaced, and the words of the refusal.
+/// The cluster file of two servers with one part replaced, and the words of the refusal.
 #[track_caller]
 fn contradicts(home: &Home, replaced: &[Replaced<'_>], words: &[&str]) {
     let path = home.path("cluster/cluster.toml");
@@ -33,15 +33,15 @@ fn unknown_missing_and_wrong_settings_are_named_with_file_and_line() {
         ("key = \"key\"", "", ["line 1", "missing field `key`"]),
         ("listen = ", "adress = ", ["line 5", "unknown field `adress`"]),
         ("folder = \"s0\"", "", ["line 4", "missing field `folder`"]),
-        ("listen = [\"", "listen = \"", ["line 5", "mend that line"]),
+        ("listen = [\"", "listen = \"", ["line 5", "correct that line"]),
         ("\"metadata\"", "\"meta\"", ["line 7", "unknown variant `meta`"]),
-        ("strip = ", "stripe = ", ["unknown field `stripe`", "mend that line"]),
-        ("width = 0", "width = \"many\"", ["invalid type: string \"many\"", "mend that line"]),
-        ("width = 0", "width = 70000", ["70000", "mend that line"]),
-        ("number = 1", "number = -1", ["invalid value: integer `-1`", "mend that line"]),
+        ("strip = ", "stripe = ", ["unknown field `stripe`", "correct that line"]),
+        ("width = 0", "width = \"many\"", ["invalid type: string \"many\"", "correct that line"]),
+        ("width = 0", "width = 70000", ["70000", "correct that line"]),
+        ("number = 1", "number = -1", ["invalid value: integer `-1`", "correct that line"]),
         ("module = \"disk\"", "module = \"tape\"", ["unknown variant `tape`", "`memory`"]),
-        ("cache = \"64M\"", "cache = \"64 lots\"", ["`64 lots` is not a size", "mend that line"]),
-        ("[[collection]]", "[[collection", ["line 20", "mend that line"]),
+        ("cache = \"64M\"", "cache = \"64 lots\"", ["`64 lots` is not a size", "correct that line"]),
+        ("[[collection]]", "[[collection", ["line 20", "correct that line"]),
     ] {
         contradicts(&home, &[(from, to)], &words);
     }

@@ -1,9 +1,10 @@
 //! A coordinator that is killed between prepare and finish, and whose folder is lost: its transactions end
 //! alike on all servers.
 //!
-//! A file is renamed from a directory on server 2 to one on server 1, which coordinates that; the file itself is on server 3. Servers
-//! are stopped and go on, so that the rename comes to the state that is meant and no further; where it went past that (a server
-//! waits for another for some seconds only), the next file is renamed.
+//! A file is renamed from a directory on server 2 to one on server 1, which coordinates that; the file itself
+//! is on server 3. Servers are stopped and continue, so that the rename comes to the state that is meant and
+//! no further; where it went past that (a server waits for another for some seconds only), the next file is
+//! renamed.
 
 use crate::program::*;
 use rustix::process::Signal;
@@ -52,7 +53,7 @@ enum Came {
     OnePrepared,
     /// Both have.
     AllPrepared,
-    /// Server 3 has carried it out, and server 2 has not heard of that.
+    /// Server 3 has committed it, and server 2 does not know that.
     OneCarriedOut,
 }
 

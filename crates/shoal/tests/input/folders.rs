@@ -8,7 +8,8 @@ use shoal_store::{Changes, CollectionConfig, Identity, ModuleKind, look};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The blocks of 4 KiB at which a journal's groups begin, in order of their sequence, with generation and length.
+/// The blocks of 4 KiB at which a journal's groups begin, in order of their sequence, with generation and
+/// length.
 fn groups(segment: &[u8]) -> Vec<Group> {
     let word = |at: usize| u64::from_le_bytes(segment[at..at + 8].try_into().unwrap());
     let at_block = |at: usize| {
@@ -340,7 +341,7 @@ fn a_server_is_never_there_twice() {
     );
     assert_untouched(&before, &listing(&twin.join("s1/demo/journal")));
 
-    // The first goes on as if nothing had been.
+    // The first continues as if nothing had been.
     assert_eq!(said(&["cat", &format!("{root}/f"), "--key", &key]), "once");
     said(&["fsck", &cluster, "--quiet"]);
     both.stop();

@@ -162,7 +162,7 @@ fn garbage(options: &Options) -> Vec<(bool, Vec<u8>)> {
     let (hello, request) = (hello(options, VERSIONS), frame(FrameKind::Request, VERSIONS.1, &ping()));
     let mut flipped = request.clone();
     flipped[40] ^= 0xff;
-    // A right head that promises more than any frame may hold, and one that promises what never comes.
+    // A right head that promises more than any frame may hold, and one that promises bytes that never come.
     let head = |body: u32, bulk: u32| {
         let mut head = request[..32].to_vec();
         head[16..20].copy_from_slice(&body.to_le_bytes());
@@ -248,7 +248,7 @@ fn resident(pid: u32) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// How many connections a test may hold, with what else it needs; as far as the system lets it.
+/// How many connections a test may hold, with its other files; as far as the system lets it.
 fn many(wanted: usize) -> usize {
     let may = shoal_env::raise_open_files(wanted as u64 + 500) as usize;
     if may < wanted + 500 {
@@ -313,7 +313,7 @@ fn without_descriptors_new_connections_wait_and_the_others_are_served() {
     soon("the server says that it cannot accept", || up.told().contains("no connection can be accepted"));
     honest.write_all(&frame(FrameKind::Request, VERSIONS.1, &ping())).unwrap();
     assert_eq!(next(&mut honest, &mut BytesMut::new()).unwrap().kind, FrameKind::Reply);
-    // It goes on as soon as some are gone.
+    // It continues as soon as some are gone.
     drop(waiting);
     still_serves(&home, &root);
     let told = up.stop();

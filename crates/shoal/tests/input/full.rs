@@ -66,7 +66,7 @@ fn a_disk_that_is_too_small_is_named_with_the_remedy_and_larger_it_is_used() {
 
 #[test]
 fn a_disk_with_too_little_room_is_named_at_the_start_and_by_status_and_the_least_useful_one_is_used() {
-    // What ext4 takes for itself is beyond what a store needs.
+    // The space that ext4 takes for itself is not part of a store's need.
     for (mib, is_enough) in [(200, false), (330, true)] {
         let home = Home::new();
         let Some(disk) = disk(&home, mib) else { return };
@@ -103,7 +103,7 @@ fn a_disk_with_too_little_room_is_named_at_the_start_and_by_status_and_the_least
     }
 }
 
-/// Files that were written and synced, with what is in them.
+/// Files that were written and synced, with their contents.
 fn acknowledged(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     std::fs::create_dir(dir).unwrap();
     let mut files = Vec::new();
@@ -153,7 +153,7 @@ fn a_full_disk_refuses_what_has_no_room_and_loses_nothing() {
     are_there(&files);
     let told = String::from_utf8(run(&["status", data.to_str().unwrap()]).stdout).unwrap();
     assert!(told.contains("NOT WELL: server 0: ") && told.contains("remove files"), "{told}");
-    // Removals work, and so does the rest of what frees.
+    // Removals work, and so do the other operations that free space.
     for (path, _) in files.drain(40..) {
         let removed = std::fs::remove_file(&path);
         assert!(removed.is_ok(), "{}: {removed:?}: {}", path.display(), serving.told());

@@ -269,9 +269,9 @@ fn a_new_store_gives_up_what_was_lost_and_nothing_else() {
         status == Some(1) && found.contains(&format!("a store of server {lost} was given up")),
         "{found}"
     );
-    assert!(!found.contains("mended:"), "{found}");
+    assert!(!found.contains("repaired:"), "{found}");
     let (status, left) = fsck(&["--repair"]);
-    assert!(status == Some(1) && left.contains("nothing was mended: --lost-stores"), "{left}");
+    assert!(status == Some(1) && left.contains("nothing was repaired: --lost-stores"), "{left}");
     assert_eq!(fsck(&[]), (Some(1), found));
     let (status, mended) = fsck(&["--repair", "--lost-stores"]);
     assert_eq!(status, Some(0), "{mended}");
@@ -332,7 +332,8 @@ fn a_store_is_given_up_only_while_all_other_servers_run() {
     all.stop();
 }
 
-/// Wait until the server at this port knows the stores of all others: from then on it refuses any other store.
+/// Wait until the server at this port knows the stores of all others: from then on it refuses any other
+/// store.
 fn until_stores_are_known(port: u16, key: &Path) {
     let options = options(SocketAddr::from(([127, 0, 0, 1], port)), key);
     shoal_env::real::run("client", |env| async move {
@@ -442,7 +443,8 @@ impl Tree {
         }
     }
 
-    /// Of a copy of the tree that was made after the folder was copied, each byte that is read is its own, or a hole.
+    /// Of a copy of the tree that was made after the folder was copied, each byte that is read is its own, or
+    /// a hole.
     #[track_caller]
     fn has_nothing_foreign(&self, name: &str, count: usize) {
         for copy in 0..count {
@@ -512,7 +514,7 @@ fn an_older_copy_that_is_accepted_shares_nothing_with_what_was_written_since() {
         "{found}"
     );
     let (status, left) = fsck(&["--repair"]);
-    assert!(status == Some(1) && left.contains("nothing was mended: --lost-stores"), "{left}");
+    assert!(status == Some(1) && left.contains("nothing was repaired: --lost-stores"), "{left}");
     let (status, mended) = fsck(&["--repair", "--lost-stores"]);
     assert_eq!(status, Some(0), "{mended}");
     said(&["fsck", &data, "--quiet"]);

@@ -1,5 +1,5 @@
-//! Bad input: whatever is wrong, the program says what, where, and what to do, and nothing undamaged is lost. One file a
-//! family; `docs/BADINPUT.md` is the table of all.
+//! Bad input: the program reports the error, its place and the remedy, and no undamaged data is lost. One
+//! file a family; `docs/BADINPUT.md` is the table of all.
 
 mod config;
 mod coordinator;

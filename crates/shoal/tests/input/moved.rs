@@ -30,7 +30,8 @@ impl Machines {
         Machines { home, cluster, servers: BTreeMap::new() }
     }
 
-    /// Two of which the second also listens at a socket of its machine, as `shoal up` has it; that socket, and its other address.
+    /// Two of which the second also listens at a socket of its machine, as `shoal up` has it; that socket,
+    /// and its other address.
     fn with_a_socket() -> (Machines, PathBuf, String) {
         let mut machines = Machines::stopped(2);
         let (socket, from) = (machines.home.path("socket"), machines.written(1).0);
@@ -79,7 +80,8 @@ impl Machines {
         (server["listen"][0].as_str().unwrap().to_owned(), moved)
     }
 
-    /// Another folder with the cluster file as it is now, its servers' data in the same places, and what this machine knows of them.
+    /// Another folder with the cluster file as it is now, its servers' data in the same places, and this
+    /// machine's record of them.
     fn copy_file(&self, to: &str) -> String {
         let text = std::fs::read_to_string(self.file()).unwrap();
         let data = self.home.text("cluster");
@@ -172,7 +174,8 @@ fn servers_move_while_a_mount_uses_them_and_the_mount_follows() {
     machines.start(0);
     works("root");
     machines.all_agree();
-    // By the path on the mount other commands find it, too, though all servers are elsewhere than when it was mounted.
+    // By the path on the mount other commands find it, too, though all servers are elsewhere than when it was
+    // mounted.
     said(&["move-server", &cluster, "2", &new_address()]);
     machines.stop(2);
     machines.start(2);
@@ -248,7 +251,8 @@ fn a_move_that_was_interrupted_is_completed_by_the_same_command() {
     machines.stop(1);
     machines.start(1);
     machines.all_agree();
-    // Two at once, from two copies of the file, to two addresses: one of them counts, and where it does not, it says so.
+    // Two at once, from two copies of the file, to two addresses: one of them counts, and a command whose
+    // change does not count fails.
     let other = machines.copy_file("other");
     let both = [(&cluster, new_address()), (&other, new_address())];
     let running: Vec<_> = both
@@ -410,7 +414,7 @@ fn a_new_address_that_is_none_or_anothers_is_refused_and_nothing_changes() {
             &others.written(0).0,
             &["server 1 cannot be at", "no file system of that id", "nothing was changed"],
         ),
-        ("1", &stranger, &["server 1 cannot be at", "somebody else listens there", "nothing was changed"]),
+        ("1", &stranger, &["server 1 cannot be at", "another process listens there", "nothing was changed"]),
         ("7", "tcp:127.0.0.1:1", &["no server 7", "0 to 1"]),
         ("1", "tcp:10.0.0.300:7441", &["is not an address", "tcp:HOST:PORT"]),
         ("1", "tcp:0.0.0.0:7441", &["leads nowhere"]),

@@ -184,7 +184,8 @@ impl Home {
         self.text(name)
     }
 
-    /// A cluster file in `cluster`, for so many servers in `cluster/sN`, at ports that were free a moment ago.
+    /// A cluster file in `cluster`, for so many servers in `cluster/sN`, at ports that were free a moment
+    /// ago.
     pub fn cluster(&self, servers: usize) -> (String, Vec<u16>) {
         let cluster = self.text("cluster");
         let ports = free_ports(servers);
@@ -250,7 +251,7 @@ pub fn options(server: SocketAddr, key: &Path) -> Options {
     Options::new(vec![format!("tcp:{server}").parse().unwrap()], secret, fs_id, number)
 }
 
-/// Wait for what soon becomes true.
+/// Wait for a condition that soon becomes true.
 #[track_caller]
 pub fn soon(what: &str, mut is_true: impl FnMut() -> bool) {
     let begin = std::time::Instant::now();
@@ -301,7 +302,8 @@ impl Drop for Mounted {
     }
 }
 
-/// The signal is sent to a process; its threads stop a moment later, each where it is, and may have answered until then.
+/// The signal is sent to a process; its threads stop a moment later, each where it is, and may have answered
+/// until then.
 fn wait_until_stopped(pid: u32) {
     let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
         let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat")));

@@ -1,4 +1,5 @@
-//! Commands beside a server that does not answer: what the others know is shown and done, and the silent one is named.
+//! Commands with a server that does not answer: the others' part is shown and done, and the silent one is
+//! named.
 
 use crate::program::*;
 use rustix::process::Signal;
@@ -20,7 +21,8 @@ struct Site {
 }
 
 const SECOND: u64 = 1;
-/// Seconds that commands wait: longer than a busy server that answers takes, and shorter than the client's own limit.
+/// Seconds that commands wait: longer than a busy server that answers takes, and shorter than the client's
+/// own limit.
 const LIMIT: &str = "5";
 /// The one file that has bytes on both servers.
 const STRIPED: &str = "striped";

@@ -1,4 +1,4 @@
-//! Names, paths and sizes beyond what there can be: refused with their numbers, and nothing is allocated for them.
+//! Names, paths and sizes beyond the limits: refused with their numbers, and nothing is allocated for them.
 
 use crate::program::*;
 use rustix::io::Errno;

@@ -25,8 +25,8 @@ pub(super) struct BloomFilter {
     pub complete: bool,
 }
 
-/// The added keys. **Bits are only set.** While another thread adds keys, a lookup may or may not find them; it
-/// finds every key whose addition happened before the lookup.
+/// The added keys. **Bits are only set.** While another thread adds keys, a lookup may or may not find them;
+/// it finds every key whose addition happened before the lookup.
 pub(super) struct Noted {
     blocks: Box<[OnceLock<Box<[AtomicU64; BLOCK_WORDS]>>]>,
     blocks_taken: AtomicUsize,

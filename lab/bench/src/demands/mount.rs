@@ -1,8 +1,8 @@
 //! The requirements of a mount, relative to a pass-through mount with the same cache times in the same run.
 //!
-//! Metadata durable at reply: create and remove reach a share of P ÷ (the pass-through's time + round trips + syncs), with
-//! P processes that wait. Durable at fsync, as ext4 promises: a share of the pass-through's own rate. Stats always: a share
-//! of the pass-through's.
+//! Metadata durable at reply: create and remove reach a share of P ÷ (the pass-through's time + round trips +
+//! syncs), with P processes that wait. Durable at fsync, as ext4 promises: a share of the pass-through's own
+//! rate. Stats always: a share of the pass-through's.
 
 use super::{Verdict, share};
 use crate::bounds::{Bound, Limit};
@@ -52,7 +52,8 @@ pub fn mount(report: &Report, target: &str, mount: Mount) -> Vec<Verdict> {
     changes.into_iter().chain([stat]).flatten().collect()
 }
 
-/// The demand on a target of a run of epochs, whose reference is a pass-through that leaves the kernel its pages.
+/// The demand on a target of a run of epochs, whose reference is a pass-through that leaves the kernel its
+/// pages.
 pub fn epochs(report: &Report, target: &str, mount: Mount) -> Option<Verdict> {
     of_way(report, target, mount, SECOND, SECOND, EPOCH_OF_WAY)
 }

@@ -1,4 +1,4 @@
-//! An open directory: a stream of entries that can go on from any of them.
+//! An open directory: a stream of entries that can continue from any of them.
 //!
 //! The kernel asks for entries after an offset, which is the source's own cookie of the entry before. A
 //! listing in order continues from the entries read ahead; any other offset drops those and seeks.

@@ -164,7 +164,7 @@ impl Source {
         self.made(caller, parent, name, 0)
     }
 
-    /// Answers for an object just made by name: gives it to its maker, with the mode asked for.
+    /// Answers for an object just made by name: gives it to its maker, with the mode requested.
     fn made(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32) -> Result<FileAttr> {
         let attr = self.lookup(parent, name)?;
         if !self.needs_correction(caller, mode) {

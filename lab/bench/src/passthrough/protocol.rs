@@ -140,7 +140,7 @@ impl Source {
     }
 }
 
-/// With size 0 the length is asked for, otherwise the value itself.
+/// With size 0 the length is requested, otherwise the value itself.
 fn answer_xattr(size: u32, reply: ReplyXattr, get: impl Fn(&mut [u8]) -> Result<usize>) {
     let mut value = vec![0u8; size.min(TRANSFER_MAX) as usize];
     match get(&mut value) {
@@ -339,7 +339,7 @@ impl Filesystem for Source {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        // A close of a copy makes the source do what it does at each close.
+        // A close of a copy makes the source do its work of each close.
         let close_copy = |file: Arc<OwnedFd>| rustix::io::fcntl_dupfd_cloexec(file.as_ref(), 0).map(drop);
         answer_empty(self.files.get(fh.0).and_then(close_copy), reply);
     }

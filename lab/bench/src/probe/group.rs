@@ -1,5 +1,5 @@
-//! A journal's group, made durable: so many bytes at once, by as many writers as there are servers, on the servers' disk;
-//! and what that disk takes of large durable writes in all.
+//! A journal's group, made durable: so many bytes at once, by as many writers as there are servers, on the
+//! servers' disk; and that disk's total rate of large durable writes.
 
 use std::path::Path;
 use std::time::Duration;

@@ -9,9 +9,9 @@
 //!   request   len u32 | reply_len u32 | zeros up to len          reply   zeros, reply_len
 //! ```
 //!
-//! The servers' process is this program started again ([`echo_server_main`]); it says where it listens in a line of JSON,
-//! and serves until its input ends. [`Connection::Queue`] is the way of servers inside the client's own process: threads
-//! that hand a message to each other.
+//! The servers' process is this program started again ([`echo_server_main`]); it says where it listens in a
+//! line of JSON, and serves until its input ends. [`Connection::Queue`] is the way of servers inside the
+//! client's own process: threads that hand a message to each other.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -446,7 +446,7 @@ fn watch(waiting: &impl AsFd, fd: BorrowedFd<'_>, at: u64) -> Result<()> {
     Ok(epoll::add(waiting, fd, epoll::EventData::new_u64(at), epoll::EventFlags::IN)?)
 }
 
-/// A connection, and what came of a request that is not whole yet.
+/// A connection, and the received part of a request that is not whole yet.
 struct Served<S> {
     stream: S,
     begun: Vec<u8>,

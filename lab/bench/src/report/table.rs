@@ -1,6 +1,5 @@
 //! A report as a table: for each phase a row a target, with its median, its spread, the ratio to the
-//! reference and what mdtest would have said. Rows, not columns, for the targets: five of them still fit a
-//! terminal.
+//! reference and mdtest's figure. Rows, not columns, for the targets: five of them still fit a terminal.
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 pub enum Kind {
     /// A finding of the paper that no cost was fitted on.
     Predicted,
-    /// A finding of the paper that a cost of the machine was fitted on: that it comes out again says only that the fit is one.
+    /// A finding of the paper that a cost of the machine was fitted on: that it comes out again says only
+    /// that the fit is one.
     Fitted,
     /// It follows from how the program or the simulation is made: it fails only where that has a bug.
     Identity,
@@ -79,7 +80,7 @@ impl Check {
                 wrong("the kind of a check of a bound, and of no other, is own_bound")
             }
             (kind, _) if is_computed != (kind == Kind::Arithmetic) => {
-                wrong("the kind of a check of what is computed, and of no other, is arithmetic")
+                wrong("the kind of a check of computed values, and of no other, is arithmetic")
             }
             (kind, _) if is_fit && kind != Kind::Fitted => {
                 wrong("a cost is fitted on this point: the kind is fitted")
@@ -97,7 +98,7 @@ mod tests {
     use crate::file::Experiment;
     use std::path::Path;
 
-    /// An experiment's file, with something in it changed, and what becomes of it.
+    /// An experiment's file, with a change in it, and the result.
     fn with(name: &str, from: &str, to: &str) -> Result<Experiment, String> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../experiments/{name}.toml"));
         let text = std::fs::read_to_string(path).expect("it is there");

@@ -1,4 +1,4 @@
-//! Why a file is no experiment: which file, what in it, and what to do.
+//! Why a file is no experiment: the file, the place and the remedy.
 
 /// Why an experiment cannot be used.
 #[derive(Debug, thiserror::Error)]

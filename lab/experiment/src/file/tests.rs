@@ -60,7 +60,7 @@ fn what_refers_to_nothing_is_refused_with_what_there_is() {
         ("files = 1000", "blocks = 7", "does not use it"),
         ("files = 1000", "block_bytes = 7", "does not use it"),
         ("series = \"all\"", "series = \"none\"", "name a series"),
-        ("unit = \"/s\"", "unit = \"MB/s\"", "told in /s"),
+        ("unit = \"/s\"", "unit = \"MB/s\"", "has the unit /s"),
         ("varies = \"clients\"", "varies = \"speed\"", "does not use it"),
         ("kind = \"nine_phases\"", "kind = \"ten_phases\"", "ten_phases"),
         ("switches = \"paper\"", "switches = \"pap\"", "no set"),

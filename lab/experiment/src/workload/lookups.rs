@@ -2,8 +2,8 @@
 //! for in chapter 9 ("a benchmark looking up existing and non-existing file system objects, randomly or
 //! subsequent").
 //!
-//! Each process makes its files in a directory of its own, in batches where the switches allow that, and looks names up in it. The
-//! random order is a fixed one, from the process's number.
+//! Each process makes its files in a directory of its own, in batches where the switches allow that, and
+//! looks names up in it. The random order is a fixed one, from the process's number.
 
 use super::files::{OwnDirectory, file_name};
 use super::{Done, FILE, Process, Work, name, told};
@@ -31,7 +31,7 @@ pub(super) async fn run(process: &Process, phase: usize, own: &mut OwnDirectory)
         let name = if is_there { file_name(which)? } else { absent(which)? };
         match process.client.lookup(dir, &name).await {
             Ok(_) if is_there => {}
-            Ok(_) => return Err("a name is there that nobody made".to_owned()),
+            Ok(_) => return Err("a name is there that was never made".to_owned()),
             Err(error) if !is_there && error.status == Status::NotFound => {}
             Err(error) => return Err(told(error)),
         }

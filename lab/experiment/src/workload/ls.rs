@@ -6,7 +6,8 @@
 //! | `pvfs2-ls -al` | the entries, then the attributes of each by its handle |
 //! | `pvfs2-lsplus -al` | the entries with their attributes (`readdirplus`) |
 //!
-//! `ls` goes through the kernel: its calls travel as the machine's file says (`[forwarding]`); the library's utilities do not.
+//! `ls` goes through the kernel: its calls travel as the machine's file says (`[forwarding]`); the library's
+//! utilities do not.
 
 use super::files::{OwnDirectory, file_name, seen};
 use super::{Done, Process, Way, Work, told};

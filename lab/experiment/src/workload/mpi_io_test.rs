@@ -1,4 +1,5 @@
-//! `mpi-io-test` (thesis, section 6.1): all processes write one shared file in blocks, wait for each other, and read it again.
+//! `mpi-io-test` (thesis, section 6.1): all processes write one shared file in blocks, wait for each other,
+//! and read it again.
 //!
 //! ```text
 //!   position = i · processes · block + rank · block        i = 0 … iterations - 1, one call a block

@@ -1,4 +1,5 @@
-//! `pvfs2-bench` (thesis, section 6.3): one call of the system interface over and over, with a rate for each second.
+//! `pvfs2-bench` (thesis, section 6.3): one call of the system interface over and over, with a rate for each
+//! second.
 //!
 //! * create: names with ascending numbers; delete: descending, so that the youngest go first;
 //! * create-delete: each file is created and deleted in turn;

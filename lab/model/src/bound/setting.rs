@@ -70,7 +70,7 @@ impl Servers {
     }
 }
 
-/// Under what circumstances.
+/// The circumstances.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
     /// Clients, one operation under way each.

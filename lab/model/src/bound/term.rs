@@ -82,7 +82,8 @@ impl<L> Part<L> {
     }
 }
 
-/// The rate of clients that wait for all parts, one after the other; each is written by `words`. `None`: they wait for nothing.
+/// The rate of clients that wait for all parts, one after the other; each is written by `words`. `None`: they
+/// wait for nothing.
 pub fn waiting<L: Copy>(
     clients: u64,
     mut parts: Vec<Part<L>>,

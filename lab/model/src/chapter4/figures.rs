@@ -1,11 +1,12 @@
-//! The chapter's figures, 4.1 to 4.6, as curves: the same counts as its numbers, over clients or over sizes of blocks.
+//! The chapter's figures, 4.1 to 4.6, as curves: the same counts as its numbers, over clients or over sizes
+//! of blocks.
 
 use super::{HUGE, KBYTE, MBYTE, WAITING, contiguous, create, least, setting, split};
 use crate::bound::{Access, Bound, Limit, Servers};
 use crate::curve::{Curve, Figure, places};
 use crate::machine::Machine;
 
-/// The disk as the thesis varies it, and what its curves are called.
+/// The disk as the thesis varies it, and the names of its curves.
 const DISKS: [(&str, Option<Access>); 4] = [
     ("no disk access", None),
     ("track to track", Some(Access::Track)),

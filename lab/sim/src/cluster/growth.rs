@@ -25,8 +25,8 @@ impl Growth {
         address(id, false).to_string()
     }
 
-    /// The running file system has this server: from now on it is in the cluster file, which it has too. Its folder is made with the
-    /// sync modes that the file system has.
+    /// The running file system has this server: from now on it is in the cluster file, which it has too. Its
+    /// folder is made with the sync modes that the file system has.
     pub fn enter(&self, added: &Server, modes: SyncModes) {
         let mut map = self.0.borrow_mut();
         let id = added.id();

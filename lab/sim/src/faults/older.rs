@@ -18,9 +18,10 @@ use std::time::Duration;
 
 /// Other faults have ended so long after the last one began: a silence takes the longest.
 const OTHERS_END: Duration = Duration::from_secs(50);
-/// Servers tell each other their positions once a minute, and keep one a minute.
+/// Servers report their positions to each other once a minute, and keep one a minute.
 const REMEMBERED_AFTER: Duration = Duration::from_secs(61);
-/// A story waits no longer for others to remember more: a server that does not go on has nothing more to be remembered.
+/// A story waits no longer for others to remember more: a server that does not continue has nothing more to
+/// be remembered.
 const REMEMBERED_MAX: Duration = Duration::from_secs(200);
 /// Between two looks.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -100,7 +101,9 @@ impl Story {
         let until = env.now() + REMEMBERED_MAX;
         while self.who_remembers(&client, position).await.is_empty() {
             if env.now() > until {
-                env.note(|| format!("nobody remembers more of server {} than {position}", self.target.id()));
+                env.note(|| {
+                    format!("no server remembers more of server {} than {position}", self.target.id())
+                });
                 client.close().await;
                 return None;
             }
@@ -121,7 +124,8 @@ impl Story {
         None
     }
 
-    /// The servers that it asks when it begins, however many of those that were added meanwhile are in its map.
+    /// The servers that it asks when it begins, however many of those that were added meanwhile are in its
+    /// map.
     fn asked(&self) -> Vec<u16> {
         let (id, now) = (ServerId(self.target.id()), usize::from(self.growth.count()));
         let is_asked = |other: &u16| {
@@ -145,7 +149,8 @@ impl Story {
         found
     }
 
-    /// Wait until no other server has an older copy, and one of those that remember more serves at this moment.
+    /// Wait until no other server has an older copy, and one of those that remember more serves at this
+    /// moment.
     async fn comes_to_be_refused(&self, env: &Env, world: &World, client: &Client, position: u64) -> bool {
         let until = env.now() + REMEMBERED_MAX;
         while env.now() < until {

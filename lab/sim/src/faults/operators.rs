@@ -1,4 +1,4 @@
-//! Faults that are stories of their own: an operator does several things one after the other, while clients
+//! Faults that are stories of their own: an operator does several steps one after the other, while clients
 //! work.
 //!
 //! ```text

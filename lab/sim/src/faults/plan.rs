@@ -25,7 +25,8 @@ const CLOCKS_APART_S_MAX: i64 = 600;
 /// The time of a message from server to server, about.
 const ONE_WAY: Duration = Duration::from_micros(25);
 
-/// A server is silent for more than a client's time limit (30 s), by so much more at most, and for less than a lease.
+/// A server is silent for more than a client's time limit (30 s), by so much more at most, and for less than
+/// a lease.
 const SILENCE: (Duration, Duration) = (Duration::from_secs(31), Duration::from_secs(12));
 
 /// The events that the checks must know, reported before they are done.

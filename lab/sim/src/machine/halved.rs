@@ -1,7 +1,8 @@
 //! One cost of a machine, made less: does the rate move?
 //!
-//! A bound names what binds; here that is put to the proof. Halve the cost of what binds, and the rate rises; halve another, and it stays. The same
-//! scaling tells how sensitive a prediction is to a value that was fitted or guessed.
+//! A bound names the binding limit; this module checks that. Halve the cost of the binding limit, and the
+//! rate rises; halve another, and it stays. The same scaling shows how sensitive a prediction is to a value
+//! that was fitted or guessed.
 
 use crate::machine::phases::{self, Extent, Phase};
 use crate::machine::{Simulated, SimulatedError};

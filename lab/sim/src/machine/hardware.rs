@@ -8,8 +8,8 @@
 //!   [[sync]] by bytes and writers                                       ─▶ Syncs: latency and gap by bytes
 //! ```
 //! * The simulator counts in integers; numbers are turned here, once, before anything runs.
-//! * Where all share one computer there is no network: a message costs what its calls to sockets cost, and an idle core its
-//!   awaking. A file without these (`nodes.idle_us`) has the rest of its round trip as latency.
+//! * Where all share one computer there is no network: a message costs its calls to sockets, and the wake-up
+//!   of an idle core. A file without these (`nodes.idle_us`) has the rest of its round trip as latency.
 //! * A measured sync takes the file's time; an unmeasured one is an access of the disk's arm. With several
 //!   writers measured, the rate of all together gives the interval between the starts of syncs.
 //! * Values missing in the file cost nothing, as in the bounds.
@@ -36,7 +36,7 @@ const SLICE_NS: u64 = 3_000_000;
 /// The simulated hardware of a cluster.
 #[derive(Clone, Debug)]
 pub struct Hardware {
-    /// Links and what else all share.
+    /// Links and the other shared parts.
     pub world: Config,
     /// A computer with a server.
     pub server: Machine,
@@ -54,7 +54,7 @@ impl Hardware {
     /// Of a cluster.
     ///
     /// # Errors
-    /// When the machine's file says what cannot be simulated.
+    /// When the machine's file has values that cannot be simulated.
     pub fn of(of: &Simulated<'_>) -> Result<Hardware, SimulatedError> {
         let machine = of.machine;
         if machine.nodes.cores == 0 {

@@ -7,7 +7,8 @@
 //!   write   read              some KiB into files that stay open
 //!   large write, large read   a file each, block by block
 //! ```
-//! The calls are those that the native client's benchmarks make; names and attributes are asked for each time.
+//! The calls are those that the native client's benchmarks make; names and attributes are requested each
+//! time.
 
 use crate::machine::{Manner, Seat, Simulated, SimulatedError, Told};
 use bytes::Bytes;
@@ -23,7 +24,7 @@ const OWNER: Owner = Owner { mode: 0o755, uid: 1000, gid: 100 };
 pub enum Phase {
     /// Empty files are made.
     Create,
-    /// Their attributes are asked for by name.
+    /// Their attributes are requested by name.
     Stat,
     /// They are removed.
     Remove,
@@ -85,7 +86,8 @@ struct Timing {
     done: f64,
 }
 
-/// A phase of all: operations (of large files 10^6 bytes) a second, from the first one's beginning to the last one's end.
+/// A phase of all: operations (of large files 10^6 bytes) a second, from the first one's beginning to the
+/// last one's end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     /// Which.

@@ -39,8 +39,8 @@ impl Seat {
 }
 
 impl Seat {
-    /// Meet all others; the moment when the last one came. An application's process on a computer of its own goes on at that moment,
-    /// whatever the client that it shares with others does meanwhile.
+    /// Meet all others; the moment when the last one came. An application's process on a computer of its own
+    /// continues at that moment, whatever the client that it shares with others does meanwhile.
     pub async fn meet(&self) -> Instant {
         let moment = self.together.0.moment.borrow().clone();
         moment.set(moment.get().max(self.env.now()));
@@ -56,7 +56,8 @@ pub struct Barrier(Rc<Meeting>);
 struct Meeting {
     of: u32,
     here: Cell<u32>,
-    /// Of this time: when the last one came that has come so far. Some come for the next time before all have left.
+    /// Of this time: when the last one came that has come so far. Some come for the next time before all have
+    /// left.
     moment: RefCell<Rc<Cell<Instant>>>,
     all: Notify,
 }

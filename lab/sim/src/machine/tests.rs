@@ -51,7 +51,8 @@ fn every_machine_runs_a_cluster_and_twice_the_same() {
 #[test]
 fn what_an_operation_takes_does_not_grow_with_how_many_wait_beside_it() {
     let machine = machine("bgp");
-    // Each change has a sync of its own, so all wait at once, and the journal has as many groups as there are changes.
+    // Each change has a sync of its own, so all wait at once, and the journal has as many groups as there are
+    // changes.
     let events = |processes: u32| {
         let of = Simulated { processes, switches: Switches::BASELINE, ..small(&machine) };
         of.run_told(&Manner::uncached(), |seat| creates(seat, 1)).expect("run").events

@@ -35,7 +35,7 @@ impl Worker {
         self.note_attributes(object, (stamp, held));
     }
 
-    /// This client's fsyncs of the object tell of a loss of that change.
+    /// This client's fsyncs of the object report a loss of that change.
     fn note_attributes(&self, object: ObjectId, (stamp, held): (&Stamp, Held)) {
         let (client, scope, now) = (self.id, self.scope, self.now());
         let act = Act {

@@ -1,4 +1,5 @@
-//! Bytes written: ranges and patterns, over the borders of strips; appends; sizes; holes; and all of it made durable.
+//! Bytes written: ranges and patterns, over the borders of strips; appends; sizes; holes; and all of it made
+//! durable.
 
 use super::descriptors::is_loss;
 use super::{End, LANE, LANES_MAX, OPEN_MAX, Opened, Worker};
@@ -18,7 +19,7 @@ const LENGTHS: [u64; 10] = [1, 47, 512, 1_500, 4_096, 9_001, 16_384, 20_000, 47_
 /// No file becomes longer.
 pub(super) const FILE_MAX: u64 = 500_000;
 
-/// An append that is noted and not asked for yet.
+/// An append that is noted and not requested yet.
 pub(super) struct Append {
     object: ObjectId,
     file: OpenFile,
@@ -138,7 +139,7 @@ impl Worker {
     pub(super) fn told_lost(&self, kind: &str, asks: Durability) -> Held {
         let weakest = |asks| self.held_data(asks).min(self.held_metadata_of(asks)).min(Held::Kernel);
         match asks {
-            // Before an append the client notes what other servers would lose, as the modes say.
+            // Before an append the client notes the possible losses of other servers, as the modes say.
             _ if kind == "append" => weakest(asks).min(weakest(Durability::Usual)),
             Durability::Durable => Held::Disk,
             _ => weakest(asks),
@@ -180,7 +181,8 @@ impl Worker {
         false
     }
 
-    /// A refusal that cannot be: a file that this client alone removes and holds open is there until its last close.
+    /// A refusal that cannot be: a file that this client alone removes and holds open is there until its last
+    /// close.
     pub(super) fn wrong_if_mine(&self, words: &str, object: ObjectId, status: Status) {
         if !self.with_object(object, |object| object.is_public) {
             self.wrong_of(words, object, status);
@@ -297,7 +299,7 @@ impl Worker {
         self.truncate_as(object, act, size).await;
     }
 
-    /// A truncation is about to be asked for. It is a change of metadata.
+    /// A truncation is about to be requested. It is a change of metadata.
     pub(super) fn draw_truncation(&mut self, object: ObjectId, size: u64) -> usize {
         let mut act = self.act("truncate", self.asks);
         (act.tag, act.length, act.held) = (0, Length::Becomes(size), self.held_metadata());

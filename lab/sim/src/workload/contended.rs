@@ -72,7 +72,7 @@ impl Worker {
         self.noted(slot, event, seen);
     }
 
-    /// Open or make: it tells which.
+    /// Open or make: the result shows which.
     async fn hot_open(&self, slot: &Slot, dir: Handle, leaf: &Name) {
         let event = self.note(slot, "open", Seen::MaybeMade);
         let made = self.client.create(dir, leaf, OWNER, false, Rights::WRITE, None);
@@ -91,7 +91,7 @@ impl Worker {
         self.noted(slot, event, seen);
     }
 
-    /// By path: a walk may believe that nothing is there, an open never does.
+    /// By path: a walk may use a cached negative entry, an open never does.
     async fn hot_path(&mut self, slot: &Slot) {
         let Some(path) = self.path_of(slot) else { return };
         let (called, client) = (self.now(), self.client.clone());

@@ -75,7 +75,8 @@ impl Worker {
         }
     }
 
-    /// An fsync that was called then (also in the order of opens and fsyncs) said that something its client wrote may be lost.
+    /// An fsync that was called then (also in the order of opens and fsyncs) said that something its client
+    /// wrote may be lost.
     pub(super) fn told_of_loss(
         &self,
         words: &str,
@@ -88,7 +89,7 @@ impl Worker {
         if !is_excused {
             let Syncer { open, opened, .. } = by;
             let written = self.with_contents(object, |contents| contents.written_by(self.scope));
-            let expected = "expected it durable, as no server lost anything of what was written, found Io";
+            let expected = "expected it durable, as no server lost any of the writes, found Io";
             self.violation(words, format!("{expected}: {open}–{opened}: {written}"));
         }
         let ended = self.shared.tick();

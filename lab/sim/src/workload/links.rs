@@ -27,7 +27,8 @@ impl Worker {
         }
     }
 
-    /// Whether the count of links is right. A client may know an older one for its cache time if others remove names.
+    /// Whether the count of links is right. A client may know an older one for its cache time if others
+    /// remove names.
     pub(super) fn judge_links(&self, words: &str, object: ObjectId, attr: &Attr) {
         if self.with_object(object, |object| object.offered_at.is_some()) {
             return;

@@ -62,7 +62,7 @@ impl Worker {
             let answer = self.client.request(server, op, Bytes::new()).await;
             self.in_time(words, called, self.shared.timeout);
             let answer = match answer {
-                // Split since it began: it goes on from its place.
+                // Split since it began: it continues from its place.
                 Err(error) if error.status == Status::Split && !in_shard => {
                     shards = self.client.getattr(dir).await?.shards;
                     at = after.as_ref().map_or(0, |after| shards.index_of(after.hash));
@@ -86,7 +86,7 @@ impl Worker {
             if end && at >= shards.servers().len().max(1) {
                 return Ok(listed_all);
             }
-            // Others go on meanwhile.
+            // Others continue meanwhile.
             self.env.sleep(Duration::from_millis(1)).await;
         }
     }

@@ -1,5 +1,5 @@
-//! Swarm testing (Groce, Zhang, Eide, Chen, Regehr 2012): each seed leaves some families out and favours others, so that
-//! runs differ more from each other than runs of one even mix would.
+//! Swarm testing (Groce, Zhang, Eide, Chen, Regehr 2012): each seed leaves some families out and favours
+//! others, so that runs differ more from each other than runs of one even mix would.
 
 use crate::rng::Rng;
 use shoal_proto::Durability;

@@ -1,4 +1,5 @@
-//! Other sync modes while everybody is at work (`shoal sync --metadata … --data …`). One client does it, one at a time.
+//! Other sync modes while everybody is at work (`shoal sync --metadata … --data …`). One client does it, one
+//! at a time.
 
 use super::{End, Worker};
 use shoal_store::{DataSync, MetadataSync, SyncModes};

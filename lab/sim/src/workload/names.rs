@@ -83,7 +83,7 @@ impl Worker {
         }
     }
 
-    /// An object was made by a change that was asked for after these faults.
+    /// An object was made by a change that was requested after these faults.
     pub(super) fn made(&self, object: ObjectId, handle: Handle, stamp: &Stamp) {
         self.shared.ledger.borrow_mut().made(object, handle, stamp, self.held_metadata());
     }
@@ -285,7 +285,8 @@ fn onto_own(
     } else if flags.exchange {
         vec![(from.clone(), Some(*replaced)), (to.clone(), Some(*moved))]
     } else {
-        // With no_replace it is refused; where no answer comes it may be done late, when its target has moved away.
+        // With no_replace it is refused; where no answer comes it may be done late, when its target has moved
+        // away.
         vec![(from.clone(), None), (to.clone(), Some(*moved))]
     }
 }

@@ -1,5 +1,5 @@
-//! A file that its client holds open and another client removes, or replaces: it can be used by its holder all the same, and
-//! is gone for everybody with the holder's last close.
+//! A file that its client holds open and another client removes, or replaces: it can be used by its holder
+//! all the same, and is gone for everybody with the holder's last close.
 //!
 //! The holder *offers* the name: it has no owner until another client takes the offer and changes the name,
 //! or the holder takes the offer back. So one client alone changes a name at any time, as the ledger requires
@@ -50,8 +50,8 @@ impl Worker {
         };
     }
 
-    /// Whether a file that another client may have removed from this moment on may be gone, though it is open: its time is over, or
-    /// space ran short.
+    /// Whether a file that another client may have removed from this moment on may be gone, though it is
+    /// open: its time is over, or space ran short.
     pub(super) fn may_have_been_freed(&self, since: Option<u64>) -> bool {
         let is_over = |since: u64| self.env.now().since(Instant(since)) >= SESSION_LASTS;
         since.is_some_and(|since| is_over(since) || self.shared.may_be_full.get())

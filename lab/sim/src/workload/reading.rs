@@ -145,7 +145,7 @@ impl Worker {
         match self.run("getattr", &words, &GONE, client.getattr(handle)).await {
             End::Done(attr) => {
                 self.judge_attr(&words, object, called, &attr);
-                // It may be one that the client believed.
+                // It may be one that the client had cached.
                 let asked = called.saturating_sub(self.shared.cache.as_nanos() as u64);
                 self.attributes_seen(object, asked, is_durable);
             }

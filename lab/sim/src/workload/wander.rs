@@ -6,7 +6,8 @@ use shoal_client::RenameFlags;
 use shoal_proto::Status;
 
 impl Worker {
-    /// Move a wandering directory from where it is to some other place: into another, into one of its own, or nowhere.
+    /// Move a wandering directory from where it is to some other place: into another, into one of its own, or
+    /// nowhere.
     pub(super) async fn wander(&mut self) {
         let which = self.rng.below(WANDERERS as u64) as usize;
         let (object, leaf) = (self.shared.scene.wanderers[which], name(&format!("wander{which}")));

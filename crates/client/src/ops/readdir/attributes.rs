@@ -50,7 +50,8 @@ impl Core {
         found
     }
 
-    /// Merge the datafiles' facts into many attributes: one request a server. Those that could not be merged are returned.
+    /// Merge the datafiles' facts into many attributes: one request a server. Those that could not be merged
+    /// are returned.
     pub(in crate::ops) async fn merge_many(self: &Rc<Core>, o: &Operation, attrs: Vec<&mut Attr>) -> Lacks {
         let mut lacks = Lacks::new();
         let (split, attrs): (Vec<&mut Attr>, Vec<&mut Attr>) =

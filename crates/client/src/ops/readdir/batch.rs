@@ -1,4 +1,5 @@
-//! One batch of a listing: one message, but where a shard has nothing (more) to list, or the directory was split since.
+//! One batch of a listing: one message, but where a shard has nothing (more) to list, or the directory was
+//! split since.
 
 use super::attributes::Lacks;
 use crate::cache::Stamp;
@@ -65,17 +66,17 @@ pub(super) struct Batch {
     pub(super) data: Vec<Option<Bytes>>,
     /// Entries that have no attributes although they are there.
     pub(super) lacks: Lacks,
-    /// Of those, what their own servers have.
+    /// Of those, the attributes on their own servers.
     pub(super) unmerged: BTreeMap<Handle, Attr>,
     /// Where the next one begins; `None` at the end.
     pub(super) then: Option<Begin>,
-    /// When it was asked for, by the clock and by the cache's stamp.
+    /// When it was requested, by the clock and by the cache's stamp.
     pub(super) asked: Stamp,
     /// It has all attributes there are, or all contents.
     pub(super) has: Has,
 }
 
-/// How much of what may be wanted of a batch is there.
+/// The parts of a batch that are there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Has {
     /// The parts that came along.

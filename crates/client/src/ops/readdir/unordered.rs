@@ -22,16 +22,16 @@ use futures_util::stream::FuturesUnordered;
 use shoal_proto::{Entry, Handle};
 use std::ops::Range;
 
-/// Shards of one directory that are listed at once, at most. With two batches each a listing takes some 2 MiB, and a client
-/// has use for no more servers at a time.
+/// Shards of one directory that are listed at once, at most. With two batches each a listing takes some 2
+/// MiB, and a client has use for no more servers at a time.
 const SHARDS_AT_ONCE: usize = 8;
 
 /// A shard's listing, with its next entries.
 type Turn = LocalBoxFuture<'static, (DirStream, Result<Vec<Entry>, Error>)>;
 
 impl Client {
-    /// List a directory from its start, in any order; `.` and `..` are not in it. With `plus` the entries have their
-    /// attributes, as by [`DirStream::next`].
+    /// List a directory from its start, in any order; `.` and `..` are not in it. With `plus` the entries
+    /// have their attributes, as by [`DirStream::next`].
     ///
     /// # Errors
     /// `Stale`: the directory is gone.

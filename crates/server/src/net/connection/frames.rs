@@ -1,5 +1,5 @@
-//! From bytes to frames, without waste: small frames come through one buffer that all connections share, so an idle
-//! connection holds none; the rest of a large frame is read straight into its place.
+//! From bytes to frames, without waste: small frames come through one buffer that all connections share, so
+//! an idle connection holds none; the rest of a large frame is read straight into its place.
 
 use bytes::BytesMut;
 use shoal_env::{Counters, ReaderImpl};
@@ -96,7 +96,7 @@ impl Frames {
         Ok(None)
     }
 
-    /// Lengths of body and bulk that the frame at the front tells, unchecked.
+    /// Lengths of body and bulk in the frame at the front, unchecked.
     pub fn lengths(&self) -> Option<(usize, usize)> {
         lengths(&self.buf)
     }

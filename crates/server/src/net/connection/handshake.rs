@@ -73,7 +73,7 @@ pub struct Greeting {
 /// The server's side.
 ///
 /// # Errors
-/// Why it is refused; the caller tells the client.
+/// Why it is refused; the caller sends it to the client.
 pub async fn greet(
     shards: &[Rc<Shard>],
     name: &str,
@@ -141,8 +141,8 @@ pub async fn hear(reader: &mut Reader, frames: &mut Frames) {
     let _ = next(reader, frames).await;
 }
 
-/// The session of a connection: a peer's (kept in memory only), a new one, or the one it had, from which everything not yet
-/// executed is discarded first.
+/// The session of a connection: a peer's (kept in memory only), a new one, or the one it had, from which
+/// everything not yet executed is discarded first.
 async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> Result<Rc<Session>, Refused> {
     let now = shard.env.now();
     if let Some(peer) = attach.peer {
@@ -225,7 +225,8 @@ async fn begin_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> R
     Ok(session)
 }
 
-/// End the oldest of a client's sessions that has no connection: the client begins another, so it has given that one up.
+/// End the oldest of a client's sessions that has no connection: the client begins another, so it has given
+/// that one up.
 fn make_room(shard: &Rc<Shard>, own: &[Rc<Session>]) -> Result<(), Refused> {
     let Some(oldest) = own.iter().find(|session| !session.is_connected() && !session.is_running()) else {
         let words = format!(
@@ -258,8 +259,9 @@ pub struct Own {
 ///
 /// The connection, and the epoch of the other's map.
 ///
-/// `OtherStore` is the verdict of a peer that may judge. One with an older map may not: it does not know which stores were given up
-/// since; that this server's store was given up (`Forbidden`) counts always. Where this server finds the peer's store wrong as well, with the same map, the server that begins gives way.
+/// `OtherStore` is the verdict of a peer that may judge. One with an older map may not: it does not know
+/// which stores were given up since; that this server's store was given up (`Forbidden`) counts always. Where
+/// this server finds the peer's store wrong as well, with the same map, the server that begins gives way.
 ///
 /// # Errors
 /// Why not, in words.
@@ -280,7 +282,7 @@ pub async fn introduce(
         let words = format!("it is server {}, not {server}", challenge.server);
         return Err(Refused::new(Status::WrongServer, words));
     }
-    // Its verdict is heard all the same: it may be this server that has an older copy.
+    // Its verdict counts all the same: it may be this server that has an older copy.
     let fits = stores::check(identity, Peer { server, store: challenge.store, position: 0 })
         .map_err(|unmet| Refused::new(Status::NoStore, unmet.words));
     let attach = Attach {
@@ -357,7 +359,7 @@ async fn challenged(
 /// The next frame, which must be of this kind.
 async fn expect<T: Codec>(reader: &mut Reader, frames: &mut Frames, kind: FrameKind) -> Result<T, Refused> {
     let frame = next(reader, frames).await?;
-    let garbled = |_| Refused::new(Status::BadMessage, "what was sent is no message of this protocol");
+    let garbled = |_| Refused::new(Status::BadMessage, "the bytes sent are no message of this protocol");
     if frame.kind == FrameKind::Refusal {
         let refusal: Refusal = frame.message().map_err(garbled)?;
         return Err(Refused::new(refusal.status, refusal.words.0));
@@ -370,7 +372,7 @@ async fn expect<T: Codec>(reader: &mut Reader, frames: &mut Frames, kind: FrameK
 }
 
 async fn next(reader: &mut Reader, frames: &mut Frames) -> Result<Frame, Refused> {
-    let garbage = || Refused::new(Status::BadMessage, "what was sent is no frame of this protocol");
+    let garbage = || Refused::new(Status::BadMessage, "the bytes sent are no frame of this protocol");
     loop {
         if let Some((body, bulk)) = frames.lengths()
             && (body > BODY_BYTES_MAX || bulk > 0)

@@ -144,7 +144,8 @@ impl Line {
         self.out.borrow_mut().waker = None;
     }
 
-    /// Write what waits, as much as the stream takes, in as few calls as possible. `Ready`: all is written.
+    /// Write the waiting bytes, as many as the stream takes, in as few calls as possible. `Ready`: all is
+    /// written.
     pub fn poll_flush(&self, writer: &mut dyn WriterImpl, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let mut out = self.out.borrow_mut();

@@ -1,7 +1,7 @@
 //! addserver: one more server for a running file system.
 //!
-//! Server 0 alone gives ids. The new map is a row, durable with the reply; then it is pushed to all servers, and clients
-//! see from the epoch in any reply that they should fetch it.
+//! Server 0 alone gives ids. The new map is a row, durable with the reply; then it is pushed to all servers,
+//! and clients see from the epoch in any reply that they should fetch it.
 
 use crate::meta::keys;
 use crate::request::ctx::{Ctx, Stopped};
@@ -12,8 +12,8 @@ use shoal_proto::{Answer, ClusterMap, Roles, ServerId, ServerInfo, Status, Text,
 /// Add a server with these addresses and roles; the answer is the new map.
 ///
 /// # Errors
-/// `WrongServer`: this is not server 0. `Invalid`: no address, one that cannot be read, or no role. `OverLimit`: too many
-/// servers. `Exists`: a server listens there already.
+/// `WrongServer`: this is not server 0. `Invalid`: no address, one that cannot be read, or no role.
+/// `OverLimit`: too many servers. `Exists`: a server listens there already.
 pub fn run(ctx: &mut Ctx<'_>, addresses: &[Text], roles: Roles) -> Result<Answer, Stopped> {
     if ctx.identity.id != ServerId(0) {
         return Err(Stopped::Status(Status::WrongServer));

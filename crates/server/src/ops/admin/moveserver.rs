@@ -1,8 +1,9 @@
 //! moveserver: a server is at other addresses from now on.
 //!
-//! Any server may be asked, the one that moves too, so it does not matter which of them can be reached: the count of changes says
-//! which one is the last. The change is durable with the answer, and passed on to all servers; clients see from the epoch in any
-//! answer that they should fetch the map. Connections that stand are left as they are. Asked twice, it finds the change made.
+//! Any server may be asked, the one that moves too, so it does not matter which of them can be reached: the
+//! count of changes says which one is the last. The change is durable with the answer, and passed on to all
+//! servers; clients see from the epoch in any answer that they should fetch the map. Connections that stand
+//! are left as they are. Asked twice, it finds the change made.
 
 use crate::data::status_of;
 use crate::membership::maps;
@@ -15,8 +16,8 @@ use std::rc::Rc;
 /// The answer is the map in which that stands.
 ///
 /// # Errors
-/// `Invalid`: no such server, or addresses that cannot be read. `Exists`: another server is at one of them. `Conflict`: a later
-/// change is known.
+/// `Invalid`: no such server, or addresses that cannot be read. `Exists`: another server is at one of them.
+/// `Conflict`: a later change is known.
 pub async fn run(
     shard: &Rc<Shard>,
     server: ServerId,

@@ -1,8 +1,9 @@
 //! renew: stores of other servers were given up, and others take their place.
 //!
-//! The map that names the new ones is taken, with all that it brings ([`crate::membership::maps`]). From then on a server of an old store is
-//! refused. **One store takes the place of another**: a map that names a second successor of a store is not taken, so of two
-//! commands at once one fails. Asked twice, it finds the map taken and does nothing.
+//! The map that names the new ones is taken, with all that it brings ([`crate::membership::maps`]). From then
+//! on a server of an old store is refused. **One store takes the place of another**: a map that names a
+//! second successor of a store is not taken, so of two commands at once one fails. Asked twice, it finds the
+//! map taken and does nothing.
 
 use crate::membership::maps;
 use crate::shard::Shard;

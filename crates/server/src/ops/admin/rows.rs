@@ -20,7 +20,8 @@ pub fn run(ctx: &Ctx<'_>, prefix: &[u8], after: &[u8], limit: u32) -> Result<Ans
     let after = (!after.is_empty()).then_some(after);
     let limit = usize::try_from(limit).unwrap_or(ROWS_MAX).clamp(1, ROWS_MAX);
     let mut scan = ctx.scan(prefix, after, limit)?;
-    // Where much was removed a scan may stop before its first row; an answer without rows has no place to go on from.
+    // Where much was removed a scan may stop before its first row; an answer without rows has no place to
+    // continue from.
     while scan.rows.is_empty()
         && let Some(resume) = scan.resume.take()
     {

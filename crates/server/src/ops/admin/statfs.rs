@@ -1,4 +1,5 @@
-//! statfs: space of this server's part of the file system. Objects are not counted (0): no count of them is kept.
+//! statfs: space of this server's part of the file system. Objects are not counted (0): no count of them is
+//! kept.
 
 use crate::data::status_of;
 use crate::shard::Shard;

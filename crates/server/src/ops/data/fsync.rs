@@ -1,10 +1,12 @@
 //! fsync: make a stream, its size and all metadata before it durable.
 //!
-//! The client syncs each datafile that it knows of. Of a metafile it says which generation it knows: where another client
-//! has laid the file out since, the answer is `StaleLayout`, and the client learns of the other datafiles.
+//! The client syncs each datafile that it knows of. Of a metafile it says which generation it knows: where
+//! another client has laid the file out since, the answer is `StaleLayout`, and the client learns of the
+//! other datafiles.
 //!
-//! **A metafile that is gone cannot be synced**: the bytes that were written to it went with it, and the answer says so (`Stale`).
-//! A datafile of a file that is there is gone only if its server lost it: the reply's loss id says that, once to each open file.
+//! **A metafile that is gone cannot be synced**: the bytes that were written to it went with it, and the
+//! answer says so (`Stale`). A datafile of a file that is there is gone only if its server lost it: the
+//! reply's loss id says that, once to each open file.
 
 use crate::data::{Bulk, Work};
 use crate::request::ctx::{Ctx, Stopped};
@@ -13,7 +15,8 @@ use shoal_proto::{Answer, Generation, Handle, Status};
 /// Make it durable. The reply's loss id tells the client whether anything it wrote before may be lost.
 ///
 /// # Errors
-/// `Stale`: a metafile of which a generation is known is gone; `StaleLayout`: the file is of another generation than the client knows.
+/// `Stale`: a metafile of which a generation is known is gone; `StaleLayout`: the file is of another
+/// generation than the client knows.
 pub fn run(ctx: &mut Ctx<'_>, stream: Handle, generation: Generation) -> Result<Answer, Stopped> {
     let stream = ctx.object(stream)?;
     if let Some(done) = ctx.done(stream) {

@@ -10,8 +10,8 @@ pub fn run(ctx: &mut Ctx<'_>, stream: Handle) -> Result<Answer, Stopped> {
     let stream = ctx.object(stream)?;
     ctx.stream_must_be_readable(stream)?;
     let Some(info) = ctx.stream(stream)? else {
-        // Another server may know of it already: a file or datafile is created by a transaction, and this server's part of
-        // that may not be finished. Its rows' locks say so, and are waited for.
+        // Another server may know of it already: a file or datafile is created by a transaction, and this
+        // server's part of that may not be finished. Its rows' locks say so, and are waited for.
         match ctx.owner_of(stream) {
             Ok(_) | Err(Stopped::Status(Status::Stale)) => {}
             Err(halt) => return Err(halt),

@@ -1,7 +1,7 @@
 //! unstuff: lay a file out over its datafiles.
 //!
-//! They lie ready in the pools ([`crate::data::pools`]), so it is one local transaction. With the switch `precreate` off they are
-//! created by it, on all their servers.
+//! They lie ready in the pools ([`crate::data::pools`]), so it is one local transaction. With the switch
+//! `precreate` off they are created by it, on all their servers.
 //!
 //! The metafile's own stream becomes datafile 0 with its contents, so nothing is copied. The generation
 //! advances: a client that still takes the file for stuffed learns of it with the next data request.

@@ -1,7 +1,7 @@
 //! write: one stream's share of a pattern.
 //!
-//! Small content is replaced in the group's own batch, so that a whole small file is one durable record. Larger data
-//! goes to the store first.
+//! Small content is replaced in the group's own batch, so that a whole small file is one durable record.
+//! Larger data goes to the store first.
 
 use crate::data::{self, Work};
 use crate::request::ctx::{Ctx, Stopped};

@@ -1,5 +1,5 @@
-//! entry: one entry of a directory: a fact for a peer's plan. Of a split directory the server that holds the name's place is
-//! to be asked; another tells which it is.
+//! entry: one entry of a directory: a fact for a peer's plan. Of a split directory the server that holds the
+//! name's place is to be asked; another tells which it is.
 
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Entry, Handle, Name};

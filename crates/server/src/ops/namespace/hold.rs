@@ -1,8 +1,9 @@
 //! hold: a client has files open, still.
 //!
-//! Clients say so of every file that is open for more than a moment, several times a lease. So a file that is removed by
-//! another client meanwhile is kept for them ([`crate::meta::lingering`]), and they learn here that its last name is gone: from then
-//! on it is theirs, until they release it or their lease ends, as if they had removed it themselves.
+//! Clients say so of every file that is open for more than a moment, several times a lease. So a file that is
+//! removed by another client meanwhile is kept for them ([`crate::meta::lingering`]), and they learn here
+//! that its last name is gone: from then on it is theirs, until they release it or their lease ends, as if
+//! they had removed it themselves.
 
 use crate::meta::keys;
 use crate::meta::rows::Orphan;

@@ -7,7 +7,8 @@ use shoal_proto::{Action, Answer, Handle, Kind, Name, Status, limits};
 /// Link it. The answer holds the object's attributes after it.
 ///
 /// # Errors
-/// `Exists`; `NotPermitted` for a directory; `NotFound` for an object whose last name is gone; `TooManyLinks`.
+/// `Exists`; `NotPermitted` for a directory; `NotFound` for an object whose last name is gone;
+/// `TooManyLinks`.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle, dir: Handle, name: &Name) -> Result<Answer, Stopped> {
     let (object, dir) = (ctx.object(object)?, ctx.object(dir)?);
     super::make::free_in(ctx, dir, name)?;

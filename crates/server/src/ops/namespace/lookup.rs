@@ -1,9 +1,9 @@
 //! lookup: walk a path as far as this server can.
 //!
 //! One message resolves as many components as lie on this server. The walk ends early at an entry whose
-//! object is on another server (the client goes on there), at a directory whose next name is another shard's
-//! (there too), and at a symbolic link with components after it (the client follows it); the answer gives the
-//! number of resolved components and the object that was reached.
+//! object is on another server (the client continues there), at a directory whose next name is another
+//! shard's (there too), and at a symbolic link with components after it (the client follows it); the answer
+//! gives the number of resolved components and the object that was reached.
 
 use crate::meta::rows::Dirent;
 use crate::request::ctx::{Ctx, Stopped};
@@ -32,7 +32,7 @@ pub fn run(ctx: &mut Ctx<'_>, dir: Handle, path: &[Name]) -> Result<Answer, Stop
             _ => return Err(Stopped::Status(Status::NotDirectory)),
         }
         match ctx.directory_of(at.handle, name) {
-            // The client goes on at the shard.
+            // The client continues at the shard.
             Err(Stopped::Split(_)) if resolved > 0 => return reached(ctx, resolved, at),
             directory => directory?,
         };

@@ -8,7 +8,8 @@ use shoal_proto::{Answer, Attr, Capability, Handle, Kind, Rights, Status};
 /// Open. The object becomes current.
 ///
 /// # Errors
-/// `Stale` for an object that is gone, or that only another client still holds; `IsDirectory` for writing a directory.
+/// `Stale` for an object that is gone, or that only another client still holds; `IsDirectory` for writing a
+/// directory.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle, rights: Rights) -> Result<Answer, Stopped> {
     let object = ctx.object(object)?;
     let attr = ctx.attr(object)?;
@@ -33,7 +34,7 @@ pub fn opened(ctx: &mut Ctx<'_>, attr: Attr, rights: Rights) -> Result<Answer, S
     Ok(Answer::Made { attr, capability, created: false, count })
 }
 
-/// A capability for a file, if any right is asked for.
+/// A capability for a file, if any right is requested.
 pub fn capability(ctx: &Ctx<'_>, file: Handle, rights: Rights) -> Option<Capability> {
     let identity = ctx.identity;
     let expires_at = identity.capability_expiry(ctx.now);

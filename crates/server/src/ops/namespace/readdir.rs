@@ -1,4 +1,4 @@
-//! readdir: entries of a directory, with attributes if asked for, and with the contents of small files.
+//! readdir: entries of a directory, with attributes if requested, and with the contents of small files.
 //!
 //! Entries come in the order of (keyed hash of the name, name), which nothing changes: a listing that
 //! continues after an entry meets every entry that stays, once, whatever is made or removed meanwhile.
@@ -79,7 +79,7 @@ fn listed(
     let mut entries = Vec::new();
     let mut bytes = 0;
     loop {
-        // One more than can be used tells whether there is more.
+        // One more than needed shows whether there is more.
         let wanted = (bytes_max.saturating_sub(bytes) / entry_bytes).min(SCAN_ENTRIES_MAX) + 1;
         let scan = match &follow {
             Some(follow) => ctx.scan_following(&prefix, from.as_deref(), wanted, follow)?,
@@ -114,7 +114,8 @@ fn to_attributes(own: ServerId) -> Follow {
     }))
 }
 
-/// An entry as listed. One that a transaction is about to change is waited for: its client may know the outcome already.
+/// An entry as listed. One that a transaction is about to change is waited for: its client may know the
+/// outcome already.
 fn entry_of(ctx: &Ctx<'_>, key: Bytes, row: &Bytes) -> Result<Entry, Stopped> {
     ctx.must_be_unlocked(&key)?;
     let damaged = |key: &Bytes, what: &str| {
@@ -128,8 +129,9 @@ fn entry_of(ctx: &Ctx<'_>, key: Bytes, row: &Bytes) -> Result<Entry, Stopped> {
     Ok(Entry { name, handle, kind, place, attr: None })
 }
 
-/// Attributes of this server's objects. All rows are asked for before the first miss is reported, so that one load
-/// brings them; and in the order of their keys, in which neighbours are found together, not in that of the names' hashes.
+/// Attributes of this server's objects. All rows are requested before the first miss is reported, so that one
+/// load brings them; and in the order of their keys, in which neighbours are found together, not in that of
+/// the names' hashes.
 fn add_attributes(ctx: &Ctx<'_>, entries: &mut [Entry]) -> Result<(), Stopped> {
     let mut own: Vec<&mut Entry> =
         entries.iter_mut().filter(|entry| entry.handle.server() == ctx.identity.id).collect();
@@ -152,14 +154,15 @@ fn add_attributes(ctx: &Ctx<'_>, entries: &mut [Entry]) -> Result<(), Stopped> {
     if has_missed { Err(Stopped::Miss) } else { Ok(()) }
 }
 
-/// Bytes of a file's contents, if its attributes came along, all of it is on this server, and it is small enough.
+/// Bytes of a file's contents, if its attributes came along, all of it is on this server, and it is small
+/// enough.
 fn small_bytes(entry: &Entry, data_max: u64) -> Option<usize> {
     let attr = entry.attr.as_ref().filter(|attr| attr.kind == Kind::File && attr.layout.is_none())?;
     (attr.size <= data_max).then_some(attr.size as usize)
 }
 
-/// Put the contents of small files into the reply, and say how long each is, as if each were opened and read here. All are
-/// asked for before the first miss is reported.
+/// Put the contents of small files into the reply, and say how long each is, as if each were opened and read
+/// here. All are requested before the first miss is reported.
 fn add_contents(ctx: &mut Ctx<'_>, entries: &[Entry], data_max: u64) -> Result<Vec<Option<u32>>, Stopped> {
     let (mut lens, mut data, mut has_missed) = (Vec::with_capacity(entries.len()), Vec::new(), false);
     for entry in entries {
@@ -199,7 +202,7 @@ fn content_of(ctx: &mut Ctx<'_>, file: Handle, bytes: usize) -> Result<Option<By
     Ok(Some(whole.into()))
 }
 
-/// Cut what exceeds the bytes now that layouts and contents are known; `true`: nothing was.
+/// Cut entries beyond the bytes now that layouts and contents are known; `true`: none were.
 fn cut(entries: &mut Vec<Entry>, bytes_max: usize, content: impl Fn(&Entry) -> usize) -> bool {
     let mut bytes = 0;
     let fits = entries.iter().position(|entry| {

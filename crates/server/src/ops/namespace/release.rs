@@ -1,4 +1,5 @@
-//! release: a client holds an orphan no longer; the server itself ([`ClientId::ANYONE`]), that its time has passed.
+//! release: a client holds an orphan no longer; the server itself ([`ClientId::ANYONE`]), that its time has
+//! passed.
 
 use crate::meta::keys;
 use crate::meta::rows::Inode;
@@ -7,7 +8,8 @@ use crate::txn::actions;
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::{Answer, Handle, Status};
 
-/// Remove the object, if it is an orphan kept for this client and for no other. Anything else is done already.
+/// Remove the object, if it is an orphan kept for this client and for no other. Anything else is done
+/// already.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Stopped> {
     let object = ctx.object(object)?;
     if object.server() != ctx.identity.id {

@@ -6,13 +6,14 @@
 //!   to_dir/to_name     ─▶ T    ─▶ S                to_dir/to_name     ─▶ S
 //!   T loses a name, or is removed if it is an empty directory
 //! ```
-//! Up to five servers take part: those of both directories (of split ones, of the shards that hold the names), of S, of T,
-//! and server 0; all servers of its shards where T is a directory that is split. It is one plan of actions, each of
-//! which says what it expects, so facts of other servers may be old.
+//! Up to five servers take part: those of both directories (of split ones, of the shards that hold the
+//! names), of S, of T, and server 0; all servers of its shards where T is a directory that is split. It is
+//! one plan of actions, each of which says what it expects, so facts of other servers may be old.
 //!
-//! **Invariant: the namespace is a tree.** A directory that gets another parent must not be an ancestor of it. The plan
-//! holds the collection's one rename lock while the handler walks the stored parents up to the root, and until all others
-//! have prepared; a directory with an entry is not removed. [`crate::txn::rename_lock`] has the proof.
+//! **Invariant: the namespace is a tree.** A directory that gets another parent must not be an ancestor of
+//! it. The plan holds the collection's one rename lock while the handler walks the stored parents up to the
+//! root, and until all others have prepared; a directory with an entry is not removed.
+//! [`crate::txn::rename_lock`] has the proof.
 
 use super::make::subdirs;
 use super::rmdir;
@@ -44,9 +45,9 @@ pub struct Move<'a> {
 /// Move it. The answer is `Removed` if an entry was replaced, else `Done`.
 ///
 /// # Errors
-/// `NotFound`; `Exists` (with `no_replace`); `Invalid` for both flags at once, and for a directory that would come to lie
-/// in itself; `NotDirectory`, `IsDirectory`, `NotEmpty` for what cannot be replaced; `Loop` in a tree deeper than 4,096
-/// levels.
+/// `NotFound`; `Exists` (with `no_replace`); `Invalid` for both flags at once, and for a directory that would
+/// come to lie in itself; `NotDirectory`, `IsDirectory`, `NotEmpty` for an object that cannot be replaced;
+/// `Loop` in a tree deeper than 4,096 levels.
 pub fn run(ctx: &mut Ctx<'_>, asked: Move<'_>) -> Result<Answer, Stopped> {
     if asked.no_replace && asked.exchange {
         return Err(Stopped::Status(Status::Invalid));
@@ -198,8 +199,8 @@ impl Walk {
         Err(Stopped::Status(Status::Loop))
     }
 
-    /// As [`actions::carry_out`]; but a plan that rests on parents read from other servers is a transaction even if all
-    /// of its actions are this server's, so that the handler runs again under the rename lock.
+    /// As [`actions::carry_out`]; but a plan that rests on parents read from other servers is a transaction
+    /// even if all of its actions are this server's, so that the handler runs again under the rename lock.
     fn carry_out(&self, ctx: &mut Ctx<'_>, plan: Vec<Action>) -> Result<(), Stopped> {
         if self.left_server { actions::plan(ctx, plan) } else { actions::carry_out(ctx, plan) }
     }

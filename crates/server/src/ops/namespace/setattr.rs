@@ -1,8 +1,9 @@
 //! setattr: mode, owner, times.
 //!
-//! An explicit mtime must win over the newest write, and lose to the next one: so it begins a new generation of the file's
-//! streams, which forget when they were written (design §4.5). On a stuffed file that is one change with its row; on a
-//! laid-out one a transaction over its datafiles, whose generations always go together with the metafile's.
+//! An explicit mtime must win over the newest write, and lose to the next one: so it begins a new generation
+//! of the file's streams, which forget when they were written (design §4.5). On a stuffed file that is one
+//! change with its row; on a laid-out one a transaction over its datafiles, whose generations always go
+//! together with the metafile's.
 //!
 //! A single change on this server is deferred: its own answer does not wait for the disk
 //! ([`crate::request::reply_gate`]).

@@ -8,8 +8,8 @@ use shoal_proto::{Answer, Handle, Status, limits};
 /// Set it.
 ///
 /// # Errors
-/// `Exists` if it is to be made, `NoAttribute` if it is to be replaced; `OutOfRange` for an empty name, `Invalid` for one
-/// with a NUL; `NoSpace` when the list of names would outgrow what can be listed.
+/// `Exists` if it is to be made, `NoAttribute` if it is to be replaced; `OutOfRange` for an empty name,
+/// `Invalid` for one with a NUL; `NoSpace` when the list of names would outgrow the limit of a listing.
 pub fn run(
     ctx: &mut Ctx<'_>,
     object: Handle,

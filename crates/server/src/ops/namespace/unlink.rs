@@ -1,7 +1,8 @@
 //! unlink: remove an entry that is no directory, and with an object's last name the object.
 //!
-//! An object that its own client holds open stays without a name, as an orphan of that client, until it is released or
-//! the client's lease ends. One that another client may hold open stays for a while ([`crate::meta::lingering`]).
+//! An object that its own client holds open stays without a name, as an orphan of that client, until it is
+//! released or the client's lease ends. One that another client may hold open stays for a while
+//! ([`crate::meta::lingering`]).
 
 use crate::meta::rows::Dirent;
 use crate::request::ctx::{Ctx, Stopped};

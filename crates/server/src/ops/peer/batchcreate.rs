@@ -19,11 +19,11 @@ use std::rc::Rc;
 /// Bytes of journal that a batch takes at most.
 const JOURNAL_BYTES: u64 = 1024;
 
-/// Make a batch, or tell the one that was made under this number.
+/// Make a batch, or return the one that was made under this number.
 ///
 /// # Errors
-/// `OverLimit` for none or too many; `NotSupported` where no data is held; `Conflict` for a number that is over; or when the
-/// store fails.
+/// `OverLimit` for none or too many; `NotSupported` where no data is held; `Conflict` for a number that is
+/// over; or when the store fails.
 pub async fn run(
     shard: &Rc<Shard>,
     asker: ServerId,

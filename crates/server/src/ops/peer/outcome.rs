@@ -5,7 +5,8 @@ use crate::shard::Shard;
 use shoal_proto::{Answer, Decision, Status, TxId};
 use std::rc::Rc;
 
-/// The decision, if there is one that is durable. A transaction of a store that was given up is never said to be aborted.
+/// The decision, if there is one that is durable. A transaction of a store that was given up is never said to
+/// be aborted.
 ///
 /// # Errors
 /// `WrongServer`: another coordinates it.

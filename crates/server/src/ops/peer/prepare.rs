@@ -8,7 +8,7 @@ use std::rc::Rc;
 /// Prepare.
 ///
 /// # Errors
-/// `Busy`, `Changed`, or what forbids an action.
+/// `Busy`, `Changed`, or the error that forbids an action.
 pub async fn run(
     shard: &Rc<Shard>,
     tx: TxId,

@@ -1,4 +1,5 @@
-//! split: a directory's entries go to its shards, one on each metadata server. See [`crate::meta::dir_split`].
+//! split: a directory's entries go to its shards, one on each metadata server. See
+//! [`crate::meta::dir_split`].
 //!
 //! The directory's own server coordinates. From the plan on its inode is locked exclusively, so nothing in it
 //! changes and no request reads it until the decision; the new shards are locked the same way from their
@@ -10,11 +11,11 @@ use crate::txn::actions;
 use shoal_proto::{Action, Answer, Attr, Handle, Roles, ServerId, ShardEntry, Shards, Status, limits};
 use std::collections::BTreeMap;
 
-/// Split it, if it is (still) large and whole. The answer tells its shards, if it has any then.
+/// Split it, if it is (still) large and whole. The answer names its shards, if it has any then.
 ///
 /// # Errors
-/// `NotSupported` where there is nothing to split over; `OverLimit` for one that is too large for one transaction; `Busy` if
-/// it has grown much since `entries` were counted.
+/// `NotSupported` where there is nothing to split over; `OverLimit` for one that is too large for one
+/// transaction; `Busy` if it has grown much since `entries` were counted.
 pub fn run(ctx: &mut Ctx<'_>, dir: Handle, entries: u32) -> Result<Answer, Stopped> {
     let at = ctx.identity.splits_at().ok_or(Stopped::Status(Status::NotSupported))?;
     let inode = ctx.directory(dir)?;

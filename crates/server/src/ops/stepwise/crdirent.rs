@@ -10,7 +10,7 @@ use shoal_proto::{Answer, Handle, Kind, Name, Status};
 /// Enter it.
 ///
 /// # Errors
-/// `Exists`; `Stale` for what its server took back; `Invalid` for a directory, which is made in one.
+/// `Exists`; `Stale` for an object that its server removed; `Invalid` for a directory, which is made in one.
 pub fn run(
     ctx: &mut Ctx<'_>,
     dir: Handle,

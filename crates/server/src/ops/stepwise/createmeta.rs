@@ -11,7 +11,8 @@ use crate::ops::namespace::{make, open};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Handle, Kind, Name, Owner, Rights, Status, Template, limits};
 
-/// Make it, and open it. The directory's part in it (its group, its template) is in `owner` and `template` already.
+/// Make it, and open it. The directory's part in it (its group, its template) is in `owner` and `template`
+/// already.
 ///
 /// # Errors
 /// `Invalid` for a template wider than any file.

@@ -8,7 +8,7 @@ use shoal_proto::{Answer, Dist, Generation, Handle, Kind, Layout, Status};
 /// Set the layout.
 ///
 /// # Errors
-/// `Stale` if it was taken back, or was never this client's; `Invalid` for what cannot be its layout.
+/// `Stale` if it was taken back, or was never this client's; `Invalid` for a layout that it cannot have.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle, datafiles: &[Handle]) -> Result<Answer, Stopped> {
     let mut inode = ctx.inode(object)?;
     let new = ctx.row::<New>(&keys::new(object))?;

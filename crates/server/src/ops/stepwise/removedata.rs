@@ -1,4 +1,5 @@
-//! removedata: remove a datafile of a metafile that the client has removed. Nothing to remove is done already.
+//! removedata: remove a datafile of a metafile that the client has removed. Nothing to remove is done
+//! already.
 
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;

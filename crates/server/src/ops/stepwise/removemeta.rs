@@ -1,7 +1,8 @@
 //! removemeta: remove an object whose one name the client has taken away.
 //!
-//! Only of an object that never had a second name is it known that the name taken was its last: any other link is settled
-//! by the entry's server, in a transaction. Datafiles stay, each with a row that has it removed if the client does not.
+//! Only of an object that never had a second name is it known that the name taken was its last: any other
+//! link is settled by the entry's server, in a transaction. Datafiles stay, each with a row that has it
+//! removed if the client does not.
 
 use crate::meta::keys;
 use crate::meta::rows::Linked;

@@ -1,7 +1,7 @@
 //! rmdirent: take an entry out of its directory, for a client that removes its object next.
 //!
-//! Until then the object has a link too many. The row [`Unnamed`] remembers that, under a ticket of its own, so that the
-//! link is counted exactly once whatever becomes of the client ([`crate::stepwise`]).
+//! Until then the object has a link too many. The row [`Unnamed`] remembers that, under a ticket of its own,
+//! so that the link is counted exactly once whatever becomes of the client ([`crate::stepwise`]).
 
 use crate::meta::keys;
 use crate::meta::rows::Unnamed;

@@ -1,4 +1,5 @@
-//! settle: count the link that an entry taken away was, and forget its ticket, in one transaction: exactly once.
+//! settle: count the link that an entry taken away was, and forget its ticket, in one transaction: exactly
+//! once.
 
 use crate::meta::keys;
 use crate::request::ctx::{Ctx, Stopped};

@@ -6,7 +6,8 @@ use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Answer, Handle, Status, Vouched};
 
-/// Say so; with `refuse` the metafile is taken back, if its client has not laid it out, so that it never will.
+/// Say so; with `refuse` the metafile is taken back, if its client has not laid it out, so that it never
+/// will.
 pub fn run(ctx: &mut Ctx<'_>, owner: Handle, datafile: Handle, refuse: bool) -> Result<Answer, Stopped> {
     if owner.server() != ctx.identity.id {
         return Err(Stopped::Status(Status::WrongServer));

@@ -1,4 +1,4 @@
-//! vouchentry: does a name lead to what another server made for it? Asked until it is known.
+//! vouchentry: whether a name leads to the object that another server made for it. Asked until it is known.
 
 use crate::meta::keys;
 use crate::meta::rows::Void;

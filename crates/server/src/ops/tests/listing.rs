@@ -168,7 +168,7 @@ fn contents_of_small_files_come_with_their_entries() {
         };
         assert_eq!(*content, wanted, "{}", entry.name);
     }
-    // Counted to the size of the answer, and none where none were asked for.
+    // Counted to the size of the answer, and none where none were requested.
     let op =
         Op::Readdir { dir: ROOT, after: None, bytes_max: 400, plus: true, data_max: 16_384, in_shard: false };
     let Ok(Answer::Entries { entries, end: false, .. }) = cluster.op(HERE, op) else { panic!() };

@@ -97,7 +97,8 @@ fn an_explicit_mtime_wins_over_older_writes_and_loses_to_newer_ones() {
 
 #[test]
 fn an_append_under_way_while_its_file_is_laid_out_is_not_cut_away() {
-    // As a transaction: else laying it out is one turn, and the store refuses the append as one of an older generation.
+    // As a transaction: else laying it out is one turn, and the store refuses the append as one of an older
+    // generation.
     let mut cluster = Cluster::new(&[ALL, ALL]);
     cluster.switch(|switches| switches.precreate = false);
     let file = cluster.create(ROOT, "a").unwrap().handle;

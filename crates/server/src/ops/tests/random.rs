@@ -1,4 +1,5 @@
-//! Random operations over three servers against the naive namespace: the same answers, the same tree, nothing left over.
+//! Random operations over three servers against the naive namespace: the same answers, the same tree, nothing
+//! left over.
 
 use super::cluster::{ALL, Cluster};
 use super::model::{How, Model, Node, ROOT};

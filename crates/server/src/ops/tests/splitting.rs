@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 const ROOT: Handle = Handle::ROOT;
 const HOME: ServerId = ServerId(1);
 
-/// Four servers, of which the last holds no metadata, and a directory of server 1 with `files` files and a subdirectory.
+/// Four servers, of which the last holds no metadata, and a directory of server 1 with `files` files and a
+/// subdirectory.
 fn cluster(files: usize) -> (Cluster, Handle) {
     let mut cluster = Cluster::new(&[ALL, ALL, ALL, Roles::DATA]);
     cluster.switch(|switches| switches.split_entries = 8);

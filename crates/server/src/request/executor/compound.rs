@@ -9,7 +9,8 @@
 //!                ▲             ▲          ▲               └─ over servers: Wait::Transaction
 //!                └─────────────┴──────────┴── Wait: load, lock, fact, draw, bulk, admission: then from `handlers` again
 //! ```
-//! **Invariant: between the run of the handlers and the batch (or the transaction's local locks) nothing else runs.**
+//! **Invariant: between the run of the handlers and the batch (or the transaction's local locks) nothing else
+//! runs.**
 
 mod notice;
 mod reply;
@@ -205,7 +206,8 @@ impl Compound {
         self.ops().iter().any(Op::changes)
     }
 
-    /// Whether a client changes nothing but attributes by it: its answer may show what that client changed so before.
+    /// Whether a client changes nothing but attributes by it: its answer may show what that client changed so
+    /// before.
     fn is_of_attributes(&self) -> bool {
         self.place.is_some() && self.asker.peer.is_none() && self.ops().iter().all(Op::is_of_attributes)
     }
@@ -236,7 +238,8 @@ impl Compound {
                 }
                 Ok(Some((reply, loss, seen))) => {
                     add(&self.shard.counters.kept, 1);
-                    // The record outlives a power cut, the bytes written beside it perhaps not: the next fsync must see it.
+                    // The record outlives a power cut, the bytes written beside it perhaps not: the next
+                    // fsync must see it.
                     if loss.is_some() {
                         self.collected.loss = loss;
                     }
@@ -306,8 +309,8 @@ impl Compound {
         }
     }
 
-    /// Whether an operation may write outside the group's batch. It must be the last one, and the reply that is kept with it must
-    /// have room: from its first byte on nothing may end the group but its result.
+    /// Whether an operation may write outside the group's batch. It must be the last one, and the reply that
+    /// is kept with it must have room: from its first byte on nothing may end the group but its result.
     fn may_write_at(&self, stopped: &Resume) -> bool {
         let is_write = self.ops().get(stopped.at).is_some_and(Op::changes);
         let is_last = stopped.at + 1 == self.ops().len();
@@ -317,7 +320,8 @@ impl Compound {
     /// Whether this asker may ask this.
     fn permit(&self) -> Result<(), Status> {
         let Asker { peer, own, .. } = self.asker;
-        // A repair may end what no server coordinates; [`super::direct`] sees to it that it does no more.
+        // A repair may end transactions that no server coordinates; [`super::direct`] ensures that it does no
+        // more.
         let repairs = |op: &Op| match op {
             Op::Finish { tx, .. } => super::direct::is_ended_by_repair(&self.shard, *tx),
             _ => false,
@@ -328,7 +332,7 @@ impl Compound {
         if peer.is_some() && !self.shard.admits() {
             return Err(Status::Unavailable);
         }
-        // As PVFS: a request is one thing.
+        // As PVFS: a request is one operation.
         let is_client = peer.is_none() && !own;
         if is_client && !self.shard.identity().map.switches.compound && self.ops().len() > 1 {
             return Err(Status::NotSupported);
@@ -342,8 +346,8 @@ impl Compound {
         Ok(())
     }
 
-    /// A group that makes something nearly always takes one handle of this server: have it ready. And a turn for each
-    /// directory: however often the group runs, it keeps that.
+    /// A group that makes something nearly always takes one handle of this server: have it ready. And a turn
+    /// for each directory: however often the group runs, it keeps that.
     fn predraw(&mut self) {
         let directories = self.ops().iter().filter(|op| matches!(op, Op::Mkdir { .. })).count();
         while self.facts.places.len() < directories {
@@ -435,8 +439,8 @@ impl Compound {
         }
     }
 
-    /// A datafile made ahead of need is touched, as weakly as the data that is then written to it. If it was touched
-    /// meanwhile, or another's lock is in the way, the handler sees that when it runs again.
+    /// A datafile made ahead of need is touched, as weakly as the data that is then written to it. If it was
+    /// touched meanwhile, or another's lock is in the way, the handler sees that when it runs again.
     pub(super) async fn touch(&mut self, touch: &Touch) -> Result<(), Status> {
         let shard = self.shard.clone();
         loop {
@@ -541,8 +545,8 @@ impl Compound {
                     self.shard.deferred.made(lsn, self.asker.client, seen.others);
                 }
                 if !notice.pools.is_empty() || self.ops().iter().any(Op::is_stepwise) {
-                    // Other servers' datafiles are this file's now, or this is a step of a change over several servers: as
-                    // durable as the commit of a transaction.
+                    // Other servers' datafiles are this file's now, or this is a step of a change over
+                    // several servers: as durable as the commit of a transaction.
                     let modes = self.shard.collection.sync_modes();
                     let made = Some((lsn, Strength::Strong));
                     let target = Target::of(modes, Durability::Durable, Lsn(0), made);
@@ -556,7 +560,8 @@ impl Compound {
         None
     }
 
-    /// The group is a transaction over servers: take the local locks at once, so that the plan stays true here.
+    /// The group is a transaction over servers: take the local locks at once, so that the plan stays true
+    /// here.
     fn plan(&mut self, answers: Vec<Answer>, outcome: Outcome, seen: Lsn) -> Option<Wait> {
         let is_rename_lock = |a: &Action| matches!(a, Action::RenameLock {});
         let wants_rename_lock =

@@ -161,7 +161,8 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
     }
 }
 
-/// Move bulk data: given up at the deadline, or with the last of those that wait, before its first byte is written, and not after it.
+/// Move bulk data: given up at the deadline, or with the last of those that wait, before its first byte is
+/// written, and not after it.
 async fn bulk(compound: &mut Compound, bulk: data::Bulk) -> Result<(), Status> {
     let shard = compound.shard.clone();
     let stopped = compound.stopped.take().ok_or(Status::Io)?;

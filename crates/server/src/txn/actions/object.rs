@@ -37,7 +37,8 @@ pub fn change_directory(
     ctx.put(keys::inode(dir), &inode)
 }
 
-/// Set the times and counts of a directory in which `entries` were made or removed, and among them so many subdirectories.
+/// Set the times and counts of a directory in which `entries` were made or removed, and among them so many
+/// subdirectories.
 pub fn directory_changed(
     ctx: &mut Ctx<'_>,
     dir: Handle,
@@ -95,7 +96,8 @@ pub fn validate_directory_remove(ctx: &Ctx<'_>, dir: Handle, split: bool) -> Res
     if is_empty(ctx, dir)? { Ok(()) } else { Err(Stopped::Status(Status::NotEmpty)) }
 }
 
-/// Whether a directory has no entry. Removed entries not yet cleared from the tables cost the scan turns, no more.
+/// Whether a directory has no entry. Removed entries not yet cleared from the tables cost the scan turns, no
+/// more.
 fn is_empty(ctx: &Ctx<'_>, dir: Handle) -> Result<bool, Stopped> {
     let prefix = keys::entries(dir);
     if ctx.own_under(&prefix).any(|(_, put)| put) {
@@ -127,7 +129,8 @@ pub fn validate_links(ctx: &Ctx<'_>, object: Handle, delta: i32) -> Result<(), S
     Ok(())
 }
 
-/// Change the count of links. `asker`: the client that asks for it, and whether it says that it has the object open.
+/// Change the count of links. `asker`: the client that asks for it, and whether it says that it has the
+/// object open.
 pub fn links(
     ctx: &mut Ctx<'_>,
     object: Handle,
@@ -157,15 +160,16 @@ pub fn links(
     ctx.put(keys::inode(object), &inode)
 }
 
-/// Bytes that a file takes, as far as its own server can tell: the others of its servers hold about as much as this one.
+/// Bytes that a file takes, as far as its own server knows: the others of its servers hold about as much as
+/// this one.
 fn space(ctx: &Ctx<'_>, object: Handle, inode: &Inode) -> Result<u64, Stopped> {
     let own = ctx.stream(object)?.map_or(0, |info| info.size.max(info.space));
     let width = inode.layout.as_ref().map_or(1, |layout| layout.datafiles.len());
     Ok(own.saturating_mul(width as u64))
 }
 
-/// Remove an object and all it has: extended attributes, streams, the row of an orphan (its inode has no link then);
-/// datafiles of other servers are entered for reaping.
+/// Remove an object and all it has: extended attributes, streams, the row of an orphan (its inode has no link
+/// then); datafiles of other servers are entered for reaping.
 pub fn remove_object(ctx: &mut Ctx<'_>, object: Handle, inode: &Inode) -> Result<(), Stopped> {
     remove_xattrs(ctx, object, inode)?;
     if inode.kind == Kind::File {

@@ -7,7 +7,8 @@ use crate::meta::rows::Batch;
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Attr, Handle, Kind, ServerId, Status};
 
-/// Tables whose rows may be removed one by one. Others are followed in memory (sessions, transactions), or are the store's.
+/// Tables whose rows may be removed one by one. Others are followed in memory (sessions, transactions), or
+/// are the store's.
 const REMOVABLE: [Table; 11] = [
     Table::Inode,
     Table::Entry,

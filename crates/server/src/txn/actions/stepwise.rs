@@ -49,8 +49,9 @@ pub fn reap_datafile(ctx: &mut Ctx<'_>, owner: Handle, datafile: Handle) -> Resu
     is_named(ctx, datafile)
 }
 
-/// Remove a metafile alone. Its datafiles (of a stuffed file: its own stream) are left to the client that removes it, each
-/// with a row by which it goes in any case: its own server's are taken back as what never had a place, others are reaped.
+/// Remove a metafile alone. Its datafiles (of a stuffed file: its own stream) are left to the client that
+/// removes it, each with a row by which it is removed in any case: its own server's are removed as objects
+/// without a name, others are reaped.
 pub fn part_object(ctx: &mut Ctx<'_>, object: Handle, inode: &Inode) -> Result<Vec<Handle>, Stopped> {
     remove_xattrs(ctx, object, inode)?;
     forget(ctx, object)?;

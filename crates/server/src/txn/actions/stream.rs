@@ -40,8 +40,8 @@ pub fn validate_attr_set(ctx: &Ctx<'_>, attr: &Attr, expect: Generation) -> Resu
     Ok(())
 }
 
-/// Set mode, owner and times. The datafiles' generation goes on by one in the same transaction; a metafile that only
-/// keeps it follows here.
+/// Set mode, owner and times. The datafiles' generation advances by one in the same transaction; a metafile
+/// that only keeps it follows here.
 pub fn set_attr(ctx: &mut Ctx<'_>, attr: &Attr, expect: Generation) -> Result<(), Stopped> {
     let inode = ctx.inode(attr.handle)?;
     if keeps_generation_only(attr.handle, &inode) {

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 /// `shoal bench`.
 #[derive(Subcommand, Debug)]
 pub enum Bench {
-    /// The paper's nine phases: mkdir, create, readdir + stat, write, read, readdir + stat, close, remove, rmdir.
+    /// The paper's nine phases: mkdir, create, readdir + stat, write, read, readdir + stat, close, remove,
+    /// rmdir.
     #[command(after_help = "\
 Example:  shoal bench small --target native:shoal-data --target dir:/tmp --files 2000 --size 8k --workers 4
           shoal bench small --target native:shoal-data --many 64
@@ -20,7 +21,8 @@ Targets:  native:PLACE  the native client       dir:DIR          any directory
     /// Large files: sequential and random, one file a worker or one for all.
     #[command(after_help = "Example:  shoal bench io --target dir:mnt --total 256M --block 1M --workers 2")]
     Io(BenchIo),
-    /// Whole small files by the native client, each figure beside its bound: 1, 16 and 64 clients, cores idle and awake.
+    /// Whole small files by the native client, each figure beside its bound: 1, 16 and 64 clients, cores idle
+    /// and awake.
     #[command(after_help = "\
 Example:  shoal bench native                                 (starts a file system of its own)
           shoal bench native --folder /srv/test --clients 1,16 --explain
@@ -31,7 +33,8 @@ What is asked of the native client is said at the end, met or not.")]
 Example:  shoal bench techniques --clients 1,4,14 --markdown techniques.md
           shoal bench techniques --short                     (small, for a first look)")]
     Techniques(BenchTechniques),
-    /// Create, stat and remove through mounts (servers in its process, and over TCP), beside a pass-through mount.
+    /// Create, stat and remove through mounts (servers in its process, and over TCP), beside a pass-through
+    /// mount.
     #[command(after_help = "\
 Example:  shoal bench mount                                  (starts file systems of its own; needs /dev/fuse)
           shoal bench mount --folder /srv/test --processes 1,4 --sync reply --explain
@@ -63,7 +66,7 @@ Example:  shoal bench compare main~10 HEAD                   (builds both; run i
           shoal bench compare --a ./shoal-old --b ./shoal-new --repeat 20 -- small --whole --files 500 --workers 16
 Behind -- stand the words of `shoal bench small` or `io`; servers and client are both of the side that is measured.")]
     Compare(BenchCompare),
-    /// The slowest creates while checkpoints and cleaning go on, beside a bare probe of the disk.
+    /// The slowest creates while checkpoints and cleaning run, next to a bare probe of the disk.
     #[command(after_help = "\
 Example:  shoal bench tail --folder /var/tmp --clients 16 --seconds 20
 A server of its own, with small segments and tables, works in the folder; nothing stays there.")]
@@ -98,11 +101,11 @@ pub struct BenchCommon {
     /// Target that the others are compared with [default: the first].
     #[arg(long, value_name = "N")]
     pub reference: Option<usize>,
-    /// Milliseconds that a pass-through's names and attributes are believed.
+    /// Milliseconds that a pass-through's names and attributes are cached.
     #[arg(long, value_name = "MS", default_value_t = 100)]
     pub attr_timeout: u64,
-    /// Run once for each line that is read, and tell each run in a line of JSON: turns of some milliseconds, by another program.
-    /// With --unbound servers are not asked for their counts.
+    /// Run once for each line that is read, and report each run in a line of JSON: turns of some
+    /// milliseconds, by another program. With --unbound servers are not asked for their counts.
     #[arg(long, conflicts_with_all = ["repeat", "json", "explain"])]
     pub stepwise: bool,
     /// Measure no echo and no syncs beside native targets.
@@ -111,18 +114,19 @@ pub struct BenchCommon {
     /// Show the arithmetic of every bound.
     #[arg(long)]
     pub explain: bool,
-    /// Make each operation of native targets take so much longer, for a comparison to find (`compare --prove`).
+    /// Make each operation of native targets take so much longer, for a comparison to find
+    /// (`compare --prove`).
     #[arg(long, hide = true, value_name = "PERCENT", default_value_t = 0.0)]
     pub plant: f64,
     /// Which key.
     #[command(flatten)]
     pub key: Key,
-    /// How it tells.
+    /// How it reports.
     #[command(flatten)]
     pub tell: BenchTell,
 }
 
-/// How a benchmark tells.
+/// How a benchmark reports.
 #[derive(Args, Debug, Clone)]
 pub struct BenchTell {
     /// No progress.
@@ -148,7 +152,8 @@ pub struct BenchSmall {
     /// Whole files: create + write + close, stat, open + read + close, remove; not the paper's phases.
     #[arg(long)]
     pub whole: bool,
-    /// Each verb one by one and for N files at once (`create_many` and its kin), by one client; not the paper's phases.
+    /// Each verb one by one and for N files at once (`create_many` and its kin), by one client; not the
+    /// paper's phases.
     #[arg(long, value_name = "N", conflicts_with_all = ["whole", "workers"])]
     pub many: Option<usize>,
 }
@@ -179,13 +184,13 @@ pub struct BenchIo {
     pub direct: bool,
 }
 
-/// How a benchmark of a file system of its own goes on.
+/// The course of a benchmark with a file system of its own.
 #[derive(Args, Debug, Clone)]
 pub struct BenchOwn {
     /// Folder on the disk to measure; files made in it are removed [default: the temporary folder].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: Option<PathBuf>,
-    /// How it tells.
+    /// How it reports.
     #[command(flatten)]
     pub tell: BenchTell,
 }
@@ -225,7 +230,7 @@ pub struct BenchNative {
     /// Show the arithmetic of every bound.
     #[arg(long)]
     pub explain: bool,
-    /// Where, and how it tells.
+    /// Where, and how it reports.
     #[command(flatten)]
     pub own: BenchOwn,
 }
@@ -233,7 +238,8 @@ pub struct BenchNative {
 /// `shoal bench stored`.
 #[derive(Args, Debug)]
 pub struct BenchStored {
-    /// Sealed segments of the journal, of 32 MiB each, in which small files live. They are files of one block each.
+    /// Sealed segments of the journal, of 32 MiB each, in which small files live. They are files of one block
+    /// each.
     #[arg(long, default_value_t = 32_768, value_parser = clap::value_parser!(u64).range(1..=65_535))]
     pub segments: u64,
     /// Clients at once.
@@ -248,7 +254,7 @@ pub struct BenchStored {
     /// Repetitions; medians are shown.
     #[arg(long, default_value_t = 10)]
     pub repeat: usize,
-    /// Where, and how it tells.
+    /// Where, and how it reports.
     #[command(flatten)]
     pub own: BenchOwn,
 }
@@ -280,7 +286,7 @@ pub struct BenchTechniques {
     /// Beside the machine's bounds.
     #[command(flatten)]
     pub held: BenchHeld,
-    /// Where, and how it tells.
+    /// Where, and how it reports.
     #[command(flatten)]
     pub own: BenchOwn,
 }
@@ -304,7 +310,7 @@ pub struct BenchMount {
     /// When metadata is durable, several to be measured one after the other.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "reply,fsync")]
     pub sync: Vec<MetadataSyncName>,
-    /// Milliseconds that names and attributes are believed, by all mounts.
+    /// Milliseconds that names and attributes are cached, by all mounts.
     #[arg(long, value_name = "MS", default_value_t = 100)]
     pub attr_timeout: u64,
     /// The folder that the pass-through shows; files made in it are removed [default: next to the file
@@ -317,7 +323,7 @@ pub struct BenchMount {
     /// Show the arithmetic of every bound.
     #[arg(long)]
     pub explain: bool,
-    /// Where, and how it tells.
+    /// Where, and how it reports.
     #[command(flatten)]
     pub own: BenchOwn,
 }
@@ -346,7 +352,7 @@ pub struct BenchDirectory {
     /// Beside the machine's bounds.
     #[command(flatten)]
     pub held: BenchHeld,
-    /// Where, and how it tells.
+    /// Where, and how it reports.
     #[command(flatten)]
     pub own: BenchOwn,
 }
@@ -371,7 +377,8 @@ pub struct BenchCompare {
     /// The slowdown planted by --prove, percent of each operation's time.
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     pub planted: f64,
-    /// A difference of so much or less is none, percent: equal programs differ a little by where they lie in memory.
+    /// A difference of so much or less is none, percent: equal programs differ a little by where they lie in
+    /// memory.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     pub least: f64,
     /// Rounds, each of both sides; an interval of 95 % takes 6 [default: 10; 1000 with --prove].
@@ -400,7 +407,7 @@ pub struct BenchCompare {
     /// Where they are built, kept for the next time [default: in a folder that is removed].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub target_dir: Option<PathBuf>,
-    /// Where, and how it tells.
+    /// Where, and how it reports.
     #[command(flatten)]
     pub own: BenchOwn,
     /// The benchmark.
@@ -438,7 +445,7 @@ pub struct BenchSweep {
     /// Beside the machine's bounds.
     #[command(flatten)]
     pub held: BenchHeld,
-    /// Where, and how it tells.
+    /// Where, and how it reports.
     #[command(flatten)]
     pub own: BenchOwn,
 }

@@ -11,7 +11,7 @@ Example:  shoal bounds                                       (measures this mach
           shoal bounds --machine thesis-cluster --curves ./figures
           shoal bounds --hold                                (two minutes: is no figure above its bound, and no bound too loose?)
           shoal bounds --validate ./figures                  (a quarter of an hour: is a simulated `this` as fast as the real one?)
-A machine is a TOML file; docs/BOUNDS.md says what is in it, and what the bounds mean.")]
+A machine is a TOML file; docs/BOUNDS.md explains it and the bounds.")]
 pub struct Bounds {
     /// Do not measure: take this machine. A name that --list shows, or a file.
     #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["out"])]
@@ -25,9 +25,10 @@ pub struct Bounds {
     /// Write the curves of the thesis's figures 4.1 to 4.6 for this machine into a folder, as CSV and SVG.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub curves: Option<PathBuf>,
-    /// Measure, and hold the bounds of creates, stats, small writes and reads, removes and listings against what 1 and 16 clients
-    /// reach of servers that keep nothing, all in memory, and all on disk. Exit status 1 where a figure is above its bound, or a
-    /// bound more than three times what servers reach that keep nothing.
+    /// Measure, and compare the bounds of creates, stats, small writes and reads, removes and listings with
+    /// the rates of 1 and 16 clients of servers that keep nothing, all in memory, and all on disk. Exit
+    /// status 1 where a figure is above its bound, or a bound is more than three times the rate of servers
+    /// that keep nothing.
     #[arg(long, conflicts_with_all = ["list", "machine", "curves", "validate"])]
     pub hold: bool,
     /// Compare the simulated machine with the real one: creates, stats, removes, small and large reads and

@@ -27,9 +27,9 @@ Exit status: 0 every promise was kept, 1 one was broken.")]
     #[command(after_help = "\
 Example:  shoal sim soak --seeds 1000
           shoal sim soak --seeds 5000..9000 --jobs 2 --minutes 30 --keep-going
-Each run that breaks a promise is told with the command that repeats it and the end of its timeline.
-A table tells of each step of what must survive a stop how many stops fell just behind it, and how often faults came to what they
-are for: a start refused with an older copy of its folder, something made on a server that was added.
+Each run that breaks a promise is printed with the command that repeats it and the end of its timeline.
+A table shows for each step that must survive a stop how many stops fell just after it, and how often faults hit their
+targets: a start refused with an older copy of its folder, an object made on a server that was added.
 Exit status: 0 every promise was kept, 1 one was broken (or, with --covered, something of the table was not met).")]
     Soak(SimSoak),
     /// Bugs planted on purpose: how many seeds it takes until each is caught.

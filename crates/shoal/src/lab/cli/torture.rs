@@ -8,9 +8,9 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Example:  shoal torture --rounds 50
           shoal torture /var/tmp/torture --servers 4 --mounts 2 --rounds 10 --seconds 6 --keep
-First several clients do at once what they may do, and each check says whether what they see is what is promised. Then, in
+First several clients do concurrent operations, and each check says whether their results are as promised. Then, in
 each round, clients run a load while servers are killed, stopped and filled, and mounts and clients killed; afterwards
-everything that was acknowledged must be there. Exit status: 0 nothing is wrong, 1 something is.
+all acknowledged changes must be there. Exit status: 0 nothing is wrong, 1 something is.
 Mounts need /dev/fuse (--mounts 0 does without); a server on a small disk that is filled needs root and loop devices.")]
 pub struct Torture {
     /// Folder for all of it, empty or new [default: a new one in the temporary folder].
@@ -22,7 +22,8 @@ pub struct Torture {
     /// How many mounts, each a process.
     #[arg(long, default_value_t = 2)]
     pub mounts: usize,
-    /// How often what several clients do at once is done; 1 takes a quarter of a minute; 0: not at all.
+    /// How often the concurrent checks of several clients are done; 1 takes a quarter of a minute; 0: not at
+    /// all.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub together: usize,
     /// How often something is killed.

@@ -205,8 +205,8 @@ struct Through {
 }
 
 impl Through {
-    /// Over a new folder in `base`; the kernel believes names and attributes so many milliseconds, and keeps a file's pages over
-    /// opens, or not.
+    /// Over a new folder in `base`; the kernel caches names and attributes so many milliseconds, and keeps a
+    /// file's pages over opens, or not.
     fn new(base: Option<&Path>, attr_timeout: u64, keep_cache: bool) -> Result<Through> {
         let folder = Scratch::new(base)?;
         // Next to each other: a mount must not be inside the folder that it shows.

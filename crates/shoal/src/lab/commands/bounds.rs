@@ -1,6 +1,7 @@
 //! `shoal bounds`: the measures of a machine, and the bound of every operation on it.
 //!
-//! The machine is measured ([`measure`]) or taken from a file ([`shelf`]); the arithmetic is [`shoal_model`]'s.
+//! The machine is measured ([`measure`]) or taken from a file ([`shelf`]); the arithmetic is
+//! [`shoal_model`]'s.
 
 mod hold;
 mod measure;
@@ -17,7 +18,7 @@ use shoal_model::{Machine, chapter4, compare};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Measure or take a machine, and tell its bounds.
+/// Measure or take a machine, and report its bounds.
 pub fn run(args: Bounds) -> Result<ExitCode> {
     if args.list {
         return list(args.json);

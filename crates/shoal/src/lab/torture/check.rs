@@ -103,7 +103,7 @@ impl Check<'_> {
             }
         }
         for path in trees.values().flat_map(BTreeMap::keys) {
-            violations.push(self.wrong(format!("{through}: {path} is nobody's"), None));
+            violations.push(self.wrong(format!("{through}: {path} belongs to no client"), None));
         }
         Ok((looked_at, violations))
     }

@@ -1,8 +1,9 @@
 //! Rounds: a load, faults at random moments, then the [check](super::check).
 //!
-//! In every round servers are killed with SIGKILL: one of them, one twice (the second time while it recovers), or all. Around
-//! it lies a second fault, so that kills meet it: a stopped server, a full disk, the death of a mount or a client, a server
-//! that is asked to stop. Each begins before the kill and ends after the killed servers were started, before they are ready.
+//! In every round servers are killed with SIGKILL: one of them, one twice (the second time while it
+//! recovers), or all. Around it lies a second fault, so that kills meet it: a stopped server, a full disk,
+//! the death of a mount or a client, a server that is asked to stop. Each begins before the kill and ends
+//! after the killed servers were started, before they are ready.
 
 use super::check::Check;
 use super::crew::Hand;
@@ -251,7 +252,8 @@ impl Rounds<'_> {
         servers.iter().try_for_each(|server| self.site.start_server(*server))
     }
 
-    /// A server may refuse to start on a disk that is full to the last byte; then it starts when there is room.
+    /// A server may refuse to start on a disk that is full to the last byte; then it starts when there is
+    /// room.
     fn ready(&mut self, server: usize, beside: Beside, report: &mut Report) -> Result<()> {
         let ready = self.site.await_server(server);
         if ready.is_ok() || !matches!(beside, Beside::Full) {

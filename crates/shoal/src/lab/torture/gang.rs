@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at a flag.
 const GLANCE: Duration = Duration::from_millis(5);
-/// After a refusal for want of space.
+/// After a refusal for lack of space.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
 /// After something wrong.
 const WRONG_PAUSE: Duration = Duration::from_secs(1);

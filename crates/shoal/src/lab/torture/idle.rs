@@ -1,5 +1,6 @@
-//! An idle client: a file is removed while it is open in a mount, its server is killed and starts again, and the program asks
-//! nothing for some leases. Every temporary file is such a file. It can be read, written and synced afterwards.
+//! An idle client: a file is removed while it is open in a mount, its server is killed and starts again, and
+//! the program asks nothing for some leases. Every temporary file is such a file. It can be read, written and
+//! synced afterwards.
 //!
 //! On a file system of its own, in the folder of the torture: one server with a short lease, and one mount.
 
@@ -74,7 +75,7 @@ fn removed(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Write what [`must_be_whole`] expects, durably.
+/// Write the contents that [`must_be_whole`] expects, durably.
 pub fn write_content(file: &File) -> Result<()> {
     file.write_all_at(&content(), 0)?;
     Ok(file.sync_all()?)

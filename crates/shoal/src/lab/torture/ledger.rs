@@ -1,7 +1,7 @@
 //! One client's ledger: its intended changes, the acknowledged ones, and the state that must therefore be
 //! there.
 //!
-//! The ledger stands in a file, one line for an intention, written before the act, and one for what came of it:
+//! The ledger stands in a file, one line for an intention, written before the act, and one for its result:
 //!
 //! ```text
 //!   17 ? {"rename":{"from":"work/w3/f5","to":"work/shared-1/w3-f9"}}

@@ -1,7 +1,8 @@
 //! The load: the next act of a client, drawn from its ledger.
 //!
-//! Each client has names that only it uses: in a directory of its own, and in directories that all share, so that their
-//! changes meet on the same servers and rows. Most files are small; some lie over all servers. Names are never used twice.
+//! Each client has names that only it uses: in a directory of its own, and in directories that all share, so
+//! that their changes meet on the same servers and rows. Most files are small; some lie over all servers.
+//! Names are never used twice.
 
 use super::hand::Act;
 use super::ledger::Ledger;
@@ -14,8 +15,8 @@ pub const SHARED: usize = 4;
 const FILES_MAX: usize = 60;
 /// Bytes of a file, at most.
 const BYTES_MAX: usize = 300_000;
-/// A file that stays below this stays on one server, where an append is done exactly once also if the server is killed in
-/// the middle of it (docs/SEMANTICS.md, 4).
+/// A file that stays below this stays on one server, where an append is done exactly once also if the server
+/// is killed in the middle of it (docs/SEMANTICS.md, 4).
 const APPENDED_MAX: usize = 40_000;
 /// Bytes of an append, at most: more may be done twice when the server is killed in the middle of it.
 const APPEND_MAX: usize = 12_000;

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!   files over three servers, synced ─▶ a server is killed, its folder moved away, an empty one in its place
-//!     its start is refused in words that say what to do; nothing is made in the empty folder; status says DEGRADED, fsck mends
+//!     its start is refused with the remedy; nothing is made in the empty folder; status says DEGRADED, fsck repairs
 //!     nothing; what the others hold is read meanwhile; the folder comes back: every byte is there
 //!   the server is killed again, its folder removed ─▶ refused as before ─▶ --new-store ─▶ fsck --repair --lost-stores until clean
 //!     what the others hold is there byte for byte; what was lost is missing or zeros, never other bytes; new files everywhere
 //! ```
-//! On a file system of its own, in the folder of the torture: three servers with a short lease, and one mount.
+//! On a file system of its own, in the folder of the torture: three servers with a short lease, and one
+//! mount.
 
 use super::idle;
 use super::site::{Site, Wish};
@@ -89,7 +90,7 @@ impl Disk {
     }
 }
 
-/// The server does not start in an empty folder, says why, and everybody says so.
+/// The server does not start in an empty folder, says why, and all commands report it.
 fn must_be_refused(site: &mut Site, disk: &Disk) -> Result<()> {
     site.start_server(LOST)?;
     let words = site.await_end(LOST)?;
@@ -109,7 +110,7 @@ fn must_be_refused(site: &mut Site, disk: &Disk) -> Result<()> {
         bail!("`status` does not say DEGRADED: {words}");
     }
     let (status, words) = site.command(&["fsck", &site.address, "--repair", "--quiet"])?;
-    if status.success() || words.contains("[mended]") {
+    if status.success() || words.contains("[repaired]") {
         bail!("`fsck --repair` went on without a server: {words}");
     }
     Ok(())
@@ -170,7 +171,8 @@ impl Tree {
                     Ok(file.metadata()?.ino())
                 };
                 let inode = written().with_context(|| format!("writing {}", path.display()))?;
-                // An inode's number is its handle, which names its server; a large file has bytes on all servers.
+                // An inode's number is its handle, which names its server; a large file has bytes on all
+                // servers.
                 let on_lost = |inode: u64| Handle(inode).server() == ServerId(LOST as u16);
                 let needs_lost = on_lost(inode) || on_lost(fs::metadata(&at)?.ino()) || len == LARGE;
                 files.push(Known { path, content, needs_lost });

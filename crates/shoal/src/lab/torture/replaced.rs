@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!   mount 1:  write "new", rename it over "settings" ...............................
-//!   mounts 0, 1: open "settings", fstat, read all, again and again: each gets one of the contents whole, no error, and none
+//!   mounts 0, 1: open "settings", fstat, read all, repeatedly: each gets one of the contents whole, no error, and none
 //!                that is older than the one that was there when its open began
-//!   then: mount 0 has it open, mount 1 replaces it, its server is killed and starts, nobody asks anything for some leases:
+//!   then: mount 0 has it open, mount 1 replaces it, its server is killed and starts, all clients are idle for some leases:
 //!   it can be read, written and synced all the same
 //! ```
 //! On a file system of its own, in the folder of the torture: one server with a short lease, and two mounts.

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// One thing that is wrong.
+/// One violation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Violation {
     /// In which check or round.
@@ -45,7 +45,7 @@ pub struct Report {
     pub rounds: usize,
     /// Operations acknowledged, in all rounds.
     pub acknowledged: u64,
-    /// Operations refused for want of space.
+    /// Operations refused for lack of space.
     pub refused: u64,
     /// Operations whose client died before the answer.
     pub in_doubt: u64,

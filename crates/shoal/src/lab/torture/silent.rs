@@ -131,7 +131,7 @@ fn within<T>(limit: Duration, what: &str, path: &Path, call: impl FnOnce() -> io
     done.with_context(|| format!("{what} of {}", path.display()))
 }
 
-/// Whether it failed as what lies on a silent server does.
+/// Whether it failed as calls for objects on a silent server do.
 fn is_silence(error: &anyhow::Error) -> bool {
     let errno = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
     matches!(errno, Some(errno::ETIMEDOUT | errno::EIO))

@@ -11,7 +11,8 @@ use super::site::Site;
 use anyhow::{Context as _, Result, bail};
 use std::time::Duration;
 
-/// Names and attributes are believed for 100 ms by mounts and native clients; with a reserve for their own work.
+/// Names and attributes are cached for 100 ms by mounts and native clients; with a reserve for their own
+/// work.
 pub const BELIEVED: Duration = Duration::from_millis(250);
 
 /// The resources of a check.

@@ -5,8 +5,8 @@
 //!   end of a group ─▶ encoded reply ─┬─▶ collected: [group][group]…, bulk data beside; the target is the latest of all groups'
 //!                                    └─▶ kept, by (session, slot, group), in the batch of the group's own changes
 //! ```
-//! **Invariant: the reply of a group that changed something is never refused for its size**: room for it is kept while groups that
-//! only read answer.
+//! **Invariant: the reply of a group that changed something is never refused for its size**: room for it is
+//! kept while groups that only read answer.
 
 use super::{Compound, Seen};
 use crate::counters::add;
@@ -63,8 +63,8 @@ impl Compound {
         Ok(kept.filter(|k| k.sequence == slot_use.sequence).map(|k| (k.reply.0, k.loss, seen)))
     }
 
-    /// Add the row that keeps this group's reply for a retry (and remove those of the slot's former compound that it
-    /// does not overwrite).
+    /// Add the row that keeps this group's reply for a retry (and remove those of the slot's former compound
+    /// that it does not overwrite).
     pub(crate) fn keep_reply(
         &mut self,
         changes: &mut Changes,
@@ -150,7 +150,8 @@ impl Compound {
         };
         self.shard.env.work(Work::Entry, answers.iter().map(entries).sum());
         let reply = encode_reply(result.err().unwrap_or(Status::Ok), &answers);
-        // Room is kept for the replies of groups that change something: those are never refused after the fact.
+        // Room is kept for the replies of groups that change something: those are never refused after the
+        // fact.
         let kept_room = (limits::KEPT_REPLY_BYTES_MAX + 8) * self.groups.len();
         let fits = (reply.len() <= limits::KEPT_REPLY_BYTES_MAX
             || self.collected.groups.len() + reply.len() + kept_room <= limits::BODY_BYTES_MAX - 64)

@@ -1,4 +1,5 @@
-//! A throwaway file system for a benchmark, its servers threads of one process, in a folder that is removed at the end.
+//! A throwaway file system for a benchmark, its servers threads of one process, in a folder that is removed
+//! at the end.
 //!
 //! ```text
 //!   start     shoal up                      clients by Unix sockets
@@ -91,8 +92,8 @@ impl Cluster {
         Ok(Cluster { mount, servers: up.context("the servers did not start again")?, folder })
     }
 
-    /// The same with servers that are reached by TCP alone, and a mount in a process of its own; `words`: of `shoal init`,
-    /// `mount`: of `shoal mount`.
+    /// The same with servers that are reached by TCP alone, and a mount in a process of its own; `words`: of
+    /// `shoal init`, `mount`: of `shoal mount`.
     pub fn remote(base: Option<&Path>, servers: u16, words: &[&str], mount: &[&str]) -> Result<Cluster> {
         let folder = Scratch::new(base)?;
         let data = folder.path().join(DATA);
@@ -197,7 +198,8 @@ const REST_LOOKS: u32 = 2;
 const REST_MAX: Duration = Duration::from_secs(10);
 /// For the disk.
 const DISK_REST_MAX: Duration = Duration::from_secs(3);
-/// Of a disk at rest the longest of some small durable writes takes no more than so many times the middle one.
+/// Of a disk at rest the longest of some small durable writes takes no more than so many times the middle
+/// one.
 const SMOOTH_TIMES: u32 = 10;
 
 /// Whether small durable writes all take about as long.

@@ -1,4 +1,5 @@
-//! `shoal bench directory`: one directory with very many files, filled, listed and emptied by several clients.
+//! `shoal bench directory`: one directory with very many files, filled, listed and emptied by several
+//! clients.
 //!
 //! A file system of its own. Each client is a thread with a connection of its own and one create under way; a
 //! bare probe of the disk runs concurrently. Listings are made by processes of their own, so that their
@@ -34,7 +35,7 @@ use std::time::Instant;
 const DIR: &str = "crowd";
 /// Clients that create and remove while another lists.
 const PASSING: usize = 2;
-/// How long the mount's names and attributes are believed, milliseconds: longer than any listing of them.
+/// How long the mount's names and attributes are cached, milliseconds: longer than any listing of them.
 const ATTR_TIMEOUT_MS: &str = "3600000";
 /// The steps, one after the other.
 const STEPS: u64 = 7;
@@ -223,6 +224,6 @@ fn check(data: &Path, when: &str) -> Result<Checked> {
     let took_s = begun.elapsed().as_secs_f64();
     match checked.code() {
         Some(code @ (0 | 1)) => Ok(Checked { when: when.to_owned(), is_clean: code == 0, took_s }),
-        _ => bail!("`shoal fsck` could not check; what it said is above"),
+        _ => bail!("`shoal fsck` could not check; its output is above"),
     }
 }

@@ -21,7 +21,7 @@ pub struct Figure {
     pub counts: Counts,
     /// Which techniques: they say how many share a sync.
     pub set: Set,
-    /// Under what circumstances.
+    /// The circumstances.
     pub run: Run,
 }
 
@@ -33,7 +33,7 @@ impl Figure {
     }
 }
 
-/// Under what circumstances.
+/// The circumstances.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// Servers, with metadata and data each.
@@ -55,7 +55,7 @@ pub struct Held {
     arithmetic: Vec<String>,
 }
 
-/// The machine as its file tells it; none where it was not measured.
+/// The machine of its file; none where it was not measured.
 pub struct Kept(Option<Machine>);
 
 impl Kept {

@@ -1,5 +1,5 @@
-//! A process that lists one directory with attributes, and says how long it took and how much memory it had: the memory of a
-//! process that has done nothing else.
+//! A process that lists one directory with attributes, and says how long it took and how much memory it had:
+//! the memory of a process that has done nothing else.
 //!
 //! The directory to list comes on standard input, the result goes to standard output, a line of JSON each.
 
@@ -36,9 +36,9 @@ pub fn list(wanted: &Wanted) -> Result<Listed> {
     serde_json::to_writer(input, wanted)?;
     let output = child.wait_with_output()?;
     if !output.status.success() {
-        bail!("the process that lists failed; what it said is above");
+        bail!("the process that lists failed; its output is above");
     }
-    serde_json::from_slice(&output.stdout).context("the process that lists did not say what it saw")
+    serde_json::from_slice(&output.stdout).context("the process that lists returned no result")
 }
 
 /// The work of such a process.
@@ -68,7 +68,7 @@ fn natively(place: &Place) -> Result<(Instant, u64, Vec<u64>)> {
         let mut stream = client.opendir_unordered(attr.handle, true).await?;
         while let Some(entry) = stream.next().await? {
             if entry.attr.is_none() {
-                bail!("an entry has no attributes: it is gone, and nobody removed it");
+                bail!("an entry has no attributes: it is gone, but was not removed");
             }
             // Its shard, which is not where its object is if it is older than the split.
             let server = attr.shards.server_of(entry.place).unwrap_or(attr.handle.server());

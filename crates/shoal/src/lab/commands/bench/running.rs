@@ -1,5 +1,5 @@
-//! A process of this program or another version of it, started for a benchmark: servers, a mount. It ends with the benchmark, even
-//! if that is killed: its standard input ends then.
+//! A process of this program or another version of it, started for a benchmark: servers, a mount. It ends
+//! with the benchmark, even if that is killed: its standard input ends then.
 
 use crate::stop::ENDS_WITH_INPUT;
 use anyhow::{Context as _, Result, bail};
@@ -36,7 +36,7 @@ impl Running {
         let mut line = String::new();
         BufReader::new(output.context("its output is no pipe")?).read_line(&mut line)?;
         if !line.contains("ready") {
-            bail!("`shoal {}` did not start; what it said is above", words.join(" "));
+            bail!("`shoal {}` did not start; its output is above", words.join(" "));
         }
         Ok(running)
     }

@@ -36,7 +36,7 @@ pub fn run(args: BenchStored) -> Result<ExitCode> {
         bail!("--clients {}: clients are between 1 and {WORKERS_MAX}", args.clients);
     }
     let start = || Cluster::start(args.own.folder.as_deref(), 1, &["--data-sync", "reply"]);
-    // Both are started twice, so that nothing else tells them apart.
+    // Both are started twice, so that they differ in nothing else.
     let empty = start()?.between_starts(|_| Ok(()))?;
     let mut bytes = 0;
     let stored = start()?.between_starts(|data| {

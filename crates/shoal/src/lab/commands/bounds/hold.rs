@@ -1,4 +1,4 @@
-//! `shoal bounds --hold`: every bound of a small operation held against what servers reach.
+//! `shoal bounds --hold`: every bound of a small operation compared with the servers' rates.
 //!
 //! ```text
 //!   round   probes │ null: 1, 16 clients │ memory: 1, 16 │ disk: 1, 16       the next one backwards

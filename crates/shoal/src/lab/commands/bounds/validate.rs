@@ -1,8 +1,8 @@
 //! `shoal bounds --validate`: the simulated machine against the real one, cell by cell.
 //!
-//! A part of `shoal bounds` and no experiment: it asks whether this machine may be simulated, before anything is predicted. The
-//! same phases on the same numbers of servers and clients, modules `memory` and `disk`: real (servers as `shoal up` starts them,
-//! each client a thread) and simulated on the machine's file.
+//! A part of `shoal bounds` and no experiment: it asks whether this machine may be simulated, before anything
+//! is predicted. The same phases on the same numbers of servers and clients, modules `memory` and `disk`:
+//! real (servers as `shoal up` starts them, each client a thread) and simulated on the machine's file.
 //!
 //! ```text
 //!   probes │ 1, 4, 16 clients of a cluster; of another │ probes │ … │ probes ─▶ machine ─▶ simulated, all
@@ -147,7 +147,7 @@ fn check(machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// All repetitions of all clusters, and probes between them, where these are asked for.
+/// All repetitions of all clusters, and probes between them, where these are requested.
 fn real(
     args: &Bounds,
     grid: &Grid,

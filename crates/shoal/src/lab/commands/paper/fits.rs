@@ -1,4 +1,5 @@
-//! `shoal paper --fit` and `--sensitivity`: a machine's costs found on published rows, and how much each matters.
+//! `shoal paper --fit` and `--sensitivity`: a machine's costs found on published rows, and how much each
+//! matters.
 
 use super::{SEED, machine_of, run_of};
 use crate::lab::cli::Paper;
@@ -38,8 +39,8 @@ pub fn fit(args: &Paper, experiments: &[Experiment]) -> Result<ExitCode> {
     Ok(if are_near { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// How an experiment's rates move with the costs that its machine was fitted with; `None` where it does not run simulated, or nothing
-/// was fitted. Experiments that ask for the same runs share them.
+/// How an experiment's rates move with the costs that its machine was fitted with; `None` where it does not
+/// run simulated, or nothing was fitted. Experiments that ask for the same runs share them.
 pub fn sensitivity(args: &Paper, experiment: &Experiment, memo: &mut Memo) -> Result<Option<Sensitivity>> {
     let is_run = !experiment.workload.is_computed() && experiment.simulated.skip.is_empty();
     let costs = costs_of(experiment)?;

@@ -1,4 +1,5 @@
-//! Real runs: `shoal up` in a fresh folder for each, its servers threads of one process, the clients threads of this one.
+//! Real runs: `shoal up` in a fresh folder for each, its servers threads of one process, the clients threads
+//! of this one.
 
 use crate::connect;
 use crate::lab::commands::bench::cluster::Cluster;

@@ -1,4 +1,5 @@
-//! `shoal sim mutants`: each planted bug on its own, until a check catches it. Only in a build with the feature `mutants`.
+//! `shoal sim mutants`: each planted bug on its own, until a check catches it. Only in a build with the
+//! feature `mutants`.
 
 use crate::lab::cli::{SimMutants, SimSetup};
 use crate::out;
@@ -47,8 +48,9 @@ pub fn run(args: &SimMutants) -> Result<bool> {
     Ok(missed == 0)
 }
 
-/// Those that only a run of their own can catch: the workload leaves the sync modes as they are, its clients are never idle for
-/// long, no two of them move directories into each other while a server is cut off, and none has a kernel that keeps pages.
+/// Those that only a run of their own can catch: the workload leaves the sync modes as they are, its clients
+/// are never idle for long, no two of them move directories into each other while a server is cut off, and
+/// none has a kernel that keeps pages.
 fn directed(mutant: Mutant) -> Option<fn(u64, Option<Mutant>) -> RunReport> {
     match mutant {
         Mutant::SetattrEarly | Mutant::ReadEarly => Some(shoal_sim::deferred::deferred_changes),

@@ -112,7 +112,7 @@ impl Session {
                 return Ok((Said::Bytes { len: bytes.len(), seen }, bytes.to_vec()));
             }
             Act::Look { path } => {
-                // Not `walk`: that may believe for a moment that there is nothing.
+                // Not `walk`: that may use a cached negative entry for a moment.
                 let (dir, name) = client.walk_parent(path.as_bytes()).await?;
                 Said::Seen(seen(&client.lookup(dir, &name).await?))
             }

@@ -11,8 +11,8 @@ const RECORDS: [usize; 4] = [1, 47, 4096, 47_008];
 /// The first record begins here: nothing is aligned.
 const BEGIN: usize = 13;
 
-/// One client writes, another opens and reads (a native client also through a file that stays open); in files that grow
-/// from their first strip over all servers.
+/// One client writes, another opens and reads (a native client also through a file that stays open); in files
+/// that grow from their first strip over all servers.
 pub fn a_read_sees_every_write_that_returned_before_it_began(t: &Together<'_>, dir: &str) -> Result<()> {
     let mut hands = t.hands(t.ways.len())?;
     let path = format!("{dir}/file");
@@ -84,8 +84,8 @@ pub fn appends_of_eight_processes_lose_nothing(t: &Together<'_>, dir: &str) -> R
     Ok(())
 }
 
-/// Eight processes on the mounts and two native ones write records of one file in turn, with the file system's strip and
-/// with a small one, in files that are new and in files that are full already.
+/// Eight processes on the mounts and two native ones write records of one file in turn, with the file
+/// system's strip and with a small one, in files that are new and in files that are full already.
 pub fn writers_of_interleaved_records_neither_lose_nor_mix_a_byte(t: &Together<'_>, dir: &str) -> Result<()> {
     let mut hands = t.mounted_hands(8)?;
     hands.extend(Hand::start_all(&[t.site.native(), t.site.native()])?);
@@ -140,8 +140,8 @@ pub fn writers_of_interleaved_records_neither_lose_nor_mix_a_byte(t: &Together<'
     Ok(())
 }
 
-/// Four processes write the same bytes at once: a write within a page is one writer's as a whole, of a larger one each byte
-/// is some writer's.
+/// Four processes write the same bytes at once: a write within a page is one writer's as a whole, of a larger
+/// one each byte is some writer's.
 pub fn where_writes_overlap_each_byte_is_one_writers(t: &Together<'_>, dir: &str) -> Result<()> {
     let mut hands = t.hands(4)?;
     for (time, len) in (0..6 * t.times).flat_map(|time| [(time, 3000), (time, 300_000)]) {
@@ -156,7 +156,7 @@ pub fn where_writes_overlap_each_byte_is_one_writers(t: &Together<'_>, dir: &str
             let found = &found[100..];
             let nobodys = (0..len).find(|at| !written.iter().any(|bytes| bytes[*at] == found[*at]));
             if let Some(at) = nobodys {
-                bail!("{path}: byte {} is nobody's", at + 100);
+                bail!("{path}: byte {} is of no client", at + 100);
             }
             ensure!(
                 len > 4096 || written.iter().any(|bytes| bytes == found),

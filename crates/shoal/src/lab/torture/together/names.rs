@@ -161,7 +161,8 @@ pub fn a_rename_over_a_name_leads_to_the_one_or_the_other_at_every_moment(
         for _ in 0..10 {
             for reader in &mut readers {
                 let (said, bytes) = t.ask(reader, &Act::Read { path: target.clone() })?;
-                // Removed for good between its open and its read by another client: that is said (SEMANTICS, 2).
+                // Removed for good between its open and its read by another client: that is said (SEMANTICS,
+                // 2).
                 if is_refused(&said, ESTALE) {
                     continue;
                 }
@@ -181,12 +182,12 @@ pub fn a_rename_over_a_name_leads_to_the_one_or_the_other_at_every_moment(
         }
     }
     let left = t.list(&mut readers[0], dir)?;
-    ensure!(left == [("target".to_owned(), false)], "what was renamed over is there still: {left:?}");
+    ensure!(left == [("target".to_owned(), false)], "the replaced file is still there: {left:?}");
     Ok(())
 }
 
-/// One client removes a directory while others make files in it: either it is gone and none was made, or it stays with all
-/// that were made.
+/// One client removes a directory while others make files in it: either it is gone and none was made, or it
+/// stays with all that were made.
 pub fn an_rmdir_against_creates_has_one_winner(t: &Together<'_>, dir: &str) -> Result<()> {
     let mut hands = t.hands(4)?;
     for time in 0..15 * t.times {

@@ -30,7 +30,7 @@ impl Client {
         let mut line = String::new();
         self.input.write_all(b"\n").context("the benchmark has ended")?;
         if self.output.read_line(&mut line)? == 0 {
-            bail!("the benchmark ended with {}; what it said is above", self.child.wait()?);
+            bail!("the benchmark ended with {}; its output is above", self.child.wait()?);
         }
         Ok(line)
     }

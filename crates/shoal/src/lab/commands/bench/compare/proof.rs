@@ -1,4 +1,5 @@
-//! `shoal bench compare --prove`: does the comparison find a slowdown that is there, and none where there is none?
+//! `shoal bench compare --prove`: does the comparison find a slowdown that is there, and none where there is
+//! none?
 //!
 //! This program against itself, and against itself with every operation made a few percent longer by spinning
 //! after it. One client, one operation under way, servers that keep all in memory: such an operation takes
@@ -26,7 +27,7 @@ use std::process::ExitCode;
 const PHASES: [&str; 3] = [names::CREATE, names::READ, names::REMOVE];
 /// Their common name.
 const ALL: &str = "create, read, remove";
-/// The benchmark, and what keeps its files.
+/// The benchmark, and the storage module of its files.
 const WORDS: [&str; 6] = ["small", "--whole", "--workers", "1", "--files", "50"];
 const UP: [&str; 2] = ["--module", "memory"];
 /// Rounds of a comparison where nothing is said, and how many of them the file systems stay up.
@@ -52,7 +53,7 @@ pub(super) fn run(args: BenchCompare, times: usize) -> Result<ExitCode> {
         bail!("--prove {times}: comparisons of each kind are between 1 and {TIMES_MAX}");
     }
     if !(0.1..=1000.0).contains(&args.planted) {
-        bail!("--planted {}: what is planted is between 0.1 and 1000 percent", args.planted);
+        bail!("--planted {}: a planted slowdown is between 0.1 and 1000 percent", args.planted);
     }
     let args =
         BenchCompare { words: WORDS.map(str::to_owned).to_vec(), up: UP.map(str::to_owned).to_vec(), ..args };
@@ -124,7 +125,7 @@ fn tell(args: &BenchCompare, extent: Extent, trials: &[Trial]) -> Result<ExitCod
             out::line(format!("planted {planted:>4} %: B to A {}: {}", trial.ratio.as_ratio(), trial.told))?;
         }
         out::line(format!(
-            "a slowdown of {} % was found {found} times of {planted}; equal programs were told so {unmoved} times of {equal}",
+            "a slowdown of {} % was found {found} times of {planted}; equal programs were found equal {unmoved} times of {equal}",
             args.planted
         ))?;
     }
@@ -153,7 +154,7 @@ mod tests {
         };
         assert!(is_proven(&proof(10, 10)) && is_proven(&proof(9, 9)));
         assert!(!is_proven(&proof(8, 10)), "a slowdown was missed twice");
-        assert!(!is_proven(&proof(10, 8)), "a difference was told twice where there is none");
+        assert!(!is_proven(&proof(10, 8)), "a difference was reported twice where there is none");
     }
 
     #[test]
