@@ -7,7 +7,7 @@ use shoal_config::cluster_file::ClusterFile;
 use shoal_config::secret::KeyFile;
 use shoal_env::Address;
 use shoal_pattern::codec::{self, Codec};
-use shoal_pattern::{Pattern, Region, View, Window};
+use shoal_pattern::{Branch, Compressor, Deal, Pairing, Pattern, Region, View, Window, share_len};
 use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal};
 use shoal_proto::{
     Action, Answer, Blob, ClientId, ClusterMap, Dist, Frame, FrameKind, Handle, Kind, Many, Op, Reply,
@@ -140,13 +140,68 @@ fn pattern(bytes: &[u8]) {
     let seen: u64 = pattern.regions().take(STEPS_MAX).map(|region| region.len).sum();
     assert!(seen <= pattern.len(), "its regions are longer than it is");
     let _ = (pattern.bounds(), pattern.to_string(), pattern.shift(-1), pattern.shift(i64::MAX));
+    find(&pattern);
+    in_order_of_offsets(&pattern);
+    compress(&pattern);
     let half = pattern.slice(pattern.len() / 3, pattern.len() / 2);
     assert_eq!(half.len(), pattern.len() / 2);
+    let strip = limits::STRIP_BYTES_MIN;
+    deal(&half, &Striping { dist: Dist::SimpleStripe { strip }, width: 3 });
     for strip in [limits::STRIP_BYTES_MIN, limits::STRIP_BYTES_MAX] {
         for (width, server) in [(1, 0), (3, 2), (limits::WIDTH_MAX as u32, 7)] {
             project(&half, &Striping { dist: Dist::SimpleStripe { strip }, width }, server);
         }
     }
+}
+
+/// Bytes that are there are found, where they are visited last.
+fn find(pattern: &Pattern) {
+    for region in pattern.regions().take(5) {
+        let Ok(found) = pattern.packed_at_within(region.offset, 1000) else { return };
+        let there = found.and_then(|packed| pattern.iter_window(packed, 1).next());
+        assert!(there.is_some_and(|there| there.offset == region.offset), "a byte is lost");
+    }
+}
+
+/// Runs of a pairing in order of offsets ascend, and each is where the packed order has it.
+fn in_order_of_offsets(pattern: &Pattern) {
+    let Ok(memory) = Pattern::contiguous(0, pattern.len()) else { return };
+    let Ok(pairing) = Pairing::new(pattern, &memory) else { panic!("lengths that differ") };
+    let seen: u64 = pairing.runs().take(STEPS_MAX).map(|run| run.len).sum();
+    assert!(seen <= pattern.len(), "its runs are longer than it is");
+    let Ok(runs) = pairing.by_file_offset() else { return };
+    let mut before = i64::MIN;
+    for run in runs.take(STEPS_MAX) {
+        assert!(run.file >= before, "offsets fall");
+        before = run.file;
+        let there = pattern.iter_window(run.memory as u64, run.len).next();
+        assert!(there.is_some_and(|there| there.offset == run.file), "a run is not where it is said to be");
+    }
+}
+
+/// What is fed comes out.
+fn compress(pattern: &Pattern) {
+    let regions = || pattern.regions().take(STEPS_MAX);
+    let mut compressor = Compressor::new();
+    let mut patterns: Vec<Pattern> =
+        regions().filter_map(|region| compressor.feed(region).expect("a region of a pattern")).collect();
+    patterns.push(compressor.finish().expect("they were fed"));
+    assert!(patterns.iter().flat_map(Pattern::regions).eq(regions()), "it is compressed to something else");
+}
+
+/// A walk to all objects, and the count of one's bytes.
+fn deal(pattern: &Pattern, striping: &Striping) {
+    let window = Window::all(pattern);
+    let Ok(deal) = Deal::new(pattern, window, striping) else { return };
+    let mut end = 0;
+    for run in deal.at_most(1000).take(STEPS_MAX) {
+        assert_eq!(run.packed, end, "a run is left out");
+        assert!(run.object.is_some_and(|object| object < striping.width), "it lies nowhere");
+        end += run.len;
+    }
+    assert!(end <= pattern.len(), "a run lies behind the pattern's end");
+    let counted = share_len(pattern, window, striping, 0).expect("what can be dealt");
+    assert!(counted.is_none_or(|bytes| bytes <= pattern.len()), "an object has more than all");
 }
 
 fn project(pattern: &Pattern, striping: &Striping, server: u32) {
@@ -295,11 +350,23 @@ fn patterns() -> Vec<Pattern> {
         Pattern::strided(1 << 40, 100, -200, 1 << 30),
         nested,
         Pattern::list(scattered),
+        Pattern::batched(&rows()),
+        Pattern::batched(&[Branch::vector(7, rows()).repeated(-5000, 4)]),
     ];
     let made: Vec<Pattern> = made.into_iter().filter_map(Result::ok).collect();
     let cut = made.iter().map(|pattern| pattern.slice(3, pattern.len() / 2));
     let joined = made.iter().map(Pattern::coalesce);
     cut.chain(joined).chain(made.iter().cloned()).collect()
+}
+
+fn rows() -> Vec<Branch> {
+    let row = vec![
+        Branch::bytes(0, 20),
+        Branch::bytes(40, 8).repeated(16, 5),
+        Branch::vector(200, vec![Branch::bytes(0, 3), Branch::bytes(9, 1)]).repeated(12, 3),
+        Branch::bytes(100_000, 2).absolute(),
+    ];
+    vec![Branch::bytes(20_000, 100), Branch::vector(20_100, row).repeated(300, 10)]
 }
 
 fn inode() -> rows::Inode {

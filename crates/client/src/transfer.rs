@@ -25,7 +25,7 @@ use crate::file::{Opened, Shape};
 use crate::{Error, OpenFile};
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
-use shoal_pattern::{Pattern, View, ViewError, Window, split};
+use shoal_pattern::{Pattern, View, ViewError, Window, share_len, split};
 use shoal_proto::op::Answer;
 use shoal_proto::{Capability, Generation, Handle, Op, ServerId, Share, Status, Striping, Transfer, limits};
 use std::rc::Rc;
@@ -122,17 +122,16 @@ impl<'a> Plan<'a> {
 
     /// Of one region: the datafile of its first byte, and how many datafiles it touches.
     fn neighbours(&self) -> Option<(u64, u64)> {
-        use shoal_pattern::Distribution;
         let region = self.pattern.slice(self.window.from, self.window.len).as_region()?;
         let offset = u64::try_from(region.offset).ok()?;
-        let first = self.striping.locate(offset);
+        let first = self.striping.place_of(offset);
         let beyond = region.len.saturating_sub(first.run);
         let more = match self.striping.dist {
             _ if beyond == 0 => 0,
             shoal_proto::Dist::SimpleStripe { strip } => beyond.div_ceil(strip),
             shoal_proto::Dist::Basic => 0,
         };
-        Some((u64::from(first.server), (1 + more).min(u64::from(self.striping.width))))
+        Some((u64::from(first.object), (1 + more).min(u64::from(self.striping.width))))
     }
 
     fn datafile(&self, index: u32) -> Result<Handle, Error> {
@@ -151,7 +150,12 @@ impl<'a> Plan<'a> {
     /// Bytes of one message to the datafile of `index`.
     fn message_bytes(&self, index: u32, server: ServerId) -> Result<u64, Error> {
         let eager = self.core.eager_bytes(server) as u64;
-        let share = self.view(index, self.window)?.len();
+        // By arithmetic where it can be: a walk takes as long as the share has runs.
+        let counted = share_len(self.pattern, self.window, &self.striping, index);
+        let share = match counted.map_err(|error| self.unfit(&error))? {
+            Some(bytes) => bytes,
+            None => self.view(index, self.window)?.len(),
+        };
         Ok(if share <= eager { eager.max(1) } else { limits::FLOW_CHUNK_BYTES as u64 })
     }
 

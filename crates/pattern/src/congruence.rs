@@ -6,7 +6,7 @@
 //! the first record that does in O(log P).
 
 /// The smallest `k >= 0` with `(start + k * stride) mod modulus < width`. `modulus` > 0.
-pub(crate) fn first_below(start: u64, stride: i64, modulus: u64, width: u64) -> Option<u64> {
+pub(crate) fn first_below(start: u64, stride: impl Into<i128>, modulus: u64, width: u64) -> Option<u64> {
     let start = start % modulus;
     if start < width {
         return Some(0);
@@ -14,7 +14,7 @@ pub(crate) fn first_below(start: u64, stride: i64, modulus: u64, width: u64) -> 
     if width == 0 {
         return None;
     }
-    let stride = i128::from(stride).rem_euclid(i128::from(modulus)) as u64;
+    let stride = stride.into().rem_euclid(i128::from(modulus)) as u64;
     let low = modulus - start;
     first_between(stride, modulus, low, low + (width - 1))
 }
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn the_largest_numbers_do_not_overflow() {
         assert_eq!(first_below(u64::MAX - 1, i64::MAX, u64::MAX, 1), Some(u64::MAX - 2));
-        assert_eq!(first_below(u64::MAX - 1, 2, u64::MAX - 2, 1), Some((u64::MAX - 3) / 2));
+        assert_eq!(first_below(u64::MAX - 1, 2_i64, u64::MAX - 2, 1), Some((u64::MAX - 3) / 2));
         assert_eq!(first_below(1, i64::MIN, 1 << 63, 1), None);
     }
 }

@@ -1,29 +1,24 @@
-//! A distribution: which server holds which byte of a file, and at which position.
+//! A distribution: a placement that is arithmetic, so it has an inverse, cycles and sizes.
 //!
-//! From PVFS: a fixed rule of the file's own deals its bytes to *n* datafiles. This trait offers the same
-//! functions as PVFS's distributions (`logical_to_physical_offset`, `next_mapped_offset`,
-//! `contiguous_length`, `logical_file_size`); a [`View`](crate::View) needs nothing else. The concrete
-//! distributions (`simple_stripe`, `basic`) live in `proto`, since their parameters go over the wire.
+//! From PVFS: a fixed rule of the file's own deals its bytes to *n* datafiles, one a server. With
+//! [`Placement`] this trait offers the same functions as PVFS's distributions
+//! (`logical_to_physical_offset`, `next_mapped_offset`, `contiguous_length`, `logical_file_size`); a
+//! [`View`](crate::View) needs nothing else. The concrete distributions (`simple_stripe`, `basic`) live in
+//! `proto`, since their parameters go over the wire.
 //!
-//! Laws, which implementations test with [`broken_law`](crate::broken_law):
-//! - `locate(l)` names one server below `servers()`, and `logical(server, physical)` of it is `l` again;
-//! - for each `i < run`, `locate(l + i)` is the same server at `physical + i`, with a run of `run - i` or
-//!   more;
+//! ```text
+//!   logical    0   4   8   12  16  20             strips of 4 over three servers
+//!   server     0000111122220000111122220000…      cycle(1) = { period 12, start 4, len 4 }
+//!   physical   0123012301234567456745678901…      logical(1, 5) = 17
+//! ```
+//!
+//! Laws, which implementations test with [`broken_law`](crate::broken_law), beside those of a placement:
+//! - no byte is in a hole, and `logical(object, physical)` of `locate(l)` is `l` again;
 //! - `next_on(s, l) = Some(m)` means: `m >= l`, `locate(m)` names `s`, and nothing in `l .. m` does;
 //! - `cycle(s) = Some(c)` means: `s` holds exactly the bytes that `c` says;
 //! - `logical_end(s, physical_size(s, size)) <= size`, and for the server of the last byte it is `size`.
 
-/// The position of one byte of a file, and the number of bytes that follow it there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Piece {
-    /// The server, by its place in the file's list of datafiles.
-    pub server: u32,
-    /// The byte's position in that server's datafile.
-    pub physical: u64,
-    /// Bytes from this one to the next boundary, at least 1: so many lie on the same server without a gap.
-    /// `u64::MAX`: there is no boundary.
-    pub run: u64,
-}
+use crate::Placement;
 
 /// The bytes a server holds under a round robin: `len` bytes from `start`, again in each `period` bytes.
 ///
@@ -69,13 +64,7 @@ impl Cycle {
 }
 
 /// The rule by which a file's bytes are dealt to servers. See the module for the laws.
-pub trait Distribution {
-    /// How many servers take part; their numbers are 0 to this.
-    fn servers(&self) -> u32;
-
-    /// Where the byte at `logical` lies.
-    fn locate(&self, logical: u64) -> Piece;
-
+pub trait Distribution: Placement {
     /// The byte of the file that lies at `physical` in `server`'s datafile.
     fn logical(&self, server: u32, physical: u64) -> u64;
 

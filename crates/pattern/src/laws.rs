@@ -1,43 +1,75 @@
-//! The laws of a distribution, checked byte by byte; for the tests of its implementations.
+//! The laws of placements and distributions, checked byte by byte; for the tests of their implementations.
+//!
+//! Each check asks for a byte and its neighbours, and says the first law that is broken, with the place: an
+//! implementation's test compares the answer with `None`.
+//!
+//! ```text
+//!   broken_law ──┬─▶ broken_placement_law     run, object, holes
+//!                ├─▶ the inverse              logical(locate(l)) = l
+//!                └─▶ cycles and sizes         next_on, cycle, physical_size, logical_end
+//! ```
 
-use crate::Distribution;
+use crate::{Distribution, Located, Placement};
 
 /// The first law of [`Distribution`] that `distribution` breaks for a file of some size up to `size`, in
 /// words with the place; `None` if it keeps them all. Checks every byte for every server: for small files.
 pub fn broken_law(distribution: &dyn Distribution, size: u64) -> Option<String> {
     let broken = |logical| {
         broken_place(distribution, logical)
+            .or_else(|| broken_inverse(distribution, logical))
             .or_else(|| {
-                (0..distribution.servers()).find_map(|server| broken_next(distribution, server, logical))
+                (0..distribution.objects()).find_map(|server| broken_next(distribution, server, logical))
             })
             .or_else(|| {
-                (0..distribution.servers()).find_map(|server| broken_size(distribution, server, logical))
+                (0..distribution.objects()).find_map(|server| broken_size(distribution, server, logical))
             })
             .map(|law| format!("at byte {logical}: {law}"))
     };
     (0..=size).find_map(broken)
 }
 
-/// Of `locate`, its run, and `logical` as its inverse.
-fn broken_place(distribution: &dyn Distribution, logical: u64) -> Option<String> {
-    let piece = distribution.locate(logical);
-    if piece.server >= distribution.servers() || piece.run == 0 {
-        return Some(format!("located at {piece:?}, which is no place"));
+/// The first law of [`Placement`] that `placement` breaks in the bytes `0 ..= size`, in words with the place;
+/// `None` if it keeps them all. Asks for every byte: for small files.
+pub fn broken_placement_law(placement: &dyn Placement, size: u64) -> Option<String> {
+    (0..=size)
+        .find_map(|logical| broken_place(placement, logical).map(|law| format!("at byte {logical}: {law}")))
+}
+
+/// Of `locate` and its run.
+fn broken_place(placement: &dyn Placement, logical: u64) -> Option<String> {
+    let found = placement.locate(logical);
+    let is_place = match found {
+        Located::Piece(piece) => piece.object < placement.objects() && piece.run > 0,
+        Located::Hole { run } => run > 0,
+    };
+    if !is_place {
+        return Some(format!("located at {found:?}, which is no place"));
     }
-    let back = distribution.logical(piece.server, piece.physical);
-    if back != logical {
-        return Some(format!("located at {piece:?}, where byte {back} is said to be"));
-    }
-    let next = distribution.locate(logical + 1);
-    let goes_on = (next.server, next.physical) == (piece.server, piece.physical + 1);
-    let run_goes_on = next.run >= piece.run.saturating_sub(1);
-    (piece.run > 1 && !(goes_on && run_goes_on))
-        .then(|| format!("its run {piece:?} does not go on: {next:?}"))
+    let next = placement.locate(logical + 1);
+    let goes_on = match (found, next) {
+        (Located::Piece(piece), Located::Piece(next)) => {
+            (next.object, next.physical) == (piece.object, piece.physical + 1)
+        }
+        (Located::Hole { .. }, Located::Hole { .. }) => true,
+        _ => false,
+    };
+    let run_goes_on = next.run() >= found.run().saturating_sub(1);
+    (found.run() > 1 && !(goes_on && run_goes_on))
+        .then(|| format!("its run {found:?} does not go on: {next:?}"))
+}
+
+/// Of `logical` as the inverse of `locate`.
+fn broken_inverse(distribution: &dyn Distribution, logical: u64) -> Option<String> {
+    let Some(piece) = distribution.locate(logical).piece() else {
+        return Some("located in a hole, which no distribution has".to_owned());
+    };
+    let back = distribution.logical(piece.object, piece.physical);
+    (back != logical).then(|| format!("located at {piece:?}, where byte {back} is said to be"))
 }
 
 /// Of `next_on` and `cycle`.
 fn broken_next(distribution: &dyn Distribution, server: u32, logical: u64) -> Option<String> {
-    let holds = |byte| distribution.locate(byte).server == server;
+    let holds = |byte| holder(distribution, byte) == Some(server);
     if let Some(next) = distribution.next_on(server, logical)
         && (next < logical || !holds(next) || (logical..next).any(holds))
     {
@@ -56,11 +88,15 @@ fn broken_size(distribution: &dyn Distribution, server: u32, logical: u64) -> Op
     let size = logical + 1;
     let physical = distribution.physical_size(server, size);
     let end = distribution.logical_end(server, physical);
-    let piece = distribution.locate(logical);
-    let is_last = piece.server == server;
+    let piece = distribution.locate(logical).piece()?;
+    let is_last = piece.object == server;
     if end > size || (is_last && end != size) {
         return Some(format!("a file of {size} bytes ends at {end} by server {server}'s {physical} bytes"));
     }
     (is_last && physical <= piece.physical)
         .then(|| format!("server {server}'s {physical} bytes do not hold byte {}", piece.physical))
+}
+
+fn holder(distribution: &dyn Distribution, logical: u64) -> Option<u32> {
+    distribution.locate(logical).piece().map(|piece| piece.object)
 }

@@ -7,7 +7,9 @@
 //! other list of offsets and lengths exists in ShoalFS.
 //!
 //! ```
-//! use shoal_pattern::{Cycle, Distribution, Pattern, Piece, Region, View, Window};
+//! use shoal_pattern::{
+//!     Cycle, Distribution, Located, Pattern, Piece, Placement, Region, View, Window,
+//! };
 //!
 //! // One column of 8 bytes of a matrix of 1,000 rows of 4,096 bytes: one request, not a thousand.
 //! let column = Pattern::strided(64, 8, 4096, 1000)?;
@@ -23,15 +25,17 @@
 //! // Which server holds which bytes? A view is the pattern as one server sees it, computed lazily.
 //! struct Stripe;
 //! # impl Stripe { const STRIP: u64 = 65_536; const SERVERS: u64 = 4; }
-//! impl Distribution for Stripe {
-//!     fn servers(&self) -> u32 {
+//! impl Placement for Stripe {
+//!     fn objects(&self) -> u32 {
 //!         4
 //!     }
-//!     fn locate(&self, logical: u64) -> Piece {
+//!     fn locate(&self, logical: u64) -> Located {
 //!         let (strip, inside) = (logical / 65_536, logical % 65_536);
-//!         let (server, physical) = ((strip % 4) as u32, strip / 4 * 65_536 + inside);
-//!         Piece { server, physical, run: 65_536 - inside }
+//!         let (object, physical) = ((strip % 4) as u32, strip / 4 * 65_536 + inside);
+//!         Located::Piece(Piece { object, physical, run: 65_536 - inside })
 //!     }
+//! }
+//! impl Distribution for Stripe {
 //!     fn cycle(&self, server: u32) -> Option<Cycle> {
 //!         Some(Cycle { period: 4 * 65_536, start: u64::from(server) * 65_536, len: 65_536 })
 //!     }
@@ -55,26 +59,49 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The modules: [`codec`], which encodes every message; [`limits`]; the pattern with its
-//! forms (nests, runs), its lazy walk, its words and its encoding; distributions; views, and the cutting of
-//! transfers.
+//! The modules, from the bottom up:
+//!
+//! ```text
+//!   codec, limits       how everything is encoded; what may be encoded
+//!   pattern             what a pattern is, over its bodies: nest, runs, batched (given as branches)
+//!   regions, climb      the lazy walk; wire, words: the encoding and the text
+//!   placement           where bytes lie; distribution: arithmetic placements, with their inverse
+//!   deal, view          a pattern over a placement: all objects in one walk; one server's share
+//!   lattice             a pattern without its order: find (a byte), order (by offset), count (of an object)
+//!   pairing             a file's pattern with memory's
+//!   compress            a list as strided runs; compressor: regions one by one as nests and trees
+//!   arrays              HPF, MPI and Vesta's parts of arrays
+//! ```
 //!
 //! The laws, held by property tests against naive expansion (`tests/laws.rs`; `tests/large.rs` at all sizes
 //! of numbers): each operation equals itself on the expanded list of bytes; a walk of a window equals the
 //! slice; the views over all servers partition the pattern; decoding what was encoded gives the same pattern;
 //! decoding anything else never panics, never overflows and never allocates more than in proportion to the
-//! input.
+//! input. `SHOAL_PATTERN_CASES=200000 cargo test --release -p shoal-pattern` is their long form.
 
 #![forbid(unsafe_code)]
 
+mod arrays;
+mod batched;
+mod branch;
+mod climb;
 pub mod codec;
 mod compress;
+mod compressor;
 mod congruence;
+mod count;
+mod deal;
 mod distribution;
+mod find;
+mod floor_sum;
+mod lattice;
 mod laws;
 pub mod limits;
 mod nest;
+mod order;
+mod pairing;
 mod pattern;
+mod placement;
 mod region;
 mod regions;
 mod runs;
@@ -82,10 +109,19 @@ mod view;
 mod wire;
 mod words;
 
-pub use distribution::{Cycle, Distribution, Piece};
-pub use laws::broken_law;
+pub use arrays::{ArrayError, BlockAxis, Dealing, DealtAxis, VestaView, hpf, subarray, vesta};
+pub use branch::{Branch, Limb};
+pub use compressor::Compressor;
+pub use count::share_len;
+pub use deal::{Deal, Dealt};
+pub use distribution::{Cycle, Distribution};
+pub use find::TooManySteps;
+pub use laws::{broken_law, broken_placement_law};
 pub use nest::Level;
+pub use order::{ByOffset, Interleaved, Visit};
+pub use pairing::{PairedByOffset, PairedRun, PairedRuns, Pairing, UnequalLengths};
 pub use pattern::{Pattern, PatternError};
+pub use placement::{Located, Piece, Placement};
 pub use region::Region;
 pub use regions::Regions;
 pub use view::{Split, View, ViewError, ViewRun, Window, split};

@@ -12,5 +12,22 @@ pub const NESTING_DEPTH_MAX: usize = 8;
 /// Regions in a list pattern, and strided runs in a compressed one. 64 KiB of list at most in one request.
 pub const LIST_REGIONS_MAX: usize = 4096;
 
+/// Vectors inside each other in a batched tree as it is given. Its normal form, in which every vector is
+/// repeated, has at most [`NESTING_DEPTH_MAX`] levels; its nodes count against [`LIST_REGIONS_MAX`].
+pub const BATCH_DEPTH_MAX: usize = 16;
+
+/// Streams of ascending offsets that a walk in order of offsets may merge
+/// ([`Pattern::by_offset`](crate::Pattern::by_offset)): as many as a list has regions. 1.3 MiB at most.
+pub const ORDER_STREAMS_MAX: usize = LIST_REGIONS_MAX;
+
+/// Nodes that a [`Compressor`](crate::Compressor) keeps: less than 200 KiB.
+pub const COMPRESSOR_KNOTS_MAX: usize = 2048;
+
+/// Items that may repeat together in a [`Compressor`](crate::Compressor): the fields of a row of a table.
+pub const COMPRESSOR_PERIOD_MAX: usize = 8;
+
+/// Sums that a count of an object's bytes may take ([`share_len`](crate::share_len)): some milliseconds.
+pub const COUNT_SUMS_MAX: usize = 4096;
+
 /// Packed bytes of one pattern: the largest offset a file can have.
 pub const PACKED_BYTES_MAX: u64 = i64::MAX as u64;

@@ -123,12 +123,12 @@ impl Shape<'_> {
     }
 
     /// Splits off the outermost level: the level, and the shape that it repeats.
-    fn peel(&self) -> Option<(Level, Self)> {
+    pub fn peel(&self) -> Option<(Level, Self)> {
         let (outer, levels) = self.levels.split_last()?;
         Some((*outer, Self { levels, ..*self }))
     }
 
-    fn at(&self, stride: i64, index: u64) -> Self {
+    pub fn at(&self, stride: i64, index: u64) -> Self {
         Self { offset: moved(self.offset, stride, index), ..*self }
     }
 

@@ -1,12 +1,19 @@
 //! The lazy walk over a pattern's regions, from any packed position, in O(depth) memory.
 //!
-//! One engine serves two users: [`Regions`], and the projection, which skips whole rows of records by
-//! arithmetic through crate-private steps.
+//! One engine serves all users: [`Regions`], deals and pairings, and the projection, which skips whole rows
+//! of records by arithmetic through crate-private steps. Whatever the body, it goes from shape to shape:
+//!
+//! ```text
+//!   nest      one shape                          Cursor ── record ── record ── …
+//!   runs      a shape for each run               Cursor, then the rest of the runs
+//!   batched   a shape for each leaf and turn     Cursor, then what a Climb comes to
+//! ```
 
-use crate::nest::Cursor;
+use crate::Region;
+use crate::climb::Climb;
+use crate::nest::{Cursor, Shape};
 use crate::pattern::{Body, Pattern};
 use crate::runs::Run;
-use crate::{Region, nest};
 
 /// The regions of a packed window of a pattern, in order. Made by [`Pattern::regions`] and
 /// [`Pattern::iter_window`].
@@ -53,26 +60,54 @@ impl std::iter::FusedIterator for Regions<'_> {}
 pub(crate) struct Walk<'a> {
     /// The current shape; `None` at the end.
     cursor: Option<Cursor<'a>>,
-    /// The runs after it.
-    runs: &'a [Run],
+    /// The shapes after it.
+    rest: Rest<'a>,
     /// Packed bytes of the window not yet passed.
     left: u64,
+}
+
+/// The shapes that a walk has not come to.
+#[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a walk allocates nothing")]
+enum Rest<'a> {
+    Runs(&'a [Run]),
+    Climb(Climb<'a>),
+}
+
+impl<'a> Rest<'a> {
+    const NONE: Self = Self::Runs(&[]);
+
+    fn next(&mut self) -> Option<Shape<'a>> {
+        match self {
+            Self::Runs(runs) => {
+                let (run, rest) = runs.split_first()?;
+                *runs = rest;
+                Some(run.shape())
+            }
+            Self::Climb(climb) => climb.next(),
+        }
+    }
 }
 
 impl<'a> Walk<'a> {
     /// At packed byte `from` of `pattern`, for `len` bytes; all of them are in it.
     pub fn new(pattern: &'a Pattern, from: u64, len: u64) -> Self {
         if len == 0 {
-            return Self { cursor: None, runs: &[], left: 0 };
+            return Self { cursor: None, rest: Rest::NONE, left: 0 };
         }
         let from = pattern.from() + from;
-        match pattern.body() {
-            Body::Nest(nest) => Self { cursor: Some(Cursor::at(nest.shape(), from)), runs: &[], left: len },
+        let (shape, skipped, rest) = match pattern.body() {
+            Body::Nest(nest) => (nest.shape(), from, Rest::NONE),
             Body::Runs(runs) => {
                 let (runs, skipped) = runs.touched(from, len);
-                Self { cursor: Some(Cursor::at(runs[0].shape(), skipped)), runs: &runs[1..], left: len }
+                (runs[0].shape(), skipped, Rest::Runs(&runs[1..]))
             }
-        }
+            Body::Batched(batched) => {
+                let (climb, shape, skipped) = Climb::at(batched, from);
+                (shape, skipped, Rest::Climb(climb))
+            }
+        };
+        Self { cursor: Some(Cursor::at(shape, skipped)), rest, left: len }
     }
 
     /// Packed bytes not yet passed.
@@ -95,15 +130,12 @@ impl<'a> Walk<'a> {
         } else if bytes < cursor.left_in_record() {
             cursor.skip(bytes);
         } else if !cursor.next_record() {
-            self.next_run();
+            self.next_shape();
         }
     }
 
-    fn next_run(&mut self) {
-        self.cursor = self.runs.split_first().map(|(run, rest)| {
-            self.runs = rest;
-            nest::Cursor::at(run.shape(), 0)
-        });
+    fn next_shape(&mut self) {
+        self.cursor = self.rest.next().map(|shape| Cursor::at(shape, 0));
     }
 }
 
@@ -146,7 +178,7 @@ impl Walk<'_> {
         self.left -= bytes;
         cursor.skip_in_row(passed);
         if !cursor.next_record() {
-            self.next_run();
+            self.next_shape();
         }
     }
 }

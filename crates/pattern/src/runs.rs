@@ -41,9 +41,12 @@ impl Run {
         self.region(self.level.quantity - 1).end() == next.offset
     }
 
-    /// One region of all bytes, for a run whose records touch.
-    fn flattened(&self) -> Self {
-        Self::once(Region::new(self.offset, self.len()))
+    /// One region of all bytes, if its records touch; else the run.
+    pub fn joined_records(&self) -> Self {
+        if !self.is_plain() && is_stride(self.level.stride, self.record) {
+            return Self::once(Region::new(self.offset, self.len()));
+        }
+        *self
     }
 
     /// Where record `index` lies.
@@ -88,7 +91,7 @@ impl Runs {
         let mut runs: Vec<Run> = Vec::with_capacity(self.runs.len());
         let mut ends: Vec<u64> = Vec::with_capacity(self.runs.len());
         for (run, end) in self.runs.iter().zip(self.ends.iter()) {
-            let run = if is_stride(run.level.stride, run.record) { run.flattened() } else { *run };
+            let run = run.joined_records();
             match (runs.last_mut(), ends.last_mut()) {
                 (Some(last), Some(last_end)) if last.is_plain() && run.is_plain() && last.touches(&run) => {
                     last.record += run.record;

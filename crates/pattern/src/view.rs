@@ -126,8 +126,8 @@ impl<'a> View<'a> {
         server: u32,
     ) -> Result<Self, ViewError> {
         check(pattern, window)?;
-        if server >= distribution.servers() {
-            return Err(ViewError::NoSuchServer { server, servers: distribution.servers() });
+        if server >= distribution.objects() {
+            return Err(ViewError::NoSuchServer { server, servers: distribution.objects() });
         }
         Ok(Self {
             walk: Walk::new(pattern, window.from, window.len),
@@ -193,10 +193,11 @@ impl<'a> View<'a> {
             };
             self.steps_left = steps_left;
             let logical = region.offset as u64;
-            let piece = self.distribution.locate(logical);
-            // A run of 0 would break the distribution's law; it must not stop the walk.
-            let run = piece.run.max(1).min(region.len);
-            if piece.server == self.server {
+            let found = self.distribution.locate(logical);
+            let run = found.run().min(region.len);
+            if let Some(piece) = found.piece()
+                && piece.object == self.server
+            {
                 let packed = self.window_len - self.walk.left();
                 self.walk.pass(run);
                 return Some(ViewRun { physical: piece.physical, packed, len: run });
@@ -219,7 +220,7 @@ impl<'a> View<'a> {
 }
 
 /// The window is inside the pattern, and nothing in it lies before the start of the file.
-fn check(pattern: &Pattern, window: Window) -> Result<(), ViewError> {
+pub(crate) fn check(pattern: &Pattern, window: Window) -> Result<(), ViewError> {
     let Window { from, len } = window;
     if from.checked_add(len).is_none_or(|end| end > pattern.len()) {
         return Err(ViewError::OutsidePattern { from, len, pattern_len: pattern.len() });

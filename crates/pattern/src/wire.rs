@@ -9,13 +9,19 @@
 //!   3 list         u32 count, { zigzag offset - end of the region before, varint length }
 //!   4 runs         u32 count, { zigzag offset - offset of the run before, varint record, varint quantity,
 //!                               zigzag stride if quantity > 1 }
-//!   5              reserved for batched trees
+//!   5 batched      a vector: varint nodes, in order: { u8 kind, varint quantity and zigzag stride if repeated,
+//!                               the leaf or the vector }
+//!                  kind  bit 0  a vector follows, else a leaf: zigzag offset - end of the leaf before,
+//!                               varint record
+//!                        bit 1  the turns of the vectors around do not move it
+//!                        bit 2  it is repeated; else it is there once
 //!   window         varint from, varint length, in the body's packed bytes
 //! ```
 //!
 //! A stride of a million records is a dozen bytes. The parts of a list outside its slice are not sent.
 //! Decoding uses the same checked constructors as any pattern and ends in the same normal form.
 
+use crate::branch::{self, Branch, Knot, Limb};
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::nest::{Level, Nest};
 use crate::pattern::{Body, Pattern, PatternError};
@@ -26,9 +32,14 @@ const CONTIGUOUS: u8 = 1;
 const NESTED: u8 = 2;
 const LIST: u8 = 3;
 const RUNS: u8 = 4;
+const BATCHED: u8 = 5;
 const KIND: u8 = 0x0f;
 const WINDOWED: u8 = 0x40;
 const JOINED: u8 = 0x80;
+
+const VECTOR: u8 = 1;
+const ANCHORED: u8 = 2;
+const REPEATED: u8 = 4;
 
 impl From<PatternError> for DecodeError {
     fn from(error: PatternError) -> Self {
@@ -67,6 +78,12 @@ impl Codec for Pattern {
                 put_runs(writer, runs, kind);
                 put_window(writer, windowed);
             }
+            Body::Batched(batched) => {
+                let windowed = self.part_of_body();
+                writer.put_u8(BATCHED | joined | window_bit(windowed));
+                put_vector(writer, &batched.knots(), &mut 0);
+                put_window(writer, windowed);
+            }
         }
     }
 
@@ -80,6 +97,13 @@ impl Codec for Pattern {
             NESTED => get_nested(reader)?,
             LIST => Self::list(get_regions(reader)?)?,
             RUNS => Self::of_runs(get_runs(reader)?)?,
+            BATCHED => {
+                let mut nodes = limits::LIST_REGIONS_MAX;
+                let vector = get_vector(reader, 0, &mut nodes, &mut 0)?;
+                let knots = branch::normal(&vector)?;
+                drop(vector);
+                Self::of_knots(&knots)?
+            }
             _ => return Err(DecodeError::Invalid("pattern")),
         };
         let window =
@@ -190,4 +214,69 @@ fn get_runs(reader: &mut Reader<'_>) -> Result<Vec<Run>, DecodeError> {
         runs.push(Run { offset, record, level: Level { stride, quantity } });
     }
     Ok(runs)
+}
+
+fn put_vector(writer: &mut Writer, knots: &[Knot], before: &mut i64) {
+    writer.put_varint(knots.len() as u64);
+    for knot in knots {
+        let repeated = !knot.run.is_plain();
+        let bit = |is_set, bit| if is_set { bit } else { 0 };
+        let kind = bit(!knot.is_leaf(), VECTOR) | bit(knot.is_anchored, ANCHORED) | bit(repeated, REPEATED);
+        writer.put_u8(kind);
+        if repeated {
+            writer.put_varint(knot.run.level.quantity);
+            writer.put_zigzag(knot.run.level.stride);
+        }
+        if knot.is_leaf() {
+            writer.put_zigzag(knot.run.offset.wrapping_sub(*before));
+            writer.put_varint(knot.run.record);
+            *before = knot.run.region(0).end();
+        } else {
+            put_vector(writer, &knot.vector, before);
+        }
+    }
+}
+
+/// A vector inside `depth` others; `nodes` are left to the whole tree.
+fn get_vector(
+    reader: &mut Reader<'_>,
+    depth: usize,
+    nodes: &mut usize,
+    before: &mut i64,
+) -> Result<Vec<Branch>, DecodeError> {
+    if depth > limits::BATCH_DEPTH_MAX {
+        return Err(PatternError::TooDeep { levels: depth }.into());
+    }
+    let count = reader.get_varint()?;
+    let taken = usize::try_from(count).ok().filter(|count| *count <= *nodes);
+    let count = taken.ok_or(DecodeError::Limit {
+        what: "a pattern's nodes",
+        value: count,
+        limit: limits::LIST_REGIONS_MAX as u64,
+    })?;
+    // The smallest node is a kind and an empty vector.
+    if count > reader.remaining() / 2 {
+        return Err(DecodeError::Truncated);
+    }
+    *nodes -= count;
+    let mut vector = Vec::with_capacity(count);
+    for _ in 0..count {
+        let kind = reader.get_u8()?;
+        if kind & !(VECTOR | ANCHORED | REPEATED) != 0 {
+            return Err(DecodeError::Invalid("pattern: kind of a node"));
+        }
+        let (quantity, stride) =
+            if kind & REPEATED == 0 { (1, 0) } else { (reader.get_varint()?, reader.get_zigzag()?) };
+        let (offset, limb) = if kind & VECTOR == 0 {
+            let offset = before.wrapping_add(reader.get_zigzag()?);
+            let record = reader.get_varint()?;
+            *before = Region::new(offset, record).end();
+            (offset, Limb::Bytes(record))
+        } else {
+            (0, Limb::Vector(get_vector(reader, depth + 1, nodes, before)?))
+        };
+        let is_absolute = kind & ANCHORED != 0;
+        vector.push(Branch { offset, is_absolute, stride, quantity, limb });
+    }
+    Ok(vector)
 }

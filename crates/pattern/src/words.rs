@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::branch::Knot;
 use crate::nest::{Level, Shape};
 use crate::pattern::{Body, Pattern};
 use crate::runs::Runs;
@@ -32,9 +33,36 @@ fn write_shape(f: &mut fmt::Formatter<'_>, shape: Shape<'_>) -> fmt::Result {
     write!(f, " from {}", grouped(i128::from(shape.offset)))
 }
 
+/// Leaves of a tree that are shown, and runs of a list.
+const SHOWN: usize = 3;
+
+fn leaves(knot: &Knot) -> usize {
+    if knot.is_leaf() { 1 } else { knot.vector.iter().map(leaves).sum() }
+}
+
+/// The first leaves of a vector, each vector inside it in brackets.
+fn write_vector(f: &mut fmt::Formatter<'_>, knots: &[Knot], shown: &mut usize) -> fmt::Result {
+    for (place, knot) in knots.iter().enumerate() {
+        if *shown == SHOWN {
+            return Ok(());
+        }
+        f.write_str(if place == 0 { "" } else { ", " })?;
+        if knot.is_leaf() {
+            write_shape(f, knot.run.shape())?;
+            *shown += 1;
+        } else {
+            f.write_str("(")?;
+            write_vector(f, &knot.vector, shown)?;
+            f.write_str(")")?;
+            write_level(f, &knot.run.level)?;
+        }
+        f.write_str(if knot.is_anchored { " always" } else { "" })?;
+    }
+    Ok(())
+}
+
 /// The first runs of a list, and how many more there are.
 fn write_runs(f: &mut fmt::Formatter<'_>, runs: &Runs) -> fmt::Result {
-    const SHOWN: usize = 3;
     for (place, run) in runs.all().iter().take(SHOWN).enumerate() {
         f.write_str(if place == 0 { "" } else { ", " })?;
         write_shape(f, run.shape())?;
@@ -56,6 +84,18 @@ impl fmt::Display for Pattern {
         match self.body() {
             Body::Nest(nest) => write_shape(f, nest.shape()),
             Body::Runs(runs) => write_runs(f, runs),
+            Body::Batched(batched) => {
+                let knots = batched.knots();
+                let total: usize = knots.iter().map(leaves).sum();
+                let mut shown = 0;
+                write_vector(f, &knots, &mut shown)?;
+                match total.saturating_sub(shown) {
+                    0 => Ok(()),
+                    more => {
+                        write!(f, " and {more} more, {} B in all", grouped(i128::from(batched.len())))
+                    }
+                }
+            }
         }
     }
 }

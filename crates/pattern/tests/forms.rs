@@ -1,7 +1,7 @@
 //! Patterns by example: the forms they take, the input they refuse, their text, their sizes.
 
 use shoal_pattern::codec::{Codec, DecodeError, Writer};
-use shoal_pattern::{Level, Pattern, PatternError, Region, limits};
+use shoal_pattern::{Branch, Level, Pattern, PatternError, Region, limits};
 
 fn strided(offset: i64, record: u64, stride: i64, quantity: u64) -> Pattern {
     Pattern::strided(offset, record, stride, quantity).unwrap()
@@ -193,7 +193,7 @@ fn hostile_forms_are_errors() {
         body(&mut writer);
         Pattern::from_bytes(writer.as_slice())
     };
-    assert_eq!(put(5, &|_| {}), Err(DecodeError::Invalid("pattern")), "batched trees come later");
+    assert_eq!(put(6, &|_| {}), Err(DecodeError::Invalid("pattern")));
     assert_eq!(put(0x11, &|_| {}), Err(DecodeError::Invalid("pattern")));
     let many = Err(DecodeError::Limit { what: "a count", value: u32::MAX.into(), limit: 4096 });
     assert_eq!(put(3, &|writer| writer.put_u32(u32::MAX)), many);
@@ -227,4 +227,112 @@ fn the_encoding_is_what_the_documentation_draws() {
     assert_eq!(strided(0, 4, 6, 3).slice(1, 10).to_bytes(), [0x42, 0, 4, 1, 12, 3, 1, 10]);
     let runs = Pattern::compressed(&[0, 5, 10, 15, 90].map(|offset| Region::new(offset, 2))).unwrap();
     assert_eq!(runs.to_bytes(), [4, 2, 0, 0, 0, 0, 2, 4, 10, 180, 1, 2, 1]);
+}
+
+fn rows() -> Vec<Branch> {
+    let row = vec![Branch::bytes(0, 2), Branch::bytes(10, 2).repeated(8, 4)];
+    vec![Branch::bytes(0, 4), Branch::vector(100, row).repeated(50, 3)]
+}
+
+#[test]
+fn a_tree_has_its_root_outermost_and_places_relative_or_absolute() {
+    let tree = Pattern::batched(&rows()).unwrap();
+    let row = |at: i64| [(at, 2), (at + 10, 2), (at + 18, 2), (at + 26, 2), (at + 34, 2)];
+    let meant: Vec<(i64, u64)> = [vec![(0, 4)], row(100).into(), row(150).into(), row(200).into()].concat();
+    assert_eq!(regions(&tree), meant);
+    assert_eq!((tree.len(), tree.bounds(), tree.regions_max()), (34, Some((0, 236)), 16));
+    let mark = Branch::bytes(7, 1).absolute();
+    let marked =
+        Pattern::batched(&[Branch::vector(20, vec![Branch::bytes(0, 2), mark]).repeated(5, 3)]).unwrap();
+    assert_eq!(regions(&marked), [(20, 2), (7, 1), (25, 2), (7, 1), (30, 2), (7, 1)]);
+    assert_eq!(regions(&marked.shift(100).unwrap())[..2], [(120, 2), (107, 1)]);
+    assert_eq!(marked.slice(3, 6).bounds(), Some((7, 32)));
+}
+
+#[test]
+fn a_tree_takes_the_smallest_form() {
+    let nested = Branch::vector(5, vec![Branch::bytes(3, 2).repeated(4, 3)]).repeated(20, 2);
+    let nest = Pattern::nested(8, 2, vec![level(4, 3), level(20, 2)]).unwrap();
+    assert_eq!(Pattern::batched(&[nested]), Ok(nest));
+    let flat = [Branch::bytes(0, 4), Branch::vector(9, vec![Branch::bytes(0, 1), Branch::bytes(2, 0)])];
+    assert_eq!(Pattern::batched(&flat), Ok(list(&[(0, 4), (9, 1)])));
+    let tree = Pattern::batched(&rows()).unwrap();
+    assert_eq!(tree.slice(0, 4), Pattern::contiguous(0, 4).unwrap());
+    assert_eq!(tree.slice(16, 8), strided(160, 2, 8, 4));
+    assert_eq!(tree.slice(5, 4).to_bytes()[0], 0x44, "two leaves are a list of runs");
+    assert_eq!(tree.slice(4, 30).slice(10, 10), tree.slice(14, 10));
+    assert_eq!(Pattern::batched(&[Branch::vector(0, Vec::new()).repeated(1, 9)]), Ok(Pattern::EMPTY));
+}
+
+#[test]
+fn a_tree_reads_as_words_and_is_written_as_the_documentation_says() {
+    let tree = Pattern::batched(&rows()).unwrap();
+    assert_eq!(tree.to_string(), "4 B from 0, (2 B from 100, 2 B x 4 every 8 B from 110) x 3 every 50 B");
+    // form; 2 nodes: leaf { kind, offset, record }, vector { kind, quantity, stride, 2 nodes: leaf, leaf }
+    let leaf = [0, 0, 4];
+    let first = [0, 192, 1, 2];
+    let second = [4, 4, 16, 16, 2];
+    let meant = [[5, 2].as_slice(), &leaf, &[5, 3, 100, 2], &first, &second].concat();
+    assert_eq!(tree.to_bytes(), meant);
+    assert_eq!(Pattern::from_bytes(&meant), Ok(tree));
+    let mark = Branch::bytes(7, 1).absolute();
+    let marked =
+        Pattern::batched(&[Branch::vector(20, vec![Branch::bytes(0, 2), mark]).repeated(5, 3)]).unwrap();
+    assert_eq!(marked.to_string(), "(2 B from 20, 1 B from 7 always) x 3 every 5 B");
+    assert_eq!(marked.to_bytes(), [5, 1, 5, 3, 10, 2, 0, 40, 2, 2, 29, 1]);
+}
+
+#[test]
+fn trees_have_limits() {
+    let deep = |levels: usize, quantity| {
+        (0..levels).fold(Branch::bytes(0, 1), |inner, _| {
+            Branch::vector(1, vec![Branch::bytes(0, 1), inner]).repeated(2, quantity)
+        })
+    };
+    assert!(Pattern::batched(&[deep(limits::NESTING_DEPTH_MAX, 2)]).is_ok());
+    assert_eq!(Pattern::batched(&[deep(9, 2)]), Err(PatternError::TooDeep { levels: 9 }));
+    assert!(Pattern::batched(&[deep(limits::BATCH_DEPTH_MAX, 1)]).is_ok());
+    assert_eq!(Pattern::batched(&[deep(17, 1)]), Err(PatternError::TooDeep { levels: 17 }));
+    let many = vec![Branch::bytes(0, 1); limits::LIST_REGIONS_MAX];
+    assert!(Pattern::batched(&many).is_ok());
+    let too_many = Branch::vector(0, many).repeated(0, 2);
+    let refused = Err(PatternError::TooManyRegions { regions: limits::LIST_REGIONS_MAX + 1 });
+    assert_eq!(Pattern::batched(&[too_many]), refused);
+    let long = Branch::vector(0, vec![Branch::bytes(0, 1 << 40); 2]).repeated(0, 1 << 30);
+    assert_eq!(Pattern::batched(&[long]), Err(PatternError::TooLong));
+    let far = Branch::vector(i64::MAX, vec![Branch::bytes(1, 1)]);
+    assert_eq!(Pattern::batched(&[far]), Err(PatternError::OutOfRange));
+    let wide = Branch::vector(0, vec![Branch::bytes(0, 1); 2]).repeated(i64::MAX, 3);
+    assert_eq!(Pattern::batched(&[wide]), Err(PatternError::OutOfRange));
+}
+
+#[test]
+fn hostile_trees_are_errors() {
+    let decode = |bytes: &[u8]| Pattern::from_bytes(&[&[5], bytes].concat());
+    let nodes = |value| DecodeError::Limit { what: "a pattern's nodes", value, limit: 4096 };
+    assert_eq!(decode(&[0x81, 0x20]), Err(nodes(4097)));
+    assert_eq!(decode(&[0x80, 0x20]), Err(DecodeError::Truncated), "before anything is reserved");
+    // 4,096 nodes in one vector leave none for another.
+    let mut full = vec![0x80, 0x20, 1, 1, 0, 0, 1];
+    full.resize(10_000, 0);
+    assert_eq!(decode(&full), Err(nodes(1)));
+    assert_eq!(decode(&[1, 8, 0, 1]), Err(DecodeError::Invalid("pattern: kind of a node")));
+    let deep = [1, 1].repeat(18);
+    let too_deep = DecodeError::Limit { what: "a pattern's levels", value: 17, limit: 8 };
+    assert_eq!(decode(&deep), Err(too_deep));
+    assert_eq!(decode(&[0]), Ok(Pattern::EMPTY));
+    assert_eq!(decode(&[1, 4, 2, 2, 10, 3]), Ok(strided(5, 3, 1, 2)), "it is read in its smallest form");
+    let outside = Pattern::from_bytes(&[0x45, 1, 0, 10, 3, 1, 3]);
+    assert_eq!(outside, Err(DecodeError::Invalid("window of a pattern")));
+}
+
+#[test]
+fn coalescing_a_tree_joins_what_touches() {
+    let row = vec![Branch::bytes(0, 4), Branch::bytes(4, 4), Branch::bytes(8, 2).repeated(2, 4)];
+    let touching = Pattern::batched(&[Branch::vector(0, row).repeated(16, 1000)]).unwrap();
+    assert_eq!(touching.coalesce(), Pattern::contiguous(0, 16_000).unwrap());
+    let row = vec![Branch::bytes(0, 4), Branch::bytes(10, 6)];
+    let turning = Pattern::batched(&[Branch::vector(0, row).repeated(16, 3)]).unwrap();
+    assert_eq!(regions(&turning.coalesce()), [(0, 4), (10, 10), (26, 10), (42, 6)]);
+    assert_eq!(Pattern::from_bytes(&turning.coalesce().to_bytes()), Ok(turning.coalesce()));
 }

@@ -5,7 +5,7 @@ mod model;
 
 use proptest::prelude::*;
 use shoal_pattern::codec::Codec;
-use shoal_pattern::{Level, Pattern, PatternError, Region, View, ViewRun, Window};
+use shoal_pattern::{Level, Pattern, PatternError, Region, View, ViewRun, Window, share_len};
 
 /// Numbers of every magnitude.
 fn wide() -> impl Strategy<Value = u64> {
@@ -61,17 +61,8 @@ fn byte(pattern: &Pattern, packed: u64) -> i128 {
     i128::from(found[0].offset)
 }
 
-fn config() -> ProptestConfig {
-    ProptestConfig {
-        cases: 3000,
-        failure_persistence: None,
-        max_global_rejects: 200_000,
-        ..ProptestConfig::default()
-    }
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(model::config(3000))]
 
     #[test]
     fn every_byte_is_where_arithmetic_says_whatever_was_done(
@@ -128,5 +119,43 @@ proptest! {
         let skip = View::new(&pattern, window, &skipping, servers - 1).unwrap();
         prop_assert_eq!(skip.len(), walked.iter().map(|run| run.len).sum::<u64>());
         prop_assert_eq!(skip.collect::<Vec<_>>(), walked);
+    }
+
+    #[test]
+    fn a_byte_of_far_records_is_found_and_the_least_offset_comes_first(
+        nest in nests(), at in any::<prop::sample::Index>(),
+    ) {
+        let Ok(pattern) = nest.pattern() else { return Ok(()) };
+        let packed = at.index(pattern.len() as usize) as u64;
+        let offset = i64::try_from(nest.byte(packed)).unwrap();
+        if let Ok(found) = pattern.packed_at_within(offset, 2000) {
+            let found = found.unwrap();
+            prop_assert!(found >= packed, "{} is before {}", found, packed);
+            prop_assert_eq!(nest.byte(found), i128::from(offset));
+        }
+        if let Ok(mut visits) = pattern.by_offset() {
+            let first = visits.next().unwrap();
+            prop_assert_eq!(first.offset, pattern.bounds().unwrap().0);
+            let mut before = first;
+            for visit in visits.take(50) {
+                prop_assert!((before.offset, before.packed) < (visit.offset, visit.packed));
+                prop_assert_eq!(nest.byte(visit.packed), i128::from(visit.offset));
+                prop_assert_eq!(nest.byte(visit.packed + visit.len - 1) - i128::from(visit.offset), i128::from(visit.len - 1));
+                before = visit;
+            }
+        }
+    }
+
+    #[test]
+    fn a_stride_of_any_size_is_counted_as_a_walk_counts_it(
+        offset in wide(), record in wide(), stride in wide(), quantity in 1..400_u64, strip in wide(),
+        servers in 1..40_u32,
+    ) {
+        let pattern = Pattern::strided((offset >> 2) as i64, 1 + (record >> 12), (stride >> 12) as i64, quantity);
+        let Ok(pattern) = pattern else { return Ok(()) };
+        let stripe = model::Stripe { servers, strip: 1 + (strip >> 8), has_cycle: true };
+        let window = Window::all(&pattern);
+        let counted = share_len(&pattern, window, &stripe, servers - 1).unwrap();
+        prop_assert_eq!(counted, Some(View::new(&pattern, window, &stripe, servers - 1).unwrap().len()));
     }
 }

@@ -2,18 +2,13 @@
 
 mod model;
 
-use model::{bytes, cut, distributions, expand, recipes};
+use model::{bytes, config, cut, distributions, expand, recipes};
 use proptest::prelude::*;
 use shoal_pattern::codec::{Codec, Reader};
 use shoal_pattern::{Pattern, Region, View, ViewRun, Window, split};
 
-fn config() -> ProptestConfig {
-    // Failures are kept as ordinary tests by hand, where they can be read.
-    ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() }
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(config(1500))]
 
     #[test]
     fn a_pattern_and_all_operations_on_it_expand_to_what_they_mean(recipe in recipes(-100)) {
@@ -90,7 +85,7 @@ proptest! {
     #[test]
     fn decoding_arbitrary_bytes_gives_a_pattern_that_can_be_used_or_an_error(
         input in prop::collection::vec(any::<u8>(), 0..80),
-        form in prop::sample::select(vec![1_u8, 2, 3, 4, 0x41, 0x42, 0x43, 0x44, 0x82, 0x84, 0xc2, 0xc4]),
+        form in prop::sample::select(vec![1_u8, 2, 3, 4, 5, 0x41, 0x42, 0x43, 0x44, 0x45, 0x82, 0x84, 0x85, 0xc2, 0xc4, 0xc5]),
     ) {
         use_if_decoded(&input);
         let mut formed = vec![form];
@@ -120,7 +115,7 @@ proptest! {
         let offsets = bytes(&cut(&regions, window.from, window.len));
         prop_assume!(offsets.iter().all(|offset| *offset >= 0));
         let mut owners = vec![None; offsets.len()];
-        for server in 0..distribution.servers() {
+        for server in 0..distribution.objects() {
             let view = View::new(&pattern, window, &*distribution, server).unwrap();
             let runs: Vec<ViewRun> = view.clone().collect();
             prop_assert_eq!(view.len(), runs.iter().map(|run| run.len).sum::<u64>());
@@ -135,8 +130,8 @@ proptest! {
                 prop_assert!(run.len > 0);
                 for byte in 0..run.len {
                     let packed = (run.packed + byte) as usize;
-                    let piece = distribution.locate(offsets[packed] as u64);
-                    prop_assert_eq!((piece.server, piece.physical), (server, run.physical + byte));
+                    let piece = distribution.locate(offsets[packed] as u64).piece().unwrap();
+                    prop_assert_eq!((piece.object, piece.physical), (server, run.physical + byte));
                     prop_assert_eq!(owners[packed].replace(server), None);
                 }
             }
@@ -152,7 +147,7 @@ proptest! {
         let pattern = recipe.pattern();
         let window = clip(&pattern, from, len);
         prop_assume!(pattern.slice(window.from, window.len).bounds().is_none_or(|(low, _)| low >= 0));
-        for server in 0..distribution.servers() {
+        for server in 0..distribution.objects() {
             let whole = View::new(&pattern, window, &*distribution, server).unwrap();
             let cuts = split(&pattern, window, &*distribution, server, max).unwrap();
             let windows: Vec<Window> = cuts.collect();

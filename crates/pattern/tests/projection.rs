@@ -6,7 +6,8 @@ use std::cell::Cell;
 
 use model::{Basic, Stripe};
 use shoal_pattern::{
-    Cycle, Distribution, Level, Pattern, Piece, View, ViewError, ViewRun, Window, broken_law, split,
+    Cycle, Distribution, Level, Located, Pattern, Piece, Placement, View, ViewError, ViewRun, Window,
+    broken_law, broken_placement_law, split,
 };
 
 const STRIPE: Stripe = Stripe { servers: 4, strip: 65_536, has_cycle: true };
@@ -27,16 +28,18 @@ impl Counted {
     }
 }
 
-impl Distribution for Counted {
-    fn servers(&self) -> u32 {
-        self.stripe.servers()
+impl Placement for Counted {
+    fn objects(&self) -> u32 {
+        self.stripe.objects()
     }
 
-    fn locate(&self, logical: u64) -> Piece {
+    fn locate(&self, logical: u64) -> Located {
         self.asked.set(self.asked.get() + 1);
         self.stripe.locate(logical)
     }
+}
 
+impl Distribution for Counted {
     fn logical(&self, server: u32, physical: u64) -> u64 {
         self.stripe.logical(server, physical)
     }
@@ -190,13 +193,15 @@ fn a_transfer_is_cut_into_messages_that_hold_what_was_asked_for() {
 #[test]
 fn a_distribution_that_breaks_its_laws_cannot_hang_a_view() {
     struct Broken;
-    impl Distribution for Broken {
-        fn servers(&self) -> u32 {
+    impl Placement for Broken {
+        fn objects(&self) -> u32 {
             2
         }
-        fn locate(&self, logical: u64) -> Piece {
-            Piece { server: 0, physical: logical, run: 0 }
+        fn locate(&self, logical: u64) -> Located {
+            Located::Piece(Piece { object: 0, physical: logical, run: 0 })
         }
+    }
+    impl Distribution for Broken {
         fn logical(&self, _: u32, physical: u64) -> u64 {
             physical
         }
@@ -219,6 +224,29 @@ fn a_distribution_that_breaks_its_laws_cannot_hang_a_view() {
 }
 
 #[test]
+fn placements_are_held_to_their_laws() {
+    let extents = vec![(3, 10, 0, 5), (10, 12, 1, 0), (20, 25, 0, 12)];
+    let layout = model::Extents { objects: 2, extents };
+    assert_eq!(broken_placement_law(&layout, 60), None);
+    let law = broken_placement_law(&model::Extents { objects: 1, ..layout }, 60).unwrap();
+    assert!(law.starts_with("at byte 10: located at Piece"), "{law}");
+    struct Short;
+    impl Placement for Short {
+        fn objects(&self) -> u32 {
+            1
+        }
+        fn locate(&self, logical: u64) -> Located {
+            if logical < 8 {
+                return Located::Hole { run: 9 - logical };
+            }
+            Located::Piece(Piece { object: 0, physical: logical, run: 1 })
+        }
+    }
+    let law = broken_placement_law(&Short, 60).unwrap();
+    assert!(law.starts_with("at byte 7: its run Hole { run: 2 } does not go on"), "{law}");
+}
+
+#[test]
 fn distributions_are_held_to_their_laws() {
     for has_cycle in [false, true] {
         assert_eq!(broken_law(&Stripe { servers: 3, strip: 7, has_cycle }, 200), None);
@@ -226,13 +254,15 @@ fn distributions_are_held_to_their_laws() {
         assert_eq!(broken_law(&Basic { holder: 1, has_cycle }, 200), None);
     }
     struct Late(Stripe);
-    impl Distribution for Late {
-        fn servers(&self) -> u32 {
-            self.0.servers()
+    impl Placement for Late {
+        fn objects(&self) -> u32 {
+            self.0.objects()
         }
-        fn locate(&self, logical: u64) -> Piece {
+        fn locate(&self, logical: u64) -> Located {
             self.0.locate(logical)
         }
+    }
+    impl Distribution for Late {
         fn logical(&self, server: u32, physical: u64) -> u64 {
             self.0.logical(server, physical)
         }

@@ -13,7 +13,7 @@
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::wire::{Many, wire_struct};
 use crate::{Generation, Handle, limits};
-use shoal_pattern::{Cycle, Distribution, Piece};
+use shoal_pattern::{Cycle, Distribution, Located, Piece, Placement};
 
 /// How logical bytes are dealt to datafiles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -139,26 +139,35 @@ impl Layout {
     }
 }
 
-impl Distribution for Striping {
-    fn servers(&self) -> u32 {
+impl Placement for Striping {
+    fn objects(&self) -> u32 {
         self.width
     }
 
-    fn locate(&self, logical: u64) -> Piece {
+    fn locate(&self, logical: u64) -> Located {
+        Located::Piece(self.place_of(logical))
+    }
+}
+
+impl Striping {
+    /// Where the byte at `logical` lies: no byte of a striped file is in no datafile.
+    pub fn place_of(&self, logical: u64) -> Piece {
         match self.dist {
             Dist::SimpleStripe { strip } if self.width > 1 => {
                 let (index, within) = (logical / strip, logical % strip);
                 let width = u64::from(self.width);
                 Piece {
-                    server: (index % width) as u32,
+                    object: (index % width) as u32,
                     physical: index / width * strip + within,
                     run: strip - within,
                 }
             }
-            _ => Piece { server: 0, physical: logical, run: u64::MAX - logical },
+            _ => Piece { object: 0, physical: logical, run: u64::MAX - logical },
         }
     }
+}
 
+impl Distribution for Striping {
     fn logical(&self, server: u32, physical: u64) -> u64 {
         match self.dist {
             Dist::SimpleStripe { strip } if self.width > 1 => {

@@ -3,13 +3,14 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use proptest::prelude::*;
-use shoal_pattern::{Cycle, Distribution, Level, Pattern, Piece, Region};
+use shoal_pattern::{Branch, Cycle, Distribution, Level, Limb, Located, Pattern, Piece, Placement, Region};
 
 /// The recipe of a pattern, to be expanded naively.
 #[derive(Clone, Debug)]
 pub enum Recipe {
     Nested { offset: i64, record: u64, levels: Vec<(i64, u64)> },
     List(Vec<(i64, u64)>),
+    Batched(Vec<Branch>),
     Shift(Box<Recipe>, i64),
     Slice(Box<Recipe>, u64, u64),
     Coalesce(Box<Recipe>),
@@ -26,6 +27,7 @@ impl Recipe {
             Self::List(regions) => {
                 Pattern::list(regions.iter().map(|&(offset, len)| Region { offset, len }).collect()).unwrap()
             }
+            Self::Batched(vector) => Pattern::batched(vector).unwrap(),
             Self::Shift(of, delta) => of.pattern().shift(*delta).unwrap(),
             Self::Slice(of, from, len) => of.pattern().slice(*from, *len),
             Self::Coalesce(of) => of.pattern().coalesce(),
@@ -38,6 +40,7 @@ impl Recipe {
         match self {
             Self::Nested { offset, record, levels } => nested(*offset, *record, levels),
             Self::List(regions) => regions.iter().map(|&(offset, len)| Region { offset, len }).collect(),
+            Self::Batched(vector) => batched(vector, 0),
             Self::Shift(of, delta) => of
                 .regions()
                 .into_iter()
@@ -59,6 +62,22 @@ fn nested(offset: i64, record: u64, levels: &[(i64, u64)]) -> Vec<Region> {
         return vec![Region::new(offset, record)];
     };
     (0..quantity as i64).flat_map(|turn| nested(offset + turn * stride, record, inner)).collect()
+}
+
+/// Root outermost: each node in turn, placed at `place` or absolutely.
+fn batched(vector: &[Branch], place: i64) -> Vec<Region> {
+    let mut regions = Vec::new();
+    for branch in vector {
+        let from = if branch.is_absolute { branch.offset } else { place + branch.offset };
+        for turn in 0..branch.quantity as i64 {
+            let place = from + turn * branch.stride;
+            match &branch.limb {
+                Limb::Bytes(len) => regions.push(Region::new(place, *len)),
+                Limb::Vector(vector) => regions.extend(batched(vector, place)),
+            }
+        }
+    }
+    regions
 }
 
 /// The packed bytes `from .. from + len`, region by region.
@@ -97,6 +116,41 @@ pub fn expand(pattern: &Pattern) -> Vec<Region> {
     pattern.regions().collect()
 }
 
+/// Trees around `low`, small enough to be written out.
+fn trees(low: i64) -> impl Strategy<Value = Vec<Branch>> {
+    let stride = || prop_oneof![-30..30_i64, Just(0_i64), (-6..7_i64).prop_map(|units| units * 4)];
+    let quantity = || prop_oneof![1 => Just(0_u64), 6 => Just(1_u64), 8 => 2..4_u64];
+    let bytes = prop_oneof![1 => Just(0_u64), 8 => 1..7_u64, 6 => Just(4_u64)];
+    let node = move |limb| {
+        (-20..60_i64, prop::bool::weighted(0.15), stride(), quantity(), limb).prop_map(
+            |(offset, is_absolute, stride, quantity, limb)| Branch {
+                offset,
+                is_absolute,
+                stride,
+                quantity,
+                limb,
+            },
+        )
+    };
+    let leaf = node(bytes.prop_map(Limb::Bytes).boxed());
+    let branch = leaf.prop_recursive(3, 10, 4, move |inner| {
+        node(prop::collection::vec(inner, 0..4).prop_map(Limb::Vector).boxed())
+    });
+    // Absolute places are moved as the vector is.
+    fn at(branch: Branch, low: i64, is_root: bool) -> Branch {
+        let offset = branch.offset + if is_root || branch.is_absolute { low + 150 } else { 0 };
+        let limb = match branch.limb {
+            Limb::Vector(vector) => {
+                Limb::Vector(vector.into_iter().map(|inner| at(inner, low, false)).collect())
+            }
+            bytes => bytes,
+        };
+        Branch { offset, limb, ..branch }
+    }
+    prop::collection::vec(branch, 0..4)
+        .prop_map(move |vector| vector.into_iter().map(|branch| at(branch, low, true)).collect())
+}
+
 fn plain(low: i64) -> impl Strategy<Value = Recipe> {
     // Strides that are small multiples make records touch and levels join far more often than chance would.
     let stride = || prop_oneof![-40..40_i64, (-6..7_i64).prop_map(|units| units * 4)];
@@ -124,7 +178,7 @@ fn plain(low: i64) -> impl Strategy<Value = Recipe> {
                 regions
             });
     let list = prop_oneof![scattered, touching, regular].prop_map(Recipe::List);
-    prop_oneof![nest, list]
+    prop_oneof![2 => nest, 2 => list, 3 => trees(low).prop_map(Recipe::Batched)]
 }
 
 /// Recipes whose least offset is around `low`, with up to four operations upon each other.
@@ -158,18 +212,20 @@ impl Stripe {
     }
 }
 
-impl Distribution for Stripe {
-    fn servers(&self) -> u32 {
+impl Placement for Stripe {
+    fn objects(&self) -> u32 {
         self.servers
     }
 
-    fn locate(&self, logical: u64) -> Piece {
+    fn locate(&self, logical: u64) -> Located {
         let (strip, inside) = (logical / self.strip, logical % self.strip);
         let servers = u64::from(self.servers);
         let physical = strip / servers * self.strip + inside;
-        Piece { server: (strip % servers) as u32, physical, run: self.strip - inside }
+        Located::Piece(Piece { object: (strip % servers) as u32, physical, run: self.strip - inside })
     }
+}
 
+impl Distribution for Stripe {
     fn logical(&self, server: u32, physical: u64) -> u64 {
         let strip = physical / self.strip * u64::from(self.servers) + u64::from(server);
         strip * self.strip + physical % self.strip
@@ -195,15 +251,17 @@ pub struct Basic {
     pub has_cycle: bool,
 }
 
-impl Distribution for Basic {
-    fn servers(&self) -> u32 {
+impl Placement for Basic {
+    fn objects(&self) -> u32 {
         2
     }
 
-    fn locate(&self, logical: u64) -> Piece {
-        Piece { server: self.holder, physical: logical, run: u64::MAX }
+    fn locate(&self, logical: u64) -> Located {
+        Located::Piece(Piece { object: self.holder, physical: logical, run: u64::MAX })
     }
+}
 
+impl Distribution for Basic {
     fn logical(&self, _: u32, physical: u64) -> u64 {
         physical
     }
@@ -227,6 +285,58 @@ pub trait Shown: Distribution + std::fmt::Debug {}
 
 impl Shown for Stripe {}
 impl Shown for Basic {}
+
+/// A layout with holes: extents of objects, in order, and what they leave.
+#[derive(Clone, Debug)]
+pub struct Extents {
+    pub objects: u32,
+    /// (start, end, object, physical), in order and disjoint.
+    pub extents: Vec<(u64, u64, u32, u64)>,
+}
+
+impl Placement for Extents {
+    fn objects(&self) -> u32 {
+        self.objects
+    }
+
+    fn locate(&self, logical: u64) -> Located {
+        match self.extents.iter().find(|extent| logical < extent.1) {
+            Some(&(start, end, object, physical)) if start <= logical => {
+                let physical = physical + (logical - start);
+                Located::Piece(Piece { object, physical, run: end - logical })
+            }
+            Some(&(start, ..)) => Located::Hole { run: start - logical },
+            None => Located::Hole { run: u64::MAX },
+        }
+    }
+}
+
+pub fn extents() -> impl Strategy<Value = Extents> {
+    prop::collection::vec((0..30_u64, 1..40_u64, 0..4_u32, any::<bool>()), 0..20).prop_map(|steps| {
+        let (mut end, mut ends) = (0, [0, 100, 7, 50]);
+        let mut extents = Vec::new();
+        for (gap, len, object, goes_on) in steps {
+            let start = end + if goes_on { 0 } else { gap };
+            let physical = &mut ends[object as usize];
+            extents.push((start, start + len, object, *physical));
+            *physical += len;
+            end = start + len;
+        }
+        Extents { objects: 4, extents }
+    })
+}
+
+/// So many cases a property; the long form (`SHOAL_PATTERN_CASES=200000`) takes minutes.
+pub fn config(cases: u32) -> ProptestConfig {
+    let asked = std::env::var("SHOAL_PATTERN_CASES").ok().map(|cases| cases.parse().unwrap());
+    // Failures are kept as ordinary tests by hand, where they can be read.
+    ProptestConfig {
+        cases: asked.unwrap_or(cases),
+        failure_persistence: None,
+        max_global_rejects: 1_000_000,
+        ..ProptestConfig::default()
+    }
+}
 
 pub fn distributions() -> impl Strategy<Value = Box<dyn Shown>> {
     let stripe = (1..6_u32, prop_oneof![1..40_u64, Just(4_u64), Just(16_u64)], any::<bool>()).prop_map(

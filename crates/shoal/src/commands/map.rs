@@ -104,7 +104,7 @@ fn picture(attr: &Attr, striping: Striping, parts: &[Part]) -> Vec<String> {
     let blocks = attr.size.div_ceil(strip);
     let shown = blocks.min(BLOCKS_MAX);
     for (index, part) in (0_u32..).zip(parts) {
-        let own = |block: u64| striping.locate(block * strip).server == index;
+        let own = |block: u64| striping.place_of(block * strip).object == index;
         let row: String = (0..shown).map(|block| if own(block) { '▇' } else { '·' }).collect();
         lines.push(format!(
             " server {:<4} {row}{}  {} in {}",

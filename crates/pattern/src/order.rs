@@ -1,0 +1,211 @@
+//! The walk in order of offsets: each stretch of a file is met once, however the pattern runs over it.
+//!
+//! A lattice whose steps are sorted by stride, and where each stride is at least the reach of the smaller
+//! steps, *is* in order: an odometer over the sorted steps goes upwards, in O(depth) memory. A step that
+//! interleaves with the smaller ones is split into as many streams as it takes, each of every *n*-th turn;
+//! the streams are merged by a heap.
+//!
+//! ```text
+//!   nested(rec 2, { 100 × 3 }, { 10 × 4 })      columns: packed order 0 100 200  10 110 210  20 …
+//!   by offset                                   the steps change places:  0 10 20 30  100 110 …
+//!
+//!   strided(rec 25, { 10 × 100 })               records overlap: three streams, of every third record
+//! ```
+//!
+//! Invariants: the records are those of the walk in packed order, each once; offsets never fall, and of equal
+//! offsets the smaller packed position comes first.
+//!
+//! Cost: O(depth) memory for a nest whose levels do not interleave, whatever their order and signs. Else a
+//! stream (320 bytes) for each run of a list, leaf of a tree, and each share of a step that
+//! interleaves: at most [`ORDER_STREAMS_MAX`], or it is refused before anything is reserved. A step costs
+//! O(depth + log streams).
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+
+use crate::lattice::{self, Ascent, Step};
+use crate::limits::{NESTING_DEPTH_MAX, ORDER_STREAMS_MAX};
+use crate::pattern::Pattern;
+
+/// The levels of a pattern interleave too much to be merged in order of offsets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the pattern interleaves in {streams} streams or more, above the limit of {ORDER_STREAMS_MAX}")]
+pub struct Interleaved {
+    /// Streams that it would take at least.
+    pub streams: u64,
+}
+
+/// A record, or a part of one, where a walk in order of offsets meets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Visit {
+    /// Where it begins in the file.
+    pub offset: i64,
+    /// The packed position of its first byte.
+    pub packed: u64,
+    /// How many bytes.
+    pub len: u64,
+}
+
+impl Pattern {
+    /// The records of the pattern in order of offsets, each with its packed position. Records that touch are
+    /// not joined, also in a coalesced pattern.
+    ///
+    /// # Errors
+    /// [`Interleaved`] where it would take more than [`ORDER_STREAMS_MAX`] streams.
+    pub fn by_offset(&self) -> Result<ByOffset, Interleaved> {
+        let mut streams = 0_u64;
+        lattice::each(self, |lattice| streams = streams.saturating_add(shares(&lattice.ascending())));
+        if streams > ORDER_STREAMS_MAX as u64 {
+            return Err(Interleaved { streams });
+        }
+        let mut ordered = ByOffset { streams: Vec::with_capacity(streams as usize), heap: BinaryHeap::new() };
+        lattice::each(self, |lattice| split(lattice.ascending(), 0, &mut ordered.streams));
+        let heads = ordered.streams.iter().zip(0..);
+        ordered.heap = heads.map(|(stream, place)| Reverse(stream.head(place))).collect();
+        Ok(ordered)
+    }
+}
+
+/// How many turns of a step may not be in one stream, if the smaller steps reach `reach`.
+fn shares_of(step: &Step, reach: u64) -> u64 {
+    match step.stride {
+        0 => step.quantity,
+        stride => reach.div_ceil(stride).min(step.quantity),
+    }
+}
+
+/// How far a share of a step reaches, with what is smaller.
+fn reach_of(step: &Step, shares: u64, reach: u64) -> u64 {
+    // The first share has the most turns. All of its bytes are in range.
+    let last = (step.quantity - 1) / shares;
+    reach + last * shares * step.stride
+}
+
+/// Streams of an ascent.
+fn shares(ascent: &Ascent) -> u64 {
+    let (mut streams, mut reach) = (1_u64, ascent.record);
+    for step in ascent.steps() {
+        let shares = shares_of(step, reach);
+        streams = streams.saturating_mul(shares);
+        reach = reach_of(step, shares, reach);
+    }
+    streams
+}
+
+/// Splits the steps from `place` on.
+fn split(ascent: Ascent, place: usize, streams: &mut Vec<Stream>) {
+    let reach = ascent.steps()[..place]
+        .iter()
+        .fold(ascent.record, |reach, step| reach + step.stride * (step.quantity - 1));
+    let Some(step) = ascent.steps().get(place).copied() else {
+        streams.push(Stream::new(ascent));
+        return;
+    };
+    let shares = shares_of(&step, reach);
+    for share in 0..shares {
+        let mut part = ascent;
+        part.start = part.start.wrapping_add_unsigned(share.wrapping_mul(step.stride));
+        part.packed = part.packed.wrapping_add(share.wrapping_mul(step.weight as u64));
+        part.steps_mut()[place] = Step {
+            // A share of one turn may have a stride beyond all: it is never taken.
+            stride: step.stride.wrapping_mul(shares),
+            quantity: (step.quantity - share).div_ceil(shares),
+            weight: step.weight.wrapping_mul(shares as i64),
+        };
+        split(part, place + 1, streams);
+    }
+}
+
+/// Records in ascending order that do not overlap.
+#[derive(Clone, Debug)]
+struct Stream {
+    ascent: Ascent,
+    turns: [u64; NESTING_DEPTH_MAX],
+    /// Of the current record, what was not yet yielded.
+    now: Visit,
+}
+
+impl Stream {
+    fn new(ascent: Ascent) -> Self {
+        let now = Visit { offset: ascent.start, packed: ascent.packed, len: ascent.record };
+        Self { ascent, turns: [0; NESTING_DEPTH_MAX], now }
+    }
+
+    fn head(&self, place: u32) -> Head {
+        Head { offset: self.now.offset, packed: self.now.packed, place }
+    }
+
+    /// To the next record; false after the last.
+    fn next_record(&mut self) -> bool {
+        let passed = self.ascent.record - self.now.len;
+        let (mut offset, mut packed) =
+            (self.now.offset.wrapping_sub_unsigned(passed), self.now.packed.wrapping_sub(passed));
+        for (turn, step) in self.turns.iter_mut().zip(self.ascent.steps()) {
+            let there = *turn + 1 < step.quantity;
+            let by = if there { 1 } else { turn.wrapping_neg() };
+            offset = offset.wrapping_add_unsigned(by.wrapping_mul(step.stride));
+            packed = packed.wrapping_add(by.wrapping_mul(step.weight as u64));
+            *turn = turn.wrapping_add(by);
+            if there {
+                self.now = Visit { offset, packed, len: self.ascent.record };
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// A stream's place in the heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Head {
+    offset: i64,
+    packed: u64,
+    place: u32,
+}
+
+/// The records of a pattern in order of offsets. Made by [`Pattern::by_offset`].
+#[derive(Clone, Debug)]
+pub struct ByOffset {
+    streams: Vec<Stream>,
+    heap: BinaryHeap<Reverse<Head>>,
+}
+
+impl ByOffset {
+    /// How many streams are merged.
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// The next record up to the length that `cut` gives for (packed position, bytes left of the record): at
+    /// least 1, at most those. The rest of it comes in its turn.
+    pub(crate) fn next_cut(&mut self, cut: impl FnOnce(u64, u64) -> u64) -> Option<Visit> {
+        let mut top = self.heap.peek_mut()?;
+        let stream = &mut self.streams[top.0.place as usize];
+        let Visit { offset, packed, len: left } = stream.now;
+        let len = cut(packed, left).clamp(1, left);
+        let is_there = if len < left {
+            stream.now =
+                Visit { offset: offset.wrapping_add_unsigned(len), packed: packed + len, len: left - len };
+            true
+        } else {
+            stream.next_record()
+        };
+        if is_there {
+            *top = Reverse(stream.head(top.0.place));
+        } else {
+            PeekMut::pop(top);
+        }
+        Some(Visit { offset, packed, len })
+    }
+}
+
+impl Iterator for ByOffset {
+    type Item = Visit;
+
+    fn next(&mut self) -> Option<Visit> {
+        self.next_cut(|_, left| left)
+    }
+}
+
+impl std::iter::FusedIterator for ByOffset {}
