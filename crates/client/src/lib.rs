@@ -15,7 +15,6 @@ mod client;
 mod core;
 mod counters;
 mod driver;
-mod error;
 #[cfg(test)]
 mod fake;
 mod file;
@@ -25,21 +24,19 @@ mod map;
 mod ops;
 mod options;
 mod pages;
+mod refusal;
 mod session;
 mod shards;
 #[cfg(test)]
 mod tests;
 mod timers;
 mod transfer;
-mod words;
+mod vfs;
 mod world;
 
 pub use client::Client;
 pub use counters::ClientCounters;
-pub use error::Error;
 pub use file::OpenFile;
-pub use ops::{
-    Contents, DirStream, NewFile, OfServers, OpenedPages, Piece, StreamCounts, UnorderedDirStream, Which,
-};
+pub use ops::{Contents, DirStream, NewFile, OfServers, Piece, StreamCounts, UnorderedDirStream, Which};
 pub use options::{Options, TIMEOUT};
-pub use words::{RenameFlags, Statfs};
+pub use shoal_vfs::{Error, RenameFlags, Space};

@@ -7,7 +7,7 @@
 
 use crate::Error;
 use crate::core::{Core, Operation};
-use crate::error::is_refusal;
+use crate::refusal::is_refusal;
 use crate::session::{Asked, Waiter};
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Shared, WeakShared};

@@ -35,7 +35,7 @@ pub use create_many::NewFile;
 pub(crate) use directory::Listener;
 pub(crate) use getattr::logical_size;
 pub use many::Which;
-pub use open::{OpenedPages, StreamCounts};
+pub use open::StreamCounts;
 pub use read_many::Contents;
 pub use readdir::{DirStream, UnorderedDirStream};
 pub(crate) use stepwise::Inherited;

@@ -28,6 +28,7 @@ use fuser::{
     ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use shoal_env::real;
+use shoal_vfs::Vfs;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -57,27 +58,27 @@ const DIRECT_MAPS: InitFlags = InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
 const NO_THREAD: u32 = 0;
 
 /// The kernel's side of a mount.
-pub(crate) struct Adapter {
-    queue: Queue,
+pub(crate) struct Adapter<V: Vfs> {
+    queue: Queue<V>,
     counts: Arc<RequestCounts>,
     at_once: Arc<AtOnce>,
     readahead_bytes: u32,
     readdirplus: bool,
 }
 
-impl Adapter {
+impl<V: Vfs> Adapter<V> {
     pub(crate) fn new(
-        queue: Queue,
+        queue: Queue<V>,
         counts: Arc<RequestCounts>,
         at_once: Arc<AtOnce>,
         readahead_bytes: u32,
         readdirplus: bool,
-    ) -> Adapter {
+    ) -> Adapter<V> {
         Adapter { queue, counts, at_once, readahead_bytes, readdirplus }
     }
 
     /// Count a request of a thread and send it to the client.
-    fn run<F>(&self, verb: Verb, thread: u32, request: impl FnOnce(Rc<Fs>) -> F + Send + 'static)
+    fn run<F>(&self, verb: Verb, thread: u32, request: impl FnOnce(Rc<Fs<V>>) -> F + Send + 'static)
     where
         F: Future<Output = ()> + 'static,
     {
@@ -105,7 +106,7 @@ fn bytes(name: &OsStr) -> Bytes {
     Bytes::copy_from_slice(name.as_bytes())
 }
 
-impl Filesystem for Adapter {
+impl<V: Vfs> Filesystem for Adapter<V> {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         check(config.capabilities())?;
         if config.add_capabilities(DIRECT_MAPS).is_err() {

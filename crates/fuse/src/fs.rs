@@ -1,8 +1,8 @@
 //! The work of each operation, in handles and attributes: no FUSE in here.
 //!
-//! One [`Fs`] is a mount's state, in its client's world: the client, the open files, and some recent facts
-//! (`known`). Operations are grouped as they belong together: `attributes`, `names`, `data`, `dirs`,
-//! `xattrs`.
+//! One [`Fs`] is a mount's state, in its file system's world: the file system, the open files, and some
+//! recent facts (`known`). Operations are grouped as they belong together: `attributes`, `names`, `data`,
+//! `dirs`, `xattrs`.
 
 mod ahead;
 mod attempts;
@@ -32,9 +32,9 @@ use attempts::{Attempts, Refused, TRY_SPAN};
 use dirs::OpenDir;
 use futures_util::future::LocalBoxFuture;
 use known::Known;
-use shoal_client::{Client, Error};
 use shoal_env::{Env, Instant, local::Notify};
 use shoal_proto::{Attr, Handle};
+use shoal_vfs::{Error, Vfs};
 use stale::StalePages;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -82,52 +82,52 @@ impl AtOnce {
 }
 
 /// The state of a mount.
-pub struct Fs {
+pub struct Fs<V: Vfs> {
     env: Env,
-    client: Client,
+    vfs: V,
     cache: Duration,
     direct: bool,
     invalidate: Invalidate,
-    files: Table<Opened>,
-    dirs: Table<OpenDir>,
+    files: Table<Opened<V::File>>,
+    dirs: Table<OpenDir<V>>,
     at_once: Arc<AtOnce>,
-    attempts: Rc<Attempts>,
+    attempts: Rc<Attempts<V::File>>,
     /// Whether directories are listed ahead of lookups.
     stat_ahead: bool,
     under_way: Cell<u64>,
     idle: Notify,
 }
 
-impl Fs {
+impl<V: Vfs> Fs<V> {
     /// The state of a mount that just began. `at_once`: as new, with the same time of belief.
     pub fn new(
         env: Env,
-        client: Client,
+        vfs: V,
         options: &MountOptions,
         invalidate: Invalidate,
         at_once: Arc<AtOnce>,
-    ) -> Fs {
+    ) -> Fs<V> {
         if at_once.directories.are_believed() {
             let (at_once, env) = (at_once.clone(), env.clone());
-            client.hear_directories(move |dir, asked_at, attr| match attr {
+            vfs.hear_directories(move |dir, asked_at, attr| match attr {
                 Some(attr) => at_once.directories.saw(attr, asked_at),
                 None => at_once.directories.changed(dir, env.now()),
             });
         }
         let removals = at_once.clone();
-        client.hear_removals(move |object| {
+        vfs.hear_removals(move |object| {
             let told = ahead::lock(removals.ahead.known()).lost_a_name(object);
             if let Some(attr) = told {
                 removals.gone.removed(attr);
             }
         });
-        client.hear_interrupts(is_interrupted);
+        vfs.hear_interrupts(is_interrupted);
         let stale = StalePages::new(env.clone(), invalidate.clone(), options.cache);
-        client.keep_pages(move |object| stale.found(object));
-        let stat_ahead = options.stat_ahead && client.map().switches.readdirplus;
+        vfs.keep_pages(move |object| stale.found(object));
+        let stat_ahead = options.stat_ahead && vfs.lists_ahead();
         Fs {
             env,
-            client,
+            vfs,
             cache: options.cache,
             direct: options.direct,
             invalidate,
@@ -146,15 +146,15 @@ impl Fs {
         self.cache
     }
 
-    /// The client.
-    pub fn client(&self) -> &Client {
-        &self.client
+    /// The file system.
+    pub fn vfs(&self) -> &V {
+        &self.vfs
     }
 
     /// Run a program's request as a task of its own, within the one time limit of a call. `thread`: see
-    /// [`Client::call`].
+    /// [`Vfs::call`].
     pub fn run(self: &Rc<Self>, thread: u32, request: LocalBoxFuture<'static, ()>) {
-        self.spawn(self.client.call(thread, request));
+        self.spawn(self.vfs.call(thread, request));
     }
 
     /// Run something as a task of its own.
@@ -170,8 +170,8 @@ impl Fs {
         });
     }
 
-    /// End: requests under way have until `grace` from now; then everything open is closed and the client's
-    /// sessions end.
+    /// End: requests under way have until `grace` from now; then everything open is closed and the file
+    /// system ends.
     pub async fn end(&self, grace: Duration) {
         let deadline = self.env.now() + grace;
         loop {
@@ -185,7 +185,7 @@ impl Fs {
                 tracing::warn!("{error}");
             }
         }
-        self.client.close().await;
+        self.vfs.close().await;
     }
 
     fn now(&self) -> Instant {

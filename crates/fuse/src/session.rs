@@ -23,9 +23,9 @@ use futures_channel::mpsc::UnboundedReceiver;
 use futures_channel::oneshot;
 use futures_util::StreamExt;
 use futures_util::future::{FutureExt, Shared};
-use shoal_client::{Client, ClientCounters, Error};
 use shoal_env::{Env, real};
-use shoal_proto::{ClusterMap, Handle};
+use shoal_proto::Handle;
+use shoal_vfs::{Connect, Error, Vfs};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -89,7 +89,7 @@ impl Mount {
     /// Connect to a file system and mount it at a directory (made if only it is missing); returns when it can
     /// be used.
     ///
-    /// The client's own caches of names and attributes are not used: the kernel caches facts for
+    /// The file system's own caches of names and attributes are not used: the kernel caches facts for
     /// [`MountOptions::cache`], and they would otherwise be valid twice as long.
     ///
     /// Blocks, and serves nothing meanwhile: not for a thread on which a server of the file system runs.
@@ -97,16 +97,14 @@ impl Mount {
     /// # Errors
     /// If the file system cannot be reached, the directory cannot be mounted on, or options do not go
     /// together.
-    pub fn start(
-        mut client: shoal_client::Options,
+    pub fn start<C: Connect>(
+        mut from: C,
         mountpoint: &Path,
         options: &MountOptions,
-    ) -> Result<MountHandle, MountError> {
+    ) -> Result<MountHandle<C::Vfs>, MountError> {
         check(options)?;
         let point = mounts::prepare(mountpoint)?;
-        client.name_cache = Duration::ZERO;
-        client.attr_cache = Duration::ZERO;
-        client.read_only |= options.read_only;
+        from.under_a_kernel(options.read_only);
 
         let (queue, requests) = queue();
         let forgetting = Forgetting::default();
@@ -122,7 +120,7 @@ impl Mount {
             taken_away,
             at_once: at_once.clone(),
         };
-        let client_thread = real::spawn_migratable("shoal-client", move |env| serve(env, client, serving))
+        let client_thread = real::spawn_migratable("shoal-client", move |env| serve(env, from, serving))
             .map_err(|error| MountError::io("cannot start the client's thread", error))?;
         let connected = answer.recv().unwrap_or_else(|_| Err(Error::new(shoal_proto::Status::Io, "connect")));
         let readdirplus = connected.map_err(MountError::Client)?;
@@ -207,9 +205,9 @@ fn read_ahead(device: &str, bytes: u32) {
 }
 
 /// The client's options.
-struct Serving {
+struct Serving<V: Vfs> {
     options: MountOptions,
-    requests: UnboundedReceiver<Message>,
+    requests: UnboundedReceiver<Message<V>>,
     forgetting: Forgetting,
     /// Receives whether listings carry attributes in this file system.
     ready: mpsc::Sender<Result<bool, Error>>,
@@ -217,36 +215,23 @@ struct Serving {
     at_once: Arc<AtOnce>,
 }
 
-async fn serve(env: Env, client: shoal_client::Options, mut serving: Serving) {
-    let client = match connect(&env, client).await {
-        Ok(client) => client,
+async fn serve<C: Connect>(env: Env, from: C, mut serving: Serving<C::Vfs>) {
+    let vfs = match from.connect(env.clone()).await {
+        Ok(vfs) => vfs,
         Err(error) => {
             // The starter is there, waiting for this.
             let _ = serving.ready.send(Err(error));
             return;
         }
     };
-    let readdirplus = client.map().switches.readdirplus;
-    let fs =
-        Rc::new(Fs::new(env, client, &serving.options, serving.forgetting.invalidate(), serving.at_once));
-    let _ = serving.ready.send(Ok(readdirplus));
+    let lists_attributes = vfs.lists_attributes();
+    let fs = Rc::new(Fs::new(env, vfs, &serving.options, serving.forgetting.invalidate(), serving.at_once));
+    let _ = serving.ready.send(Ok(lists_attributes));
     while let Some(Message::Run(thread, request)) = serving.requests.next().await {
         fs.run(thread, request(fs.clone()));
     }
     fs.end(UNDER_WAY_GRACE).await;
     drop(serving.taken_away);
-}
-
-/// A client that has seen the root.
-async fn connect(env: &Env, options: shoal_client::Options) -> Result<Client, Error> {
-    let client = Client::connect(env.clone(), options).await?;
-    match client.getattr(Handle::ROOT).await {
-        Ok(_) => Ok(client),
-        Err(error) => {
-            client.close().await;
-            Err(error)
-        }
-    }
 }
 
 /// The mount, as soon as there is one.
@@ -281,8 +266,8 @@ fn forget_by(notifier: Notifier) -> impl Fn(Handle, Untrue) + Send + Sync {
 }
 
 /// All threads of a mount.
-struct Threads {
-    session: Session<Adapter>,
+struct Threads<V: Vfs> {
+    session: Session<Adapter<V>>,
     client: JoinHandle<()>,
     forgetting: Forgetting,
     mounted: MaybeAttached,
@@ -291,9 +276,9 @@ struct Threads {
     ended: OnEnd,
 }
 
-impl Threads {
+impl<V: Vfs> Threads<V> {
     /// Serve until the mount has ended, from wherever that comes, then end everything.
-    fn run(self, queue: &Queue) {
+    fn run(self, queue: &Queue<V>) {
         if let Err(error) = self.session.run() {
             tracing::warn!("the mount ended with an error: {error}");
             // fuser has no other sign of it.
@@ -350,22 +335,22 @@ impl Ended {
 }
 
 /// A mount that is served by this process. Dropping it ends it.
-pub struct MountHandle {
+pub struct MountHandle<V: Vfs> {
     point: PathBuf,
     mounted: MaybeAttached,
     counts: Arc<RequestCounts>,
-    queue: Queue,
+    queue: Queue<V>,
     panicked: Arc<OnceLock<String>>,
     ended: Ended,
 }
 
-impl fmt::Debug for MountHandle {
+impl<V: Vfs> fmt::Debug for MountHandle<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MountHandle").field("point", &self.point).finish_non_exhaustive()
     }
 }
 
-impl MountHandle {
+impl<V: Vfs> MountHandle<V> {
     /// Where it is mounted.
     pub fn mountpoint(&self) -> &Path {
         &self.point
@@ -376,22 +361,24 @@ impl MountHandle {
         self.counts.clone()
     }
 
-    /// The counts of its client; `None` if that does not answer within `most`.
-    pub fn client_counters(&self, most: Duration) -> Option<ClientCounters> {
-        let (send, receive) = mpsc::channel();
-        self.queue.run(0, move |fs| async move {
-            let _ = send.send(fs.client().counters());
-        });
-        receive.recv_timeout(most).ok()
+    /// Asks its file system; `None` if that does not answer within `most`.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        most: Duration,
+        question: impl FnOnce(&V) -> T + Send + 'static,
+    ) -> Option<T> {
+        self.asker()(most, question)
     }
 
-    /// Asks the client for its map repeatedly; `None` if it does not answer within the time given.
-    pub fn map(&self) -> impl Fn(Duration) -> Option<ClusterMap> + Send + 'static {
+    /// As [`MountHandle::ask`], without the handle.
+    pub fn asker<T: Send + 'static, Q: FnOnce(&V) -> T + Send + 'static>(
+        &self,
+    ) -> impl Fn(Duration, Q) -> Option<T> + Send + use<T, Q, V> {
         let queue = self.queue.clone();
-        move |most| {
+        move |most, question| {
             let (send, receive) = mpsc::channel();
             queue.run(0, move |fs| async move {
-                let _ = send.send(ClusterMap::clone(&fs.client().map()));
+                let _ = send.send(question(fs.vfs()));
             });
             receive.recv_timeout(most).ok()
         }
@@ -463,7 +450,7 @@ impl MountHandle {
     }
 }
 
-impl Drop for MountHandle {
+impl<V: Vfs> Drop for MountHandle<V> {
     fn drop(&mut self) {
         if !self.has_ended()
             && let Err(error) = self.end(DROP_GRACE)

@@ -1,8 +1,8 @@
 //! The figures of the algebra on this machine: `cargo run --release -p shoal-pattern --example figures`.
 //!
-//! Each line is the median of 101 times of one call, in microseconds. What is measured is what must not grow
-//! with the number of records: making a deal and finding its first run, counting an object's bytes, finding a
-//! byte, the first run in order of offsets.
+//! Each line is the median of 101 times of one call, in microseconds. The measured calls are those that
+//! must not grow with the number of records: making a deal and finding its first run, counting an object's
+//! bytes, finding a byte, the first run in order of offsets.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -6,16 +6,16 @@
 //! - [`hpf`]: High Performance Fortran's `BLOCK`, `CYCLIC(k)` and `*` on each axis (HPF 1.1, section 3.3; the
 //!   same as MPI's `MPI_Type_create_darray`);
 //! - [`subarray`]: a block of an array (`MPI_Type_create_subarray`);
-//! - [`vesta`]: Vesta's rectangular views (Corbett and Feitelson, "The Vesta Parallel File System", TOCS 14(3),
-//!   1996).
+//! - [`vesta`]: Vesta's rectangular views (Corbett and Feitelson, "The Vesta Parallel File System", TOCS
+//!   14(3), 1996).
 //!
 //! ```text
 //!   CYCLIC(2), extent 11, 3 processes      0 0 1 1 2 2 0 0 1 1 2       process 2 has 4, 5 and 10
 //!                                          └ whole blocks ──┘ └┘ └ a part of a block
 //! ```
 //!
-//! A share is some whole blocks at one distance and at most a part of one more: two knots of a tree. So a part
-//! of *n* axes has at most 2^n leaves, and is a nest where every axis divides evenly.
+//! A share is some whole blocks at one distance and at most a part of one more: two knots of a tree. So a
+//! part of *n* axes has at most 2^n leaves, and is a nest where every axis divides evenly.
 
 use crate::branch::Branch;
 use crate::limits::NESTING_DEPTH_MAX;
@@ -56,7 +56,8 @@ pub struct BlockAxis {
     pub count: u64,
 }
 
-/// A rectangular view of a Vesta file: rows of `record_bytes` in each of `cells` cells, which lie side by side.
+/// A rectangular view of a Vesta file: rows of `record_bytes` in each of `cells` cells, which lie side by
+/// side.
 ///
 /// Blocks of `rows_block` rows by `cells_block` cells are dealt round robin both ways, to `rows_parts` by
 /// `cells_parts` subfiles (Vesta's Vbs, Hbs, Vn, Hn).
@@ -279,7 +280,7 @@ fn product(shares: &[Vec<Stretch>], strides: &[u64], element_bytes: u64) -> Vec<
         return vec![Branch::bytes(0, element_bytes)];
     };
     let (stride, strides) = (strides[0], &strides[1..]);
-    // What is within the array is within the range of offsets.
+    // All offsets within the array are within the range of offsets.
     let bytes = |elements: u64| elements.saturating_mul(stride) as i64;
     let part = |stretch: &Stretch| {
         let block = if inner.is_empty() {

@@ -1,5 +1,5 @@
-//! The batched body: a tree of strided runs, flat in memory, so that a walk needs a small stack and a slice no
-//! copy.
+//! The batched body: a tree of strided runs, flat in memory, so that a walk needs a small stack and a slice
+//! no copy.
 //!
 //! The knots of the normal form (see [branch](crate::branch)) lie in one array, level by level, so that the
 //! knots of a vector are neighbours and a binary search over their packed ends finds a packed position. A
@@ -230,7 +230,8 @@ impl Batched {
         Some(nest)
     }
 
-    /// Smallest offset and largest end of the packed bytes `from .. from + len`; `len` > 0, all of them there.
+    /// Smallest offset and largest end of the packed bytes `from .. from + len`; `len` > 0, all of them
+    /// there.
     pub fn window_bounds(&self, from: u64, len: u64) -> Option<(i64, i64)> {
         self.turns_bounds(&self.vector, self.displaced, self.repeat, from, len)
     }
@@ -298,7 +299,8 @@ fn span(twigs: &[Twig]) -> u64 {
     }
 }
 
-/// Which of `twigs` the packed bytes `from .. from + len` of them touch, and how far into the first they begin.
+/// Which of `twigs` the packed bytes `from .. from + len` of them touch, and how far into the first they
+/// begin.
 pub(crate) fn touched(twigs: &[Twig], from: u64, len: u64) -> (Range<u32>, u64) {
     let base = twigs.first().map_or(0, Twig::start);
     let find = |packed: u64| twigs.partition_point(|twig| twig.end - base <= packed);
@@ -338,7 +340,8 @@ fn narrow_bounds(bounds: Option<(i128, i128)>) -> Result<Option<(i64, i64)>, Pat
     bounds.map(|(low, high)| Ok((narrow(low)?, narrow(high)?))).transpose()
 }
 
-/// Puts the knots of a vector into the array as neighbours, then what is in them; their packed bytes and reach.
+/// Puts the knots of a vector into the array as neighbours, then what is in them; their packed bytes and
+/// reach.
 fn add(twigs: &mut Vec<Twig>, knots: &[Knot]) -> Result<(u64, Reach), PatternError> {
     let first = twigs.len();
     twigs.extend(knots.iter().map(|knot| Twig {

@@ -11,11 +11,11 @@
 //!                                                           └─ 2 bytes at 10, four times every 8
 //! ```
 //!
-//! The normal form ([`Knot`]) holds what a walk needs and no more. Places are resolved: a leaf has the offset
-//! that it has in the first turn of everything around it, and an *anchored* knot is not moved by those turns.
-//! What has no byte is dropped; a vector that is not repeated lies in the one around it; a repeated vector of
-//! one plain region is a strided run. It is the same for all trees that differ only in this, and encoding
-//! goes by it.
+//! The normal form ([`Knot`]) holds what a walk needs and no more. Places are resolved: a leaf has the
+//! offset that it has in the first turn of everything around it, and an *anchored* knot is not moved by
+//! those turns. A branch without a byte is dropped; a vector that is not repeated lies in the one around
+//! it; a repeated vector of one plain region is a strided run. It is the same for all trees that differ
+//! only in this, and encoding goes by it.
 
 use crate::nest::Level;
 use crate::pattern::PatternError;
@@ -34,11 +34,11 @@ pub struct Branch {
     pub stride: i64,
     /// How many repetitions. 0: the node has no bytes.
     pub quantity: u64,
-    /// What is repeated.
+    /// The repeated part.
     pub limb: Limb,
 }
 
-/// What a node of a batched tree repeats.
+/// The part that a node of a batched tree repeats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Limb {
     /// So many bytes.
@@ -211,8 +211,8 @@ pub(crate) fn shift(vector: &mut [Knot], delta: i64) -> Result<(), PatternError>
 
 /// Regions that touch made one where the form can say it; packed positions do not change.
 ///
-/// What is left of touching regions lies at the borders of knots that are not plain, so that a walk that joins
-/// neighbours joins at most as many regions as the tree has knots.
+/// The rest of touching regions lies at the borders of knots that are not plain, so that a walk that
+/// joins neighbours joins at most as many regions as the tree has knots.
 pub(crate) fn coalesced(vector: &[Knot]) -> Vec<Knot> {
     let mut joined: Vec<Knot> = Vec::with_capacity(vector.len());
     for knot in vector {

@@ -12,9 +12,9 @@
 //!   H(y) = S(y - start) - S(y - start - len)    with S(t) = sum of floor(x / period) for x below t
 //! ```
 //!
-//! A nest is one such sum for each turn of its other levels, where only places modulo the period count: a level
-//! that comes back to its first place after *T* turns is tried *T* times at most. If that is more than
-//! [`COUNT_SUMS_MAX`] sums, the answer is `None`, and a walk counts ([`View::len`](crate::View::len)).
+//! A nest is one such sum for each turn of its other levels, where only places modulo the period count: a
+//! level that comes back to its first place after *T* turns is tried *T* times at most. If that is more
+//! than [`COUNT_SUMS_MAX`] sums, the answer is `None`, and a walk counts ([`View::len`](crate::View::len)).
 
 use crate::distribution::{Cycle, Distribution};
 use crate::floor_sum::{Residue, floor_sums};
@@ -166,8 +166,8 @@ struct Progression {
 }
 
 impl Progression {
-    /// The sum of `S(from + k stride)`, where `S(t)` is the sum of `floor(x / period)` for all x below t. With
-    /// `u = floor(t / period)` it is `u t - period u (u + 1) / 2`.
+    /// The sum of `S(from + k stride)`, where `S(t)` is the sum of `floor(x / period)` for all x below t.
+    /// With `u = floor(t / period)` it is `u t - period u (u + 1) / 2`.
     fn sum(&self, from: u128) -> Residue {
         let sums = floor_sums(self.last, self.stride, from, self.period);
         let products = Residue::of(self.stride) * sums.weighted + Residue::of(from) * sums.floors;

@@ -1,8 +1,8 @@
 //! Where a byte of the file is in a pattern, by arithmetic: an index is asked this.
 //!
-//! The pattern comes to a few [lattices](crate::lattice). In one whose steps do not interleave (each stride is
-//! at least the reach of the smaller steps) an offset is a number in a mixed radix: one division a step. Where
-//! two steps interleave, Euclid's algorithm finds the best index of the larger one ([congruence]) in
+//! The pattern comes to a few [lattices](crate::lattice). In one whose steps do not interleave (each stride
+//! is at least the reach of the smaller steps) an offset is a number in a mixed radix: one division a step.
+//! Where two steps interleave, Euclid's algorithm finds the best index of the larger one ([congruence]) in
 //! O(log stride). Further interleaved steps are tried, index by index.
 //!
 //! ```text
@@ -129,7 +129,8 @@ fn best_turn(outer: &Step, inner: &Step, record: u64, place: u64, first: u64, la
     let outer_decides = outer.weight.unsigned_abs() > inner.weight.unsigned_abs();
     let latest = if outer_decides { outer.weight > 0 } else { inner.weight < 0 };
     if record >= inner.stride {
-        // Every place in reach is in a record, and in more than one turn of the outer step perhaps in the same.
+        // Every place in reach is in a record, and in more than one turn of the outer step perhaps in the
+        // same.
         let same =
             if outer_decides { None } else { Some(same_turn(inner, record, place, outer, first, last)) };
         return Some(same.unwrap_or(if latest { last } else { first }));

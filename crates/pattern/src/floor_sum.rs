@@ -12,8 +12,8 @@
 //! ```
 //!
 //! The sums may have 190 bits, while the count that they are made for has 63: so all is computed modulo a
-//! prime above 2^63, [`PRIME`], in which halves and sixths are there too. Additions, subtractions and products
-//! of the sums are exact if their result is below it.
+//! prime above 2^63, [`PRIME`], in which halves and sixths are there too. Additions, subtractions and
+//! products of the sums are exact if their result is below it.
 
 /// The largest prime below 2^64.
 pub(crate) const PRIME: u64 = u64::MAX - 58;
@@ -46,7 +46,7 @@ impl std::ops::Add for Residue {
 
     fn add(self, other: Self) -> Self {
         let (sum, over) = self.0.overflowing_add(other.0);
-        // What is above 2^64 is 59 above the prime.
+        // The part above 2^64 is 59 above the prime.
         let sum = if over { sum + 59 } else { sum };
         Self(if sum >= PRIME { sum - PRIME } else { sum })
     }

@@ -1,10 +1,11 @@
 //! The pattern: a finite ordered sequence of regions in closed form, and the operations that keep it
 //! closed.
 //!
-//! A pattern is a **body** (a [nest], [runs], or a [batched](crate::batched) tree) and a **window** of its packed bytes. The window makes
-//! slicing closed: the bytes 5 .. 900 of a strided pattern are the same strided pattern with a window,
-//! wherever the cut falls in its records. A slice of a slice is a smaller window; outer levels and
-//! repetitions outside it are dropped, so a pattern cut to one record *is* contiguous.
+//! A pattern is a **body** (a [nest], [runs], or a [batched](crate::batched) tree) and a **window** of its
+//! packed bytes. The window makes slicing closed: the bytes 5 .. 900 of a strided pattern are the same
+//! strided pattern with a window, wherever the cut falls in its records. A slice of a slice is a smaller
+//! window; outer levels and repetitions outside it are dropped, so a pattern cut to one record *is*
+//! contiguous.
 //!
 //! ```text
 //!   body      ####....####....####....####       strided(0, 4, 8, 4), 16 packed bytes
@@ -112,9 +113,9 @@ impl Pattern {
         Self::of_runs(regions.into_iter().filter(|region| region.len > 0).map(Run::once).collect())
     }
 
-    /// A tree of requests (Galley's batched request), **root outermost**: the nodes of `vector` in order, each
-    /// of them bytes or a further vector, repeated at its stride. It takes the smallest form: a tree that is
-    /// a nest becomes one, a vector of bytes alone a list.
+    /// A tree of requests (Galley's batched request), **root outermost**: the nodes of `vector` in order,
+    /// each of them bytes or a further vector, repeated at its stride. It takes the smallest form: a tree
+    /// that is a nest becomes one, a vector of bytes alone a list.
     ///
     /// # Errors
     /// [`PatternError::TooDeep`] above [`limits::BATCH_DEPTH_MAX`] vectors inside each other or
@@ -314,7 +315,7 @@ impl Pattern {
             Body::Batched(batched) => match batched.narrowed(from, len) {
                 Narrowed::Nest(nest, from) => of_narrowed((nest, from), len, joined),
                 Narrowed::Runs(runs, from) => of_checked_runs(runs, from, len, joined),
-                // What was anchored inside the tree may touch what was not: it is joined anew.
+                // A part that was anchored inside the tree may touch one that was not: it is joined anew.
                 Narrowed::Batched(batched, from) if joined && batched.has_idle_anchors() => {
                     Self { body: Body::Batched(batched), from, len, joined: false }.coalesce()
                 }

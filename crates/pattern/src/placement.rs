@@ -16,8 +16,8 @@
 //!
 //! Laws, which implementations test with [`broken_placement_law`](crate::broken_placement_law):
 //! - the object of an answer is below `objects()`, and its run is at least 1;
-//! - for each `i < run`, `locate(l + i)` is the same object at `physical + i` (or a hole again), with a run of
-//!   `run - i` or more.
+//! - for each `i < run`, `locate(l + i)` is the same object at `physical + i` (or a hole again), with a run
+//!   of `run - i` or more.
 
 /// The position of one byte of a file, and the number of bytes that follow it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,7 +31,7 @@ pub struct Piece {
     pub run: u64,
 }
 
-/// What a placement answers for one byte of a file.
+/// The answer of a placement for one byte of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Located {
     /// An object has it.

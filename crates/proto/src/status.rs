@@ -24,6 +24,11 @@ macro_rules! statuses {
                 match self { $(Status::$name => $words,)* }
             }
 
+            /// The first status that a POSIX caller sees as this error number.
+            pub fn of_errno(errno: i32) -> Option<Status> {
+                Status::ALL.iter().copied().find(|status| *status != Status::Ok && status.errno() == errno)
+            }
+
             fn from_code(code: u16) -> Option<Status> {
                 match code { $($code => Some(Status::$name),)* _ => None }
             }

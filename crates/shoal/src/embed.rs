@@ -6,6 +6,7 @@ use crate::cli::MountOptions;
 use crate::mount_options;
 use crate::stop::Event;
 use anyhow::{Context as _, Result, anyhow};
+use shoal_client::Client;
 use shoal_env::Address;
 use shoal_fuse::{Mount, MountError, MountHandle};
 use shoal_proto::ClusterMap;
@@ -18,7 +19,7 @@ const STOP_GRACE: Duration = Duration::from_secs(3);
 
 /// A mount that this process serves.
 pub struct Embedded {
-    handle: MountHandle,
+    handle: MountHandle<Client>,
     /// Dropped, it ends the thread that keeps the note.
     follow: Sender<()>,
 }
@@ -106,7 +107,9 @@ impl Embedded {
             servers: Vec::new(),
         };
         note.leave(handle.mountpoint())?;
-        let follow = follow_map(note, handle.mountpoint().to_path_buf(), place.address.clone(), handle.map());
+        let ask = handle.asker();
+        let map = move |most| ask(most, |client: &Client| ClusterMap::clone(&client.map()));
+        let follow = follow_map(note, handle.mountpoint().to_path_buf(), place.address.clone(), map);
         let (ended, events) = (handle.ended(), events.clone());
         std::thread::Builder::new()
             .name("mount-end".into())

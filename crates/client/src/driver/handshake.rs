@@ -3,7 +3,7 @@
 //! Both sides prove that they have the file system's key, over both nonces, so that no client talks to an
 //! impostor and no impostor is served. A refusal says why, and what to do.
 
-use crate::error::is_refusal;
+use crate::refusal::is_refusal;
 use crate::{Error, Options};
 use bytes::BytesMut;
 use futures_util::StreamExt as _;

@@ -6,6 +6,7 @@ use crate::pages::may_stay;
 use crate::{Client, Error, OpenFile};
 use futures_util::future::{join_all, try_join};
 use shoal_proto::{Attr, ChangeCount, Handle, Kind, Name, Op, Rights, Status};
+use shoal_vfs::Opened;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -17,18 +18,6 @@ impl StreamCounts {
     pub(crate) fn of(&self, stream: Handle) -> Option<ChangeCount> {
         self.0.iter().find(|(known, _)| *known == stream).map(|(_, count)| *count)
     }
-}
-
-/// The result of [`Client::open_pages`].
-pub struct OpenedPages {
-    /// The file.
-    pub file: OpenFile,
-    /// Its size, where its server alone knows it.
-    pub size: Option<u64>,
-    /// Whether it has a name.
-    pub has_name: bool,
-    /// Of those of its streams of which there are pages.
-    pub counts: StreamCounts,
 }
 
 /// An open waits no longer to learn whether pages may stay.
@@ -115,7 +104,11 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::open`].
-    pub async fn open_pages(&self, object: Handle, rights: Rights) -> Result<OpenedPages, Error> {
+    pub async fn open_pages(
+        &self,
+        object: Handle,
+        rights: Rights,
+    ) -> Result<Opened<OpenFile, StreamCounts>, Error> {
         let o = self.begin("open", Some(object));
         let streams = self.core.with_pages(|pages| pages.streams(object)).unwrap_or_default();
         let opened = self.open_counted(&o, object, rights);
@@ -133,7 +126,7 @@ impl Client {
             counts.clear();
         }
         let size = attr.layout.is_none().then_some(attr.size);
-        Ok(OpenedPages { file, size, has_name: attr.nlink > 0, counts: StreamCounts(counts) })
+        Ok(Opened { file, size, has_name: attr.nlink > 0, counts: StreamCounts(counts) })
     }
 
     /// Open a file, with its attributes, merged.

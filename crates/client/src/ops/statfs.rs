@@ -3,7 +3,7 @@
 //! Servers of one machine often share a disk. Each of them answers with that disk's number, and the disk
 //! counts once.
 
-use crate::{Client, Error, Statfs};
+use crate::{Client, Error, Space};
 use futures_util::future::join_all;
 use shoal_proto::op::Answer;
 use shoal_proto::{Op, Status};
@@ -15,7 +15,7 @@ impl Client {
     ///
     /// # Errors
     /// When none answers.
-    pub async fn statfs(&self) -> Result<Statfs, Error> {
+    pub async fn statfs(&self) -> Result<Space, Error> {
         let o = self.core.begin("statfs", None);
         let map = self.map();
         let asked = map.servers.iter().map(|info| self.core.ask(&o, info.id, vec![Op::Statfs {}]));
@@ -31,7 +31,7 @@ impl Client {
             let Some(&Answer::Space { total, available, objects, disk }) = told.answers.first() else {
                 return Err(o.error(Status::BadMessage).because("no space in a server's answer"));
             };
-            disks.add(disk, Statfs { total, available, objects });
+            disks.add(disk, Space { total, available, objects });
             answers += 1;
         }
         match missing {
@@ -44,13 +44,13 @@ impl Client {
 /// Space by disk.
 #[derive(Default)]
 struct Disks {
-    known: BTreeMap<u64, Statfs>,
+    known: BTreeMap<u64, Space>,
     /// Of servers that name no disk: each has its own.
-    others: Statfs,
+    others: Space,
 }
 
 impl Disks {
-    fn add(&mut self, disk: u64, space: Statfs) {
+    fn add(&mut self, disk: u64, space: Space) {
         if disk == 0 {
             self.others = added(self.others, space);
             return;
@@ -63,13 +63,13 @@ impl Disks {
         of.objects = of.objects.saturating_add(space.objects);
     }
 
-    fn sum(&self) -> Statfs {
+    fn sum(&self) -> Space {
         self.known.values().copied().fold(self.others, added)
     }
 }
 
-fn added(sum: Statfs, other: Statfs) -> Statfs {
-    Statfs {
+fn added(sum: Space, other: Space) -> Space {
+    Space {
         total: sum.total.saturating_add(other.total),
         available: sum.available.saturating_add(other.available),
         objects: sum.objects.saturating_add(other.objects),
@@ -80,8 +80,8 @@ fn added(sum: Statfs, other: Statfs) -> Statfs {
 mod tests {
     use super::*;
 
-    fn space(total: u64, available: u64) -> Statfs {
-        Statfs { total, available, objects: 1 }
+    fn space(total: u64, available: u64) -> Space {
+        Space { total, available, objects: 1 }
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
         {
             disks.add(disk, of);
         }
-        assert_eq!(disks.sum(), Statfs { total: 150, available: 91, objects: 4 });
+        assert_eq!(disks.sum(), Space { total: 150, available: 91, objects: 4 });
     }
 
     #[test]
@@ -100,6 +100,6 @@ mod tests {
         disks.add(0, space(100, 40));
         disks.add(0, space(100, 40));
         disks.add(3, space(u64::MAX, u64::MAX));
-        assert_eq!(disks.sum(), Statfs { total: u64::MAX, available: u64::MAX, objects: 3 });
+        assert_eq!(disks.sum(), Space { total: u64::MAX, available: u64::MAX, objects: 3 });
     }
 }

@@ -8,6 +8,7 @@ use fuser::{
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
 };
 use shoal_proto::{Attr, limits};
+use shoal_vfs::Vfs;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -48,7 +49,7 @@ pub(super) fn entry(result: Result<(Attr, Duration)>, reply: ReplyEntry) {
 }
 
 /// An entry that was just made.
-pub(super) fn made(fs: &Fs, result: Result<Attr>, reply: ReplyEntry) {
+pub(super) fn made<V: Vfs>(fs: &Fs<V>, result: Result<Attr>, reply: ReplyEntry) {
     entry(result.map(|attr| (attr, fs.cache())), reply);
 }
 
@@ -80,7 +81,7 @@ pub(super) fn opened_dir(result: Result<u64>, reply: ReplyOpen) {
     }
 }
 
-pub(super) fn created(fs: &Fs, result: Result<(Attr, Opening)>, reply: ReplyCreate) {
+pub(super) fn created<V: Vfs>(fs: &Fs<V>, result: Result<(Attr, Opening)>, reply: ReplyCreate) {
     match result {
         Ok((attr, opening)) => {
             let attr = attributes(&attr);
@@ -124,7 +125,7 @@ pub(super) fn statfs(result: Result<(u64, u64, u64)>, reply: ReplyStatfs) {
     }
 }
 
-pub(super) async fn readdir(fs: &Fs, fh: u64, offset: u64, mut reply: ReplyDirectory) {
+pub(super) async fn readdir<V: Vfs>(fs: &Fs<V>, fh: u64, offset: u64, mut reply: ReplyDirectory) {
     let listed = fs.readdir(fh, offset, false, |entry, _| {
         reply.add(ino(entry.handle), entry.offset, kind(entry.kind), OsStr::from_bytes(&entry.name))
     });
@@ -134,7 +135,7 @@ pub(super) async fn readdir(fs: &Fs, fh: u64, offset: u64, mut reply: ReplyDirec
     }
 }
 
-pub(super) async fn readdirplus(fs: &Fs, fh: u64, offset: u64, mut reply: ReplyDirectoryPlus) {
+pub(super) async fn readdirplus<V: Vfs>(fs: &Fs<V>, fh: u64, offset: u64, mut reply: ReplyDirectoryPlus) {
     let listed = fs.readdir(fh, offset, true, |entry, believed| {
         let attr = match &entry.attr {
             Some((attr, _)) => attributes(attr),

@@ -7,29 +7,35 @@
 use crate::fs::Fs;
 use futures_channel::mpsc;
 use futures_util::future::LocalBoxFuture;
+use shoal_vfs::Vfs;
 use std::rc::Rc;
 
 /// A message to the client.
-pub(crate) enum Message {
+pub(crate) enum Message<V: Vfs> {
     /// A request with its reply, and the thread that waits for it; 0: none that could be interrupted.
-    Run(u32, Box<dyn FnOnce(Rc<Fs>) -> LocalBoxFuture<'static, ()> + Send>),
+    Run(u32, Box<dyn FnOnce(Rc<Fs<V>>) -> LocalBoxFuture<'static, ()> + Send>),
     /// The kernel asks nothing more.
     End,
 }
 
 /// The event loops' end.
-#[derive(Clone)]
-pub(crate) struct Queue(mpsc::UnboundedSender<Message>);
+pub(crate) struct Queue<V: Vfs>(mpsc::UnboundedSender<Message<V>>);
+
+impl<V: Vfs> Clone for Queue<V> {
+    fn clone(&self) -> Queue<V> {
+        Queue(self.0.clone())
+    }
+}
 
 /// A queue's two ends.
-pub(crate) fn queue() -> (Queue, mpsc::UnboundedReceiver<Message>) {
+pub(crate) fn queue<V: Vfs>() -> (Queue<V>, mpsc::UnboundedReceiver<Message<V>>) {
     let (send, receive) = mpsc::unbounded();
     (Queue(send), receive)
 }
 
-impl Queue {
+impl<V: Vfs> Queue<V> {
     /// Run a request in the client's world. If that is gone the request is dropped, and its reply with it.
-    pub(crate) fn run<F>(&self, thread: u32, request: impl FnOnce(Rc<Fs>) -> F + Send + 'static)
+    pub(crate) fn run<F>(&self, thread: u32, request: impl FnOnce(Rc<Fs<V>>) -> F + Send + 'static)
     where
         F: Future<Output = ()> + 'static,
     {

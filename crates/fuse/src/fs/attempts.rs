@@ -26,7 +26,6 @@
 //! - or the same thread was refused the same object, and asked for no name since: the kernel opens it without
 //!   a path (`/proc/self/fd/7`), and the client has it open.
 
-use shoal_client::OpenFile;
 use shoal_env::Instant;
 use shoal_proto::{Attr, Handle};
 use std::cell::RefCell;
@@ -56,23 +55,28 @@ struct Refusal {
 }
 
 /// The result of the lookup of a second try.
-pub(super) struct Found {
+pub(super) struct Found<F> {
     /// When the lookup began.
     pub asked_at: Instant,
     /// The object that it found.
     pub attr: Attr,
     /// The same, opened.
-    pub file: Option<OpenFile>,
+    pub file: Option<F>,
 }
 
 /// Refusals by thread, and finds by object. See the module's page.
-#[derive(Default)]
-pub(super) struct Attempts {
+pub(super) struct Attempts<F> {
     refusals: RefCell<BTreeMap<u32, Refusal>>,
-    found: RefCell<BTreeMap<Handle, Found>>,
+    found: RefCell<BTreeMap<Handle, Found<F>>>,
 }
 
-impl Attempts {
+impl<F> Default for Attempts<F> {
+    fn default() -> Attempts<F> {
+        Attempts { refusals: RefCell::default(), found: RefCell::default() }
+    }
+}
+
+impl<F: Clone> Attempts<F> {
     /// A call of this thread met an object that is gone. The kernel does not say which thread (0): then
     /// nothing is remembered.
     pub(super) fn refused(&self, thread: u32, refused: Refused, object: Handle, now: Instant) {
@@ -100,7 +104,7 @@ impl Attempts {
     }
 
     /// A lookup of a second try found this.
-    pub(super) fn found(&self, found: Found, now: Instant) {
+    pub(super) fn found(&self, found: Found<F>, now: Instant) {
         self.forget_old(now);
         let mut all = self.found.borrow_mut();
         let object = found.attr.handle;
@@ -111,7 +115,7 @@ impl Attempts {
     }
 
     /// The file of an object that was found after this thread's refusal.
-    pub(super) fn file(&self, thread: u32, object: Handle, now: Instant) -> Option<OpenFile> {
+    pub(super) fn file(&self, thread: u32, object: Handle, now: Instant) -> Option<F> {
         self.since_refusal(thread, object, now, |found| found.file.clone())
     }
 
@@ -132,7 +136,7 @@ impl Attempts {
         thread: u32,
         object: Handle,
         now: Instant,
-        part: impl FnOnce(&Found) -> Option<T>,
+        part: impl FnOnce(&Found<F>) -> Option<T>,
     ) -> Option<T> {
         let (refusals, all) = (self.refusals.borrow(), self.found.borrow());
         let refused_at = refusals.get(&thread)?.at;
@@ -159,14 +163,14 @@ mod tests {
         Instant(0) + Duration::from_millis(ms)
     }
 
-    fn found(object: u64, ms: u64) -> Found {
+    fn found(object: u64, ms: u64) -> Found<()> {
         let attr = Attr { handle: Handle(object), ..samples::attr() };
         Found { asked_at: at(ms), attr, file: None }
     }
 
     #[test]
     fn a_second_try_is_the_same_threads_and_comes_at_once() {
-        let attempts = Attempts::default();
+        let attempts = Attempts::<()>::default();
         attempts.refused(7, OPEN, Handle(51), at(0));
         assert_eq!(attempts.second_try(7, at(1)), Some(OPEN));
         assert_eq!(attempts.second_try(8, at(1)), None);
@@ -179,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_is_gone_is_given_only_to_threads_that_were_refused_before_it_was_found() {
-        let attempts = Attempts::default();
+        let attempts = Attempts::<()>::default();
         let given = |thread, object, ms| attempts.attr(thread, Handle(object), at(ms)).is_some();
         attempts.refused(7, OPEN, Handle(51), at(0));
         attempts.refused(8, OPEN, Handle(51), at(2));
@@ -200,7 +204,7 @@ mod tests {
 
     #[test]
     fn an_object_without_a_path_is_asked_for_again_with_no_name_between() {
-        let attempts = Attempts::default();
+        let attempts = Attempts::<()>::default();
         assert!(!attempts.has_no_path(7, Handle(51), at(0)));
         attempts.refused(7, OPEN, Handle(51), at(0));
         assert!(attempts.has_no_path(7, Handle(51), at(1)));
@@ -212,7 +216,7 @@ mod tests {
 
     #[test]
     fn no_more_is_remembered_than_there_is_room_for() {
-        let attempts = Attempts::default();
+        let attempts = Attempts::<()>::default();
         for n in 1..=2 * REMEMBERED_MAX as u32 {
             attempts.refused(n, Refused::Look, Handle(51), at(0));
             attempts.found(found(u64::from(n), 0), at(0));

@@ -13,6 +13,7 @@
 use super::attempts::Refused;
 use super::{Caller, Errno, Fs, Result};
 use shoal_proto::{Attr, Handle, Kind, SetAttr, Time};
+use shoal_vfs::Vfs;
 
 /// A time to set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +63,7 @@ impl Change {
     }
 }
 
-impl Fs {
+impl<V: Vfs> Fs<V> {
     /// Attributes of an object, also of one that is removed but open, or was removed through this mount.
     pub async fn getattr(&self, object: Handle) -> Result<Attr> {
         match self.getattr_of_server(object).await {
@@ -73,9 +74,9 @@ impl Fs {
 
     /// The same, without removed objects.
     pub(super) async fn getattr_of_server(&self, object: Handle) -> Result<Attr> {
-        let attr = self.heard(object, self.client.getattr(object).await)?;
+        let attr = self.heard(object, self.vfs.getattr(object).await)?;
         // Without a name it is there only for those that have it open: a path leads elsewhere by now.
-        if attr.nlink == 0 && !self.client.has_open(object) {
+        if attr.nlink == 0 && !self.vfs.has_open(object) {
             self.changed(object);
             return Err(Errno::STALE);
         }
@@ -101,10 +102,10 @@ impl Fs {
     pub async fn setattr(&self, caller: Caller, object: Handle, change: Change) -> Result<Attr> {
         let mut attr = None;
         if let Some(size) = change.size {
-            let truncated = self.client.truncate(object, size, caller.uid != 0).await;
+            let truncated = self.vfs.truncate(object, size, caller.uid != 0).await;
             // An error may follow a cut that was made.
             self.changed(object);
-            self.client.spoil_pages(object);
+            self.vfs.spoil_pages(object);
             attr = Some(truncated?);
         }
         let set = change.but_size(Time(self.env.wall().0));
@@ -112,7 +113,7 @@ impl Fs {
             Some(attr) if set == SetAttr::default() => attr,
             _ => {
                 let asked = set.clone();
-                let set = self.client.setattr(object, set).await;
+                let set = self.vfs.setattr(object, set).await;
                 if !set.as_ref().is_ok_and(|attr| attr.kind != Kind::Directory) {
                     self.directory_changed(object);
                 }
@@ -136,7 +137,7 @@ impl Fs {
         };
         if privileged {
             let set = SetAttr { kill_privileges: true, ..SetAttr::default() };
-            let cleared = self.client.setattr(object, set).await;
+            let cleared = self.vfs.setattr(object, set).await;
             self.changed(object);
             self.saw(cleared?);
         }

@@ -28,8 +28,8 @@ use super::attempts::Refused;
 use super::{Errno, Fs, Result, Untrue};
 use bytes::Bytes;
 use futures_util::future::try_join;
-use shoal_client::{Error, OpenFile, OpenedPages, StreamCounts};
 use shoal_proto::{Allocation, Handle, Rights};
+use shoal_vfs::{Error, Vfs, VfsFile};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -37,26 +37,26 @@ use std::rc::Rc;
 const CAPABILITY: &[u8] = b"security.capability";
 
 /// An open file.
-pub struct Opened {
-    file: OpenFile,
+pub struct Opened<F> {
+    file: F,
     /// Past the kernel's page cache.
     direct: bool,
     /// No file capability that was set through this mount is left (the kernel sees to it for cached writes).
     unprivileged: Cell<bool>,
 }
 
-impl Opened {
-    /// The requests in `open(2)`'s flags.
-    pub fn rights(flags: i32) -> Rights {
-        match flags & libc::O_ACCMODE {
-            libc::O_WRONLY => Rights::WRITE,
-            libc::O_RDWR => Rights::READ | Rights::WRITE,
-            _ => Rights::READ,
-        }
+/// The requests in `open(2)`'s flags.
+pub(super) fn rights_of(flags: i32) -> Rights {
+    match flags & libc::O_ACCMODE {
+        libc::O_WRONLY => Rights::WRITE,
+        libc::O_RDWR => Rights::READ | Rights::WRITE,
+        _ => Rights::READ,
     }
+}
 
+impl<F: VfsFile> Opened<F> {
     /// Close it. Requests still under way keep it open until they are done.
-    pub(super) async fn close(this: Rc<Opened>) -> std::result::Result<(), Error> {
+    pub(super) async fn close(this: Rc<Opened<F>>) -> std::result::Result<(), Error> {
         match Rc::try_unwrap(this) {
             Ok(opened) => opened.file.close().await,
             Err(_) => Ok(()),
@@ -94,31 +94,28 @@ pub struct Write {
     pub durable: bool,
 }
 
-impl Fs {
+impl<V: Vfs> Fs<V> {
     /// Open a file with `open(2)`'s flags.
     pub async fn open(&self, thread: u32, object: Handle, flags: i32) -> Result<Opening> {
-        let rights = Opened::rights(flags);
-        let opened =
-            match self.goes_past_pages(flags) {
-                // The kernel writes stored bytes of mappings back when it drops pages: operations past the
-                // pages are to see those.
-                true => self.client.open_sized(object, rights).await.map(|(file, size, has_name)| {
-                    OpenedPages { file, size, has_name, counts: StreamCounts::default() }
-                }),
-                false => self.client.open_pages(object, rights).await,
-            };
+        let rights = rights_of(flags);
+        // The kernel writes stored bytes of mappings back when it drops pages: operations past the pages are
+        // to see those.
+        let opened = match self.goes_past_pages(flags) {
+            true => self.vfs.open_past_pages(object, rights).await,
+            false => self.vfs.open_pages(object, rights).await,
+        };
         let (file, size, counts) = match self.heard(object, opened) {
-            Ok(OpenedPages { file, size, has_name: true, counts }) => {
+            Ok(shoal_vfs::Opened { file, size, has_name: true, counts }) => {
                 self.attempts.ended(thread);
                 (file, size, counts)
             }
-            Ok(OpenedPages { file, .. }) => {
+            Ok(shoal_vfs::Opened { file, .. }) => {
                 let file = self.open_removed(thread, object, flags, Some(file)).await?;
-                (file, None, StreamCounts::default())
+                (file, None, Default::default())
             }
             Err(Errno::STALE) => {
                 let file = self.open_removed(thread, object, flags, None).await?;
-                (file, None, StreamCounts::default())
+                (file, None, Default::default())
             }
             Err(errno) => return Err(errno),
         };
@@ -139,18 +136,16 @@ impl Fs {
         thread: u32,
         object: Handle,
         flags: i32,
-        file: Option<OpenFile>,
-    ) -> Result<OpenFile> {
-        let (now, rights) = (self.now(), Opened::rights(flags));
+        file: Option<V::File>,
+    ) -> Result<V::File> {
+        let (now, rights) = (self.now(), rights_of(flags));
         let found = self.attempts.file(thread, object, now);
         let has_no_path = self.attempts.has_no_path(thread, object, now);
         // Without a thread there is no second try.
         let may_be = found.is_some() || has_no_path || thread == 0;
         let found = found.filter(|found| found.rights() == rights).map(|found| found.again());
         let file = match file.filter(|_| may_be).or(found) {
-            None if has_no_path && self.client.has_open(object) => {
-                self.client.open_held(object, rights).await.ok()
-            }
+            None if has_no_path && self.vfs.has_open(object) => self.vfs.open_held(object, rights).await.ok(),
             file => file,
         };
         let Some(file) = file else {
@@ -161,9 +156,9 @@ impl Fs {
         Ok(file)
     }
 
-    pub(super) fn opened(&self, file: OpenFile, flags: i32, pages_stay: bool) -> Opening {
+    pub(super) fn opened(&self, file: V::File, flags: i32, pages_stay: bool) -> Opening {
         let direct = self.goes_past_pages(flags);
-        if !direct && Opened::rights(flags).contains(Rights::READ) {
+        if !direct && rights_of(flags).contains(Rights::READ) {
             file.reads_pages();
         }
         let opened = Opened { file, direct, unprivileged: Cell::new(!direct) };
@@ -172,7 +167,7 @@ impl Fs {
 
     /// Whether a file opened with these flags is read and written past the page cache.
     fn goes_past_pages(&self, flags: i32) -> bool {
-        let writable = Opened::rights(flags).contains(Rights::WRITE);
+        let writable = rights_of(flags).contains(Rights::WRITE);
         let appends = writable && flags & libc::O_APPEND != 0;
         self.direct || appends || flags & libc::O_DIRECT != 0
     }
@@ -236,18 +231,18 @@ impl Fs {
 
     /// Have the kernel invalidate a part of a file that is being written: before the writer's call returns,
     /// or, through the page cache, after that.
-    async fn untrue(self: &Rc<Self>, opened: &Opened, untrue: Untrue) {
+    async fn untrue(self: &Rc<Self>, opened: &Opened<V::File>, untrue: Untrue) {
         let invalidated = (self.invalidate)(opened.file.handle(), untrue);
         if opened.direct {
             // Where the kernel waits for a page that a silent server is to fill, the write, which is done,
             // does not wait too.
-            let _ = self.env.deadline(self.client.deadline(), invalidated).await;
+            let _ = self.env.deadline(self.vfs.deadline(), invalidated).await;
         } else {
             self.spawn(invalidated);
         }
     }
 
-    async fn append(self: &Rc<Self>, opened: &Rc<Opened>, write: Write) -> Result<()> {
+    async fn append(self: &Rc<Self>, opened: &Rc<Opened<V::File>>, write: Write) -> Result<()> {
         let object = opened.file.handle();
         let offset = opened.file.append(write.data).await?;
         if offset == write.offset {
@@ -259,7 +254,7 @@ impl Fs {
     }
 
     /// Before a write, by root or by another: take a file capability away.
-    async fn kill_capability(&self, opened: &Opened, by_another: bool) -> Result<()> {
+    async fn kill_capability(&self, opened: &Opened<V::File>, by_another: bool) -> Result<()> {
         let object = opened.file.handle();
         let is_known = match by_another {
             true => opened.unprivileged.get() && self.known().incapable(object, self.now()),
@@ -306,7 +301,7 @@ impl Fs {
 
     /// Make everything durable, on all servers.
     pub async fn sync_all(&self) -> Result<()> {
-        Ok(self.client.sync_all().await?)
+        Ok(self.vfs.sync_all().await?)
     }
 
     /// Reserve space or make a hole. `mode`: that of `fallocate(2)`.
@@ -321,7 +316,7 @@ impl Fs {
     /// Space: (bytes in all, bytes available, objects).
     pub async fn statfs(&self) -> Result<(u64, u64, u64)> {
         shoal_env::mutant::panic_if_asked("mount");
-        let space = self.client.statfs().await?;
+        let space = self.vfs.statfs().await?;
         Ok((space.total, space.available, space.objects))
     }
 }
@@ -348,9 +343,9 @@ mod tests {
 
     #[test]
     fn a_file_is_opened_with_the_rights_its_flags_ask_for_and_no_more() {
-        assert_eq!(Opened::rights(libc::O_RDONLY), Rights::READ);
-        assert_eq!(Opened::rights(libc::O_WRONLY | libc::O_APPEND), Rights::WRITE);
-        assert_eq!(Opened::rights(libc::O_RDWR | libc::O_CREAT), Rights::READ | Rights::WRITE);
+        assert_eq!(rights_of(libc::O_RDONLY), Rights::READ);
+        assert_eq!(rights_of(libc::O_WRONLY | libc::O_APPEND), Rights::WRITE);
+        assert_eq!(rights_of(libc::O_RDWR | libc::O_CREAT), Rights::READ | Rights::WRITE);
     }
 
     #[test]

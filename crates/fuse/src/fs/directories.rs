@@ -2,7 +2,7 @@
 //!
 //! The kernel drops a directory's attributes with each entry that is made or removed in it, and asks for them
 //! before the next, to check permissions. They came with the answer to that change
-//! ([`Client::hear_directories`]); so the request is answered from here, **on the event loop's own thread**:
+//! ([`Vfs::hear_directories`]); so the request is answered from here, **on the event loop's own thread**:
 //! it costs no message and wakes no other thread.
 //!
 //! **They are valid as long as if the kernel had kept them**, from the moment the change was requested; the
@@ -10,7 +10,7 @@
 //! later state counts. Any other change of a directory through this mount drops its attributes here, and
 //! those requested before that are not accepted any more.
 //!
-//! [`Client::hear_directories`]: shoal_client::Client::hear_directories
+//! [`Vfs::hear_directories`]: shoal_vfs::Vfs::hear_directories
 
 use lru::LruCache;
 use shoal_env::Instant;

@@ -13,12 +13,12 @@
 //! server's error then.
 
 use super::ahead::{PACE, PAUSES_MAX, Wanted};
-use super::listing::{Fetched, Listed, Listing, Source};
+use super::listing::{Listed, Listing, Source};
 use super::{Errno, Fs, Result};
 use bytes::Bytes;
-use shoal_client::{Client, DirStream};
 use shoal_env::local::Semaphore;
-use shoal_proto::{Entry, Handle, Kind};
+use shoal_proto::{Handle, Kind};
+use shoal_vfs::{Listed as Fetched, Listing as _, Vfs};
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -26,25 +26,29 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// An open directory.
-pub(crate) struct OpenDir {
+pub(crate) struct OpenDir<V: Vfs> {
     dir: Handle,
     /// Away while a request reads on.
-    listing: RefCell<Option<Listing<Stream>>>,
+    listing: RefCell<Option<Listing<Stream<V>>>>,
     turn: Semaphore,
 }
 
-/// Entries of a directory from the servers.
-struct Stream {
-    client: Client,
+/// Entries of a directory from the file system.
+struct Stream<V: Vfs> {
+    vfs: V,
     dir: Handle,
-    stream: DirStream,
+    stream: V::Listing,
 }
 
-impl Source for Stream {
+impl<V: Vfs> Stream<V> {
+    fn new(vfs: &V, dir: Handle) -> Stream<V> {
+        Stream { vfs: vfs.clone(), dir, stream: vfs.opendir(dir, PATIENCE) }
+    }
+}
+
+impl<V: Vfs> Source for Stream<V> {
     async fn next(&mut self, plus: bool) -> Result<Option<Fetched>> {
-        let Some(entry) = self.stream.next(plus).await? else { return Ok(None) };
-        let (asked_at, is_unknown) = (self.stream.asked_at(), self.stream.lacks().is_some());
-        Ok(Some(Fetched { entry, asked_at, is_unknown }))
+        Ok(self.stream.next(plus).await?)
     }
 
     fn seek(&mut self, place: u64) {
@@ -52,11 +56,11 @@ impl Source for Stream {
     }
 
     fn rewind(&mut self) {
-        self.stream = self.client.opendir(self.dir).attributes_within(PATIENCE);
+        self.stream = self.vfs.opendir(self.dir, PATIENCE);
     }
 }
 
-impl Fs {
+impl<V: Vfs> Fs<V> {
     /// Open a directory, which must be there, or was removed through this mount: the kernel then lists
     /// nothing.
     pub async fn opendir(&self, dir: Handle) -> Result<u64> {
@@ -64,16 +68,13 @@ impl Fs {
         if attr.kind != Kind::Directory {
             return Err(Errno::NOTDIR);
         }
-        let client = self.client.clone();
-        let stream = Stream { stream: client.opendir(dir).attributes_within(PATIENCE), client, dir };
-        let listing = RefCell::new(Some(Listing::new(stream, dir, attr.parent)));
+        let listing = RefCell::new(Some(Listing::new(Stream::new(&self.vfs, dir), dir, attr.parent)));
         Ok(self.dirs.insert(OpenDir { dir, listing, turn: Semaphore::new(1) }))
     }
 
     /// List a directory for the lookups that come; one that cannot be listed is looked up in name by name.
     pub(super) fn list_ahead(&self, dir: Handle) {
-        let (at_once, mut stream) =
-            (self.at_once.clone(), self.client.opendir(dir).attributes_within(PATIENCE));
+        let (at_once, mut stream) = (self.at_once.clone(), self.vfs.opendir(dir, PATIENCE));
         let env = self.env.clone();
         self.env.spawn("list ahead", async move {
             let ahead = &at_once.ahead;
@@ -88,10 +89,10 @@ impl Fs {
                     }
                     Wanted::Later | Wanted::Never => break,
                 }
-                let Ok(Some(Entry { name, attr, .. })) = stream.next(true).await else { break };
+                let Ok(Some(Fetched { entry, asked_at, .. })) = stream.next(true).await else { break };
                 // Gone meanwhile, or of a server that does not answer.
-                let Some(attr) = attr else { continue };
-                ahead.add(dir, Bytes::copy_from_slice(name.as_bytes()), attr, stream.asked_at());
+                let Some(attr) = entry.attr else { continue };
+                ahead.add(dir, Bytes::copy_from_slice(entry.name.as_bytes()), attr, asked_at);
             }
             ahead.end(dir);
         });
@@ -129,7 +130,7 @@ impl Fs {
     async fn readdir_one(
         &self,
         dir: Handle,
-        listing: &mut Listing<Stream>,
+        listing: &mut Listing<Stream<V>>,
         plus: bool,
         full: &mut impl FnMut(&Listed, Duration) -> bool,
     ) -> Result<Option<bool>> {
@@ -191,7 +192,7 @@ impl Fs {
     /// were answered.
     pub async fn fsyncdir(&self, fh: u64) -> Result<()> {
         let dir = self.dirs.get(fh)?.dir;
-        match self.client.fsync_directory(dir).await.map_err(Errno::from) {
+        match self.vfs.fsync_directory(dir).await.map_err(Errno::from) {
             Err(Errno::STALE) if self.at_once.gone.get(dir).is_some() => Ok(()),
             done => done,
         }

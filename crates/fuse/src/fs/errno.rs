@@ -4,8 +4,8 @@
 //! something else to a program: `EAGAIN` as "try again", `ECANCELED` as nothing at all. They become `EIO`,
 //! and the original status is written to the log, with the server, the operation and the object.
 
-use shoal_client::Error;
 use shoal_proto::Status;
+use shoal_vfs::Error;
 
 /// An error number of Linux.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +56,7 @@ impl From<Status> for Errno {
 
 impl From<Error> for Errno {
     fn from(error: Error) -> Errno {
-        let errno = Errno::from(error.status);
+        let errno = error.kernel.map_or_else(|| Errno::from(error.status), Errno);
         if errno == Errno::IO
             || matches!(error.status, Status::TimedOut | Status::BadKey | Status::BadCapability)
         {

@@ -18,14 +18,15 @@
 use super::errno::Result;
 use bytes::Bytes;
 use shoal_env::Instant;
-use shoal_proto::{Attr, Entry, Handle, Kind};
+use shoal_proto::{Attr, Handle, Kind};
+use shoal_vfs::Listed as Fetched;
 
 /// The offset after `.`.
 const BEHIND_DOT: u64 = 1;
 /// The offset after `..`.
 const BEHIND_DOT_DOT: u64 = 2;
 
-/// Where entries come from: a client's stream, or a test's script.
+/// Where entries come from: a file system's stream, or a test's script.
 pub(crate) trait Source {
     /// The next entry.
     async fn next(&mut self, plus: bool) -> Result<Option<Fetched>>;
@@ -33,15 +34,6 @@ pub(crate) trait Source {
     fn seek(&mut self, place: u64);
     /// Restart, with the directory's present contents.
     fn rewind(&mut self);
-}
-
-/// An entry as it comes.
-pub(crate) struct Fetched {
-    pub(crate) entry: Entry,
-    /// When it and its attributes were requested.
-    pub(crate) asked_at: Instant,
-    /// It has no attributes because a server does not answer.
-    pub(crate) is_unknown: bool,
 }
 
 /// One entry, as it is returned to the kernel.
@@ -133,7 +125,7 @@ fn listed(Fetched { entry, asked_at, is_unknown }: Fetched) -> Listed {
 mod tests {
     use super::*;
     use futures_util::FutureExt;
-    use shoal_proto::Name;
+    use shoal_proto::{Entry, Name};
     use std::cell::RefCell;
     use std::collections::BTreeMap;
     use std::rc::Rc;

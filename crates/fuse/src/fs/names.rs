@@ -9,10 +9,11 @@
 //! kernel then looks the name up again, checks, and opens it.
 
 use super::attempts::{Found, Refused, TRY_SPAN};
-use super::{Caller, Errno, Fs, Opened, Opening, Result};
+use super::data::rights_of;
+use super::{Caller, Errno, Fs, Opening, Result};
 use bytes::Bytes;
-use shoal_client::RenameFlags;
 use shoal_proto::{Attr, Handle, Kind, Name, Owner, Rights};
+use shoal_vfs::{RenameFlags, Vfs, VfsFile};
 use std::time::Duration;
 
 /// Permission bits of every symbolic link.
@@ -38,11 +39,11 @@ fn owner(caller: Caller, mode: u32) -> Owner {
     Owner { mode: mode & 0o7777, uid: caller.uid, gid: caller.gid }
 }
 
-impl Fs {
+impl<V: Vfs> Fs<V> {
     /// The object of a name, looked up by this thread; and how long that is valid.
     pub async fn lookup(&self, thread: u32, dir: Handle, bytes: &[u8]) -> Result<(Attr, Duration)> {
         let asked_at = self.now();
-        let is_doubted = |fs: &Fs| fs.known().name_changed_since(dir, bytes, asked_at);
+        let is_doubted = |fs: &Fs<V>| fs.known().name_changed_since(dir, bytes, asked_at);
         let refused = self.attempts.second_try(thread, asked_at);
         let found = match refused.or_else(|| is_doubted(self).then_some(Refused::Open(libc::O_RDONLY))) {
             Some(tried) => {
@@ -50,7 +51,7 @@ impl Fs {
                 found.inspect_err(|_| self.attempts.ended(thread))?
             }
             None => {
-                let found = self.client.lookup(dir, &name(bytes)?).await;
+                let found = self.vfs.lookup(dir, &name(bytes)?).await;
                 let attr = self.saw(self.heard(dir, found)?);
                 if self.stat_ahead && self.at_once.ahead.missed(dir, self.now()) {
                     self.list_ahead(dir);
@@ -69,17 +70,17 @@ impl Fs {
     async fn lookup_again(&self, is_own: bool, refused: Refused, dir: Handle, bytes: &[u8]) -> Result<Attr> {
         let (asked_at, name) = (self.now(), name(bytes)?);
         let rights = match refused {
-            Refused::Open(flags) => Some(Opened::rights(flags)),
+            Refused::Open(flags) => Some(rights_of(flags)),
             Refused::Look => self.cache().is_zero().then_some(Rights::READ),
         };
         if let Some(rights) = rights
-            && let Ok(file) = self.client.open_name(dir, &name, rights).await
+            && let Ok(file) = self.vfs.open_name(dir, &name, rights).await
         {
             if is_own {
                 self.known().doubt_name(dir, bytes, self.now() + TRY_SPAN);
             }
             let object = file.handle();
-            let attr = self.saw(self.heard(object, self.client.getattr(object).await)?);
+            let attr = self.saw(self.heard(object, self.vfs.getattr(object).await)?);
             self.attempts.found(Found { asked_at, attr: attr.clone(), file: Some(file) }, self.now());
             let (env, attempts) = (self.env.clone(), self.attempts.clone());
             self.env.spawn("second try", async move {
@@ -89,7 +90,7 @@ impl Fs {
             return Ok(attr);
         }
         // A directory on the way, a link, or an error that the lookup says again.
-        let attr = self.saw(self.heard(dir, self.client.lookup(dir, &name).await)?);
+        let attr = self.saw(self.heard(dir, self.vfs.lookup(dir, &name).await)?);
         if attr.kind == Kind::File {
             self.attempts.found(Found { asked_at, attr: attr.clone(), file: None }, self.now());
         }
@@ -98,7 +99,7 @@ impl Fs {
 
     /// Target of a symbolic link.
     pub async fn readlink(&self, object: Handle) -> Result<Bytes> {
-        self.heard(object, self.client.readlink(object).await)
+        self.heard(object, self.vfs.readlink(object).await)
     }
 
     /// Make a regular file and open it with `open(2)`'s flags.
@@ -110,15 +111,15 @@ impl Fs {
         mode: u32,
         flags: i32,
     ) -> Result<(Attr, Opening)> {
-        let (name, rights) = (name(bytes)?, Opened::rights(flags));
-        let made = self.client.create(dir, &name, owner(caller, mode), true, rights, None).await;
+        let (name, rights) = (name(bytes)?, rights_of(flags));
+        let made = self.vfs.create(dir, &name, owner(caller, mode), true, rights).await;
         self.name_changed(dir, bytes);
         let (attr, _, file) = made.map_err(|error| match Errno::from(error) {
             Errno(libc::EEXIST) if flags & libc::O_EXCL == 0 => Errno::STALE,
             errno => errno,
         })?;
         self.made(&attr);
-        self.client.made_without_pages(attr.handle);
+        self.vfs.made_without_pages(attr.handle);
         let opening = self.opened(file, flags, false);
         Ok((self.saw(attr), opening))
     }
@@ -134,7 +135,7 @@ impl Fs {
     ) -> Result<Attr> {
         let (name, kind) = (name(bytes)?, kind_of(mode)?);
         let device = if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { device } else { 0 };
-        let made = self.client.mknod(dir, &name, owner(caller, mode), kind, device).await;
+        let made = self.vfs.mknod(dir, &name, owner(caller, mode), kind, device).await;
         self.name_changed(dir, bytes);
         let attr = made?;
         self.made(&attr);
@@ -143,7 +144,7 @@ impl Fs {
 
     /// Make a directory.
     pub async fn mkdir(&self, caller: Caller, dir: Handle, bytes: &[u8], mode: u32) -> Result<Attr> {
-        let made = self.client.mkdir(dir, &name(bytes)?, owner(caller, mode)).await;
+        let made = self.vfs.mkdir(dir, &name(bytes)?, owner(caller, mode)).await;
         self.name_changed(dir, bytes);
         self.directory_changed(dir);
         let attr = made?;
@@ -153,7 +154,7 @@ impl Fs {
 
     /// Make a symbolic link.
     pub async fn symlink(&self, caller: Caller, dir: Handle, bytes: &[u8], target: &[u8]) -> Result<Attr> {
-        let made = self.client.symlink(dir, &name(bytes)?, owner(caller, SYMLINK_MODE), target).await;
+        let made = self.vfs.symlink(dir, &name(bytes)?, owner(caller, SYMLINK_MODE), target).await;
         self.name_changed(dir, bytes);
         let attr = made?;
         self.made(&attr);
@@ -162,7 +163,7 @@ impl Fs {
 
     /// A further name of a file.
     pub async fn link(&self, object: Handle, dir: Handle, bytes: &[u8]) -> Result<Attr> {
-        let linked = self.client.link(object, dir, &name(bytes)?).await;
+        let linked = self.vfs.link(object, dir, &name(bytes)?).await;
         self.name_changed(dir, bytes);
         self.directory_changed(dir);
         // Also where it failed: it may have been made, and an object that is gone is not kept.
@@ -173,14 +174,14 @@ impl Fs {
 
     /// Remove an entry that is no directory.
     pub async fn unlink(&self, dir: Handle, bytes: &[u8]) -> Result<()> {
-        let removed = self.client.unlink(dir, &name(bytes)?).await;
+        let removed = self.vfs.unlink(dir, &name(bytes)?).await;
         self.name_taken(dir, bytes);
         Ok(removed?)
     }
 
     /// Remove an empty directory.
     pub async fn rmdir(&self, dir: Handle, bytes: &[u8]) -> Result<()> {
-        let removed = self.client.rmdir(dir, &name(bytes)?).await;
+        let removed = self.vfs.rmdir(dir, &name(bytes)?).await;
         self.name_taken(dir, bytes);
         self.directories_changed();
         Ok(removed?)
@@ -189,7 +190,7 @@ impl Fs {
     /// Move an entry. `flags`: those of `renameat2(2)`.
     pub async fn rename(&self, from: (Handle, &[u8]), to: (Handle, &[u8]), flags: u32) -> Result<()> {
         let flags = rename_flags(flags)?;
-        let renamed = self.client.rename(from.0, &name(from.1)?, to.0, &name(to.1)?, flags).await;
+        let renamed = self.vfs.rename(from.0, &name(from.1)?, to.0, &name(to.1)?, flags).await;
         self.name_taken(from.0, from.1);
         self.name_taken(to.0, to.1);
         self.directories_changed();

@@ -8,6 +8,7 @@ use super::{Errno, Fs, Result};
 use bytes::Bytes;
 use shoal_proto::Handle;
 use shoal_proto::op::XattrName;
+use shoal_vfs::Vfs;
 
 /// The prefixes there are; others are not offered.
 const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
@@ -24,7 +25,7 @@ fn check(name: &[u8]) -> Result<()> {
     }
 }
 
-impl Fs {
+impl<V: Vfs> Fs<V> {
     /// Value of an attribute.
     pub async fn getxattr(&self, object: Handle, name: &[u8]) -> Result<Bytes> {
         check(name)?;
@@ -36,7 +37,7 @@ impl Fs {
         if !listed {
             return Err(Errno::NODATA);
         }
-        self.heard(object, self.client.getxattr(object, name).await)
+        self.heard(object, self.vfs.getxattr(object, name).await)
     }
 
     /// Set an attribute. `flags`: those of `setxattr(2)`.
@@ -47,7 +48,7 @@ impl Fs {
         }
         let (create, replace) = (flags & libc::XATTR_CREATE != 0, flags & libc::XATTR_REPLACE != 0);
         self.known().xattr_changed(object);
-        let set = self.client.setxattr(object, name, value, create, replace).await;
+        let set = self.vfs.setxattr(object, name, value, create, replace).await;
         self.xattr_was_set(object, name);
         self.known().xattr_changed(object);
         self.directory_changed(object);
@@ -70,7 +71,7 @@ impl Fs {
     /// Remove an attribute.
     pub async fn removexattr(&self, object: Handle, name: &[u8]) -> Result<()> {
         check(name)?;
-        let removed = self.client.removexattr(object, name).await;
+        let removed = self.vfs.removexattr(object, name).await;
         self.known().xattr_changed(object);
         self.directory_changed(object);
         self.changed(object);
@@ -87,7 +88,7 @@ impl Fs {
             known.xattr_mark()
         };
         let asked_at = self.now();
-        let names = match self.heard(object, self.client.listxattr(object).await) {
+        let names = match self.heard(object, self.vfs.listxattr(object).await) {
             Err(Errno::STALE) if self.at_once.gone.get(object).is_some() => Vec::new(),
             asked => asked?,
         };

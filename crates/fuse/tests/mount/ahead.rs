@@ -1,6 +1,7 @@
 //! Lookups that are answered from a listing made ahead of them.
 
 use super::Mounted;
+use shoal_client::Client;
 use shoal_fuse::{MountHandle, MountOptions, Verb};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -16,7 +17,7 @@ const ASKED: usize = 100;
 /// A file system with a directory of files, and a second mount of it whose kernel has nothing of them cached
 /// yet.
 struct Walked {
-    second: MountHandle,
+    second: MountHandle<Client>,
     mounted: Mounted,
 }
 
@@ -49,7 +50,7 @@ impl Walked {
 
     /// Messages that the second mount sent for lookups.
     fn lookups(&self) -> u64 {
-        let counters = self.second.client_counters(Duration::from_secs(10)).expect("the mount answers");
+        let counters = self.second.ask(Duration::from_secs(10), Client::counters).expect("the mount answers");
         *counters.messages.get("lookup").unwrap_or(&0)
     }
 

@@ -2,6 +2,7 @@
 
 use crate::cluster::{Cluster, switches};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags};
+use shoal_client::Client;
 use shoal_fuse::{MountHandle, MountOptions};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -14,7 +15,7 @@ const FILES: usize = 60;
 
 struct Scene {
     // Dropped in this order.
-    handle: MountHandle,
+    handle: MountHandle<Client>,
     cluster: Cluster,
     dir: TempDir,
 }

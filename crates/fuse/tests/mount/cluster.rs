@@ -3,6 +3,7 @@
 
 use futures_channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures_util::StreamExt;
+use shoal_client::Client;
 use shoal_env::{Address, real};
 use shoal_fuse::{Mount, MountError, MountHandle, MountOptions};
 use shoal_proto::op::Owner;
@@ -112,19 +113,19 @@ impl Cluster {
     }
 
     /// Mount it.
-    pub fn try_mount(&self, at: &Path, options: &MountOptions) -> Result<MountHandle, MountError> {
+    pub fn try_mount(&self, at: &Path, options: &MountOptions) -> Result<MountHandle<Client>, MountError> {
         Mount::start(self.client(), at, options)
     }
 
     /// Mount it with a time limit, which needs FUSE.
-    pub fn mount_with_limit(&self, at: &Path, limit: Duration) -> MountHandle {
+    pub fn mount_with_limit(&self, at: &Path, limit: Duration) -> MountHandle<Client> {
         let client = shoal_client::Options { timeout: limit, ..self.client() };
         Mount::start(client, at, &MountOptions::default())
             .unwrap_or_else(|error| panic!("these tests need /dev/fuse, and root or fusermount3: {error}"))
     }
 
     /// Mount it, which needs FUSE.
-    pub fn mount(&self, at: &Path, options: &MountOptions) -> MountHandle {
+    pub fn mount(&self, at: &Path, options: &MountOptions) -> MountHandle<Client> {
         self.try_mount(at, options)
             .unwrap_or_else(|error| panic!("these tests need /dev/fuse, and root or fusermount3: {error}"))
     }

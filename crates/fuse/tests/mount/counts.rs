@@ -2,6 +2,7 @@
 //! of them at most one message. Held from above: the kernel may ask less.
 
 use super::Mounted;
+use shoal_client::Client;
 use shoal_client::ClientCounters;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,7 +20,7 @@ struct Counted {
 
 impl Counted {
     fn now(mounted: &Mounted) -> ClientCounters {
-        mounted.handle.client_counters(Duration::from_secs(10)).expect("the mount answers")
+        mounted.handle.ask(Duration::from_secs(10), Client::counters).expect("the mount answers")
     }
 
     fn new() -> Counted {

@@ -3,6 +3,7 @@
 use crate::{Mounted, errno, is_root};
 use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
+use shoal_client::Client;
 use shoal_fuse::{MountOptions, Verb};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -365,7 +366,7 @@ fn small_writes_ask_for_nothing_but_writes() {
 fn durable_writes_are_synced_through_the_cache_and_past_it() {
     let fs_ = Mounted::new();
     let syncs = || {
-        let counters = fs_.handle.client_counters(std::time::Duration::from_secs(30)).unwrap();
+        let counters = fs_.handle.ask(std::time::Duration::from_secs(30), Client::counters).unwrap();
         counters.messages.get("fsync").copied().unwrap_or(0)
     };
     let path = fs_.path("log");

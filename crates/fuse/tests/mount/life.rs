@@ -2,6 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::{Mounted, is_root};
+use shoal_client::Client;
 use shoal_fuse::{MountError, MountOptions, clear_dead_mount, unmount};
 use std::fs::{self, File};
 use std::io::Write;
@@ -294,6 +295,6 @@ fn space_and_counts_are_told() {
     assert_eq!(space.f_namemax, 255);
     fs::create_dir(fs_.path("d")).unwrap();
     assert_eq!(fs_.handle.counts().of(shoal_fuse::Verb::Mkdir), 1);
-    let counters = fs_.handle.client_counters(LONG).unwrap();
+    let counters = fs_.handle.ask(LONG, Client::counters).unwrap();
     assert!(counters.messages_all() > 0);
 }

@@ -16,7 +16,7 @@ const FILE: u32 = libc::S_IFREG | 0o644;
 /// Nothing is too old to be valid.
 const CACHE: Duration = Duration::from_secs(3600);
 
-async fn state(env: Env, options: shoal_client::Options) -> Fs {
+async fn state(env: Env, options: shoal_client::Options) -> Fs<Client> {
     let client = Client::connect(env.clone(), options).await.unwrap();
     let forgets_nothing =
         Rc::new(|_, _| -> futures_util::future::LocalBoxFuture<'static, ()> { Box::pin(async {}) });
@@ -25,7 +25,12 @@ async fn state(env: Env, options: shoal_client::Options) -> Fs {
 }
 
 /// So many entries after `offset`, with their cache time, and the offset after them.
-async fn list(fs: &Fs, fh: u64, mut offset: u64, count: usize) -> (BTreeMap<String, (Attr, Duration)>, u64) {
+async fn list(
+    fs: &Fs<Client>,
+    fh: u64,
+    mut offset: u64,
+    count: usize,
+) -> (BTreeMap<String, (Attr, Duration)>, u64) {
     let mut listed = BTreeMap::new();
     let given = fs.readdir(fh, offset, true, |entry, believed| {
         if listed.len() == count {

@@ -17,6 +17,7 @@ mod sync;
 mod two;
 
 use cluster::Cluster;
+use shoal_client::Client;
 use shoal_fuse::{MountHandle, MountOptions};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -24,7 +25,7 @@ use tempfile::TempDir;
 /// A file system with one mount.
 struct Mounted {
     // Dropped in this order: the mount, its directory, the servers.
-    handle: MountHandle,
+    handle: MountHandle<Client>,
     dir: TempDir,
     cluster: Cluster,
 }
@@ -41,7 +42,7 @@ impl Mounted {
     }
 
     /// A second mount of the same file system.
-    fn second(&self, options: &MountOptions) -> MountHandle {
+    fn second(&self, options: &MountOptions) -> MountHandle<Client> {
         self.cluster.mount(&self.dir.path().join("second"), options)
     }
 

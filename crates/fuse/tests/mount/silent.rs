@@ -6,6 +6,7 @@
 use super::cluster::Cluster;
 use super::{errno, names_in};
 use rustix::process::{Pid, Signal, kill_process};
+use shoal_client::Client;
 use shoal_fuse::MountHandle;
 use shoal_proto::Handle;
 use std::fs;
@@ -28,7 +29,7 @@ const SILENT: u16 = 2;
 
 /// A mount with, on each server, a directory, and a file in it; and a directory with entries of all servers.
 struct Scene {
-    mount: MountHandle,
+    mount: MountHandle<Client>,
     // After the mount.
     cluster: Cluster,
     _dir: TempDir,

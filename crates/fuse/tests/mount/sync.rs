@@ -4,6 +4,7 @@
 use crate::cluster::Cluster;
 use crate::{Mounted, errno};
 use rustix::mm::{MapFlags, ProtFlags};
+use shoal_client::Client;
 use shoal_fuse::{MountHandle, MountOptions};
 use shoal_proto::Switches;
 use std::fs::{self, File, OpenOptions};
@@ -20,8 +21,8 @@ fn read_write(path: &Path) -> File {
 }
 
 /// Messages so far that a sync of this kind sent.
-fn messages(handle: &MountHandle, kind: &str) -> u64 {
-    let counters = handle.client_counters(Duration::from_secs(10)).expect("the mount answers");
+fn messages(handle: &MountHandle<Client>, kind: &str) -> u64 {
+    let counters = handle.ask(Duration::from_secs(10), Client::counters).expect("the mount answers");
     counters.messages.get(kind).copied().unwrap_or(0)
 }
 

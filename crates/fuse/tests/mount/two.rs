@@ -1,6 +1,7 @@
 //! Two mounts of one file system.
 
 use crate::{Mounted, names_in};
+use shoal_client::Client;
 use shoal_fuse::{MountHandle, MountOptions};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write};
@@ -347,7 +348,7 @@ fn a_directory_in_which_files_are_made_and_removed_is_not_asked_about() {
     let one = Mounted::with(&MountOptions { cache: Duration::from_secs(3600), ..MountOptions::default() });
     fs::create_dir(one.path("d")).unwrap();
     let asked = || {
-        let counters = one.handle.client_counters(Duration::from_secs(10)).unwrap();
+        let counters = one.handle.ask(Duration::from_secs(10), Client::counters).unwrap();
         counters.messages.get("getattr").copied().unwrap_or(0)
     };
     File::create_new(one.path("d/first")).unwrap();
@@ -436,7 +437,7 @@ fn inotify_tells_of_what_was_done_through_the_same_mount() {
 }
 
 /// Two mounts whose kernels believe names for nearly a second, and the same name in both.
-fn believing() -> (Mounted, MountHandle, PathBuf, PathBuf) {
+fn believing() -> (Mounted, MountHandle<Client>, PathBuf, PathBuf) {
     let options = MountOptions { cache: Duration::from_millis(900), ..MountOptions::default() };
     let one = Mounted::with(&options);
     let two = one.second(&options);

@@ -16,17 +16,32 @@ pub struct Error {
     pub object: Option<Handle>,
     /// Details: the reason, the remedy. May be empty.
     pub words: String,
+    /// The number that a local kernel gave, where that says more than the status.
+    pub kernel: Option<i32>,
 }
+
+/// Of a call to a file system.
+pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     /// An error of the client itself.
     pub fn new(status: Status, op: &'static str) -> Error {
-        Error { status, server: None, op, object: None, words: String::new() }
+        Error { status, server: None, op, object: None, words: String::new(), kernel: None }
+    }
+
+    /// An error of a call to the local kernel.
+    pub fn of_kernel(error: &std::io::Error, op: &'static str) -> Error {
+        let Some(number) = error.raw_os_error() else {
+            return Error::new(Status::Io, op).because(error.to_string());
+        };
+        let status = Status::of_errno(number).unwrap_or(Status::Io);
+        let words = if status == Status::Io { error.to_string() } else { String::new() };
+        Error { kernel: Some(number), ..Error::new(status, op) }.because(words)
     }
 
     /// The error number a POSIX caller sees.
     pub fn errno(&self) -> i32 {
-        self.status.errno()
+        self.kernel.unwrap_or(self.status.errno())
     }
 
     /// Whether a server did not answer, or cannot be reached, which may pass.
@@ -53,17 +68,18 @@ impl Error {
     }
 }
 
-/// Whether a server that says this will say it again.
-pub(crate) fn is_refusal(status: Status) -> bool {
-    matches!(
-        status,
-        Status::BadKey
-            | Status::BadVersion
-            | Status::BadCollection
-            | Status::Forbidden
-            | Status::Poisoned
-            | Status::NoStore
-    )
+/// A file's offset, from a region of a pattern.
+pub(crate) fn offset(signed: i64) -> Result<u64> {
+    u64::try_from(signed).map_err(|_| {
+        Error::new(Status::Invalid, "transfer")
+            .because(format!("the pattern reaches before the file, to {signed}"))
+    })
+}
+
+/// A pattern and data of different lengths.
+pub(crate) fn unequal(pattern: u64, data: usize) -> Error {
+    let words = format!("the pattern has {pattern} bytes and the data {data}");
+    Error::new(Status::Invalid, "write").because(words)
 }
 
 impl fmt::Display for Error {

@@ -1,0 +1,16 @@
+//! Which statuses are final.
+
+use shoal_proto::Status;
+
+/// Whether a server that says this will say it again.
+pub(crate) fn is_refusal(status: Status) -> bool {
+    matches!(
+        status,
+        Status::BadKey
+            | Status::BadVersion
+            | Status::BadCollection
+            | Status::Forbidden
+            | Status::Poisoned
+            | Status::NoStore
+    )
+}

@@ -1,0 +1,327 @@
+//! The client under every interface: [`Vfs`] for [`Client`], [`VfsFile`] for [`OpenFile`].
+//!
+//! Each method is the client's own of the same name; none adds a message or a step.
+
+use crate::ops::StreamCounts;
+use crate::{Client, DirStream, Error, OpenFile, Options};
+use bytes::Bytes;
+use shoal_env::{Env, Instant};
+use shoal_pattern::Pattern;
+use shoal_proto::op::XattrName;
+use shoal_proto::{Allocation, Attr, Handle, Kind, Name, Owner, Rights, SetAttr};
+use shoal_vfs::{Connect, Listed, Listing, Opened, RenameFlags, Space, Vfs, VfsFile};
+use std::time::Duration;
+
+impl Connect for Options {
+    type Vfs = Client;
+
+    fn under_a_kernel(&mut self, read_only: bool) {
+        self.name_cache = Duration::ZERO;
+        self.attr_cache = Duration::ZERO;
+        self.read_only |= read_only;
+    }
+
+    async fn connect(self, env: Env) -> Result<Client, Error> {
+        let client = Client::connect(env, self).await?;
+        match client.getattr(Handle::ROOT).await {
+            Ok(_) => Ok(client),
+            Err(error) => {
+                Client::close(&client).await;
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Listing for DirStream {
+    async fn next(&mut self, plus: bool) -> Result<Option<Listed>, Error> {
+        let Some(entry) = DirStream::next(self, plus).await? else { return Ok(None) };
+        Ok(Some(Listed { entry, asked_at: self.asked_at(), is_unknown: self.lacks().is_some() }))
+    }
+
+    fn seek(&mut self, place: u64) {
+        DirStream::seek(self, place);
+    }
+}
+
+impl VfsFile for OpenFile {
+    type PageCounts = StreamCounts;
+
+    fn handle(&self) -> Handle {
+        OpenFile::handle(self)
+    }
+
+    fn rights(&self) -> Rights {
+        OpenFile::rights(self)
+    }
+
+    fn again(&self) -> OpenFile {
+        OpenFile::again(self)
+    }
+
+    fn read(&self, offset: u64, len: usize) -> impl Future<Output = Result<Bytes, Error>> {
+        OpenFile::read(self, offset, len)
+    }
+
+    fn read_pattern(&self, pattern: &Pattern) -> impl Future<Output = Result<Bytes, Error>> {
+        OpenFile::read_pattern(self, pattern)
+    }
+
+    fn write(&self, offset: u64, data: Bytes) -> impl Future<Output = Result<(), Error>> {
+        OpenFile::write(self, offset, data)
+    }
+
+    fn write_pattern(&self, pattern: &Pattern, data: Bytes) -> impl Future<Output = Result<(), Error>> {
+        OpenFile::write_pattern(self, pattern, data)
+    }
+
+    fn write_durable(&self, offset: u64, data: Bytes) -> impl Future<Output = Result<(), Error>> {
+        OpenFile::write_durable(self, offset, data)
+    }
+
+    fn write_pages(&self, offset: u64, data: Bytes) -> impl Future<Output = Result<(), Error>> {
+        OpenFile::write_pages(self, offset, data)
+    }
+
+    fn append(&self, data: Bytes) -> impl Future<Output = Result<u64, Error>> {
+        OpenFile::append(self, data)
+    }
+
+    fn fsync(&self) -> impl Future<Output = Result<(), Error>> {
+        OpenFile::fsync(self)
+    }
+
+    fn allocate(&self, offset: u64, len: u64, mode: Allocation) -> impl Future<Output = Result<(), Error>> {
+        OpenFile::allocate(self, offset, len, mode)
+    }
+
+    fn close(self) -> impl Future<Output = Result<(), Error>> {
+        OpenFile::close(self)
+    }
+
+    fn reads_pages(&self) {
+        OpenFile::reads_pages(self);
+    }
+
+    fn keeps_pages(&self, counts: &StreamCounts) -> bool {
+        OpenFile::keeps_pages(self, counts)
+    }
+
+    fn has_forgotten_pages(&self) {
+        OpenFile::has_forgotten_pages(self);
+    }
+}
+
+impl Vfs for Client {
+    type File = OpenFile;
+    type Listing = DirStream;
+
+    fn lookup(&self, dir: Handle, name: &Name) -> impl Future<Output = Result<Attr, Error>> {
+        Client::lookup(self, dir, name)
+    }
+
+    fn getattr(&self, object: Handle) -> impl Future<Output = Result<Attr, Error>> {
+        Client::getattr(self, object)
+    }
+
+    fn setattr(&self, object: Handle, set: SetAttr) -> impl Future<Output = Result<Attr, Error>> {
+        Client::setattr(self, object, set)
+    }
+
+    fn truncate(
+        &self,
+        object: Handle,
+        size: u64,
+        kill_privileges: bool,
+    ) -> impl Future<Output = Result<Attr, Error>> {
+        Client::truncate(self, object, size, kill_privileges)
+    }
+
+    fn readlink(&self, object: Handle) -> impl Future<Output = Result<Bytes, Error>> {
+        Client::readlink(self, object)
+    }
+
+    fn create(
+        &self,
+        dir: Handle,
+        name: &Name,
+        owner: Owner,
+        exclusive: bool,
+        rights: Rights,
+    ) -> impl Future<Output = Result<(Attr, bool, OpenFile), Error>> {
+        Client::create(self, dir, name, owner, exclusive, rights, None)
+    }
+
+    fn mknod(
+        &self,
+        dir: Handle,
+        name: &Name,
+        owner: Owner,
+        kind: Kind,
+        device: u64,
+    ) -> impl Future<Output = Result<Attr, Error>> {
+        Client::mknod(self, dir, name, owner, kind, device)
+    }
+
+    fn mkdir(&self, dir: Handle, name: &Name, owner: Owner) -> impl Future<Output = Result<Attr, Error>> {
+        Client::mkdir(self, dir, name, owner)
+    }
+
+    fn symlink(
+        &self,
+        dir: Handle,
+        name: &Name,
+        owner: Owner,
+        target: &[u8],
+    ) -> impl Future<Output = Result<Attr, Error>> {
+        Client::symlink(self, dir, name, owner, target)
+    }
+
+    fn link(&self, object: Handle, dir: Handle, name: &Name) -> impl Future<Output = Result<Attr, Error>> {
+        Client::link(self, object, dir, name)
+    }
+
+    fn unlink(&self, dir: Handle, name: &Name) -> impl Future<Output = Result<(), Error>> {
+        Client::unlink(self, dir, name)
+    }
+
+    fn rmdir(&self, dir: Handle, name: &Name) -> impl Future<Output = Result<(), Error>> {
+        Client::rmdir(self, dir, name)
+    }
+
+    fn rename(
+        &self,
+        from: Handle,
+        from_name: &Name,
+        to: Handle,
+        to_name: &Name,
+        flags: RenameFlags,
+    ) -> impl Future<Output = Result<(), Error>> {
+        Client::rename(self, from, from_name, to, to_name, flags)
+    }
+
+    fn open(&self, object: Handle, rights: Rights) -> impl Future<Output = Result<OpenFile, Error>> {
+        Client::open(self, object, rights)
+    }
+
+    async fn open_past_pages(
+        &self,
+        object: Handle,
+        rights: Rights,
+    ) -> Result<Opened<OpenFile, StreamCounts>, Error> {
+        let (file, size, has_name) = self.open_sized(object, rights).await?;
+        Ok(Opened { file, size, has_name, counts: StreamCounts::default() })
+    }
+
+    fn open_pages(
+        &self,
+        object: Handle,
+        rights: Rights,
+    ) -> impl Future<Output = Result<Opened<OpenFile, StreamCounts>, Error>> {
+        Client::open_pages(self, object, rights)
+    }
+
+    fn open_held(&self, object: Handle, rights: Rights) -> impl Future<Output = Result<OpenFile, Error>> {
+        Client::open_held(self, object, rights)
+    }
+
+    fn open_name(
+        &self,
+        dir: Handle,
+        name: &Name,
+        rights: Rights,
+    ) -> impl Future<Output = Result<OpenFile, Error>> {
+        Client::open_name(self, dir, name, rights)
+    }
+
+    fn has_open(&self, object: Handle) -> bool {
+        Client::has_open(self, object)
+    }
+
+    fn opendir(&self, dir: Handle, patience: Duration) -> DirStream {
+        Client::opendir(self, dir).attributes_within(patience)
+    }
+
+    fn getxattr(&self, object: Handle, name: &[u8]) -> impl Future<Output = Result<Bytes, Error>> {
+        Client::getxattr(self, object, name)
+    }
+
+    fn setxattr(
+        &self,
+        object: Handle,
+        name: &[u8],
+        value: &[u8],
+        create: bool,
+        replace: bool,
+    ) -> impl Future<Output = Result<(), Error>> {
+        Client::setxattr(self, object, name, value, create, replace)
+    }
+
+    fn listxattr(&self, object: Handle) -> impl Future<Output = Result<Vec<XattrName>, Error>> {
+        Client::listxattr(self, object)
+    }
+
+    fn removexattr(&self, object: Handle, name: &[u8]) -> impl Future<Output = Result<(), Error>> {
+        Client::removexattr(self, object, name)
+    }
+
+    fn fsync_directory(&self, dir: Handle) -> impl Future<Output = Result<(), Error>> {
+        Client::fsync_directory(self, dir)
+    }
+
+    fn sync_all(&self) -> impl Future<Output = Result<(), Error>> {
+        Client::sync_all(self)
+    }
+
+    fn statfs(&self) -> impl Future<Output = Result<Space, Error>> {
+        Client::statfs(self)
+    }
+
+    fn close(&self) -> impl Future<Output = ()> {
+        Client::close(self)
+    }
+
+    fn deadline(&self) -> Instant {
+        Client::deadline(self)
+    }
+
+    fn call<F: Future<Output = ()> + Unpin + 'static>(
+        &self,
+        thread: u32,
+        work: F,
+    ) -> impl Future<Output = ()> + use<F> + 'static {
+        Client::call(self, thread, work)
+    }
+
+    fn lists_attributes(&self) -> bool {
+        self.map().switches.readdirplus
+    }
+
+    fn lists_ahead(&self) -> bool {
+        self.map().switches.readdirplus
+    }
+
+    fn hear_interrupts(&self, is_interrupted: impl Fn(u32) -> bool + 'static) {
+        Client::hear_interrupts(self, is_interrupted);
+    }
+
+    fn hear_directories(&self, listener: impl Fn(Handle, Instant, Option<&Attr>) + 'static) {
+        Client::hear_directories(self, listener);
+    }
+
+    fn hear_removals(&self, listener: impl Fn(Handle) + 'static) {
+        Client::hear_removals(self, listener);
+    }
+
+    fn keep_pages(&self, listener: impl Fn(Handle) + 'static) {
+        Client::keep_pages(self, listener);
+    }
+
+    fn made_without_pages(&self, object: Handle) {
+        Client::made_without_pages(self, object);
+    }
+
+    fn spoil_pages(&self, object: Handle) {
+        Client::spoil_pages(self, object);
+    }
+}

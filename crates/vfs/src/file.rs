@@ -1,0 +1,120 @@
+//! An open file.
+
+use crate::Result;
+use bytes::{Bytes, BytesMut};
+use shoal_pattern::Pattern;
+use shoal_proto::{Allocation, Handle, Rights};
+
+/// An open file. Clones share it; it is open until the last clone is dropped or closed, and a file that is
+/// removed meanwhile stays usable until then.
+#[allow(async_fn_in_trait, reason = "a file system never leaves its thread")]
+pub trait VfsFile: Clone + 'static {
+    /// The facts, gathered at an open, by which it is decided whether a kernel's pages stay valid.
+    type PageCounts: Default;
+
+    /// The file.
+    fn handle(&self) -> Handle;
+
+    /// The access that it was opened for.
+    fn rights(&self) -> Rights;
+
+    /// Another open of the same file with the same rights. An error of a lost write is reported to each.
+    fn again(&self) -> Self;
+
+    /// Read `len` bytes from `offset`; short only at the end of the file.
+    ///
+    /// # Errors
+    /// `BadCapability`: it is not open for reading; errors of the file system.
+    async fn read(&self, offset: u64, len: usize) -> Result<Bytes>;
+
+    /// Write all of `data` at `offset`.
+    ///
+    /// # Errors
+    /// `BadCapability`: it is not open for writing; `NoSpace`, `FileTooBig`; errors of the file system. A part
+    /// may be written.
+    async fn write(&self, offset: u64, data: Bytes) -> Result<()>;
+
+    /// Append all of `data` at the end of the file, also while others append: whole, and at one place. Returns
+    /// its offset.
+    ///
+    /// # Errors
+    /// As [`VfsFile::write`].
+    async fn append(&self, data: Bytes) -> Result<u64>;
+
+    /// Make all data durable that was written through any open file of this file in this file system.
+    ///
+    /// # Errors
+    /// `Io`: some of it was lost; said once to each open file.
+    async fn fsync(&self) -> Result<()>;
+
+    /// Reserve space, make a hole, or zero a range.
+    ///
+    /// # Errors
+    /// `NotSupported`, `NoSpace`, `FileTooBig`.
+    async fn allocate(&self, offset: u64, len: u64, mode: Allocation) -> Result<()>;
+
+    /// Close it. Dropping does the same without waiting, and without a report.
+    ///
+    /// # Errors
+    /// Errors that the file system reports at the close.
+    async fn close(self) -> Result<()>;
+
+    /// Read the bytes of a pattern, packed. Bytes beyond the end of the file are zero.
+    ///
+    /// # Errors
+    /// As [`VfsFile::read`]; `Invalid`: an offset is negative; `OverLimit`: the pattern is too long.
+    async fn read_pattern(&self, pattern: &Pattern) -> Result<Bytes> {
+        let mut packed = BytesMut::with_capacity(usize::try_from(pattern.len()).unwrap_or(0));
+        for region in pattern.coalesce().regions() {
+            let (offset, len) = (crate::error::offset(region.offset)?, region.len as usize);
+            let read = self.read(offset, len).await?;
+            packed.extend_from_slice(&read);
+            packed.resize(packed.len() + len - read.len(), 0);
+        }
+        Ok(packed.freeze())
+    }
+
+    /// Write packed bytes to the places of a pattern of equal length. Where it overlaps itself the later byte
+    /// stays.
+    ///
+    /// # Errors
+    /// As [`VfsFile::write`]; `Invalid`: an offset is negative, or the lengths differ.
+    async fn write_pattern(&self, pattern: &Pattern, mut data: Bytes) -> Result<()> {
+        if pattern.len() != data.len() as u64 {
+            return Err(crate::error::unequal(pattern.len(), data.len()));
+        }
+        for region in pattern.regions() {
+            self.write(crate::error::offset(region.offset)?, data.split_to(region.len as usize)).await?;
+        }
+        Ok(())
+    }
+
+    /// Write all of `data`; it is durable when this returns.
+    ///
+    /// # Errors
+    /// As [`VfsFile::write`] and [`VfsFile::fsync`].
+    async fn write_durable(&self, offset: u64, data: Bytes) -> Result<()> {
+        self.write(offset, data).await?;
+        self.fsync().await
+    }
+
+    /// Write bytes that come from a kernel's pages of the file.
+    ///
+    /// # Errors
+    /// As [`VfsFile::write`].
+    async fn write_pages(&self, offset: u64, data: Bytes) -> Result<()> {
+        self.write(offset, data).await
+    }
+
+    /// The kernel's pages of the file are read through this open file, until it is closed.
+    fn reads_pages(&self) {}
+
+    /// Whether the kernel's pages of the file stay valid over this open; otherwise the kernel drops them.
+    /// Called once, right before the kernel receives the file.
+    fn keeps_pages(&self, _counts: &Self::PageCounts) -> bool {
+        false
+    }
+
+    /// A program uses this open file: the kernel has dropped the pages that it had to drop.
+    fn has_forgotten_pages(&self) {}
+}

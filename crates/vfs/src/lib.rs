@@ -1,0 +1,30 @@
+//! The waist: names, files and patterns. Every interface stands on it, every file system is one under it.
+//!
+//! ```text
+//!  kernel ─ fuse ──┐                       ┌ Client           a ShoalFS
+//!  shoal cp, bench ┼── vfs: Vfs, VfsFile ──┤ Local            any mounted file system
+//!  preload, C, … ──┘  read/write(Pattern)  └ Container(over)  N logs for N writers
+//! ```
+//!
+//! A [`Vfs`] has objects with handles, and names that lead to them; a [`VfsFile`] is a file that is open. An
+//! interface knows these and no layout: where the bytes of a file lie is the matter of the file system.
+//!
+//! **One thread.** A file system belongs to one world of [`shoal_env`], and its futures never leave it. A call
+//! that waits gives the thread away.
+//!
+//! **One error** ([`Error`]): a status, the object, and words that say what to do.
+//!
+//! Methods with a default are what only some file systems have: reports of what others changed, pages that a
+//! kernel may keep, interrupts. A file system without them is served as if everything may change at any time.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod file;
+mod name_space;
+mod words;
+
+pub use error::{Error, Result};
+pub use file::VfsFile;
+pub use name_space::{Connect, Listing, Vfs};
+pub use words::{Listed, Opened, RenameFlags, Space};

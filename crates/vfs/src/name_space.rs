@@ -1,0 +1,342 @@
+//! A file system: objects, and names that lead to them.
+
+use crate::{Error, Listed, Opened, RenameFlags, Result, Space, VfsFile};
+use bytes::Bytes;
+use shoal_env::{Env, Instant};
+use shoal_proto::op::XattrName;
+use shoal_proto::{Attr, Handle, Kind, Name, Owner, Rights, SetAttr, Status};
+use std::time::Duration;
+
+/// Symbolic links on one path, at most.
+const LINKS_MAX: usize = 40;
+
+/// How a file system is reached. It is sent to the thread on which the file system then lives.
+#[allow(async_fn_in_trait, reason = "a file system never leaves its thread")]
+pub trait Connect: Send + 'static {
+    /// The file system.
+    type Vfs: Vfs;
+
+    /// Under a mount the kernel keeps names and attributes: the file system is to keep none beside. `read_only`:
+    /// nothing will be changed.
+    fn under_a_kernel(&mut self, read_only: bool);
+
+    /// Reach it. Its root has been seen when this returns.
+    ///
+    /// # Errors
+    /// Why it cannot be reached, and what to do.
+    async fn connect(self, env: Env) -> Result<Self::Vfs>;
+}
+
+/// A listing of a directory under way; `.` and `..` are not in it.
+#[allow(async_fn_in_trait, reason = "a file system never leaves its thread")]
+pub trait Listing: 'static {
+    /// The next entry; `None` at the end. With `plus` it has its attributes, unless it is gone meanwhile, or
+    /// [`Listed::is_unknown`].
+    ///
+    /// An entry that is there from the beginning of a listing to its end comes exactly once, whatever else is
+    /// made and removed; others at most once.
+    ///
+    /// # Errors
+    /// `NotDirectory`; `Stale`: the directory is gone.
+    async fn next(&mut self, plus: bool) -> Result<Option<Listed>>;
+
+    /// Continue after a place.
+    fn seek(&mut self, place: u64);
+}
+
+/// A file system. Cheap to clone; a clone is the same file system. See the crate's page.
+#[allow(async_fn_in_trait, reason = "a file system never leaves its thread")]
+pub trait Vfs: Clone + 'static {
+    /// Its open files.
+    type File: VfsFile;
+    /// Its listings.
+    type Listing: Listing;
+
+    /// Whether it is to hear which objects a kernel refers to ([`Vfs::referred`], [`Vfs::forgotten`]).
+    const HEARS_REFERENCES: bool = false;
+
+    /// The object of a name in a directory. A symbolic link is not followed.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDirectory`; `Stale`: the directory is gone.
+    async fn lookup(&self, dir: Handle, name: &Name) -> Result<Attr>;
+
+    /// Attributes of an object; also of one without a name that is open.
+    ///
+    /// # Errors
+    /// `Stale`: it is gone.
+    async fn getattr(&self, object: Handle) -> Result<Attr>;
+
+    /// Change attributes; the attributes after.
+    ///
+    /// # Errors
+    /// `Stale`, `NotPermitted`, `ReadOnly`.
+    async fn setattr(&self, object: Handle, set: SetAttr) -> Result<Attr>;
+
+    /// Set a file's size. `kill_privileges`: clear set-user-id and set-group-id too.
+    ///
+    /// # Errors
+    /// `Stale`, `IsDirectory`, `FileTooBig`, `NoSpace`.
+    async fn truncate(&self, object: Handle, size: u64, kill_privileges: bool) -> Result<Attr>;
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// `Invalid`: it is no link; `Stale`.
+    async fn readlink(&self, object: Handle) -> Result<Bytes>;
+
+    /// Make a regular file and open it; without `exclusive`, an existing one is opened. The attributes, whether
+    /// it was made, and the open file.
+    ///
+    /// # Errors
+    /// `Exists` (exclusive), `IsDirectory`, `NotDirectory`, `Stale`, `NoSpace`; `Loop`: the name is a symbolic
+    /// link.
+    async fn create(
+        &self,
+        dir: Handle,
+        name: &Name,
+        owner: Owner,
+        exclusive: bool,
+        rights: Rights,
+    ) -> Result<(Attr, bool, Self::File)>;
+
+    /// Make a file without opening it, a FIFO, a socket or a device.
+    ///
+    /// # Errors
+    /// As [`Vfs::create`].
+    async fn mknod(&self, dir: Handle, name: &Name, owner: Owner, kind: Kind, device: u64) -> Result<Attr>;
+
+    /// Make a directory.
+    ///
+    /// # Errors
+    /// As [`Vfs::create`].
+    async fn mkdir(&self, dir: Handle, name: &Name, owner: Owner) -> Result<Attr>;
+
+    /// Make a symbolic link.
+    ///
+    /// # Errors
+    /// As [`Vfs::create`]; `NameTooLong`: the target.
+    async fn symlink(&self, dir: Handle, name: &Name, owner: Owner, target: &[u8]) -> Result<Attr>;
+
+    /// A further name of a file.
+    ///
+    /// # Errors
+    /// `NotPermitted`: a directory; `TooManyLinks`; as [`Vfs::create`].
+    async fn link(&self, object: Handle, dir: Handle, name: &Name) -> Result<Attr>;
+
+    /// Remove an entry that is no directory.
+    ///
+    /// # Errors
+    /// `NotFound`, `IsDirectory`, `Stale`.
+    async fn unlink(&self, dir: Handle, name: &Name) -> Result<()>;
+
+    /// Remove an empty directory.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotDirectory`, `NotEmpty`, `Stale`.
+    async fn rmdir(&self, dir: Handle, name: &Name) -> Result<()>;
+
+    /// Move an entry; by default it replaces its target.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotEmpty`, `IsDirectory`, `NotDirectory`; `Exists` (no replace); `Invalid`: a directory into
+    /// itself.
+    async fn rename(
+        &self,
+        from: Handle,
+        from_name: &Name,
+        to: Handle,
+        to_name: &Name,
+        flags: RenameFlags,
+    ) -> Result<()>;
+
+    /// Open a file. An open sees all writes that returned before it, as far as the file system promises.
+    ///
+    /// # Errors
+    /// `Stale`: it is gone; `IsDirectory`.
+    async fn open(&self, object: Handle, rights: Rights) -> Result<Self::File> {
+        Ok(self.open_past_pages(object, rights).await?.file)
+    }
+
+    /// Open a file for use past a kernel's pages.
+    ///
+    /// # Errors
+    /// As [`Vfs::open`].
+    async fn open_past_pages(&self, object: Handle, rights: Rights) -> Result<OpenedOf<Self>>;
+
+    /// Open a file for use through a kernel's pages; with the facts that decide whether those stay.
+    ///
+    /// # Errors
+    /// As [`Vfs::open`].
+    async fn open_pages(&self, object: Handle, rights: Rights) -> Result<OpenedOf<Self>> {
+        self.open_past_pages(object, rights).await
+    }
+
+    /// Open again a file that is open here, though it was removed.
+    ///
+    /// # Errors
+    /// `Stale`: it is gone.
+    async fn open_held(&self, object: Handle, rights: Rights) -> Result<Self::File> {
+        self.open(object, rights).await
+    }
+
+    /// Open the file that a name leads to, whichever it is at that moment.
+    ///
+    /// # Errors
+    /// As [`Vfs::lookup`] and [`Vfs::open`]; `Loop`: the name is a symbolic link.
+    async fn open_name(&self, dir: Handle, name: &Name, rights: Rights) -> Result<Self::File> {
+        let attr = self.lookup(dir, name).await?;
+        if attr.kind == Kind::Symlink {
+            return Err(Error::new(Status::Loop, "open").of(attr.handle));
+        }
+        self.open(attr.handle, rights).await
+    }
+
+    /// Whether a file is open here.
+    fn has_open(&self, object: Handle) -> bool;
+
+    /// List a directory from its start. Attributes that do not come within `patience` are left out.
+    fn opendir(&self, dir: Handle, patience: Duration) -> Self::Listing;
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// `NoAttribute`, `NotSupported`, `Stale`.
+    async fn getxattr(&self, object: Handle, name: &[u8]) -> Result<Bytes>;
+
+    /// Set an extended attribute. `create`: it must be new; `replace`: it must be there.
+    ///
+    /// # Errors
+    /// `Exists`, `NoAttribute`, `NoSpace`, `TooBig`, `NotSupported`, `Stale`.
+    async fn setxattr(
+        &self,
+        object: Handle,
+        name: &[u8],
+        value: &[u8],
+        create: bool,
+        replace: bool,
+    ) -> Result<()>;
+
+    /// The names of an object's extended attributes.
+    ///
+    /// # Errors
+    /// `NotSupported`, `Stale`.
+    async fn listxattr(&self, object: Handle) -> Result<Vec<XattrName>>;
+
+    /// Remove an extended attribute.
+    ///
+    /// # Errors
+    /// `NoAttribute`, `NotSupported`, `Stale`.
+    async fn removexattr(&self, object: Handle, name: &[u8]) -> Result<()>;
+
+    /// Make a directory durable: its entries, its attributes, and the objects that were made with its entries.
+    ///
+    /// # Errors
+    /// `Stale`; `Io`: some of it was lost.
+    async fn fsync_directory(&self, dir: Handle) -> Result<()>;
+
+    /// Make everything durable.
+    ///
+    /// # Errors
+    /// The first that occurs; the rest is tried all the same.
+    async fn sync_all(&self) -> Result<()>;
+
+    /// Its space.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    async fn statfs(&self) -> Result<Space>;
+
+    /// End: what was written stays; nothing can be called any more.
+    async fn close(&self);
+
+    /// The deadline of a request made now.
+    fn deadline(&self) -> Instant;
+
+    /// Do `work` as one call of a program, which began now: all requests in it end by one time limit. `thread`:
+    /// the program's, for [`Vfs::hear_interrupts`]; 0 for a call that cannot be interrupted.
+    fn call<F: Future<Output = ()> + Unpin + 'static>(
+        &self,
+        thread: u32,
+        work: F,
+    ) -> impl Future<Output = ()> + use<Self, F> + 'static;
+
+    /// Whether a listing's attributes cost less than asking for each.
+    fn lists_attributes(&self) -> bool {
+        true
+    }
+
+    /// Whether it pays to list a directory ahead of lookups in it.
+    fn lists_ahead(&self) -> bool {
+        false
+    }
+
+    /// Have calls interrupted: `is_interrupted` is asked about the threads of calls that wait long.
+    fn hear_interrupts(&self, _is_interrupted: impl Fn(u32) -> bool + 'static) {}
+
+    /// Have the attributes of directories reported after changes of their entries by this file system's callers:
+    /// the directory, the moment at which the change was requested, and the attributes, if they are known.
+    fn hear_directories(&self, _listener: impl Fn(Handle, Instant, Option<&Attr>) + 'static) {}
+
+    /// Have objects reported that lost a name by a call here.
+    fn hear_removals(&self, _listener: impl Fn(Handle) + 'static) {}
+
+    /// Keep account of the pages that a kernel has of files; those that others change are reported.
+    fn keep_pages(&self, _listener: impl Fn(Handle) + 'static) {}
+
+    /// A file was just made: a kernel has no pages of it.
+    fn made_without_pages(&self, _object: Handle) {}
+
+    /// A kernel's pages of a file are not valid any more.
+    fn spoil_pages(&self, _object: Handle) {}
+
+    /// A kernel received this object once more in answer to a name ([`Vfs::HEARS_REFERENCES`]).
+    fn referred(&self, _object: Handle) {}
+
+    /// A kernel has forgotten so many of those answers.
+    fn forgotten(&self, _object: Handle, _answers: u64) {}
+
+    /// The object of a path from the root, symbolic links on the way followed; the last one with `follow_last`.
+    ///
+    /// # Errors
+    /// As [`Vfs::lookup`]; `Loop`: too many links.
+    async fn walk_path(&self, path: &[u8], follow_last: bool) -> Result<Attr> {
+        let mut todo: Vec<Bytes> = components(path);
+        todo.reverse();
+        let (mut at, mut links) = (vec![self.getattr(Handle::ROOT).await?], 0);
+        while let Some(part) = todo.pop() {
+            let here = at.last().map_or(Handle::ROOT, |attr| attr.handle);
+            match &part[..] {
+                b"." => continue,
+                b".." => {
+                    at.truncate((at.len() - 1).max(1));
+                    continue;
+                }
+                _ => {}
+            }
+            let name = Name::new(&part).map_err(|status| Error::new(status, "lookup").of(here))?;
+            let attr = self.lookup(here, &name).await?;
+            if attr.kind != Kind::Symlink || (todo.is_empty() && !follow_last) {
+                at.push(attr);
+                continue;
+            }
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Error::new(Status::Loop, "lookup").of(attr.handle));
+            }
+            let target = self.readlink(attr.handle).await?;
+            if target.first() == Some(&b'/') {
+                at.truncate(1);
+            }
+            todo.extend(components(&target).into_iter().rev());
+        }
+        at.pop().ok_or_else(|| Error::new(Status::NotFound, "lookup"))
+    }
+}
+
+/// A file that was opened, of a file system.
+pub type OpenedOf<V> = Opened<<V as Vfs>::File, <<V as Vfs>::File as VfsFile>::PageCounts>;
+
+fn components(path: &[u8]) -> Vec<Bytes> {
+    path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).map(Bytes::copy_from_slice).collect()
+}

@@ -1,0 +1,49 @@
+//! What calls take and return beside names, handles and bytes.
+
+use shoal_env::Instant;
+use shoal_proto::Entry;
+
+/// How a rename treats its target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RenameFlags {
+    /// Fail if the target exists (`RENAME_NOREPLACE`).
+    pub no_replace: bool,
+    /// Swap the two entries (`RENAME_EXCHANGE`).
+    pub exchange: bool,
+}
+
+/// Space of a file system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Space {
+    /// Bytes in all.
+    pub total: u64,
+    /// Bytes available.
+    pub available: u64,
+    /// Objects held.
+    pub objects: u64,
+}
+
+/// An entry of a listing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// The entry. Its place is a position that [`Listing::seek`](crate::Listing::seek) takes, larger than that
+    /// of the entry before it, and at least 3.
+    pub entry: Entry,
+    /// When it, and its attributes, were requested.
+    pub asked_at: Instant,
+    /// It is there, and its attributes could not be had.
+    pub is_unknown: bool,
+}
+
+/// A file that was opened for a kernel.
+#[derive(Debug)]
+pub struct Opened<F, C> {
+    /// The file.
+    pub file: F,
+    /// Its size, where it was learned on the way.
+    pub size: Option<u64>,
+    /// Whether it has a name. One without is opened only for those that hold it open.
+    pub has_name: bool,
+    /// The facts by which [`VfsFile::keeps_pages`](crate::VfsFile::keeps_pages) decides.
+    pub counts: C,
+}
