@@ -1,0 +1,192 @@
+//! The index: which bytes of the file lie where in which log. The newest write wins.
+//!
+//! Built from the index logs of all writers. Three kinds of parts, by how they are found:
+//!
+//! ```text
+//!   spans      single records, disjoint: where two overlap, only the newer is kept      a tree by offset
+//!   families   runs of one stride and record length; all their bounds overlap, so they   a tree by
+//!              are found by offset modulo stride                                          phase
+//!   growing    the current entries of the writers of this process: at most one a writer  one by one
+//! ```
+//!
+//! A look-up asks all three and takes the newest byte, so it is logarithmic in writers and in records.
+//!
+//! Invariants: spans are disjoint; a run has at least [`RUN_RECORDS_MIN`] records when it enters a family; no
+//! record of a run overlaps another of it. `locate` keeps the laws of a [`Placement`].
+
+mod build;
+mod family;
+mod run;
+mod spans;
+
+use crate::record::Entry;
+use crate::writer_id::WriterId;
+pub use build::{IndexError, LogFacts};
+use family::Family;
+use run::Run;
+use shoal_pattern::{Located, Piece, Placement};
+use spans::Spans;
+
+/// A shorter run is kept record by record.
+pub(crate) const RUN_RECORDS_MIN: u64 = 8;
+/// Families that are asked one by one; the runs of more are kept record by record.
+const FAMILIES_MAX: usize = 64;
+
+/// A byte's place in a log, and how far it holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Hit {
+    log: u32,
+    physical: u64,
+    run: u64,
+    order: Order,
+}
+
+/// When bytes were written: by stamp, and by writer where stamps are equal.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Order {
+    stamp: u64,
+    id: WriterId,
+}
+
+/// The index of a container. See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Index {
+    logs: Vec<WriterId>,
+    spans: Spans,
+    families: Vec<Family>,
+    /// By log.
+    growing: Vec<Option<Run>>,
+    /// The file is at least so long, by truncation.
+    at_least: u64,
+    /// Bytes of all data logs.
+    stored: u64,
+    newest: u64,
+}
+
+impl Index {
+    /// The writers, by the number of their log.
+    pub fn logs(&self) -> &[WriterId] {
+        &self.logs
+    }
+
+    /// The size of the file.
+    pub fn size(&self) -> u64 {
+        let growing = self.growing.iter().flatten().map(Run::end).max().unwrap_or(0);
+        let families = self.families.iter().map(Family::end).max().unwrap_or(0);
+        self.at_least.max(growing).max(families).max(self.spans.end())
+    }
+
+    /// Bytes of all data logs.
+    pub fn stored(&self) -> u64 {
+        self.stored
+    }
+
+    /// The newest stamp.
+    pub fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// A further log; its number.
+    pub fn add_log(&mut self, id: WriterId) -> u32 {
+        if let Some(log) = self.log(id) {
+            return log;
+        }
+        self.logs.push(id);
+        self.growing.push(None);
+        (self.logs.len() - 1) as u32
+    }
+
+    /// The number of a writer's log.
+    pub fn log(&self, id: WriterId) -> Option<u32> {
+        self.logs.iter().position(|known| *known == id).map(|log| log as u32)
+    }
+
+    /// The file is at least so long.
+    pub fn ends_at_least(&mut self, size: u64, stamp: u64) {
+        self.at_least = self.at_least.max(size);
+        self.newest = self.newest.max(stamp);
+    }
+
+    /// Whether any byte of a range was written after `stamp`.
+    pub fn is_newer_within(&self, from: u64, len: u64, stamp: u64) -> bool {
+        let (mut at, end) = (from, from.saturating_add(len));
+        while at < end {
+            let (hit, boundary) = self.find(at);
+            if hit.is_some_and(|hit| hit.order.stamp > stamp) {
+                return true;
+            }
+            at = at.saturating_add(hit.map_or(boundary, |hit| hit.run.min(boundary)).max(1));
+        }
+        false
+    }
+
+    /// `len` bytes were appended to a log under the entry `current`; `begins`: they are its first.
+    pub fn wrote(&mut self, log: u32, current: Entry, begins: bool, len: u64) {
+        let id = self.logs[log as usize];
+        if begins && let Some(ended) = self.growing[log as usize].take() {
+            self.add(ended);
+        }
+        let new = || Run::of(log, id, current, 0);
+        self.growing[log as usize].get_or_insert_with(new).bytes += len;
+        self.stored += len;
+        self.newest = self.newest.max(current.stamp);
+    }
+
+    fn add(&mut self, run: Run) {
+        self.newest = self.newest.max(run.order.stamp);
+        if run.bytes == 0 {
+            return;
+        }
+        if run.records() < RUN_RECORDS_MIN {
+            return run.each_record(|logical, len, physical| {
+                self.spans.insert(logical, len, run.log, physical, run.order);
+            });
+        }
+        match self.families.iter().position(|family| family.holds(&run)) {
+            Some(at) => self.families[at].add(run),
+            None if self.families.len() < FAMILIES_MAX => self.families.push(Family::new(run)),
+            None => run.each_record(|logical, len, physical| {
+                self.spans.insert(logical, len, run.log, physical, run.order);
+            }),
+        }
+    }
+
+    /// The newest byte at a place, if any, and the distance to the next place where a record begins.
+    fn find(&self, at: u64) -> (Option<Hit>, u64) {
+        let mut best: Option<Hit> = None;
+        let mut boundary = u64::MAX;
+        let mut ask = |hit: Option<Hit>, next: Option<u64>| {
+            if let Some(hit) = hit
+                && best.is_none_or(|best| best.order < hit.order)
+            {
+                best = Some(hit);
+            }
+            if let Some(next) = next {
+                boundary = boundary.min(next - at);
+            }
+        };
+        ask(self.spans.at(at), self.spans.next_start(at));
+        for family in &self.families {
+            ask(family.at(at), family.next_start(at));
+        }
+        for run in self.growing.iter().flatten() {
+            ask(run.at(at), run.next_start(at));
+        }
+        (best, boundary)
+    }
+}
+
+impl Placement for Index {
+    fn objects(&self) -> u32 {
+        self.logs.len() as u32
+    }
+
+    fn locate(&self, logical: u64) -> Located {
+        match self.find(logical) {
+            (Some(hit), boundary) => {
+                Located::Piece(Piece { object: hit.log, physical: hit.physical, run: hit.run.min(boundary) })
+            }
+            (None, boundary) => Located::Hole { run: boundary },
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Containers: N writers of one file write N logs, over any file system.
+//!
+//! From PLFS (Bent et al., "PLFS: A Checkpoint Filesystem for Parallel Applications", SC'09): a checkpoint that
+//! many processes write into one file is slow on every parallel file system, and the same bytes in a file for
+//! each process are fast. So the one file becomes a directory, a **container**, in which each writer appends to
+//! a log of its own, whatever the offset; an index says which bytes of the file lie where.
+//!
+//! ```text
+//!   the file      0         1         2         3         4         5       three writers, strided
+//!                 aaaaaaaaa bbbbbbbbb ccccccccc aaaaaaaaa bbbbbbbbb ccccccccc
+//!
+//!   container/    .shoal-container                     the access record: its inode has mode, owner, times
+//!                 w.ID | d.ID.END.BYTES.CUTS           a writer that is open, or the dropping of a closed one
+//!                 c.ID.N                               a cut (truncation) in that writer's index log
+//!                 h.0/  data.ID  index.ID              hashed folders of logs
+//! ```
+//!
+//! - [`record`]: the grammar of an index log: entries (bytes), cuts, ends;
+//! - [`online`]: the writing half, which finds strides as they are written;
+//! - [`Index`]: the reading half, a [`Placement`](shoal_pattern::Placement): the newest write wins;
+//! - [`Container`]: a [`Vfs`](shoal_vfs::Vfs) over another one.
+//!
+//! **Publication.** A log says only what is true: an entry is in the index log before the bytes that it names
+//! are appended, and a reader believes it only as far as the data log reaches. So what `write` returned
+//! outlives its process, and a torn tail is no entry.
+//!
+//! **Order.** Entries carry stamps of a hybrid clock. Of two writes of one byte the newer is read.
+
+#![forbid(unsafe_code)]
+
+mod clock;
+//CONT pub mod container;
+mod index;
+mod limits;
+pub mod online;
+pub mod record;
+mod writer_id;
+
+//CONT pub use container::{Container, ContainerOptions};
+pub use index::{Index, IndexError, LogFacts};
+pub use limits::INDEX_LOG_BYTES_MAX;
+pub use writer_id::WriterId;

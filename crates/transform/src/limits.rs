@@ -1,0 +1,18 @@
+//! All limits of containers.
+
+/// Bytes of one writer's index log that are read, at most.
+pub const INDEX_LOG_BYTES_MAX: u64 = 1 << 32;
+/// Logs that a cut names, at most.
+pub const CUT_LOGS_MAX: usize = 1 << 16;
+/// Records of strides that overlap themselves, which are kept one by one, at most.
+pub const EXPLODED_RECORDS_MAX: u64 = 1 << 24;
+/// Folders of logs in a container.
+pub const FOLDERS: u32 = 32;
+/// Containers whose state is kept after their last close.
+pub const IDLE_STATES_MAX: usize = 256;
+/// Directories known to be containers or not.
+pub const KINDS_KNOWN_MAX: usize = 65_536;
+/// Logs read at the same time at an open.
+pub const LOADS_AT_ONCE: usize = 16;
+/// Bytes read of an index log at once.
+pub const LOAD_BYTES: usize = 1 << 20;
