@@ -29,14 +29,14 @@
 #![forbid(unsafe_code)]
 
 mod clock;
-//CONT pub mod container;
+pub mod container;
 mod index;
 mod limits;
 pub mod online;
 pub mod record;
 mod writer_id;
 
-//CONT pub use container::{Container, ContainerOptions};
+pub use container::{Container, ContainerOptions};
 pub use index::{Index, IndexError, LogFacts};
 pub use limits::INDEX_LOG_BYTES_MAX;
 pub use writer_id::WriterId;

@@ -4,8 +4,6 @@
 pub const INDEX_LOG_BYTES_MAX: u64 = 1 << 32;
 /// Logs that a cut names, at most.
 pub const CUT_LOGS_MAX: usize = 1 << 16;
-/// Records of strides that overlap themselves, which are kept one by one, at most.
-pub const EXPLODED_RECORDS_MAX: u64 = 1 << 24;
 /// Folders of logs in a container.
 pub const FOLDERS: u32 = 32;
 /// Containers whose state is kept after their last close.

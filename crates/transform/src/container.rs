@@ -1,0 +1,229 @@
+//! A file system whose files are containers over another one's directories.
+//!
+//! Directories, links and devices are those of the file system below; a regular file is a directory there with
+//! an access record. A file's handle is its directory's.
+//!
+//! ```text
+//!   Vfs over        a name ── lookup ──> a directory ── lookup .shoal-container ──> a file, or a directory
+//!   State           one a container in use: its index, and the writers of this process
+//!   Writer          one an open file that writes: a data log and an index log
+//!   .shoal/         at the root below: containers that are being made, or were removed
+//! ```
+//!
+//! **A name changes by one rename of the file system below.** A container is made aside and renamed to its
+//! name; a removed one is renamed into the bin, where its open files live on, and then deleted. So no killed
+//! process leaves half a file. A rename over a container exchanges the two, and removes the other.
+//!
+//! **Visibility.** In one process a write is seen at once. Between processes it is seen at the next open: an
+//! open reads the logs anew, if the container's names changed or another writer is open.
+//!
+//! Hard links are refused: a directory has one name.
+
+mod attributes;
+mod file;
+mod listing;
+mod load;
+mod name_space;
+mod names;
+mod remove;
+mod state;
+mod writer;
+
+pub use file::ContainerFile;
+pub use listing::ContainerListing;
+
+use crate::clock::Clock;
+use crate::limits::{IDLE_STATES_MAX, KINDS_KNOWN_MAX};
+use bytes::Bytes;
+use lru::LruCache;
+use shoal_env::Env;
+use shoal_env::local::Notify;
+use shoal_proto::{Handle, Kind, Name, Owner, Status};
+use shoal_vfs::{Connect, Error, Result, Vfs};
+use state::State;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::rc::Rc;
+
+/// How containers over a file system are reached.
+#[derive(Clone, Debug)]
+pub struct ContainerOptions<C> {
+    /// The file system below.
+    pub over: C,
+}
+
+impl<C: Connect> Connect for ContainerOptions<C> {
+    type Vfs = Container<C::Vfs>;
+
+    fn under_a_kernel(&mut self, read_only: bool) {
+        self.over.under_a_kernel(read_only);
+    }
+
+    async fn connect(self, env: Env) -> Result<Container<C::Vfs>> {
+        let over = self.over.connect(env.clone()).await?;
+        Ok(Container::new(env, over))
+    }
+}
+
+/// Containers over a file system. See the module.
+#[derive(Clone)]
+pub struct Container<B: Vfs>(pub(crate) Rc<Shared<B>>);
+
+/// What the clones share.
+pub(crate) struct Shared<B: Vfs> {
+    pub(crate) env: Env,
+    pub(crate) over: B,
+    pub(crate) clock: Clock,
+    /// Host and process, for the heads of logs.
+    pub(crate) words: String,
+    /// Directories below that are known to be containers (`true`) or not: neither ever becomes the other.
+    kinds: RefCell<LruCache<Handle, bool>>,
+    /// Of containers in use.
+    states: RefCell<HashMap<Handle, Rc<State<B>>>>,
+    /// Of containers that were in use; their logs can be continued.
+    idle: RefCell<LruCache<Handle, Rc<State<B>>>>,
+    bin: Cell<Option<Handle>>,
+    /// Removals under way.
+    removing: Cell<u32>,
+    removed: Notify,
+}
+
+fn some(count: usize) -> NonZeroUsize {
+    NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN)
+}
+
+impl<B: Vfs> Container<B> {
+    /// Containers over `over`.
+    pub fn new(env: Env, over: B) -> Container<B> {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let words = format!("{}, process {}", host.trim(), std::process::id());
+        Container(Rc::new(Shared {
+            env,
+            over,
+            clock: Clock::default(),
+            words,
+            kinds: RefCell::new(LruCache::new(some(KINDS_KNOWN_MAX))),
+            states: RefCell::default(),
+            idle: RefCell::new(LruCache::new(some(IDLE_STATES_MAX))),
+            bin: Cell::new(None),
+            removing: Cell::new(0),
+            removed: Notify::default(),
+        }))
+    }
+
+    /// The file system below.
+    pub fn over(&self) -> &B {
+        &self.0.over
+    }
+}
+
+impl<B: Vfs> Shared<B> {
+    /// Whether an object below is a container. `kind`: what it is there.
+    pub(crate) async fn is_container(&self, object: Handle, kind: Kind) -> Result<bool> {
+        if kind != Kind::Directory || object == Handle::ROOT {
+            return Ok(false);
+        }
+        if let Some(known) = self.kinds.borrow_mut().get(&object) {
+            return Ok(*known);
+        }
+        let is = match self.over.lookup(object, &names::record()).await {
+            Ok(_) => true,
+            Err(error) if matches!(error.status, Status::NotFound | Status::AccessDenied) => false,
+            Err(error) => return Err(error),
+        };
+        self.knows(object, is);
+        Ok(is)
+    }
+
+    pub(crate) fn knows(&self, object: Handle, is_container: bool) {
+        self.kinds.borrow_mut().push(object, is_container);
+    }
+
+    /// The same, of an object whose kind is not known.
+    pub(crate) async fn is_container_handle(&self, object: Handle) -> Result<bool> {
+        if object == Handle::ROOT {
+            return Ok(false);
+        }
+        if let Some(known) = self.kinds.borrow_mut().get(&object) {
+            return Ok(*known);
+        }
+        let attr = self.over.getattr(object).await?;
+        self.is_container(object, attr.kind).await
+    }
+
+    /// The state of a container.
+    pub(crate) fn state(self: &Rc<Self>, object: Handle) -> Rc<State<B>> {
+        let known = self.states.borrow().get(&object).cloned();
+        known.unwrap_or_else(|| {
+            let state =
+                self.idle.borrow_mut().pop(&object).unwrap_or_else(|| State::new(self.clone(), object));
+            self.states.borrow_mut().insert(object, state.clone());
+            state
+        })
+    }
+
+    /// The state of a container that is in use.
+    pub(crate) fn state_in_use(&self, object: Handle) -> Option<Rc<State<B>>> {
+        self.states.borrow().get(&object).filter(|state| state.opens.get() > 0).cloned()
+    }
+
+    /// The last user is gone.
+    pub(crate) fn is_idle(&self, state: &State<B>) {
+        if state.opens.get() == 0
+            && let Some(state) = self.states.borrow_mut().remove(&state.object)
+            && !state.is_removed.get()
+        {
+            self.idle.borrow_mut().push(state.object, state);
+        }
+    }
+
+    /// Forget all about a container.
+    pub(crate) fn forget(&self, object: Handle) {
+        self.idle.borrow_mut().pop(&object);
+    }
+
+    /// The directory of containers that have no name, made if it is missing.
+    pub(crate) async fn bin(&self) -> Result<Handle> {
+        if let Some(bin) = self.bin.get() {
+            return Ok(bin);
+        }
+        let name = names::bin();
+        let owner = Owner { mode: 0o1777, uid: 0, gid: 0 };
+        let found = match self.over.lookup(Handle::ROOT, &name).await {
+            Err(error) if error.status == Status::NotFound => {
+                match self.over.mkdir(Handle::ROOT, &name, owner).await {
+                    Err(error) if error.status == Status::Exists => {
+                        self.over.lookup(Handle::ROOT, &name).await
+                    }
+                    made => made,
+                }
+            }
+            found => found,
+        }?;
+        if self.over.lookup(found.handle, &names::record()).await.is_ok() || found.kind != Kind::Directory {
+            let words = "`.shoal` at its root is not a directory of this program: move it away";
+            return Err(Error::new(Status::NotDirectory, "open").because(words));
+        }
+        self.knows(found.handle, false);
+        self.bin.set(Some(found.handle));
+        Ok(found.handle)
+    }
+
+    /// A name that nothing has.
+    pub(crate) fn draw_name(&self, prefix: &str) -> Result<Name> {
+        names::name(&format!("{prefix}.{}", crate::WriterId::draw(&self.env)))
+    }
+
+    /// Write a whole small file.
+    pub(crate) async fn put(&self, dir: Handle, name: &Name, owner: Owner, content: Bytes) -> Result<()> {
+        use shoal_proto::Rights;
+        use shoal_vfs::VfsFile;
+        let rights = Rights::READ | Rights::WRITE;
+        let (_, _, file) = self.over.create(dir, name, owner, true, rights).await?;
+        if !content.is_empty() {
+            file.write(0, content).await?;
+        }
+        file.close().await
+    }
+}

@@ -1,0 +1,99 @@
+//! Attributes of a container.
+//!
+//! Mode, owner and times are those of the access record's inode. A file that its owner may not read has a
+//! record that its owner may read, with the sticky bit, which means nothing on a file: this program reads its
+//! own records. Size and space come from the index, where the file is in use here; else from the droppings;
+//! and where a writer is open, or ended without one, from the logs.
+
+use super::{Shared, load, names};
+use shoal_proto::{Attr, Handle, Kind, Owner, SetAttr};
+use shoal_vfs::{Result, Vfs};
+use std::rc::Rc;
+
+/// The owner's right to read.
+const OWNER_READS: u32 = 0o400;
+/// On a record: the owner may not read the file.
+const UNREADABLE: u32 = 0o1000;
+
+/// The mode of the access record of a file with this mode.
+pub(super) fn record_mode(mode: u32) -> u32 {
+    let mode = mode & !UNREADABLE;
+    if mode & OWNER_READS == 0 { mode | OWNER_READS | UNREADABLE } else { mode }
+}
+
+fn file_mode(record: u32) -> u32 {
+    if record & UNREADABLE == 0 { record } else { record & !(UNREADABLE | OWNER_READS) }
+}
+
+/// The mode of a folder of a file with this mode: whoever may use the file may use its folders.
+pub(super) fn folder_mode(mode: u32) -> u32 {
+    let class = |shift: u32| {
+        let bits = mode >> shift & 0o7;
+        let write = if bits & 2 != 0 { 0o3 } else { 0 };
+        let read = if bits & 4 != 0 { 0o5 } else { 0 };
+        (write | read) << shift
+    };
+    0o700 | class(3) | class(0)
+}
+
+/// The owner and mode for new logs of a container.
+pub(super) async fn owner_of<B: Vfs>(over: &B, object: Handle) -> Result<Owner> {
+    let record = over.lookup(object, &names::record()).await?;
+    Ok(Owner { mode: (record.mode & 0o666) | 0o600, uid: record.uid, gid: record.gid })
+}
+
+/// Attributes of a container.
+pub(super) async fn of<B: Vfs>(shared: &Rc<Shared<B>>, object: Handle) -> Result<Attr> {
+    let record = shared.over.lookup(object, &names::record()).await?;
+    let mut attr =
+        Attr { handle: object, kind: Kind::File, mode: file_mode(record.mode), nlink: 1, ..record };
+    if let Some(state) = shared.state_in_use(object) {
+        (attr.size, attr.space) = (state.size(), state.index.borrow().stored());
+        if let Some(written) = state.wrote_at() {
+            attr.mtime = written;
+            attr.ctime = attr.ctime.max(written);
+        }
+        if state.is_removed.get() {
+            attr.nlink = 0;
+        }
+        return Ok(attr);
+    }
+    let contents = load::contents(&shared.over, object).await?;
+    (attr.size, attr.space) = match contents.facts() {
+        Some(facts) => facts,
+        None => {
+            let logs = load::logs(&shared.over, object, contents.writers.keys().copied()).await?;
+            let index = load::index(object, &logs)?;
+            (index.size(), index.stored())
+        }
+    };
+    Ok(attr)
+}
+
+/// Change attributes of a container.
+pub(super) async fn set<B: Vfs>(shared: &Rc<Shared<B>>, object: Handle, mut set: SetAttr) -> Result<Attr> {
+    let record = shared.over.lookup(object, &names::record()).await?;
+    let sets_time = set.mtime.is_some();
+    set.mode = set.mode.map(record_mode);
+    shared.over.setattr(record.handle, set).await?;
+    if sets_time && let Some(state) = shared.state_in_use(object) {
+        state.times_were_set();
+    }
+    of(shared, object).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_survives_the_way_through_a_record_that_its_owner_can_read() {
+        for mode in [0o644, 0o000, 0o200, 0o4755, 0o444, 0o077] {
+            assert_eq!(file_mode(record_mode(mode)), mode);
+            assert_ne!(record_mode(mode) & 0o400, 0);
+        }
+        assert_eq!(folder_mode(0o644), 0o755);
+        assert_eq!(folder_mode(0o600), 0o700);
+        assert_eq!(folder_mode(0o666), 0o777);
+    }
+}

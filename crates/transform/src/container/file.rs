@@ -1,0 +1,178 @@
+//! An open container.
+
+use super::Shared;
+use super::state::State;
+use super::writer::Writer;
+use bytes::Bytes;
+use shoal_env::local::Semaphore;
+use shoal_proto::{Allocation, Handle, Owner, Rights, Status};
+use shoal_vfs::{Error, Result, Vfs, VfsFile};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// An open file of [`Container`](super::Container). Its writer is made with the first write.
+pub struct ContainerFile<B: Vfs>(Rc<Opened<B>>);
+
+impl<B: Vfs> Clone for ContainerFile<B> {
+    fn clone(&self) -> ContainerFile<B> {
+        ContainerFile(self.0.clone())
+    }
+}
+
+struct Opened<B: Vfs> {
+    state: Rc<State<B>>,
+    rights: Rights,
+    writer: RefCell<Option<Rc<Writer<B>>>>,
+    /// One makes the writer.
+    making: Semaphore,
+    is_closed: Cell<bool>,
+}
+
+impl<B: Vfs> ContainerFile<B> {
+    /// An open of a container.
+    pub(super) fn new(state: Rc<State<B>>, rights: Rights) -> ContainerFile<B> {
+        state.opens.set(state.opens.get() + 1);
+        let opened = Opened {
+            state,
+            rights,
+            writer: RefCell::default(),
+            making: Semaphore::new(1),
+            is_closed: Cell::new(false),
+        };
+        ContainerFile(Rc::new(opened))
+    }
+
+    async fn writer(&self) -> Result<Rc<Writer<B>>> {
+        let opened = &self.0;
+        if !opened.rights.contains(Rights::WRITE) {
+            let words = "the file is not open for that";
+            return Err(Error::new(Status::BadCapability, "write").of(self.handle()).because(words));
+        }
+        let known = || opened.writer.borrow().clone();
+        if let Some(writer) = known() {
+            return Ok(writer);
+        }
+        let _turn = opened.making.acquire(1).await;
+        if let Some(writer) = known() {
+            return Ok(writer);
+        }
+        let owner = super::attributes::owner_of(&opened.state.shared.over, self.handle()).await;
+        let owner = owner.unwrap_or(Owner { mode: 0o600, uid: 0, gid: 0 });
+        let writer = opened.state.writer(owner).await?;
+        writer.users.set(writer.users.get() + 1);
+        opened.writer.replace(Some(writer.clone()));
+        Ok(writer)
+    }
+}
+
+impl<B: Vfs> Opened<B> {
+    /// The file is closed: the rest to do, if any. Said once.
+    fn end(&self) -> Option<(Rc<State<B>>, Option<Rc<Writer<B>>>)> {
+        let state = &self.state;
+        if self.is_closed.replace(true) {
+            return None;
+        }
+        state.opens.set(state.opens.get() - 1);
+        let writer = self.writer.take();
+        let is_last = state.opens.get() == 0;
+        (writer.is_some() || is_last).then(|| (state.clone(), writer))
+    }
+}
+
+async fn close<B: Vfs>(state: Rc<State<B>>, writer: Option<Rc<Writer<B>>>) -> Result<()> {
+    let mut closed = Ok(());
+    if let Some(writer) = writer {
+        // A reader counts as one until the writer's facts are in its name.
+        state.opens.set(state.opens.get() + 1);
+        closed = state.release(&writer).await;
+        state.opens.set(state.opens.get() - 1);
+    }
+    if state.opens.get() == 0 {
+        state.drop_readers();
+        let shared: Rc<Shared<B>> = state.shared.clone();
+        shared.is_idle(&state);
+        if state.is_removed.get() {
+            shared.delete_later(state.object);
+        }
+    }
+    closed
+}
+
+impl<B: Vfs> Drop for Opened<B> {
+    fn drop(&mut self) {
+        let Some((state, writer)) = self.end() else { return };
+        let env = state.shared.env.clone();
+        env.spawn("close a container", async move {
+            if let Err(error) = close(state, writer).await {
+                tracing::warn!("{error}");
+            }
+        });
+    }
+}
+
+impl<B: Vfs> VfsFile for ContainerFile<B> {
+    type PageCounts = ();
+
+    fn handle(&self) -> Handle {
+        self.0.state.object
+    }
+
+    fn rights(&self) -> Rights {
+        self.0.rights
+    }
+
+    fn again(&self) -> ContainerFile<B> {
+        ContainerFile::new(self.0.state.clone(), self.0.rights)
+    }
+
+    async fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
+        if !self.0.rights.contains(Rights::READ) {
+            let words = "the file is not open for that";
+            return Err(Error::new(Status::BadCapability, "read").of(self.handle()).because(words));
+        }
+        self.0.state.read(offset, len).await
+    }
+
+    async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
+        let writer = self.writer().await?;
+        self.0.state.write(&writer, offset, data).await
+    }
+
+    async fn append(&self, data: Bytes) -> Result<u64> {
+        let writer = self.writer().await?;
+        self.0.state.append(&writer, data).await
+    }
+
+    async fn fsync(&self) -> Result<()> {
+        self.0.state.sync().await
+    }
+
+    async fn allocate(&self, offset: u64, len: u64, mode: Allocation) -> Result<()> {
+        let writer = self.writer().await?;
+        let end = offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
+        let end = end.ok_or_else(|| Error::new(Status::FileTooBig, "fallocate").of(self.handle()))?;
+        match mode {
+            // A log grows as it is written: nothing can be reserved.
+            Allocation::KeepSize => Ok(()),
+            Allocation::Extend if self.0.state.size() < end => self.0.state.truncate(&writer, end).await,
+            Allocation::Extend => Ok(()),
+            _ => Err(Error::new(Status::NotSupported, "fallocate").of(self.handle())),
+        }
+    }
+
+    async fn close(self) -> Result<()> {
+        let Ok(opened) = Rc::try_unwrap(self.0) else { return Ok(()) };
+        match opened.end() {
+            Some((state, writer)) => close(state, writer).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl<B: Vfs> ContainerFile<B> {
+    /// Set the size through an open file.
+    pub(super) async fn truncate(&self, size: u64) -> Result<()> {
+        let writer = self.writer().await?;
+        self.0.state.truncate(&writer, size).await
+    }
+}

@@ -1,0 +1,340 @@
+//! Names: [`Vfs`] over the file system below.
+
+use super::{Container, ContainerFile, ContainerListing, attributes, names};
+use bytes::Bytes;
+use shoal_env::Instant;
+use shoal_proto::op::XattrName;
+use shoal_proto::{Attr, Handle, Kind, Name, Owner, Rights, SetAttr, Status};
+use shoal_vfs::{Error, Opened, RenameFlags, Result, Space, Vfs};
+use std::time::Duration;
+
+impl<B: Vfs> Container<B> {
+    /// An object below, as it is seen here.
+    async fn seen(&self, attr: Attr) -> Result<Attr> {
+        match self.0.is_container(attr.handle, attr.kind).await? {
+            true => attributes::of(&self.0, attr.handle).await,
+            false => Ok(attr),
+        }
+    }
+
+    fn check_name(&self, dir: Handle, name: &Name) -> Result<()> {
+        if dir == Handle::ROOT && *name == names::bin() {
+            let words = "`.shoal` at the root is this program's own";
+            return Err(Error::new(Status::NotPermitted, "create").of(dir).because(words));
+        }
+        Ok(())
+    }
+
+    /// The container of a name, if it is one.
+    async fn container_of(&self, dir: Handle, name: &Name) -> Result<(Attr, bool)> {
+        let attr = self.0.over.lookup(dir, name).await?;
+        let is_container = self.0.is_container(attr.handle, attr.kind).await?;
+        Ok((attr, is_container))
+    }
+
+    /// Make a container aside, and give it its name.
+    async fn make(&self, dir: Handle, name: &Name, owner: Owner) -> Result<Handle> {
+        let shared = &self.0;
+        let (bin, aside) = (shared.bin().await?, shared.draw_name("new")?);
+        let folder = Owner { mode: attributes::folder_mode(owner.mode), ..owner };
+        let made = shared.over.mkdir(bin, &aside, folder).await?.handle;
+        let record = Owner { mode: attributes::record_mode(owner.mode), ..owner };
+        let text = Bytes::from_static(names::RECORD_TEXT.as_bytes());
+        let no_replace = RenameFlags { no_replace: true, exchange: false };
+        let named = async {
+            shared.put(made, &names::record(), record, text).await?;
+            shared.over.rename(bin, &aside, dir, name, no_replace).await
+        };
+        if let Err(error) = named.await {
+            shared.take_back(&aside, made).await;
+            return Err(error);
+        }
+        shared.knows(made, true);
+        Ok(made)
+    }
+
+    async fn opened(&self, object: Handle, rights: Rights) -> Result<ContainerFile<B>> {
+        let state = self.0.state(object);
+        // It counts as open before it is read: a removal meanwhile leaves it.
+        let file = ContainerFile::new(state.clone(), rights);
+        state.refresh().await?;
+        Ok(file)
+    }
+}
+
+impl<B: Vfs> Vfs for Container<B> {
+    type File = ContainerFile<B>;
+    type Listing = ContainerListing<B>;
+
+    const HEARS_REFERENCES: bool = B::HEARS_REFERENCES;
+
+    async fn lookup(&self, dir: Handle, name: &Name) -> Result<Attr> {
+        if dir == Handle::ROOT && *name == names::bin() {
+            return Err(Error::new(Status::NotFound, "lookup").of(dir));
+        }
+        let attr = self.0.over.lookup(dir, name).await?;
+        self.seen(attr).await
+    }
+
+    async fn getattr(&self, object: Handle) -> Result<Attr> {
+        let attr = self.0.over.getattr(object).await?;
+        self.seen(attr).await
+    }
+
+    async fn setattr(&self, object: Handle, set: SetAttr) -> Result<Attr> {
+        match self.0.is_container_handle(object).await? {
+            true => attributes::set(&self.0, object, set).await,
+            false => self.0.over.setattr(object, set).await,
+        }
+    }
+
+    async fn truncate(&self, object: Handle, size: u64, kill_privileges: bool) -> Result<Attr> {
+        if !self.0.is_container_handle(object).await? {
+            return self.0.over.truncate(object, size, kill_privileges).await;
+        }
+        if i64::try_from(size).is_err() {
+            return Err(Error::new(Status::FileTooBig, "truncate").of(object));
+        }
+        let file = self.opened(object, Rights::READ | Rights::WRITE).await?;
+        if self.0.state(object).size() != size {
+            file.truncate(size).await?;
+        }
+        let set = SetAttr { kill_privileges, ..SetAttr::default() };
+        if kill_privileges {
+            attributes::set(&self.0, object, set).await?;
+        }
+        let attr = attributes::of(&self.0, object).await?;
+        shoal_vfs::VfsFile::close(file).await?;
+        Ok(attr)
+    }
+
+    async fn readlink(&self, object: Handle) -> Result<Bytes> {
+        self.0.over.readlink(object).await
+    }
+
+    async fn create(
+        &self,
+        dir: Handle,
+        name: &Name,
+        owner: Owner,
+        exclusive: bool,
+        rights: Rights,
+    ) -> Result<(Attr, bool, ContainerFile<B>)> {
+        self.check_name(dir, name)?;
+        loop {
+            match self.make(dir, name, owner).await {
+                Ok(made) => {
+                    let state = self.0.state(made);
+                    state.is_new();
+                    let file = ContainerFile::new(state, rights);
+                    return Ok((attributes::of(&self.0, made).await?, true, file));
+                }
+                Err(error) if error.status == Status::Exists && !exclusive => {}
+                Err(error) => return Err(error),
+            }
+            match self.container_of(dir, name).await {
+                Ok((attr, true)) => {
+                    let file = self.opened(attr.handle, rights).await?;
+                    return Ok((attributes::of(&self.0, attr.handle).await?, false, file));
+                }
+                Ok((attr, false)) => {
+                    let status = match attr.kind {
+                        Kind::Directory => Status::IsDirectory,
+                        Kind::Symlink => Status::Loop,
+                        _ => Status::NotSupported,
+                    };
+                    return Err(Error::new(status, "create").of(attr.handle));
+                }
+                // Removed between the two.
+                Err(error) if error.status == Status::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn mknod(&self, dir: Handle, name: &Name, owner: Owner, kind: Kind, device: u64) -> Result<Attr> {
+        self.check_name(dir, name)?;
+        if kind != Kind::File {
+            return self.0.over.mknod(dir, name, owner, kind, device).await;
+        }
+        let made = self.make(dir, name, owner).await?;
+        attributes::of(&self.0, made).await
+    }
+
+    async fn mkdir(&self, dir: Handle, name: &Name, owner: Owner) -> Result<Attr> {
+        self.check_name(dir, name)?;
+        let attr = self.0.over.mkdir(dir, name, owner).await?;
+        self.0.knows(attr.handle, false);
+        Ok(attr)
+    }
+
+    async fn symlink(&self, dir: Handle, name: &Name, owner: Owner, target: &[u8]) -> Result<Attr> {
+        self.check_name(dir, name)?;
+        self.0.over.symlink(dir, name, owner, target).await
+    }
+
+    async fn link(&self, object: Handle, dir: Handle, name: &Name) -> Result<Attr> {
+        self.check_name(dir, name)?;
+        if self.0.is_container_handle(object).await? {
+            let words = "a container has one name: hard links of files are not offered here";
+            return Err(Error::new(Status::NotPermitted, "link").of(object).because(words));
+        }
+        self.0.over.link(object, dir, name).await
+    }
+
+    async fn unlink(&self, dir: Handle, name: &Name) -> Result<()> {
+        let (attr, is_container) = self.container_of(dir, name).await?;
+        match is_container {
+            true => self.0.remove(dir, name, attr.handle).await,
+            false => self.0.over.unlink(dir, name).await,
+        }
+    }
+
+    async fn rmdir(&self, dir: Handle, name: &Name) -> Result<()> {
+        self.check_name(dir, name)?;
+        let (attr, is_container) = self.container_of(dir, name).await?;
+        if is_container {
+            return Err(Error::new(Status::NotDirectory, "rmdir").of(attr.handle));
+        }
+        self.0.over.rmdir(dir, name).await
+    }
+
+    async fn rename(
+        &self,
+        from: Handle,
+        from_name: &Name,
+        to: Handle,
+        to_name: &Name,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.check_name(from, from_name)?;
+        self.check_name(to, to_name)?;
+        let over = &self.0.over;
+        let target = match self.container_of(to, to_name).await {
+            Ok(found) => Some(found),
+            Err(error) if error.status == Status::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let Some((old, old_is_container)) = target.filter(|_| !flags.no_replace && !flags.exchange) else {
+            return over.rename(from, from_name, to, to_name, flags).await;
+        };
+        let (new, new_is_container) = self.container_of(from, from_name).await?;
+        if new.handle == old.handle {
+            return Ok(());
+        }
+        if !old_is_container && !new_is_container {
+            return over.rename(from, from_name, to, to_name, flags).await;
+        }
+        let is_dir = |attr: &Attr, is_container: bool| attr.kind == Kind::Directory && !is_container;
+        match (is_dir(&new, new_is_container), is_dir(&old, old_is_container)) {
+            (true, false) => return Err(Error::new(Status::NotDirectory, "rename").of(old.handle)),
+            (false, true) => return Err(Error::new(Status::IsDirectory, "rename").of(old.handle)),
+            _ => {}
+        }
+        let exchange = RenameFlags { no_replace: false, exchange: true };
+        match over.rename(from, from_name, to, to_name, exchange).await {
+            // The old one has the source's name now.
+            Ok(()) if old_is_container => self.0.remove(from, from_name, old.handle).await,
+            Ok(()) => over.unlink(from, from_name).await,
+            // No exchange below: the target has no name for a moment.
+            Err(error) if matches!(error.status, Status::Invalid | Status::NotSupported) => {
+                match old_is_container {
+                    true => self.0.remove(to, to_name, old.handle).await?,
+                    false => over.unlink(to, to_name).await?,
+                }
+                over.rename(from, from_name, to, to_name, flags).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn open_past_pages(&self, object: Handle, rights: Rights) -> Result<Opened<ContainerFile<B>, ()>> {
+        if !self.0.is_container_handle(object).await? {
+            let attr = self.0.over.getattr(object).await?;
+            let status = match attr.kind {
+                Kind::Directory => Status::IsDirectory,
+                _ => Status::NotSupported,
+            };
+            let words = "it is no container: it was not made through this mount";
+            return Err(Error::new(status, "open").of(object).because(words));
+        }
+        let file = self.opened(object, rights).await?;
+        let state = self.0.state(object);
+        Ok(Opened { file, size: Some(state.size()), has_name: !state.is_removed.get(), counts: () })
+    }
+
+    fn has_open(&self, object: Handle) -> bool {
+        self.0.state_in_use(object).is_some()
+    }
+
+    fn opendir(&self, dir: Handle, patience: Duration) -> ContainerListing<B> {
+        ContainerListing::new(self, dir, patience)
+    }
+
+    async fn getxattr(&self, object: Handle, name: &[u8]) -> Result<Bytes> {
+        self.0.over.getxattr(object, name).await
+    }
+
+    async fn setxattr(
+        &self,
+        object: Handle,
+        name: &[u8],
+        value: &[u8],
+        create: bool,
+        replace: bool,
+    ) -> Result<()> {
+        self.0.over.setxattr(object, name, value, create, replace).await
+    }
+
+    async fn listxattr(&self, object: Handle) -> Result<Vec<XattrName>> {
+        self.0.over.listxattr(object).await
+    }
+
+    async fn removexattr(&self, object: Handle, name: &[u8]) -> Result<()> {
+        self.0.over.removexattr(object, name).await
+    }
+
+    async fn fsync_directory(&self, dir: Handle) -> Result<()> {
+        self.0.over.fsync_directory(dir).await
+    }
+
+    async fn sync_all(&self) -> Result<()> {
+        self.0.over.sync_all().await
+    }
+
+    async fn statfs(&self) -> Result<Space> {
+        self.0.over.statfs().await
+    }
+
+    async fn close(&self) {
+        let ended = self.0.env.deadline(self.deadline(), self.0.removals_ended()).await;
+        if ended.is_err() {
+            tracing::warn!("removed containers are left in `.shoal`");
+        }
+        self.0.over.close().await;
+    }
+
+    fn deadline(&self) -> Instant {
+        self.0.over.deadline()
+    }
+
+    fn call<F: Future<Output = ()> + Unpin + 'static>(
+        &self,
+        thread: u32,
+        work: F,
+    ) -> impl Future<Output = ()> + use<B, F> + 'static {
+        self.0.over.call(thread, work)
+    }
+
+    fn hear_interrupts(&self, is_interrupted: impl Fn(u32) -> bool + 'static) {
+        self.0.over.hear_interrupts(is_interrupted);
+    }
+
+    fn referred(&self, object: Handle) {
+        self.0.over.referred(object);
+    }
+
+    fn forgotten(&self, object: Handle, answers: u64) {
+        self.0.over.forgotten(object, answers);
+    }
+}

@@ -1,0 +1,127 @@
+//! Names in a container, and what they say.
+
+use crate::writer_id::WriterId;
+use shoal_proto::Name;
+use shoal_vfs::{Error, Result};
+use std::collections::BTreeMap;
+
+/// The access record: its presence makes a directory a container.
+pub(super) fn record() -> Name {
+    constant(".shoal-container")
+}
+
+/// At the root: containers without a name.
+pub(super) fn bin() -> Name {
+    constant(".shoal")
+}
+
+/// The text of an access record.
+pub(super) const RECORD_TEXT: &str = "shoal container 1\n\nThis directory is one file. Use it through `shoal \
+mount --over DIR --transform container MNT`.\n";
+
+fn constant(text: &str) -> Name {
+    Name::new(text.as_bytes()).expect("a constant name is a name")
+}
+
+/// A name that is made here.
+pub(super) fn name(text: &str) -> Result<Name> {
+    Name::new(text.as_bytes()).map_err(|status| Error::new(status, "container"))
+}
+
+/// A writer that is open, or that ended without a dropping.
+pub(super) fn open(id: WriterId) -> Result<Name> {
+    name(&format!("w.{id}"))
+}
+
+/// The facts of a closed writer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Dropping {
+    /// Where the file ends, as far as it knew.
+    pub(super) end: u64,
+    /// Bytes of its data log.
+    pub(super) bytes: u64,
+    /// The cuts that it knew of.
+    pub(super) cuts: u64,
+}
+
+impl Dropping {
+    pub(super) fn name(&self, id: WriterId) -> Result<Name> {
+        name(&format!("d.{id}.{:x}.{:x}.{:x}", self.end, self.bytes, self.cuts))
+    }
+}
+
+/// A cut in a writer's index log.
+pub(super) fn cut(id: WriterId, number: u64) -> Result<Name> {
+    name(&format!("c.{id}.{number:x}"))
+}
+
+/// A folder of logs.
+pub(super) fn folder(number: u32) -> Result<Name> {
+    name(&format!("h.{number}"))
+}
+
+pub(super) fn data(id: WriterId) -> Result<Name> {
+    name(&format!("data.{id}"))
+}
+
+pub(super) fn index(id: WriterId) -> Result<Name> {
+    name(&format!("index.{id}"))
+}
+
+/// The names of a container.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Contents {
+    /// The writers, with the facts of closed ones.
+    pub(super) writers: BTreeMap<WriterId, Option<Dropping>>,
+    pub(super) cuts: u64,
+}
+
+impl Contents {
+    /// A name of the container.
+    pub(super) fn add(&mut self, name: &[u8]) {
+        let Ok(text) = std::str::from_utf8(name) else { return };
+        let mut parts = text.split('.');
+        let kind = parts.next();
+        let Some(id) = parts.next().and_then(WriterId::parse) else { return };
+        let mut number = || parts.next().and_then(|part| u64::from_str_radix(part, 16).ok());
+        match kind {
+            // Open counts: a writer that is being closed has both for a moment.
+            Some("w") => drop(self.writers.insert(id, None)),
+            Some("d") => {
+                if let (Some(end), Some(bytes), Some(cuts)) = (number(), number(), number()) {
+                    self.writers.entry(id).or_insert(Some(Dropping { end, bytes, cuts }));
+                }
+            }
+            Some("c") => self.cuts += 1,
+            _ => {}
+        }
+    }
+
+    /// The size and stored bytes, if every writer is closed and knew of every cut.
+    pub(super) fn facts(&self) -> Option<(u64, u64)> {
+        self.writers.values().try_fold((0, 0u64), |(end, bytes), dropping| {
+            let known = dropping.filter(|dropping| dropping.cuts == self.cuts)?;
+            Some((known.end.max(end), bytes.saturating_add(known.bytes)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn droppings_say_the_size_only_if_all_writers_are_closed_and_knew_of_all_cuts() {
+        let (a, b) = (WriterId([1; 16]), WriterId([2; 16]));
+        let mut contents = Contents::default();
+        let add = |contents: &mut Contents, name: Name| contents.add(name.as_bytes());
+        add(&mut contents, Dropping { end: 100, bytes: 10, cuts: 0 }.name(a).unwrap());
+        add(&mut contents, Dropping { end: 50, bytes: 60, cuts: 0 }.name(b).unwrap());
+        assert_eq!(contents.facts(), Some((100, 70)));
+        let mut cut_later = contents.clone();
+        add(&mut cut_later, cut(a, 0).unwrap());
+        assert_eq!(cut_later.facts(), None);
+        add(&mut contents, open(a).unwrap());
+        assert_eq!(contents.facts(), None);
+    }
+}

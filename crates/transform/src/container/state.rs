@@ -1,0 +1,349 @@
+//! A container in use: its index, and the writers of this process.
+
+use super::load;
+use super::names::Contents;
+use super::writer::{Idle, Writer};
+use super::{Shared, names};
+use crate::index::Index;
+use crate::limits::{FOLDERS, LOADS_AT_ONCE};
+use crate::record::{Cut, Found};
+use crate::writer_id::WriterId;
+use bytes::{Bytes, BytesMut};
+use futures_util::future::try_join_all;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use shoal_env::local::Semaphore;
+use shoal_pattern::{Deal, Dealt, Pattern, Placement, Window};
+use shoal_proto::{Handle, Owner, Rights, SetAttr, Status, Time};
+use shoal_vfs::{Error, Result, Vfs, VfsFile};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Writes that may be under way at once; a reload takes all turns.
+const TURNS: u64 = 1 << 16;
+/// Bytes of a log that lie no further apart are read at once.
+const GAP_MAX: u64 = 64 << 10;
+
+/// See the module.
+pub(crate) struct State<B: Vfs> {
+    pub(crate) shared: Rc<Shared<B>>,
+    pub(crate) object: Handle,
+    /// Open files.
+    pub(crate) opens: Cell<u64>,
+    /// Its name was removed.
+    pub(crate) is_removed: Cell<bool>,
+    pub(crate) index: RefCell<Index>,
+    /// The container's names when its logs were read.
+    read_at: RefCell<Option<Contents>>,
+    /// Writers of this process.
+    writers: RefCell<Vec<Rc<Writer<B>>>>,
+    idle: RefCell<Vec<Idle>>,
+    /// Logs that are open for reading.
+    readers: RefCell<HashMap<WriterId, B::File>>,
+    /// A write has one turn, a reload all of them.
+    turns: Semaphore,
+    /// Appends have places up to here.
+    reserved: Cell<u64>,
+    /// The last write, if its time is not in the access record yet.
+    wrote_at: Cell<Option<Time>>,
+}
+
+impl<B: Vfs> State<B> {
+    pub(super) fn new(shared: Rc<Shared<B>>, object: Handle) -> Rc<State<B>> {
+        Rc::new(State {
+            shared,
+            object,
+            opens: Cell::new(0),
+            is_removed: Cell::new(false),
+            index: RefCell::default(),
+            read_at: RefCell::default(),
+            writers: RefCell::default(),
+            idle: RefCell::default(),
+            readers: RefCell::default(),
+            turns: Semaphore::new(TURNS),
+            reserved: Cell::new(0),
+            wrote_at: Cell::new(None),
+        })
+    }
+
+    /// It was just made: there is nothing to read.
+    pub(super) fn is_new(&self) {
+        self.read_at.replace(Some(Contents::default()));
+    }
+
+    /// See what other processes published: read the logs, if any changed.
+    pub(super) async fn refresh(&self) -> Result<()> {
+        let _all = self.turns.acquire(TURNS).await;
+        self.reload().await
+    }
+
+    /// The caller has all turns.
+    async fn reload(&self) -> Result<()> {
+        let contents = load::contents(&self.shared.over, self.object).await?;
+        let is_own = |id: &WriterId| self.writers.borrow().iter().any(|writer| writer.id == *id);
+        let is_open_elsewhere = contents.writers.iter().any(|(id, closed)| closed.is_none() && !is_own(id));
+        if !is_open_elsewhere && self.read_at.borrow().as_ref().is_some_and(|seen| *seen == contents) {
+            return Ok(());
+        }
+        let logs = load::logs(&self.shared.over, self.object, contents.writers.keys().copied()).await?;
+        let index = load::index(self.object, &logs)?;
+        self.shared.clock.found(index.newest());
+        self.index.replace(index);
+        self.reserved.set(0);
+        // What is written from now on is newer than all that was found.
+        self.writers.borrow().iter().for_each(|writer| writer.end_entry());
+        self.read_at.replace(Some(contents));
+        Ok(())
+    }
+
+    /// The size of the file, as this process knows it.
+    pub(super) fn size(&self) -> u64 {
+        self.index.borrow().size()
+    }
+
+    /// When it was written last, if the access record does not say so yet.
+    pub(super) fn wrote_at(&self) -> Option<Time> {
+        self.wrote_at.get()
+    }
+
+    /// Its times were set.
+    pub(super) fn times_were_set(&self) {
+        self.wrote_at.set(None);
+    }
+
+    /// A writer for an open file: one of this process that is closed, or a new one.
+    pub(super) async fn writer(&self, owner: Owner) -> Result<Rc<Writer<B>>> {
+        while let Some(idle) = self.pop_idle() {
+            if let Some(writer) = Writer::again(self, idle, owner).await? {
+                return Ok(self.adopt(writer));
+            }
+        }
+        let writer = Writer::make(self, owner).await?;
+        Ok(self.adopt(writer))
+    }
+
+    fn pop_idle(&self) -> Option<Idle> {
+        self.idle.borrow_mut().pop()
+    }
+
+    fn adopt(&self, writer: Writer<B>) -> Rc<Writer<B>> {
+        let writer = Rc::new(writer);
+        self.index.borrow_mut().add_log(writer.id);
+        if let Some(seen) = self.read_at.borrow_mut().as_mut() {
+            seen.writers.insert(writer.id, None);
+        }
+        self.writers.borrow_mut().push(writer.clone());
+        writer
+    }
+
+    /// Write at a place.
+    pub(super) async fn write(&self, writer: &Writer<B>, logical: u64, data: Bytes) -> Result<()> {
+        let _turn = self.turns.acquire(1).await;
+        self.write_now(writer, logical, data).await
+    }
+
+    /// Append: the place is the file's end, and each append has its own.
+    pub(super) async fn append(&self, writer: &Writer<B>, data: Bytes) -> Result<u64> {
+        let _turn = self.turns.acquire(1).await;
+        let place = self.size().max(self.reserved.get());
+        self.reserved.set(place + data.len() as u64);
+        self.write_now(writer, place, data).await?;
+        Ok(place)
+    }
+
+    async fn write_now(&self, writer: &Writer<B>, logical: u64, data: Bytes) -> Result<()> {
+        let len = data.len() as u64;
+        if logical.checked_add(len).is_none_or(|end| i64::try_from(end).is_err()) {
+            return Err(Error::new(Status::FileTooBig, "write").of(self.object));
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        let _own = writer.turn.acquire(1).await;
+        // An entry has one stamp: a write over newer bytes needs a newer one.
+        if let Some(current) = writer.current()
+            && self.index.borrow().is_newer_within(logical, len, current.stamp)
+        {
+            writer.end_entry();
+        }
+        let stamp = || self.shared.clock.draw(&self.shared.env);
+        let (current, begins) = writer.write(&self.shared.over, logical, data, stamp).await?;
+        let mut index = self.index.borrow_mut();
+        let log = index.add_log(writer.id);
+        index.wrote(log, current, begins, len);
+        self.wrote_at.set(Some(Time(self.shared.env.wall().0)));
+        Ok(())
+    }
+
+    /// Set the size. Published before it returns: it names how far it found each log, and cuts no other byte.
+    pub(super) async fn truncate(&self, writer: &Writer<B>, size: u64) -> Result<()> {
+        let _all = self.turns.acquire(TURNS).await;
+        self.reload().await?;
+        if self.size() == size {
+            return Ok(());
+        }
+        let stamp = self.shared.clock.draw(&self.shared.env);
+        if size > self.size() {
+            writer.extend(size, stamp).await?;
+            self.index.borrow_mut().ends_at_least(size, stamp);
+        } else {
+            self.cut(writer, size, stamp).await?;
+        }
+        self.wrote_at.set(Some(Time(self.shared.env.wall().0)));
+        Ok(())
+    }
+
+    async fn cut(&self, writer: &Writer<B>, size: u64, stamp: u64) -> Result<()> {
+        let (over, number) = (&self.shared.over, self.read_at.borrow().as_ref().map_or(0, |seen| seen.cuts));
+        let logs = self.found().await?;
+        // From here on no dropping that does not know of it is believed.
+        let owner = Owner { mode: 0o644, uid: 0, gid: 0 };
+        let owner = super::attributes::owner_of(over, self.object).await.unwrap_or(owner);
+        self.shared.put(self.object, &names::cut(writer.id, number)?, owner, Bytes::new()).await?;
+        writer.cut(Cut { size, stamp, logs }).await?;
+        self.read_at.replace(None);
+        self.reload().await
+    }
+
+    /// How far each log is found.
+    async fn found(&self) -> Result<Vec<Found>> {
+        let ids: Vec<WriterId> = self.index.borrow().logs().to_vec();
+        let found = ids.into_iter().map(|id| async move {
+            let own = self.writers.borrow().iter().find(|writer| writer.id == id).map(|w| w.lengths());
+            let (data, index) = match own {
+                Some(lengths) => lengths,
+                None => self.lengths(id).await?,
+            };
+            Ok::<_, Error>(Found { id, data, index })
+        });
+        stream::iter(found).buffered(LOADS_AT_ONCE).try_collect().await
+    }
+
+    /// Bytes of another's logs.
+    async fn lengths(&self, id: WriterId) -> Result<(u64, u64)> {
+        let over = &self.shared.over;
+        let folder = over.lookup(self.object, &names::folder(id.folder(FOLDERS))?).await?.handle;
+        let data = over.lookup(folder, &names::data(id)?).await?.size;
+        let index = over.lookup(folder, &names::index(id)?).await?.size;
+        Ok((data, index))
+    }
+
+    /// Make all that this process wrote durable.
+    pub(super) async fn sync(&self) -> Result<()> {
+        let writers: Vec<Rc<Writer<B>>> = self.writers.borrow().clone();
+        try_join_all(writers.iter().map(|writer| writer.sync(self))).await?;
+        self.publish_time().await
+    }
+
+    /// Bring the time of the last write into the access record.
+    async fn publish_time(&self) -> Result<()> {
+        let Some(mtime) = self.wrote_at.take() else { return Ok(()) };
+        let record = self.shared.over.lookup(self.object, &names::record()).await?;
+        let set = SetAttr { mtime: Some(mtime), ..SetAttr::default() };
+        self.shared.over.setattr(record.handle, set).await?;
+        Ok(())
+    }
+
+    /// An open file that wrote is gone.
+    pub(super) async fn release(&self, writer: &Rc<Writer<B>>) -> Result<()> {
+        writer.users.set(writer.users.get() - 1);
+        if writer.users.get() > 0 {
+            return Ok(());
+        }
+        self.writers.borrow_mut().retain(|other| other.id != writer.id);
+        if self.is_removed.get() {
+            return Ok(());
+        }
+        let (end, cuts) = (self.size(), self.read_at.borrow().as_ref().map_or(0, |seen| seen.cuts));
+        writer.end_entry();
+        let idle = writer.close(self, end, cuts).await?;
+        if let Some(seen) = self.read_at.borrow_mut().as_mut() {
+            seen.add(idle.dropping_name()?.as_bytes());
+            seen.writers.insert(idle.id, Some(idle.dropping()));
+        }
+        self.idle.borrow_mut().push(idle);
+        self.publish_time().await
+    }
+
+    /// Read; short only at the end of the file.
+    pub(super) async fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
+        let len = self.size().saturating_sub(offset).min(len as u64);
+        if len == 0 {
+            return Ok(Bytes::new());
+        }
+        let pattern = Pattern::contiguous(offset as i64, len)
+            .map_err(|error| Error::new(Status::Invalid, "read").because(error.to_string()))?;
+        let (mut dealt, logs) = {
+            let index = self.index.borrow();
+            let placement: &dyn Placement = &*index;
+            let deal = Deal::new(&pattern, Window::all(&pattern), placement)
+                .map_err(|error| Error::new(Status::Invalid, "read").because(error.to_string()))?;
+            let dealt: Vec<Dealt> = deal.filter(|run| run.object.is_some()).collect();
+            (dealt, index.logs().to_vec())
+        };
+        if let [only] = dealt[..]
+            && only.len == len
+        {
+            return self.read_log(logs[only.object.unwrap_or(0) as usize], only.place, len).await;
+        }
+        dealt.sort_unstable_by_key(|run| (run.object, run.place));
+        let groups = dealt.chunk_by(|run, next| {
+            run.object == next.object && next.place.saturating_sub(run.place + run.len) <= GAP_MAX
+        });
+        let reads = groups.map(|group| self.read_group(&logs, group));
+        let reads: Vec<_> = stream::iter(reads).buffer_unordered(LOADS_AT_ONCE).try_collect().await?;
+        let mut packed = BytesMut::zeroed(len as usize);
+        for (group, from, bytes) in reads {
+            for run in group {
+                let there = (run.place - from) as usize;
+                let (to, len) = (run.packed as usize, run.len as usize);
+                packed[to..to + len].copy_from_slice(&bytes[there..there + len]);
+            }
+        }
+        Ok(packed.freeze())
+    }
+
+    async fn read_group<'a>(
+        &self,
+        logs: &[WriterId],
+        group: &'a [Dealt],
+    ) -> Result<(&'a [Dealt], u64, Bytes)> {
+        let from = group[0].place;
+        let end = group.iter().map(|run| run.place + run.len).max().unwrap_or(from);
+        let id = logs[group[0].object.unwrap_or(0) as usize];
+        Ok((group, from, self.read_log(id, from, end - from).await?))
+    }
+
+    /// Bytes of a data log, all of them.
+    async fn read_log(&self, id: WriterId, place: u64, len: u64) -> Result<Bytes> {
+        let file = self.reader(id).await?;
+        let bytes = file.read(place, len as usize).await?;
+        if (bytes.len() as u64) < len {
+            let words = format!(
+                "the data log of writer {id} is shorter than its index says: `shoal container check`"
+            );
+            return Err(Error::new(Status::Io, "read").of(self.object).because(words));
+        }
+        Ok(bytes)
+    }
+
+    async fn reader(&self, id: WriterId) -> Result<B::File> {
+        if let Some(own) = self.writers.borrow().iter().find(|writer| writer.id == id) {
+            return Ok(own.data.clone());
+        }
+        if let Some(open) = self.readers.borrow().get(&id) {
+            return Ok(open.clone());
+        }
+        let over = &self.shared.over;
+        let folder = over.lookup(self.object, &names::folder(id.folder(FOLDERS))?).await?;
+        let data = over.lookup(folder.handle, &names::data(id)?).await?;
+        let file = over.open(data.handle, Rights::READ).await?;
+        self.readers.borrow_mut().insert(id, file.clone());
+        Ok(file)
+    }
+
+    /// No file is open any more: its logs are closed.
+    pub(super) fn drop_readers(&self) {
+        self.readers.borrow_mut().clear();
+    }
+}

@@ -1,0 +1,220 @@
+//! A writer: a data log and an index log of its own.
+//!
+//! **An entry is in the index log before the bytes that it names are appended.** Both are written at positions
+//! that the writer keeps, one write at a time; after an error the data log's true length counts.
+
+use super::names;
+use super::state::State;
+use crate::limits::FOLDERS;
+use crate::online::Online;
+use crate::record::{Cut, Entry, Record, VERSION};
+use crate::writer_id::WriterId;
+use bytes::Bytes;
+use futures_util::future::try_join;
+use shoal_env::local::Semaphore;
+use shoal_proto::{Handle, Name, Owner, Rights, Status};
+use shoal_vfs::{Result, Vfs, VfsFile};
+use std::cell::{Cell, RefCell};
+
+/// A writer's logs, open.
+pub(crate) struct Writer<B: Vfs> {
+    pub(super) id: WriterId,
+    pub(super) data: B::File,
+    index: B::File,
+    folder: Handle,
+    online: RefCell<Online>,
+    index_bytes: Cell<u64>,
+    /// One write at a time.
+    pub(super) turn: Semaphore,
+    /// Something was written since the last sync.
+    is_dirty: Cell<bool>,
+    /// Its names were not made durable yet.
+    is_new: Cell<bool>,
+    /// Open files that write with it.
+    pub(super) users: Cell<u32>,
+}
+
+/// A writer of this process that is closed, and may be continued.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Idle {
+    pub(super) id: WriterId,
+    data: u64,
+    index: u64,
+    dropping: names::Dropping,
+}
+
+const RIGHTS: Rights = Rights::READ.union(Rights::WRITE);
+
+impl<B: Vfs> Writer<B> {
+    /// A new writer of a container.
+    pub(super) async fn make(state: &State<B>, owner: Owner) -> Result<Writer<B>> {
+        let (shared, id) = (&state.shared, WriterId::draw(&state.shared.env));
+        let over = &shared.over;
+        shared.put(state.object, &names::open(id)?, owner, Bytes::new()).await?;
+        let folder = folder(state, id, owner).await?;
+        let (index, data) = (names::index(id)?, names::data(id)?);
+        let ((_, _, index), (_, _, data)) = try_join(
+            over.create(folder, &index, owner, true, RIGHTS),
+            over.create(folder, &data, owner, true, RIGHTS),
+        )
+        .await?;
+        let head = Record::Head { version: VERSION, id, words: shared.words.clone() }.encode();
+        let index_bytes = head.len() as u64;
+        index.write(0, head.into()).await?;
+        Ok(Writer {
+            id,
+            data,
+            index,
+            folder,
+            online: RefCell::new(Online::at(0)),
+            index_bytes: Cell::new(index_bytes),
+            turn: Semaphore::new(1),
+            is_dirty: Cell::new(true),
+            is_new: Cell::new(true),
+            users: Cell::new(0),
+        })
+    }
+
+    /// Continue a closed writer of this process. `None`: another process changed it.
+    pub(super) async fn again(state: &State<B>, idle: Idle, owner: Owner) -> Result<Option<Writer<B>>> {
+        let over = &state.shared.over;
+        let folder = folder(state, idle.id, owner).await?;
+        let (index, data) = (names::index(idle.id)?, names::data(idle.id)?);
+        let found = try_join(over.lookup(folder, &index), over.lookup(folder, &data)).await;
+        let Ok((index, data)) = found else { return Ok(None) };
+        if index.size != idle.index || data.size != idle.data {
+            return Ok(None);
+        }
+        let (from, to) = (idle.dropping.name(idle.id)?, names::open(idle.id)?);
+        let flags = shoal_vfs::RenameFlags::default();
+        match over.rename(state.object, &from, state.object, &to, flags).await {
+            Err(error) if error.status == Status::NotFound => return Ok(None),
+            renamed => renamed?,
+        }
+        let opened = try_join(over.open(index.handle, RIGHTS), over.open(data.handle, RIGHTS));
+        let (index, data) = opened.await?;
+        Ok(Some(Writer {
+            id: idle.id,
+            data,
+            index,
+            folder,
+            online: RefCell::new(Online::at(idle.data)),
+            index_bytes: Cell::new(idle.index),
+            turn: Semaphore::new(1),
+            is_dirty: Cell::new(false),
+            is_new: Cell::new(true),
+            users: Cell::new(0),
+        }))
+    }
+
+    /// Bytes of its data log and of its index log.
+    pub(super) fn lengths(&self) -> (u64, u64) {
+        (self.online.borrow().physical(), self.index_bytes.get())
+    }
+
+    /// The entry under way.
+    pub(super) fn current(&self) -> Option<Entry> {
+        self.online.borrow().current()
+    }
+
+    /// The next write begins an entry.
+    pub(super) fn end_entry(&self) {
+        self.online.borrow_mut().end_entry();
+    }
+
+    async fn record(&self, record: &Record) -> Result<()> {
+        let (bytes, at) = (record.encode(), self.index_bytes.get());
+        self.is_dirty.set(true);
+        let len = bytes.len() as u64;
+        self.index.write(at, bytes.into()).await?;
+        self.index_bytes.set(at + len);
+        Ok(())
+    }
+
+    /// Append bytes of a place, with their entry first if they need one. The entry that names them, and whether
+    /// they are its first. The caller holds the writer's turn.
+    pub(super) async fn write(
+        &self,
+        over: &B,
+        logical: u64,
+        data: Bytes,
+        stamp: impl FnOnce() -> u64,
+    ) -> Result<(Entry, bool)> {
+        let len = data.len() as u64;
+        let entry = self.online.borrow().entry_for(logical, len, stamp);
+        if let Some(entry) = entry {
+            self.record(&Record::Entry(entry)).await?;
+        }
+        self.is_dirty.set(true);
+        let physical = self.online.borrow().physical();
+        if let Err(error) = self.data.write(physical, data).await {
+            // A part may be there: it is named, and the next bytes go after it.
+            let now = over.getattr(self.data.handle()).await.map_or(physical + len, |attr| attr.size);
+            self.online.borrow_mut().failed(now.max(physical));
+            return Err(error);
+        }
+        let mut online = self.online.borrow_mut();
+        online.wrote(entry, logical, len);
+        let current = online.current().expect("bytes were just written under it");
+        Ok((current, entry.is_some()))
+    }
+
+    /// Publish a cut.
+    pub(super) async fn cut(&self, cut: Cut) -> Result<()> {
+        self.end_entry();
+        self.record(&Record::Cut(cut)).await
+    }
+
+    /// Say that the file is at least so long.
+    pub(super) async fn extend(&self, size: u64, stamp: u64) -> Result<()> {
+        self.record(&Record::End { size, stamp }).await
+    }
+
+    /// Make all that was written durable.
+    pub(super) async fn sync(&self, state: &State<B>) -> Result<()> {
+        if self.is_dirty.replace(false) {
+            // Their order does not matter: an entry is believed only as far as its data log reaches.
+            let synced = try_join(self.data.fsync(), self.index.fsync()).await;
+            synced.inspect_err(|_| self.is_dirty.set(true))?;
+        }
+        if self.is_new.get() {
+            let over = &state.shared.over;
+            try_join(over.fsync_directory(self.folder), over.fsync_directory(state.object)).await?;
+            self.is_new.set(false);
+        }
+        Ok(())
+    }
+
+    /// Close it: a dropping takes the place of its open record.
+    pub(super) async fn close(&self, state: &State<B>, end: u64, cuts: u64) -> Result<Idle> {
+        let (data, index) = self.lengths();
+        let dropping = names::Dropping { end, bytes: data, cuts };
+        let (from, to): (Name, Name) = (names::open(self.id)?, dropping.name(self.id)?);
+        let flags = shoal_vfs::RenameFlags::default();
+        state.shared.over.rename(state.object, &from, state.object, &to, flags).await?;
+        Ok(Idle { id: self.id, data, index, dropping })
+    }
+}
+
+/// The folder of a writer's logs, made if it is missing.
+async fn folder<B: Vfs>(state: &State<B>, id: WriterId, owner: Owner) -> Result<Handle> {
+    let (over, name) = (&state.shared.over, names::folder(id.folder(FOLDERS))?);
+    let owner = Owner { mode: super::attributes::folder_mode(owner.mode), ..owner };
+    match over.mkdir(state.object, &name, owner).await {
+        Ok(attr) => Ok(attr.handle),
+        Err(error) if error.status == Status::Exists => Ok(over.lookup(state.object, &name).await?.handle),
+        Err(error) => Err(error),
+    }
+}
+
+impl Idle {
+    /// The facts of its closing.
+    pub(super) fn dropping(&self) -> names::Dropping {
+        self.dropping
+    }
+
+    /// The name that says them.
+    pub(super) fn dropping_name(&self) -> Result<Name> {
+        self.dropping.name(self.id)
+    }
+}
