@@ -2,8 +2,8 @@
 
 use crate::crash_point::CrashPoint;
 use crate::{
-    Address, Counters, DirEntry, DiskSpace, File, FileDoor, Instant, Listener, OpenOptions, Stream, WallTime,
-    Work,
+    Address, Counters, DirEntry, DiskSpace, File, FileDoor, HostFiles, Instant, Listener, OpenOptions,
+    Stream, WallTime, Work,
 };
 use futures_channel::oneshot;
 use futures_util::future::LocalBoxFuture;
@@ -51,6 +51,10 @@ pub trait Door {
     fn resolve(&self, host: &str) -> LocalBoxFuture<'static, io::Result<Vec<IpAddr>>>;
     /// Files.
     fn files(&self) -> &dyn FileDoor;
+    /// Users' files.
+    fn host(&self) -> io::Result<Arc<dyn HostFiles>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// The counts.
     fn counters(&self) -> &Arc<Counters>;
     /// Keep polling for up to `span` before the thread sleeps (0: sleep at once). Real only where cores are
@@ -282,6 +286,14 @@ impl Env {
     /// See [`FileDoor::native_path`].
     pub fn native_path(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
         self.0.files().native_path(path.as_ref())
+    }
+
+    /// Users' files, on this machine.
+    ///
+    /// # Errors
+    /// Why they cannot be reached here.
+    pub fn host(&self) -> io::Result<Arc<dyn HostFiles>> {
+        self.0.host()
     }
 
     /// The counts.

@@ -21,6 +21,7 @@ mod counters;
 pub mod crash_point;
 mod door;
 mod file;
+mod host;
 pub mod local;
 pub mod mutant;
 mod open_files;
@@ -34,6 +35,9 @@ pub use clock::{Instant, WallTime};
 pub use counters::{CounterSnapshot, Counters};
 pub use door::{Door, Env, Task};
 pub use file::{AlignedBuf, DirEntry, DiskSpace, File, FileDoor, FileImpl, OpenOptions};
+pub use host::{
+    HostAccess, HostEntry, HostFacts, HostFile, HostFiles, HostListing, HostNode, HostOwner, HostSpace,
+};
 pub use open_files::raise_open_files;
 pub use stream::{Listener, ListenerImpl, Reader, ReaderImpl, Stream, Writer, WriterImpl};
 pub use work::Work;

@@ -15,6 +15,7 @@
 
 mod dir;
 mod file;
+mod host;
 mod inline;
 mod local;
 mod migratable;
@@ -26,7 +27,7 @@ mod tasks;
 mod tcp;
 mod unix;
 
-use crate::{Address, Counters, Door, Env, FileDoor, Instant, Listener, Stream, Task, WallTime};
+use crate::{Address, Counters, Door, Env, FileDoor, HostFiles, Instant, Listener, Stream, Task, WallTime};
 use futures_util::future::LocalBoxFuture;
 use migratable::World;
 pub use migratable::run_woken;
@@ -327,6 +328,10 @@ impl Door for RealDoor {
 
     fn files(&self) -> &dyn FileDoor {
         &self.files
+    }
+
+    fn host(&self) -> io::Result<Arc<dyn HostFiles>> {
+        Ok(Arc::new(host::RealHost::new()?))
     }
 
     fn counters(&self) -> &Arc<Counters> {

@@ -227,8 +227,12 @@ async fn serve<C: Connect>(env: Env, from: C, mut serving: Serving<C::Vfs>) {
     let lists_attributes = vfs.lists_attributes();
     let fs = Rc::new(Fs::new(env, vfs, &serving.options, serving.forgetting.invalidate(), serving.at_once));
     let _ = serving.ready.send(Ok(lists_attributes));
-    while let Some(Message::Run(thread, request)) = serving.requests.next().await {
-        fs.run(thread, request(fs.clone()));
+    loop {
+        match serving.requests.next().await {
+            Some(Message::Run(thread, request)) => fs.run(thread, request(fs.clone())),
+            Some(Message::Forget(object, answers)) => fs.vfs().forgotten(object, answers),
+            Some(Message::End) | None => break,
+        }
     }
     fs.end(UNDER_WAY_GRACE).await;
     drop(serving.taken_away);

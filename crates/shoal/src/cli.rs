@@ -2,12 +2,16 @@
 //! file each.
 
 mod care;
+mod containers;
 mod files;
 mod serving;
 
 pub use care::{Fsck, Ping, Status, Sync};
+pub use containers::{Container, Extract, MapContainer, One};
 pub use files::{Cat, Cp, Layout, Ls, Map, Stat};
-pub use serving::{AddServer, Init, Mount, MountOptions, MoveServer, NewFileSystem, Serve, Umount, Up};
+pub use serving::{
+    AddServer, Init, Mount, MountOptions, MoveServer, NewFileSystem, Serve, Transform, Umount, Up,
+};
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
@@ -62,6 +66,9 @@ pub enum Command {
     Layout(Layout),
     /// Show which bytes of a file are on which server.
     Map(Map),
+    /// Look at containers in a directory below a mount, check them, and put them in order.
+    #[command(subcommand)]
+    Container(Container),
     /// Check that every server answers, and agrees with the others.
     Ping(Ping),
     /// Show the state of the servers, and their counters.

@@ -2,7 +2,7 @@
 //! system.
 
 use crate::address::{MountNote, Place, ShoalAddress};
-use crate::cli::MountOptions;
+use crate::cli::{MountOptions, Transform};
 use crate::mount_options;
 use crate::stop::Event;
 use anyhow::{Context as _, Result, anyhow};
@@ -10,8 +10,11 @@ use shoal_client::Client;
 use shoal_env::Address;
 use shoal_fuse::{Mount, MountError, MountHandle};
 use shoal_proto::ClusterMap;
+use shoal_transform::ContainerOptions;
+use shoal_vfs::{Connect, LocalOptions, Vfs};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// A mount in use is waited for so long at a stop; then it is taken away from its users.
@@ -19,9 +22,44 @@ const STOP_GRACE: Duration = Duration::from_secs(3);
 
 /// A mount that this process serves.
 pub struct Embedded {
-    handle: MountHandle<Client>,
+    handle: Box<dyn Mounted>,
     /// Dropped, it ends the thread that keeps the note.
-    follow: Sender<()>,
+    follow: Option<Sender<()>>,
+}
+
+/// A mount of any file system.
+trait Mounted {
+    fn mountpoint(&self) -> &Path;
+    fn panicked(&self) -> Arc<OnceLock<String>>;
+    fn stop(self: Box<Self>, grace: Duration) -> Result<(), MountError>;
+}
+
+impl<V: Vfs> Mounted for MountHandle<V> {
+    fn mountpoint(&self) -> &Path {
+        MountHandle::mountpoint(self)
+    }
+
+    fn panicked(&self) -> Arc<OnceLock<String>> {
+        MountHandle::panicked(self)
+    }
+
+    fn stop(self: Box<Self>, grace: Duration) -> Result<(), MountError> {
+        MountHandle::stop(*self, grace)
+    }
+}
+
+/// The options of a mount, as the command line gives them.
+fn customary(options: &MountOptions, name: String) -> shoal_fuse::MountOptions {
+    let usual = shoal_fuse::MountOptions::default();
+    shoal_fuse::MountOptions {
+        name,
+        cache: Duration::from_millis(options.attr_timeout),
+        stat_ahead: !options.no_stat_ahead,
+        direct: options.direct,
+        threads: options.threads,
+        allow_other: usual.allow_other || options.allow_other,
+        ..usual
+    }
 }
 
 /// How often the note of a mount is held against its map.
@@ -66,10 +104,37 @@ fn follow_map(
     Ok(ends)
 }
 
+/// The end of a mount by another hand is an event.
+fn watch(ended: impl Future<Output = ()> + Send + 'static, events: &Sender<Event>) -> Result<()> {
+    let events = events.clone();
+    let watch = move || {
+        shoal_env::real::run("mount-end", |_| ended);
+        let _ = events.send(Event::Unmounted);
+    };
+    std::thread::Builder::new().name("mount-end".into()).spawn(watch).context("cannot watch the mount")?;
+    Ok(())
+}
+
+/// Neither of a directory and its mount point may lie in the other: a call would wait for itself.
+fn apart(dir: &Path, at: &Path) -> Result<()> {
+    let whole = std::fs::canonicalize(dir).with_context(|| format!("cannot mount {}", dir.display()))?;
+    let point = std::path::absolute(at)?;
+    let point = std::fs::canonicalize(&point).unwrap_or(point);
+    if point.starts_with(&whole) || whole.starts_with(&point) {
+        return Err(anyhow!(
+            "cannot mount {} at {}: one lies in the other, so the mount would wait for itself; mount it elsewhere",
+            dir.display(),
+            at.display()
+        ));
+    }
+    Ok(())
+}
+
 impl Embedded {
     /// Mount a place; its end by another hand is an event.
     pub fn start(
         place: &Place,
+        transform: Option<Transform>,
         at: &Path,
         options: &MountOptions,
         events: &Sender<Event>,
@@ -80,18 +145,17 @@ impl Embedded {
                 place.address.path
             ));
         }
-        let mut how = shoal_fuse::MountOptions {
-            name: place.address.to_string(),
-            cache: Duration::from_millis(options.attr_timeout),
-            stat_ahead: !options.no_stat_ahead,
-            direct: options.direct,
-            threads: options.threads,
-            ..shoal_fuse::MountOptions::default()
-        };
-        how.allow_other |= options.allow_other;
+        let mut how = customary(options, place.address.to_string());
         let said = mount_options::apply(&options.mount_options, &mut how)?;
         let mut client = crate::connect::options(place)?;
         client.timeout = said.timeout.unwrap_or(options.limit.span());
+        match transform {
+            None => {}
+            Some(Transform::Container) => {
+                let name = place.address.to_string();
+                return Embedded::over(ContainerOptions { over: client }, &name, at, &how, events);
+            }
+        }
         let handle = Mount::start(client, at, &how).map_err(|error| {
             let remedy = match error {
                 MountError::Client(_) => "; is it served (`shoal up`, `shoal serve`)?",
@@ -110,15 +174,44 @@ impl Embedded {
         let ask = handle.asker();
         let map = move |most| ask(most, |client: &Client| ClusterMap::clone(&client.map()));
         let follow = follow_map(note, handle.mountpoint().to_path_buf(), place.address.clone(), map);
-        let (ended, events) = (handle.ended(), events.clone());
-        std::thread::Builder::new()
-            .name("mount-end".into())
-            .spawn(move || {
-                shoal_env::real::run("mount-end", |_| ended);
-                let _ = events.send(Event::Unmounted);
-            })
-            .context("cannot watch the mount")?;
-        Ok(Embedded { handle, follow: follow.context("cannot keep the mount's note")? })
+        watch(handle.ended(), events)?;
+        let follow = follow.context("cannot keep the mount's note")?;
+        Ok(Embedded { handle: Box::new(handle), follow: Some(follow) })
+    }
+
+    /// Mount a directory of a mounted file system.
+    pub fn local(
+        dir: &Path,
+        transform: Option<Transform>,
+        at: &Path,
+        options: &MountOptions,
+        events: &Sender<Event>,
+    ) -> Result<Embedded> {
+        let mut how = customary(options, dir.display().to_string());
+        let said = mount_options::apply(&options.mount_options, &mut how)?;
+        apart(dir, at)?;
+        let mut local = LocalOptions::new(dir);
+        local.timeout = said.timeout.unwrap_or(options.limit.span());
+        let name = dir.display().to_string();
+        match transform {
+            None => Embedded::over(local, &name, at, &how, events),
+            Some(Transform::Container) => {
+                Embedded::over(ContainerOptions { over: local }, &name, at, &how, events)
+            }
+        }
+    }
+
+    fn over<C: Connect>(
+        from: C,
+        name: &str,
+        at: &Path,
+        how: &shoal_fuse::MountOptions,
+        events: &Sender<Event>,
+    ) -> Result<Embedded> {
+        let mounted = Mount::start(from, at, how);
+        let handle = mounted.with_context(|| format!("cannot mount {name} at {}", at.display()))?;
+        watch(handle.ended(), events)?;
+        Ok(Embedded { handle: Box::new(handle), follow: None })
     }
 
     /// Where.

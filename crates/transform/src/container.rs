@@ -21,12 +21,14 @@
 
 mod attributes;
 mod file;
+mod flat;
 mod listing;
 mod load;
 mod name_space;
 mod names;
 mod remove;
 mod state;
+pub mod tools;
 mod writer;
 
 pub use file::ContainerFile;

@@ -36,7 +36,7 @@ pub mod online;
 pub mod record;
 mod writer_id;
 
-pub use container::{Container, ContainerOptions};
+pub use container::{Container, ContainerFile, ContainerOptions};
 pub use index::{Index, IndexError, LogFacts};
 pub use limits::INDEX_LOG_BYTES_MAX;
 pub use writer_id::WriterId;

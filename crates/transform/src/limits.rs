@@ -14,3 +14,7 @@ pub const KINDS_KNOWN_MAX: usize = 65_536;
 pub const LOADS_AT_ONCE: usize = 16;
 /// Bytes read of an index log at once.
 pub const LOAD_BYTES: usize = 1 << 20;
+/// The last writer of so many that closes flattens their index.
+pub const FLATTEN_LOGS_MIN: usize = 16;
+/// Bytes of a flattened index, at most.
+pub const FLAT_BYTES_MAX: u64 = 64 << 20;

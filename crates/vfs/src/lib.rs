@@ -19,12 +19,16 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 mod file;
+pub mod local;
 mod name_space;
 mod words;
 
 pub use error::{Error, Result};
 pub use file::VfsFile;
-pub use name_space::{Connect, Listing, Vfs};
+pub use local::{Local, LocalOptions};
+pub use name_space::{Connect, Listing, OpenedOf, Vfs};
 pub use words::{Listed, Opened, RenameFlags, Space};

@@ -48,9 +48,14 @@ pub(super) fn entry(result: Result<(Attr, Duration)>, reply: ReplyEntry) {
     }
 }
 
+/// The same; the file system learns that the kernel refers to the object.
+pub(super) fn found<V: Vfs>(fs: &Fs<V>, result: Result<(Attr, Duration)>, reply: ReplyEntry) {
+    entry(result.inspect(|(attr, _)| fs.vfs().referred(attr.handle)), reply);
+}
+
 /// An entry that was just made.
 pub(super) fn made<V: Vfs>(fs: &Fs<V>, result: Result<Attr>, reply: ReplyEntry) {
-    entry(result.map(|attr| (attr, fs.cache())), reply);
+    found(fs, result.map(|attr| (attr, fs.cache())), reply);
 }
 
 pub(super) fn attr(result: Result<(Attr, Duration)>, reply: ReplyAttr) {
@@ -84,6 +89,7 @@ pub(super) fn opened_dir(result: Result<u64>, reply: ReplyOpen) {
 pub(super) fn created<V: Vfs>(fs: &Fs<V>, result: Result<(Attr, Opening)>, reply: ReplyCreate) {
     match result {
         Ok((attr, opening)) => {
+            fs.vfs().referred(attr.handle);
             let attr = attributes(&attr);
             reply.created(&fs.cache(), &attr, GENERATION, FileHandle(opening.fh), open_flags(opening));
         }

@@ -3,10 +3,12 @@
 //! A queue without locks; a burst of requests wakes a busy client not at all and an idle one once. It needs
 //! no bound of its own because it has one from outside: each program waits for its request, and of requests
 //! without a waiting program the kernel sends at most [`BACKGROUND_MAX`](crate::options::BACKGROUND_MAX).
+//! An object is forgotten at most as often as it was an answer.
 
 use crate::fs::Fs;
 use futures_channel::mpsc;
 use futures_util::future::LocalBoxFuture;
+use shoal_proto::Handle;
 use shoal_vfs::Vfs;
 use std::rc::Rc;
 
@@ -14,6 +16,8 @@ use std::rc::Rc;
 pub(crate) enum Message<V: Vfs> {
     /// A request with its reply, and the thread that waits for it; 0: none that could be interrupted.
     Run(u32, Box<dyn FnOnce(Rc<Fs<V>>) -> LocalBoxFuture<'static, ()> + Send>),
+    /// The kernel has forgotten an object of so many answers.
+    Forget(Handle, u64),
     /// The kernel asks nothing more.
     End,
 }
@@ -43,6 +47,12 @@ impl<V: Vfs> Queue<V> {
         if self.0.unbounded_send(Message::Run(thread, request)).is_err() {
             tracing::debug!("a request came after the client had ended");
         }
+    }
+
+    /// The kernel has forgotten an object of so many answers.
+    pub(crate) fn forget(&self, object: Handle, answers: u64) {
+        // No receiver: it has ended.
+        let _ = self.0.unbounded_send(Message::Forget(object, answers));
     }
 
     /// No request follows.

@@ -143,6 +143,10 @@ impl<V: Vfs> Fs<V> {
         if full(entry, self.believed(dir, entry)) {
             return Ok(None);
         }
+        if plus && !dot {
+            // Also without attributes: the kernel then forgets it once.
+            self.vfs.referred(entry.handle);
+        }
         if let Some((attr, at)) = &entry.attr {
             let mut known = self.known();
             match plus && !dot {

@@ -6,7 +6,7 @@ use crate::bytes_size::ByteSize;
 use crate::cluster_file::{DataSyncName, DistributionName, MetadataSyncName, ModuleName, Role, SwitchWords};
 use crate::renewal::Anew;
 use clap::{Args, ValueHint};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Settings of a new file system.
 #[derive(Args, Debug, Clone)]
@@ -177,6 +177,7 @@ pub struct MountOptions {
 #[command(after_help = "\
 Example:  shoal mount shoal://127.0.0.1:7441/demo ./mnt --key ./shoal-data/key
           shoal mount shoal://10.0.0.1:7441/demo /mnt/demo -o ro,noexec,key=/etc/shoal/key
+          shoal mount --over /scratch/me --transform container ./checkpoints
 Stays in the foreground; Ctrl-C, SIGTERM or `shoal umount` end it. --background returns when it is mounted, and names the log:
 in /var/log/shoal for root, else in ~/.local/state/shoal (or $XDG_STATE_HOME/shoal), two files of 8 MiB at most (or
 SHOAL_LOG_BYTES each).
@@ -184,11 +185,15 @@ SHOAL_LOG_BYTES each).
 For `mount` and /etc/fstab:  ln -s \"$(command -v shoal)\" /sbin/mount.fuse.shoal
   shoal://10.0.0.1:7441/demo  /mnt/demo  fuse.shoal  key=/etc/shoal/key,_netdev,nofail  0 0")]
 pub struct Mount {
-    /// Address of the file system.
-    pub address: String,
-    /// Where.
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub mountpoint: PathBuf,
+    /// Address of the file system (not with --over), and the directory to mount it at.
+    #[arg(value_names = ["ADDRESS", "MOUNTPOINT"], num_args = 1..=2, required = true, value_hint = ValueHint::DirPath)]
+    pub places: Vec<String>,
+    /// Mount a directory of any mounted file system, in the place of a ShoalFS.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub over: Option<PathBuf>,
+    /// The layout of its files. `container`: each writer of a file appends to a log of its own.
+    #[arg(long, value_enum, value_name = "LAYOUT")]
+    pub transform: Option<Transform>,
     /// Which key.
     #[command(flatten)]
     pub key: Key,
@@ -201,6 +206,20 @@ pub struct Mount {
     /// One line of JSON instead of words when ready.
     #[arg(long)]
     pub json: bool,
+}
+
+impl Mount {
+    /// Where.
+    pub fn mountpoint(&self) -> &Path {
+        self.places.last().map_or(Path::new("."), Path::new)
+    }
+}
+
+/// A layout over another file system.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transform {
+    /// Many writers of one file, a log each.
+    Container,
 }
 
 /// `shoal umount`.

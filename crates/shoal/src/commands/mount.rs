@@ -4,6 +4,7 @@ use crate::address::{Place, log_path};
 use crate::cli::Mount;
 use crate::embed::Embedded;
 use crate::log_file::{self, LogFile};
+use crate::stop::Event;
 use crate::{connect, out};
 use crate::{mount_options, stop};
 use anyhow::{Context as _, Result, bail};
@@ -13,7 +14,7 @@ use shoal_proto::ServerInfo;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 
 /// Mount, and serve until stopped or unmounted.
 pub fn run(args: Mount) -> Result<ExitCode> {
@@ -22,21 +23,47 @@ pub fn run(args: Mount) -> Result<ExitCode> {
     }
     let (events, happened) = channel();
     stop::watch(events.clone())?;
-    let said = mount_options::apply(&args.options.mount_options, &mut shoal_fuse::MountOptions::default())?;
-    let place = Place::find(&args.address, said.key.as_deref().or(args.key.key.as_deref()))?;
-    let mount = Embedded::start(&place, &args.mountpoint, &args.options, &events)?;
-    let (address, at) = (place.address.to_string(), args.mountpoint.display());
+    let (name, mount) = start(&args, &events)?;
+    let at = mount.mountpoint();
     match args.json {
-        true => out::tell_json(&json!({ "ready": true, "address": address, "mountpoint": at.to_string() })),
-        false => out::tell(format!("shoal {} · ready: {address} mounted at {at}", env!("CARGO_PKG_VERSION"))),
+        true => {
+            out::tell_json(&json!({ "ready": true, "address": name, "mountpoint": at.to_string_lossy() }))
+        }
+        false => out::tell(format!(
+            "shoal {} · ready: {name} mounted at {}",
+            env!("CARGO_PKG_VERSION"),
+            at.display()
+        )),
     }
-    let watched = place.clone();
-    let look = std::thread::Builder::new().name("servers".into()).spawn(move || say_degraded(&watched));
-    look.context("cannot start a thread that asks the servers")?;
     // Any event (a signal, an umount) is the end.
     let _ = happened.recv();
     mount.stop()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The mount, and the name of what is mounted.
+fn start(args: &Mount, events: &Sender<Event>) -> Result<(String, Embedded)> {
+    let at = args.mountpoint();
+    if let Some(dir) = &args.over {
+        if args.places.len() > 1 {
+            bail!("give either an address or --over DIR, and the mount point: not `{}` too", args.places[0]);
+        }
+        let mount = Embedded::local(dir, args.transform, at, &args.options, events)?;
+        return Ok((dir.display().to_string(), mount));
+    }
+    let [address, _] = &args.places[..] else {
+        bail!(
+            "give the address of the file system and the mount point: `shoal mount shoal://HOST:PORT/NAME {}`",
+            at.display()
+        );
+    };
+    let said = mount_options::apply(&args.options.mount_options, &mut shoal_fuse::MountOptions::default())?;
+    let place = Place::find(address, said.key.as_deref().or(args.key.key.as_deref()))?;
+    let mount = Embedded::start(&place, args.transform, at, &args.options, events)?;
+    let watched = place.clone();
+    let look = std::thread::Builder::new().name("servers".into()).spawn(move || say_degraded(&watched));
+    look.context("cannot start a thread that asks the servers")?;
+    Ok((place.address.to_string(), mount))
 }
 
 /// Report once which servers do not serve, and why: calls for their objects fail. The mount does not wait for
@@ -58,7 +85,7 @@ fn say_degraded(place: &Place) {
 
 /// The same program again, without `--background`; its first line says that it is ready.
 fn in_background(args: &Mount) -> Result<ExitCode> {
-    let log = log_path(&args.mountpoint)?;
+    let log = log_path(args.mountpoint())?;
     let said = LogFile::at(&log).open()?;
     let before = said.metadata().map_or(0, |meta| meta.len());
     let program = std::env::current_exe().context("cannot find this program to start it again")?;

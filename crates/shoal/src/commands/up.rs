@@ -56,7 +56,7 @@ pub fn run(args: Up, given: Option<&clap::ArgMatches>) -> Result<ExitCode> {
     }
     let mount = match args.mount.as_ref().filter(|_| has_root) {
         None => None,
-        Some(at) => match Embedded::start(&place, at, &args.options, &events) {
+        Some(at) => match Embedded::start(&place, None, at, &args.options, &events) {
             Ok(mount) => Some(mount),
             Err(error) => {
                 node.stop()?;

@@ -62,7 +62,7 @@ pub(super) async fn of<B: Vfs>(shared: &Rc<Shared<B>>, object: Handle) -> Result
     (attr.size, attr.space) = match contents.facts() {
         Some(facts) => facts,
         None => {
-            let logs = load::logs(&shared.over, object, contents.writers.keys().copied()).await?;
+            let logs = load::logs(&shared.over, object, &contents).await?;
             let index = load::index(object, &logs)?;
             (index.size(), index.stored())
         }

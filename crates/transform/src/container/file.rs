@@ -170,6 +170,11 @@ impl<B: Vfs> VfsFile for ContainerFile<B> {
 }
 
 impl<B: Vfs> ContainerFile<B> {
+    /// The size, as this process knows it.
+    pub(super) fn state_size(&self) -> u64 {
+        self.0.state.size()
+    }
+
     /// Set the size through an open file.
     pub(super) async fn truncate(&self, size: u64) -> Result<()> {
         let writer = self.writer().await?;

@@ -53,6 +53,25 @@ impl<B: Vfs> Container<B> {
         Ok(made)
     }
 
+    /// Make a container, and open it to read and write.
+    pub(super) async fn create_below(
+        &self,
+        dir: Handle,
+        name: &Name,
+        owner: Owner,
+    ) -> Result<(Attr, bool, ContainerFile<B>)> {
+        let made = self.make(dir, name, owner).await?;
+        let state = self.0.state(made);
+        state.is_new();
+        let file = ContainerFile::new(state, Rights::READ | Rights::WRITE);
+        Ok((attributes::of(&self.0, made).await?, true, file))
+    }
+
+    /// Delete a container in the bin.
+    pub(super) async fn discard(&self, name: &Name, object: Handle) -> Result<()> {
+        self.0.delete_named(name, object).await
+    }
+
     async fn opened(&self, object: Handle, rights: Rights) -> Result<ContainerFile<B>> {
         let state = self.0.state(object);
         // It counts as open before it is read: a removal meanwhile leaves it.

@@ -40,19 +40,26 @@ pub(super) struct Dropping {
     pub(super) end: u64,
     /// Bytes of its data log.
     pub(super) bytes: u64,
+    /// Bytes of its index log.
+    pub(super) index: u64,
     /// The cuts that it knew of.
     pub(super) cuts: u64,
 }
 
 impl Dropping {
     pub(super) fn name(&self, id: WriterId) -> Result<Name> {
-        name(&format!("d.{id}.{:x}.{:x}.{:x}", self.end, self.bytes, self.cuts))
+        name(&format!("d.{id}.{:x}.{:x}.{:x}.{:x}", self.end, self.bytes, self.index, self.cuts))
     }
 }
 
 /// A cut in a writer's index log.
 pub(super) fn cut(id: WriterId, number: u64) -> Result<Name> {
     name(&format!("c.{id}.{number:x}"))
+}
+
+/// A flattened index.
+pub(super) fn flat(id: WriterId) -> Result<Name> {
+    name(&format!("f.{id}"))
 }
 
 /// A folder of logs.
@@ -74,6 +81,8 @@ pub(super) struct Contents {
     /// The writers, with the facts of closed ones.
     pub(super) writers: BTreeMap<WriterId, Option<Dropping>>,
     pub(super) cuts: u64,
+    /// Flattened indexes, by the writer that made them.
+    pub(super) flat: Vec<WriterId>,
 }
 
 impl Contents {
@@ -88,11 +97,14 @@ impl Contents {
             // Open counts: a writer that is being closed has both for a moment.
             Some("w") => drop(self.writers.insert(id, None)),
             Some("d") => {
-                if let (Some(end), Some(bytes), Some(cuts)) = (number(), number(), number()) {
-                    self.writers.entry(id).or_insert(Some(Dropping { end, bytes, cuts }));
+                if let (Some(end), Some(bytes), Some(index), Some(cuts)) =
+                    (number(), number(), number(), number())
+                {
+                    self.writers.entry(id).or_insert(Some(Dropping { end, bytes, index, cuts }));
                 }
             }
             Some("c") => self.cuts += 1,
+            Some("f") => self.flat.extend(Some(id)),
             _ => {}
         }
     }
@@ -115,8 +127,8 @@ mod tests {
         let (a, b) = (WriterId([1; 16]), WriterId([2; 16]));
         let mut contents = Contents::default();
         let add = |contents: &mut Contents, name: Name| contents.add(name.as_bytes());
-        add(&mut contents, Dropping { end: 100, bytes: 10, cuts: 0 }.name(a).unwrap());
-        add(&mut contents, Dropping { end: 50, bytes: 60, cuts: 0 }.name(b).unwrap());
+        add(&mut contents, Dropping { end: 100, bytes: 10, index: 1, cuts: 0 }.name(a).unwrap());
+        add(&mut contents, Dropping { end: 50, bytes: 60, index: 1, cuts: 0 }.name(b).unwrap());
         assert_eq!(contents.facts(), Some((100, 70)));
         let mut cut_later = contents.clone();
         add(&mut cut_later, cut(a, 0).unwrap());

@@ -19,7 +19,7 @@ impl<B: Vfs> Shared<B> {
         Ok(())
     }
 
-    /// Delete a container in the bin.
+    /// Delete a removed container in the background.
     pub(super) fn delete_later(self: &Rc<Self>, object: Handle) {
         let shared = self.clone();
         self.removing.set(self.removing.get() + 1);
@@ -44,6 +44,11 @@ impl<B: Vfs> Shared<B> {
     }
 
     async fn delete(&self, object: Handle) -> Result<()> {
+        self.delete_named(&gone(object)?, object).await
+    }
+
+    /// Delete a container in the bin.
+    pub(super) async fn delete_named(&self, called: &Name, object: Handle) -> Result<()> {
         let over = &self.over;
         for (name, kind, handle) in entries(over, object).await? {
             if kind != Kind::Directory {
@@ -56,7 +61,7 @@ impl<B: Vfs> Shared<B> {
             gone_is_fine(over.rmdir(object, &name).await)?;
         }
         let bin = self.bin().await?;
-        gone_is_fine(over.rmdir(bin, &gone(object)?).await)
+        gone_is_fine(over.rmdir(bin, called).await)
     }
 
     /// Take back a container that was being made.

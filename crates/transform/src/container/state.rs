@@ -1,5 +1,6 @@
 //! A container in use: its index, and the writers of this process.
 
+use super::flat;
 use super::load;
 use super::names::Contents;
 use super::writer::{Idle, Writer};
@@ -85,7 +86,7 @@ impl<B: Vfs> State<B> {
         if !is_open_elsewhere && self.read_at.borrow().as_ref().is_some_and(|seen| *seen == contents) {
             return Ok(());
         }
-        let logs = load::logs(&self.shared.over, self.object, contents.writers.keys().copied()).await?;
+        let logs = load::logs(&self.shared.over, self.object, &contents).await?;
         let index = load::index(self.object, &logs)?;
         self.shared.clock.found(index.newest());
         self.index.replace(index);
@@ -262,7 +263,9 @@ impl<B: Vfs> State<B> {
             seen.writers.insert(idle.id, Some(idle.dropping()));
         }
         self.idle.borrow_mut().push(idle);
-        self.publish_time().await
+        self.publish_time().await?;
+        flat::flatten_if_many(self).await;
+        Ok(())
     }
 
     /// Read; short only at the end of the file.

@@ -188,7 +188,7 @@ impl<B: Vfs> Writer<B> {
     /// Close it: a dropping takes the place of its open record.
     pub(super) async fn close(&self, state: &State<B>, end: u64, cuts: u64) -> Result<Idle> {
         let (data, index) = self.lengths();
-        let dropping = names::Dropping { end, bytes: data, cuts };
+        let dropping = names::Dropping { end, bytes: data, index, cuts };
         let (from, to): (Name, Name) = (names::open(self.id)?, dropping.name(self.id)?);
         let flags = shoal_vfs::RenameFlags::default();
         state.shared.over.rename(state.object, &from, state.object, &to, flags).await?;

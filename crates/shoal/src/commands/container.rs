@@ -1,0 +1,300 @@
+//! `shoal container`: containers in the directory below a mount, each command one function.
+//!
+//! A path leads to a container's own directory. The root of the mount is the nearest directory above it that
+//! has a `.shoal` folder: containers were made through it.
+
+mod picture;
+
+use crate::bytes_size::human;
+use crate::cli::{Container as Command, Extract, MapContainer, One};
+use crate::{out, words};
+use anyhow::{Context as _, Result, anyhow, bail};
+use serde_json::{Value, json};
+use shoal_env::real;
+use shoal_proto::{Handle, Kind, Name, Rights};
+use shoal_transform::container::tools::{self, Facts, Part};
+use shoal_transform::{Container, ContainerOptions, WriterId};
+use shoal_vfs::{Connect, Listing, Local, LocalOptions, Vfs, VfsFile};
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Bytes copied at once.
+const COPY_BYTES: usize = 1 << 20;
+/// Parts that `--json` lists and `--svg` draws, at most.
+const PARTS_MAX: usize = 65_536;
+
+/// Run one of them.
+pub fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Ls(args) => ls(&args),
+        Command::Stat(args) => stat(&args),
+        Command::Map(args) => map(&args),
+        Command::Check(args) => check(&args),
+        Command::Flatten(args) => flatten(&args),
+        Command::Compact(args) => compact(&args),
+        Command::Recover(args) => recover(&args),
+        Command::Extract(args) => extract(&args),
+    }
+}
+
+/// A container's place: the root of the mount, and the path from there.
+struct Place {
+    root: PathBuf,
+    path: PathBuf,
+}
+
+impl Place {
+    fn find(path: &Path) -> Result<Place> {
+        let whole =
+            std::fs::canonicalize(path).with_context(|| format!("cannot look at {}", path.display()))?;
+        let root = whole.ancestors().find(|above| above.join(".shoal").is_dir()).ok_or_else(|| {
+            anyhow!(
+                "no directory above {} has containers (a `.shoal` folder): give a path in the directory below the mount, \
+                 not in the mount",
+                path.display()
+            )
+        })?;
+        let inner = whole.strip_prefix(root).context("a path lies below its ancestor")?;
+        Ok(Place { path: inner.to_owned(), root: root.to_owned() })
+    }
+
+    /// With its containers, and the object of the path.
+    fn with<T: Send + 'static>(
+        self,
+        work: impl AsyncFnOnce(&Container<Local>, &Found) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        real::run("container", move |env| async move {
+            let options = ContainerOptions { over: LocalOptions::new(&self.root) };
+            let container = options.connect(env).await?;
+            let found = Found::walk(&container, &self.path).await?;
+            let done = work(&container, &found).await;
+            container.close().await;
+            done
+        })
+    }
+}
+
+/// The object of a path.
+struct Found {
+    dir: Handle,
+    name: Option<Name>,
+    object: Handle,
+    kind: Kind,
+}
+
+impl Found {
+    async fn walk(container: &Container<Local>, path: &Path) -> Result<Found> {
+        let mut found = Found { dir: Handle::ROOT, name: None, object: Handle::ROOT, kind: Kind::Directory };
+        for part in path.components() {
+            let name = Name::new(part.as_os_str().as_bytes())?;
+            let attr = container.lookup(found.object, &name).await?;
+            found = Found { dir: found.object, name: Some(name), object: attr.handle, kind: attr.kind };
+        }
+        Ok(found)
+    }
+}
+
+fn ls(args: &One) -> Result<ExitCode> {
+    let listed = Place::find(&args.path)?.with(async |container, found| {
+        let mut listing = container.opendir(found.object, Duration::from_secs(1));
+        let mut all = Vec::new();
+        while let Some(entry) = listing.next(true).await? {
+            let Some(attr) = entry.entry.attr.filter(|attr| attr.kind == Kind::File) else { continue };
+            let name = String::from_utf8_lossy(entry.entry.name.as_bytes()).into_owned();
+            match tools::facts(container, attr.handle).await {
+                Ok(facts) => all.push((name, attr, Some(facts))),
+                Err(error) => {
+                    eprintln!("shoal: {name}: {error}");
+                    all.push((name, attr, None));
+                }
+            }
+        }
+        Ok(all)
+    })?;
+    let is_damaged = listed.iter().any(|(_, _, facts)| facts.is_none());
+    if args.json {
+        let all = listed.iter().map(|(name, attr, facts)| {
+            json!({ "name": name, "size": attr.size, "stored": facts.as_ref().map(|facts| facts.stored),
+                    "writers": facts.as_ref().map(|facts| facts.writers.len()) })
+        });
+        out::json(&all.collect::<Vec<Value>>())?;
+    } else {
+        for (name, attr, facts) in &listed {
+            let writers = facts.as_ref().map_or("?".to_owned(), |facts| facts.writers.len().to_string());
+            let stored = facts.as_ref().map_or("?".to_owned(), |facts| human(facts.stored));
+            out::line(format!(
+                "{:>12}  {stored:>12} stored  {writers:>6} writers  {name}",
+                human(attr.size)
+            ))?;
+        }
+    }
+    Ok(ExitCode::from(u8::from(is_damaged)))
+}
+
+fn stat(args: &One) -> Result<ExitCode> {
+    let facts = facts(&args.path)?;
+    if args.json {
+        out::json(&facts_as_json(&facts))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    out::line(format!("size      {}", human(facts.size)))?;
+    let dead = facts.stored.saturating_sub(facts.live);
+    out::line(format!("stored    {} ({} overwritten or cut)", human(facts.stored), human(dead)))?;
+    let open = facts.writers.iter().filter(|writer| writer.is_open).count();
+    out::line(format!("writers   {} ({open} open, or ended without closing)", facts.writers.len()))?;
+    out::line(format!("cuts      {}", facts.cuts))?;
+    let index = if facts.is_flattened { "flattened" } else { "one log a writer" };
+    out::line(format!("index     {index}"))?;
+    for writer in facts.writers.iter().take(40) {
+        let state = if writer.is_open { "open" } else { "closed" };
+        out::line(format!(
+            "  {}  {:>12}  {:>8} entries  {state:6}  {}",
+            &writer.id.to_string()[..8],
+            human(writer.data),
+            writer.entries,
+            writer.words
+        ))?;
+    }
+    if facts.writers.len() > 40 {
+        out::line(format!("  … and {} more (--json lists all)", facts.writers.len() - 40))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn facts(path: &Path) -> Result<Facts> {
+    let look =
+        async |container: &Container<Local>, found: &Found| Ok(tools::facts(container, found.object).await?);
+    Place::find(path)?.with(look).with_context(|| format!("cannot look at {}", path.display()))
+}
+
+fn facts_as_json(facts: &Facts) -> Value {
+    let writers = facts.writers.iter().map(|writer| {
+        json!({ "id": writer.id.to_string(), "by": writer.words, "data": writer.data,
+                "entries": writer.entries, "open": writer.is_open })
+    });
+    json!({ "size": facts.size, "stored": facts.stored, "live": facts.live, "cuts": facts.cuts,
+            "flattened": facts.is_flattened, "writers": writers.collect::<Vec<_>>() })
+}
+
+fn map(args: &MapContainer) -> Result<ExitCode> {
+    let (parts, more, facts) = Place::find(&args.path)?.with(async |container, found| {
+        let (mut parts, mut more) = (Vec::new(), 0u64);
+        let keep = |part: Part| match parts.len() < PARTS_MAX {
+            true => parts.push(part),
+            false => more += 1,
+        };
+        tools::map(container, found.object, keep).await?;
+        Ok((parts, more, tools::facts(container, found.object).await?))
+    })?;
+    let number = |id: WriterId| facts.writers.iter().position(|writer| writer.id == id);
+    if let Some(path) = &args.svg {
+        let svg = picture::svg(&args.path.to_string_lossy(), facts.size, &parts, number);
+        std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if args.json {
+        let all = parts.iter().map(|part| {
+            json!({ "offset": part.logical, "length": part.len, "place": part.physical,
+                    "writer": part.writer.map(|id| id.to_string()) })
+        });
+        let all: Vec<Value> = all.collect();
+        out::json(&json!({ "size": facts.size, "parts": all, "more": more }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for part in parts.iter().take(args.parts) {
+        let by = part.writer.map_or("hole".to_owned(), |id| {
+            let by = facts.writers.iter().find(|writer| writer.id == id).map(|writer| writer.words.as_str());
+            format!("{}  {}", &id.to_string()[..8], by.unwrap_or_default())
+        });
+        out::line(format!("{:>16}  {:>12}  {by}", words::count(part.logical), human(part.len)))?;
+    }
+    let left = parts.len().saturating_sub(args.parts) as u64 + more;
+    if left > 0 {
+        out::line(format!("… and {} more parts (--parts N, --json, --svg FILE)", words::count(left)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(args: &One) -> Result<ExitCode> {
+    let checked = Place::find(&args.path).and_then(|place| {
+        place.with(async |container, found| Ok(tools::check(container, found.object).await?))
+    });
+    let found = match checked {
+        Ok(found) => found,
+        Err(error) => {
+            eprintln!("shoal: cannot check {}: {error:#}", args.path.display());
+            return Ok(ExitCode::from(2));
+        }
+    };
+    match args.json {
+        true => out::json(&json!({ "damage": found }))?,
+        false if found.is_empty() => out::line(format!("{} is whole", args.path.display()))?,
+        false => found.iter().try_for_each(out::line)?,
+    }
+    Ok(ExitCode::from(u8::from(!found.is_empty())))
+}
+
+fn flatten(args: &One) -> Result<ExitCode> {
+    let work = async |container: &Container<Local>, found: &Found| {
+        Ok(tools::flatten(container, found.object).await?)
+    };
+    let logs = Place::find(&args.path)?.with(work)?;
+    match args.json {
+        true => out::json(&json!({ "logs": logs }))?,
+        false => out::line(format!("the indexes of {logs} writers are one file"))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn compact(args: &One) -> Result<ExitCode> {
+    let given = Place::find(&args.path)?.with(async |container, found| {
+        let Some(name) = &found.name else { bail!("it is the directory itself: name a container") };
+        Ok(tools::compact(container, found.dir, name).await?)
+    })?;
+    match args.json {
+        true => out::json(&json!({ "given_back": given }))?,
+        false => out::line(format!("{} given back; one log", human(given)))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn recover(args: &One) -> Result<ExitCode> {
+    let recovered = Place::find(&args.path)?.with(async |container, found| match found.kind {
+        Kind::Directory => Ok(tools::Recovered { closed: 0, deleted: tools::empty_bin(container).await? }),
+        _ => Ok(tools::recover(container, found.object).await?),
+    })?;
+    let tools::Recovered { closed, deleted } = recovered;
+    match args.json {
+        true => out::json(&json!({ "closed": closed, "deleted": deleted }))?,
+        false => out::line(format!("{closed} writers closed, {deleted} leftovers deleted"))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn extract(args: &Extract) -> Result<ExitCode> {
+    let file = args.file.clone();
+    let copied = Place::find(&args.path)?.with(async move |container, found| {
+        let mut to =
+            std::fs::File::create_new(&file).with_context(|| format!("cannot make {}", file.display()))?;
+        let from = container.open(found.object, Rights::READ).await?;
+        let mut at = 0;
+        loop {
+            let bytes = from.read(at, COPY_BYTES).await?;
+            if bytes.is_empty() {
+                break;
+            }
+            to.write_all(&bytes).with_context(|| format!("cannot write {}", file.display()))?;
+            at += bytes.len() as u64;
+        }
+        to.sync_all().with_context(|| format!("cannot write {}", file.display()))?;
+        from.close().await?;
+        Ok(at)
+    })?;
+    match args.json {
+        true => out::json(&json!({ "bytes": copied }))?,
+        false => out::line(format!("{} copied to {}", human(copied), args.file.display()))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,169 @@
+//! The flattened index: the index logs of many closed writers in one file.
+//!
+//! From PLFS (index flatten): N readers of N writers would open N² index logs. The last writer that closes
+//! gathers them: then a reader opens one file.
+//!
+//! ```text
+//!   f.ID     "shoalflt" | crc32c u32 of the rest | count, then each: id 16, data u64, index u64, the log's bytes
+//! ```
+//!
+//! **It says nothing by itself**: it names each log that it covers, and how long that was. A log that has grown
+//! since, or is not named, is read; so one that is missing, made twice, stale or damaged costs time and never a
+//! byte. It is written aside and renamed into place.
+
+use super::load;
+use super::names::{self, Contents, Dropping};
+use super::state::State;
+use crate::index::LogFacts;
+use crate::limits::{CUT_LOGS_MAX, FLAT_BYTES_MAX, FLATTEN_LOGS_MIN};
+use crate::record::Records;
+use crate::writer_id::WriterId;
+use shoal_pattern::codec::{DecodeError, Reader, Writer};
+use shoal_proto::{Handle, Status};
+use shoal_vfs::{Error, RenameFlags, Result, Vfs};
+use std::collections::BTreeMap;
+
+const MAGIC: &[u8; 8] = b"shoalflt";
+
+/// One log in a flattened index.
+pub(super) struct Flat {
+    data: u64,
+    index: u64,
+    bytes: Vec<u8>,
+}
+
+impl Flat {
+    /// Whether the log is as long as it was when it was covered.
+    pub(super) fn is_of(&self, dropping: &Dropping) -> bool {
+        (self.data, self.index) == (dropping.bytes, dropping.index)
+    }
+
+    pub(super) fn facts(&self, id: WriterId) -> LogFacts {
+        LogFacts { id, data: self.data, records: Records::new(&self.bytes).collect() }
+    }
+}
+
+/// The logs that flattened indexes cover. One that cannot be read covers nothing.
+pub(super) async fn covered<B: Vfs>(
+    over: &B,
+    container: Handle,
+    contents: &Contents,
+) -> BTreeMap<WriterId, Flat> {
+    let mut all = BTreeMap::new();
+    for id in &contents.flat {
+        match read(over, container, *id).await {
+            Ok(logs) => all.extend(logs),
+            Err(error) => tracing::debug!("a flattened index is not used: {error}"),
+        }
+    }
+    all
+}
+
+async fn read<B: Vfs>(over: &B, container: Handle, id: WriterId) -> Result<Vec<(WriterId, Flat)>> {
+    let attr = over.lookup(container, &names::flat(id)?).await?;
+    if attr.size > FLAT_BYTES_MAX {
+        return Err(Error::new(Status::OverLimit, "open").of(container));
+    }
+    let bytes = load::whole(over, attr.handle, attr.size).await?;
+    decode(&bytes).map_err(|error| Error::new(Status::Io, "open").of(container).because(error.to_string()))
+}
+
+fn decode(bytes: &[u8]) -> std::result::Result<Vec<(WriterId, Flat)>, DecodeError> {
+    let r = &mut Reader::new(bytes);
+    if r.get_array::<8>()? != *MAGIC {
+        return Err(DecodeError::Invalid("flattened index"));
+    }
+    let sum = r.get_u32()?;
+    if crc32c::crc32c(&bytes[12..]) != sum {
+        return Err(DecodeError::Invalid("check sum of a flattened index"));
+    }
+    let count = r.get_count(CUT_LOGS_MAX, 33)?;
+    let mut logs = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (id, data, index) = (WriterId(r.get_array()?), r.get_u64()?, r.get_u64()?);
+        let bytes = r.get_bytes(FLAT_BYTES_MAX as usize)?.to_vec();
+        logs.push((id, Flat { data, index, bytes }));
+    }
+    r.finish()?;
+    Ok(logs)
+}
+
+fn encode(logs: &[LogFacts], lengths: impl Fn(WriterId) -> u64) -> Vec<u8> {
+    let mut w = Writer::new();
+    w.put_raw(MAGIC);
+    let sum = w.hold_u32();
+    w.put_count(logs.len());
+    for facts in logs {
+        w.put_raw(&facts.id.0);
+        w.put_u64(facts.data);
+        w.put_u64(lengths(facts.id));
+        let bytes: Vec<u8> = facts.records.iter().flat_map(|(record, _)| record.encode()).collect();
+        w.put_bytes(&bytes);
+    }
+    let value = crc32c::crc32c(&w.as_slice()[12..]);
+    w.patch_u32(sum, value);
+    w.into_vec()
+}
+
+/// A writer closed: flatten if it was the last of many. An error costs the next readers time.
+pub(super) async fn flatten_if_many<B: Vfs>(state: &State<B>) {
+    if state.index.borrow().logs().len() < FLATTEN_LOGS_MIN {
+        return;
+    }
+    if let Err(error) = flatten(state, true).await {
+        tracing::debug!("an index was not flattened: {error}");
+    }
+}
+
+/// Gather the index logs of all closed writers. With `only_last`, not while a writer is open. How many.
+pub(super) async fn flatten<B: Vfs>(state: &State<B>, only_last: bool) -> Result<usize> {
+    let over = &state.shared.over;
+    let mut contents = load::contents(over, state.object).await?;
+    let is_open = contents.writers.values().any(Option::is_none);
+    if only_last && is_open {
+        return Ok(0);
+    }
+    let old = contents.flat.clone();
+    contents.writers.retain(|_, dropping| dropping.is_some());
+    let logs = load::logs(over, state.object, &contents).await?;
+    let length = |id| contents.writers.get(&id).copied().flatten().map_or(0, |dropping| dropping.index);
+    let bytes = encode(&logs, length);
+    if bytes.len() as u64 > FLAT_BYTES_MAX {
+        let words = format!("its index has {} bytes, more than are flattened", bytes.len());
+        return Err(Error::new(Status::OverLimit, "flatten").of(state.object).because(words));
+    }
+    let owner = super::attributes::owner_of(over, state.object).await?;
+    let (aside, made) = (state.shared.draw_name("t")?, WriterId::draw(&state.shared.env));
+    state.shared.put(state.object, &aside, owner, bytes.into()).await?;
+    over.rename(state.object, &aside, state.object, &names::flat(made)?, RenameFlags::default()).await?;
+    for id in old {
+        match over.unlink(state.object, &names::flat(id)?).await {
+            Err(error) if error.status != Status::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(logs.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Entry, Record};
+
+    fn facts(byte: u8) -> LogFacts {
+        let entry = Entry { logical: 5, record: 3, stride: 9, physical: 0, stamp: u64::from(byte) };
+        LogFacts { id: WriterId([byte; 16]), data: 30, records: vec![(Record::Entry(entry), 49)] }
+    }
+
+    #[test]
+    fn a_flattened_index_is_read_as_it_was_written_and_a_damaged_one_not_at_all() {
+        let bytes = encode(&[facts(1), facts(2)], |_| 49);
+        let read = decode(&bytes).unwrap();
+        assert_eq!(read[1].1.facts(read[1].0).records, facts(2).records);
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert!(decode(&damaged).is_err(), "byte {at}");
+        }
+    }
+}

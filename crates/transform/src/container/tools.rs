@@ -1,0 +1,330 @@
+//! Containers looked at, checked and put in order by their owners.
+//!
+//! - [`facts`]: size, stored bytes, writers; [`map`]: which writer wrote which bytes, and when;
+//! - [`check`]: damage, in words; [`recover`]: what killed writers left is closed, and the bin emptied;
+//! - [`flatten`]: one index file; [`compact`]: one log, without what was overwritten or cut.
+
+use super::names::{self, Contents};
+use super::{Container, attributes, flat, load};
+use crate::index::{Index, LogFacts};
+use crate::limits::FOLDERS;
+use crate::record::Record;
+use crate::writer_id::WriterId;
+use shoal_pattern::Placement;
+use shoal_proto::{Handle, Kind, Name, Owner, Rights, SetAttr, Status};
+use shoal_vfs::{Error, Listing, RenameFlags, Result, Vfs, VfsFile};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Bytes copied at once.
+const COPY_BYTES: usize = 1 << 20;
+
+/// A container in numbers.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The file's size.
+    pub size: u64,
+    /// Bytes of all data logs.
+    pub stored: u64,
+    /// Bytes of the file that lie in a log: the others are holes.
+    pub live: u64,
+    /// Its writers.
+    pub writers: Vec<WriterFacts>,
+    /// Truncations.
+    pub cuts: u64,
+    /// Whether an index covers several logs.
+    pub is_flattened: bool,
+}
+
+/// A writer in numbers.
+#[derive(Clone, Debug)]
+pub struct WriterFacts {
+    /// Its identity.
+    pub id: WriterId,
+    /// Host and process.
+    pub words: String,
+    /// Bytes of its data log.
+    pub data: u64,
+    /// Entries of its index log.
+    pub entries: usize,
+    /// It is open, or ended without closing.
+    pub is_open: bool,
+}
+
+/// Bytes of the file that lie together in a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// The place in the file.
+    pub logical: u64,
+    /// Bytes.
+    pub len: u64,
+    /// The writer; `None`: a hole.
+    pub writer: Option<WriterId>,
+    /// The place in its data log.
+    pub physical: u64,
+}
+
+struct Loaded {
+    contents: Contents,
+    logs: Vec<LogFacts>,
+    index: Index,
+}
+
+async fn loaded<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Loaded> {
+    let over = container.over();
+    if !container.0.is_container_handle(object).await? {
+        let words = "it has no access record: it is not a container";
+        return Err(Error::new(Status::Invalid, "container").of(object).because(words));
+    }
+    let contents = load::contents(over, object).await?;
+    let logs = load::logs(over, object, &contents).await?;
+    let index = load::index(object, &logs)?;
+    Ok(Loaded { contents, logs, index })
+}
+
+/// A container in numbers.
+///
+/// # Errors
+/// `Invalid`: it is none; damage; errors of the file system below.
+pub async fn facts<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Facts> {
+    let Loaded { contents, logs, index } = loaded(container, object).await?;
+    let mut live = 0;
+    parts(&index, |part| live += if part.writer.is_some() { part.len } else { 0 });
+    let writer = |facts: &LogFacts| WriterFacts {
+        id: facts.id,
+        words: words_of(facts),
+        data: facts.data,
+        entries: facts.records.iter().filter(|(record, _)| matches!(record, Record::Entry(_))).count(),
+        is_open: contents.writers.get(&facts.id).is_some_and(Option::is_none),
+    };
+    Ok(Facts {
+        size: index.size(),
+        stored: index.stored(),
+        live,
+        writers: logs.iter().map(writer).collect(),
+        cuts: contents.cuts,
+        is_flattened: !contents.flat.is_empty(),
+    })
+}
+
+fn words_of(facts: &LogFacts) -> String {
+    let head = facts.records.iter().find_map(|(record, _)| match record {
+        Record::Head { words, .. } => Some(words.clone()),
+        _ => None,
+    });
+    head.unwrap_or_default()
+}
+
+/// Every part of the file, in order, to `visit`.
+///
+/// # Errors
+/// As [`facts`].
+pub async fn map<B: Vfs>(container: &Container<B>, object: Handle, visit: impl FnMut(Part)) -> Result<()> {
+    parts(&loaded(container, object).await?.index, visit);
+    Ok(())
+}
+
+fn parts(index: &Index, mut visit: impl FnMut(Part)) {
+    let (size, mut at) = (index.size(), 0);
+    let mut pending: Option<Part> = None;
+    while at < size {
+        let found = index.locate(at);
+        let len = found.run().min(size - at);
+        let piece = found.piece();
+        let writer = piece.map(|piece| index.logs()[piece.object as usize]);
+        let part = Part { logical: at, len, writer, physical: piece.map_or(0, |piece| piece.physical) };
+        at += len;
+        let goes_on = |last: &Part| {
+            last.writer == part.writer && (part.writer.is_none() || last.physical + last.len == part.physical)
+        };
+        match &mut pending {
+            Some(last) if goes_on(last) => last.len += part.len,
+            _ => pending.replace(part).into_iter().for_each(&mut visit),
+        }
+    }
+    pending.into_iter().for_each(visit);
+}
+
+/// The damage of a container, in words; none if it is whole.
+///
+/// # Errors
+/// `Invalid`: it is none; errors of the file system below.
+pub async fn check<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Vec<String>> {
+    let over = container.over();
+    if !container.0.is_container_handle(object).await? {
+        let words = "it has no access record: it is not a container";
+        return Err(Error::new(Status::Invalid, "container").of(object).because(words));
+    }
+    let contents = load::contents(over, object).await?;
+    let mut found = Vec::new();
+    let mut logs = Vec::new();
+    for (id, dropping) in &contents.writers {
+        let folder = over.lookup(object, &names::folder(id.folder(FOLDERS))?).await;
+        let folder = match folder {
+            Ok(attr) => attr.handle,
+            Err(error) if error.status == Status::NotFound => {
+                if dropping.is_some_and(|dropping| dropping.bytes > 0) {
+                    found.push(format!("writer {id}: the folder of its logs is missing"));
+                }
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let (index, data) = (names::index(*id)?, names::data(*id)?);
+        for (log, wanted) in [(&index, dropping.map(|d| d.index)), (&data, dropping.map(|d| d.bytes))] {
+            match (over.lookup(folder, log).await, wanted) {
+                (Ok(attr), Some(wanted)) if attr.size != wanted => {
+                    let what = String::from_utf8_lossy(log.as_bytes()).into_owned();
+                    found.push(format!("{what} has {} bytes; its writer closed it with {wanted}", attr.size));
+                }
+                (Err(error), _) if error.status == Status::NotFound => {
+                    let what = String::from_utf8_lossy(log.as_bytes()).into_owned();
+                    found.push(format!("{what} is missing"));
+                }
+                (Err(error), _) => return Err(error),
+                _ => {}
+            }
+        }
+        let facts = load::log(over, object, folder, *id).await?;
+        let end = facts.records.last().map_or(0, |(_, end)| *end);
+        let size = over.lookup(folder, &index).await.map_or(0, |attr| attr.size);
+        if size > end {
+            found.push(format!("writer {id}: {} bytes at the end of its index log are torn", size - end));
+        }
+        logs.push(facts);
+    }
+    if let Err(error) = Index::build(&logs) {
+        found.push(error.to_string());
+    }
+    Ok(found)
+}
+
+/// Gather the indexes of all closed writers in one file. How many.
+///
+/// # Errors
+/// As [`facts`].
+pub async fn flatten<B: Vfs>(container: &Container<B>, object: Handle) -> Result<usize> {
+    loaded(container, object).await?;
+    flat::flatten(&*container.0.state(object), false).await
+}
+
+/// Write the file anew with one log, without what was overwritten or cut; bytes given back. A kill at any
+/// moment leaves the old one.
+///
+/// # Errors
+/// `Busy`: a writer is open, or ended without closing (then `recover` first); as [`facts`].
+pub async fn compact<B: Vfs>(container: &Container<B>, dir: Handle, name: &Name) -> Result<u64> {
+    let (shared, over) = (&container.0, container.over());
+    let object = over.lookup(dir, name).await?.handle;
+    let Loaded { contents, index, .. } = loaded(container, object).await?;
+    if contents.writers.values().any(Option::is_none) {
+        let words = "a writer is open, or was killed; after a kill: `shoal container recover`";
+        return Err(Error::new(Status::Busy, "compact").of(object).because(words));
+    }
+    let attr = attributes::of(shared, object).await?;
+    let owner = Owner { mode: attr.mode, uid: attr.uid, gid: attr.gid };
+    let (bin, aside) = (shared.bin().await?, shared.draw_name("compact")?);
+    let (_, _, new) = container.create_below(bin, &aside, owner).await?;
+    let old = container.open(object, Rights::READ).await?;
+    let mut todo = Vec::new();
+    parts(&index, |part| todo.extend(part.writer.map(|_| (part.logical, part.len))));
+    for (mut at, mut len) in todo {
+        while len > 0 {
+            let bytes = old.read(at, COPY_BYTES.min(len as usize)).await?;
+            if bytes.is_empty() {
+                return Err(Error::new(Status::Io, "compact").of(object).because("it ends early"));
+            }
+            (at, len) = (at + bytes.len() as u64, len - bytes.len() as u64);
+            new.write(at - bytes.len() as u64, bytes).await?;
+        }
+    }
+    let made = new.handle();
+    if index.size() > new.state_size() {
+        new.truncate(index.size()).await?;
+    }
+    new.fsync().await?;
+    new.close().await?;
+    old.close().await?;
+    let set = SetAttr { atime: Some(attr.atime), mtime: Some(attr.mtime), ..SetAttr::default() };
+    attributes::set(shared, made, set).await?;
+    let stored = attributes::of(shared, made).await?.space;
+    if load::contents(over, object).await? != contents {
+        let words = "it was written meanwhile; the old one stays";
+        return Err(Error::new(Status::Busy, "compact").of(object).because(words));
+    }
+    let exchange = RenameFlags { no_replace: false, exchange: true };
+    over.rename(bin, &aside, dir, name, exchange).await?;
+    shared.forget(object);
+    // The old one has the name of the new one, in the bin.
+    container.discard(&aside, object).await?;
+    Ok(index.stored().saturating_sub(stored))
+}
+
+/// What was put in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Recovered {
+    /// Writers that had ended without closing, and are closed.
+    pub closed: u64,
+    /// Containers in the bin that were deleted.
+    pub deleted: u64,
+}
+
+/// Close the writers of a container that were killed. No writer may run.
+///
+/// # Errors
+/// As [`facts`].
+pub async fn recover<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Recovered> {
+    let Loaded { contents, logs, index } = loaded(container, object).await?;
+    let over = container.over();
+    let logs: BTreeMap<WriterId, &LogFacts> = logs.iter().map(|facts| (facts.id, facts)).collect();
+    let mut recovered = Recovered::default();
+    for id in contents.writers.iter().filter(|(_, dropping)| dropping.is_none()).map(|(id, _)| *id) {
+        let facts = logs.get(&id);
+        let end = facts.and_then(|facts| facts.records.last()).map_or(0, |(_, end)| *end);
+        cut_tail(over, object, id, end).await?;
+        let bytes = facts.map_or(0, |facts| facts.data);
+        let dropping = names::Dropping { end: index.size(), bytes, index: end, cuts: contents.cuts };
+        over.rename(object, &names::open(id)?, object, &dropping.name(id)?, RenameFlags::default()).await?;
+        recovered.closed += 1;
+    }
+    Ok(recovered)
+}
+
+/// Cut the torn tail of an index log.
+async fn cut_tail<B: Vfs>(over: &B, object: Handle, id: WriterId, end: u64) -> Result<()> {
+    let found = async {
+        let folder = over.lookup(object, &names::folder(id.folder(FOLDERS))?).await?;
+        over.lookup(folder.handle, &names::index(id)?).await
+    };
+    match found.await {
+        Ok(log) if log.size > end => over.truncate(log.handle, end, false).await.map(drop),
+        Err(error) if error.status != Status::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Delete the containers in the bin: removed ones, and those that were being made when their process was
+/// killed. No writer may run.
+///
+/// # Errors
+/// Errors of the file system below.
+pub async fn empty_bin<B: Vfs>(container: &Container<B>) -> Result<u64> {
+    let over = container.over();
+    let bin = match over.lookup(Handle::ROOT, &names::bin()).await {
+        Err(error) if error.status == Status::NotFound => return Ok(0),
+        found => found?.handle,
+    };
+    let mut listing = over.opendir(bin, Duration::from_secs(1));
+    let mut entries = Vec::new();
+    while let Some(listed) = listing.next(false).await? {
+        entries.push((listed.entry.name, listed.entry.kind, listed.entry.handle));
+    }
+    let mut deleted = 0;
+    for (name, kind, handle) in entries {
+        if kind == Kind::Directory {
+            container.discard(&name, handle).await?;
+            deleted += 1;
+        }
+    }
+    Ok(deleted)
+}

@@ -1,0 +1,336 @@
+//! Containers over a directory, against a plain file: byte for byte, whatever is opened, written, cut, moved
+//! and removed, by several processes.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use proptest::test_runner::{TestError, TestRunner};
+use shoal_env::{Env, real};
+use shoal_proto::{Handle, Kind, Name, Owner, Rights, SetAttr, Status, Time};
+use shoal_transform::{Container, ContainerFile, ContainerOptions};
+use shoal_vfs::{Connect, Listing, Local, LocalOptions, RenameFlags, Vfs, VfsFile};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+type Mounted = Container<Local>;
+type File = ContainerFile<Local>;
+
+const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
+const BOTH: Rights = Rights::READ.union(Rights::WRITE);
+
+fn owner() -> Owner {
+    Owner { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw(), ..OWNER }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+async fn mount(env: &Env, dir: &Path) -> Mounted {
+    ContainerOptions { over: LocalOptions::new(dir) }.connect(env.clone()).await.unwrap()
+}
+
+/// The object of a name at the root, as a mount that has not seen it finds it.
+async fn find(mount: &Mounted, text: &str) -> Handle {
+    mount.lookup(Handle::ROOT, &name(text)).await.unwrap().handle
+}
+
+fn run<T: Send + 'static>(body: impl AsyncFnOnce(Env, &Path) -> T + Send + 'static) -> T {
+    let dir = tempfile::tempdir().unwrap();
+    real::run("test", move |env| async move { body(env, dir.path()).await })
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Open { process: usize, file: usize },
+    Close { which: usize },
+    Write { which: usize, at: u64, len: usize, count: u64, stride: i64 },
+    Append { which: usize, len: usize },
+    Truncate { process: usize, file: usize, size: u64 },
+    Read { which: usize, at: u64, len: usize },
+    Unlink { process: usize, file: usize },
+    Rename { process: usize, from: usize, to: usize },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (process, file, which) = (0..3usize, 0..3usize, 0..6usize);
+    prop_oneof![
+        4 => (process.clone(), file.clone()).prop_map(|(process, file)| Step::Open { process, file }),
+        3 => which.clone().prop_map(|which| Step::Close { which }),
+        6 => (which.clone(), 0..300u64, 1..40usize, 1..12u64, -60..60i64)
+            .prop_map(|(which, at, len, count, stride)| Step::Write { which, at, len, count, stride }),
+        2 => (which.clone(), 1..50usize).prop_map(|(which, len)| Step::Append { which, len }),
+        1 => (process.clone(), file.clone(), 0..500u64)
+            .prop_map(|(process, file, size)| Step::Truncate { process, file, size }),
+        3 => (which, 0..400u64, 1..300usize).prop_map(|(which, at, len)| Step::Read { which, at, len }),
+        1 => (process.clone(), file.clone()).prop_map(|(process, file)| Step::Unlink { process, file }),
+        1 => (process, file.clone(), file).prop_map(|(process, from, to)| Step::Rename { process, from, to }),
+    ]
+}
+
+/// A file as a plain one would be, and the process that has it open: one at a time, so that what each sees is
+/// certain.
+#[derive(Default)]
+struct Plain {
+    bytes: Vec<u8>,
+}
+
+struct Open {
+    process: usize,
+    plain: usize,
+    file: File,
+}
+
+struct World {
+    mounts: Vec<Mounted>,
+    plains: Vec<Plain>,
+    names: BTreeMap<usize, usize>,
+    opens: Vec<Open>,
+    fill: u8,
+}
+
+impl World {
+    async fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Open { process, file } => self.open(process, file).await,
+            Step::Close { which } => {
+                if which < self.opens.len() {
+                    self.opens.remove(which).file.close().await.unwrap();
+                }
+            }
+            Step::Write { which, at, len, count, stride } => {
+                for turn in 0..count as i64 {
+                    if let Ok(at) = u64::try_from(at as i64 + turn * stride) {
+                        self.write(which, at, len).await;
+                    }
+                }
+            }
+            Step::Append { which, len } => self.append(which, len).await,
+            Step::Truncate { process, file, size } => self.truncate(process, file, size).await,
+            Step::Read { which, at, len } => self.read(which, at, len).await,
+            // The logs of a file that another process has open go with its name: SEMANTICS says so.
+            Step::Unlink { process, file } if self.is_busy(process, file) => {}
+            Step::Rename { process, to, .. } if self.is_busy(process, to) => {}
+            Step::Unlink { process, file } => {
+                let removed = self.mounts[process].unlink(Handle::ROOT, &name(&file.to_string())).await;
+                match self.names.remove(&file) {
+                    Some(_) => removed.unwrap(),
+                    None => assert_eq!(removed.unwrap_err().status, Status::NotFound),
+                }
+            }
+            Step::Rename { process, from, to } => {
+                let (old, new) = (name(&from.to_string()), name(&to.to_string()));
+                let flags = RenameFlags::default();
+                let moved = self.mounts[process].rename(Handle::ROOT, &old, Handle::ROOT, &new, flags).await;
+                match self.names.get(&from).copied() {
+                    Some(plain) => {
+                        moved.unwrap();
+                        self.names.remove(&from);
+                        self.names.insert(to, plain);
+                    }
+                    None => assert_eq!(moved.unwrap_err().status, Status::NotFound),
+                }
+            }
+        }
+    }
+
+    /// Whether another process has a file open: then its view is promised only at its next open.
+    fn is_elsewhere(&self, process: usize, plain: usize) -> bool {
+        self.opens.iter().any(|open| open.plain == plain && open.process != process)
+    }
+
+    fn is_busy(&self, process: usize, file: usize) -> bool {
+        self.names.get(&file).is_some_and(|plain| self.is_elsewhere(process, *plain))
+    }
+
+    async fn open(&mut self, process: usize, file: usize) {
+        if self.opens.len() >= 6
+            || self.names.get(&file).is_some_and(|plain| self.is_elsewhere(process, *plain))
+        {
+            return;
+        }
+        let called = name(&file.to_string());
+        let created = self.mounts[process].create(Handle::ROOT, &called, owner(), false, BOTH);
+        let (attr, is_new, opened) = created.await.unwrap();
+        assert_eq!(is_new, !self.names.contains_key(&file));
+        let plain = *self.names.entry(file).or_insert_with(|| {
+            self.plains.push(Plain::default());
+            self.plains.len() - 1
+        });
+        assert_eq!(attr.size, self.plains[plain].bytes.len() as u64);
+        self.opens.push(Open { process, plain, file: opened });
+    }
+
+    fn bytes(&mut self, len: usize) -> Bytes {
+        self.fill = self.fill % 250 + 1;
+        Bytes::from(vec![self.fill; len])
+    }
+
+    async fn write(&mut self, which: usize, at: u64, len: usize) {
+        let bytes = self.bytes(len);
+        let Some(open) = self.opens.get(which) else { return };
+        open.file.write(at, bytes.clone()).await.unwrap();
+        let plain = &mut self.plains[open.plain].bytes;
+        let end = at as usize + len;
+        plain.resize(plain.len().max(end), 0);
+        plain[at as usize..end].copy_from_slice(&bytes);
+    }
+
+    async fn append(&mut self, which: usize, len: usize) {
+        let bytes = self.bytes(len);
+        let Some(open) = self.opens.get(which) else { return };
+        let plain = &mut self.plains[open.plain].bytes;
+        assert_eq!(open.file.append(bytes.clone()).await.unwrap(), plain.len() as u64);
+        plain.extend_from_slice(&bytes);
+    }
+
+    async fn truncate(&mut self, process: usize, file: usize, size: u64) {
+        let Some(&plain) = self.names.get(&file) else { return };
+        if self.is_elsewhere(process, plain) {
+            return;
+        }
+        let mount = &self.mounts[process];
+        let object = mount.lookup(Handle::ROOT, &name(&file.to_string())).await.unwrap().handle;
+        let attr = mount.truncate(object, size, false).await.unwrap();
+        assert_eq!(attr.size, size);
+        self.plains[plain].bytes.resize(size as usize, 0);
+    }
+
+    async fn read(&self, which: usize, at: u64, len: usize) {
+        let Some(open) = self.opens.get(which) else { return };
+        let read = open.file.read(at, len).await.unwrap();
+        let plain = &self.plains[open.plain].bytes;
+        let from = (at as usize).min(plain.len());
+        assert_eq!(read[..], plain[from..(from + len).min(plain.len())]);
+    }
+
+    /// Each file, as each process sees it.
+    async fn check(&mut self) {
+        for open in self.opens.drain(..) {
+            open.file.close().await.unwrap();
+        }
+        for (file, plain) in &self.names {
+            for mount in &self.mounts {
+                let attr = mount.lookup(Handle::ROOT, &name(&file.to_string())).await.unwrap();
+                let plain = &self.plains[*plain].bytes;
+                assert_eq!((attr.kind, attr.size), (Kind::File, plain.len() as u64));
+                let opened = mount.open(attr.handle, Rights::READ).await.unwrap();
+                assert_eq!(opened.read(0, 10_000).await.unwrap()[..], plain[..]);
+                opened.close().await.unwrap();
+            }
+        }
+        let mut listing = self.mounts[0].opendir(Handle::ROOT, Duration::from_secs(1));
+        let mut listed = 0;
+        while let Some(entry) = listing.next(true).await.unwrap() {
+            assert_eq!(entry.entry.attr.unwrap().kind, Kind::File);
+            listed += 1;
+        }
+        assert_eq!(listed, self.names.len());
+    }
+}
+
+#[test]
+fn a_container_is_byte_for_byte_what_a_plain_file_is_for_each_of_several_processes() {
+    let cases = std::env::var("SHOAL_TRANSFORM_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let tried = TestRunner::new(config).run(&proptest::collection::vec(step(), 1..40), |steps| {
+        run(async move |env, dir| {
+            let mut mounts = Vec::new();
+            for _ in 0..3 {
+                mounts.push(mount(&env, dir).await);
+            }
+            let (plains, names, opens) = (Vec::new(), BTreeMap::new(), Vec::new());
+            let mut world = World { mounts, plains, names, opens, fill: 0 };
+            for step in &steps {
+                world.step(step).await;
+            }
+            world.check().await;
+            for mount in world.mounts {
+                mount.close().await;
+            }
+        });
+        Ok(())
+    });
+    match tried {
+        Err(TestError::Fail(why, steps)) => panic!("{why}\n{steps:#?}"),
+        Err(TestError::Abort(why)) => panic!("{why}"),
+        Ok(()) => {}
+    }
+}
+
+#[test]
+fn bytes_outlive_a_process_that_never_closes() {
+    run(async |env, dir| {
+        let killed = mount(&env, dir).await;
+        let (_, _, file) = killed.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
+        for turn in 0..100u64 {
+            file.write(turn * 1000, Bytes::from(vec![turn as u8; 10])).await.unwrap();
+        }
+        // Nothing is closed: the other process sees it as it would after a kill.
+        let other = mount(&env, dir).await;
+        let seen = other.lookup(Handle::ROOT, &name("f")).await.unwrap();
+        assert_eq!(seen.size, 99_010);
+        let opened = other.open(seen.handle, Rights::READ).await.unwrap();
+        for turn in 0..100u64 {
+            assert_eq!(opened.read(turn * 1000, 10).await.unwrap()[..], [turn as u8; 10]);
+        }
+        std::mem::forget(file);
+    });
+}
+
+#[test]
+fn a_truncation_cuts_what_it_found_and_no_byte_that_another_writes_later() {
+    run(async |env, dir| {
+        let (one, two) = (mount(&env, dir).await, mount(&env, dir).await);
+        let (_, _, first) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
+        first.write(0, Bytes::from_static(&[1; 100])).await.unwrap();
+        let there = find(&two, "f").await;
+        let second = two.open(there, BOTH).await.unwrap();
+        second.write(100, Bytes::from_static(&[2; 100])).await.unwrap();
+        two.truncate(there, 0, false).await.unwrap();
+        // The first process has not heard of it, and its clock may be late.
+        first.write(50, Bytes::from_static(&[3; 10])).await.unwrap();
+        first.close().await.unwrap();
+        second.close().await.unwrap();
+        let seen = mount(&env, dir).await;
+        let file = seen.open(find(&seen, "f").await, Rights::READ).await.unwrap();
+        let mut expected = vec![0; 50];
+        expected.extend([3; 10]);
+        assert_eq!(file.read(0, 1000).await.unwrap()[..], expected[..]);
+    });
+}
+
+#[test]
+fn modes_and_times_are_kept_and_hard_links_refused() {
+    run(async |env, dir| {
+        let one = mount(&env, dir).await;
+        let (attr, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
+        assert_eq!((attr.mode, attr.kind, attr.nlink), (0o644, Kind::File, 1));
+        file.write(0, Bytes::from_static(b"text")).await.unwrap();
+        let set = SetAttr { mode: Some(0), mtime: Some(Time(5_000_000_000)), ..SetAttr::default() };
+        one.setattr(attr.handle, set).await.unwrap();
+        file.close().await.unwrap();
+        let other = mount(&env, dir).await;
+        let seen = other.lookup(Handle::ROOT, &name("f")).await;
+        assert_eq!(seen.map(|attr| (attr.mode, attr.mtime)), Ok((0, Time(5_000_000_000))));
+        let refused = one.link(attr.handle, Handle::ROOT, &name("g")).await.unwrap_err();
+        assert_eq!(refused.status, Status::NotPermitted);
+    });
+}
+
+#[test]
+fn ten_thousand_appends_by_opens_of_one_process_leave_one_log() {
+    run(async |env, dir| {
+        let one = mount(&env, dir).await;
+        let (attr, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
+        file.close().await.unwrap();
+        for turn in 0..200u64 {
+            let file = one.open(attr.handle, Rights::WRITE).await.unwrap();
+            assert_eq!(file.append(Bytes::from_static(b"line\n")).await.unwrap(), turn * 5);
+            file.close().await.unwrap();
+        }
+        assert_eq!(one.getattr(attr.handle).await.unwrap().size, 1000);
+        let logs = std::fs::read_dir(dir.join("f")).unwrap().flatten();
+        assert!(logs.count() <= 4);
+    });
+}

@@ -1,0 +1,234 @@
+//! Open files of a [`Local`].
+//!
+//! An open has one descriptor of the host, which its clones and [`VfsFile::again`] share. The host reports a
+//! lost write once through a descriptor; so the descriptor's owner counts these reports, and each open file
+//! returns those that came since its own last one.
+
+use super::{Local, attributes};
+use crate::{Error, Result, VfsFile, error};
+use bytes::Bytes;
+use shoal_env::{HostFacts, HostFile, HostFiles};
+use shoal_pattern::Pattern;
+use shoal_proto::{Allocation, Handle, Rights, Status};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+
+/// `fallocate(2)`'s flags.
+const KEEP_SIZE: u32 = 1;
+const PUNCH_HOLE: u32 = 2;
+const ZERO_RANGE: u32 = 16;
+
+/// See the module. Clones share it.
+#[derive(Clone)]
+pub struct LocalFile(Rc<Open>);
+
+struct Open {
+    shared: Rc<Shared>,
+    /// Its number among all of this file system.
+    number: u64,
+    /// Lost writes that it has reported.
+    reported: Cell<u64>,
+}
+
+struct Shared {
+    local: Local,
+    handle: Handle,
+    rights: Rights,
+    file: HostFile,
+    facts: HostFacts,
+    lost: RefCell<Lost>,
+}
+
+/// Reports of lost writes: how many, and the last.
+#[derive(Default)]
+struct Lost {
+    count: u64,
+    last: Option<Error>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.shared.local.nodes().closed(self.shared.handle, self.number);
+    }
+}
+
+impl LocalFile {
+    pub(super) fn new(
+        local: &Local,
+        handle: Handle,
+        rights: Rights,
+        file: HostFile,
+        facts: &HostFacts,
+    ) -> LocalFile {
+        let local = local.clone();
+        let lost = RefCell::default();
+        LocalFile::of(Rc::new(Shared { local, handle, rights, file, facts: *facts, lost }))
+    }
+
+    fn of(shared: Rc<Shared>) -> LocalFile {
+        let local = &shared.local;
+        let number = local.0.files_opened.get();
+        local.0.files_opened.set(number + 1);
+        local.nodes().opened(shared.handle, &shared.facts, number, shared.rights, shared.file.clone());
+        let reported = Cell::new(shared.lost.borrow().count);
+        LocalFile(Rc::new(Open { shared, number, reported }))
+    }
+
+    /// A call of the host for this file, if it was opened for it.
+    async fn run<T: Send + 'static>(
+        &self,
+        op: &'static str,
+        needed: Rights,
+        work: impl FnOnce(&dyn HostFiles, &HostFile) -> io::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let shared = &self.0.shared;
+        if !shared.rights.contains(needed) {
+            let words = "the file was not opened for it";
+            return Err(Error::new(Status::BadCapability, op).of(shared.handle).because(words));
+        }
+        let file = shared.file.clone();
+        shared.local.run(op, shared.handle, move |host| work(host, &file)).await
+    }
+
+    async fn put(&self, offset: u64, data: Bytes, durable: bool) -> Result<()> {
+        self.run("write", Rights::WRITE, move |host, file| host.write(file, offset, &data, durable)).await
+    }
+}
+
+fn too_long() -> Error {
+    Error::new(Status::OverLimit, "transfer").because("the pattern has more bytes than there is memory for")
+}
+
+/// Refuse a pattern that reaches before the file.
+fn check(pattern: &Pattern) -> Result<()> {
+    pattern.bounds().map_or(Ok(()), |(from, _)| error::offset(from).map(drop))
+}
+
+impl VfsFile for LocalFile {
+    type PageCounts = ();
+
+    fn handle(&self) -> Handle {
+        self.0.shared.handle
+    }
+
+    fn rights(&self) -> Rights {
+        self.0.shared.rights
+    }
+
+    fn again(&self) -> LocalFile {
+        LocalFile::of(self.0.shared.clone())
+    }
+
+    async fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
+        let work = move |host: &dyn HostFiles, file: &HostFile| {
+            let mut data = vec![0; len];
+            let read = host.read(file, offset, &mut data)?;
+            data.truncate(read);
+            Ok(data.into())
+        };
+        self.run("read", Rights::READ, work).await
+    }
+
+    async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
+        self.put(offset, data, false).await
+    }
+
+    async fn append(&self, data: Bytes) -> Result<u64> {
+        self.run("append", Rights::WRITE, move |host, file| host.append(file, &data)).await
+    }
+
+    async fn fsync(&self) -> Result<()> {
+        let shared = &self.0.shared;
+        let synced = self.run("fsync", Rights::empty(), |host, file| host.sync(file)).await;
+        let mut lost = shared.lost.borrow_mut();
+        match synced {
+            // Whether something was lost is not known: the next one says it.
+            Err(error) if error.status == Status::TimedOut || error.kernel.is_none() => return Err(error),
+            Err(error) => {
+                lost.count += 1;
+                lost.last = Some(error);
+            }
+            Ok(()) => {}
+        }
+        if self.0.reported.replace(lost.count) == lost.count {
+            return Ok(());
+        }
+        Err(lost.last.clone().unwrap_or_else(|| Error::new(Status::Io, "fsync").of(shared.handle)))
+    }
+
+    async fn allocate(&self, offset: u64, len: u64, mode: Allocation) -> Result<()> {
+        let mode = match mode {
+            Allocation::Extend => 0,
+            Allocation::KeepSize => KEEP_SIZE,
+            Allocation::Punch => PUNCH_HOLE | KEEP_SIZE,
+            Allocation::Zero => ZERO_RANGE,
+            Allocation::ZeroKeepSize => ZERO_RANGE | KEEP_SIZE,
+        };
+        self.run("fallocate", Rights::WRITE, move |host, file| host.allocate(file, mode, offset, len)).await
+    }
+
+    async fn close(self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn read_pattern(&self, pattern: &Pattern) -> Result<Bytes> {
+        check(pattern)?;
+        let len = usize::try_from(pattern.len()).map_err(|_| too_long())?;
+        let pattern = pattern.coalesce();
+        let work = move |host: &dyn HostFiles, file: &HostFile| {
+            let mut packed = Vec::new();
+            packed.try_reserve_exact(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
+            packed.resize(len, 0);
+            let mut rest = &mut packed[..];
+            for region in pattern.regions() {
+                let (now, after) = rest.split_at_mut(region.len as usize);
+                host.read(file, region.offset as u64, now)?;
+                rest = after;
+            }
+            Ok(packed.into())
+        };
+        self.run("read", Rights::READ, work).await
+    }
+
+    async fn write_pattern(&self, pattern: &Pattern, data: Bytes) -> Result<()> {
+        check(pattern)?;
+        if pattern.len() != data.len() as u64 {
+            return Err(error::unequal(pattern.len(), data.len()));
+        }
+        let pattern = pattern.clone();
+        let work = move |host: &dyn HostFiles, file: &HostFile| {
+            let mut rest = &data[..];
+            for region in pattern.regions() {
+                let (now, after) = rest.split_at(region.len as usize);
+                host.write(file, region.offset as u64, now, false)?;
+                rest = after;
+            }
+            Ok(())
+        };
+        self.run("write", Rights::WRITE, work).await
+    }
+
+    async fn write_durable(&self, offset: u64, data: Bytes) -> Result<()> {
+        self.put(offset, data, true).await
+    }
+}
+
+impl Local {
+    /// Open a file; with its facts after that.
+    pub(super) async fn open_file(&self, object: Handle, rights: Rights) -> Result<(LocalFile, HostFacts)> {
+        if rights.contains(Rights::WRITE) {
+            self.check_writable("open", object)?;
+        }
+        let work = move |host: &dyn HostFiles, node: &shoal_env::HostNode| {
+            let file = attributes::open(host, node, rights)?;
+            let facts = host.facts(&file.node())?;
+            Ok((file, facts))
+        };
+        let (file, facts) = self.at("open", object, work).await?;
+        if facts.nlink == 0 && !self.nodes().has_open(object) {
+            return Err(Error::new(Status::Stale, "open").of(object));
+        }
+        Ok((LocalFile::new(self, object, rights, file, &facts), facts))
+    }
+}

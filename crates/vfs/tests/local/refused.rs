@@ -1,0 +1,69 @@
+//! Refusals: of directories that cannot be used, and of changes where none are wanted.
+
+use super::{BOTH, DIR_OWNER, OWNER, name, run};
+use shoal_env::real;
+use shoal_proto::{Handle, Rights, SetAttr, Status};
+use shoal_vfs::{Connect, Error, LocalOptions, Vfs, VfsFile};
+use std::path::Path;
+
+fn refusal(dir: &Path) -> Error {
+    let options = LocalOptions::new(dir);
+    real::run("refused", |env| async move { options.connect(env).await.map(drop).unwrap_err() })
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_refused_in_words() {
+    let room = tempfile::tempdir().unwrap();
+    let (absent, file) = (room.path().join("absent"), room.path().join("file"));
+    std::fs::write(&file, "").unwrap();
+    let refused = refusal(&absent);
+    assert_eq!(refused.status, Status::NotFound);
+    assert!(refused.to_string().contains("absent does not exist"), "{refused}");
+    let refused = refusal(&file);
+    assert_eq!(refused.status, Status::NotDirectory);
+    assert!(refused.to_string().contains("file is not a directory"), "{refused}");
+}
+
+#[test]
+fn nothing_is_changed_where_it_is_for_reading_only() {
+    let room = tempfile::tempdir().unwrap();
+    std::fs::write(room.path().join("file"), "contents").unwrap();
+    let mut options = LocalOptions::new(room.path());
+    options.under_a_kernel(true);
+    run(options, |vfs, _| async move {
+        let root = Handle::ROOT;
+        let file = vfs.lookup(root, &name("file")).await.unwrap().handle;
+        let (new, old) = (name("new"), name("file"));
+        let refusals = [
+            vfs.mkdir(root, &new, DIR_OWNER).await.map(drop),
+            vfs.create(root, &new, OWNER, true, BOTH).await.map(drop),
+            vfs.create(root, &old, OWNER, false, Rights::READ).await.map(drop),
+            vfs.symlink(root, &new, OWNER, b"x").await.map(drop),
+            vfs.link(file, root, &new).await.map(drop),
+            vfs.unlink(root, &old).await,
+            vfs.rmdir(root, &old).await,
+            vfs.rename(root, &old, root, &new, Default::default()).await,
+            vfs.setattr(file, SetAttr { mode: Some(0), ..SetAttr::default() }).await.map(drop),
+            vfs.truncate(file, 0, false).await.map(drop),
+            vfs.setxattr(file, b"user.x", b"", false, false).await,
+            vfs.removexattr(file, b"user.x").await,
+            vfs.open(file, Rights::WRITE).await.map(drop),
+        ];
+        for (n, refusal) in refusals.into_iter().enumerate() {
+            assert_eq!(refusal.unwrap_err().status, Status::ReadOnly, "refusal {n}");
+        }
+        let opened = vfs.open(file, Rights::READ).await.unwrap();
+        assert_eq!(&opened.read(0, 99).await.unwrap()[..], b"contents");
+    });
+}
+
+#[test]
+fn a_closed_file_system_is_called_no_more() {
+    let room = tempfile::tempdir().unwrap();
+    run(LocalOptions::new(room.path()), |vfs, _| async move {
+        let file = vfs.create(Handle::ROOT, &name("file"), OWNER, true, BOTH).await.unwrap().2;
+        vfs.close().await;
+        assert_eq!(vfs.lookup(Handle::ROOT, &name("file")).await.unwrap_err().status, Status::Unavailable);
+        assert_eq!(file.fsync().await.unwrap_err().status, Status::Unavailable);
+    });
+}
