@@ -95,6 +95,8 @@ pub(crate) struct Shared {
     moments: Moments,
     /// Open files of each object by client, those being opened too.
     opens: RefCell<BTreeMap<(u16, ObjectId), usize>>,
+    /// When each life of a client closed an open file of each object last.
+    closed: RefCell<BTreeMap<(u64, ObjectId), u64>>,
 }
 
 /// How the file system was made.
@@ -145,6 +147,7 @@ impl Shared {
             violations: RefCell::default(),
             moments: Moments::default(),
             opens: RefCell::default(),
+            closed: RefCell::default(),
         }
     }
 

@@ -123,6 +123,8 @@ impl Worker {
         let words = format!("close {}", held.file.handle());
         let end = self.run("close", &words, &[], held.file.close()).await;
         self.count_open(held.object, false);
+        let (now, closed) = (self.now(), (self.scope, held.object));
+        self.shared.closed.borrow_mut().insert(closed, now);
         matches!(end, End::Done(()))
     }
 
