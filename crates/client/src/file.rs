@@ -243,7 +243,8 @@ impl Opened {
     /// A stream of this shape is gone: whether that is because the file's data is elsewhere now.
     pub(crate) async fn has_moved(&self, o: &Operation, shape: &Shape) -> bool {
         let asked = shape.layout.is_some() && self.refresh(o).await.is_ok();
-        asked && self.shape().generation != shape.generation
+        let now = self.shape();
+        asked && (now.generation, now.layout) != (shape.generation, shape.layout.clone())
     }
 
     /// Get a new capability.
@@ -268,8 +269,8 @@ impl Opened {
         self.capability.get().is_some_and(|capability| capability.expires_at <= soon)
     }
 
-    /// Do `work` with the file's present shape and a capability that is good; again with new ones when a
-    /// server says that they are old.
+    /// Do `work` with a shape that `fit` makes of the file's present one, and a capability that is good; again
+    /// with new ones when a server says that they are old.
     ///
     /// Operations that were done before that are done again: a write that was not acknowledged may be done
     /// twice.
@@ -277,6 +278,7 @@ impl Opened {
         &self,
         o: &Operation,
         needs: Rights,
+        fit: impl AsyncFn(Shape) -> Result<Shape, Error>,
         work: impl AsyncFn(Shape) -> Result<T, Error>,
     ) -> Result<T, Error> {
         if !self.rights.contains(needs) {
@@ -288,8 +290,15 @@ impl Opened {
         }
         let mut stale = 0;
         loop {
-            let shape = self.shape();
-            match work(shape.clone()).await {
+            let mut shape = self.shape();
+            let done = match fit(shape.clone()).await {
+                Ok(fitting) => {
+                    shape = fitting;
+                    work(shape.clone()).await
+                }
+                Err(error) => Err(error),
+            };
+            match done {
                 Err(error) if error.status == Status::StaleLayout => {
                     stale += 1;
                     if stale > 1 {

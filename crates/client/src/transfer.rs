@@ -233,18 +233,18 @@ impl Opened {
         if shape.layout.is_some() || end <= shape.template.stuffed_max() {
             return Ok(shape);
         }
-        self.unstuff(o).await?;
-        Ok(self.shape())
+        self.laid_out(o).await
     }
 
-    async fn unstuff(&self, o: &Operation) -> Result<(), Error> {
+    /// Lay the file out; the shape that it has then.
+    async fn laid_out(&self, o: &Operation) -> Result<Shape, Error> {
         let (core, server) = (&self.client.core, self.handle.server());
         let told = core.ask(o, server, vec![Op::Unstuff { object: self.handle }]).await?;
         match told.answers.into_iter().next() {
             Some(Answer::Laid { layout }) if !layout.datafiles.is_empty() => {
                 self.inode.laid(layout);
                 self.touched();
-                Ok(())
+                Ok(self.shape())
             }
             _ => Err(o.error(Status::BadMessage).from(server).because("no layout in its answer")),
         }

@@ -50,7 +50,7 @@ pub struct Act {
     /// Those through which one said so of the file that was called before this was acknowledged: it may have
     /// been meant or not.
     pub maybe_told: Vec<u64>,
-    /// When the first of them was called and when it returned, in the order of opens and fsyncs.
+    /// When the first of them was called and when it returned.
     pub told_first: Option<(u64, u64)>,
     /// When it was called, in nanoseconds.
     pub called: u64,
@@ -150,7 +150,7 @@ impl Act {
 pub struct Syncer {
     /// Which life of which client.
     pub scope: u64,
-    /// Through which open file: when its open was called, in the order of opens and fsyncs.
+    /// Through which open file: when its open was called.
     pub open: u64,
     /// When that returned.
     pub opened: u64,
@@ -422,23 +422,22 @@ impl Contents {
         }
     }
 
-    /// An fsync that was called at `called` (and is `order`ed so among opens and fsyncs) reported that its
-    /// client's writes may be lost: a later one through the same open file does not cover them, nor does one
-    /// through a file that is opened from now on. For writes acknowledged since the call, a later one may
-    /// report the same.
-    pub fn lost(&mut self, by: Syncer, called: u64, order: (u64, u64)) {
+    /// An fsync from `called` to `ended` reported that its client's writes may be lost: a later one through
+    /// the same open file does not cover them, nor does one through a file that is opened from now on. For
+    /// writes acknowledged since the call, a later one may report the same.
+    pub fn lost(&mut self, by: Syncer, called: u64, ended: u64) {
         for act in self.acts.iter_mut().filter(|act| act.scope == by.scope) {
             if act.kind == "append" && act.returned.is_none_or(|returned| returned > called) {
                 act.compared = Stamp::default();
             }
             let Some(returned) = act.returned else { continue };
             let (told, until) = match returned <= called {
-                true => (&mut act.told, order.1),
+                true => (&mut act.told, ended),
                 false => (&mut act.maybe_told, u64::MAX),
             };
             told.push(by.open);
-            let (began, ended) = act.told_first.unwrap_or((order.0, until));
-            act.told_first = Some((began, ended.min(until)));
+            let (began, before) = act.told_first.unwrap_or((called, until));
+            act.told_first = Some((began, before.min(until)));
         }
     }
 

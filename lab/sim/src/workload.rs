@@ -19,6 +19,7 @@ mod links;
 mod listing;
 mod mix;
 mod modes;
+mod moments;
 mod names;
 mod offered;
 mod paths;
@@ -38,6 +39,7 @@ use crate::losses::{Held, Modes, Stamp};
 use crate::register::Event;
 use crate::rng::Rng;
 use mix::{Family, Mix};
+use moments::Moments;
 use offered::Offer;
 use shoal_client::{Client, Error, OpenFile};
 use shoal_env::{Env, Instant};
@@ -89,10 +91,12 @@ pub(crate) struct Shared {
     /// Names of open files that other clients are to take away.
     offers: RefCell<Vec<Offer>>,
     pub violations: RefCell<Vec<String>>,
-    /// Orders calls and returns of opens and fsyncs.
-    ticks: Cell<u64>,
+    /// Of calls, returns and faults.
+    moments: Moments,
     /// Open files of each object by client, those being opened too.
     opens: RefCell<BTreeMap<(u16, ObjectId), usize>>,
+    /// When each life of a client closed an open file of each object last.
+    closed: RefCell<BTreeMap<(u64, ObjectId), u64>>,
 }
 
 /// How the file system was made.
@@ -141,8 +145,9 @@ impl Shared {
             removed: RefCell::default(),
             offers: RefCell::default(),
             violations: RefCell::default(),
-            ticks: Cell::default(),
+            moments: Moments::default(),
             opens: RefCell::default(),
+            closed: RefCell::default(),
         }
     }
 
@@ -150,7 +155,7 @@ impl Shared {
     pub fn fault(&self, at: u64, server: u16, is_cut: bool, is_kill: bool) {
         self.now.borrow_mut().add(server, is_cut, is_kill);
         self.ledger.borrow_mut().now = self.now();
-        self.faults.borrow_mut().push((at, server, is_cut));
+        self.faults.borrow_mut().push((self.moments.next(at), server, is_cut));
     }
 
     /// The faults so far.
@@ -198,11 +203,6 @@ impl Shared {
         self.held.borrow_mut().push((now, held));
     }
 
-    fn tick(&self) -> u64 {
-        self.ticks.set(self.ticks.get() + 1);
-        self.ticks.get()
-    }
-
     fn violation(&self, words: String) {
         self.violations.borrow_mut().push(words);
     }
@@ -220,7 +220,7 @@ enum End<T> {
 struct Opened {
     object: ObjectId,
     file: OpenFile,
-    /// When its open was called and when it returned, of all opens and fsyncs.
+    /// When its open was called and when it returned.
     open: u64,
     opened: u64,
     /// Writes through it request this.
@@ -477,7 +477,7 @@ impl Worker {
     }
 
     fn now(&self) -> u64 {
-        self.env.now().0
+        self.shared.moments.next(self.env.now().0)
     }
 
     fn with_object<T>(&self, object: ObjectId, f: impl FnOnce(&mut Object) -> T) -> T {

@@ -153,6 +153,15 @@ impl FakeCluster {
         layout
     }
 
+    /// Forget a file's layout, as a server does that is killed in mode *metadata never*.
+    pub(crate) fn take_layout_back(&mut self, object: Handle) {
+        let attr = self.objects.get_mut(&object).unwrap();
+        attr.generation.0 -= 1;
+        let (generation, layout) = (attr.generation, attr.layout.take().unwrap());
+        self.streams.retain(|stream, _| *stream == object || !layout.datafiles.0.contains(stream));
+        self.streams.get_mut(&object).unwrap().generation = generation;
+    }
+
     /// Begin a new generation of a file, as truncate does.
     pub(crate) fn advance(&mut self, object: Handle) {
         let attr = self.objects.get_mut(&object).unwrap();

@@ -155,7 +155,7 @@ impl Hand {
     }
 
     /// Deliver all messages under way; returns whether there were any.
-    fn carry(&self) -> bool {
+    pub(crate) fn carry(&self) -> bool {
         self.servers().fold(false, |any, server| self.carry_to(server) | any)
     }
 

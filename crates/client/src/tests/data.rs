@@ -92,6 +92,34 @@ fn a_layout_that_another_client_changed_is_fetched_and_the_work_goes_on() {
 }
 
 #[test]
+fn a_layout_that_is_taken_back_before_its_maker_used_it_is_made_anew() {
+    let operations: [fn(&OpenFile) -> LocalBoxFuture<'_, Result<(), Error>>; 3] = [
+        |file| async { file.append(vec![1; 5000].into()).await.map(drop) }.boxed_local(),
+        |file| file.write(0, vec![1; 5000].into()).boxed_local(),
+        |file| file.allocate(0, 5000, Allocation::Extend).boxed_local(),
+    ];
+    for operation in operations {
+        let hand = Hand::new(FakeCluster::new(3, STRIP));
+        let file = open(&hand, "f");
+        let mut done = operation(&file);
+        let mut is_taken_back = false;
+        let layouts = || hand.cluster.borrow().log.iter().filter(|(_, op)| *op == "unstuff").count();
+        let ended = loop {
+            if let std::task::Poll::Ready(ended) = hand.look(std::pin::pin!(&mut done)) {
+                break ended;
+            }
+            hand.carry();
+            if layouts() == 1 && !std::mem::replace(&mut is_taken_back, true) {
+                hand.cluster.borrow_mut().take_layout_back(file.handle());
+            }
+        };
+        ended.unwrap();
+        assert_eq!(layouts(), 2);
+        assert_eq!(hand.run(file.size()).unwrap(), 5000);
+    }
+}
+
+#[test]
 fn a_capability_that_ran_out_is_renewed_once() {
     let hand = Hand::new(FakeCluster::new(1, STRIP));
     let file = open(&hand, "f");

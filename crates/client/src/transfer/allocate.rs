@@ -22,13 +22,10 @@ impl OpenFile {
         let end = offset.checked_add(len).filter(|&end| end <= limits::FILE_BYTES_MAX);
         let end = end.ok_or_else(|| o.error(Status::FileTooBig))?;
         let o = &o;
-        let result = file
-            .with_shape(o, Rights::WRITE, async |shape| {
-                let grows = matches!(mode, Allocation::Extend | Allocation::Zero);
-                let shape = if grows { file.room_to(o, shape, end).await? } else { shape };
-                file.allocate_shaped(o, &shape, offset, end, mode).await
-            })
-            .await;
+        let grows = matches!(mode, Allocation::Extend | Allocation::Zero);
+        let fit = async |shape| if grows { file.room_to(o, shape, end).await } else { Ok(shape) };
+        let work = async |shape| file.allocate_shaped(o, &shape, offset, end, mode).await;
+        let result = file.with_shape(o, Rights::WRITE, fit, work).await;
         file.touched();
         result
     }

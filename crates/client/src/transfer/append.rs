@@ -6,7 +6,7 @@
 //! since. A sync that ends while the append is under way takes nothing of that away.
 
 use crate::core::Operation;
-use crate::file::Opened;
+use crate::file::{Opened, Shape};
 use crate::{Error, OpenFile};
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -30,13 +30,13 @@ impl OpenFile {
         let (server, len) = (file.handle.server(), data.len() as u32);
         let mut tries = 0;
         let (o, tries, data) = (&o, std::cell::Cell::from_mut(&mut tries), &data);
+        let fit = async |shape: Shape| {
+            // Refused once for its layout and still stuffed: it has to be laid out for this.
+            let is_refused = tries.replace(tries.get() + 1) > 0;
+            if is_refused && shape.layout.is_none() { file.laid_out(o).await } else { Ok(shape) }
+        };
         let result = file
-            .with_shape(o, Rights::WRITE, async |shape| {
-                // Refused once for its layout and still stuffed: it has to be laid out for this.
-                if tries.replace(tries.get() + 1) > 0 && shape.layout.is_none() {
-                    file.unstuff(o).await?;
-                }
-                let shape = file.shape();
+            .with_shape(o, Rights::WRITE, fit, async |shape| {
                 let others = match &shape.layout {
                     Some(layout) => file.losses_of_others(o, layout).await?,
                     None => Vec::new(),

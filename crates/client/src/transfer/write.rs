@@ -81,12 +81,9 @@ impl Opened {
         has_pages: bool,
     ) -> Result<(), Error> {
         let Some((_, end)) = bounds(o, pattern)? else { return Ok(()) };
-        let result = self
-            .with_shape(o, Rights::WRITE, async |shape| {
-                let shape = self.room_to(o, shape, end).await?;
-                self.write_shaped(o, &shape, pattern, data, has_pages).await
-            })
-            .await;
+        let fit = async |shape| self.room_to(o, shape, end).await;
+        let work = async |shape| self.write_shaped(o, &shape, pattern, data, has_pages).await;
+        let result = self.with_shape(o, Rights::WRITE, fit, work).await;
         self.touched();
         result
     }

@@ -71,14 +71,14 @@ fn a_power_cut_takes_what_was_not_synced_and_nothing_else() {
     file.acts[1].scope = BY.scope;
     let mut told = file.clone();
     assert!(file.may_have_lost(BY, cut(1)) && !file.may_have_lost(BY, cut(0)));
-    told.lost(Syncer { open: 1, opened: 2, ..BY }, 45, (10, 12));
+    told.lost(Syncer { open: 1, opened: 2, ..BY }, 45, 47);
     let mut meanwhile = file.clone();
-    meanwhile.lost(Syncer { open: 1, opened: 2, ..BY }, 35, (10, 12));
-    for (open, opened) in [(1, 2), (13, 14), (9, 11)] {
+    meanwhile.lost(Syncer { open: 1, opened: 2, ..BY }, 35, 47);
+    for (open, opened) in [(1, 2), (48, 49), (44, 46)] {
         let by = Syncer { open, opened, ..BY };
         assert_eq!(
             told.may_have_lost(by, cut(1)),
-            open == 9,
+            open == 44,
             "it was told, through {open} or certainly before"
         );
         let mut told = told.clone();
@@ -88,7 +88,7 @@ fn a_power_cut_takes_what_was_not_synced_and_nothing_else() {
             "it was told, through {open} or before it was opened"
         );
     }
-    for (open, opened) in [(1, 2), (13, 14)] {
+    for (open, opened) in [(1, 2), (48, 49)] {
         let by = Syncer { open, opened, ..BY };
         assert!(meanwhile.may_have_lost(by, cut(1)), "it was acknowledged behind the fsync's call");
         let mut meanwhile = meanwhile.clone();

@@ -77,7 +77,7 @@ impl Worker {
     /// Open the file once more.
     pub(super) async fn open_anew(&mut self, object: ObjectId) -> Option<usize> {
         let known = self.held.iter().position(|held| held.object == object);
-        let (handle, open, asks) = (self.handle(object), self.shared.tick(), self.asks);
+        let (handle, open, asks) = (self.handle(object), self.now(), self.asks);
         let words = format!("open {handle}");
         let client = self.client.clone();
         self.count_open(object, true);
@@ -102,7 +102,7 @@ impl Worker {
             let held = self.held.swap_remove(at);
             self.let_go(held).await;
         }
-        let opened = self.shared.tick();
+        let opened = self.now();
         self.held.push(Opened { object, file, open, opened, asks });
         Some(self.held.len() - 1)
     }
@@ -123,6 +123,8 @@ impl Worker {
         let words = format!("close {}", held.file.handle());
         let end = self.run("close", &words, &[], held.file.close()).await;
         self.count_open(held.object, false);
+        let (now, closed) = (self.now(), (self.scope, held.object));
+        self.shared.closed.borrow_mut().insert(closed, now);
         matches!(end, End::Done(()))
     }
 
@@ -250,7 +252,7 @@ impl Worker {
     /// Do it.
     pub(super) async fn append_as(&self, append: Append) {
         let Append { object, file, by, act, asks, data } = append;
-        let (called, began) = (self.now(), self.shared.tick());
+        let called = self.now();
         let len = data.len() as u64;
         let words = format!("append of {len} bytes to {}", file.handle());
         let before = self.shared.now();
@@ -274,7 +276,7 @@ impl Worker {
                 }
                 // A durable one ends with an fsync, which covers the append itself; that is not acknowledged.
                 if is_loss(&error) {
-                    self.told_of_loss(&words, object, by, (called, began));
+                    self.told_of_loss(&words, object, by, called);
                 }
             }
             End::Refused(Status::NoSpace) => {}

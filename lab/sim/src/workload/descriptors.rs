@@ -59,7 +59,7 @@ impl Worker {
     /// Sync through this open file.
     pub(super) async fn sync_held(&mut self, at: usize) {
         let Opened { object, ref file, open, opened, .. } = self.held[at];
-        let (file, called, began) = (file.clone(), self.now(), self.shared.tick());
+        let (file, called) = (file.clone(), self.now());
         let words = format!("fsync of {}", file.handle());
         let by = Syncer { scope: self.scope, open, opened };
         let end = self.run("fsync", &words, &GONE, file.fsync()).await;
@@ -70,20 +70,13 @@ impl Worker {
                 self.shared.ledger.borrow_mut().facts(object, true);
             }
             End::Refused(status) => self.wrong_if_named(&words, object, status),
-            End::Unknown(error) if is_loss(&error) => self.told_of_loss(&words, object, by, (called, began)),
+            End::Unknown(error) if is_loss(&error) => self.told_of_loss(&words, object, by, called),
             End::Unknown(_) => {}
         }
     }
 
-    /// An fsync that was called then (also in the order of opens and fsyncs) said that something its client
-    /// wrote may be lost.
-    pub(super) fn told_of_loss(
-        &self,
-        words: &str,
-        object: ObjectId,
-        by: Syncer,
-        (called, began): (u64, u64),
-    ) {
+    /// An fsync that was called then said that something its client wrote may be lost.
+    pub(super) fn told_of_loss(&self, words: &str, object: ObjectId, by: Syncer, called: u64) {
         let now = self.shared.now();
         let is_excused = self.with_contents(object, |contents| contents.may_have_lost(by, &now));
         if !is_excused {
@@ -92,8 +85,8 @@ impl Worker {
             let expected = "expected it durable, as no server lost any of the writes, found Io";
             self.violation(words, format!("{expected}: {open}–{opened}: {written}"));
         }
-        let ended = self.shared.tick();
-        self.with_contents(object, |contents| contents.lost(by, called, (began, ended)));
+        let ended = self.now();
+        self.with_contents(object, |contents| contents.lost(by, called, ended));
     }
 
     /// A refusal that cannot be, unless the object may have lost its last name.

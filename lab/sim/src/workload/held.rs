@@ -4,12 +4,15 @@
 use super::{End, Worker, name};
 use crate::ledger::{Object, ObjectId, Slot};
 use shoal_client::RenameFlags;
+use shoal_env::Instant;
 use shoal_proto::{Handle, Kind, Rights, Status};
 use std::time::Duration;
 
 const GONE: [Status; 2] = [Status::Stale, Status::NotFound];
 /// A session that is silent for a minute ends, and its open files with it.
 const SESSION_LASTS: Duration = Duration::from_secs(50);
+/// A server that did not answer for two leases keeps nothing for its clients.
+const CLOSED_LATELY: Duration = Duration::from_secs(120);
 /// Pauses before the looks at a removed file that everybody has closed.
 const LOOKS_S: [u64; 6] = [0, 1, 10, 60, 60, 60];
 
@@ -82,15 +85,27 @@ impl Worker {
             return;
         }
         let words = format!("open {handle}, removed and closed");
-        let client = self.client.clone();
-        // At once, unless another client may have it open: then a lease later.
+        self.is_gone_at_last(&words, object).await;
+    }
+
+    /// Nobody has the file open here: it is gone at once, unless another client may have it open: then a
+    /// lease later.
+    pub(super) async fn is_gone_at_last(&self, words: &str, object: ObjectId) {
+        let (client, handle) = (self.client.clone(), self.handle(object));
         for pause_s in LOOKS_S {
             self.env.sleep(Duration::from_secs(pause_s)).await;
-            let looked = self.run("open", &words, &GONE, client.open(handle, Rights::READ)).await;
+            let looked = self.run("open", words, &GONE, client.open(handle, Rights::READ)).await;
             if !matches!(looked, End::Done(_)) || self.shared.ledger.borrow().links(object) != Some(0) {
                 return;
             }
         }
-        self.violation(&words, "expected it to be gone, found it");
+        self.violation(words, "expected it to be gone, found it");
+    }
+
+    /// Whether this life of the client closed the file lately: its server may not have answered since, and
+    /// still keep the file for this client.
+    pub(super) fn closed_lately(&self, object: ObjectId) -> bool {
+        let closed = self.shared.closed.borrow().get(&(self.scope, object)).copied();
+        closed.is_some_and(|at| self.env.now().since(Instant(at)) < CLOSED_LATELY)
     }
 }

@@ -265,10 +265,14 @@ impl Worker {
         let words = format!("open {handle}, which client {owner} removed");
         let client = self.client.clone();
         let opened = client.open(handle, shoal_proto::Rights::READ);
-        if let End::Done(_) = self.run("open", &words, &GONE, opened).await
+        if let End::Done(file) = self.run("open", &words, &GONE, opened).await
             && self.shared.ledger.borrow().links(object) == Some(0)
         {
-            self.violation(&words, "expected it to be gone, found it");
+            drop(file);
+            match self.closed_lately(object) {
+                true => self.is_gone_at_last(&words, object).await,
+                false => self.violation(&words, "expected it to be gone, found it"),
+            }
         }
     }
 }
