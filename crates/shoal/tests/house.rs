@@ -634,6 +634,28 @@ fn links_between_pages_lead_somewhere() {
     assert_none("link to a file, and a heading in it, that exist", &found);
 }
 
+/// Pages that describe the present are in plain technical English, as comments are. Headings and questions
+/// may begin with an interrogative.
+#[test]
+fn pages_are_plain() {
+    let is_history = |page: &Path| page.ends_with("BUGS.md") || page.ends_with("STYLE.md");
+    let studies = ["docs/lab", "docs/decisions"].map(|folder| root().join(folder));
+    let is_study = |page: &Path| studies.iter().any(|folder| page.starts_with(folder));
+    let is_held = |page: &PathBuf| !is_history(page) && (!is_study(page) || page.ends_with("PERFORMANCE.md"));
+    let mut unclear = Vec::new();
+    for page in pages().into_iter().filter(is_held) {
+        let text = std::fs::read_to_string(&page).unwrap();
+        let prose = outside_fences(&text).filter(|line| !line.starts_with("  test: "));
+        let banned = prose
+            .flat_map(words)
+            .filter(|word| *word != "What")
+            .filter_map(|word| Some((word, instead_of(word)?)));
+        let name = page.strip_prefix(root()).unwrap().display().to_string();
+        unclear.extend(banned.map(|(word, instead)| format!("{name}: `{word}`: say {instead}")));
+    }
+    assert_none("write subject, verb, object, with the field's nouns", &unclear);
+}
+
 /// Programs, tests and scripts name pages by their paths from the root: `docs/FOLDER/NAME.md`.
 #[test]
 fn pages_that_sources_name_exist() {
