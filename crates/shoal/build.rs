@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// The sources of the program, from the repository's folder.
-const SOURCES: &[&str] = &["crates", "experiments", "machines", "Cargo.toml", "Cargo.lock"];
+const SOURCES: &[&str] = &["crates", "lab", "Cargo.toml", "Cargo.lock"];
 
 fn main() {
     let of = |name: &str| std::env::var(name).unwrap_or_default();

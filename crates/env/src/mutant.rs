@@ -1,4 +1,4 @@
-//! Mutants: bugs planted on purpose, to see that the simulator's checks catch them (`docs/MUTANTS.md`).
+//! Mutants: bugs planted on purpose, to see that the simulator's checks catch them (`docs/lab/MUTANTS.md`).
 //!
 //! Each stands where that bug would really live, guarded by `if mutant::is(…)`. **Without the feature
 //! `mutants` that is the constant `false`**, so no mutant is compiled; the feature is in no default, and no

@@ -1,7 +1,7 @@
 //! Rows that a repair removes are kept in a file first: one line of JSON each, durable before the row goes.
 //!
 //! ```text
-//! {"server":0,"key":"61…","value":"…"}        both in hex; docs/DISK.md says what they mean
+//! {"server":0,"key":"61…","value":"…"}        both in hex; docs/reference/DISK.md says what they mean
 //! ```
 
 use anyhow::{Context as _, Result};

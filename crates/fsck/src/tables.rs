@@ -8,7 +8,7 @@ use shoal_server::rows::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// First byte of the keys of streams' rows (`docs/DISK.md`).
+/// First byte of the keys of streams' rows (`docs/reference/DISK.md`).
 pub const STREAM_TABLE: u8 = b'S';
 
 /// The relevant fields of an inode.

@@ -22,7 +22,7 @@
 //! **An inode number is a handle.** Handles are never used twice, so there is no table of inodes, nothing is
 //! counted, and the kernel's `FORGET` costs nothing.
 //!
-//! The guarantees to programs are in `docs/SEMANTICS.md`.
+//! The guarantees to programs are in `docs/reference/SEMANTICS.md`.
 
 pub mod adapter;
 mod attach;

@@ -1,4 +1,4 @@
-//! `docs/SEMANTICS.md` keeps its word: every test that it names is there.
+//! `docs/reference/SEMANTICS.md` keeps its word: every test that it names is there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn sources(folder: &Path, found: &mut String) {
 #[test]
 fn every_test_that_is_named_exists() {
     let root: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = fs::read_to_string(root.join("docs/SEMANTICS.md")).unwrap();
+    let page = fs::read_to_string(root.join("docs/reference/SEMANTICS.md")).unwrap();
     let mut code = String::new();
     for folder in ["crates", "lab"] {
         sources(&root.join(folder), &mut code);

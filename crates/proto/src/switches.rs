@@ -16,7 +16,7 @@
 //!
 //! As text: the name of a set, and the differences from it: `paper,eager=off`, `baseline,stuffing=on`,
 //! `split=off`. Source: PVFS small files, sections III and IV; the design's table of messages
-//! (docs/COUNTS.md).
+//! (docs/lab/COUNTS.md).
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::limits;

@@ -1,12 +1,12 @@
-//! Holds `docs/WIRE.md` against the code: every operation, answer, action, status and limit stands in it as
-//! in the code.
+//! Holds `docs/reference/WIRE.md` against the code: every operation, answer, action, status and limit stands
+//! in it as in the code.
 
 use shoal_proto::codec::Codec;
 use shoal_proto::{Status, samples};
 
 fn page() -> String {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/WIRE.md");
-    std::fs::read_to_string(path).expect("docs/WIRE.md is part of the source")
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/WIRE.md");
+    std::fs::read_to_string(path).expect("docs/reference/WIRE.md is part of the source")
 }
 
 /// The rows of the table under a heading.
@@ -18,9 +18,9 @@ fn rows<'a>(page: &'a str, heading: &str) -> Vec<&'a str> {
 
 fn expect(rows: &[&str], heads: Vec<String>) {
     for head in &heads {
-        assert!(rows.iter().any(|row| row.starts_with(head)), "docs/WIRE.md has no row `{head}`");
+        assert!(rows.iter().any(|row| row.starts_with(head)), "docs/reference/WIRE.md has no row `{head}`");
     }
-    assert_eq!(rows.len(), heads.len(), "docs/WIRE.md has rows of what is no more");
+    assert_eq!(rows.len(), heads.len(), "docs/reference/WIRE.md has rows of what is no more");
 }
 
 /// A name and its tag: the first byte of any message of it.

@@ -13,5 +13,6 @@ pub mod inode;
 pub mod keys;
 pub(crate) mod lingering;
 pub(crate) mod openers;
+pub(crate) mod placed;
 pub(crate) mod placement;
 pub mod rows;

@@ -1,17 +1,17 @@
 //! Opening a shard: operations that its rows show as under way continue.
 //!
-//! First [`find`], which writes nothing: the format of the rows; the map (a newer one than the
-//! configuration's wins). Then the fellows are asked ([`crate::membership::stores`]), and only if none of
-//! them refuses the store, [`open`], before any client is admitted: the fellows' answers; the map; the root,
-//! if this is a new file system; a range of handles; transactions (prepared ones are locked again, committed
-//! ones are finished); sessions, whose lease begins anew; the pools of datafiles. Then the tasks: gate,
-//! lease, reaper, pools, resolver.
+//! First [`find`], which writes nothing: the format of the rows; the key of the names; the map (a newer one
+//! than the configuration's wins). Then the fellows are asked ([`crate::membership::stores`]), and only if
+//! none of them refuses the store, [`open`], before any client is admitted: the fellows' answers; the map;
+//! the root, if this is a new file system; a range of handles; transactions (prepared ones are locked again,
+//! committed ones are finished); sessions, whose lease begins anew; the pools of datafiles. Then the tasks:
+//! gate, lease, reaper, pools, resolver.
 
 use crate::data::{pools, reaper};
 use crate::membership::{claims, maps, older_copy, stores};
 use crate::meta::keys::{self, Table};
 use crate::meta::rows::{self, Inode, RowValue, Tx, TxState};
-use crate::meta::{dir_split, format, lingering};
+use crate::meta::{dir_split, format, lingering, placed};
 use crate::net::lease;
 use crate::net::session::Session;
 use crate::shard::{Shard, apply_own};
@@ -36,6 +36,7 @@ const BATCH: usize = 512;
 /// When the store fails or holds another file system.
 pub async fn find(shard: &Rc<Shard>) -> Result<(), StoreError> {
     format::check(shard).await?;
+    placed::check(shard).await?;
     let mut map = find_map(shard).await?;
     stores::enter_own(shard, &mut map)?;
     shard.adopt_map(map);
@@ -129,6 +130,7 @@ async fn keep_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
         Some(_) => {}
         None => format::put(&mut changes),
     }
+    placed::keep(shard, &mut changes).await?;
     let served = addresses(&shard.identity().map, shard.id());
     if served != served_row(shard).await? {
         changes.put(keys::config("served"), many(served).to_bytes());

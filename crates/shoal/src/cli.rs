@@ -133,3 +133,92 @@ impl TimeLimit {
         Duration::from_secs(self.timeout)
     }
 }
+
+// The pages name the laboratory's commands, too.
+#[cfg(all(test, feature = "lab"))]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+    use clap::error::ErrorKind;
+    use std::collections::BTreeSet;
+
+    /// The pages for users and operators.
+    fn pages() -> Vec<(PathBuf, String)> {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut pages = vec![root.join("README.md"), root.join("SECURITY.md")];
+        for folder in ["docs", "docs/using", "docs/operating", "docs/reference"] {
+            let entries = std::fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
+            pages.extend(entries.filter(|path| path.extension().is_some_and(|ending| ending == "md")));
+        }
+        pages.into_iter().map(|page| (page.clone(), std::fs::read_to_string(page).unwrap())).collect()
+    }
+
+    /// Texts in code: lines between fences, and what is between backticks.
+    fn code(page: &str) -> Vec<&str> {
+        let (mut found, mut is_fenced) = (Vec::new(), false);
+        for line in page.lines() {
+            if line.trim_start().starts_with("```") {
+                is_fenced = !is_fenced;
+            } else if is_fenced {
+                found.push(line.trim());
+            } else {
+                found.extend(line.split('`').skip(1).step_by(2));
+            }
+        }
+        found
+    }
+
+    /// The arguments of a command line, without the comment and what the shell does with its output.
+    fn arguments(line: &str) -> Vec<String> {
+        let line = ["  ", " #", " | ", " > ", " && "]
+            .iter()
+            .fold(line, |line, end| line.split_once(end).map_or(line, |(command, _)| command));
+        line.split(' ').filter(|word| *word != "…").map(|word| word.trim_matches('"').to_owned()).collect()
+    }
+
+    /// A command that a text only names has not all that it requires.
+    fn is_only_named(error: &clap::Error) -> bool {
+        match error.kind() {
+            ErrorKind::InvalidValue => error.to_string().contains("a value is required"),
+            kind => !matches!(
+                kind,
+                ErrorKind::UnknownArgument
+                    | ErrorKind::InvalidSubcommand
+                    | ErrorKind::ValueValidation
+                    | ErrorKind::ArgumentConflict
+            ),
+        }
+    }
+
+    #[test]
+    fn commands_and_options_of_the_pages_exist() {
+        fn longs(command: &clap::Command, found: &mut BTreeSet<String>) {
+            found.extend(command.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?))));
+            command.get_subcommands().for_each(|one| longs(one, found));
+        }
+        let mut known = BTreeSet::from(["--help".to_owned(), "--version".to_owned()]);
+        longs(&Cli::command(), &mut known);
+        // Of cargo, git and docker.
+        let others = ["--release", "--locked", "--device", "--cap-add"];
+        let (mut wrong, mut commands) = (Vec::new(), 0);
+        for (page, text) in pages() {
+            for line in code(&text) {
+                let line = line.strip_prefix("./target/release/").unwrap_or(line);
+                if line.starts_with("--") {
+                    let option = line.split([' ', '=']).next().unwrap_or(line);
+                    if !known.contains(option) && !others.contains(&option) {
+                        wrong.push(format!("{}: {option}", page.display()));
+                    }
+                } else if line.starts_with("shoal ") && !line.contains("COMMAND") && !line.contains('·') {
+                    commands += 1;
+                    let error = Cli::try_parse_from(arguments(line)).err();
+                    if let Some(error) = error.filter(|error| !is_only_named(error)) {
+                        wrong.push(format!("{}: {line}: {error}", page.display()));
+                    }
+                }
+            }
+        }
+        assert!(commands > 50, "the pages are read");
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+}

@@ -91,7 +91,7 @@ fn apply_one(word: &str, how: &mut MountOptions, said: &mut Said) -> Result<()> 
             ),
             "sync" | "dirsync" => bail!(
                 "the mount option `{word}` is not offered: names are durable when a call returns; for data make the file \
-                 system with `--data-sync at-reply`, or open files with O_SYNC"
+                 system with `--data-sync reply`, or open files with O_SYNC"
             ),
             _ if is_passed_over(word) => {}
             _ => bail!("unknown mount option `{word}`; there are: {OFFERED}"),
@@ -155,6 +155,7 @@ fn translate(arguments: &[OsString]) -> Result<Vec<OsString>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory as _;
 
     fn applied(list: &str) -> Result<(MountOptions, Said)> {
         let mut how = MountOptions::default();
@@ -181,6 +182,11 @@ mod tests {
             let error = applied(list).unwrap_err().to_string();
             assert!(error.contains(word), "{list}: {error}");
         }
+        // The remedy is a command that exists.
+        let error = applied("sync").unwrap_err().to_string();
+        let option = error.split('`').find(|text| text.starts_with("--data-sync ")).unwrap();
+        let command = ["shoal", "up", "data"].into_iter().chain(option.split(' '));
+        assert!(crate::cli::Cli::command().try_get_matches_from(command).is_ok(), "{option}");
     }
 
     #[test]

@@ -542,10 +542,8 @@ fn modules_have_one_style() {
 #[test]
 fn the_pages_name_files_that_exist() {
     let root = root();
-    let mut pages = vec![root.join("ARCHITECTURE.md"), root.join("STYLE.md"), root.join("README.md")];
-    files(&root.join("docs"), "md", &mut pages);
     let mut found = Vec::new();
-    for page in pages {
+    for page in pages() {
         let text = std::fs::read_to_string(&page).unwrap();
         // Histories name files as they were.
         if page.ends_with("BUGS.md") || text.starts_with("# Changelog") {
@@ -559,6 +557,157 @@ fn the_pages_name_files_that_exist() {
         }
     }
     assert_none("name a file that exists", &found);
+}
+
+/// Cargo runs a build script in every build that watches a file which is not there.
+#[test]
+fn the_sources_that_the_build_script_watches_exist() {
+    let script = std::fs::read_to_string(folder("shoal").join("build.rs")).unwrap();
+    let list = script.split_once("const SOURCES: &[&str] = &[").unwrap().1.split_once(']').unwrap().0;
+    let missing =
+        list.split(", ").map(|name| name.trim_matches('"')).filter(|name| !root().join(name).exists());
+    assert_none("watch sources that exist", &missing.map(str::to_owned).collect::<Vec<_>>());
+}
+
+/// Users search the page for a message: each that it explains is one of the program's.
+#[test]
+fn messages_that_troubleshooting_explains_exist() {
+    let page = std::fs::read_to_string(root().join("docs/using/troubleshooting.md")).unwrap();
+    let all = sources().into_iter().filter(|s| s.name.contains("/src/"));
+    let text: String = all.map(|source| joined(&source.text)).collect();
+    let explained: Vec<&str> = explained(&page).collect();
+    assert!(explained.len() > 30, "the page is read");
+    let is_there = |message: &&str| {
+        let fixed = message.split('…').map(str::trim).filter(|part| part.len() > 5);
+        fixed.clone().next().is_some() && fixed.clone().all(|part| text.contains(part))
+    };
+    let missing: Vec<String> = explained.iter().filter(|m| !is_there(m)).map(ToString::to_string).collect();
+    assert_none("explain messages of the program", &missing);
+}
+
+/// The messages in the first column of the tables whose head is `message`.
+fn explained(page: &str) -> impl Iterator<Item = &str> {
+    let mut is_within = false;
+    let rows = page.lines().filter(move |line| {
+        is_within = line.starts_with("| message |") || is_within && line.starts_with('|');
+        is_within && line.starts_with("| `")
+    });
+    rows.filter_map(|row| row.trim_start_matches("| `").split_once('`').map(|(message, _)| message))
+}
+
+/// A source with the pieces of each long text joined.
+fn joined(source: &str) -> String {
+    let mut pieces = source.split("\\\n");
+    let mut text = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        text += piece.trim_start();
+    }
+    text
+}
+
+/// Every page: those beside the README, and all of `docs/`.
+fn pages() -> Vec<PathBuf> {
+    let root = root();
+    let beside = ["README", "ARCHITECTURE", "STYLE", "CONTRIBUTING", "CHANGELOG", "SECURITY"];
+    let mut pages: Vec<PathBuf> = beside.iter().map(|name| root.join(format!("{name}.md"))).collect();
+    files(&root.join("docs"), "md", &mut pages);
+    pages
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let mut found = Vec::new();
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).unwrap();
+        for link in links(&text) {
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = match path {
+                "" => page.clone(),
+                path => page.parent().unwrap().join(path),
+            };
+            let has_heading =
+                || std::fs::read_to_string(&target).is_ok_and(|text| anchors(&text).any(|one| one == anchor));
+            let is_page = target.extension().is_some_and(|ending| ending == "md");
+            if !target.exists() || !anchor.is_empty() && is_page && !has_heading() {
+                found.push(format!("{}: {link}", page.strip_prefix(root()).unwrap().display()));
+            }
+        }
+    }
+    assert_none("link to a file, and a heading in it, that exist", &found);
+}
+
+/// Pages that describe the present are in plain technical English, as comments are. Headings and questions
+/// may begin with an interrogative.
+#[test]
+fn pages_are_plain() {
+    let is_history = |page: &Path| page.ends_with("BUGS.md") || page.ends_with("STYLE.md");
+    let studies = ["docs/lab", "docs/decisions"].map(|folder| root().join(folder));
+    let is_study = |page: &Path| studies.iter().any(|folder| page.starts_with(folder));
+    let is_held = |page: &PathBuf| !is_history(page) && (!is_study(page) || page.ends_with("PERFORMANCE.md"));
+    let mut unclear = Vec::new();
+    for page in pages().into_iter().filter(is_held) {
+        let text = std::fs::read_to_string(&page).unwrap();
+        let prose = outside_fences(&text).filter(|line| !line.starts_with("  test: "));
+        let banned = prose
+            .flat_map(words)
+            .filter(|word| *word != "What")
+            .filter_map(|word| Some((word, instead_of(word)?)));
+        let name = page.strip_prefix(root()).unwrap().display().to_string();
+        unclear.extend(banned.map(|(word, instead)| format!("{name}: `{word}`: say {instead}")));
+    }
+    assert_none("write subject, verb, object, with the field's nouns", &unclear);
+}
+
+/// Programs, tests and scripts name pages by their paths from the root: `docs/FOLDER/NAME.md`.
+#[test]
+fn pages_that_sources_name_exist() {
+    let root = root();
+    let mut named = pages();
+    for (folder, ending) in
+        [("crates", "rs"), ("lab", "rs"), ("lab", "toml"), ("tests", "sh"), ("tests", "rs"), ("fuzz", "rs")]
+    {
+        files(&root.join(folder), ending, &mut named);
+    }
+    named.extend(["Makefile", "tests/performance", "tests/run"].map(|name| root.join(name)));
+    let mut found = Vec::new();
+    for file in named.into_iter().filter(|file| !file.ends_with("house.rs")) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let words = text.split(|c: char| !(c.is_alphanumeric() || "./-_".contains(c)));
+        for word in words.filter_map(|word| word.find("docs/").map(|at| &word[at..])) {
+            let path = word.trim_end_matches(['.', '/']);
+            if path.ends_with(".md") && !root.join(path).exists() {
+                found.push(format!("{}: {path}", file.strip_prefix(&root).unwrap().display()));
+            }
+        }
+    }
+    assert_none("name a page that exists", &found);
+}
+
+/// The links of a page that lead to files of this repository, and to headings; not those in code.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    outside_fences(text)
+        .flat_map(|line| line.split("](").skip(1))
+        .filter_map(|rest| rest.split_once(')').map(|(link, _)| link))
+        .filter(|link| !link.contains("://") && !link.starts_with("mailto:"))
+}
+
+/// Lines of a page without those between fences.
+fn outside_fences(text: &str) -> impl Iterator<Item = &str> {
+    let mut fenced = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        fenced ^= is_fence;
+        !fenced && !is_fence
+    })
+}
+
+/// The anchors of a page's headings, as forges make them: small letters, no punctuation, hyphens for spaces.
+fn anchors(text: &str) -> impl Iterator<Item = String> {
+    outside_fences(text).filter(|line| line.starts_with('#')).map(|line| {
+        let kept = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = kept.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    })
 }
 
 /// Paths of source files and their folders in a page: `crate/src/name.rs`, `lab/crate/src/folder/`.
@@ -575,6 +724,9 @@ fn the_rules_see_what_they_are_to_see() {
     let page = "See `server/src/x.rs`, [y](../crates/y/src/z.rs#L3) and `ops/NAME.rs`: a/src/b.";
     let paths: Vec<&str> = named_paths(page).collect();
     assert_eq!(paths, ["server/src/x.rs", "crates/y/src/z.rs", "a/src/b"]);
+    let page = "# A *b*, `c`: 4.1\n[x](y.md#z), [u](https://v)\n```\n# d\n[e](f)\n```\n## g-h\n";
+    assert_eq!(links(page).collect::<Vec<_>>(), ["y.md#z"]);
+    assert_eq!(anchors(page).collect::<Vec<_>>(), ["a-b-c-41", "g-h"]);
     let source = |text: &str| Source { name: "server/src/x.rs".into(), text: text.into(), is_test: false };
     let code = source("//! x\nlet a = 1; // b\n// c\n#[cfg(test)]\nmod tests {\n  x.unwrap()\n}\n");
     assert_eq!(code.code().collect::<Vec<_>>(), [(2, "let a = 1; // b")]);

@@ -127,7 +127,7 @@ fn what_cannot_be_run_is_refused_with_the_remedy() {
     let data = folder();
     assert!(refused(data.path(), &["pvfs-99"]).contains("shoal paper --list"));
     std::fs::write(data.path().join("bad.toml"), SMALL.replace("claim", "claims")).expect("written");
-    assert!(refused(data.path(), &["bad.toml"]).contains("docs/EXPERIMENTS.md"));
+    assert!(refused(data.path(), &["bad.toml"]).contains("docs/lab/EXPERIMENTS.md"));
     let output = run(data.path(), &["pvfs-3a", "--scale", "0"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("above 0"));
 }

@@ -13,10 +13,10 @@
 //!
 //! and the least of them *binds*. How terms make a bound, and the length of a wait, are [`shoal_model`]'s
 //! arithmetic. Its input differs: `shoal_model::bound` takes a machine as a whole from a file, before
-//! anything is run on it (docs/BOUNDS.md), with processor time, links and the cost of bytes; here it is a few
-//! medians, taken with each repetition with the run's own clients, sizes and groups, so that a machine that
-//! is slow at the moment is compared with itself. Source: the thesis's chapter 4 ("estimated upper bound"),
-//! and the design's section 6.
+//! anything is run on it (docs/lab/BOUNDS.md), with processor time, links and the cost of bytes; here it is a
+//! few medians, taken with each repetition with the run's own clients, sizes and groups, so that a machine
+//! that is slow at the moment is compared with itself. Source: the thesis's chapter 4 ("estimated upper
+//! bound"), and the design's section 6.
 
 use serde::{Deserialize, Serialize};
 use shoal_model::{Part, short, waiting};

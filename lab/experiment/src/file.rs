@@ -1,4 +1,4 @@
-//! The file of an experiment. docs/EXPERIMENTS.md explains its keys; nothing in a file is silently ignored.
+//! The file of an experiment. docs/lab/EXPERIMENTS.md explains its keys; no key is silently ignored.
 //!
 //! ```text
 //!   name, title, claim          what it is, in words            [source]      paper, where, reproduces, missing

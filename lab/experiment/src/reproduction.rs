@@ -70,7 +70,7 @@ pub fn document(all: &[Told], command: &str) -> String {
     let mut text = format!(
         "# Reproduction\n\n\
          Every figure and table of the two papers: what they claim, what comes out here, and whether the claim holds. Written by\n\
-         `{command}`; the experiments are files in [lab/experiments/](../lab/experiments), and [EXPERIMENTS.md](EXPERIMENTS.md) says what is\n\
+         `{command}`; the experiments are files in [lab/experiments/](../../lab/experiments), and [EXPERIMENTS.md](EXPERIMENTS.md) says what is\n\
          in them.\n\n\
          *Simulated* runs are our servers and clients under virtual time, on a machine that costs what its file says (lab/machines/), of\n\
          which much is a guess or fitted: the same seed gives the same figures. *Real* ones ran on the machine that their section names,\n\

@@ -188,7 +188,7 @@ mod tests {
 
     /// The document as it stands in the repository.
     fn document() -> String {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/REPRODUCTION.md");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab/REPRODUCTION.md");
         std::fs::read_to_string(path).expect("it is there")
     }
 

@@ -13,7 +13,8 @@
 //!
 //! * [`machine`]: the file, its units, its checks. [`builtin`] are those that come with the program.
 //! * [`bound`]: the arithmetic.
-//! * [`operations`]: the costs of each operation in the baseline, the paper's set and ours (docs/COUNTS.md).
+//! * [`operations`]: the costs of each operation in the baseline, the paper's set and ours
+//!   (docs/lab/COUNTS.md).
 //! * [`chapter4`]: the formulas of the thesis that the term *estimated upper bound* is from, as instances;
 //!   its figures.
 //!

@@ -314,7 +314,7 @@ pub enum MachineError {
     },
     /// It is no machine.
     #[error(
-        "{file} is no machine: {why}\n       docs/BOUNDS.md lists the keys; lab/machines/thesis-cluster.toml is an example"
+        "{file} is no machine: {why}\n       docs/lab/BOUNDS.md lists the keys; lab/machines/thesis-cluster.toml is an example"
     )]
     Malformed {
         /// Which.
@@ -580,7 +580,7 @@ mod tests {
     #[test]
     fn an_error_names_the_file_the_key_and_the_remedy() {
         let unknown = refused(&text().replace("round_trip_us", "rtt_us"));
-        for word in ["my.toml", "rtt_us", "round_trip_us", "docs/BOUNDS.md"] {
+        for word in ["my.toml", "rtt_us", "round_trip_us", "docs/lab/BOUNDS.md"] {
             assert!(unknown.contains(word), "{word} is missing in {unknown}");
         }
         let missing: String =

@@ -1,4 +1,4 @@
-//! The costs of each operation in the baseline, the paper's set and ours: the table of docs/COUNTS.md, as
+//! The costs of each operation in the baseline, the paper's set and ours: the table of docs/lab/COUNTS.md, as
 //! counts.
 //!
 //! Of a small file on the server of its name, with `n` servers that hold metadata and data each; only the
@@ -15,7 +15,7 @@ pub const SMALL_BYTES: f64 = 8192.0;
 pub const LARGE_BYTES: f64 = 4.0 * 1024.0 * 1024.0;
 /// Bytes of one message of a large transfer.
 const CHUNK_BYTES: f64 = 256.0 * 1024.0;
-/// Frames and fixed parts of a message, each way (docs/COUNTS.md: a remove is 136 bytes on the wire).
+/// Frames and fixed parts of a message, each way (docs/lab/COUNTS.md: a remove is 136 bytes on the wire).
 const FRAME_BYTES: f64 = 70.0;
 /// Of a create, further: the entry's name and owner to the server, attributes and capability back.
 const CREATE_BYTES: (f64, f64) = (40.0, 100.0);
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn messages_are_those_of_the_document() {
-        let document = include_str!("../../../docs/COUNTS.md");
+        let document = include_str!("../../../docs/lab/COUNTS.md");
         let table = document.split("## The baseline, the paper's set, and ours").nth(1).expect("its part");
         for (operation, begin) in ROWS {
             let line = table.lines().find(|line| line.starts_with(begin)).expect(begin);
@@ -392,7 +392,7 @@ mod tests {
 
     #[test]
     fn bytes_on_the_wire_and_syncs_are_those_of_the_document() {
-        let document = include_str!("../../../docs/COUNTS.md");
+        let document = include_str!("../../../docs/lab/COUNTS.md");
         for (operation, begin) in ROWS {
             let line = document.lines().find(|line| line.starts_with(begin)).expect(begin);
             let cells: Vec<f64> = line

@@ -3,10 +3,10 @@
 //! ```text
 //!   c "format"   u32, little-endian     written with the map, in the batch that is a new folder's first
 //! ```
-//! The store's own versions (`docs/DISK.md`) describe the layout of bytes on the disk; they say nothing about
-//! the meaning of the server's rows. **So this row is read before any other is decoded.** A folder with
-//! another format, or with none although it has contents, was made by another build. It is refused and left
-//! unchanged: decoding it would give garbage, or false damage.
+//! The store's own versions (`docs/reference/DISK.md`) describe the layout of bytes on the disk; they say
+//! nothing about the meaning of the server's rows. **So this row is read before any other is decoded.** A
+//! folder with another format, or with none although it has contents, was made by another build. It is
+//! refused and left unchanged: decoding it would give garbage, or false damage.
 //!
 //! [`FORMAT`] goes up with every change of the meaning of a row's key or value, also of values encoded within
 //! one (the map, its switches, actions of transactions); a test here holds the bytes.

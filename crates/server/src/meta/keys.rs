@@ -22,7 +22,7 @@
 //! c word                         facts of this server: format, map, handles
 //! ```
 //! Numbers are big-endian, so that the order of keys is the order of numbers. The store's own rows begin with
-//! other bytes (`docs/DISK.md`).
+//! other bytes (`docs/reference/DISK.md`).
 
 use bytes::{BufMut, Bytes, BytesMut};
 use shoal_proto::{ClientId, Handle, Name, ServerId, SessionId, Slot, Time, TxId};

@@ -207,7 +207,7 @@ impl Cost {
         }
     }
 
-    /// One row of `docs/COUNTS.md`.
+    /// One row of `docs/lab/COUNTS.md`.
     pub fn row(&self) -> String {
         format!(
             "| {} | {} | {} | {:.2} | {:.2} | {:.1} | {:.1} | {:.0} | {:.0} | {:.0} | {:.0} | {:.2} |",

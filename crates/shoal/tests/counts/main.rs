@@ -1,5 +1,5 @@
 //! Counts of the hot operations: messages, syncs, system calls, bytes on the wire and bytes copied, held
-//! against the table in `docs/COUNTS.md` (run with `--nocapture`, the tests print its rows).
+//! against the table in `docs/lab/COUNTS.md` (run with `--nocapture`, the tests print its rows).
 //!
 //! Counts only, never times. Messages are exact. Counts that batching may change have upper limits.
 

@@ -1,5 +1,5 @@
 //! Bad input: the program reports the error, its place and the remedy, and no undamaged data is lost. One
-//! file a family; `docs/BADINPUT.md` is the table of all.
+//! file a family; `docs/reference/BADINPUT.md` is the table of all.
 
 mod config;
 mod coordinator;

@@ -65,6 +65,34 @@ fn a_failed_authentication_is_a_warning_with_the_peers_address_and_many_are_few_
 }
 
 #[test]
+fn servers_with_another_key_than_their_names_are_placed_by_are_refused_and_begin_with_the_first_again() {
+    let home = Home::new();
+    let data = home.text("data");
+    let up = Serving::start(&["up", &data, "--servers", "2"]);
+    let (file, key) = (format!("{}/file", up.root().trim_end_matches('/')), home.text("data/key"));
+    said(&["cp", "--quiet", &home.file("file", b"here"), &file, "--key", &key]);
+    up.stop();
+    let first = std::fs::read_to_string(&key).unwrap();
+    let secret = first.parse::<toml::Table>().unwrap()["key"].as_str().unwrap().to_owned();
+    std::fs::write(&key, first.replace(&secret, &"5a".repeat(32))).unwrap();
+    // The tables' lock file is written by each start.
+    let contents = || {
+        let mut found = listing(&home.path("data/server-0/demo"));
+        found.retain(|(path, _)| !path.ends_with("lock.mdb"));
+        found
+    };
+    let before = contents();
+    for args in [vec!["up", &data], vec!["serve", "--config", &data, "--server", "0"]] {
+        refused(&args, &["server-0/demo", "another key", "restore the key file"]);
+    }
+    assert_untouched(&before, &contents());
+    std::fs::write(&key, first).unwrap();
+    let up = Serving::start(&["up", &data]);
+    assert_eq!(said(&["cat", &file, "--key", &key]), "here");
+    up.stop();
+}
+
+#[test]
 fn the_log_of_a_mount_in_the_background_is_on_disk_is_named_and_stays_small() {
     if !is_root() {
         return;

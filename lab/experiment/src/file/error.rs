@@ -21,7 +21,7 @@ pub enum FileError {
     },
     /// It is no experiment.
     #[error(
-        "{file} is no experiment: {why}\n       docs/EXPERIMENTS.md says what keys there are; lab/experiments/pvfs-3a.toml is an example"
+        "{file} is no experiment: {why}\n       docs/lab/EXPERIMENTS.md says what keys there are; lab/experiments/pvfs-3a.toml is an example"
     )]
     Malformed {
         /// Which.

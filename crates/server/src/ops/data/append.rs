@@ -10,11 +10,11 @@ use shoal_store::{Changes, StreamChange};
 /// Append `len` bytes of the request's bulk data.
 ///
 /// A small append to a small file is in the group's one batch, and is done once. **Any other may be done
-/// twice over a kill of the server** (`docs/SEMANTICS.md`, §4): its bytes are in a file before the record
-/// with its answer is in the journal. A record of their place before they are written would not be enough:
-/// other appends that come between the restart and the retry must go after it, so the start would have to
-/// lengthen every file by the places in such records, on all servers of a laid-out one; and each large append
-/// would wait for one more write. Nothing is ever lost or overwritten without it.
+/// twice over a kill of the server** (`docs/reference/SEMANTICS.md`, §4): its bytes are in a file before the
+/// record with its answer is in the journal. A record of their place before they are written would not be
+/// enough: other appends that come between the restart and the retry must go after it, so the start would
+/// have to lengthen every file by the places in such records, on all servers of a laid-out one; and each
+/// large append would wait for one more write. Nothing is ever lost or overwritten without it.
 ///
 /// # Errors
 /// `StaleLayout` for a stuffed file that would outgrow its first strip: unstuff it first.

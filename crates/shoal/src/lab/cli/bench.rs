@@ -71,6 +71,13 @@ Behind -- stand the words of `shoal bench small` or `io`; servers and client are
 Example:  shoal bench tail --folder /var/tmp --clients 16 --seconds 20
 A server of its own, with small segments and tables, works in the folder; nothing stays there.")]
     Tail(BenchTail),
+    /// Render a file of results into the page of current figures.
+    #[command(after_help = "\
+Example:  shoal bench page docs/lab/results/current.toml docs/lab/PERFORMANCE.md
+          shoal bench native --json > native.json
+          shoal bench page results.toml PERFORMANCE.md --run \"shoal bench native=native.json\"
+With --run the file of results is written anew: it has the verdicts of these outputs, and this program's commit, build and machine.")]
+    Page(BenchPage),
     /// The machine's limits: round trips, syncs, a copy through TCP.
     #[command(after_help = "Example:  shoal bench limits --folder /tmp")]
     Limits {
@@ -135,6 +142,20 @@ pub struct BenchTell {
     /// As JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// `shoal bench page`.
+#[derive(Args, Debug)]
+pub struct BenchPage {
+    /// The file of results.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub results: PathBuf,
+    /// The page: the part between its marks is renewed.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub page: PathBuf,
+    /// An output of a benchmark with --json, and its command.
+    #[arg(long = "run", value_name = "COMMAND=FILE")]
+    pub runs: Vec<String>,
 }
 
 /// `shoal bench small`.

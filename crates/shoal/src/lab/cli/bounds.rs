@@ -11,7 +11,7 @@ Example:  shoal bounds                                       (measures this mach
           shoal bounds --machine thesis-cluster --curves ./figures
           shoal bounds --hold                                (two minutes: is no figure above its bound, and no bound too loose?)
           shoal bounds --validate ./figures                  (a quarter of an hour: is a simulated `this` as fast as the real one?)
-A machine is a TOML file; docs/BOUNDS.md explains it and the bounds.")]
+A machine is a TOML file; docs/lab/BOUNDS.md explains it and the bounds.")]
 pub struct Bounds {
     /// Do not measure: take this machine. A name that --list shows, or a file.
     #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["out"])]

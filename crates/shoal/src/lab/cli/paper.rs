@@ -9,10 +9,10 @@ use std::path::PathBuf;
 Example:  shoal paper --list
           shoal paper pvfs-3a                            (simulated, on the machine of the paper)
           shoal paper pvfs-3a --real --folder /mnt/disk  (servers and clients on this machine)
-          shoal paper --all --reproduction docs/REPRODUCTION.md
+          shoal paper --all --reproduction docs/lab/REPRODUCTION.md
           shoal paper --all --real --quick --json > real.json     (real runs, on a quiet machine; and the document, whenever:)
-          shoal paper --all --simulated --beside real.json --reproduction docs/REPRODUCTION.md
-An experiment is a TOML file; docs/EXPERIMENTS.md explains it. The exit status is 1 where a claim does not hold.")]
+          shoal paper --all --simulated --beside real.json --reproduction docs/lab/REPRODUCTION.md
+An experiment is a TOML file; docs/lab/EXPERIMENTS.md explains it. The exit status is 1 where a claim does not hold.")]
 pub struct Paper {
     /// Which experiments: names that --list shows, or files.
     #[arg(value_name = "NAME|FILE", required_unless_present_any = ["list", "all"])]

@@ -7,6 +7,7 @@ pub mod held;
 mod listing;
 mod mount;
 mod native;
+mod page;
 mod running;
 mod setting;
 mod stored;
@@ -48,6 +49,7 @@ pub fn run(args: Bench) -> Result<ExitCode> {
         Bench::Stored(args) => stored::run(args),
         Bench::Compare(args) => compare::run(args),
         Bench::Techniques(args) => techniques::run(args),
+        Bench::Page(args) => page::run(args),
         Bench::Limits { folder, json } => {
             let report = probe(&ProbeOptions { dir: folder, ..ProbeOptions::default() }, LIMITS_ROUNDS)?;
             match json {

@@ -2,7 +2,7 @@
 
 mod fits;
 mod ground;
-mod origin;
+pub mod origin;
 
 use super::bounds::shelf;
 use crate::lab::cli::Paper;

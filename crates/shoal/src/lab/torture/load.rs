@@ -16,7 +16,7 @@ const FILES_MAX: usize = 60;
 /// Bytes of a file, at most.
 const BYTES_MAX: usize = 300_000;
 /// A file that stays below this stays on one server, where an append is done exactly once also if the server
-/// is killed in the middle of it (docs/SEMANTICS.md, 4).
+/// is killed in the middle of it (docs/reference/SEMANTICS.md, 4).
 const APPENDED_MAX: usize = 40_000;
 /// Bytes of an append, at most: more may be done twice when the server is killed in the middle of it.
 const APPEND_MAX: usize = 12_000;
