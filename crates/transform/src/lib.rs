@@ -10,7 +10,8 @@
 //!                 aaaaaaaaa bbbbbbbbb ccccccccc aaaaaaaaa bbbbbbbbb ccccccccc
 //!
 //!   container/    .shoal-container                     the access record: its inode has mode, owner, times
-//!                 w.ID | d.ID.END.BYTES.CUTS           a writer that is open, or the dropping of a closed one
+//!                 w.ID                                 a writer
+//!                 d.ID.END.BYTES.INDEX.CUTS            its dropping, while it is closed
 //!                 c.ID.N                               a cut (truncation) in that writer's index log
 //!                 h.0/  data.ID  index.ID              hashed folders of logs
 //! ```

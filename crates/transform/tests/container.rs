@@ -334,3 +334,33 @@ fn ten_thousand_appends_by_opens_of_one_process_leave_one_log() {
         assert!(logs.count() <= 4);
     });
 }
+
+#[test]
+fn an_open_sees_all_that_returned_before_it_while_writers_close() {
+    run(async |env, dir| {
+        let (one, two) = (mount(&env, dir).await, mount(&env, dir).await);
+        let (attr, _, first) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
+        first.write(0, Bytes::from_static(&[7; 10])).await.unwrap();
+        first.close().await.unwrap();
+        for turn in 1..150u64 {
+            let file = one.open(attr.handle, Rights::WRITE).await.unwrap();
+            file.write(turn * 10, Bytes::from_static(&[7; 10])).await.unwrap();
+            let read = async {
+                let there = find(&two, "f").await;
+                let seen = two.open(there, Rights::READ).await.unwrap();
+                let len = seen.read(0, 100_000).await.unwrap().len() as u64;
+                seen.close().await.unwrap();
+                len
+            };
+            let again = async {
+                let seen = one.open(attr.handle, Rights::READ).await.unwrap();
+                let len = seen.read(0, 100_000).await.unwrap().len() as u64;
+                seen.close().await.unwrap();
+                len
+            };
+            let (closed, there, here) = futures_util::join!(file.close(), read, again);
+            closed.unwrap();
+            assert_eq!((there, here), (turn * 10 + 10, turn * 10 + 10));
+        }
+    });
+}

@@ -28,12 +28,12 @@ pub(super) fn name(text: &str) -> Result<Name> {
     Name::new(text.as_bytes()).map_err(|status| Error::new(status, "container"))
 }
 
-/// A writer that is open, or that ended without a dropping.
-pub(super) fn open(id: WriterId) -> Result<Name> {
+/// A writer. The name is made before its logs, and stays.
+pub(super) fn writer(id: WriterId) -> Result<Name> {
     name(&format!("w.{id}"))
 }
 
-/// The facts of a closed writer.
+/// The facts of a closed writer. Without one, it is open, or ended without closing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Dropping {
     /// Where the file ends, as far as it knew.
@@ -94,13 +94,12 @@ impl Contents {
         let Some(id) = parts.next().and_then(WriterId::parse) else { return };
         let mut number = || parts.next().and_then(|part| u64::from_str_radix(part, 16).ok());
         match kind {
-            // Open counts: a writer that is being closed has both for a moment.
-            Some("w") => drop(self.writers.insert(id, None)),
+            Some("w") => drop(self.writers.entry(id).or_insert(None)),
             Some("d") => {
                 if let (Some(end), Some(bytes), Some(index), Some(cuts)) =
                     (number(), number(), number(), number())
                 {
-                    self.writers.entry(id).or_insert(Some(Dropping { end, bytes, index, cuts }));
+                    self.writers.insert(id, Some(Dropping { end, bytes, index, cuts }));
                 }
             }
             Some("c") => self.cuts += 1,
@@ -133,7 +132,9 @@ mod tests {
         let mut cut_later = contents.clone();
         add(&mut cut_later, cut(a, 0).unwrap());
         assert_eq!(cut_later.facts(), None);
-        add(&mut contents, open(a).unwrap());
+        add(&mut contents, writer(a).unwrap());
+        assert_eq!(contents.facts(), Some((100, 70)));
+        add(&mut contents, writer(WriterId([3; 16])).unwrap());
         assert_eq!(contents.facts(), None);
     }
 }

@@ -257,7 +257,8 @@ impl<B: Vfs> State<B> {
         }
         let (end, cuts) = (self.size(), self.read_at.borrow().as_ref().map_or(0, |seen| seen.cuts));
         writer.end_entry();
-        let idle = writer.close(self, end, cuts).await?;
+        let owner = super::attributes::owner_of(&self.shared.over, self.object).await?;
+        let idle = writer.close(self, owner, end, cuts).await?;
         if let Some(seen) = self.read_at.borrow_mut().as_mut() {
             seen.add(idle.dropping_name()?.as_bytes());
             seen.writers.insert(idle.id, Some(idle.dropping()));

@@ -10,6 +10,7 @@ use crate::index::{Index, LogFacts};
 use crate::limits::FOLDERS;
 use crate::record::Record;
 use crate::writer_id::WriterId;
+use bytes::Bytes;
 use shoal_pattern::Placement;
 use shoal_proto::{Handle, Kind, Name, Owner, Rights, SetAttr, Status};
 use shoal_vfs::{Error, Listing, RenameFlags, Result, Vfs, VfsFile};
@@ -284,7 +285,8 @@ pub async fn recover<B: Vfs>(container: &Container<B>, object: Handle) -> Result
         cut_tail(over, object, id, end).await?;
         let bytes = facts.map_or(0, |facts| facts.data);
         let dropping = names::Dropping { end: index.size(), bytes, index: end, cuts: contents.cuts };
-        over.rename(object, &names::open(id)?, object, &dropping.name(id)?, RenameFlags::default()).await?;
+        let owner = attributes::owner_of(over, object).await?;
+        container.0.put(object, &dropping.name(id)?, owner, Bytes::new()).await?;
         recovered.closed += 1;
     }
     Ok(recovered)

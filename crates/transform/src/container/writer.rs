@@ -50,7 +50,7 @@ impl<B: Vfs> Writer<B> {
     pub(super) async fn make(state: &State<B>, owner: Owner) -> Result<Writer<B>> {
         let (shared, id) = (&state.shared, WriterId::draw(&state.shared.env));
         let over = &shared.over;
-        shared.put(state.object, &names::open(id)?, owner, Bytes::new()).await?;
+        shared.put(state.object, &names::writer(id)?, owner, Bytes::new()).await?;
         let folder = folder(state, id, owner).await?;
         let (index, data) = (names::index(id)?, names::data(id)?);
         let ((_, _, index), (_, _, data)) = try_join(
@@ -85,11 +85,10 @@ impl<B: Vfs> Writer<B> {
         if index.size != idle.index || data.size != idle.data {
             return Ok(None);
         }
-        let (from, to) = (idle.dropping.name(idle.id)?, names::open(idle.id)?);
-        let flags = shoal_vfs::RenameFlags::default();
-        match over.rename(state.object, &from, state.object, &to, flags).await {
+        // Without its dropping it counts as open.
+        match over.unlink(state.object, &idle.dropping.name(idle.id)?).await {
             Err(error) if error.status == Status::NotFound => return Ok(None),
-            renamed => renamed?,
+            removed => removed?,
         }
         let opened = try_join(over.open(index.handle, RIGHTS), over.open(data.handle, RIGHTS));
         let (index, data) = opened.await?;
@@ -185,13 +184,12 @@ impl<B: Vfs> Writer<B> {
         Ok(())
     }
 
-    /// Close it: a dropping takes the place of its open record.
-    pub(super) async fn close(&self, state: &State<B>, end: u64, cuts: u64) -> Result<Idle> {
+    /// Close it: a dropping states its facts. Its name in the container stays: a listing that is under way
+    /// while a name is replaced may show neither the old one nor the new one.
+    pub(super) async fn close(&self, state: &State<B>, owner: Owner, end: u64, cuts: u64) -> Result<Idle> {
         let (data, index) = self.lengths();
         let dropping = names::Dropping { end, bytes: data, index, cuts };
-        let (from, to): (Name, Name) = (names::open(self.id)?, dropping.name(self.id)?);
-        let flags = shoal_vfs::RenameFlags::default();
-        state.shared.over.rename(state.object, &from, state.object, &to, flags).await?;
+        state.shared.put(state.object, &dropping.name(self.id)?, owner, Bytes::new()).await?;
         Ok(Idle { id: self.id, data, index, dropping })
     }
 }
