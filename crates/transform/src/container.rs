@@ -40,7 +40,7 @@ use bytes::Bytes;
 use lru::LruCache;
 use shoal_env::Env;
 use shoal_env::local::Notify;
-use shoal_proto::{Handle, Kind, Name, Owner, Status};
+use shoal_proto::{Attr, Handle, Kind, Name, Owner, Status, Time};
 use shoal_vfs::{Connect, Error, Result, Vfs};
 use state::State;
 use std::cell::{Cell, RefCell};
@@ -79,8 +79,9 @@ pub(crate) struct Shared<B: Vfs> {
     pub(crate) clock: Clock,
     /// Host and process, for the heads of logs.
     pub(crate) words: String,
-    /// Directories below that are known to be containers (`true`) or not: neither ever becomes the other.
-    kinds: RefCell<LruCache<Handle, bool>>,
+    /// Directories below that are known to be containers (`true`) or not: neither ever becomes the other. With
+    /// their birth: the handle of one that was removed may be another's.
+    kinds: RefCell<LruCache<Handle, (Time, bool)>>,
     /// Of containers in use.
     states: RefCell<HashMap<Handle, Rc<State<B>>>>,
     /// Of containers that were in use; their logs can be continued.
@@ -121,46 +122,43 @@ impl<B: Vfs> Container<B> {
 }
 
 impl<B: Vfs> Shared<B> {
-    /// Whether an object below is a container. `kind`: what it is there.
-    pub(crate) async fn is_container(&self, object: Handle, kind: Kind) -> Result<bool> {
-        if kind != Kind::Directory || object == Handle::ROOT {
+    /// Whether an object below is a container. These are its attributes there.
+    pub(crate) async fn is_container(&self, attr: &Attr) -> Result<bool> {
+        if attr.kind != Kind::Directory || attr.handle == Handle::ROOT {
             return Ok(false);
         }
-        if let Some(known) = self.kinds.borrow_mut().get(&object) {
+        if let Some((born, known)) = self.kinds.borrow_mut().get(&attr.handle)
+            && *born == attr.btime
+        {
             return Ok(*known);
         }
-        let is = match self.over.lookup(object, &names::record()).await {
+        let is = match self.over.lookup(attr.handle, &names::record()).await {
             Ok(_) => true,
             Err(error) if matches!(error.status, Status::NotFound | Status::AccessDenied) => false,
             Err(error) => return Err(error),
         };
-        self.knows(object, is);
+        self.knows(attr, is);
         Ok(is)
     }
 
-    pub(crate) fn knows(&self, object: Handle, is_container: bool) {
-        self.kinds.borrow_mut().push(object, is_container);
+    pub(crate) fn knows(&self, attr: &Attr, is_container: bool) {
+        self.kinds.borrow_mut().push(attr.handle, (attr.btime, is_container));
     }
 
-    /// The same, of an object whose kind is not known.
-    pub(crate) async fn is_container_handle(&self, object: Handle) -> Result<bool> {
-        if object == Handle::ROOT {
-            return Ok(false);
-        }
-        if let Some(known) = self.kinds.borrow_mut().get(&object) {
-            return Ok(*known);
-        }
+    /// An object below, if it is a container.
+    pub(crate) async fn container(&self, object: Handle) -> Result<Option<Attr>> {
         let attr = self.over.getattr(object).await?;
-        self.is_container(object, attr.kind).await
+        Ok(self.is_container(&attr).await?.then_some(attr))
     }
 
-    /// The state of a container.
-    pub(crate) fn state(self: &Rc<Self>, object: Handle) -> Rc<State<B>> {
-        let known = self.states.borrow().get(&object).cloned();
+    /// The state of a container, whose directory has these attributes.
+    pub(crate) fn state(self: &Rc<Self>, dir: &Attr) -> Rc<State<B>> {
+        let is_same = |state: &Rc<State<B>>| state.born == dir.btime;
+        let known = self.states.borrow().get(&dir.handle).cloned().filter(is_same);
         known.unwrap_or_else(|| {
-            let state =
-                self.idle.borrow_mut().pop(&object).unwrap_or_else(|| State::new(self.clone(), object));
-            self.states.borrow_mut().insert(object, state.clone());
+            let idle = self.idle.borrow_mut().pop(&dir.handle).filter(is_same);
+            let state = idle.unwrap_or_else(|| State::new(self.clone(), dir));
+            self.states.borrow_mut().insert(dir.handle, state.clone());
             state
         })
     }
@@ -172,16 +170,20 @@ impl<B: Vfs> Shared<B> {
 
     /// The last user is gone.
     pub(crate) fn is_idle(&self, state: &State<B>) {
+        let mut states = self.states.borrow_mut();
+        let is_it = states.get(&state.object).is_some_and(|known| known.born == state.born);
         if state.opens.get() == 0
-            && let Some(state) = self.states.borrow_mut().remove(&state.object)
+            && is_it
+            && let Some(state) = states.remove(&state.object)
             && !state.is_removed.get()
         {
             self.idle.borrow_mut().push(state.object, state);
         }
     }
 
-    /// Forget all about a container.
+    /// Forget all about a container that is not in use.
     pub(crate) fn forget(&self, object: Handle) {
+        self.kinds.borrow_mut().pop(&object);
         self.idle.borrow_mut().pop(&object);
     }
 
@@ -207,7 +209,7 @@ impl<B: Vfs> Shared<B> {
             let words = "`.shoal` at its root is not a directory of this program: move it away";
             return Err(Error::new(Status::NotDirectory, "open").because(words));
         }
-        self.knows(found.handle, false);
+        self.knows(&found, false);
         self.bin.set(Some(found.handle));
         Ok(found.handle)
     }

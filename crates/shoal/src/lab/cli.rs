@@ -8,8 +8,8 @@ mod tail;
 mod torture;
 
 pub use bench::{
-    Bench, BenchCommon, BenchCompare, BenchDirectory, BenchIo, BenchMount, BenchNative, BenchPage,
-    BenchSmall, BenchStored, BenchSweep, BenchTechniques, BenchTell,
+    Bench, BenchCheckpoint, BenchCommon, BenchCompare, BenchDirectory, BenchIo, BenchMount, BenchNative,
+    BenchPage, BenchSmall, BenchStored, BenchSweep, BenchTechniques, BenchTell,
 };
 pub use bounds::Bounds;
 pub use paper::Paper;

@@ -2,6 +2,7 @@
 //! file a family; `docs/reference/BADINPUT.md` is the table of all.
 
 mod config;
+mod containers;
 mod coordinator;
 mod folders;
 mod frames;

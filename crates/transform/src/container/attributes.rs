@@ -42,11 +42,14 @@ pub(super) async fn owner_of<B: Vfs>(over: &B, object: Handle) -> Result<Owner> 
     Ok(Owner { mode: (record.mode & 0o666) | 0o600, uid: record.uid, gid: record.gid })
 }
 
-/// Attributes of a container.
-pub(super) async fn of<B: Vfs>(shared: &Rc<Shared<B>>, object: Handle) -> Result<Attr> {
+/// Attributes of the container in a directory.
+pub(super) async fn of<B: Vfs>(shared: &Rc<Shared<B>>, dir: &Attr) -> Result<Attr> {
+    let object = dir.handle;
     let record = shared.over.lookup(object, &names::record()).await?;
-    let mut attr =
-        Attr { handle: object, kind: Kind::File, mode: file_mode(record.mode), nlink: 1, ..record };
+    // A rename, and a write, change the directory.
+    let ctime = record.ctime.max(dir.ctime);
+    let mode = file_mode(record.mode);
+    let mut attr = Attr { handle: object, kind: Kind::File, mode, nlink: 1, ctime, ..record };
     if let Some(state) = shared.state_in_use(object) {
         (attr.size, attr.space) = (state.size(), state.index.borrow().stored());
         if let Some(written) = state.wrote_at() {
@@ -71,7 +74,8 @@ pub(super) async fn of<B: Vfs>(shared: &Rc<Shared<B>>, object: Handle) -> Result
 }
 
 /// Change attributes of a container.
-pub(super) async fn set<B: Vfs>(shared: &Rc<Shared<B>>, object: Handle, mut set: SetAttr) -> Result<Attr> {
+pub(super) async fn set<B: Vfs>(shared: &Rc<Shared<B>>, dir: &Attr, mut set: SetAttr) -> Result<Attr> {
+    let object = dir.handle;
     let record = shared.over.lookup(object, &names::record()).await?;
     let sets_time = set.mtime.is_some();
     set.mode = set.mode.map(record_mode);
@@ -79,7 +83,7 @@ pub(super) async fn set<B: Vfs>(shared: &Rc<Shared<B>>, object: Handle, mut set:
     if sets_time && let Some(state) = shared.state_in_use(object) {
         state.times_were_set();
     }
-    of(shared, object).await
+    of(shared, dir).await
 }
 
 #[cfg(test)]

@@ -175,6 +175,11 @@ impl<B: Vfs> ContainerFile<B> {
         self.0.state.size()
     }
 
+    /// Whether its name was removed here.
+    pub(super) fn is_removed(&self) -> bool {
+        self.0.state.is_removed.get()
+    }
+
     /// Set the size through an open file.
     pub(super) async fn truncate(&self, size: u64) -> Result<()> {
         let writer = self.writer().await?;

@@ -1,7 +1,7 @@
 //! A listing: containers are files in it.
 
 use super::{Container, attributes, names};
-use shoal_proto::{Handle, Kind};
+use shoal_proto::{Handle, Kind, Status};
 use shoal_vfs::{Listed, Listing, Result, Vfs};
 use std::time::Duration;
 
@@ -28,13 +28,29 @@ impl<B: Vfs> Listing for ContainerListing<B> {
             if self.dir == Handle::ROOT && entry.name == names::bin() {
                 continue;
             }
-            if entry.kind == Kind::Directory && shared.is_container(entry.handle, entry.kind).await? {
-                entry.kind = Kind::File;
-                if entry.attr.is_some() {
-                    let attr = attributes::of(shared, entry.handle).await;
-                    listed.is_unknown = attr.is_err();
-                    entry.attr = attr.ok();
-                }
+            if entry.kind != Kind::Directory {
+                return Ok(Some(listed));
+            }
+            let dir = match entry.attr.take() {
+                Some(attr) => Ok(attr),
+                None => shared.over.getattr(entry.handle).await,
+            };
+            let dir = match dir {
+                Ok(dir) => dir,
+                // Removed meanwhile.
+                Err(error) if error.status == Status::Stale => continue,
+                Err(error) => return Err(error),
+            };
+            let is_container = shared.is_container(&dir).await?;
+            if !is_container {
+                entry.attr = plus.then_some(dir);
+                return Ok(Some(listed));
+            }
+            entry.kind = Kind::File;
+            if plus {
+                let attr = attributes::of(shared, &dir).await;
+                listed.is_unknown = attr.is_err();
+                entry.attr = attr.ok();
             }
             return Ok(Some(listed));
         }

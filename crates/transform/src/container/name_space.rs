@@ -11,8 +11,8 @@ use std::time::Duration;
 impl<B: Vfs> Container<B> {
     /// An object below, as it is seen here.
     async fn seen(&self, attr: Attr) -> Result<Attr> {
-        match self.0.is_container(attr.handle, attr.kind).await? {
-            true => attributes::of(&self.0, attr.handle).await,
+        match self.0.is_container(&attr).await? {
+            true => attributes::of(&self.0, &attr).await,
             false => Ok(attr),
         }
     }
@@ -28,29 +28,44 @@ impl<B: Vfs> Container<B> {
     /// The container of a name, if it is one.
     async fn container_of(&self, dir: Handle, name: &Name) -> Result<(Attr, bool)> {
         let attr = self.0.over.lookup(dir, name).await?;
-        let is_container = self.0.is_container(attr.handle, attr.kind).await?;
+        let is_container = self.0.is_container(&attr).await?;
         Ok((attr, is_container))
     }
 
     /// Make a container aside, and give it its name.
-    async fn make(&self, dir: Handle, name: &Name, owner: Owner) -> Result<Handle> {
+    async fn make(&self, dir: Handle, name: &Name, owner: Owner) -> Result<Attr> {
         let shared = &self.0;
         let (bin, aside) = (shared.bin().await?, shared.draw_name("new")?);
         let folder = Owner { mode: attributes::folder_mode(owner.mode), ..owner };
-        let made = shared.over.mkdir(bin, &aside, folder).await?.handle;
+        let made = shared.over.mkdir(bin, &aside, folder).await?;
         let record = Owner { mode: attributes::record_mode(owner.mode), ..owner };
         let text = Bytes::from_static(names::RECORD_TEXT.as_bytes());
         let no_replace = RenameFlags { no_replace: true, exchange: false };
         let named = async {
-            shared.put(made, &names::record(), record, text).await?;
+            shared.put(made.handle, &names::record(), record, text).await?;
             shared.over.rename(bin, &aside, dir, name, no_replace).await
         };
         if let Err(error) = named.await {
-            shared.take_back(&aside, made).await;
+            shared.take_back(&aside, made.handle).await;
             return Err(error);
         }
-        shared.knows(made, true);
+        shared.knows(&made, true);
         Ok(made)
+    }
+
+    /// Make a container, and open it.
+    async fn make_open(
+        &self,
+        dir: Handle,
+        name: &Name,
+        owner: Owner,
+        rights: Rights,
+    ) -> Result<(Attr, bool, ContainerFile<B>)> {
+        let made = self.make(dir, name, owner).await?;
+        let state = self.0.state(&made);
+        state.is_new();
+        let file = ContainerFile::new(state, rights);
+        Ok((attributes::of(&self.0, &made).await?, true, file))
     }
 
     /// Make a container, and open it to read and write.
@@ -60,11 +75,7 @@ impl<B: Vfs> Container<B> {
         name: &Name,
         owner: Owner,
     ) -> Result<(Attr, bool, ContainerFile<B>)> {
-        let made = self.make(dir, name, owner).await?;
-        let state = self.0.state(made);
-        state.is_new();
-        let file = ContainerFile::new(state, Rights::READ | Rights::WRITE);
-        Ok((attributes::of(&self.0, made).await?, true, file))
+        self.make_open(dir, name, owner, Rights::READ | Rights::WRITE).await
     }
 
     /// Delete a container in the bin.
@@ -72,8 +83,8 @@ impl<B: Vfs> Container<B> {
         self.0.delete_named(name, object).await
     }
 
-    async fn opened(&self, object: Handle, rights: Rights) -> Result<ContainerFile<B>> {
-        let state = self.0.state(object);
+    async fn opened(&self, dir: &Attr, rights: Rights) -> Result<ContainerFile<B>> {
+        let state = self.0.state(dir);
         // It counts as open before it is read: a removal meanwhile leaves it.
         let file = ContainerFile::new(state.clone(), rights);
         state.refresh().await?;
@@ -101,28 +112,28 @@ impl<B: Vfs> Vfs for Container<B> {
     }
 
     async fn setattr(&self, object: Handle, set: SetAttr) -> Result<Attr> {
-        match self.0.is_container_handle(object).await? {
-            true => attributes::set(&self.0, object, set).await,
-            false => self.0.over.setattr(object, set).await,
+        match self.0.container(object).await? {
+            Some(dir) => attributes::set(&self.0, &dir, set).await,
+            None => self.0.over.setattr(object, set).await,
         }
     }
 
     async fn truncate(&self, object: Handle, size: u64, kill_privileges: bool) -> Result<Attr> {
-        if !self.0.is_container_handle(object).await? {
+        let Some(dir) = self.0.container(object).await? else {
             return self.0.over.truncate(object, size, kill_privileges).await;
-        }
+        };
         if i64::try_from(size).is_err() {
             return Err(Error::new(Status::FileTooBig, "truncate").of(object));
         }
-        let file = self.opened(object, Rights::READ | Rights::WRITE).await?;
-        if self.0.state(object).size() != size {
+        let file = self.opened(&dir, Rights::READ | Rights::WRITE).await?;
+        if file.state_size() != size {
             file.truncate(size).await?;
         }
         let set = SetAttr { kill_privileges, ..SetAttr::default() };
         if kill_privileges {
-            attributes::set(&self.0, object, set).await?;
+            attributes::set(&self.0, &dir, set).await?;
         }
-        let attr = attributes::of(&self.0, object).await?;
+        let attr = attributes::of(&self.0, &dir).await?;
         shoal_vfs::VfsFile::close(file).await?;
         Ok(attr)
     }
@@ -141,20 +152,15 @@ impl<B: Vfs> Vfs for Container<B> {
     ) -> Result<(Attr, bool, ContainerFile<B>)> {
         self.check_name(dir, name)?;
         loop {
-            match self.make(dir, name, owner).await {
-                Ok(made) => {
-                    let state = self.0.state(made);
-                    state.is_new();
-                    let file = ContainerFile::new(state, rights);
-                    return Ok((attributes::of(&self.0, made).await?, true, file));
-                }
+            match self.make_open(dir, name, owner, rights).await {
+                Ok(made) => return Ok(made),
                 Err(error) if error.status == Status::Exists && !exclusive => {}
                 Err(error) => return Err(error),
             }
             match self.container_of(dir, name).await {
                 Ok((attr, true)) => {
-                    let file = self.opened(attr.handle, rights).await?;
-                    return Ok((attributes::of(&self.0, attr.handle).await?, false, file));
+                    let file = self.opened(&attr, rights).await?;
+                    return Ok((attributes::of(&self.0, &attr).await?, false, file));
                 }
                 Ok((attr, false)) => {
                     let status = match attr.kind {
@@ -177,13 +183,13 @@ impl<B: Vfs> Vfs for Container<B> {
             return self.0.over.mknod(dir, name, owner, kind, device).await;
         }
         let made = self.make(dir, name, owner).await?;
-        attributes::of(&self.0, made).await
+        attributes::of(&self.0, &made).await
     }
 
     async fn mkdir(&self, dir: Handle, name: &Name, owner: Owner) -> Result<Attr> {
         self.check_name(dir, name)?;
         let attr = self.0.over.mkdir(dir, name, owner).await?;
-        self.0.knows(attr.handle, false);
+        self.0.knows(&attr, false);
         Ok(attr)
     }
 
@@ -194,7 +200,7 @@ impl<B: Vfs> Vfs for Container<B> {
 
     async fn link(&self, object: Handle, dir: Handle, name: &Name) -> Result<Attr> {
         self.check_name(dir, name)?;
-        if self.0.is_container_handle(object).await? {
+        if self.0.container(object).await?.is_some() {
             let words = "a container has one name: hard links of files are not offered here";
             return Err(Error::new(Status::NotPermitted, "link").of(object).because(words));
         }
@@ -268,18 +274,18 @@ impl<B: Vfs> Vfs for Container<B> {
     }
 
     async fn open_past_pages(&self, object: Handle, rights: Rights) -> Result<Opened<ContainerFile<B>, ()>> {
-        if !self.0.is_container_handle(object).await? {
-            let attr = self.0.over.getattr(object).await?;
-            let status = match attr.kind {
+        let dir = self.0.over.getattr(object).await?;
+        if !self.0.is_container(&dir).await? {
+            let status = match dir.kind {
                 Kind::Directory => Status::IsDirectory,
                 _ => Status::NotSupported,
             };
             let words = "it is no container: it was not made through this mount";
             return Err(Error::new(status, "open").of(object).because(words));
         }
-        let file = self.opened(object, rights).await?;
-        let state = self.0.state(object);
-        Ok(Opened { file, size: Some(state.size()), has_name: !state.is_removed.get(), counts: () })
+        let file = self.opened(&dir, rights).await?;
+        let (size, has_name) = (Some(file.state_size()), !file.is_removed());
+        Ok(Opened { file, size, has_name, counts: () })
     }
 
     fn has_open(&self, object: Handle) -> bool {

@@ -14,7 +14,7 @@ use futures_util::future::try_join_all;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use shoal_env::local::Semaphore;
 use shoal_pattern::{Deal, Dealt, Pattern, Placement, Window};
-use shoal_proto::{Handle, Owner, Rights, SetAttr, Status, Time};
+use shoal_proto::{Attr, Handle, Owner, Rights, SetAttr, Status, Time};
 use shoal_vfs::{Error, Result, Vfs, VfsFile};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -29,6 +29,8 @@ const GAP_MAX: u64 = 64 << 10;
 pub(crate) struct State<B: Vfs> {
     pub(crate) shared: Rc<Shared<B>>,
     pub(crate) object: Handle,
+    /// Its directory's birth.
+    pub(crate) born: Time,
     /// Open files.
     pub(crate) opens: Cell<u64>,
     /// Its name was removed.
@@ -50,10 +52,11 @@ pub(crate) struct State<B: Vfs> {
 }
 
 impl<B: Vfs> State<B> {
-    pub(super) fn new(shared: Rc<Shared<B>>, object: Handle) -> Rc<State<B>> {
+    pub(super) fn new(shared: Rc<Shared<B>>, dir: &Attr) -> Rc<State<B>> {
         Rc::new(State {
             shared,
-            object,
+            object: dir.handle,
+            born: dir.btime,
             opens: Cell::new(0),
             is_removed: Cell::new(false),
             index: RefCell::default(),

@@ -12,7 +12,7 @@ use crate::record::Record;
 use crate::writer_id::WriterId;
 use bytes::Bytes;
 use shoal_pattern::Placement;
-use shoal_proto::{Handle, Kind, Name, Owner, Rights, SetAttr, Status};
+use shoal_proto::{Attr, Handle, Kind, Name, Owner, Rights, SetAttr, Status};
 use shoal_vfs::{Error, Listing, RenameFlags, Result, Vfs, VfsFile};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -66,6 +66,7 @@ pub struct Part {
 }
 
 struct Loaded {
+    dir: Attr,
     contents: Contents,
     logs: Vec<LogFacts>,
     index: Index,
@@ -73,14 +74,19 @@ struct Loaded {
 
 async fn loaded<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Loaded> {
     let over = container.over();
-    if !container.0.is_container_handle(object).await? {
-        let words = "it has no access record: it is not a container";
-        return Err(Error::new(Status::Invalid, "container").of(object).because(words));
-    }
+    let dir = directory(container, object).await?;
     let contents = load::contents(over, object).await?;
     let logs = load::logs(over, object, &contents).await?;
     let index = load::index(object, &logs)?;
-    Ok(Loaded { contents, logs, index })
+    Ok(Loaded { dir, contents, logs, index })
+}
+
+/// The directory of a container.
+async fn directory<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Attr> {
+    container.0.container(object).await?.ok_or_else(|| {
+        let words = "it has no access record: it is not a container";
+        Error::new(Status::Invalid, "container").of(object).because(words)
+    })
 }
 
 /// A container in numbers.
@@ -88,7 +94,7 @@ async fn loaded<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Load
 /// # Errors
 /// `Invalid`: it is none; damage; errors of the file system below.
 pub async fn facts<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Facts> {
-    let Loaded { contents, logs, index } = loaded(container, object).await?;
+    let Loaded { contents, logs, index, .. } = loaded(container, object).await?;
     let mut live = 0;
     parts(&index, |part| live += if part.writer.is_some() { part.len } else { 0 });
     let writer = |facts: &LogFacts| WriterFacts {
@@ -152,10 +158,7 @@ fn parts(index: &Index, mut visit: impl FnMut(Part)) {
 /// `Invalid`: it is none; errors of the file system below.
 pub async fn check<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Vec<String>> {
     let over = container.over();
-    if !container.0.is_container_handle(object).await? {
-        let words = "it has no access record: it is not a container";
-        return Err(Error::new(Status::Invalid, "container").of(object).because(words));
-    }
+    directory(container, object).await?;
     let contents = load::contents(over, object).await?;
     let mut found = Vec::new();
     let mut logs = Vec::new();
@@ -205,8 +208,8 @@ pub async fn check<B: Vfs>(container: &Container<B>, object: Handle) -> Result<V
 /// # Errors
 /// As [`facts`].
 pub async fn flatten<B: Vfs>(container: &Container<B>, object: Handle) -> Result<usize> {
-    loaded(container, object).await?;
-    flat::flatten(&*container.0.state(object), false).await
+    let Loaded { dir, .. } = loaded(container, object).await?;
+    flat::flatten(&*container.0.state(&dir), false).await
 }
 
 /// Write the file anew with one log, without what was overwritten or cut; bytes given back. A kill at any
@@ -217,12 +220,12 @@ pub async fn flatten<B: Vfs>(container: &Container<B>, object: Handle) -> Result
 pub async fn compact<B: Vfs>(container: &Container<B>, dir: Handle, name: &Name) -> Result<u64> {
     let (shared, over) = (&container.0, container.over());
     let object = over.lookup(dir, name).await?.handle;
-    let Loaded { contents, index, .. } = loaded(container, object).await?;
+    let Loaded { dir: below, contents, index, .. } = loaded(container, object).await?;
     if contents.writers.values().any(Option::is_none) {
         let words = "a writer is open, or was killed; after a kill: `shoal container recover`";
         return Err(Error::new(Status::Busy, "compact").of(object).because(words));
     }
-    let attr = attributes::of(shared, object).await?;
+    let attr = attributes::of(shared, &below).await?;
     let owner = Owner { mode: attr.mode, uid: attr.uid, gid: attr.gid };
     let (bin, aside) = (shared.bin().await?, shared.draw_name("compact")?);
     let (_, _, new) = container.create_below(bin, &aside, owner).await?;
@@ -247,8 +250,8 @@ pub async fn compact<B: Vfs>(container: &Container<B>, dir: Handle, name: &Name)
     new.close().await?;
     old.close().await?;
     let set = SetAttr { atime: Some(attr.atime), mtime: Some(attr.mtime), ..SetAttr::default() };
-    attributes::set(shared, made, set).await?;
-    let stored = attributes::of(shared, made).await?.space;
+    let made = over.getattr(made).await?;
+    let stored = attributes::set(shared, &made, set).await?.space;
     if load::contents(over, object).await? != contents {
         let words = "it was written meanwhile; the old one stays";
         return Err(Error::new(Status::Busy, "compact").of(object).because(words));
@@ -275,7 +278,7 @@ pub struct Recovered {
 /// # Errors
 /// As [`facts`].
 pub async fn recover<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Recovered> {
-    let Loaded { contents, logs, index } = loaded(container, object).await?;
+    let Loaded { contents, logs, index, .. } = loaded(container, object).await?;
     let over = container.over();
     let logs: BTreeMap<WriterId, &LogFacts> = logs.iter().map(|facts| (facts.id, facts)).collect();
     let mut recovered = Recovered::default();

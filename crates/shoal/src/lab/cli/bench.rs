@@ -21,6 +21,11 @@ Targets:  native:PLACE  the native client       dir:DIR          any directory
     /// Large files: sequential and random, one file a worker or one for all.
     #[command(after_help = "Example:  shoal bench io --target dir:mnt --total 256M --block 1M --workers 2")]
     Io(BenchIo),
+    /// A checkpoint: many writers of one file beside as many files, and both read back.
+    #[command(after_help = "\
+Example:  shoal bench checkpoint ./mnt                       (any directory: a mount, a container, a local disk)
+          shoal bench checkpoint ./mnt --writers 8 --record 47008 --each 32M --rounds 7 --json")]
+    Checkpoint(BenchCheckpoint),
     /// Whole small files by the native client, each figure beside its bound: 1, 16 and 64 clients, cores idle
     /// and awake.
     #[command(after_help = "\
@@ -469,4 +474,30 @@ pub struct BenchSweep {
     /// Where, and how it reports.
     #[command(flatten)]
     pub own: BenchOwn,
+}
+
+/// `shoal bench checkpoint`.
+#[derive(Args, Debug)]
+pub struct BenchCheckpoint {
+    /// Where the files are made, and removed afterwards.
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub directory: PathBuf,
+    /// Writers at the same time.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub writers: u64,
+    /// Bytes of a record.
+    #[arg(long, value_name = "BYTES", default_value = "47008")]
+    pub record: ByteSize,
+    /// Bytes of each writer.
+    #[arg(long, value_name = "BYTES", default_value = "16M")]
+    pub each: ByteSize,
+    /// Rounds.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: usize,
+    /// Each writer makes its bytes durable before it closes.
+    #[arg(long)]
+    pub sync: bool,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
 }

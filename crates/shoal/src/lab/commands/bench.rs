@@ -1,5 +1,6 @@
 //! `shoal bench`: workloads over several targets in one run, and the machine's own limits.
 
+mod checkpoint;
 pub(super) mod cluster;
 mod compare;
 mod directory;
@@ -41,6 +42,7 @@ pub fn run(args: Bench) -> Result<ExitCode> {
     match args {
         Bench::Small(args) => small(args),
         Bench::Io(args) => io(args),
+        Bench::Checkpoint(args) => checkpoint::run(args),
         Bench::Tail(args) => super::bench_tail::run(args),
         Bench::Native(args) => native::run(args),
         Bench::Mount(args) => mount::run(args),
