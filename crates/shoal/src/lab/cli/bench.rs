@@ -161,6 +161,9 @@ pub struct BenchPage {
     /// An output of a benchmark with --json, and its command.
     #[arg(long = "run", value_name = "COMMAND=FILE")]
     pub runs: Vec<String>,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `shoal bench small`.

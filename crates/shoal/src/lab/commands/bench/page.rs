@@ -14,6 +14,7 @@ use crate::lab::commands::paper::origin;
 use crate::out;
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use shoal_bench::demands::Verdict;
 use shoal_bench::techniques::Check;
 use shoal_experiment::Provenance;
@@ -88,7 +89,11 @@ pub fn run(args: BenchPage) -> Result<ExitCode> {
     let results = read(&args.results)?;
     let page = text(&args.page)?;
     write(&args.page, &renewed(&page, &results).with_context(|| args.page.display().to_string())?)?;
-    out::line(format!("{}: the figures of {}", args.page.display(), args.results.display()))?;
+    let (page, from) = (args.page.display().to_string(), args.results.display().to_string());
+    match args.json {
+        true => out::json_line(&json!({ "page": page, "results": from, "commit": results.commit }))?,
+        false => out::line(format!("{page}: the figures of {from}"))?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -182,7 +187,12 @@ mod tests {
         std::fs::write(at("native.json"), verdict).unwrap();
         let named = format!("shoal bench native --repeat=5={}", at("native.json").display());
         std::fs::write(at("page.md"), format!("head\n{}\nold\n{}\ntail\n", MARKS[0], MARKS[1])).unwrap();
-        let args = || BenchPage { results: at("r.toml"), page: at("page.md"), runs: vec![named.clone()] };
+        let args = || BenchPage {
+            results: at("r.toml"),
+            page: at("page.md"),
+            runs: vec![named.clone()],
+            json: false,
+        };
         run(args()).unwrap();
         let page = std::fs::read_to_string(at("page.md")).unwrap();
         assert!(page.starts_with("head\n") && page.ends_with("\ntail\n") && !page.contains("old"), "{page}");
