@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, crash_point};
-use shoal_proto::{Action, Answer, ClientId, Decision, Handle, Op, ServerId, Status, Time, TxId};
+use shoal_proto::{Action, Answer, Decision, Handle, Op, ServerId, Status, Time, TxId};
 use shoal_store::{Changes, Loaded, Lsn, StoreError, Strength, View};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -322,20 +322,7 @@ pub(super) fn apply_all(
     let (identity, facts) = (shard.identity(), Facts::default());
     let view = View::new(&shard.collection, loaded);
     let now = Time(shard.env.wall().0);
-    let client = ClientId::default();
-    let mut ctx = Ctx::new(
-        view,
-        &identity,
-        &shard.locks,
-        &facts,
-        &shard.pools,
-        &shard.sessions,
-        &shard.changes,
-        Some(tx),
-        now,
-        client,
-        Bytes::new(),
-    );
+    let mut ctx = Ctx::new(view, shard.surroundings(&identity), &facts, now).in_transaction(Some(tx));
     for action in actions {
         match actions::apply(&mut ctx, action) {
             Ok(()) => {}

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use shoal_env::local::Semaphore;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, crash_point};
-use shoal_proto::{Action, ClientId, Decision, ServerId, Status, Time, TxId};
+use shoal_proto::{Action, Decision, ServerId, Status, Time, TxId};
 use shoal_store::{Ask, Changes, Loaded, Lsn, Needs, Strength, View, settle};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -168,20 +168,7 @@ fn validate(shard: &Rc<Shard>, tx: TxId, list: &[Action], loaded: &Loaded) -> Re
     let (identity, facts) = (shard.identity(), Facts::default());
     let view = View::new(&shard.collection, loaded);
     let now = Time(shard.env.wall().0);
-    let client = ClientId::default();
-    let ctx = Ctx::new(
-        view,
-        &identity,
-        &shard.locks,
-        &facts,
-        &shard.pools,
-        &shard.sessions,
-        &shard.changes,
-        Some(tx),
-        now,
-        client,
-        Bytes::new(),
-    );
+    let ctx = Ctx::new(view, shard.surroundings(&identity), &facts, now).in_transaction(Some(tx));
     for action in list {
         match actions::validate(&ctx, action) {
             Ok(()) => {}

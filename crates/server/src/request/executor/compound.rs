@@ -390,22 +390,9 @@ impl Compound {
             view = view.excusing(&excuse);
         }
         let now = Time(shard.env.wall().0);
-        let own = self.own.as_ref().map(Undecided::tx);
-        let bulk = self.group_bulk();
-        let (facts, lent, client) = (&self.facts, &shard.pools, self.asker.client);
-        let mut ctx = Ctx::new(
-            view,
-            &identity,
-            &shard.locks,
-            facts,
-            lent,
-            &shard.sessions,
-            &shard.changes,
-            own,
-            now,
-            client,
-            bulk,
-        );
+        let mut ctx = Ctx::new(view, shard.surroundings(&identity), &self.facts, now)
+            .for_client(self.asker.client, self.group_bulk())
+            .in_transaction(self.own.as_ref().map(Undecided::tx));
         let mut answers = Vec::with_capacity(self.ops().len());
         let (mut from, mut before) = (0, Lsn(0));
         if let Some(resume) = &self.facts.resume {
@@ -451,20 +438,8 @@ impl Compound {
             let identity = shard.identity();
             let view = View::new(&shard.collection, &self.loaded);
             let now = Time(shard.env.wall().0);
-            let (facts, lent, client) = (&self.facts, &shard.pools, self.asker.client);
-            let mut ctx = Ctx::new(
-                view,
-                &identity,
-                &shard.locks,
-                facts,
-                lent,
-                &shard.sessions,
-                &shard.changes,
-                None,
-                now,
-                client,
-                Bytes::new(),
-            );
+            let mut ctx = Ctx::new(view, shard.surroundings(&identity), &self.facts, now)
+                .for_client(self.asker.client, Bytes::new());
             let touched = match precreated::is_for(&ctx, touch.datafile, touch.owner) {
                 Ok(true) => ctx.weakly(|ctx| precreated::touch(ctx, touch)),
                 Ok(false) => return Ok(()),
