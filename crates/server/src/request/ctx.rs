@@ -53,6 +53,17 @@ pub enum Stopped {
     Status(Status),
 }
 
+impl Stopped {
+    /// The status that ends a run for which nothing is awaited.
+    pub fn status(self) -> Status {
+        match self {
+            Stopped::Status(status) => status,
+            Stopped::Locked(_) => Status::Busy,
+            _ => Status::NotSupported,
+        }
+    }
+}
+
 impl From<Miss> for Stopped {
     fn from(_: Miss) -> Stopped {
         Stopped::Miss

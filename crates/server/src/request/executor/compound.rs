@@ -24,6 +24,7 @@ use crate::net::session::{Running, Session, Slotless};
 use crate::ops::{self, Alters};
 use crate::request::ctx::{Ctx, Facts, Outcome, Resume, Stopped};
 use crate::request::reply_gate::Target;
+use crate::request::run_loaded::run_loaded;
 use crate::shard::Shard;
 use crate::txn::{Plan, Undecided};
 use bytes::Bytes;
@@ -434,33 +435,24 @@ impl Compound {
     /// touched meanwhile, or another's lock is in the way, the handler sees that when it runs again.
     pub(super) async fn touch(&mut self, touch: &Touch) -> Result<(), Status> {
         let shard = self.shard.clone();
-        loop {
-            let identity = shard.identity();
-            let view = View::new(&shard.collection, &self.loaded);
-            let now = Time(shard.env.wall().0);
-            let mut ctx = Ctx::new(view, shard.surroundings(&identity), &self.facts, now)
-                .for_client(self.asker.client, Bytes::new());
-            let touched = match precreated::is_for(&ctx, touch.datafile, touch.owner) {
-                Ok(true) => ctx.weakly(|ctx| precreated::touch(ctx, touch)),
-                Ok(false) => return Ok(()),
-                Err(halt) => Err(halt),
-            };
-            match touched.and_then(|()| ctx.finish()) {
-                Ok(outcome) => {
-                    let (seen, strength) = (ctx.view().depends_on(), outcome.changes.strength);
-                    let applied = shard.collection.apply_over(outcome.changes, &self.loaded);
-                    let lsn = applied.map_err(crate::data::status_of)?;
-                    self.depend(seen, Some((lsn, strength)));
-                    return Ok(());
-                }
-                Err(Stopped::Miss) => {
-                    let needs = ctx.into_needs();
-                    let loading = shard.collection.load(needs, std::mem::take(&mut self.loaded));
-                    self.loaded = loading.await.map_err(crate::data::status_of)?;
-                }
-                Err(Stopped::Status(status)) => return Err(status),
-                Err(_) => return Ok(()),
+        let touching = run_loaded(&shard, None, &mut self.loaded, |ctx| {
+            if !precreated::is_for(ctx, touch.datafile, touch.owner)? {
+                return Ok(None);
             }
+            ctx.weakly(|ctx| precreated::touch(ctx, touch))?;
+            let changes = ctx.finish()?.changes;
+            Ok(Some((ctx.view().depends_on(), changes)))
+        });
+        match touching.await.map_err(crate::data::status_of)? {
+            Ok(Some((seen, changes))) => {
+                let strength = changes.strength;
+                let applied = shard.collection.apply_over(changes, &self.loaded);
+                let lsn = applied.map_err(crate::data::status_of)?;
+                self.depend(seen, Some((lsn, strength)));
+                Ok(())
+            }
+            Err(Stopped::Status(status)) => Err(status),
+            Ok(None) | Err(_) => Ok(()),
         }
     }
 
